@@ -1,0 +1,159 @@
+"""The cell map of an edge: for each producer coordinate keep, drop, or divide by a constant.
+
+A map is taken only if no consumer waits for a task it does not need (before coarsening), every
+fibre is a box (so that its count has a closed form), and every producer precedes every waiter.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import islpy as isl
+
+from ..ir.expr import Const, Node, Var, add, floordiv, product
+from ..ir.program import PlacedCall, Program, has_data_extent
+from ..ir.walk import free_vars, loads_of, substitute
+from .counts import box_sizes
+from .nests import expr_of
+from .space import Scope, Side, cell_names
+from .versions import before_text, lex_before_text
+
+KEEP, DROP = 1, 0
+DIVISORS_TRIED = 64
+SIMPLE = 2  # pieces of a relation that are still worth waiting for exactly
+
+
+@dataclass(frozen=True)
+class CellMap:
+    """`steps[k]` for producer coordinate k: 0 drop, 1 keep, m > 1 divide by m. `producers` are the
+    tasks that notify; `relation` maps them to cells."""
+
+    steps: tuple[int, ...]
+    producers: isl.Set
+    relation: isl.Map
+
+    @property
+    def rank(self) -> int:
+        return sum(s != DROP for s in self.steps)
+
+
+def make_map(steps: tuple[int, ...], producers: isl.Set) -> CellMap:
+    names = [f"x{k}" for k in range(len(steps))]
+    out = [
+        n if s == KEEP else f"floor({n}/{s})" for n, s in zip(names, steps, strict=True) if s
+    ]
+    m = isl.Map(f"{{ [{', '.join(names)}] -> [{', '.join(out)}] }}")
+    return CellMap(steps, producers, m.intersect_domain(producers).coalesce())
+
+
+def fits(cells: CellMap, edge: isl.Map) -> bool:
+    """No consumer of the edge would wait for a producer it does not need."""
+    return bool(through(cells, edge).is_subset(edge))
+
+
+def through(cells: CellMap, edge: isl.Map) -> isl.Map:
+    """producer -> consumer as the cells realise it: all producers of a cell before its waiters."""
+    together = cells.relation.apply_range(cells.relation.reverse())
+    return together.apply_range(edge)
+
+
+def before(program: Program, a: PlacedCall, b: PlacedCall) -> isl.Map:
+    """Program order between two calls (tiles of one call by coordinate, for accumulation)."""
+    scope, sides = Scope(program), (Side(a, "a_"), Side(b, "b_"))
+    text = before_text(a, b, "a_", "b_")
+    if a.call.name == b.call.name:
+        text = f"({text} or {lex_before_text(a, 'a_', 'b_')})"
+    scope.require(text)
+    return scope.map(sides[0].names, sides[1].names)
+
+
+def choose(
+    program: Program, source: PlacedCall, edge: isl.Map, order: isl.Map | None
+) -> tuple[CellMap, isl.Map]:
+    """The coarsest exact cell map, greedily from the last coordinate, and the edge it realises.
+
+    With `order` (edges that run-time data decides) a cell may also hold producers that a consumer
+    does not need, if they come before it: the edge falls back towards all-to-all."""
+    whole = order is not None or has_data_extent(source.call)
+    producers = _grid(program, source) if whole else edge.domain().coalesce()
+    steps = [KEEP] * len(source.vars)
+    best = make_map(tuple(steps), producers)
+    if order is not None and edge.n_basic_map() <= SIMPLE:
+        order = None
+    for k in reversed(range(len(steps))):
+        for step in (DROP, *_divisors(edge, k)):
+            trial = make_map((*steps[:k], step, *steps[k + 1 :]), producers)
+            exact = fits(trial, edge)
+            loose = order is not None and k >= len(source.loops) and bool(
+                through(trial, edge).is_subset(order)
+            )
+            if (exact or loose) and count_of(program, source, trial) is not None:
+                edge = edge if exact else through(trial, edge)
+                steps[k], best = step, trial
+                break
+    return best, edge
+
+
+def _grid(program: Program, source: PlacedCall) -> isl.Set:
+    scope, side = Scope(program), Side(source, "a_")
+    scope.domain(side)
+    scope.finish()
+    return scope.set(side.names)
+
+
+def _divisors(edge: isl.Map, k: int) -> list[int]:
+    """Group sizes worth trying for coordinate k: how many of its values one consumer needs."""
+    per_consumer = edge.reverse()
+    dims = per_consumer.dim(isl.dim_type.out)
+    line = per_consumer.project_out(isl.dim_type.out, k + 1, dims - k - 1)
+    line = line.project_out(isl.dim_type.out, 0, k)
+    top = line.range_product(line).range().unwrap().deltas().dim_max_val(0)
+    width = int(top.to_python()) + 1 if top.is_int() else 0
+    return [width] if 1 < width <= DIVISORS_TRIED else []
+
+
+def count_of(program: Program, source: PlacedCall, cells: CellMap) -> Node | None:
+    """Number of producers of a cell over c0, c1, ..; None if a fibre is not a box."""
+    if loads_of(*(a.extent for a in source.axes)):
+        return _count_by_extents(source, cells)
+    sizes = box_sizes(cells.relation.reverse())
+    if sizes is None:
+        return None
+    names = cell_names(cells.rank)
+    return product([expr_of(program, s, names) for s in sizes])
+
+
+def _count_by_extents(source: PlacedCall, cells: CellMap) -> Node | None:
+    """For run-time extents: the product of the dropped extents, if they depend on kept ones."""
+    kept: dict[str, Node] = {}
+    names = iter(cell_names(cells.rank))
+    sizes: list[Node] = []
+    for axis, step in zip(source.axes, cells.steps, strict=True):
+        if step > 1 or free_vars(axis.extent) - set(kept):
+            return None
+        here = substitute(axis.extent, kept)
+        if step == KEEP:
+            kept[axis.var] = Var(next(names))
+        else:
+            sizes.append(here)
+    return product(sizes)
+
+
+def shape_of_cells(program: Program, source: PlacedCall, cells: CellMap) -> tuple[Node, ...]:
+    """Extents of the cell space: enough for every producer, over dims only."""
+    out: list[Node] = []
+    for k, (axis, step) in enumerate(zip(source.axes, cells.steps, strict=True)):
+        if step == DROP:
+            continue
+        extent = axis.extent
+        if free_vars(extent) or loads_of(extent):
+            extent = _largest(program, source, k)
+        out.append(extent if step == KEEP else floordiv(add(extent, Const(step - 1)), step))
+    return tuple(out)
+
+
+def _largest(program: Program, source: PlacedCall, k: int) -> Node:
+    """One more than the largest value of coordinate k over all tasks; at least 1."""
+    top = _grid(program, source).dim_max(k)
+    return add(expr_of(program, top, ()), Const(1))
+

@@ -1,0 +1,337 @@
+"""The proof: runs every question over a program and its events, and words the answers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import islpy as isl
+
+from ..ir.expr import Const, Node, add, mul
+from ..ir.program import EventTensor, PlacedCall, Program
+from ..ir.walk import loads_of
+from .access import is_header
+from .cells import before
+from .concrete import TooLarge, confirmed
+from .counts import Supply, supply, target_pw
+from .coverage import Events, Use, collect, unordered
+from .deps import Dependence, dependences, element_map, same_call_conflicts
+from .derive import Derived
+from .ranges import range_problems
+from .report import CheckReport, Kind, Obligation, Problem, Task, Witness, make_report
+from .space import NotAffine
+from .witness import pair_witness, smallest, task_of
+
+
+@dataclass(frozen=True)
+class _Ask:
+    program: Program
+    derived: Derived
+    events: Events
+
+
+def verify(program: Program, derived: Derived, events: Events | None = None) -> CheckReport:
+    """All findings of a program with its (derived and declared) events."""
+    problems, obligations = range_problems(program)
+    if any(p.kind is Kind.unbounded_index for p in problems):
+        return make_report(problems, obligations)
+    ask = _Ask(program, derived, events or collect(program, derived))
+    problems += _orphans(program)
+    problems += _same_call(program)
+    for e in derived.events:
+        problems += _counts(ask, e, obligations)
+    problems += _cycles(ask)
+    for d in dependences(program).deps:
+        problems += _coverage(ask, d)
+    obligations += _facts(program)
+    return make_report(_once(problems), obligations)
+
+
+def _once(problems: list[Problem]) -> list[Problem]:
+    """One finding for each kind and pair of calls: a read and a write of one pair say the same."""
+    seen: dict[object, Problem] = {}
+    for p in problems:
+        calls = tuple(t.call for t in p.witness.tasks) if p.witness else p.message
+        event = p.witness.event if p.witness else None
+        seen.setdefault((p.kind, calls, event), p)
+    return list(seen.values())
+
+
+# ---- conflicts inside a call, and reads of nothing -----------------------------------------
+
+
+def _orphans(program: Program) -> list[Problem]:
+    out = []
+    for orphan in dependences(program).orphans:
+        node, name = orphan.access.node, orphan.access.region.tensor
+        hit = smallest(orphan.relation.wrap().flatten())
+        if hit is None:
+            continue
+        dims, values = hit
+        task, index = task_of(node, values[: len(node.vars)]), values[len(node.vars) :]
+        out.append(Problem(
+            Kind.no_producer, f"{task} reads {name}{list(index)}, which nobody writes before",
+            node.call.place, Kind.no_producer.error.default_hint,
+            Witness(tuple(dims.items()), (task,), name, index)))
+    return out
+
+
+def _same_call(program: Program) -> list[Problem]:
+    out = []
+    for a, b, pairs in same_call_conflicts(program):
+        kind = Kind.write_write if a.writes and b.writes else Kind.uncovered_read
+        elements = element_map(program, a), element_map(program, b)
+        w = pair_witness(program, a.node, b.node, pairs, elements, a.region.tensor)
+        assert w is not None
+        verb = "both write" if kind is Kind.write_write else "write and read"
+        out.append(Problem(
+            kind, f"two tiles of call '{a.node.call.name}', {w.tasks[0]} and {w.tasks[1]}, {verb} "
+            f"{_element(w)}", a.node.call.place,
+            "tiles of one call are concurrent: make the regions disjoint, or split the call", w))
+    return out
+
+
+def _element(w: Witness) -> str:
+    return f"{w.tensor}{list(w.index) if w.index is not None else ''}"
+
+
+# ---- order ---------------------------------------------------------------------------------
+
+_KINDS = {"raw": Kind.uncovered_read, "war": Kind.write_after_read, "waw": Kind.write_write}
+_VERBS = {"raw": "reads", "war": "overwrites", "waw": "overwrites"}
+
+
+def _coverage(ask: _Ask, d: Dependence) -> list[Problem]:
+    try:
+        left = unordered(ask.program, ask.events, d)
+    except isl.Error as e:
+        return [_unproved(d, f"the proof ran out of its budget ({e})", None)]
+    if left.is_empty():
+        return []
+    elements = None
+    if d.accesses is None:
+        elements = _touched(ask.program, d, 0), _touched(ask.program, d, 1)
+    w = pair_witness(ask.program, d.source, d.sink, left, elements, d.tensor)
+    assert w is not None
+    if is_header(d.source):
+        return [_header_overwritten(d, w)]
+    if not _refuted(ask, d, w):
+        return [_unproved(d, "no event or chain of events was found that orders them", w)]
+    done = "written" if d.kind != "war" else "read"
+    return [Problem(
+        _KINDS[d.kind],
+        f"{w.tasks[1]} {_VERBS[d.kind]} {_element(w)}, {done} by {w.tasks[0]}, "
+        "without waiting for it",
+        d.sink.call.place, _KINDS[d.kind].error.default_hint, w)]
+
+
+def _touched(program: Program, d: Dependence, which: int) -> isl.Map:
+    from .access import accesses
+
+    node = (d.source, d.sink)[which]
+    total = None
+    for a in accesses(program)[d.tensor]:
+        if a.node.call.name == node.call.name:
+            m = element_map(program, a)
+            total = m if total is None else total.union(m)
+    return total
+
+
+def _refuted(ask: _Ask, d: Dependence, w: Witness) -> bool:
+    """At the witness's dims nothing orders the two tasks. Where run-time data decides, that is so
+    if not even the widest reading of the events could."""
+    if _has_data(ask):
+        return _never_ordered(ask, d)
+    try:
+        return confirmed(ask.program, ask.derived, dict(w.dims), w.tasks[0], w.tasks[1])
+    except TooLarge:
+        return False
+
+
+def _has_data(ask: _Ask) -> bool:
+    return any(u.data for u in (*ask.events.waits, *ask.events.notifies)) or any(
+        loads_of(*(a.extent for a in p.axes)) for p in ask.program.calls
+    )
+
+
+def _never_ordered(ask: _Ask, d: Dependence) -> bool:
+    """No chain of events leads from the one call to the other at all."""
+    into: dict[str, set[str]] = {}
+    for w in ask.events.waits:
+        for n in ask.events.notifies:
+            if n.event.name == w.event.name:
+                into.setdefault(w.node.split("#")[0], set()).add(n.node)
+    todo, seen = [d.sink.call.name.split("#")[0]], set()
+    while todo:
+        for a in into.get(todo.pop(), ()):
+            if a not in seen:
+                seen.add(a)
+                todo.append(a)
+    return d.source.call.name not in seen
+
+
+def _header_overwritten(d: Dependence, w: Witness) -> Problem:
+    return Problem(
+        Kind.write_after_read,
+        f"{w.tasks[1]} overwrites {d.tensor}, from which workers may still read the extents of "
+        f"call '{w.tasks[0].call}'", d.sink.call.place,
+        f"give {d.tensor} an axis for the loop, so that each iteration has its own extents", w)
+
+
+def _unproved(d: Dependence, why: str, w: Witness | None) -> Problem:
+    return Problem(
+        Kind.unproved,
+        f"cannot show that '{d.source.call.name}' comes before '{d.sink.call.name}' "
+        f"on {d.tensor} ({d.kind}): {why}",
+        d.sink.call.place, Kind.unproved.error.default_hint, w)
+
+
+# ---- counts and cycles ---------------------------------------------------------------------
+
+
+def _counts(ask: _Ask, event: EventTensor, obligations: list[Obligation]) -> list[Problem]:
+    waits = [w for w in ask.events.waits if w.event.name == event.name]
+    notifies = [n for n in ask.events.notifies if n.event.name == event.name]
+    if not waits:
+        return []
+    place = ask.events.graph.nodes[waits[0].node].call.place
+    assert event.count is not None
+    supplies = [
+        supply(ask.program, ask.events.graph.nodes[n.node], event, n.nests) for n in notifies
+    ]
+    if _same_form(event, supplies, waits, ask):
+        return []
+    if loads_of(event.count) or any(n.data for n in notifies):
+        obligations.append(Obligation(
+            f"every cell of {event.name} gets as many notifies as its count {event.count}", place))
+        return []
+    if any(s.exact is None for s in supplies):
+        return [_count_unproved(event, place)]
+    try:
+        target = target_pw(ask.program, event.count, len(event.shape))
+    except NotAffine:
+        return [_count_unproved(event, place)]
+    total = None
+    for s in supplies:
+        total = s.exact if total is None else total.union_add(s.exact)
+    return [p for w in waits for p in _compare(ask, event, w, target, total, place)][:1]
+
+
+def _same_form(
+    event: EventTensor, supplies: list[Supply], waits: list[Use], ask: _Ask
+) -> bool:
+    """The count is the sum of what the notifiers give, and every waited cell has them all."""
+    if not supplies or any(s.closed is None for s in supplies):
+        return False
+    total: Node = Const(0)
+    for s in supplies:
+        assert s.closed is not None
+        total = add(total, s.closed)
+    assert event.count is not None
+    if add(total, mul(Const(-1), event.count)) != Const(0):
+        return False
+    waited = [ask.events.map(w).range() for w in waits]
+    return all(w.is_subset(s.cells) for w in waited for s in supplies)
+
+
+def _compare(
+    ask: _Ask, event: EventTensor, wait: Use, target: isl.PwAff, total: isl.PwAff | None,
+    place: str,
+) -> list[Problem]:
+    waited = ask.events.map(wait).range()
+    silent = waited if total is None else waited.subtract(total.domain())
+    cases = [(Kind.count_high, silent.intersect(target.pos_set()))]
+    if total is not None:
+        here = total.intersect_domain(waited)
+        cases.append((Kind.count_high, target.gt_set(here)))
+        cases.append((Kind.count_low, target.lt_set(here)))
+    for kind, cells in cases:
+        if not cells.is_empty():
+            return [_count_problem(ask, event, wait, kind, cells, total, place)]
+    return []
+
+
+def _count_problem(
+    ask: _Ask, event: EventTensor, wait: Use, kind: Kind, cells: isl.Set,
+    total: isl.PwAff | None, place: str,
+) -> Problem:
+    node = ask.events.graph.nodes[wait.node]
+    pairs = ask.events.map(wait).reverse().intersect_domain(cells)
+    hit = smallest(pairs.wrap().flatten())
+    assert hit is not None
+    dims, values = hit
+    rank = len(event.shape)
+    cell, task = values[:rank], task_of(node, values[rank:])
+    got = 0 if total is None else _value(total, dims, cell)
+    assert event.count is not None
+    from ..ir.walk import evaluate
+
+    want = evaluate(event.count, {**dims, **{f"c{k}": v for k, v in enumerate(cell)}})
+    return Problem(
+        kind, f"event {event.name}{list(cell)} expects {want} notifies but {got} tasks notify it",
+        place, f"set count={got} there, or check the notify maps",
+        Witness(tuple(dims.items()), (task,), event=event.name, cell=cell))
+
+
+def _value(pw: isl.PwAff, dims: dict[str, int], cell: tuple[int, ...]) -> int:
+    m = isl.Map.from_pw_aff(pw)
+    from .witness import at
+
+    hit = smallest(at(m, dims, cell))
+    return hit[1][0] if hit else 0
+
+
+def _count_unproved(event: EventTensor, place: str) -> Problem:
+    return Problem(
+        Kind.unproved, f"cannot show that the cells of {event.name} get {event.count} notifies",
+        place, "use a count that is the product of the extents of the notifying grid")
+
+
+def _cycles(ask: _Ask) -> list[Problem]:
+    out = []
+    graph = ask.events.graph
+    for w in ask.events.waits:
+        for n in ask.events.notifies:
+            if n.event.name != w.event.name:
+                continue
+            a, b = graph.nodes[n.node], graph.nodes[w.node]
+            pairs = ask.events.map(n).apply_range(ask.events.map(w).reverse())
+            wrong = pairs.subtract(_forward(ask, a, b))
+            if not wrong.is_empty():
+                out.append(_cycle(ask, a, b, wrong, n.event))
+    return out
+
+
+def _forward(ask: _Ask, a: PlacedCall, b: PlacedCall) -> isl.Map:
+    return before(ask.program, a, b)
+
+
+def _cycle(
+    ask: _Ask, a: PlacedCall, b: PlacedCall, wrong: isl.Map, event: EventTensor
+) -> Problem:
+    hit = smallest(wrong.wrap().flatten())
+    assert hit is not None
+    dims, values = hit
+    first: Task = task_of(a, values[: len(a.vars)])
+    second: Task = task_of(b, values[len(a.vars) :])
+    return Problem(
+        Kind.cycle, f"{second} waits for {first} on {event.name}, which does not come before it",
+        b.call.place, Kind.cycle.error.default_hint,
+        Witness(tuple(dims.items()), (first, second), event=event.name, cell=()))
+
+
+# ---- what run-time data must satisfy -------------------------------------------------------
+
+
+def _facts(program: Program) -> list[Obligation]:
+    out = []
+    place = program.calls[0].call.place if program.calls else "<program>"
+    for t in program.tensors:
+        if t.bound is not None:
+            out.append(Obligation(f"{t.bound[0]} <= {t.name}[..] <= {t.bound[1]}", place))
+        if t.monotone:
+            out.append(Obligation(f"{t.name} does not fall along its last axis", place))
+        if t.distinct:
+            axes = ", ".join(map(str, t.distinct))
+            out.append(Obligation(f"{t.name} has distinct values over axes {axes}", place))
+    out += [Obligation(f"fact {f.cond}", place) for f in program.facts]
+    return out

@@ -1,0 +1,77 @@
+"""One instance of a program at given dims: which tasks are ordered before a task, by search.
+
+Used to confirm a witness before it is reported. Programs without run-time data only."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from itertools import chain
+
+from ..ir.expr import Const, Var
+from ..ir.plan import Nest, NestAxis, visit
+from ..ir.program import Program
+from .access import HEADER
+from .derive import Derived
+from .report import Task
+
+Key = tuple[str, tuple[int, ...]]
+LIMIT = 200_000
+
+
+class TooLarge(Exception):
+    """More tasks than are worth enumerating."""
+
+
+class Instance:
+    def __init__(self, program: Program, derived: Derived, dims: dict[str, int]) -> None:
+        self.program, self.derived, self.dims = program, derived, dims
+        self.notifiers: dict[Key, list[Key]] = defaultdict(list)
+        total = 0
+        for p in program.calls:
+            for coords in self.tasks(p.call.name):
+                total += 1
+                if total > LIMIT:
+                    raise TooLarge
+                env = self.env(p.call.name, coords)
+                for n in derived.notifies[p.call.name]:
+                    for cell in chain.from_iterable(visit(nest, env) for nest in n.cells):
+                        self.notifiers[n.event, cell].append((p.call.name, coords))
+
+    def tasks(self, call: str) -> Iterator[tuple[int, ...]]:
+        p = self.program.placed(call)
+        axes = tuple(NestAxis(a.var, Const(0), a.extent) for a in p.axes)
+        yield from visit(Nest(axes, (), tuple(Var(v) for v in p.vars)), self.dims)
+
+    def env(self, call: str, coords: tuple[int, ...]) -> dict[str, int]:
+        names = self.program.placed(call).vars
+        return {**self.dims, **dict(zip(names, coords, strict=False))}
+
+    def waited(self, task: Key) -> Iterator[Key]:
+        call, coords = task
+        env = self.env(call, coords)
+        for w in (*self.derived.headers[call], *self.derived.waits[call]):
+            for nest in w.cells:
+                for cell in visit(nest, env):
+                    yield w.event, cell
+
+    def ordered(self, first: Key, second: Key) -> bool:
+        """True if `first` has finished before `second` starts, by events alone."""
+        seen: set[Key] = set()
+        todo = [second]
+        while todo:
+            for cell in self.waited(todo.pop()):
+                for before in self.notifiers.get(cell, ()):
+                    if before == first:
+                        return True
+                    if before not in seen:
+                        seen.add(before)
+                        todo.append(before)
+        return False
+
+
+def confirmed(program: Program, derived: Derived, dims: dict[str, int], a: Task, b: Task) -> bool:
+    """True if task a is really not ordered before task b at these dims."""
+    instance = Instance(program, derived, dims)
+    keys = [(t.call.removesuffix(HEADER), tuple(v for _, v in t.coords)) for t in (a, b)]
+    return not instance.ordered(keys[0], keys[1])

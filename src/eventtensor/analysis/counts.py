@@ -1,0 +1,147 @@
+"""How many notifies a cell gets, and whether that is what its waiters expect."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import islpy as isl
+
+from ..errors import BadEvent
+from ..ir.expr import Node, Var, add, product, wrap
+from ..ir.plan import Nest, nest_exprs, region_nest
+from ..ir.program import EventTensor, PlacedCall, Program
+from ..ir.tensor import Point, Region
+from ..ir.walk import free_vars, loads_of, substitute
+from .nests import expr_of
+from .space import Scope, Side, cell_map, cell_names
+
+
+@dataclass(frozen=True)
+class Supply:
+    """Notifies that one notify map of one call gives each cell, by the cell's coordinates.
+
+    `exact` is a piecewise affine count on the cells that get any (None: not affine); `closed` is an
+    expression valid on those cells (None: not found)."""
+
+    placed: PlacedCall
+    cells: isl.Set
+    exact: isl.PwAff | None
+    closed: Node | None
+
+
+def supply(
+    program: Program, placed: PlacedCall, event: EventTensor, nests: tuple[Nest, ...]
+) -> Supply:
+    relation = cell_map(program, placed, event, nests).coalesce()
+    if loads_of(*(x for n in nests for x in nest_exprs(n))):
+        return Supply(placed, relation.range(), None, None)
+    by_form = _by_extents(placed, nests)
+    if loads_of(*(a.extent for a in placed.axes)):
+        return Supply(placed, relation.range(), None, by_form)
+    fibre = relation.reverse()
+    sizes = box_sizes(fibre)
+    if sizes is None:
+        return Supply(placed, relation.range(), None, by_form)
+    varying = [s for s in sizes if not _constant(s)]
+    exact = None
+    if len(varying) <= 1:
+        exact = _product(sizes, fibre.domain())
+    names = cell_names(len(event.shape))
+    closed = by_form
+    if closed is None:
+        closed = product([expr_of(program, s, names) for s in sizes])
+    return Supply(placed, relation.range(), exact, closed)
+
+
+def box_sizes(fibre: isl.Map) -> list[isl.PwAff] | None:
+    """Extents of each output axis as functions of the input, if every image is a box."""
+    dims = fibre.dim(isl.dim_type.out)
+    box = isl.Map.universe(fibre.get_space()).intersect_domain(fibre.domain())
+    sizes = []
+    for k in range(dims):
+        line = fibre.project_out(isl.dim_type.out, k + 1, dims - k - 1)
+        line = line.project_out(isl.dim_type.out, 0, k)
+        lo, hi = line.lexmin_pw_multi_aff(), line.lexmax_pw_multi_aff()
+        if not _solid(line, lo, hi):
+            return None
+        wide = line.insert_dims(isl.dim_type.out, 1, dims - k - 1)
+        box = box.intersect(wide.insert_dims(isl.dim_type.out, 0, k))
+        size = hi.get_pw_aff(0).sub(lo.get_pw_aff(0))
+        sizes.append(size.add_constant_val(isl.Val(1)).coalesce())
+    return sizes if box.is_equal(fibre) else None
+
+
+def _solid(line: isl.Map, lo: isl.PwMultiAff, hi: isl.PwMultiAff) -> bool:
+    hull = isl.Map.from_pw_multi_aff(lo).apply_range(isl.Map("{ [x] -> [y] : y >= x }"))
+    below = isl.Map.from_pw_multi_aff(hi).apply_range(isl.Map("{ [x] -> [y] : y <= x }"))
+    return bool(hull.intersect(below).is_equal(line))
+
+
+def _constant(size: isl.PwAff) -> bool:
+    return bool(size.n_piece() == 1 and size.is_cst())
+
+
+def _product(sizes: list[isl.PwAff], domain: isl.Set) -> isl.PwAff:
+    total = isl.PwAff.val_on_domain(domain, isl.Val(1))
+    for s in sizes:
+        total = total.mul(s)
+    return total.coalesce()
+
+
+def _by_extents(placed: PlacedCall, nests: tuple[Nest, ...]) -> Node | None:
+    """The count by form: cell coordinates are distinct task coordinates, the rest multiplies."""
+    if len(nests) != 1 or nests[0].axes or nests[0].guards:
+        return None
+    index = nests[0].index
+    if not all(isinstance(i, Var) for i in index) or len(set(index)) != len(index):
+        return None
+    kept = {i.name: Var(f"c{k}") for k, i in enumerate(index) if isinstance(i, Var)}
+    if not set(kept) <= set(placed.vars):
+        return None
+    sizes = []
+    for axis in placed.axes:
+        if axis.var not in kept:
+            if free_vars(axis.extent) - set(kept):
+                return None
+            sizes.append(substitute(axis.extent, kept))
+    return product(sizes)
+
+
+def notify_count(program: Program, event: EventTensor) -> Node:
+    """The count of an event declared without one: what its notifies add up to, by closed form."""
+    total: Node = wrap(0)
+    covered = None
+    for p in program.calls:
+        for region in p.call.notifies or ():
+            if region.tensor != event.name:
+                continue
+            found = supply(program, p, event, (region_nest(region),))
+            if _run_time(region) or found.closed is None:
+                raise BadEvent(
+                    f"the count of event {event.name} cannot be derived from the notifies of "
+                    f"{p.call.name}", place=p.call.place, hint="declare it with count=",
+                )
+            if covered is not None and not covered.is_equal(found.cells):
+                raise BadEvent(
+                    f"the cells of event {event.name} get notifies from different calls",
+                    place=p.call.place, hint="declare the count with count=",
+                )
+            covered = found.cells
+            total = add(total, found.closed)
+    return total
+
+
+def _run_time(region: Region) -> bool:
+    return any(loads_of(a.index) for a in region.axes if isinstance(a, Point)) or any(
+        not isinstance(a, Point) for a in region.axes
+    )
+
+
+def target_pw(program: Program, count: Node, rank: int) -> isl.PwAff:
+    """The count as a piecewise affine function of the cell."""
+    scope = Scope(program)
+    placed = next(iter(program.calls))
+    names = cell_names(rank)
+    text = scope.text(count, Side(placed, ""), {n: n for n in names})
+    return isl.PwAff(f"[{scope.params()}] -> {{ [{', '.join(names)}] -> [{text}] }}")
+

@@ -1,0 +1,264 @@
+"""Every conflict is ordered: by a direct event, by bounded composition, or by an exact closure.
+
+Events whose maps read run-time data order tasks too: there a conflict and the wait (or notify) that
+covers it are put into one scope, so that both speak of the same run-time values.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import islpy as isl
+
+from ..ir.plan import Nest, nest_exprs
+from ..ir.program import EventTensor, Program
+from ..ir.walk import loads_of
+from .access import HEADER, Access, is_header
+from .deps import Dependence, conflict, element_map
+from .derive import Derived
+from .order import OrderGraph
+from .space import Scope, Side, cell_map, task_domain
+from .versions import before_text, lex_before_text
+
+STEPS = 12
+
+
+@dataclass(frozen=True)
+class Use:
+    """One wait or notify of a call on an event; `node` is the call or its header."""
+
+    node: str
+    event: EventTensor
+    nests: tuple[Nest, ...]
+
+    @property
+    def data(self) -> bool:
+        return bool(loads_of(*(x for n in self.nests for x in nest_exprs(n))))
+
+
+@dataclass(frozen=True)
+class Events:
+    """All uses of the events of a plan, and the order they give where no run-time data is read."""
+
+    waits: tuple[Use, ...]
+    notifies: tuple[Use, ...]
+    graph: OrderGraph
+    maps: dict[int, isl.Map]
+
+    def map(self, use: Use) -> isl.Map:
+        return self.maps[id(use)]
+
+
+def collect(program: Program, derived: Derived) -> Events:
+    event = {e.name: e for e in derived.events}
+    waits = [Use(c, event[w.event], w.cells) for c, ws in derived.waits.items() for w in ws]
+    waits += [
+        Use(c + HEADER, event[w.event], w.cells) for c, ws in derived.headers.items() for w in ws
+    ]
+    notifies = [Use(c, event[n.event], n.cells) for c, ns in derived.notifies.items() for n in ns]
+    graph = OrderGraph(program)
+    maps = {
+        id(u): cell_map(program, graph.nodes[u.node], u.event, u.nests)
+        for u in (*waits, *notifies)
+    }
+    by_event: dict[str, list[Use]] = {}
+    for n in notifies:
+        by_event.setdefault(n.event.name, []).append(n)
+    for w in waits:
+        for n in by_event.get(w.event.name, ()):
+            if not (w.data or n.data):
+                graph.add(n.node, w.node, maps[id(n)].apply_range(maps[id(w)].reverse()))
+    return Events(tuple(waits), tuple(notifies), graph, maps)
+
+
+def unordered(program: Program, events: Events, dep: Dependence) -> isl.Map:
+    """The part of a dependence that nothing orders, as far as can be shown."""
+    source, sink = dep.source.call.name, dep.sink.call.name
+    if is_header(dep.source):
+        return dep.relation
+    left = dep.relation
+    for longest in (1, STEPS):
+        left = events.graph.left_over(source, sink, left, 1, longest)
+        if left.is_empty():
+            return left
+    if dep.accesses is not None:
+        left = _by_data(program, events, dep, left)
+    return left if left.is_empty() else _by_closure(events, dep, left)
+
+
+def _by_closure(events: Events, dep: Dependence, left: isl.Map) -> isl.Map:
+    """Subtract the transitive closure of all edges, where isl says that it is exact."""
+    source, sink = dep.source.call.name, dep.sink.call.name
+    graph = events.graph
+    useful = graph._ancestors(sink) | {sink}
+    total = isl.UnionMap("{ }")
+    for (a, b), m in graph.edges.items():
+        if a in useful and b in useful and graph._sure_pairs(source, b) is None:
+            named = m.set_tuple_name(isl.dim_type.in_, _tuple(a))
+            total = total.union(isl.UnionMap.from_map(
+                named.set_tuple_name(isl.dim_type.out, _tuple(b))))
+    closure, exact = total.transitive_closure()
+    if not exact:
+        return left
+    want = left.set_tuple_name(isl.dim_type.in_, _tuple(source))
+    want = want.set_tuple_name(isl.dim_type.out, _tuple(sink))
+    rest = isl.UnionMap.from_map(want).subtract(closure)
+    if rest.is_empty():
+        return left.subtract(left)
+    found: list[isl.Map] = []
+    rest.foreach_map(found.append)
+    return found[0].reset_tuple_id(isl.dim_type.in_).reset_tuple_id(isl.dim_type.out)
+
+
+def _tuple(name: str) -> str:
+    return "T_" + name.replace("#", "_h_")
+
+
+# ---- events that run-time data maps --------------------------------------------------------
+
+
+def _by_data(program: Program, events: Events, dep: Dependence, left: isl.Map) -> isl.Map:
+    """Subtract conflicts covered by an event whose map reads run-time data.
+
+    A wait of the sink on cell w covers source p if p comes before some notifier of w; a notify of
+    the source on cell n covers sink c if c comes after some waiter on n."""
+    assert dep.accesses is not None
+    source, sink = dep.source.call.name, dep.sink.call.name
+    waits = [w for w in events.waits if w.node == sink and w.data]
+    notifies = [n for n in events.notifies if n.node == source and n.data]
+    if not waits and not notifies:
+        return left
+    scope, sides, rows = _open_conflict(program, dep.accesses)
+    visible: list[str] = []
+    tests: list[tuple[int, int, isl.Map, bool]] = []
+    for use, side, is_wait in [(w, sides[1], True) for w in waits] + [
+        (n, sides[0], False) for n in notifies
+    ]:
+        reach = _before_cell(events, source, use) if is_wait else _after_cell(events, sink, use)
+        for cell in _cells(scope, use, side, rows[is_wait]):
+            tests.append((len(visible), len(cell), reach, is_wait))
+            visible += cell
+    scope.finish()
+    names_a, names_b = sides[0].names, sides[1].names
+    rest = scope.map(names_a, (*names_b, *visible))
+    wide = isl.Map.universe(rest.get_space())
+    for at, width, reach, is_wait in tests:
+        rest = rest.subtract(_lift(wide, len(names_a), len(names_b), at, width, reach, is_wait))
+    total = rest.dim(isl.dim_type.out)
+    return left.intersect(
+        rest.project_out(isl.dim_type.out, len(names_b), total - len(names_b))
+    ).coalesce()
+
+
+def _open_conflict(
+    program: Program, pair: tuple[Access, Access]
+) -> tuple[Scope, tuple[Side, Side], dict[bool, list[str]]]:
+    """A conflict whose loads are not tied yet, and the row variables of each side."""
+    a, b = pair
+    scope, sides = Scope(program), (Side(a.node, "a_"), Side(b.node, "b_"))
+    elements = tuple(scope.fresh("e") for _ in a.region.axes)
+    rows: dict[bool, list[str]] = {}
+    for access, side, is_sink in ((a, sides[0], False), (b, sides[1], True)):
+        known = len(scope.aux)
+        scope.domain(side)
+        scope.elements(access.region, side, elements)
+        rows[is_sink] = [v for v in scope.aux[known:] if v.startswith("k_")]
+    order = before_text(a.node, b.node, "a_", "b_")
+    if a.node is b.node:
+        order = f"({order} or {lex_before_text(a.node, 'a_', 'b_')})"
+    scope.require(order)
+    return scope, sides, rows
+
+
+def _cells(scope: Scope, use: Use, side: Side, rows: list[str]) -> list[tuple[str, ...]]:
+    """Cells that the task surely visits, as fresh variables: each nest variable is taken to be a
+    row of the conflicting region, which is one of the values it runs over if it is in range."""
+    out = []
+    for nest in use.nests:
+        choices: list[dict[str, str]] = [{}]
+        for axis in nest.axes:
+            choices = [{**c, axis.var: r} for c in choices for r in rows]
+        for bound in choices:
+            inside = [
+                f"{scope.text(a.lo, side, bound)} <= {bound[a.var]} "
+                f"< {scope.text(a.hi, side, bound)}" for a in nest.axes
+            ] + [scope.cond(g, side, bound) for g in nest.guards]
+            cell = tuple(scope.fresh("w") for _ in nest.index)
+            exact = " and ".join(
+                f"{c} = {scope.text(i, side, bound)}" for c, i in zip(cell, nest.index, strict=True)
+            )
+            nowhere = " and ".join(f"{c} = -1" for c in cell)
+            inside_text = " and ".join(inside) or "0 = 0"
+            outside = " or ".join(f"not ({t})" for t in inside) or "0 = 1"
+            scope.require(f"(({inside_text} and {exact}) or (({outside}) and {nowhere}))")
+            out.append(cell)
+    return out
+
+
+def _before_cell(events: Events, source: str, wait: Use) -> isl.Map:
+    """source task -> cells with a notifier that comes after it (or is it)."""
+    total = None
+    for n in events.notifies:
+        if n.event.name != wait.event.name or n.data:
+            continue
+        cells = events.map(n)
+        found = [cells] if n.node == source else []
+        for path in _paths(events, source, n.node):
+            found.append(path.apply_range(cells))
+        for f in found:
+            total = f if total is None else total.union(f)
+    return total if total is not None else _nothing(events, source, wait.event)
+
+
+def _after_cell(events: Events, sink: str, notify: Use) -> isl.Map:
+    """sink task -> cells with a waiter that comes before it (or is it)."""
+    total = None
+    for w in events.waits:
+        if w.event.name != notify.event.name or w.data:
+            continue
+        cells = events.map(w)
+        found = [cells] if w.node == sink else []
+        for path in _paths(events, w.node, sink):
+            found.append(path.reverse().apply_range(cells))
+        for f in found:
+            total = f if total is None else total.union(f)
+    return total if total is not None else _nothing(events, sink, notify.event)
+
+
+def _paths(events: Events, source: str, sink: str) -> list[isl.Map]:
+    """Order by one or two edges, through tasks that surely exist given either end."""
+    found = [events.graph.direct(source, sink), events.graph.two_steps(source, sink)]
+    sure = events.graph._sure_pairs(source, sink)
+    other = events.graph._sure_pairs(sink, source)
+    if sure is not None:
+        found = [None if f is None else f.intersect(sure) for f in found]
+    if other is not None:
+        found = [None if f is None else f.intersect(other.reverse()) for f in found]
+    return [f for f in found if f is not None]
+
+
+def _nothing(events: Events, node: str, event: EventTensor) -> isl.Map:
+    domain = task_domain(events.graph.program, events.graph.nodes[node])
+    none = isl.Map.from_domain(domain).add_dims(isl.dim_type.out, len(event.shape))
+    return none.subtract(none)
+
+
+def _lift(
+    wide: isl.Map, n_a: int, n_b: int, at: int, width: int, reach: isl.Map, is_wait: bool
+) -> isl.Map:
+    """`reach` (task -> cell) as a condition on (source) -> (sink, cell variables)."""
+    out = isl.dim_type.out
+    lifted = reach if is_wait else reach.reverse()
+    total = wide.dim(out)
+    if is_wait:
+        lifted = lifted.insert_dims(out, width, total - n_b - at - width)
+        lifted = lifted.insert_dims(out, 0, n_b + at)
+    else:
+        lifted = isl.Map.from_range(lifted.reverse().wrap().flatten())
+        lifted = lifted.insert_dims(out, n_b, at)
+        lifted = lifted.insert_dims(out, n_b + at + width, total - n_b - at - width)
+        lifted = lifted.insert_dims(isl.dim_type.in_, 0, n_a)
+    return wide.intersect(lifted)
+
+
+__all__ = ["Events", "Use", "collect", "conflict", "element_map", "unordered"]

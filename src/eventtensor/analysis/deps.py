@@ -1,0 +1,231 @@
+"""What must be ordered: consecutive conflicts between tasks, exact for all dims in range.
+
+Where the elements are known, isl's dependence flow gives last write -> read, last write -> write
+and reads since the last write -> write. Where run-time data decides, every earlier access that may
+touch the same element counts (a may-write hides nothing).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import islpy as isl
+
+from ..ir.program import PlacedCall, Program
+from .access import Access, accesses, is_header, nodes
+from .space import Scope, Side
+from .versions import before_text, lex_before_text
+
+
+@dataclass(frozen=True)
+class Dependence:
+    """`relation`: source task -> sink task. kind: raw, war or waw. `data`: run-time data decides,
+    so the relation holds what may happen."""
+
+    source: PlacedCall
+    sink: PlacedCall
+    kind: str
+    tensor: str
+    relation: isl.Map
+    data: bool
+    accesses: tuple[Access, Access] | None = None
+
+
+@dataclass(frozen=True)
+class Orphan:
+    """Tasks -> elements that they read and nobody wrote before."""
+
+    access: Access
+    relation: isl.Map
+
+
+@dataclass(frozen=True)
+class Dependences:
+    deps: tuple[Dependence, ...]
+    orphans: tuple[Orphan, ...]
+
+
+@lru_cache(maxsize=16)
+def dependences(program: Program) -> Dependences:
+    deps: list[Dependence] = []
+    orphans: list[Orphan] = []
+    for tensor in program.tensors:
+        found = accesses(program)[tensor.name]
+        if not any(a.writes for a in found):
+            if not tensor.role.starts_defined:
+                orphans += [Orphan(a, element_map(program, a)) for a in found if not a.data]
+        elif any(a.data for a in found):
+            deps += _pairwise(program, tensor.name, found)
+        else:
+            deps += _flow(program, tensor.name, found, orphans)
+    return Dependences(tuple(deps), tuple(orphans))
+
+
+def element_map(program: Program, access: Access) -> isl.Map:
+    """Task -> elements it touches (for run-time data: may touch)."""
+    scope, side = Scope(program), Side(access.node, "a_")
+    elements = tuple(f"e{k}" for k in range(len(access.region.axes)))
+    scope.domain(side)
+    scope.elements(access.region, side, elements)
+    scope.finish()
+    return scope.map(side.names, elements)
+
+
+# ---- known elements: dependence flow -------------------------------------------------------
+
+
+def _flow(
+    program: Program, tensor: str, found: list[Access], orphans: list[Orphan]
+) -> list[Dependence]:
+    number = {n.call.name: k for k, n in enumerate(nodes(program))}
+    reads = _union(program, number, [a for a in found if not a.writes or a.accumulates])
+    writes = _union(program, number, [a for a in found if a.writes])
+    # tiles that accumulate in any order stand at one time: none of them hides another
+    mixed = _union(program, number, [a for a in found if _any_order(a)])
+    final = _union(program, number, [a for a in found if a.writes and not _any_order(a)])
+    order = _schedule(program, number, found)
+    raw = _run_flow(reads, final, mixed, order)
+    other = _run_flow(writes, final, reads.union(mixed), order)
+    deps = []
+    for kind, relation in (("raw", raw.get_may_dependence()), ("", other.get_may_dependence())):
+        deps += _split(program, number, tensor, kind, relation, found)
+    if not program.tensor(tensor).role.starts_defined:
+        orphans += _orphans(program, number, found, raw.get_must_no_source())
+    return deps
+
+
+def _any_order(a: Access) -> bool:
+    return a.accumulates and a.node.call.unordered
+
+
+def _run_flow(
+    sink: isl.UnionMap, must: isl.UnionMap, may: isl.UnionMap, order: isl.UnionMap
+) -> isl.UnionFlow:
+    info = isl.UnionAccessInfo.from_sink(sink).set_must_source(must).set_may_source(may)
+    return info.set_schedule_map(order).compute_flow()
+
+
+def _union(program: Program, number: dict[str, int], found: list[Access]) -> isl.UnionMap:
+    total = isl.UnionMap("{ }")
+    for a in found:
+        name = f"S{number[a.node.call.name]}"
+        m = element_map(program, a).set_tuple_name(isl.dim_type.in_, name)
+        total = total.union(isl.UnionMap.from_map(m.set_tuple_name(isl.dim_type.out, "T")))
+    return total
+
+
+def _schedule(program: Program, number: dict[str, int], found: list[Access]) -> isl.UnionMap:
+    """Time stamps: position, loop, position, .., then the tile where accumulation orders tiles."""
+    involved = {a.node.call.name: a.node for a in found}
+    depth = max(len(p.loops) for p in involved.values())
+    tiles = max(len(p.call.grid) for p in involved.values())
+    ordered = {a.node.call.name for a in found if a.accumulates and not a.node.call.unordered}
+    maps = isl.UnionMap("{ }")
+    for name, p in involved.items():
+        side = Side(p, "a_")
+        stamp: list[str] = []
+        for k in range(depth + 1):
+            stamp.append(str(p.position[k]) if k < len(p.position) else "0")
+            if k < depth:
+                stamp.append(f"a_{p.loops[k].var}" if k < len(p.loops) else "0")
+        coords = [f"a_{v}" for v in p.call.coords] if name in ordered else []
+        stamp += coords + ["0"] * (tiles - len(coords))
+        text = f"{{ S{number[name]}[{', '.join(side.names)}] -> [{', '.join(stamp)}] }}"
+        maps = maps.union(isl.UnionMap(text))
+    return maps
+
+
+def _maps_of(union: isl.UnionMap) -> list[isl.Map]:
+    found: list[isl.Map] = []
+    union.foreach_map(found.append)
+    return sorted(found, key=lambda m: (m.get_tuple_name(isl.dim_type.in_),
+                                        m.get_tuple_name(isl.dim_type.out) or ""))
+
+
+def _split(
+    program: Program, number: dict[str, int], tensor: str, kind: str, relation: isl.UnionMap,
+    found: list[Access],
+) -> list[Dependence]:
+    by_number = {number[p.call.name]: p for p in nodes(program)}
+    writer = {a.node.call.name for a in found if a.writes}
+    out = []
+    for m in _maps_of(relation):
+        a = by_number[int(m.get_tuple_name(isl.dim_type.in_)[1:])]
+        b = by_number[int(m.get_tuple_name(isl.dim_type.out)[1:])]
+        named = kind or ("waw" if a.call.name in writer else "war")
+        out.append(Dependence(a, b, named, tensor, _plain(m), False))
+    return out
+
+
+def _plain(m: isl.Map) -> isl.Map:
+    clean = m.reset_tuple_id(isl.dim_type.in_).reset_tuple_id(isl.dim_type.out)
+    return clean.coalesce()
+
+
+def _orphans(
+    program: Program, number: dict[str, int], found: list[Access], missing: isl.UnionMap
+) -> list[Orphan]:
+    out = []
+    for m in _maps_of(missing):
+        k = int(m.get_tuple_name(isl.dim_type.in_)[1:])
+        for a in found:
+            if number[a.node.call.name] == k and not a.writes:
+                here = _plain(m).intersect(element_map(program, a))
+                if not here.is_empty():
+                    out.append(Orphan(a, here))
+                    break
+    return out
+
+
+# ---- run-time data: pairs that may conflict ------------------------------------------------
+
+
+def _pairwise(program: Program, tensor: str, found: list[Access]) -> list[Dependence]:
+    deps = []
+    for a in found:
+        for b in found:
+            if not (a.writes or b.writes):
+                continue
+            scope, sides = conflict(program, a, b)
+            sides_text = before_text(a.node, b.node, "a_", "b_")
+            if a.node is b.node and a.accumulates and b.accumulates and not a.node.call.unordered:
+                sides_text = f"({sides_text} or {lex_before_text(a.node, 'a_', 'b_')})"
+            scope.require(sides_text)
+            relation = scope.map(sides[0].names, sides[1].names)
+            if not relation.is_empty():
+                kind = "raw" if not b.writes else "waw" if a.writes else "war"
+                data = a.data or b.data
+                deps.append(Dependence(a.node, b.node, kind, tensor, relation, data, (a, b)))
+    return deps
+
+
+def conflict(program: Program, a: Access, b: Access) -> tuple[Scope, tuple[Side, Side]]:
+    """Two tasks that touch one element; the caller adds how they are ordered."""
+    scope, sides = Scope(program), (Side(a.node, "a_"), Side(b.node, "b_"))
+    elements = tuple(scope.fresh("e") for _ in a.region.axes)
+    for access, side in zip((a, b), sides, strict=True):
+        scope.domain(side)
+        scope.elements(access.region, side, elements)
+    scope.finish()
+    return scope, sides
+
+
+def same_call_conflicts(program: Program) -> list[tuple[Access, Access, isl.Map]]:
+    """Pairs of different tiles of one call, in one iteration, that conflict."""
+    out = []
+    for found in accesses(program).values():
+        for k, a in enumerate(found):
+            for b in found[: k + 1]:
+                if a.node is not b.node or not (a.writes or b.writes) or is_header(a.node):
+                    continue
+                if a.accumulates and b.accumulates:
+                    continue
+                scope, sides = conflict(program, a, b)
+                scope.require(*(f"a_{lp.var} = b_{lp.var}" for lp in a.node.loops))
+                scope.require("(" + (" or ".join(
+                    f"a_{c} != b_{c}" for c in a.node.call.coords) or "0 = 1") + ")")
+                relation = scope.map(sides[0].names, sides[1].names)
+                if not relation.is_empty():
+                    out.append((a, b, relation))
+    return out

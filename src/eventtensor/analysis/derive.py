@@ -1,0 +1,208 @@
+"""Derive event tensors from regions: edges between calls, the cells of each edge, and the maps.
+
+Pre: a built program. Post: every call without declared waits gets the waits it needs, each on cells
+whose producers it all needs (edges decided by run-time data may be coarser, with a note).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field, replace
+
+import islpy as isl
+
+from ..ir.expr import Const, Var, equal
+from ..ir.plan import Nest, NestAxis, Notify, Release, Wait, nest_exprs, region_nest
+from ..ir.program import EventTensor, PlacedCall, Program
+from ..ir.walk import loads_of
+from .access import HEADER, is_header
+from .cells import CellMap, before, choose, count_of, fits, shape_of_cells
+from .counts import notify_count
+from .deps import dependences
+from .nests import nests_of
+from .order import OrderGraph
+from .space import cell_map, cell_names, task_domain
+
+PATH = 12  # edges; longer detours are left to the wait
+
+
+@dataclass(frozen=True)
+class Derived:
+    """What the plan needs of the events; `notes` say where run-time data made an edge coarser."""
+
+    events: tuple[EventTensor, ...]
+    headers: dict[str, tuple[Wait, ...]]
+    waits: dict[str, tuple[Wait, ...]]
+    notifies: dict[str, tuple[Notify, ...]]
+    releases: tuple[Release, ...]
+    notes: dict[str, tuple[str, ...]]
+
+
+@dataclass
+class Edge:
+    source: PlacedCall
+    sink: PlacedCall
+    relation: isl.Map
+    data: bool
+    reasons: dict[str, None]
+
+
+@dataclass
+class _Builder:
+    program: Program
+    events: list[EventTensor] = field(default_factory=list)
+    made: dict[str, list[tuple[str, CellMap]]] = field(default_factory=lambda: defaultdict(list))
+    waits: dict[str, list[Wait]] = field(default_factory=lambda: defaultdict(list))
+    notifies: dict[str, list[Notify]] = field(default_factory=lambda: defaultdict(list))
+    releases: list[Release] = field(default_factory=list)
+    notes: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
+
+
+def derive(program: Program) -> Derived:
+    build = _Builder(program)
+    _declared(build)
+    for edge in drop_implied(program, edges_of(program)):
+        _add_edge(build, edge)
+    names = [p.call.name for p in program.calls]
+    return Derived(
+        tuple(build.events),
+        {n: tuple(build.waits[n + HEADER]) for n in names},
+        {n: _in_order(build, n) for n in names},
+        {n: tuple(build.notifies[n]) for n in names},
+        tuple(build.releases),
+        {n: tuple(build.notes[n]) for n in names},
+    )
+
+
+# ---- edges ---------------------------------------------------------------------------------
+
+
+def edges_of(program: Program) -> list[Edge]:
+    """One edge for each conflict of a pair of calls; sinks with declared waits get none."""
+    return [
+        Edge(d.source, d.sink, d.relation, d.data, {f"{d.tensor} ({d.kind})": None})
+        for d in dependences(program).deps
+        if not is_header(d.source) and (d.sink.call.waits is None or is_header(d.sink))
+    ]
+
+
+def drop_implied(program: Program, edges: list[Edge]) -> list[Edge]:
+    """Leave out edges that paths of others imply, and join what is left of each pair of calls.
+
+    All may go at once: in an acyclic graph each such edge is replaced by edges that span less."""
+    graph = OrderGraph(program)
+    for e in edges:
+        graph.add(e.source.call.name, e.sink.call.name, e.relation)
+    kept: dict[tuple[str, str], Edge] = {}
+    for e in edges:
+        key = (e.source.call.name, e.sink.call.name)
+        left = graph.left_over(*key, e.relation, 2, PATH)
+        if left.is_empty():
+            continue
+        relation = left if e.data else e.relation
+        if key in kept:
+            known = kept[key]
+            known.relation = known.relation.union(relation).coalesce()
+            known.data = known.data or e.data
+            known.reasons.update(e.reasons)
+        else:
+            kept[key] = replace(e, relation=relation)
+    return list(kept.values())
+
+
+# ---- cells and maps ------------------------------------------------------------------------
+
+
+def _add_edge(build: _Builder, edge: Edge) -> None:
+    program, source, sink = build.program, edge.source, edge.sink
+    name, cells, relation = _event_for(build, edge)
+    waits = relation.reverse().apply_range(cells.relation)
+    domain = task_domain(program, sink)
+    nests = nests_of(program, waits, domain, sink.vars)
+    build.waits[sink.call.name].append(Wait(name, nests, ", ".join(edge.reasons)))
+    if not is_header(sink):
+        back = waits.reverse()
+        tasks = nests_of(program, back, back.domain(), cell_names(cells.rank))
+        build.releases.append(Release(name, sink.call.name, tasks))
+    if edge.data and not relation.is_equal(edge.relation):
+        build.notes[sink.call.name].append(
+            f"waits on {source.call.name} more widely than each tile needs: "
+            f"run-time data decides {', '.join(edge.reasons)}"
+        )
+
+
+def _event_for(build: _Builder, edge: Edge) -> tuple[str, CellMap, isl.Map]:
+    """An event tensor of the same producer that fits, or a new one."""
+    program, source = build.program, edge.source
+    for name, known in build.made[source.call.name]:
+        if edge.relation.domain().is_subset(known.producers) and fits(known, edge.relation):
+            return name, known, edge.relation
+    order = before(program, source, edge.sink) if edge.data else None
+    cells, relation = choose(program, source, edge.relation, order)
+    for name, known in build.made[source.call.name]:
+        if known.steps == cells.steps and known.producers.is_equal(cells.producers):
+            return name, known, relation
+    count = count_of(program, source, cells)
+    assert count is not None, f"no closed count for {source.call.name}"
+    shape = shape_of_cells(program, source, cells)
+    name = _event_name(build, source)
+    build.events.append(EventTensor(name, shape, count, derived=True))
+    build.made[source.call.name].append((name, cells))
+    nests = nests_of(program, cells.relation, task_domain(program, source), source.vars)
+    build.notifies[source.call.name].append(Notify(name, nests))
+    return name, cells, relation
+
+
+def _event_name(build: _Builder, source: PlacedCall) -> str:
+    taken = {e.name for e in build.events} | {t.name for t in build.program.tensors}
+    base = f"{source.call.name}_done"
+    name, k = base, 2
+    while name in taken:
+        name, k = f"{base}_{k}", k + 1
+    return name
+
+
+def _in_order(build: _Builder, call: str) -> tuple[Wait, ...]:
+    """Waits that read run-time data go after the plain ones, which guard that data."""
+    waits = build.waits[call]
+    if build.program.call(call).waits is not None:
+        return tuple(waits)
+    return tuple(sorted(waits, key=lambda w: bool(_wait_loads(build, w))))
+
+
+def _wait_loads(build: _Builder, wait: Wait) -> bool:
+    count = next(e.count for e in build.events if e.name == wait.event)
+    exprs = [x for n in wait.cells for x in nest_exprs(n)]
+    return bool(loads_of(*exprs, *(() if count is None else (count,))))
+
+
+# ---- declared events -----------------------------------------------------------------------
+
+
+def _declared(build: _Builder) -> None:
+    """Declared event tensors, with counts filled in, and the waits and notifies that use them."""
+    program = build.program
+    for e in program.events:
+        count = e.count if e.count is not None else notify_count(program, e)
+        build.events.append(replace(e, count=count))
+    for p in program.calls:
+        for region in p.call.waits or ():
+            nest = region_nest(region)
+            build.waits[p.call.name].append(Wait(region.tensor, (nest,), "declared"))
+            build.releases.append(_release(program, p, region.tensor, nest))
+        for region in p.call.notifies or ():
+            build.notifies[p.call.name].append(Notify(region.tensor, (region_nest(region),)))
+
+
+def _release(program: Program, placed: PlacedCall, event: str, nest: Nest) -> Release:
+    """The inverse of a declared wait. Where run-time data is in the map, all tasks are searched."""
+    if not loads_of(*nest_exprs(nest), *(a.extent for a in placed.axes)):
+        e = program.event(event)
+        back = cell_map(program, placed, e, (nest,)).reverse()
+        tasks = nests_of(program, back, back.domain(), cell_names(len(e.shape)))
+        return Release(event, placed.call.name, tasks)
+    axes = [NestAxis(a.var, Const(0), a.extent) for a in placed.axes]
+    guards = [equal(at, Var(f"c{k}")) for k, at in enumerate(nest.index)]
+    search = Nest((*axes, *nest.axes), (*nest.guards, *guards), tuple(map(Var, placed.vars)))
+    return Release(event, placed.call.name, (search,))
+

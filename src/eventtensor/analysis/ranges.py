@@ -1,0 +1,142 @@
+"""Every index lies in its tensor, every combined pair of tile axes has one extent."""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+from ..ir.expr import Const, Load, Node
+from ..ir.program import PlacedCall, Program
+from ..ir.tensor import Axis, Pad, Point, Region, Rows, Slice, region_exprs
+from ..ir.walk import free_vars, loads_of
+from .access import is_header, nodes
+from .report import Kind, Obligation, Problem, Task, Witness
+from .space import NotAffine, Scope, Side, shape_of
+from .witness import smallest, task_of
+
+
+def range_problems(program: Program) -> tuple[list[Problem], list[Obligation]]:
+    problems: list[Problem] = []
+    obligations: list[Obligation] = []
+    for p in nodes(program):
+        if is_header(p):
+            continue
+        call = p.call
+        problems += _unbounded(program, p)
+        for region in (*call.regions, *(call.waits or ()), *(call.notifies or ())):
+            problems += _region(program, p, region)
+            if loads_of(*region_exprs(region)):
+                obligations.append(Obligation(
+                    f"{call.name}: {region} lies in range for the values read at run time",
+                    call.place))
+        for load in _loads(p):
+            problems += _load(program, p, load)
+        problems += _extents(program, p)
+    return problems, obligations
+
+
+def _loads(p: PlacedCall) -> tuple[Load, ...]:
+    """Loads in regions and extents whose indices are task coordinates only."""
+    return tuple(ld for ld in loads_of(*_exprs(p)) if free_vars(ld) <= set(p.vars))
+
+
+def _exprs(p: PlacedCall) -> list[Node]:
+    exprs: list[Node] = [a.extent for a in p.call.grid]
+    for region in (*p.call.regions, *(p.call.waits or ()), *(p.call.notifies or ())):
+        exprs += region_exprs(region)
+    return exprs
+
+
+def _unbounded(program: Program, p: PlacedCall) -> list[Problem]:
+    names = dict.fromkeys(ld.tensor for ld in loads_of(*_exprs(p)))
+    return [
+        Problem(
+            Kind.unbounded_index,
+            f"call '{p.call.name}' takes an index or extent from {name}, which has no bound",
+            p.call.place, f"declare {name} with bound=(lo, hi)",
+        )
+        for name in names
+        if program.tensor(name).bound is None
+    ]
+
+
+def _region(program: Program, p: PlacedCall, region: Region) -> list[Problem]:
+    out = []
+    for k, (axis, size) in enumerate(
+        zip(region.axes, shape_of(program, region.tensor), strict=True)
+    ):
+        for what, texts in _violations(axis, size, region.pad, k):
+            found = _find(program, p, texts, axis)
+            if found is not None:
+                out.append(Problem(
+                    Kind.out_of_range,
+                    f"{region} of call '{p.call.name}' {what} on axis {k}",
+                    p.call.place, Kind.out_of_range.error.default_hint,
+                    Witness(*found, tensor=region.tensor)))
+                break
+    return out
+
+
+Violation = tuple[Node, str, Node, int]
+
+
+def _violations(axis: Axis, size: Node, pad: Pad | None, k: int) -> list[tuple[str, Violation]]:
+    """What may go wrong, as comparisons (left, sign, right, offset): left sign right + offset."""
+    lo = pad.lo[k] if pad else 0
+    hi = pad.hi[k] if pad else 0
+    match axis:
+        case Point(index) | Rows(_, _, index):
+            return [("starts below 0", (index, "<", Const(0), -lo)),
+                    ("lies beyond the end", (index, ">=", size, hi))]
+        case Slice(start, stop):
+            below: list[tuple[str, Violation]] = [("starts below 0", (start, "<", Const(0), -lo))]
+            if loads_of(start, stop):
+                return below
+            return [*below, ("lies wholly outside", (start, ">=", size, hi))]
+        case _:
+            assert_never(axis)
+
+
+def _find(
+    program: Program, p: PlacedCall, violation: Violation, axis: Axis
+) -> tuple[tuple[tuple[str, int], ...], tuple[Task, ...]] | None:
+    left, sign, right, offset = violation
+    scope, side = Scope(program), Side(p, "a_")
+    scope.domain(side)
+    bound: dict[str, str] = {}
+    if isinstance(axis, Rows):
+        k = scope.fresh("k")
+        scope.require(f"0 <= {k} < {scope.text(axis.extent, side)}")
+        bound = {axis.var: k}
+    if isinstance(axis, Slice):
+        scope.require(f"{scope.text(axis.start, side)} < {scope.text(axis.stop, side)}")
+    a, b = scope.text(left, side, bound), scope.text(right, side, bound)
+    scope.require(f"{a} {sign} {b} + {offset}")
+    scope.finish()
+    hit = smallest(scope.set(side.names))
+    return None if hit is None else (tuple(hit[0].items()), (task_of(p, hit[1]),))
+
+
+def _load(program: Program, p: PlacedCall, load: Load) -> list[Problem]:
+    region = Region(load.tensor, tuple(Point(i) for i in load.index))
+    return _region(program, p, region)
+
+
+def _extents(program: Program, p: PlacedCall) -> list[Problem]:
+    """Extents that the tracer could not show equal by form."""
+    out = []
+    for a, b in p.call.body.equal_extents:
+        kind, hit = Kind.unequal_extents, None
+        scope, side = Scope(program), Side(p, "a_")
+        try:
+            scope.domain(side)
+            scope.require(f"{scope.text(a, side)} != {scope.text(b, side)}")
+            scope.finish()
+            hit = smallest(scope.set(side.names))
+        except NotAffine:
+            kind = Kind.unproved
+        if hit is not None or kind is Kind.unproved:
+            out.append(Problem(
+                kind, f"call '{p.call.name}' combines tile axes of extents {a} and {b}",
+                p.call.place, kind.error.default_hint,
+                Witness(tuple(hit[0].items()), (task_of(p, hit[1]),)) if hit else None))
+    return out

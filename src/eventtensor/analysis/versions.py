@@ -1,0 +1,71 @@
+"""When two tasks that read one element of a tensor see the same value, and which comes first."""
+
+from __future__ import annotations
+
+from ..ir.program import PlacedCall, Program
+
+
+def common_loops(a: PlacedCall, b: PlacedCall) -> int:
+    """How many outer loops the two calls share."""
+    depth = 0
+    for x, y in zip(a.loops, b.loops, strict=False):
+        if x is not y or a.position[depth] != b.position[depth]:
+            break
+        depth += 1
+    return depth
+
+
+def writers(program: Program, tensor: str) -> list[PlacedCall]:
+    return [
+        p
+        for p in program.calls
+        if any(r.tensor == tensor for r in (*p.call.writes, *p.call.accumulates))
+    ]
+
+
+def equal_loops(
+    program: Program, tensor: str, a: PlacedCall, b: PlacedCall
+) -> tuple[str, ...] | None:
+    """Loop variables that must agree for tasks of `a` and `b` to see the same values of `tensor`
+    (empty: always the same); None if a writer comes between them."""
+    if a.position > b.position:
+        a, b = b, a
+    depth = common_loops(a, b)
+    needed: set[str] = set()
+    for w in writers(program, tensor):
+        shared = min(common_loops(a, w), common_loops(b, w))
+        needed.update(loop.var for loop in a.loops[:shared])
+        if shared == depth and a.call is not b.call and _between(a, b, w, depth):
+            return None
+    return tuple(loop.var for loop in a.loops if loop.var in needed)
+
+
+def _between(a: PlacedCall, b: PlacedCall, w: PlacedCall, depth: int) -> bool:
+    at, first, last = w.position[depth], a.position[depth], b.position[depth]
+    if at == last and len(b.position) == depth + 1:
+        return False
+    return first <= at <= last
+
+
+def before_text(a: PlacedCall, b: PlacedCall, pa: str, pb: str) -> str:
+    """isl text: task a comes before task b in program order (tiles of one call: only where the
+    loops differ)."""
+    depth = common_loops(a, b)
+    cases = []
+    equal: list[str] = []
+    for loop in a.loops[:depth]:
+        cases.append(" and ".join([*equal, f"{pa}{loop.var} < {pb}{loop.var}"]))
+        equal.append(f"{pa}{loop.var} = {pb}{loop.var}")
+    if a.position[depth] < b.position[depth] if depth < len(a.position) else False:
+        cases.append(" and ".join(equal) or "0 = 0")
+    return "(" + (" or ".join(f"({c})" for c in cases) or "0 = 1") + ")"
+
+
+def lex_before_text(a: PlacedCall, pa: str, pb: str) -> str:
+    """isl text: within one call and one iteration, tile a comes before tile b by coordinate."""
+    cases = []
+    equal = [f"{pa}{loop.var} = {pb}{loop.var}" for loop in a.loops]
+    for axis in a.call.grid:
+        cases.append(" and ".join([*equal, f"{pa}{axis.var} < {pb}{axis.var}"]))
+        equal.append(f"{pa}{axis.var} = {pb}{axis.var}")
+    return "(" + (" or ".join(f"({c})" for c in cases) or "0 = 1") + ")"

@@ -1,0 +1,374 @@
+"""Tile bodies as C++ loops. Element-wise chains become one loop; views cost nothing; temporaries
+come from the worker's arena, sized by run-time extents.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import assert_never
+
+from ..ir import tile as t
+from ..ir.expr import Const, Node, add
+from ..ir.tensor import DType, Point, Slice
+from . import cpp_value as cv
+from .cpp_frame import BodyFrame
+from .cpp_value import STORAGE, Index, Value, View, ctype, elsewhere, merged, of_view, scalar
+from .uses import stmt_operands
+
+_FOLDS = {"sum": "lane_sum", "max": "fold_max", "min": "fold_min"}
+
+
+class BodyWriter(BodyFrame):
+    def write(self) -> None:
+        """The whole body: arguments, statements, staged writes."""
+        args = self.call.body.args
+        wanted = {
+            s.op.arg for s in t.all_stmts(self.call.body.stmts)
+            if isinstance(s, t.Let) and isinstance(s.op, t.Arg) and self.uses.is_used(s.id)
+        }
+        for k, arg in enumerate(args):
+            if arg.mode == t.ArgMode.read:
+                if k in wanted:
+                    self.reads[k] = self.args.read(k)
+            else:
+                self.targets[k] = self.args.write(k, self.uses)
+        self.block(self.call.body.stmts)
+        self.args.finish(self.targets)
+
+    def block(self, stmts: tuple[t.Stmt, ...]) -> None:
+        for s in stmts:
+            for x in stmt_operands(s):
+                self.left[x] -= 1
+            match s:
+                case t.Let():
+                    if self.uses.is_used(s.id):
+                        self.let(s)
+                case t.For():
+                    self.loop(s)
+                case t.Store(arg, axes, value):
+                    target = self.targets[arg]
+                    self.fill(self.sub(target.view, axes, f"out{arg}"), self.values[value])
+                case t.Accumulate(arg, value):
+                    self.accumulate(self.targets[arg].view, self.values[value])
+                case _:
+                    assert_never(s)
+
+    def let(self, s: t.Let) -> None:
+        value = self.op(s.id, s.op, s.type)
+        if value.is_scalar:
+            if value.at(()) != f"v{s.id}" and not self._plain(s):
+                value = self.stored(s.id, s.type, value.at)
+        elif not value.cheap and s.id in self.uses.again:
+            value = self.stored(s.id, s.type, value.at)
+        self.values[s.id] = value
+
+    def _plain(self, s: t.Let) -> bool:
+        """Literals and repeated names need no constant of their own."""
+        simple = isinstance(s.op, t.Literal | t.Broadcast | t.Reshape)
+        return simple and s.id not in self.uses.named
+
+    def accumulate(self, to: View, value: Value) -> None:
+        add_one = "et::accumulate_atomic" if self.call.unordered else "et::accumulate"
+        with self.loops(value.type.shape, independent=False) as index:
+            self.out.line(f"{add_one}({to.place(index)}, {value.at(index)});")
+
+    # ---- ops -------------------------------------------------------------------------------
+
+    def op(self, id: int, op: t.Op, type: t.TileType) -> Value:
+        v = self.values
+        match op:
+            case t.Arg(arg):
+                return replace(self.reads[arg], type=type)
+            case t.Literal(x):
+                return scalar(cv.literal(x, type.dtype), type)
+            case t.Index(expr):
+                return scalar(f"{ctype(type.dtype)}({self.expr(expr)})", type)
+            case t.Iota():
+                return Value(type, lambda i: f"{ctype(type.dtype)}({i[0]})")
+            case t.Unary() | t.Binary() | t.Where() | t.Cast():
+                return self.elementwise(op, type)
+            case t.Broadcast(x):
+                return cv.broadcast(v[x], type)
+            case t.Transpose(x, perm):
+                return cv.transpose(v[x], perm, type)
+            case t.Reshape(x):
+                return self.reshape(id, v[x], type)
+            case t.SliceOf(x, axes):
+                return self.slice(id, v[x], axes, type)
+            case t.Reduce(name, x, axis):
+                return self.reduce(id, name, v[x], axis, type)
+            case t.MatMul(a, b):
+                return self.matmul(id, a, b, type)
+            case t.Gather(x, index, axis):
+                return self.gather(v[x], v[index], axis, type)
+            case t.ArgMax(x):
+                return self.argmax(id, v[x], type)
+            case t.TopK(x, k, indices):
+                return self.topk(id, v[x], k, indices, type)
+            case t.Cumsum(x, axis):
+                return self.cumsum(id, v[x], axis, type)
+            case t.Concat(xs, axis):
+                return self.concat(id, [v[x] for x in xs], axis, type)
+            case t.Update(x, axes, value):
+                return self.update(id, x, axes, v[value], type)
+            case _:
+                assert_never(op)
+
+    def elementwise(
+        self, op: t.Unary | t.Binary | t.Where | t.Cast, type: t.TileType
+    ) -> Value:
+        operands = [self.values[x] for x in t.operands(op)]
+        dtype = operands[-1].type.dtype
+
+        def at(index: Index) -> str:
+            x = [o.at(index) for o in operands]
+            match op:
+                case t.Unary(name, _):
+                    return cv.unary(name, x[0], dtype)
+                case t.Binary(name, _, _):
+                    return cv.binary(name, x[0], x[1], dtype)
+                case t.Where():
+                    return f"({x[0]} ? {x[1]} : {x[2]})"
+                case t.Cast(_, to):
+                    return cv.cast(x[0], to)
+                case _:
+                    assert_never(op)
+
+        return Value(type, at, merged(*(o.leaves for o in operands)), None, cheap=False)
+
+    def reshape(self, id: int, x: Value, type: t.TileType) -> Value:
+        if not type.shape or x.is_scalar:  # one element on both sides
+            zeros = ("0",) * len(x.type.shape)
+            return Value(type, lambda _: x.at(zeros), elsewhere(x.leaves), None, x.cheap)
+        view = x.view
+        if view is None or not view.dense:
+            view = self.own(f"v{id}", x.type)
+            self.fill(view, x)
+        strides = self.row_major(type)
+        return Value(
+            type, replace(view, strides=strides).at, {view.buffer: False},
+            replace(view, strides=strides),
+        )
+
+    def slice(self, id: int, x: Value, axes: tuple[t.SubAxis, ...], type: t.TileType) -> Value:
+        if x.view is not None:
+            view = self.sub(x.view, axes, f"v{id}")
+            return Value(type, view.at, elsewhere(x.leaves), view)
+        starts = [self.extent(_first(a)) for a in axes]
+
+        def at(index: Index) -> str:
+            rest = iter(index)
+            full = tuple(
+                s if isinstance(a, Point) else _plus(s, next(rest))
+                for a, s in zip(axes, starts, strict=True)
+            )
+            return x.at(full)
+
+        return Value(type, at, elsewhere(x.leaves), None, x.cheap)
+
+    def sub(self, view: View, axes: tuple[t.SubAxis, ...], name: str) -> View:
+        """The part of a view at `axes`; points drop their axis."""
+        data, strides = [view.data], list[str]()
+        tables: list[str | None] = []
+        for k, a in enumerate(axes):
+            start, table = self.extent(_first(a)), view.table(k)
+            if table is not None:
+                if isinstance(a, Point):
+                    data.append(f"{table}[{start}]")
+                else:
+                    tables.append(table if start == "0" else f"({table} + {start})")
+                    strides.append("0")
+                continue
+            if start != "0" and view.strides[k] != "0":
+                data.append(start if view.strides[k] == "1" else f"{start} * {view.strides[k]}")
+            if isinstance(a, Slice):
+                tables.append(None)
+                strides.append(view.strides[k])
+        pointer = view.data
+        if len(data) > 1:
+            pointer = f"{name}_at{self.number()}"
+            self.out.line(f"auto* const {pointer} = {' + '.join(data)};")
+        kept = tuple(tables) if any(x is not None for x in tables) else ()
+        return View(pointer, tuple(strides), view.storage, view.buffer, kept)
+
+    def reduce(self, id: int, name: str, x: Value, axis: int, type: t.TileType) -> Value:
+        n = self.extent(x.type.shape[axis])
+        fold, k = f"et::{_FOLDS[name]}<{ctype(type.dtype)}>", f"k{id}"
+
+        def at(index: Index) -> str:
+            inner = x.at((*index[:axis], k, *index[axis:]))
+            return f"{fold}({n}, [&](int64_t {k}) {{ return {inner}; }})"
+
+        return Value(type, at, elsewhere(x.leaves), None, cheap=False)
+
+    def matmul(self, id: int, a: int, b: int, type: t.TileType) -> Value:
+        left, right = self.matrix(a), self.matrix(b)
+        k = self.extent(self.values[a].type.shape[1])
+        m, n = (self.extent(s) for s in type.shape)
+        result = self.own(f"v{id}", type)
+        sides = ", ".join(
+            f"et::Matrix<{STORAGE[x.storage]}>{{{x.data}, {x.strides[0]}, {x.strides[1]}}}"
+            for x in (left, right)
+        )
+        self.out.line(f"et::matmul(worker.arena, v{id}, {sides}, {m}, {k}, {n});")
+        return of_view(result, type)
+
+    def gather(self, x: Value, index: Value, axis: int, type: t.TileType) -> Value:
+        rank, n = len(index.type.shape), self.extent(x.type.shape[axis])
+
+        def at(i: Index) -> str:
+            pick = f"int64_t({index.at(i[axis : axis + rank])})"
+            if self.expr.debug:
+                pick = f"et::gather_checked(worker, {pick}, {n})"
+            return x.at((*i[:axis], pick, *i[axis + rank :]))
+
+        return Value(type, at, elsewhere(merged(x.leaves, index.leaves)), None, cheap=False)
+
+    def argmax(self, id: int, x: Value, type: t.TileType) -> Value:
+        n, k = self.extent(x.type.shape[-1]), f"k{id}"
+
+        def at(index: Index) -> str:
+            inner = f"[&](int64_t {k}) {{ return {x.at((*index, k))}; }}"
+            return f"et::arg_max<{ctype(x.type.dtype)}>({n}, {inner})"
+
+        return Value(type, at, elsewhere(x.leaves), None, cheap=False)
+
+    def topk(self, id: int, x: Value, k: int, indices: bool, type: t.TileType) -> Value:
+        n, kind = self.extent(x.type.shape[-1]), ctype(x.type.dtype)
+        result = self.own(f"v{id}", type)
+        self.out.line(f"int32_t v{id}_order[{max(k, 1)}];")
+        with self.loops(type.shape[:-1], independent=False) as index:
+            each, slot = f"i{len(index)}", f"i{len(index) + 1}"
+            inner = f"[&](int64_t {each}) {{ return {x.at((*index, each))}; }}"
+            found = f"v{id}_order[{slot}]"
+            with self.out.block(""):
+                self.out.line(f"et::top_k<{kind}>({n}, {k}, v{id}_order, {inner});")
+                self.out.line(f"for (int64_t {slot} = 0; {slot} < {k}; ++{slot})")
+                value = found if indices else x.at((*index, found))
+                self.out.line(f"  {result.place((*index, slot))} = {value};")
+        return of_view(result, type)
+
+    def cumsum(self, id: int, x: Value, axis: int, type: t.TileType) -> Value:
+        n, result = self.extent(type.shape[axis]), self.own(f"v{id}", type)
+        others = type.shape[:axis] + type.shape[axis + 1 :]
+        with self.loops(others, independent=False) as index, self.out.block(""):
+            k = f"i{len(index)}"
+            full = (*index[:axis], k, *index[axis:])
+            self.out.line(f"{ctype(type.dtype)} sum = 0;")
+            self.out.line(f"for (int64_t {k} = 0; {k} < {n}; ++{k})")
+            self.out.line(f"  {result.place(full)} = sum = sum + {x.at(full)};")
+        return of_view(result, type)
+
+    def concat(self, id: int, xs: list[Value], axis: int, type: t.TileType) -> Value:
+        result = self.own(f"v{id}", type)
+        start: Node = Const(0)
+        for x in xs:
+            part = tuple(
+                Slice(start if k == axis else Const(0), s) for k, s in enumerate(type.shape)
+            )
+            self.fill(self.sub(result, part, f"v{id}"), x)
+            start = add(start, x.type.shape[axis])
+        return of_view(result, type)
+
+    def update(
+        self, id: int, x: int, axes: tuple[t.SubAxis, ...], value: Value, type: t.TileType
+    ) -> Value:
+        """In place if nobody reads the old tile any more."""
+        old = self.values[x]
+        if self.is_dead(x) and old.view is not None:
+            tile = old.view
+            if tile.buffer in value.leaves:
+                fresh = self.temp(f"v{id}_new", value.type)
+                self.fill(fresh, value)
+                value = of_view(fresh, value.type)
+        else:
+            tile = self.own(f"v{id}", type)
+            self.fill(tile, old)
+        self.fill(self.sub(tile, axes, f"v{id}"), value)
+        return of_view(tile, type)
+
+    def is_dead(self, x: int) -> bool:
+        """True if x is a whole tile of ours that no later statement can see."""
+        view = self.values[x].view
+        if view is None or not view.dense or view.data != view.buffer or self.left[x] > 0:
+            return False
+        if view.buffer not in self.local[-1] or view.strides != self.row_major(self.values[x].type):
+            return False
+        return not any(
+            self.left[y] > 0 and view.buffer in other.leaves
+            for y, other in self.values.items() if y != x
+        )
+
+    # ---- loops -----------------------------------------------------------------------------
+
+    def loop(self, s: t.For) -> None:
+        n = self.extent(s.extent)
+        for c in s.carries:
+            self.values[c.phi] = self.begin(c)
+        if s.carries or s.body:
+            self.out.line(f"const et::Arena::Mark m{s.var} = worker.arena.mark();")
+        self.local.append({f"v{c.phi}" for c in s.carries})
+        self.values[s.var] = scalar(f"v{s.var}", t.TileType(DType.i64, ()))
+        with self.scope(f"for (int64_t v{s.var} = 0; v{s.var} < {n}; ++v{s.var})"):
+            self.out.line(f"worker.arena.rewind(m{s.var});")
+            self.block(s.body)
+            for c in s.carries:
+                self.left[c.next] -= 1
+            self.hand_on(s.carries)
+        self.local.pop()
+        for c in s.carries:
+            self.local[-1].add(f"v{c.phi}")
+            self.end(c)
+
+    def begin(self, c: t.Carry) -> Value:
+        init = self.values[c.init]
+        if not c.type.shape:
+            self.out.line(f"{ctype(c.type.dtype)} v{c.phi} = {init.at(())};")
+            return scalar(f"v{c.phi}", c.type)
+        view = self.own(f"v{c.phi}", c.type)
+        self.fill(view, init)
+        return of_view(view, c.type)
+
+    def end(self, c: t.Carry) -> None:
+        value = self.values[c.phi]
+        if not c.type.shape and c.out in self.uses.named:
+            self.out.line(f"const {ctype(c.type.dtype)} v{c.out} = v{c.phi};")
+            value = scalar(f"v{c.out}", c.type)
+        self.values[c.out] = value
+
+    def hand_on(self, carries: tuple[t.Carry, ...]) -> None:
+        """All next values together: what reads another carried tile is copied aside first."""
+        phis = {f"v{c.phi}" for c in carries}
+        tiles = [c for c in carries if c.type.shape]
+        ready: list[tuple[t.Carry, Value]] = []
+        for c in tiles:
+            value, mine = self.values[c.next], f"v{c.phi}"
+            if value.view is not None and value.view == self.values[c.phi].view:
+                continue
+            touched = {b: same for b, same in value.leaves.items() if b in phis}
+            if any(b != mine or not same for b, same in touched.items()):
+                view = self.temp(f"n{c.phi}", c.type)
+                self.fill(view, value)
+                value = of_view(view, c.type)
+            ready.append((c, value))
+        for c, value in ready:
+            home = self.values[c.phi].view
+            assert home is not None
+            self.fill(home, value)
+        scalars = [c for c in carries if not c.type.shape]
+        for c in scalars:
+            kind = ctype(c.type.dtype)
+            self.out.line(f"const {kind} n{c.phi} = {self.values[c.next].at(())};")
+        for c in scalars:
+            self.out.line(f"v{c.phi} = n{c.phi};")
+
+
+def _first(axis: t.SubAxis) -> Node:
+    return axis.index if isinstance(axis, Point) else axis.start
+
+
+def _plus(a: str, b: str) -> str:
+    if a == "0":
+        return b
+    return a if b == "0" else f"{a} + {b}"
+

@@ -1,0 +1,105 @@
+"""Grids: loops that turn claimed tile numbers into coordinates, parametric in the dims.
+
+Tiles are numbered lexicographically. Axes whose extent no earlier coordinate decides are decoded by
+division; where one does (ragged grids), the outer axes are walked and the rows counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from ..ir.expr import Const, Node
+from ..ir.program import Call, GridAxis
+from ..ir.walk import Bounds, bounds, free_vars
+from .cpp_expr import ExprWriter, paren
+from .emitter import Emitter, cpp_name
+
+
+def walked_axes(call: Call) -> int:
+    """How many leading axes are walked: up to the last one that a later extent depends on."""
+    last = 0
+    for k, axis in enumerate(call.grid):
+        used = free_vars(axis.extent)
+        last = max([last, *(j + 1 for j in range(k) if call.grid[j].var in used)])
+    return last
+
+
+def _bounds(e: Node) -> Bounds:
+    return (None, None) if not hasattr(e, "name") else (0, None)
+
+
+@dataclass(frozen=True)
+class GridWriter:
+    out: Emitter
+    expr: ExprWriter
+
+    def extent(self, e: Node) -> str:
+        """Never negative: the product of two empty axes must stay empty."""
+        low = bounds(e, _bounds)[0]
+        text = self.expr(e)
+        return text if low is not None and low >= 0 else f"std::max<int64_t>({text}, 0)"
+
+    @contextmanager
+    def tiles(self, call: Call, claim: str) -> Iterator[None]:
+        """Run what the caller writes for every tile that `claim` gives, coordinates in scope."""
+        walked = walked_axes(call)
+        inner = call.grid[walked:]
+        with self.out.block(""):
+            self.out.line(f"auto tiles = {claim};")
+            if walked == 0:
+                total = self._sizes(inner)
+                with self.out.block(
+                    f"for (int64_t t0 = tiles.next(); t0 < {total}; t0 = tiles.next())"
+                ):
+                    self._decode(inner, "t0")
+                    yield
+            else:
+                self.out.line("int64_t t0 = tiles.next(), base = 0;")
+                with self._walk(call.grid[:walked]):
+                    self.out.line(f"const int64_t row = {self._sizes(inner)};")
+                    with self.out.block("for (; t0 < base + row; t0 = tiles.next())"):
+                        self._decode(inner, "(t0 - base)")
+                        yield
+                    self.out.line("base += row;")
+
+    def count(self, call: Call) -> None:
+        """Add the number of tiles to `total`."""
+        walked = walked_axes(call)
+        with self.out.block(""), self._walk(call.grid[:walked]):
+            self.out.line(f"total += {self._sizes(call.grid[walked:])};")
+
+    @contextmanager
+    def _walk(self, axes: tuple[GridAxis, ...]) -> Iterator[None]:
+        for a in axes:
+            v = cpp_name(a.var)
+            self.out.line(f"for (int64_t {v} = 0; {v} < {self.expr(a.extent)}; ++{v}) {{")
+            self.out.deeper()
+        yield
+        for _ in axes:
+            self.out.shallower()
+            self.out.line("}")
+
+    def _sizes(self, axes: tuple[GridAxis, ...]) -> str:
+        """Name the extents of the axes that are decoded; gives their product."""
+        names = []
+        for a in axes:
+            if isinstance(a.extent, Const):
+                names.append(str(max(a.extent.value, 0)))
+                continue
+            names.append(f"n{len(names)}_{a.var}")
+            self.out.line(f"const int64_t {names[-1]} = {self.extent(a.extent)};")
+        return " * ".join(names) or "1"
+
+    def _decode(self, axes: tuple[GridAxis, ...], number: str) -> None:
+        sizes = [
+            str(max(a.extent.value, 0)) if isinstance(a.extent, Const) else f"n{k}_{a.var}"
+            for k, a in enumerate(axes)
+        ]
+        for k, a in enumerate(axes):
+            after = " * ".join(sizes[k + 1 :])
+            text = number if not after else f"{number} / {paren(after)}"
+            if k > 0:
+                text = f"{text} % {sizes[k]}"
+            self.out.line(f"const int64_t {cpp_name(a.var)} = {text};")

@@ -1,0 +1,84 @@
+"""Hand-tuned C++ bodies: a function that sees its arguments as views of the stored elements and the
+coordinates and dims by name. Gathered and padded regions are dense copies there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ..ir.program import HandTuned, PlacedCall, Program
+from ..ir.tile import ArgMode
+from .cpp_expr import ExprWriter
+from .cpp_frame import BodyFrame
+from .cpp_value import STORAGE, Value, View, of_view
+from .emitter import Emitter, cpp_name
+
+
+def write_hand_tuned(
+    out: Emitter, expr: ExprWriter, program: Program, placed: PlacedCall, tuned: HandTuned,
+    head: str,
+) -> None:
+    frame = _HandFrame(out, expr, program, placed)
+    body_args = placed.call.body.args
+    taken = {a.name for a in body_args}
+    dims = [d.name for d in program.dims if d.name not in (*taken, *placed.vars)]
+    scalars = [(n, cpp_name(n)) for n in placed.vars if n not in taken]
+    scalars += [(n, f"args.{cpp_name(n)}") for n in dims]
+    params = []
+    for a in body_args:
+        const = "const " if a.mode == ArgMode.read else ""
+        view = f"et::View<{const}{STORAGE[a.storage]}, {len(a.type.shape)}>"
+        params.append(f"{view} {cpp_name(a.name)}")
+    params += [f"int64_t {cpp_name(n)}" for n, _ in scalars]
+    with out.block(f"void hand_{placed.call.name}(et::Worker& worker, {', '.join(params)})"):
+        out.line("(void)worker;")
+        for n, _ in scalars:
+            out.line(f"(void){cpp_name(n)};")
+        for text in tuned.source.strip("\n").split("\n"):
+            out.line(text)
+    out.line()
+    with out.block(head):
+        frame.call_hand(tuple(value for _, value in scalars))
+    out.line()
+
+
+class _HandFrame(BodyFrame):
+    def call_hand(self, scalars: tuple[str, ...]) -> None:
+        passed: list[str] = []
+        back: list[tuple[View, Value]] = []
+        for k, a in enumerate(self.call.body.args):
+            if a.mode == ArgMode.read:
+                value = self.args.read(k, storage=True)
+            else:
+                home = self.args.place(k)
+                value = of_view(home, self.args.type(k))
+            dense = self.dense(k, value)
+            if a.mode != ArgMode.read and dense is not value:
+                back.append((home, dense))
+            passed.append(self.as_view(k, dense))
+        out = ", ".join(("worker", *passed, *scalars))
+        self.out.line(f"hand_{self.call.name}({out});")
+        for home, dense in back:
+            self.fill(home, dense)
+
+    def dense(self, k: int, value: Value) -> Value:
+        """Rows that lie apart are copied together."""
+        view, storage = value.view, self.call.body.args[k].storage
+        assert view is not None
+        if not view.tables:
+            return value
+        copy = self.temp(f"{self.args.name(k)}_tile", value.type, STORAGE[storage])
+        copy = replace(copy, storage=storage)
+        self.fill(copy, value)
+        return of_view(copy, value.type)
+
+    def as_view(self, k: int, value: Value) -> str:
+        """The argument as an et::View of what is stored."""
+        view, arg = value.view, self.call.body.args[k]
+        assert view is not None
+        const = "const " if arg.mode == ArgMode.read else ""
+        shape = ", ".join(self.extent(s) for s in value.type.shape)
+        return (
+            f"et::View<{const}{STORAGE[arg.storage]}, {len(value.type.shape)}>"
+            f"{{{view.data}, {{{shape}}}, {{{', '.join(view.strides)}}}}}"
+        )

@@ -1,0 +1,148 @@
+"""Regions of tensors as views: pointers, extents, strides, row tables, padded copies, checks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import assert_never
+
+from ..ir.expr import Const, Node, add
+from ..ir.program import Program
+from ..ir.tensor import Axis, Point, Region, Rows, Slice, Tensor, axis_exprs, tile_shape
+from ..ir.walk import loads_of
+from .cpp_expr import ExprWriter, paren
+from .cpp_value import STORAGE, View, literal
+from .emitter import Emitter, cpp_name
+
+
+@dataclass(frozen=True)
+class RegionWriter:
+    out: Emitter
+    expr: ExprWriter
+    program: Program
+    extent: Callable[[Node], str]
+
+    def view(self, name: str, region: Region, const: bool) -> View:
+        """Declare `name` as a view of the region (not padded) and its row tables."""
+        tensor = self.program.tensor(region.tensor)
+        shape = [self.extent(e) for e in tile_shape(region, tensor)]
+        start = [f"args.{cpp_name(tensor.name)}"]
+        strides: list[str] = []
+        tables: list[str | None] = []
+        for k, axis in enumerate(region.axes):
+            stride = self.expr.stride(tensor.shape, k)
+            if isinstance(axis, Rows):
+                tables.append(self._table(f"{name}_rows{k}", axis, stride))
+                strides.append("0")
+                continue
+            first = axis_exprs(axis)[0]
+            if first != Const(0):
+                text = paren(self.expr(first))
+                start.append(text if stride == "1" else f"{text} * {paren(stride)}")
+            if isinstance(axis, Slice):
+                tables.append(None)
+                strides.append(stride)
+        kind = ("const " if const else "") + STORAGE[tensor.dtype]
+        self.out.line(
+            f"const et::View<{kind}, {len(shape)}> {name}{{{' + '.join(start)}, "
+            f"{{{', '.join(shape)}}}, {{{', '.join(strides)}}}}};"
+        )
+        known = tuple(
+            s if s.isdigit() else f"{name}.stride[{k}]" for k, s in enumerate(strides)
+        )
+        has_rows = any(t is not None for t in tables)
+        return View(
+            f"{name}.data", known, tensor.dtype, name, tuple(tables) if has_rows else ()
+        )
+
+    def _table(self, name: str, axis: Rows, stride: str) -> str:
+        """Offsets of gathered rows, in elements."""
+        n, var = self.extent(axis.extent), cpp_name(axis.var)
+        self.out.line(f"int64_t* const {name} = worker.arena.take<int64_t>({n});")
+        at = paren(self.expr(axis.index))
+        self.out.line(
+            f"for (int64_t {var} = 0; {var} < {n}; ++{var}) "
+            f"{name}[{var}] = {at if stride == '1' else f'{at} * {paren(stride)}'};"
+        )
+        return name
+
+    def padded(self, name: str, region: Region, dense: View) -> None:
+        """Fill `dense` with the region's elements, and its value where it overhangs."""
+        assert region.pad is not None
+        tensor = self.program.tensor(region.tensor)
+        tile_index: list[str] = []
+        where: list[str] = []
+        depth = 0
+        for k, axis in enumerate(region.axes):
+            if not isinstance(axis, Point):
+                var = cpp_name(axis.var) if isinstance(axis, Rows) else f"i{depth}"
+                n = self.expr(axis.extent if isinstance(axis, Rows) else axis.nominal)
+                self.out.line(f"for (int64_t {var} = 0; {var} < {n}; ++{var}) {{")
+                self.out.deeper()
+                tile_index.append(var)
+                depth += 1
+            self.out.line(f"const int64_t {name}_at{k} = {self._axis_at(axis, tile_index)};")
+            where.append(f"{name}_at{k}")
+        sizes = [self.expr(s) for s in tensor.shape]
+        inside = " && ".join(
+            f"{w} >= 0 && {w} < {paren(s)}" for w, s in zip(where, sizes, strict=True)
+        )
+        source = View(
+            f"args.{cpp_name(tensor.name)}",
+            tuple(paren(self.expr.stride(tensor.shape, k)) for k in range(len(where))),
+            tensor.dtype,
+            name,
+        )
+        value = literal(region.pad.value, dense.storage.tile_dtype)
+        found = f"{inside} ? {source.at(tuple(where))} : {value}"
+        if dense.storage is not dense.storage.tile_dtype:
+            found = f"et::cast<{STORAGE[dense.storage]}>({found})"
+        self.out.line(f"{dense.place(tuple(tile_index))} = {found};")
+        for _ in range(depth):
+            self.out.shallower()
+            self.out.line("}")
+
+    def _axis_at(self, axis: Axis, tile_index: list[str]) -> str:
+        match axis:
+            case Point(index):
+                return self.expr(index)
+            case Slice(start, _):
+                return f"{self.expr(start)} + {tile_index[-1]}"
+            case Rows(_, _, index):
+                return self.expr(index)
+            case _:
+                assert_never(axis)
+
+    # ---- debug -----------------------------------------------------------------------------
+
+    def checks(self, region: Region) -> None:
+        """Every index that the region touches lies inside its tensor (and its padding)."""
+        tensor = self.program.tensor(region.tensor)
+        for k, axis in enumerate(region.axes):
+            lo, hi = (0, 0) if region.pad is None else (region.pad.lo[k], region.pad.hi[k])
+            size = add(tensor.shape[k], Const(lo + hi))
+            match axis:
+                case Point(index):
+                    self._check(tensor, k, add(index, Const(lo)), size)
+                case Slice(start, stop):
+                    first = add(start, Const(lo))
+                    empty = f"{self.expr(stop)} > {self.expr(start)}"
+                    if loads_of(start, stop):  # a run-time slice may lie wholly beyond the end
+                        empty += f" && {self.expr(first)} < 0"
+                    self.out.line(f"if ({empty})")
+                    with self.out.indented():
+                        self._check(tensor, k, first, size)
+                case Rows(var, n, index):
+                    v = cpp_name(var)
+                    self.out.line(f"for (int64_t {v} = 0; {v} < {self.expr(n)}; ++{v})")
+                    with self.out.indented():
+                        self._check(tensor, k, add(index, Const(lo)), size)
+                case _:
+                    assert_never(axis)
+
+    def _check(self, tensor: Tensor, axis: int, index: Node, size: Node) -> None:
+        at = self.expr(index)
+        self.out.line(
+            f"if (!et::range_check(worker, TENSOR_{tensor.name}, {axis}, {at}, {at}, "
+            f"{self.expr(size)})) return false;"
+        )

@@ -1,0 +1,201 @@
+"""Tile values during code generation: how to read one element, as C++ text.
+
+A value is a view (memory with strides) or lazy (an expression of other values, put into the loop
+that reads it). `leaves` are the buffers it reads; True if only at the element's own index.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from ..ir.expr import Const
+from ..ir.tensor import DType
+from ..ir.tile import COMPARE, TileType
+
+Index = tuple[str, ...]
+At = Callable[[Index], str]
+Leaves = Mapping[str, bool]
+
+STORAGE: dict[DType, str] = {
+    DType.f32: "float", DType.bf16: "et::bf16", DType.f16: "et::f16", DType.i32: "int32_t",
+    DType.i64: "int64_t", DType.u8: "uint8_t", DType.bool_: "bool",
+}
+
+
+def ctype(dtype: DType) -> str:
+    """C++ type of a tile element."""
+    return STORAGE[dtype.tile_dtype]
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """Elements at `data[sum(index * stride)]`; an axis of gathered rows has a table of offsets
+    instead of a stride. `dense` means row-major without gaps."""
+
+    data: str
+    strides: tuple[str, ...]
+    storage: DType
+    buffer: str
+    tables: tuple[str | None, ...] = ()
+    dense: bool = False
+
+    def table(self, axis: int) -> str | None:
+        return self.tables[axis] if self.tables else None
+
+    def place(self, index: Index) -> str:
+        """The element as an lvalue."""
+        terms = []
+        for k, i in enumerate(index):
+            table = self.table(k)
+            if table is not None:
+                terms.append(f"{table}[{i}]")
+            elif self.strides[k] != "0" and i != "0":
+                terms.append(i if self.strides[k] == "1" else f"{_factor(i)} * {self.strides[k]}")
+        return f"{self.data}[{' + '.join(terms) or '0'}]"
+
+    def at(self, index: Index) -> str:
+        text = self.place(index)
+        return text if self.storage is self.storage.tile_dtype else f"et::value({text})"
+
+
+def _factor(text: str) -> str:
+    return text if text.isalnum() else f"({text})"
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """`cheap` values cost nothing to read again."""
+
+    type: TileType
+    at: At
+    leaves: Leaves = field(default_factory=dict)
+    view: View | None = None
+    cheap: bool = True
+
+    @property
+    def is_scalar(self) -> bool:
+        return not self.type.shape
+
+
+def of_view(view: View, type: TileType) -> Value:
+    return Value(type, view.at, {view.buffer: True}, view)
+
+
+def scalar(text: str, type: TileType) -> Value:
+    return Value(type, lambda _: text)
+
+
+def merged(*leaves: Leaves) -> Leaves:
+    out: dict[str, bool] = {}
+    for some in leaves:
+        for name, same in some.items():
+            out[name] = out.get(name, True) and same
+    return out
+
+
+def elsewhere(leaves: Leaves) -> Leaves:
+    """The same buffers, read at other indices than the result's."""
+    return dict.fromkeys(leaves, False)
+
+
+def broadcast(x: Value, type: TileType) -> Value:
+    """Aligned at the last axis; axes of extent 1 repeat."""
+    skip = len(type.shape) - len(x.type.shape)
+    ones = [s == Const(1) for s in x.type.shape]
+
+    def at(index: Index) -> str:
+        return x.at(tuple("0" if one else i for one, i in zip(ones, index[skip:], strict=True)))
+
+    view = None
+    if x.view is not None and not x.view.tables:
+        strides = ("0" if one else s for one, s in zip(ones, x.view.strides, strict=True))
+        view = replace(x.view, strides=("0",) * skip + tuple(strides), dense=False)
+    return Value(type, at, elsewhere(x.leaves), view, x.cheap)
+
+
+def repeats(x: TileType, to: TileType) -> bool:
+    """True if a broadcast reads an element of x more than once."""
+    return len(to.shape) > len(x.shape) or any(
+        a == Const(1) and b != Const(1) for a, b in zip(x.shape, to.shape, strict=True)
+    )
+
+
+def transpose(x: Value, perm: tuple[int, ...], type: TileType) -> Value:
+    def at(index: Index) -> str:
+        back = [""] * len(perm)
+        for k, p in enumerate(perm):
+            back[p] = index[k]
+        return x.at(tuple(back))
+
+    view = None
+    if x.view is not None:
+        v = x.view
+        tables = tuple(v.table(p) for p in perm) if v.tables else ()
+        strides = tuple(v.strides[p] for p in perm)
+        view = replace(v, strides=strides, tables=tables, dense=False)
+    return Value(type, at, elsewhere(x.leaves), view, x.cheap)
+
+
+# ---- text of scalar operations -------------------------------------------------------------
+
+
+def literal(value: float | int | bool, dtype: DType) -> str:
+    match dtype:
+        case DType.bool_:
+            return "true" if value else "false"
+        case DType.i32:
+            return f"int32_t({int(value)})" if value != -(2**31) else "INT32_MIN"
+        case DType.i64:
+            return f"int64_t({int(value)})" if value != -(2**63) else "INT64_MIN"
+        case _:
+            return _float_literal(float(np.float32(value)))
+
+
+def _float_literal(x: float) -> str:
+    if np.isnan(x):
+        return "NAN"
+    if np.isinf(x):
+        return "INFINITY" if x > 0 else "-INFINITY"
+    text = str(np.float32(x))
+    return f"{text if '.' in text or 'e' in text else text + '.0'}f"
+
+
+_UNARY = {
+    "exp": "std::exp({})", "log": "std::log({})", "sqrt": "std::sqrt({})", "tanh": "std::tanh({})",
+    "rsqrt": "et::rsqrt({})", "sigmoid": "et::sigmoid({})",
+}
+_INFIX = {
+    "add": "+", "sub": "-", "mul": "*", "div": "/", "and": "&", "or": "|",
+    "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!=",
+}
+_CALLS = {"min": "et::min", "max": "et::max", "floordiv": "et::floor_div", "mod": "et::floor_mod"}
+
+
+def unary(op: str, x: str, dtype: DType) -> str:
+    match op:
+        case "neg":
+            return f"(-{x})"
+        case "abs":
+            return f"et::abs<{ctype(dtype)}>({x})"
+        case "not":
+            return f"!{x}" if dtype is DType.bool_ else f"(~{x})"
+        case _:
+            return _UNARY[op].format(x)
+
+
+def binary(op: str, a: str, b: str, dtype: DType) -> str:
+    """`dtype` is that of the operands."""
+    if op in _CALLS:
+        return f"{_CALLS[op]}<{ctype(dtype)}>({a}, {b})"
+    if dtype is DType.bool_ and op in ("and", "or"):
+        return f"({a} {'&&' if op == 'and' else '||'} {b})"
+    text = f"({a} {_INFIX[op]} {b})"
+    return text if op in COMPARE or dtype is not DType.bool_ else f"bool({text})"
+
+
+def cast(x: str, dtype: DType) -> str:
+    text = f"et::cast<{STORAGE[dtype]}>({x})"
+    return text if dtype is dtype.tile_dtype else f"et::value({text})"

@@ -1,0 +1,116 @@
+"""How often the values of a body are used, and which of them deserve memory of their own."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from ..ir import tile as t
+from ..ir.expr import Load, Node
+from ..ir.tensor import Point
+from ..ir.walk import free_vars, loads_of
+from .cpp_value import repeats
+
+
+@dataclass(slots=True)
+class Uses:
+    """`count` is the number of textual uses; `again` marks values that are read more than once for
+    an element (by several users, in a deeper loop, or by an op that re-reads its operand);
+    `named` are values that index expressions mention."""
+
+    count: Counter[int] = field(default_factory=Counter)
+    again: set[int] = field(default_factory=set)
+    named: set[int] = field(default_factory=set)
+    loads: set[str] = field(default_factory=set)
+
+    def is_used(self, id: int) -> bool:
+        return self.count[id] > 0 or id in self.named
+
+
+def stmt_exprs(s: t.Stmt) -> Iterator[Node]:
+    """Index expressions of one statement (not of the statements inside a loop)."""
+    match s:
+        case t.Let(_, op, type):
+            yield from type.shape
+            if isinstance(op, t.Index):
+                yield op.expr
+            if isinstance(op, t.SliceOf | t.Update):
+                yield from _axes(op.axes)
+        case t.For(_, extent, carries, _):
+            yield extent
+            for c in carries:
+                yield from c.type.shape
+        case t.Store(_, axes, _):
+            yield from _axes(axes)
+        case t.Accumulate():
+            pass
+
+
+def _axes(axes: tuple[t.SubAxis, ...]) -> Iterator[Node]:
+    for a in axes:
+        yield from (a.index,) if isinstance(a, Point) else (a.start, a.stop)
+
+
+def stmt_operands(s: t.Stmt) -> tuple[int, ...]:
+    match s:
+        case t.Let(_, op, _):
+            return t.operands(op)
+        case t.For(_, _, carries, _):
+            return tuple(c.init for c in carries)
+        case t.Store(_, _, value) | t.Accumulate(_, value):
+            return (value,)
+
+
+def analyse(body: t.Body) -> Uses:
+    uses = Uses()
+    depth: dict[int, int] = {}
+    types: dict[int, t.TileType] = {}
+    _block(body.stmts, 0, uses, depth, types)
+    return uses
+
+
+def _block(
+    stmts: tuple[t.Stmt, ...],
+    level: int,
+    uses: Uses,
+    depth: dict[int, int],
+    types: dict[int, t.TileType],
+) -> None:
+    for s in stmts:
+        for e in stmt_exprs(s):
+            uses.named |= {int(v[1:]) for v in free_vars(e) if v.startswith("%")}
+            uses.loads |= {n.tensor for n in loads_of(e) if isinstance(n, Load)}
+        for x in stmt_operands(s):
+            _use(x, level, uses, depth)
+        if isinstance(s, t.Let):
+            depth[s.id], types[s.id] = level, s.type
+            uses.again |= set(_rereads(s.op, s.type, types))
+        elif isinstance(s, t.For):
+            depth[s.var] = level + 1
+            for c in s.carries:
+                depth[c.phi], depth[c.out] = level + 1, level
+                types[c.phi] = types[c.out] = c.type
+            _block(s.body, level + 1, uses, depth, types)
+            for c in s.carries:
+                _use(c.next, level + 1, uses, depth)
+
+
+def _use(id: int, level: int, uses: Uses, depth: dict[int, int]) -> None:
+    uses.count[id] += 1
+    if uses.count[id] > 1 or level > depth.get(id, 0):
+        uses.again.add(id)
+
+
+def _rereads(op: t.Op, type: t.TileType, types: dict[int, t.TileType]) -> tuple[int, ...]:
+    match op:
+        case t.Broadcast(x):
+            return (x,) if repeats(types[x], type) else ()
+        case t.MatMul(a, b):
+            return (a, b)
+        case t.Gather(x, index, _):
+            return (x, index)
+        case t.ArgMax(x) | t.TopK(x, _, _) | t.Reshape(x):
+            return (x,)
+        case _:
+            return ()

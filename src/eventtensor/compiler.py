@@ -1,0 +1,182 @@
+"""The driver: THE PASS LIST, and what users call: compile, check, explain.
+
+build -> select -> derive -> verify -> schedule -> memory -> (codegen and run: runtime, interp).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy.typing as npt
+
+from .analysis.check import verify
+from .analysis.coverage import Events, collect
+from .analysis.derive import Derived, derive
+from .analysis.report import CheckReport
+from .config import Options
+from .errors import BadOption, NoTrace
+from .interp.run import run
+from .ir.plan import CallPlan, Plan
+from .ir.program import Program
+from .lang.program import Program as Builder
+from .runtime.arguments import bind
+from .runtime.cpu import CpuKernel
+from .runtime.trace import write_trace
+from .schedule.groups import schedules
+from .schedule.memory import layout
+from .schedule.select import Choice, mark_pushed, select
+
+Array = npt.NDArray[Any]
+
+
+@dataclass
+class State:
+    """What the passes have found so far."""
+
+    options: Options
+    program: Program
+    choices: dict[str, Choice] | None = None
+    derived: Derived | None = None
+    events: Events | None = None
+    report: CheckReport | None = None
+    plan: Plan | None = None
+
+
+def _select(s: State) -> None:
+    """A schedule for each call, with its reason."""
+    s.choices = select(s.program, s.options.schedule)
+    s.program = mark_pushed(s.program, s.choices)
+
+
+def _derive(s: State) -> None:
+    """Event tensors and the wait, notify and inverse maps."""
+    s.derived = derive(s.program)
+    s.events = collect(s.program, s.derived)
+
+
+def _verify(s: State) -> None:
+    """The proof over the program with exactly these events."""
+    assert s.derived is not None and s.events is not None
+    s.report = verify(s.program, s.derived, s.events)
+
+
+def _plan(s: State) -> None:
+    """Groups, shifts, memory: everything a back end needs."""
+    assert s.derived is not None and s.events is not None and s.choices is not None
+    how = schedules(s.program, s.events, s.choices)
+    d = s.derived
+    calls = tuple(
+        CallPlan(n, d.headers[n], d.waits[n], d.notifies[n], how[n], d.notes[n])
+        for n in (p.call.name for p in s.program.calls)
+    )
+    buffers, workspace = layout(s.program)
+    s.plan = Plan(s.program, d.events, calls, d.releases, buffers, workspace)
+
+
+PASSES = (
+    ("select", _select),
+    ("derive", _derive),
+    ("verify", _verify),
+    ("plan", _plan),
+)
+
+
+def run_passes(program: Builder | Program, options: Options) -> State:
+    built = program.build() if isinstance(program, Builder) else program
+    state = State(options, built)
+    for _, run in PASSES:
+        run(state)
+    return state
+
+
+def check(program: Builder | Program, schedule: str = "auto") -> CheckReport:
+    """Prove a program: status, problems with witnesses, obligations on run-time data."""
+    report = run_passes(program, Options(schedule=schedule)).report
+    assert report is not None
+    return report
+
+
+class Backend(Protocol):
+    """What runs a plan: `runtime.cpu.CpuKernel` and `Interpreter`."""
+
+    source: str
+    workers: int
+
+    def launch(self, dims: Mapping[str, int], arrays: Mapping[str, Array]) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class Interpreter:
+    """The interpreter as a back end: a new legal order at each launch, races are errors."""
+
+    source = ""
+    workers = 1
+
+    def __init__(self, plan: Plan, options: Options) -> None:
+        self.plan, self.options, self.launches = plan, options, 0
+
+    def launch(self, dims: Mapping[str, int], arrays: Mapping[str, Array]) -> None:
+        seed, self.launches = self.launches, self.launches + 1
+        run(self.plan, dims, arrays, seed=seed, debug=self.options.debug).raise_if_bad()
+
+    def close(self) -> None:
+        """Nothing to release."""
+
+
+BACKENDS: dict[str, Callable[[Plan, Options], Backend]] = {
+    "interp": Interpreter,
+    "cpu": CpuKernel,
+}
+
+
+class Kernel:
+    """A compiled program. Call it with arrays by name; dims come from their shapes."""
+
+    def __init__(self, plan: Plan, options: Options, report: CheckReport) -> None:
+        self.plan, self.options, self.report = plan, options, report
+        self.backend = BACKENDS[options.target](plan, options)
+        self.compilations = 1
+
+    @property
+    def source(self) -> str:
+        """The generated code (empty for the interpreter)."""
+        return self.backend.source
+
+    def __call__(self, **arrays: object) -> None:
+        """Run once; outputs and states are written in place."""
+        dims, bound = bind(self.plan.program, arrays)
+        self.backend.launch(dims, bound)
+
+    def write_trace(self, path: str | Path) -> None:
+        """The last launch as Chrome/Perfetto JSON; compile with trace=True."""
+        if not isinstance(self.backend, CpuKernel):
+            raise NoTrace(f"target {self.options.target!r} records no trace")
+        write_trace(self.plan, self.backend.trace, path)
+
+    def close(self) -> None:
+        """Stop the workers. A closed kernel cannot be called."""
+        self.backend.close()
+
+
+def compile(
+    program: Builder | Program,
+    target: str = "cpu",
+    schedule: str | Mapping[str, str] = "auto",
+    workers: int = 0,
+    debug: bool = False,
+    trace: bool = False,
+) -> Kernel:
+    """Derive, prove, schedule and build a program for a target, once for all sizes."""
+    if target not in BACKENDS:
+        raise BadOption(f"unknown target {target!r}", hint=f"one of {', '.join(BACKENDS)}")
+    named = schedule if isinstance(schedule, str) else tuple(sorted(schedule.items()))
+    options = Options(target, named, workers, debug, trace)
+    state = run_passes(program, options)
+    assert state.plan is not None and state.report is not None
+    if not state.report.ok:
+        raise state.report.problems[0].error()
+    return Kernel(state.plan, options, state.report)

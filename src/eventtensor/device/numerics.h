@@ -1,0 +1,196 @@
+// Numbers: storage types, conversions and the operations whose result is fixed to the bit.
+// Sums run in 16 strided lanes and a halving tree; min and max pass NaN on; // and % floor.
+#pragma once
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <type_traits>
+
+namespace et {
+
+struct bf16 { uint16_t bits; };
+struct f16 { uint16_t bits; };
+
+inline uint32_t float_bits(float x) { uint32_t u; std::memcpy(&u, &x, 4); return u; }
+inline float bits_float(uint32_t u) { float x; std::memcpy(&x, &u, 4); return x; }
+
+// ---- storage to tile: bf16 and f16 become float, u8 becomes int32 --------------------------
+inline float value(float x) { return x; }
+inline int32_t value(int32_t x) { return x; }
+inline int64_t value(int64_t x) { return x; }
+inline bool value(bool x) { return x; }
+inline int32_t value(uint8_t x) { return x; }
+inline float value(bf16 x) { return bits_float(uint32_t(x.bits) << 16); }
+
+inline float value(f16 h) {
+  const uint32_t sign = uint32_t(h.bits & 0x8000u) << 16;
+  const uint32_t rest = h.bits & 0x7fffu;
+  if (rest >= 0x7c00u) return bits_float(sign | 0x7f800000u | ((rest & 0x3ffu) << 13));
+  if (rest >= 0x0400u) return bits_float(sign | ((rest << 13) + 0x38000000u));
+  return bits_float(sign | float_bits(float(rest) * 0x1p-24f));  // subnormal: exact
+}
+
+// ---- tile to storage: round to nearest, ties to even ---------------------------------------
+inline bf16 to_bf16(float x) {
+  const uint32_t u = float_bits(x);
+  if ((u & 0x7fffffffu) > 0x7f800000u) return {uint16_t((u >> 31 << 15) | 0x7fc0u)};
+  return {uint16_t((u + 0x7fffu + ((u >> 16) & 1u)) >> 16)};
+}
+
+inline f16 to_f16(float x) {
+  const uint32_t u = float_bits(x);
+  const uint16_t sign = uint16_t((u >> 16) & 0x8000u);
+  const uint32_t a = u & 0x7fffffffu;
+  if (a > 0x7f800000u) return {uint16_t(sign | 0x7e00u | ((a >> 13) & 0x3ffu))};
+  if (a >= 0x477ff000u) return {uint16_t(sign | 0x7c00u)};  // 65520 and above: infinity
+  if (a < 0x38800000u) {                                     // subnormal or zero
+    // Adding 0.5 puts the unit of the last half-precision bit at the float's last bit.
+    const float moved = bits_float(a) + 0.5f;
+    return {uint16_t(sign | (float_bits(moved) - 0x3f000000u))};
+  }
+  return {uint16_t(sign | ((a - 0x38000000u + 0xfffu + ((a >> 13) & 1u)) >> 13))};
+}
+
+// Float to integer: towards zero, ends of the range beyond it, 0 for NaN.
+template <class T> inline T truncate(float x) {
+  if (x != x) return 0;
+  if (x <= float(std::numeric_limits<T>::min())) return std::numeric_limits<T>::min();
+  if (x >= float(std::numeric_limits<T>::max())) return std::numeric_limits<T>::max();
+  return static_cast<T>(x);
+}
+
+template <class T, class S>
+inline T cast(S x) {
+  if constexpr (std::is_same_v<T, bf16>) return to_bf16(float(x));
+  else if constexpr (std::is_same_v<T, f16>) return to_f16(float(x));
+  else if constexpr (std::is_same_v<T, bool>) return x != S(0);
+  else if constexpr (std::is_same_v<T, uint8_t> && std::is_floating_point_v<S>)
+    return uint8_t(truncate<int32_t>(x));
+  else if constexpr (std::is_integral_v<T> && std::is_floating_point_v<S>) return truncate<T>(x);
+  else return static_cast<T>(x);
+}
+
+// ---- element-wise --------------------------------------------------------------------------
+template <class T> inline T lowest() {
+  if constexpr (std::is_floating_point_v<T>) return -std::numeric_limits<T>::infinity();
+  else return std::numeric_limits<T>::lowest();
+}
+template <class T> inline T highest() {
+  if constexpr (std::is_floating_point_v<T>) return std::numeric_limits<T>::infinity();
+  else return std::numeric_limits<T>::max();
+}
+template <class T> inline T max(T a, T b) { return (a >= b || a != a) ? a : b; }
+template <class T> inline T min(T a, T b) { return (a <= b || a != a) ? a : b; }
+template <class T> inline T abs(T a) {
+  if constexpr (std::is_floating_point_v<T>) return std::fabs(a);
+  else return a < 0 ? T(-a) : a;
+}
+inline float rsqrt(float x) { return 1.0f / std::sqrt(x); }
+inline float sigmoid(float x) { return 1.0f / (1.0f + std::exp(-x)); }
+
+// Division by zero gives 0 for integers and the IEEE value for floats.
+template <class T> inline T floor_div(T a, T b) {
+  if constexpr (std::is_floating_point_v<T>) {
+    return std::floor(a / b);
+  } else {
+    if (b == 0) return 0;
+    if (b == -1) return T(0) - a;
+    const T q = a / b;
+    return (a % b != 0 && ((a < 0) != (b < 0))) ? q - 1 : q;
+  }
+}
+template <class T> inline T floor_mod(T a, T b) {
+  if constexpr (std::is_floating_point_v<T>) {
+    const T rest = std::fmod(a, b);
+    if (b == T(0)) return rest;
+    if (rest == T(0)) return std::copysign(T(0), b);
+    return ((b < T(0)) != (rest < T(0))) ? rest + b : rest;
+  } else {
+    if (b == 0 || b == -1) return 0;
+    const T rest = a % b;
+    return (rest != 0 && ((rest < 0) != (b < 0))) ? rest + b : rest;
+  }
+}
+
+// Index arithmetic: k is a positive constant.
+inline int64_t div(int64_t a, int64_t k) { return a >= 0 ? a / k : -((k - 1 - a) / k); }
+inline int64_t mod(int64_t a, int64_t k) { const int64_t r = a % k; return r < 0 ? r + k : r; }
+
+// ---- along an axis -------------------------------------------------------------------------
+constexpr int LANES = 16;
+
+template <class T> inline T halve(T* lane) {
+  for (int width = LANES / 2; width > 0; width /= 2)
+    for (int l = 0; l < width; ++l) lane[l] = lane[l] + lane[l + width];
+  return lane[0];
+}
+
+// sum of at(0) .. at(n-1): lane k % 16 takes element k, in index order; then the halving tree.
+template <class T, class F> inline T lane_sum(int64_t n, F at) {
+  T lane[LANES] = {};
+  int64_t k = 0;
+  for (; k + LANES <= n; k += LANES)
+    for (int l = 0; l < LANES; ++l) lane[l] = lane[l] + T(at(k + l));
+  for (int l = 0; k + l < n; ++l) lane[l] = lane[l] + T(at(k + l));
+  return halve(lane);
+}
+template <class T, class F> inline T fold_max(int64_t n, F at) {
+  T best = lowest<T>();
+  for (int64_t k = 0; k < n; ++k) best = et::max<T>(best, at(k));
+  return best;
+}
+template <class T, class F> inline T fold_min(int64_t n, F at) {
+  T best = highest<T>();
+  for (int64_t k = 0; k < n; ++k) best = et::min<T>(best, at(k));
+  return best;
+}
+
+// Order of argmax and top-k: NaN counts as smallest, the lowest index wins ties.
+template <class T> inline bool before(T a, T b) { return a > b || (b != b && a == a); }
+
+template <class T, class F> inline int32_t arg_max(int64_t n, F at) {
+  int64_t best = 0;
+  for (int64_t k = 1; k < n; ++k)
+    if (before<T>(at(k), at(best))) best = k;
+  return int32_t(best);
+}
+
+// Indices of the `count` largest into order[0..count): insertion, stable in the index.
+template <class T, class F> inline void top_k(int64_t n, int64_t count, int32_t* order, F at) {
+  int64_t held = 0;
+  for (int64_t k = 0; k < n; ++k) {
+    const T x = at(k);
+    int64_t place = held;
+    while (place > 0 && before<T>(x, at(order[place - 1]))) --place;
+    if (place >= count) continue;
+    if (held < count) ++held;
+    for (int64_t m = held - 1; m > place; --m) order[m] = order[m - 1];
+    order[place] = int32_t(k);
+  }
+}
+
+// ---- accumulation --------------------------------------------------------------------------
+template <class S, class T> inline void accumulate(S& place, T x) {
+  place = cast<S>(value(place) + x);
+}
+
+// Unordered: an add that other tasks may do at the same time, element by element.
+template <class S, class T> inline void accumulate_atomic(S& place, T x) {
+  using Bits = std::conditional_t<sizeof(S) == 1, uint8_t,
+      std::conditional_t<sizeof(S) == 2, uint16_t,
+      std::conditional_t<sizeof(S) == 4, uint32_t, uint64_t>>>;
+  Bits* const bits = reinterpret_cast<Bits*>(&place);
+  Bits old = __atomic_load_n(bits, __ATOMIC_RELAXED);
+  for (;;) {
+    S was;
+    std::memcpy(&was, &old, sizeof(S));
+    const S now = cast<S>(value(was) + x);
+    Bits fresh;
+    std::memcpy(&fresh, &now, sizeof(S));
+    if (__atomic_compare_exchange_n(bits, &old, fresh, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+      return;
+  }
+}
+
+}  // namespace et

@@ -1,0 +1,232 @@
+// Workers: persistent threads, the life of a task, bounded waits and the report of a failed one.
+// Needs the structs of codegen/abi.py (Report, TraceRecord, Hold, Launch, RANK), which the generated
+// source defines before it includes this file. ET_DEBUG and ET_TRACE switch the extras on.
+#pragma once
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <initializer_list>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "sync.h"
+#include "tile.h"
+
+namespace et {
+
+using Clock = std::chrono::steady_clock;
+
+inline int64_t now_ns() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now().time_since_epoch())
+      .count();
+}
+
+enum Fault : int64_t {
+  STUCK_WAIT = 1, STUCK_QUEUE = 2, LOAD_BOUND = 3, REGION_RANGE = 4, COUNT_WRONG = 5,
+  GATHER_RANGE = 6
+};
+
+struct Worker;
+
+// What all workers of a kernel share.
+struct Shared {
+  std::vector<std::unique_ptr<Worker>> workers;
+  std::atomic<bool> abort{false};
+  std::mutex report_lock;
+  Report report{};
+  double limit_s = 5;
+  Launch launch{};
+};
+
+struct alignas(64) Worker {
+  int64_t index = 0, count = 1;
+  Cell* cells = nullptr;
+  Shared* shared = nullptr;
+  Arena arena;
+  int64_t call = -1;             // the task this worker is on, for reports and traces
+  int64_t coords[RANK] = {};
+  alignas(64) std::atomic<int64_t> done{0};  // tasks completed since the pool began
+  std::atomic<bool> busy{false};             // inside a body: will complete
+#if ET_TRACE
+  std::vector<TraceRecord> trace;
+  int64_t t_claim = 0, t_ready = 0;
+#endif
+};
+
+// ---- failure -------------------------------------------------------------------------------
+
+// Keeps the first report and makes everybody leave. Always false, for `return fail(..)`.
+inline bool fail(Worker& w, Fault code, int64_t what, int64_t place, int64_t expected,
+                 int64_t seen) {
+  const std::lock_guard<std::mutex> hold(w.shared->report_lock);
+  Report& r = w.shared->report;
+  if (r.code == 0) {
+    r.code = code; r.worker = w.index; r.call = w.call; r.what = what; r.place = place;
+    r.expected = expected; r.seen = seen;
+    std::copy(w.coords, w.coords + RANK, r.coords);
+  }
+  w.shared->abort.store(true, std::memory_order_release);
+  return false;
+}
+
+inline bool aborted(const Worker& w) { return w.shared->abort.load(std::memory_order_relaxed); }
+
+// How long a wait may last: as long as some task somewhere completes or is inside its body.
+class Patience {
+ public:
+  explicit Patience(const Shared& shared) : shared_(shared) {}
+
+  // Gives the core away; false once nothing has moved for the limit.
+  bool pause() {
+    if (++turns_ < 64) return true;
+    if (turns_ < 512) { std::this_thread::yield(); return true; }
+    std::this_thread::sleep_for(std::chrono::microseconds(turns_ < 2048 ? 20 : 200));
+    if (turns_ % 16 != 0) return true;
+    const int64_t seen = moved();
+    const Clock::time_point now = Clock::now();
+    if (seen != last_) { last_ = seen; since_ = now; return true; }
+    return std::chrono::duration<double>(now - since_).count() < shared_.limit_s;
+  }
+
+ private:
+  // A number that changes while anything moves.
+  int64_t moved() {
+    int64_t sum = 0;
+    for (const auto& w : shared_.workers) {
+      sum += w->done.load(std::memory_order_relaxed);
+      if (w->busy.load(std::memory_order_relaxed)) sum += ++beat_;
+    }
+    return sum;
+  }
+
+  const Shared& shared_;
+  int64_t turns_ = 0, last_ = -1, beat_ = 0;
+  Clock::time_point since_ = Clock::now();
+};
+
+// ---- events --------------------------------------------------------------------------------
+
+// An event tensor of this launch: its first cell in the set, and its number in the plan.
+struct Event { int64_t base; int64_t id; };
+
+// Waits until cell `index` of the event has reached `target`; false if the launch is given up.
+inline bool ev_wait(Worker& w, Event event, int64_t index, int64_t target) {
+  const Cell& cell = w.cells[event.base + index];
+  if (ev_reached(cell, target)) return true;
+  Patience patience(*w.shared);
+  while (!ev_reached(cell, target)) {
+    if (aborted(w)) return false;
+    if (!patience.pause())
+      return fail(w, STUCK_WAIT, event.id, index, target, cell_value(cell));
+  }
+  return true;
+}
+
+inline void ev_notify(Worker& w, Event event, int64_t index) {
+  ev_notify(w.cells[event.base + index]);
+}
+
+// After a launch (debug): a cell that somebody waited for must hold exactly its count.
+inline bool ev_check(Worker& w, Event event, int64_t index, int64_t target) {
+  const int64_t seen = cell_value(w.cells[event.base + index]);
+  return seen == target || fail(w, COUNT_WRONG, event.id, index, target, seen);
+}
+
+// ---- the life of a task --------------------------------------------------------------------
+
+// A header wait belongs to the grid: coordinates after the loop variables are -1.
+inline void grid_begin(Worker& w, int64_t call, std::initializer_list<int64_t> loops) {
+  w.call = call;
+  std::fill(w.coords, w.coords + RANK, -1);
+  std::copy(loops.begin(), loops.end(), w.coords);
+}
+
+inline void task_claim(Worker& w, int64_t call, std::initializer_list<int64_t> coords) {
+  w.call = call;
+  std::copy(coords.begin(), coords.end(), w.coords);
+#if ET_TRACE
+  w.t_claim = now_ns();
+#endif
+}
+
+#if ET_DEBUG
+inline int64_t completed(const Shared& shared) {
+  int64_t sum = 0;
+  for (const auto& w : shared.workers) sum += w->done.load(std::memory_order_relaxed);
+  return sum;
+}
+
+// Test hooks: random sleeps by seed, and tasks held back until others have completed.
+inline void task_hooks(Worker& w) {
+  const Launch& launch = w.shared->launch;
+  for (int64_t k = 0; k < launch.hold_count; ++k) {
+    const Hold& h = launch.holds[k];
+    if (h.call != w.call || !std::equal(h.coords, h.coords + h.rank, w.coords)) continue;
+    const Clock::time_point end =
+        Clock::now() + std::chrono::microseconds(int64_t(w.shared->limit_s * 1e6));
+    while (completed(*w.shared) - launch.done_before < h.until && Clock::now() < end && !aborted(w))
+      std::this_thread::sleep_for(std::chrono::microseconds(50));
+  }
+  if (launch.delay_seed == 0) return;
+  uint64_t x = uint64_t(launch.delay_seed) * 0x9e3779b97f4a7c15u + uint64_t(w.call);
+  for (int k = 0; k < RANK; ++k) x = (x ^ uint64_t(w.coords[k])) * 0xbf58476d1ce4e5b9u + 1;
+  std::this_thread::sleep_for(std::chrono::microseconds((x >> 40) % 200));
+}
+#endif
+
+// Its waits are over.
+inline void task_ready(Worker& w) {
+  w.busy.store(true, std::memory_order_relaxed);
+  w.arena.reset();
+#if ET_TRACE
+  w.t_ready = now_ns();
+#endif
+#if ET_DEBUG
+  task_hooks(w);
+#endif
+}
+
+inline void task_end(Worker& w) {
+#if ET_TRACE
+  TraceRecord r{};
+  r.worker = w.index; r.call = w.call;
+  r.t_claim = w.t_claim; r.t_ready = w.t_ready; r.t_end = now_ns();
+  std::copy(w.coords, w.coords + RANK, r.coords);
+  w.trace.push_back(r);
+#endif
+  w.busy.store(false, std::memory_order_relaxed);
+  w.done.store(w.done.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+}
+
+// ---- debug checks --------------------------------------------------------------------------
+
+// An element read as an index: inside the tensor and inside its declared bound. A bad one is
+// reported and replaced by a legal one, so that the task survives until the launch ends.
+template <class T>
+inline int64_t load_checked(Worker& w, const T* data, int64_t index, int64_t size, int64_t lo,
+                            int64_t hi, int64_t tensor) {
+  if (index < 0 || index >= size) {
+    fail(w, REGION_RANGE, tensor, -1, size, index);
+    return lo;
+  }
+  const int64_t x = int64_t(value(data[index]));
+  if (x >= lo && x <= hi) return x;
+  fail(w, LOAD_BOUND, tensor, index, x < lo ? lo : hi, x);
+  return x < lo ? lo : hi;
+}
+
+// One axis of a region: lowest and highest index touched must lie in 0 .. size-1.
+inline bool range_check(Worker& w, int64_t tensor, int64_t axis, int64_t lo, int64_t hi,
+                        int64_t size) {
+  if (lo >= 0 && hi < size) return true;
+  return fail(w, REGION_RANGE, tensor, axis, size, lo < 0 ? lo : hi);
+}
+
+inline int64_t gather_checked(Worker& w, int64_t index, int64_t extent) {
+  if (index >= 0 && index < extent) return index;
+  fail(w, GATHER_RANGE, -1, -1, extent, index);
+  return 0;
+}
+
+}  // namespace et

@@ -1,0 +1,79 @@
+"""What the compiler made of a program, for people: grids, events, proof, schedules, memory, code."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from .analysis.report import CheckReport
+from .compiler import Kernel, run_passes
+from .config import Options
+from .ir.plan import CallPlan, Nest, Plan
+from .ir.program import PlacedCall, Program
+from .ir.text import nest_text
+from .ir.walk import evaluate
+from .lang.program import Program as Builder
+
+
+def explain(what: Builder | Program | Kernel) -> str:
+    """Readable text; of a kernel also its generated source."""
+    if isinstance(what, Kernel):
+        lines = list(_lines(what.plan, what.report))
+        if what.source:
+            lines += ["", "source:", what.source]
+        return "\n".join(lines)
+    state = run_passes(what, Options())
+    assert state.plan is not None and state.report is not None
+    return "\n".join(_lines(state.plan, state.report))
+
+
+def _lines(plan: Plan, report: CheckReport) -> Iterator[str]:
+    yield f"program {plan.program.name}: {report.status}"
+    yield from (f"  {line}" for p in report.problems for line in str(p).split("\n"))
+    yield "grids:"
+    for p in plan.program.calls:
+        yield from _grid(p, plan.call(p.call.name))
+    yield "events:"
+    for e in plan.events:
+        shape = ", ".join(map(str, e.shape))
+        origin = "derived" if e.derived else "declared"
+        yield f"  {e.name}[{shape}]  count {e.count}  ({origin})"
+        yield from _uses(plan, e.name)
+    yield f"workspace: {plan.workspace} bytes{_example(plan)}"
+    if report.obligations:
+        yield "obligations (checked with debug=True):"
+        yield from (f"  {o}" for o in report.obligations)
+
+
+def _grid(p: PlacedCall, c: CallPlan) -> Iterator[str]:
+    ranges = ", ".join(f"{a.var} < {a.extent}" for a in p.axes)
+    s = c.schedule
+    how = s.kind.value + (f" ({s.policy.value})" if s.kind.value == "static" else "")
+    group = f", queue {s.group}" if s.group >= 0 else ""
+    yield f"  {p.call.name}({ranges})  {how}{group}: {s.reason}"
+    yield from (f"    note: {note}" for note in c.notes)
+
+
+def _uses(plan: Plan, event: str) -> Iterator[str]:
+    for c in plan.calls:
+        coords = ", ".join(plan.program.placed(c.call).vars)
+        for n in c.notifies:
+            if n.event == event:
+                yield f"    {c.call}({coords}) notifies {_cells(n.cells)}"
+        for header, waits in ((True, c.header), (False, c.waits)):
+            for w in waits:
+                if w.event == event:
+                    who = f"every worker, before {c.call}," if header else f"{c.call}({coords})"
+                    yield f"    {who} waits for {_cells(w.cells)}  [{w.reason}]"
+
+
+def _cells(nests: tuple[Nest, ...]) -> str:
+    return " and ".join(nest_text(n) for n in nests)
+
+
+def _example(plan: Plan) -> str:
+    dims = {d.name: d.max for d in plan.program.dims}
+    known = {k: v for k, v in dims.items() if v is not None}
+    if len(known) < len(dims) or not dims:
+        return ""
+    at = ", ".join(f"{k} = {v}" for k, v in known.items())
+    return f" ({evaluate(plan.workspace, known)} at {at})"

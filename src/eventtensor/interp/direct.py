@@ -1,0 +1,71 @@
+"""Plain evaluation of a program: calls and loop iterations in order, tiles in lexicographic order.
+No plan and no events: the reference that every other way to run is compared with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ..errors import UninitialisedRead
+from ..ir.program import Item, Loop, PlacedCall, Program
+from ..ir.walk import evaluate as value_of
+from .evaluate import Place
+from .memory import make_memory
+from .numbers import Array
+from .obligations import Obligations
+from .regions import Footprint, grid_points
+from .tasks import Execution, Mode, task_of
+
+
+@dataclass(slots=True)
+class _Strict:
+    """A watcher that lets nothing unwritten be read."""
+
+    place: Place
+
+    def touch(self, mode: Mode, f: Footprint) -> None:
+        """Nothing to log: the order is the program's own."""
+
+    def unwritten(self, tensor: str, index: tuple[int, ...]) -> None:
+        raise UninitialisedRead(
+            f"{self.place.label} reads {tensor}{list(index)}, which nothing has written",
+            place=self.place.place,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    program: Program
+    execution: Execution
+
+    def items(self, items: tuple[Item, ...], env: Mapping[str, int]) -> None:
+        for item in items:
+            if isinstance(item, Loop):
+                for k in range(value_of(item.extent, env)):
+                    self.items(item.body, {**env, item.var: k})
+            else:
+                self.call(self.program.placed(item.name), env)
+
+    def call(self, placed: PlacedCall, env: Mapping[str, int]) -> None:
+        header = self.watcher(placed, env, header=True)
+        load = self.execution.loader(header, header.place)
+        for point in list(grid_points(placed.call.grid, env, load)):
+            watcher = self.watcher(placed, point)
+            self.execution.run(placed.call, point, watcher, watcher.place)
+
+    def watcher(self, placed: PlacedCall, env: Mapping[str, int], header: bool = False) -> _Strict:
+        return _Strict(Place(str(task_of(placed, env, header)), placed.call.place))
+
+
+def direct(
+    program: Program,
+    dims: Mapping[str, int],
+    arrays: Mapping[str, Array],
+    *,
+    debug: bool = False,
+) -> None:
+    """Run `program` at `dims`. `arrays` holds every tensor but scratch; outputs and states are
+    written in place."""
+    memory = make_memory(program, dims, arrays)
+    obligations = Obligations(memory, dims) if debug else None
+    _Run(program, Execution(memory, obligations)).items(program.body, dict(dims))

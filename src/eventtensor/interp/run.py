@@ -1,0 +1,328 @@
+"""Runs a plan at concrete dims: any order that the events allow, then clocks, races and counts.
+
+Tasks run one at a time; that two of them could overlap is seen by the clocks. What was found is a
+Report; only errors that leave no sensible way on (and, in debug, broken obligations) are raised.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from ..errors import BadEvent, BadInputs, CountMismatch, OutOfRange
+from ..ir.expr import Node
+from ..ir.plan import Nest, Notify, Plan, Wait, visit
+from ..ir.program import PlacedCall, has_data_extent
+from ..ir.walk import LoadFn, evaluate, loads_of
+from .clocks import Access, Clocks, Trace, Waited
+from .evaluate import Place
+from .memory import make_memory
+from .numbers import Array
+from .obligations import Obligations
+from .order import Hold, Order, Ready, dependents
+from .races import Conflicts
+from .regions import Footprint, grid_points, point
+from .report import Cell, CellState, Deadlock, Report, Stuck, Unwritten
+from .tasks import Abandoned, Execution, Mode, iterations, program_rank, task_of
+
+
+def run(
+    plan: Plan,
+    dims: Mapping[str, int],
+    arrays: Mapping[str, Array],
+    *,
+    order: Order = Order.random,
+    seed: int = 0,
+    debug: bool = False,
+    hold: Hold | None = None,
+    relaxed: Collection[str] = (),
+) -> Report:
+    """Execute `plan`. `arrays` holds every tensor but scratch; outputs and states are written in
+    place. `hold` names a task (or says of each task whether) to keep back while others can run.
+    Events named in `relaxed` count, but carry no order: a way to see what their fences are for."""
+    memory = make_memory(plan.program, dims, arrays)
+    execution = Execution(memory, Obligations(memory, dims) if debug else None)
+    machine = Machine(plan, dict(dims), execution, Ready(order, seed, hold))
+    machine.start()
+    while (id := machine.ready.pop()) is not None:
+        machine.execute(id)
+    return machine.report(debug, Clocks(machine.trace, relaxed))
+
+
+@dataclass(slots=True)
+class _Node:
+    """A task or header in the making: `stage` waits are done, `missing` cells of the next are not
+    there yet."""
+
+    placed: PlacedCall
+    env: dict[str, int]
+    header: bool
+    waits: tuple[Wait, ...]
+    notifies: tuple[Notify, ...]
+    place: Place
+    stage: int = 0
+    missing: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Log:
+    """The watcher of one task: everything goes into the trace."""
+
+    machine: Machine
+    id: int
+
+    def touch(self, mode: Mode, f: Footprint) -> None:
+        stage = self.machine.nodes[self.id].stage
+        if not any(s.kept for s in f.spans):
+            key = (self.id, stage, mode, f.tensor, tuple(s.bounds[0] for s in f.spans))
+            if key in self.machine.points:
+                return
+            self.machine.points.add(key)
+        self.machine.trace.accesses.append(Access(self.id, stage, mode, f))
+
+    def unwritten(self, tensor: str, index: tuple[int, ...]) -> None:
+        task = self.machine.trace.tasks[self.id]
+        self.machine.trace.unwritten.append(Unwritten(task, tensor, index))
+
+
+@dataclass(slots=True)
+class Machine:
+    """The state of a run: cells, who waits for them, and the log."""
+
+    plan: Plan
+    dims: dict[str, int]
+    execution: Execution
+    ready: Ready
+    trace: Trace = field(default_factory=Trace)
+    nodes: list[_Node] = field(default_factory=list)
+    cells: dict[Cell, int] = field(default_factory=dict)
+    sleeping: dict[Cell, list[tuple[int, int]]] = field(default_factory=dict)
+    abandoned: set[int] = field(default_factory=set)
+    points: set[object] = field(default_factory=set)
+    shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)
+
+    # ---- tasks come into being -------------------------------------------------------------
+
+    def start(self) -> None:
+        for e in self.plan.events:
+            self.shapes[e.name] = tuple(evaluate(s, self.dims) for s in e.shape)
+        planned = {c.call for c in self.plan.calls}
+        made: list[int] = []
+        for placed in self.plan.program.calls:
+            if placed.call.name not in planned:
+                raise BadInputs(f"the plan has no entry for call '{placed.call.name}'")
+            header = has_data_extent(placed.call) or self.plan.call(placed.call.name).header
+            for env in iterations(placed, self.dims):
+                if header:
+                    made.append(self.create(placed, env, header=True, parent=None))
+                else:
+                    made += self.create_grid(placed, env, None, None)
+        self.wake(made)
+
+    def create_grid(
+        self, placed: PlacedCall, env: Mapping[str, int], load: LoadFn | None, parent: int | None
+    ) -> list[int]:
+        points = list(grid_points(placed.call.grid, env, load))
+        return [self.create(placed, p, header=False, parent=parent) for p in points]
+
+    def create(
+        self, placed: PlacedCall, env: dict[str, int], *, header: bool, parent: int | None
+    ) -> int:
+        plan = self.plan.call(placed.call.name)
+        task = task_of(placed, env, header)
+        place = Place(str(task), placed.call.place)
+        waits = plan.header if header else plan.waits
+        self.nodes.append(
+            _Node(placed, env, header, waits, () if header else plan.notifies, place)
+        )
+        return self.trace.add(task, program_rank(placed, env, header), parent)
+
+    def wake(self, ids: list[int]) -> None:
+        """Let new tasks do their first waits."""
+        if self.ready.order is Order.adversarial:
+            self.ready.scores = self.scores()
+        for id in ids:
+            self.advance(id)
+
+    def scores(self) -> dict[int, int]:
+        ids = sorted(range(len(self.nodes)), key=lambda i: self.trace.ranks[i])
+        waits = {i: list(self.known(i, self.nodes[i].waits)) for i in ids}
+        notifies = {i: list(self.known(i, self.nodes[i].notifies)) for i in ids}
+        return dependents(ids, waits, notifies)
+
+    def known(self, id: int, uses: Iterable[Wait | Notify]) -> Iterator[Cell]:
+        """Cells that need no run-time data to tell."""
+        for use in uses:
+            for nest in use.cells:
+                if not loads_of(*_nest_exprs(nest)):
+                    yield from ((use.event, c) for c in visit(nest, self.nodes[id].env))
+
+    # ---- waits -----------------------------------------------------------------------------
+
+    def advance(self, id: int) -> None:
+        """Do waits until one is not satisfied, or all are and the task is ready."""
+        node = self.nodes[id]
+        try:
+            while node.stage < len(node.waits):
+                self.enter(id, node.waits[node.stage])
+                if node.missing:
+                    return
+                node.stage += 1
+            if node.header:
+                self.expand(id)
+            else:
+                self.ready.push(id, self.trace.tasks[id], self.trace.ranks[id])
+        except Abandoned:
+            self.abandoned.add(id)
+
+    def enter(self, id: int, wait: Wait) -> None:
+        """Look at every cell of a wait; sleep on those below their count."""
+        node = self.nodes[id]
+        load = self.load(id)
+        found = [c for n in wait.cells for c in visit(n, node.env, load)]
+        for index in dict.fromkeys(found):
+            cell = self.cell(wait.event, index, node.place)
+            target = self.count(cell, load)
+            self.trace.waited[id].append(Waited(node.stage, cell, target))
+            if self.cells.setdefault(cell, 0) < target:
+                node.missing += 1
+                self.sleeping.setdefault(cell, []).append((target, id))
+
+    def cell(self, event: str, index: tuple[int, ...], place: Place) -> Cell:
+        shape = self.shapes[event]
+        inside = len(index) == len(shape) and all(
+            0 <= i < s for i, s in zip(index, shape, strict=True)
+        )
+        if not inside:
+            raise OutOfRange(
+                f"{place.label} uses cell {event}{list(index)}, outside its shape {list(shape)}",
+                place=place.place,
+                hint="check the wait and notify maps of the call",
+            )
+        return event, index
+
+    def count(self, cell: Cell, load: LoadFn) -> int:
+        event, index = cell
+        count = self.plan.event(event).count
+        if count is None:
+            raise BadEvent(f"event '{event}' has no count", hint="derive the plan first")
+        scope = {**self.dims, **{f"c{k}": c for k, c in enumerate(index)}}
+        return evaluate(count, scope, load)
+
+    def load(self, id: int) -> LoadFn:
+        return self.execution.loader(_Log(self, id), self.nodes[id].place)
+
+    # ---- execution -------------------------------------------------------------------------
+
+    def expand(self, id: int) -> None:
+        """A header's waits are satisfied: its grid is known."""
+        node = self.nodes[id]
+        made = self.create_grid(node.placed, node.env, self.load(id), id)
+        self.trace.executed.append(id)
+        self.wake(made)
+
+    def execute(self, id: int) -> None:
+        node = self.nodes[id]
+        try:
+            self.execution.run(node.placed.call, node.env, _Log(self, id), node.place)
+            self.trace.executed.append(id)
+            cells = list(self.notified(id))
+        except Abandoned:
+            self.abandoned.add(id)
+            return
+        for cell in cells:
+            self.trace.notifiers.setdefault(cell, []).append(id)
+            self.notify(cell)
+
+    def notified(self, id: int) -> Iterator[Cell]:
+        """A notify map may load what the task itself has just written."""
+        node = self.nodes[id]
+        load = self.load(id)
+        for notify in node.notifies:
+            for nest in notify.cells:
+                for index in visit(nest, node.env, load):
+                    yield self.cell(notify.event, index, node.place)
+
+    def notify(self, cell: Cell) -> None:
+        self.cells[cell] = self.cells.get(cell, 0) + 1
+        sleeping = self.sleeping.get(cell, [])
+        woken = [id for target, id in sleeping if target == self.cells[cell]]
+        if not woken:
+            return
+        self.sleeping[cell] = [s for s in sleeping if s[0] > self.cells[cell]]
+        for id in woken:
+            self.nodes[id].missing -= 1
+            if not self.nodes[id].missing:
+                self.nodes[id].stage += 1
+                self.advance(id)
+
+    # ---- the end ---------------------------------------------------------------------------
+
+    def report(self, debug: bool, clocks: Clocks) -> Report:
+        trace = self.trace
+        conflicts = Conflicts(trace, clocks)
+        deadlock = self.deadlock()
+        if debug and deadlock is None and not self.abandoned:
+            self.check_counts()
+        return Report(
+            order=tuple(trace.tasks[i] for i in trace.executed if not trace.tasks[i].header),
+            races=conflicts.races(),
+            deadlock=deadlock,
+            over_notified=tuple(c for c in self.states() if c.seen > c.expected),
+            uninitialised=tuple(dict.fromkeys(trace.unwritten)),
+            cells=dict(self.cells),
+            unneeded=conflicts.unneeded(),
+            place=f"program '{self.plan.program.name}'",
+        )
+
+    def deadlock(self) -> Deadlock | None:
+        """Tasks that remain. Where a task was abandoned, others may wait for it: no deadlock."""
+        done = set(self.trace.executed)
+        ids = [i for i in range(len(self.nodes)) if i not in done]
+        if not ids or self.abandoned:
+            return None
+        ids.sort(key=lambda i: self.trace.ranks[i])
+        return Deadlock(tuple(Stuck(self.trace.tasks[i], self.held_by(i)) for i in ids))
+
+    def held_by(self, id: int) -> CellState:
+        stage = self.nodes[id].stage
+        return next(
+            CellState(*w.cell, w.target, self.cells[w.cell])
+            for w in self.trace.waited[id]
+            if w.stage == stage and self.cells[w.cell] < w.target
+        )
+
+    def waited_targets(self) -> dict[Cell, int]:
+        return {w.cell: w.target for waited in self.trace.waited for w in waited}
+
+    def states(self) -> list[CellState]:
+        """Every cell with its count: as a waiter saw it, else as the data is now."""
+        targets = self.waited_targets()
+        out = []
+        for cell in sorted(self.cells):
+            try:
+                target = targets[cell] if cell in targets else self.count(cell, self._peek)
+            except Abandoned:
+                continue
+            out.append(CellState(*cell, target, self.cells[cell]))
+        return out
+
+    def _peek(self, tensor: str, index: tuple[int, ...]) -> int:
+        memory = self.execution.memory
+        if memory.first_unwritten(point(tensor, index)) is not None:
+            raise Abandoned
+        return int(memory.arrays[tensor][index])
+
+    def check_counts(self) -> None:
+        waited = self.waited_targets()
+        for state in self.states():
+            if (state.event, state.index) in waited and state.seen != state.expected:
+                raise CountMismatch(
+                    f"cell {state} when all tasks have ended",
+                    place=f"program '{self.plan.program.name}'",
+                )
+
+
+def _nest_exprs(nest: Nest) -> tuple[Node, ...]:
+    bounds = tuple(e for a in nest.axes for e in (a.lo, a.hi))
+    return (*bounds, *nest.guards, *nest.index)

@@ -1,0 +1,163 @@
+"""One task: its name, its place in program order, and its execution against memory.
+
+A task reads when it starts and writes when it ends. Every element it touches is told to a Watcher;
+what that makes of it (raise, log for the race check) is not decided here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Protocol
+
+import numpy as np
+
+from ..errors import NotWritten
+from ..ir.program import Call, GridAxis, PlacedCall
+from ..ir.tensor import Region
+from ..ir.walk import LoadFn
+from .evaluate import Effects, Place, evaluate
+from .memory import Memory
+from .numbers import Array
+from .obligations import Obligations
+from .regions import Footprint, add_into, fetch, grid_points, point, put, resolve
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Task:
+    """Coordinates are loop variables, then grid coordinates. A header has loop variables only: it
+    stands for the reading of a run-time grid size."""
+
+    call: str
+    coords: tuple[int, ...]
+    header: bool = False
+
+    def __str__(self) -> str:
+        inner = ", ".join(str(c) for c in self.coords)
+        return f"{'the grid size of ' if self.header else ''}{self.call}({inner})"
+
+
+class Mode(Enum):
+    """How an access conflicts: reads not with reads, unordered additions not with each other."""
+
+    read = 0
+    write = 1
+    add_unordered = 2
+
+
+class Abandoned(Exception):
+    """An index came from an element that was never written; the watcher has been told."""
+
+
+class Watcher(Protocol):
+    def touch(self, mode: Mode, f: Footprint) -> None:
+        """The running task touches these elements."""
+
+    def unwritten(self, tensor: str, index: tuple[int, ...]) -> None:
+        """The running task reads an element that was never written."""
+
+
+def iterations(placed: PlacedCall, dims: Mapping[str, int]) -> Iterator[dict[str, int]]:
+    """Bindings of the loops around a call, in order."""
+    return grid_points(tuple(GridAxis(lp.var, lp.extent) for lp in placed.loops), dims)
+
+
+def program_rank(placed: PlacedCall, env: Mapping[str, int], header: bool) -> tuple[int, ...]:
+    """Sorts tasks as a plain run would meet them."""
+    rank: list[int] = []
+    for level, position in enumerate(placed.position):
+        rank.append(position)
+        if level < len(placed.loops):
+            rank.append(env[placed.loops[level].var])
+    return (*rank, *(() if header else (env[v] for v in placed.call.coords)))
+
+
+def task_of(placed: PlacedCall, env: Mapping[str, int], header: bool = False) -> Task:
+    names = [lp.var for lp in placed.loops] if header else placed.vars
+    return Task(placed.call.name, tuple(env[v] for v in names), header)
+
+
+# ---- execution -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Execution:
+    """What executing tasks needs. Obligations are there in debug, which also checks that write
+    regions are filled."""
+
+    memory: Memory
+    obligations: Obligations | None = None
+
+    def loader(self, watcher: Watcher, place: Place) -> LoadFn:
+        """Reads of index data by a task: in range, told to the watcher, checked in debug."""
+        memory = self.memory
+
+        def load(tensor: str, index: tuple[int, ...]) -> int:
+            memory.check_index(tensor, index, place)
+            at = point(tensor, index)
+            watcher.touch(Mode.read, at)
+            if memory.first_unwritten(at) is not None:
+                watcher.unwritten(tensor, index)
+                raise Abandoned
+            value = int(memory.arrays[tensor][index])
+            if self.obligations is not None:
+                self.obligations.loaded(tensor, index, value, place)
+            return value
+
+        return load
+
+    def run(self, call: Call, env: Mapping[str, int], watcher: Watcher, place: Place) -> None:
+        """`env` binds dims and all coordinates. Abandoned is raised before any effect."""
+        load = self.loader(watcher, place)
+        prints = [self._resolve(r, env, load, place) for r in call.regions]
+        first, last = len(call.reads), len(call.reads) + len(call.accumulates)
+        adding = Mode.add_unordered if call.unordered else Mode.write
+        for k, f in enumerate(prints):
+            mode = Mode.read if k < first else adding if k < last else Mode.write
+            if not f.empty:
+                watcher.touch(mode, f)
+        tiles = {k: self._read(prints[k], watcher) for k in range(first)}
+        shapes = {k: prints[k].shape for k in range(last, len(prints))}
+        effects = evaluate(call.body, env, tiles, shapes, load, place)
+        self._commit(effects, prints, place)
+        if self.obligations is not None:
+            self.obligations.changed({f.tensor for f in prints[first:]})
+
+    def _resolve(
+        self, region: Region, env: Mapping[str, int], load: LoadFn, place: Place
+    ) -> Footprint:
+        return resolve(region, self.memory.shape(region.tensor), env, load, place)
+
+    def _read(self, f: Footprint, watcher: Watcher) -> Array:
+        unwritten = self.memory.first_unwritten(f)
+        if unwritten is not None:
+            watcher.unwritten(f.tensor, unwritten)
+        return fetch(f, self.memory.arrays[f.tensor], self.memory.dtype(f.tensor))
+
+    def _commit(self, effects: Effects, prints: list[Footprint], place: Place) -> None:
+        memory = self.memory
+        added: dict[int, list[Array]] = {}
+        for arg, value in effects.added:
+            # A tile may be a view of the very memory that is written here, hence the copy.
+            added.setdefault(arg, []).append(value.copy())
+        with np.errstate(all="ignore"):
+            for arg, values in added.items():
+                f = prints[arg]
+                add_into(f, memory.arrays[f.tensor], values, memory.dtype(f.tensor))
+            for arg, tile in effects.tiles.items():
+                f, assigned = prints[arg], effects.assigned[arg]
+                if self.obligations is not None and not assigned.all():
+                    _not_written(f, assigned, place)
+                put(f, memory.arrays[f.tensor], tile, assigned, memory.dtype(f.tensor))
+                memory.mark(f, assigned)
+
+
+def _not_written(f: Footprint, assigned: Array, place: Place) -> None:
+    full = assigned.reshape(f.full_shape)[f.inner()]
+    position = np.unravel_index(int(np.argmin(full)), full.shape)
+    index = f.index_at(tuple(int(p) for p in position))
+    raise NotWritten(
+        f"{place.label} declares that it writes {f.tensor}{list(index)} but never assigns it",
+        place=place.place,
+    )

@@ -1,0 +1,175 @@
+"""The plan: everything a back end needs. Events, waits and notifies per call, schedules, memory.
+
+Cells are visited by small loop nests in the coordinates of a task (or, for releases, of a cell).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+from .expr import Const, Node, Var
+from .program import EventTensor, Program
+from .tensor import Point, Region, Rows, Slice
+from .walk import LoadFn, evaluate
+
+
+@dataclass(frozen=True, slots=True)
+class NestAxis:
+    """var = lo, lo+step, .. below hi; bounds may use outer variables."""
+
+    var: str
+    lo: Node
+    hi: Node
+    step: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Nest:
+    """Visit `index` for every value of the axes for which all guards are non-zero. A guard is
+    evaluated innermost; an axis may be empty."""
+
+    axes: tuple[NestAxis, ...]
+    guards: tuple[Node, ...]
+    index: tuple[Node, ...]
+
+
+def visit(
+    nest: Nest, env: Mapping[str, int], load: LoadFn | None = None
+) -> Iterator[tuple[int, ...]]:
+    """The indices a nest visits, in order."""
+
+    def level(k: int, scope: dict[str, int]) -> Iterator[tuple[int, ...]]:
+        if k == len(nest.axes):
+            if all(evaluate(g, scope, load) for g in nest.guards):
+                yield tuple(evaluate(i, scope, load) for i in nest.index)
+            return
+        a = nest.axes[k]
+        for v in range(evaluate(a.lo, scope, load), evaluate(a.hi, scope, load), a.step):
+            yield from level(k + 1, {**scope, a.var: v})
+
+    yield from level(0, dict(env))
+
+
+def nest_exprs(nest: Nest) -> list[Node]:
+    bounds = [b for a in nest.axes for b in (a.lo, a.hi)]
+    return [*bounds, *nest.guards, *nest.index]
+
+
+def region_nest(region: Region) -> Nest:
+    """The cells of an event region, in order."""
+    axes: list[NestAxis] = []
+    index: list[Node] = []
+    for k, axis in enumerate(region.axes):
+        match axis:
+            case Point(at):
+                index.append(at)
+            case Slice(start, stop):
+                axes.append(NestAxis(f"w{k}", start, stop))
+                index.append(Var(f"w{k}"))
+            case Rows(var, extent, at):
+                axes.append(NestAxis(var, Const(0), extent))
+                index.append(at)
+    return Nest(tuple(axes), (), tuple(index))
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Wait until every visited cell of `event` has reached its count. `reason` names the tensors it
+    guards, or says `declared`. Run-time data in the nests or the count is guarded by earlier waits
+    of the same list."""
+
+    event: str
+    cells: tuple[Nest, ...]
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Notify:
+    """Add 1 to every visited cell, once for each visit."""
+
+    event: str
+    cells: tuple[Nest, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """The inverse map of a wait: nests over the cell coordinates c0, c1, .. that visit the tasks of
+    `call` (all of its coordinates, loops first) which wait on that cell."""
+
+    event: str
+    call: str
+    tasks: tuple[Nest, ...]
+
+
+class ScheduleKind(Enum):
+    static = "static"
+    ticket = "ticket"
+    push = "push"
+
+
+class Policy(Enum):
+    """Static only: tile t of a grid goes to worker (t + shift) mod workers. `round_robin` has shift
+    0; `balanced` shifts by the tiles of the earlier grids, so that leftovers even out."""
+
+    round_robin = "round_robin"
+    balanced = "balanced"
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """`group` numbers runs of adjacent push calls that share one queue (-1: none); `pending` are
+    the events whose cells a task of this call must see dispatched before it is pushed: those
+    notified inside the group in the same iteration. `shift` is the balanced policy's offset, over
+    dims and loop variables."""
+
+    kind: ScheduleKind
+    policy: Policy
+    reason: str
+    shift: Node
+    group: int = -1
+    pending: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CallPlan:
+    """`header` waits guard the run-time values in the grid's extents: every worker does them before
+    it enumerates the grid (they see loop variables only). `waits` go before the body, in order."""
+
+    call: str
+    header: tuple[Wait, ...]
+    waits: tuple[Wait, ...]
+    notifies: tuple[Notify, ...]
+    schedule: Schedule
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Buffer:
+    """Where a scratch tensor lies in the workspace: byte offset and size, over dims."""
+
+    tensor: str
+    offset: Node
+    size: Node
+
+
+@dataclass(frozen=True)
+class Plan:
+    program: Program
+    events: tuple[EventTensor, ...]
+    calls: tuple[CallPlan, ...]
+    releases: tuple[Release, ...]
+    buffers: tuple[Buffer, ...]
+    workspace: Node
+
+    def event(self, name: str) -> EventTensor:
+        return next(e for e in self.events if e.name == name)
+
+    def call(self, name: str) -> CallPlan:
+        return next(c for c in self.calls if c.call == name)
+
+    def __str__(self) -> str:
+        from .text import plan_text
+
+        return plan_text(self)

@@ -1,0 +1,236 @@
+"""Tensors, and the regions of them that tasks touch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import assert_never
+
+import ml_dtypes
+import numpy as np
+
+from .expr import Const, Node, add, maximum, minimum, mul, text
+from .walk import loads_of, substitute
+
+
+class DType(Enum):
+    """How elements are stored. Arithmetic happens in `tile_dtype`."""
+
+    f32 = "f32"
+    bf16 = "bf16"
+    f16 = "f16"
+    i32 = "i32"
+    i64 = "i64"
+    u8 = "u8"
+    bool_ = "bool"
+
+    @property
+    def numpy(self) -> np.dtype[np.generic]:
+        return _NUMPY[self]
+
+    @property
+    def size(self) -> int:
+        return int(self.numpy.itemsize)
+
+    @property
+    def tile_dtype(self) -> DType:
+        """The dtype of a tile loaded from this storage: bf16 and f16 load as f32, u8 as i32."""
+        match self:
+            case DType.bf16 | DType.f16:
+                return DType.f32
+            case DType.u8:
+                return DType.i32
+            case _:
+                return self
+
+    @property
+    def is_float(self) -> bool:
+        return self in (DType.f32, DType.bf16, DType.f16)
+
+    @property
+    def is_int(self) -> bool:
+        return self in (DType.i32, DType.i64, DType.u8)
+
+    def __str__(self) -> str:
+        return self.value
+
+
+_NUMPY: dict[DType, np.dtype[np.generic]] = {
+    DType.f32: np.dtype(np.float32),
+    DType.bf16: np.dtype(ml_dtypes.bfloat16),
+    DType.f16: np.dtype(np.float16),
+    DType.i32: np.dtype(np.int32),
+    DType.i64: np.dtype(np.int64),
+    DType.u8: np.dtype(np.uint8),
+    DType.bool_: np.dtype(np.bool_),
+}
+
+
+class Role(Enum):
+    """What may happen to a tensor: input and weight are never written; state outlives a launch."""
+
+    input = "input"
+    weight = "weight"
+    state = "state"
+    output = "output"
+    scratch = "scratch"
+
+    @property
+    def read_only(self) -> bool:
+        return self in (Role.input, Role.weight)
+
+    @property
+    def starts_defined(self) -> bool:
+        """True if elements may be read before this launch writes them."""
+        return self in (Role.input, Role.weight, Role.state)
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """`bound` (inclusive), `monotone` (along the last axis) and `distinct` (over these axes, the
+    others held fixed) are facts about run-time values: axioms of the proof, checked in debug."""
+
+    name: str
+    role: Role
+    shape: tuple[Node, ...]
+    dtype: DType
+    bound: tuple[Node, Node] | None = None
+    monotone: bool = False
+    distinct: tuple[int, ...] = ()
+
+
+# ---- regions -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One index; the tile has no axis for it."""
+
+    index: Node
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """start..stop, clipped at the tensor's upper end unless the region is padded."""
+
+    start: Node
+    stop: Node
+
+    @property
+    def nominal(self) -> Node:
+        return add(self.stop, mul(Const(-1), self.start))
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """A tile axis of `extent` whose k-th entry lies at `index` (an expression of `var` = k)."""
+
+    var: str
+    extent: Node
+    index: Node
+
+
+Axis = Point | Slice | Rows
+
+
+@dataclass(frozen=True, slots=True)
+class Pad:
+    """Allowed overhang per axis, and the value that stands there."""
+
+    lo: tuple[int, ...]
+    hi: tuple[int, ...]
+    value: float
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """A box (or gathered rows) of a tensor, or of an event tensor, as a map of coordinates."""
+
+    tensor: str
+    axes: tuple[Axis, ...]
+    pad: Pad | None = None
+
+    def __str__(self) -> str:
+        inner = ", ".join(axis_text(a) for a in self.axes)
+        if self.pad is None:
+            return f"{self.tensor}[{inner}]"
+        p = self.pad
+        return f"{self.tensor}.padded({list(p.lo)}, {list(p.hi)}, {p.value!r})[{inner}]"
+
+
+def axis_text(axis: Axis) -> str:
+    match axis:
+        case Point(index):
+            return text(index)
+        case Slice(start, stop):
+            return f"{text(start)}:{text(stop)}"
+        case Rows(var, extent, index):
+            return f"rows({var}, {text(extent)}, {text(index)})"
+        case _:
+            assert_never(axis)
+
+
+def extent(axis: Axis, size: Node, padded: bool) -> Node | None:
+    """Run-time extent of the tile axis: None for a point, else nominal clipped to the tensor."""
+    match axis:
+        case Point():
+            return None
+        case Rows(_, n, _):
+            return n
+        case Slice(start, stop):
+            nominal = axis.nominal
+            if padded or nominal == Const(1) or (start == Const(0) and stop == size):
+                return nominal
+            left = add(size, mul(Const(-1), start))
+            clipped = minimum(nominal, left)
+            return maximum(clipped, 0) if _may_be_empty(nominal) else clipped
+        case _:
+            assert_never(axis)
+
+
+def _may_be_empty(nominal: Node) -> bool:
+    return not (isinstance(nominal, Const) and nominal.value > 0)
+
+
+def tile_shape(region: Region, tensor: Tensor) -> tuple[Node, ...]:
+    """Run-time extents of the tile that a region gives."""
+    found = [
+        extent(a, s, region.pad is not None)
+        for a, s in zip(region.axes, tensor.shape, strict=True)
+    ]
+    return tuple(e for e in found if e is not None)
+
+
+def axis_exprs(axis: Axis) -> tuple[Node, ...]:
+    match axis:
+        case Point(index):
+            return (index,)
+        case Slice(start, stop):
+            return (start, stop)
+        case Rows(_, n, index):
+            return (n, index)
+        case _:
+            assert_never(axis)
+
+
+def region_exprs(region: Region) -> tuple[Node, ...]:
+    return tuple(e for a in region.axes for e in axis_exprs(a))
+
+
+def map_axis(axis: Axis, values: dict[str, Node]) -> Axis:
+    """Substitute variables in an axis (the bound variable of Rows is kept apart)."""
+    match axis:
+        case Point(index):
+            return Point(substitute(index, values))
+        case Slice(start, stop):
+            return Slice(substitute(start, values), substitute(stop, values))
+        case Rows(var, n, index):
+            inner = {k: v for k, v in values.items() if k != var}
+            return Rows(var, substitute(n, values), substitute(index, inner))
+        case _:
+            assert_never(axis)
+
+
+def is_data_dependent(region: Region) -> bool:
+    """True if run-time data decides where the region lies."""
+    return bool(loads_of(*region_exprs(region)))

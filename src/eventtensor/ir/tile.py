@@ -1,0 +1,291 @@
+"""The tile IR: what a task body means. Straight-line ops over immutable tiles, and run-time loops.
+
+Values are numbered; `%7` in an index expression is the 0-d integer value 7. Every op has one result
+type. All shape rules (broadcasts are explicit ops) are settled by the tracer (lang/trace.py), so
+back ends only evaluate. bf16 and f16 are storage: a loaded tile is f32, a store rounds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from .expr import Node
+from .tensor import DType, Point, Slice
+
+UNARY = ("neg", "abs", "exp", "log", "sqrt", "rsqrt", "tanh", "sigmoid", "not")
+BINARY = ("add", "sub", "mul", "div", "floordiv", "mod", "min", "max", "and", "or")
+COMPARE = ("lt", "le", "gt", "ge", "eq", "ne")
+REDUCE = ("sum", "max", "min")
+
+SubAxis = Point | Slice
+
+
+@dataclass(frozen=True, slots=True)
+class TileType:
+    """dtype is a tile dtype (f32, i32, i64, bool); shape holds run-time extents."""
+
+    dtype: DType
+    shape: tuple[Node, ...]
+
+    def __str__(self) -> str:
+        return f"{self.dtype}[{', '.join(str(s) for s in self.shape)}]"
+
+
+@dataclass(frozen=True, slots=True)
+class Arg:
+    """The whole region of read argument `arg`, as it was when the task began."""
+
+    arg: int
+
+
+@dataclass(frozen=True, slots=True)
+class Literal:
+    """A 0-d constant."""
+
+    value: float | int | bool
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    """A 0-d integer from an index expression of coordinates, dims, loads and `%` values."""
+
+    expr: Node
+
+
+@dataclass(frozen=True, slots=True)
+class Unary:
+    op: str
+    x: int
+
+
+@dataclass(frozen=True, slots=True)
+class Binary:
+    """Same shapes and dtypes on both sides; comparisons give bool. `//` and `%` floor."""
+
+    op: str
+    a: int
+    b: int
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    cond: int
+    a: int
+    b: int
+
+
+@dataclass(frozen=True, slots=True)
+class Cast:
+    """To `dtype`. bf16, f16 and u8 round (or wrap) to that storage and give its tile dtype back."""
+
+    x: int
+    dtype: DType
+
+
+@dataclass(frozen=True, slots=True)
+class Broadcast:
+    """To the result shape, aligned at the last axis; axes of extent 1 repeat."""
+
+    x: int
+
+
+@dataclass(frozen=True, slots=True)
+class Reduce:
+    """Over one axis, which goes away. sum: 16 strided lanes in index order, then a halving tree."""
+
+    op: str
+    x: int
+    axis: int
+
+
+@dataclass(frozen=True, slots=True)
+class MatMul:
+    """(m, k) @ (k, n) in f32: k ascending, one fused multiply-add a step, from 0."""
+
+    a: int
+    b: int
+
+
+@dataclass(frozen=True, slots=True)
+class Transpose:
+    x: int
+    perm: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Reshape:
+    """To the result shape, row-major."""
+
+    x: int
+
+
+@dataclass(frozen=True, slots=True)
+class Concat:
+    xs: tuple[int, ...]
+    axis: int
+
+
+@dataclass(frozen=True, slots=True)
+class Iota:
+    """0, 1, .. along the one axis of the result."""
+
+
+@dataclass(frozen=True, slots=True)
+class SliceOf:
+    """A sub-tile; slices may overhang the upper end and are clipped (the type has the extents)."""
+
+    x: int
+    axes: tuple[SubAxis, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """A copy of x with the sub-tile at `axes` replaced by `value` (of the clipped shape)."""
+
+    x: int
+    axes: tuple[SubAxis, ...]
+    value: int
+
+
+@dataclass(frozen=True, slots=True)
+class Cumsum:
+    """Inclusive prefix sums along an axis, in index order."""
+
+    x: int
+    axis: int
+
+
+@dataclass(frozen=True, slots=True)
+class Gather:
+    """Entries of x along `axis` picked by an integer tile; like numpy.take."""
+
+    x: int
+    index: int
+    axis: int
+
+
+@dataclass(frozen=True, slots=True)
+class ArgMax:
+    """i32 index of the largest value on the last axis; the lowest index wins ties."""
+
+    x: int
+
+
+@dataclass(frozen=True, slots=True)
+class TopK:
+    """The k largest on the last axis, descending, lowest index first among ties: the values, or
+    their i32 indices."""
+
+    x: int
+    k: int
+    indices: bool
+
+
+Op = (
+    Arg | Literal | Index | Unary | Binary | Where | Cast | Broadcast | Reduce | MatMul | Transpose
+    | Reshape | Concat | Iota | SliceOf | Update | Cumsum | Gather | ArgMax | TopK
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Let:
+    id: int
+    op: Op
+    type: TileType
+
+
+@dataclass(frozen=True, slots=True)
+class Carry:
+    """A tile that a loop updates: `phi` inside is `init` first and then the last `next`; `out` is
+    its value after the loop (`init` if there was no iteration)."""
+
+    phi: int
+    init: int
+    next: int
+    out: int
+    type: TileType
+
+
+@dataclass(frozen=True, slots=True)
+class For:
+    """Run `body` for the 0-d i64 value `var` = 0 .. extent-1, in order."""
+
+    var: int
+    extent: Node
+    carries: tuple[Carry, ...]
+    body: tuple[Stmt, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """Assign a sub-tile of write argument `arg`; takes effect when the task ends."""
+
+    arg: int
+    axes: tuple[SubAxis, ...]
+    value: int
+
+
+@dataclass(frozen=True, slots=True)
+class Accumulate:
+    """Add a tile of the whole region's shape into accumulate argument `arg`."""
+
+    arg: int
+    value: int
+
+
+Stmt = Let | For | Store | Accumulate
+
+
+class ArgMode:
+    """How an argument is passed; plain strings so that text stays readable."""
+
+    read = "read"
+    accumulate = "accumulate"
+    write = "write"
+
+
+@dataclass(frozen=True, slots=True)
+class BodyArg:
+    """`type.dtype` is the tile dtype; `storage` is what lies in memory."""
+
+    name: str
+    mode: str
+    type: TileType
+    storage: DType
+
+
+@dataclass(frozen=True, slots=True)
+class Body:
+    """Arguments are reads, accumulates, writes, in order. `equal_extents` are pairs that the tracer
+    could not show equal by form; the proof has to (analysis)."""
+
+    args: tuple[BodyArg, ...]
+    stmts: tuple[Stmt, ...]
+    equal_extents: tuple[tuple[Node, Node], ...] = ()
+
+
+def all_stmts(stmts: tuple[Stmt, ...]) -> Iterator[Stmt]:
+    for s in stmts:
+        yield s
+        if isinstance(s, For):
+            yield from all_stmts(s.body)
+
+
+def operands(op: Op) -> tuple[int, ...]:
+    """Value ids an op takes (index expressions aside)."""
+    match op:
+        case Arg() | Literal() | Index() | Iota():
+            return ()
+        case Binary(_, a, b) | MatMul(a, b):
+            return (a, b)
+        case Where(c, a, b):
+            return (c, a, b)
+        case Concat(xs, _):
+            return xs
+        case Update(x, _, value):
+            return (x, value)
+        case Gather(x, index, _):
+            return (x, index)
+        case _:
+            return (op.x,)

@@ -1,0 +1,113 @@
+"""Trace a task body for one call: from regions and a Python function to ir.tile.Body."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..errors import BadBody, NothingWritten, NotTraceable, user_place
+from ..ir.expr import Node
+from ..ir.tensor import Region, Tensor, tile_shape
+from ..ir.tile import Arg, ArgMode, Body, BodyArg, TileType
+from .args import AccumulateArg, WriteArg
+from .finish import finish
+from .task import Signature, Task, signature_of
+from .tile import Scalar, Tile
+from .trace import Tracer, activated
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    mode: str
+    region: Region
+    tensor: Tensor
+
+
+def trace_body(
+    kind: Task, operands: tuple[Operand, ...], scope: Mapping[str, Node]
+) -> Body:
+    """Run the body once on symbolic tiles. `scope` holds what keyword-only arguments may name:
+    coordinates, loop variables and dims."""
+    signature = signature_of(kind)
+    args = _arguments(kind, signature, operands)
+    keywords = _keywords(kind, signature, scope)
+    with activated(Tracer(frozenset(scope))) as tr:
+        result = _run(kind, _symbols(tr, args), keywords)
+        if result is not None:
+            raise NotTraceable(
+                f"task {kind.name} returns a value", hint="assign results to the write arguments"
+            )
+        if len(tr.scopes) != 1:
+            raise NotTraceable("`break` or `return` inside an et.range loop")
+        _check_written(kind, args, tr)
+        stmts, pairs = finish(tr.scope.stmts, tr.equal_extents, tr.alias)
+    return Body(args, stmts, pairs)
+
+
+def _run(kind: Task, args: list[Any], keywords: dict[str, Scalar]) -> object:
+    """Python's own complaints about tiles are complaints about the body."""
+    try:
+        return kind.body(*args, **keywords)
+    except (TypeError, AttributeError) as error:
+        raise NotTraceable(
+            f"task {kind.name} does what tiles cannot: {error}", place=_place_of(error)
+        ) from error
+
+
+def _place_of(error: BaseException) -> str:
+    frames = traceback.extract_tb(error.__traceback__)
+    package = str(Path(__file__).parent.parent)
+    own = [f for f in frames if not f.filename.startswith(package)]
+    return f"{Path(own[-1].filename).name}:{own[-1].lineno}" if own else user_place()
+
+
+def _arguments(
+    kind: Task, signature: Signature, operands: tuple[Operand, ...]
+) -> tuple[BodyArg, ...]:
+    if len(signature.args) != len(operands):
+        modes = ", ".join(f"{o.mode} {o.region}" for o in operands)
+        raise BadBody(
+            f"task {kind.name} takes {len(signature.args)} arguments"
+            f" ({', '.join(signature.args)}) and the call gives {len(operands)}: {modes}"
+        )
+    return tuple(
+        BodyArg(
+            name, o.mode, TileType(o.tensor.dtype.tile_dtype, tile_shape(o.region, o.tensor)),
+            o.tensor.dtype,
+        )
+        for name, o in zip(signature.args, operands, strict=True)
+    )
+
+
+def _keywords(kind: Task, signature: Signature, scope: Mapping[str, Node]) -> dict[str, Scalar]:
+    found = {}
+    for name, optional in signature.keywords:
+        if name in scope:
+            found[name] = Scalar(scope[name])
+        elif not optional:
+            known = ", ".join(sorted(scope)) or "none"
+            raise BadBody(
+                f"task {kind.name} asks for '{name}', which is no coordinate, loop variable or dim"
+                f" of the call (known: {known})"
+            )
+    return found
+
+
+def _symbols(tr: Tracer, args: tuple[BodyArg, ...]) -> list[Any]:
+    made: list[Any] = []
+    for k, a in enumerate(args):
+        if a.mode == ArgMode.read:
+            made.append(Tile(tr, tr.emit(Arg(k), a.type), frozen=True))
+        else:
+            place = WriteArg if a.mode == ArgMode.write else AccumulateArg
+            made.append(place(tr, k, a.name, a.type))
+    return made
+
+
+def _check_written(kind: Task, args: tuple[BodyArg, ...], tr: Tracer) -> None:
+    for k, a in enumerate(args):
+        if a.mode != ArgMode.read and k not in tr.written:
+            raise NothingWritten(f"task {kind.name} never assigns its {a.mode} argument '{a.name}'")

@@ -1,0 +1,216 @@
+"""The end of a trace: rename constant phis away, drop dead values, number the rest densely."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import assert_never
+
+from ..ir.expr import Node, Var
+from ..ir.tensor import Point, Slice
+from ..ir.tile import (
+    Accumulate,
+    Binary,
+    Carry,
+    Concat,
+    For,
+    Gather,
+    Index,
+    Iota,
+    Let,
+    MatMul,
+    Op,
+    SliceOf,
+    Stmt,
+    Store,
+    SubAxis,
+    TileType,
+    Update,
+    Where,
+    operands,
+)
+from ..ir.tile import Arg as ArgOp
+from ..ir.tile import Literal as LiteralOp
+from ..ir.walk import free_vars, substitute
+
+Rename = Callable[[int], int]
+Pairs = tuple[tuple[Node, Node], ...]
+
+
+def finish(
+    stmts: Iterable[Stmt], pairs: Iterable[tuple[Node, Node]], alias: dict[int, int]
+) -> tuple[tuple[Stmt, ...], Pairs]:
+    """Statements and extent pairs with aliases resolved, dead code gone, ids 0, 1, .. in order."""
+
+    def resolved(i: int) -> int:
+        while i in alias:
+            i = alias[i]
+        return i
+
+    found = map_stmts(tuple(stmts), resolved)
+    live = _live(found)
+    found = _prune(found, live)
+    order = {old: new for new, old in enumerate(_defined(found))}
+    named = ((map_expr(a, resolved), map_expr(b, resolved)) for a, b in pairs)
+    kept = [(a, b) for a, b in named if a != b and _ids(a, b) <= set(order)]
+    numbered = tuple((map_expr(a, order.__getitem__), map_expr(b, order.__getitem__))
+                     for a, b in dict.fromkeys(kept))
+    return map_stmts(found, order.__getitem__), numbered
+
+
+# ---- renaming ------------------------------------------------------------------------------
+
+
+def _ids(*exprs: Node) -> set[int]:
+    return {int(v[1:]) for v in free_vars(*exprs) if v.startswith("%")}
+
+
+def map_expr(e: Node, f: Rename) -> Node:
+    ids = _ids(e)
+    return substitute(e, {f"%{i}": Var(f"%{f(i)}") for i in ids}) if ids else e
+
+
+def _map_axes(axes: tuple[SubAxis, ...], f: Rename) -> tuple[SubAxis, ...]:
+    return tuple(
+        Point(map_expr(a.index, f))
+        if isinstance(a, Point)
+        else Slice(map_expr(a.start, f), map_expr(a.stop, f))
+        for a in axes
+    )
+
+
+def _map_type(t: TileType, f: Rename) -> TileType:
+    return TileType(t.dtype, tuple(map_expr(s, f) for s in t.shape))
+
+
+def _map_op(op: Op, f: Rename) -> Op:
+    match op:
+        case ArgOp() | LiteralOp() | Iota():
+            return op
+        case Index(e):
+            return Index(map_expr(e, f))
+        case Binary(_, a, b) | MatMul(a, b):
+            return replace(op, a=f(a), b=f(b))
+        case Where(c, a, b):
+            return Where(f(c), f(a), f(b))
+        case Concat(xs, axis):
+            return Concat(tuple(f(x) for x in xs), axis)
+        case SliceOf(x, axes):
+            return SliceOf(f(x), _map_axes(axes, f))
+        case Update(x, axes, value):
+            return Update(f(x), _map_axes(axes, f), f(value))
+        case Gather(x, index, axis):
+            return Gather(f(x), f(index), axis)
+        case _:
+            return replace(op, x=f(op.x))
+
+
+def map_stmts(stmts: tuple[Stmt, ...], f: Rename) -> tuple[Stmt, ...]:
+    return tuple(_map_stmt(s, f) for s in stmts)
+
+
+def _map_stmt(s: Stmt, f: Rename) -> Stmt:
+    match s:
+        case Let(i, op, t):
+            return Let(f(i), _map_op(op, f), _map_type(t, f))
+        case Store(arg, axes, value):
+            return Store(arg, _map_axes(axes, f), f(value))
+        case Accumulate(arg, value):
+            return Accumulate(arg, f(value))
+        case For(var, extent, carries, body):
+            made = tuple(
+                Carry(f(c.phi), f(c.init), f(c.next), f(c.out), _map_type(c.type, f))
+                for c in carries
+            )
+            return For(f(var), map_expr(extent, f), made, map_stmts(body, f))
+        case _:
+            assert_never(s)
+
+
+# ---- dead code -----------------------------------------------------------------------------
+
+
+def _axis_ids(axes: tuple[SubAxis, ...]) -> set[int]:
+    found: set[int] = set()
+    for a in axes:
+        found |= _ids(a.index) if isinstance(a, Point) else _ids(a.start, a.stop)
+    return found
+
+
+def _let_uses(s: Let) -> set[int]:
+    used = set(operands(s.op)) | _ids(*s.type.shape)
+    match s.op:
+        case Index(e):
+            used |= _ids(e)
+        case SliceOf(_, axes) | Update(_, axes, _):
+            used |= _axis_ids(axes)
+        case _:
+            pass
+    return used
+
+
+def _live(stmts: tuple[Stmt, ...]) -> set[int]:
+    """Values that a store, an accumulate or a loop that holds one needs."""
+    live: set[int] = set()
+    before = -1
+    while before != len(live):
+        before = len(live)
+        _mark(stmts, live)
+    return live
+
+
+def _mark(stmts: tuple[Stmt, ...], live: set[int]) -> bool:
+    """Add what the statements need, last first; True if one of them has an effect."""
+    effect = False
+    for s in reversed(stmts):
+        match s:
+            case Let():
+                if s.id in live:
+                    live |= _let_uses(s)
+            case Store(_, axes, value):
+                live |= {value} | _axis_ids(axes)
+                effect = True
+            case Accumulate(_, value):
+                live.add(value)
+                effect = True
+            case For(_, extent, carries, body):
+                if _mark(body, live) | _mark_carries(carries, live):
+                    live |= _ids(extent)
+                    effect = True
+            case _:
+                assert_never(s)
+    return effect
+
+
+def _mark_carries(carries: tuple[Carry, ...], live: set[int]) -> bool:
+    found = [c for c in carries if c.out in live or c.phi in live]
+    for c in found:
+        live |= {c.init, c.next, c.phi, c.out} | _ids(*c.type.shape)
+    return bool(found)
+
+
+def _prune(stmts: tuple[Stmt, ...], live: set[int]) -> tuple[Stmt, ...]:
+    out: list[Stmt] = []
+    for s in stmts:
+        if isinstance(s, Let) and s.id not in live:
+            continue
+        if isinstance(s, For):
+            carries = tuple(c for c in s.carries if c.out in live)
+            body = _prune(s.body, live)
+            if carries or any(not isinstance(b, Let) for b in body):
+                out.append(For(s.var, s.extent, carries, body))
+            continue
+        out.append(s)
+    return tuple(out)
+
+
+def _defined(stmts: tuple[Stmt, ...]) -> Iterable[int]:
+    """Ids in the order in which they are defined; a loop's results come after its body."""
+    for s in stmts:
+        if isinstance(s, Let):
+            yield s.id
+        elif isinstance(s, For):
+            yield s.var
+            yield from (c.phi for c in s.carries)
+            yield from _defined(s.body)
+            yield from (c.out for c in s.carries)

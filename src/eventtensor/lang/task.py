@@ -1,0 +1,86 @@
+"""`@et.task`: a tile body in Python that is the meaning of a task kind."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, overload
+
+from ..errors import BadBody, BadCall
+from ..ir.program import HandTuned
+
+TARGETS = ("cpp", "cuda")
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """A task kind: its name, its Python body, and hand-written bodies for targets."""
+
+    name: str
+    body: Callable[..., object]
+    hand_tuned: tuple[HandTuned, ...] = ()
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the body in place, so that bodies can be made of smaller ones."""
+        return self.body(*args, **kwargs)
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """Names of the positional arguments, and keyword-only names (True: may be absent)."""
+
+    args: tuple[str, ...]
+    keywords: tuple[tuple[str, bool], ...]
+
+
+def signature_of(kind: Task) -> Signature:
+    """The signature of a body; anything but plain positional and keyword-only names is ET100."""
+    args: list[str] = []
+    keywords: list[tuple[str, bool]] = []
+    for p in inspect.signature(kind.body).parameters.values():
+        if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD):
+            if p.default is not p.empty:
+                raise BadBody(f"argument {p.name} of task {kind.name} has a default")
+            args.append(p.name)
+        elif p.kind is p.KEYWORD_ONLY:
+            keywords.append((p.name, p.default is not p.empty))
+        else:
+            raise BadBody(f"task {kind.name} takes {p}: its arguments must be spelled out")
+    return Signature(tuple(args), tuple(keywords))
+
+
+@overload
+def task(fn: Callable[..., object], /) -> Task: ...
+
+
+@overload
+def task(
+    *, cpp: str | None = None, cuda: str | None = None, name: str | None = None
+) -> Callable[[Callable[..., object]], Task]: ...
+
+
+def task(fn: Callable[..., object] | None = None, /, **options: Any) -> Any:
+    """Make a task kind of a Python tile body: `@et.task` or `@et.task(cpp="...", cuda="...")`."""
+    unknown = set(options) - {*TARGETS, "name"}
+    if unknown:
+        raise BadCall(
+            f"et.task has no option {sorted(unknown)[0]!r}", hint="options are cpp=, cuda=, name="
+        )
+    sources = {t: options[t] for t in TARGETS if options.get(t) is not None}
+    for target, source in sources.items():
+        if not isinstance(source, str) or not source.strip():
+            raise BadCall(f"{target}= of a task must be source text")
+    hand_tuned = tuple(HandTuned(t, s) for t, s in sources.items())
+
+    def make(body: Callable[..., object]) -> Task:
+        if not inspect.isroutine(body):
+            raise BadCall(f"et.task is given {body!r}, which is not a function")
+        chosen = options.get("name") or body.__name__
+        if not isinstance(chosen, str) or not chosen.isidentifier():
+            raise BadCall(
+                f"a task needs a name and {chosen!r} is none", hint="use def, or name='...'"
+            )
+        return Task(chosen, body, hand_tuned)
+
+    return make if fn is None else make(fn)

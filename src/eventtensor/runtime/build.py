@@ -1,0 +1,94 @@
+"""Compiles generated C++ into a content-addressed cache; safe with several processes at once.
+
+The key holds everything that changes the code: source, device headers, compiler, flags, processor.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from ..config import Environment
+from ..errors import CompileFailed, NoCompiler
+from ..target import CpuTarget, cpu_target
+
+DEVICE = Path(__file__).parent.parent / "device"
+_SHARED = ("-shared",)
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """`fresh` is False if the cache had it."""
+
+    path: Path
+    key: str
+    fresh: bool
+
+
+@cache
+def device_digest() -> str:
+    digest = hashlib.sha256()
+    for path in sorted(DEVICE.iterdir()):
+        if path.suffix in (".h", ".cpp"):
+            digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()
+
+
+def cache_key(source: str, target: CpuTarget, flags: tuple[str, ...]) -> str:
+    parts = (source, device_digest(), target.identity(), " ".join(flags))
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
+
+
+def build_library(source: str, name: str, env: Environment) -> Built:
+    """A shared library for the source; compiled only if the cache has none."""
+    return _build(source, name, env, _SHARED, ".so")
+
+
+def build_program(source: str, name: str, env: Environment, extra: tuple[str, ...]) -> Built:
+    """An executable: the source must hold a main."""
+    return _build(source, name, env, extra, ".exe")
+
+
+def _build(source: str, name: str, env: Environment, extra: tuple[str, ...], end: str) -> Built:
+    target = cpu_target(env.cxx)
+    key = cache_key(source, target, extra)
+    folder = env.cache_dir / key[:2] / key
+    done = folder / f"{name}{end}"
+    if done.exists():
+        return Built(done, key, fresh=False)
+    folder.mkdir(parents=True, exist_ok=True)
+    text = folder / f"{name}.cpp"
+    _write_once(text, source)
+    handle, partial = tempfile.mkstemp(dir=folder, prefix=f".{name}", suffix=end)
+    os.close(handle)
+    try:
+        _compile(target, text, Path(partial), extra)
+        os.replace(partial, done)  # atomic: a reader sees the whole file or none
+    finally:
+        Path(partial).unlink(missing_ok=True)
+    return Built(done, key, fresh=True)
+
+
+def _write_once(path: Path, text: str) -> None:
+    handle, partial = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}")
+    with os.fdopen(handle, "w") as file:
+        file.write(text)
+    os.replace(partial, path)
+
+
+def _compile(target: CpuTarget, source: Path, out: Path, extra: tuple[str, ...]) -> None:
+    command = [
+        target.compiler, *target.flags, *extra, f"-I{DEVICE}", "-o", str(out), str(source),
+    ]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    except OSError as e:
+        raise NoCompiler(f"{target.compiler} cannot be run: {e}") from e
+    if done.returncode != 0:
+        shown = "\n".join(done.stderr.splitlines()[:20])
+        raise CompileFailed(f"{target.compiler} refuses {source}:\n{shown}")

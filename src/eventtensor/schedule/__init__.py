@@ -1,0 +1,1 @@
+"""Decisions: which schedule each grid gets and why, groups of push grids, memory."""

@@ -1,0 +1,99 @@
+"""Choose a schedule for each call, by the user's word or by what the grid is, with the reason."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from ..errors import BadOption
+from ..ir.plan import Policy, ScheduleKind
+from ..ir.program import Call, Item, Loop, PlacedCall, Program, has_data_extent
+from ..ir.tile import For, all_stmts
+from ..ir.walk import free_vars, loads_of
+
+
+@dataclass(frozen=True)
+class Choice:
+    kind: ScheduleKind
+    policy: Policy
+    reason: str
+
+
+_NAMED = {
+    "static": (ScheduleKind.static, Policy.balanced),
+    "static:balanced": (ScheduleKind.static, Policy.balanced),
+    "static:round_robin": (ScheduleKind.static, Policy.round_robin),
+    "ticket": (ScheduleKind.ticket, Policy.balanced),
+    "push": (ScheduleKind.push, Policy.balanced),
+}
+
+
+def select(
+    program: Program, schedule: str | tuple[tuple[str, str], ...]
+) -> dict[str, Choice]:
+    """One choice for each call. Pairs name calls; the others are `auto`."""
+    named = dict(schedule) if not isinstance(schedule, str) else {}
+    default = schedule if isinstance(schedule, str) else "auto"
+    unknown = set(named) - {p.call.name for p in program.calls}
+    if unknown:
+        raise BadOption(f"schedule names unknown calls: {', '.join(sorted(unknown))}")
+    ragged = {p.call.name for p in program.calls if has_data_extent(p.call)}
+    return {
+        p.call.name: _choice(program, p, named.get(p.call.name, default), ragged)
+        for p in program.calls
+    }
+
+
+def _choice(program: Program, p: PlacedCall, asked: str, ragged: set[str]) -> Choice:
+    if asked == "auto":
+        return _auto(program, p, ragged)
+    if asked not in _NAMED:
+        known = ", ".join(["auto", *_NAMED])
+        raise BadOption(f"unknown schedule {asked!r}", hint=f"one of {known}")
+    return Choice(*_NAMED[asked], "asked for")
+
+
+def _auto(program: Program, p: PlacedCall, ragged: set[str]) -> Choice:
+    if p.call.name in ragged:
+        near = _neighbours(program, p) & ragged
+        if near:
+            others = ", ".join(sorted(near))
+            why = f"run-time extents, next to {others}: consumers start as cells fill"
+            return Choice(ScheduleKind.push, Policy.balanced, why)
+        return Choice(ScheduleKind.ticket, Policy.balanced, "run-time extents: balance by claiming")
+    if _uneven(p.call):
+        why = "tiles differ in cost: balance by claiming"
+        return Choice(ScheduleKind.ticket, Policy.balanced, why)
+    why = "uniform tiles: no claim to pay, leftovers balanced across grids"
+    return Choice(ScheduleKind.static, Policy.balanced, why)
+
+
+def _uneven(call: Call) -> bool:
+    """True if a loop in the body runs for a number of steps that differs between tiles."""
+    for s in all_stmts(call.body.stmts):
+        if isinstance(s, For):
+            names = free_vars(s.extent)
+            if loads_of(s.extent) or names & set(call.coords) or any(n[0] == "%" for n in names):
+                return True
+    return False
+
+
+def _neighbours(program: Program, p: PlacedCall) -> set[str]:
+    siblings = [q for q in program.calls if q.position[:-1] == p.position[:-1]]
+    at = p.position[-1]
+    return {q.call.name for q in siblings if abs(q.position[-1] - at) == 1}
+
+
+def mark_pushed(program: Program, choices: dict[str, Choice]) -> Program:
+    """The same program, with the calls that push chose marked (see ir.program.Call)."""
+
+    def mark(items: tuple[Item, ...]) -> tuple[Item, ...]:
+        out: list[Item] = []
+        for item in items:
+            if isinstance(item, Loop):
+                out.append(replace(item, body=mark(item.body)))
+            else:
+                pushed = choices[item.name].kind is ScheduleKind.push
+                out.append(replace(item, pushed=pushed))
+        return tuple(out)
+
+    return replace(program, body=mark(program.body))

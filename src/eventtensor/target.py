@@ -1,0 +1,69 @@
+"""What a machine is: the C++ compiler and processor that generated code is built for."""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+import subprocess
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from shutil import which
+
+from .errors import NoCompiler
+
+BASE_FLAGS = (
+    "-std=c++17", "-O3", "-ffp-contract=off", "-fno-math-errno", "-fwrapv", "-fPIC", "-pthread",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class CpuTarget:
+    """A compiler by path and version, its flags, and the processor where `native` code runs."""
+
+    compiler: str
+    version: str
+    flags: tuple[str, ...]
+    processor: str
+
+    def identity(self) -> str:
+        """Everything about the machine that changes compiled code."""
+        return "\n".join((self.compiler, self.version, " ".join(self.flags), self.processor))
+
+
+@cache
+def cpu_target(cxx: str) -> CpuTarget:
+    """The target that the compiler command `cxx` gives on this machine."""
+    path = which(cxx)
+    if path is None:
+        raise NoCompiler(f"the C++ compiler '{cxx}' is not there")
+    shown = _run([path, "--version"])
+    if shown is None:
+        raise NoCompiler(f"'{path} --version' fails")
+    native = next((f for f in ("-march=native", "-mcpu=native") if _accepts(path, f)), None)
+    flags = BASE_FLAGS if native is None else (*BASE_FLAGS, native)
+    return CpuTarget(path, shown, flags, _processor() if native else platform.machine())
+
+
+def _run(command: list[str]) -> str | None:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout if done.returncode == 0 else None
+
+
+def _accepts(path: str, flag: str) -> bool:
+    probe = [path, flag, "-x", "c++", "-std=c++17", "-fsyntax-only", "/dev/null"]
+    return _run(probe) is not None
+
+
+def _processor() -> str:
+    """A digest of what the processor says it can do."""
+    kept = ("flags", "features", "model", "cpu part", "cpu implementer", "cpu variant", "vendor")
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return f"{platform.machine()} {platform.processor()}"
+    facts = sorted({s for s in lines if s.lower().startswith(kept)})
+    return f"{platform.machine()} {hashlib.sha256(chr(10).join(facts).encode()).hexdigest()}"

@@ -1,0 +1,1 @@
+"""What property and fault tests share: brute force, random programs, back ends, bodies."""

@@ -1,0 +1,523 @@
+"""Tracing task bodies: every tile operation, its shape and dtype rules, and its errors."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+import eventtensor as et
+from eventtensor import errors
+from eventtensor.ir.tile import Body, Let, Literal
+from eventtensor.ir.tile_text import body_lines
+
+N = et.dim("n", max=4096)
+
+
+def trace(fn: Callable[..., object], out: object = (8, 4), dtype: et.DType = et.f32) -> Body:
+    """The body of `fn(x, y, k, b, out, *, i, n)`: x f32[8, 4], y f32[4, 8], k i32[8], b bool[8, 4];
+    `out` is a constant shape that the task writes."""
+    p = et.Program("p")
+    x = p.input("x", (8, 4), et.f32)
+    y = p.input("y", (4, 8), et.f32)
+    k = p.input("k", (8,), et.i32)
+    b = p.input("b", (8, 4), et.bool_)
+    z = p.output("z", (N, *out), dtype)
+    p.call(et.task(name="t")(fn), grid=(N,), reads=[x, y, k, b],
+           writes=lambda i: z[(i, *(slice(None) for _ in out))])
+    return p.build().calls[0].call.body
+
+
+def ops(body: Body) -> list[str]:
+    """Statements without arguments."""
+    return [s for s in body_lines(body) if not s.startswith("arg ") and " = arg(" not in s]
+
+
+def test_arithmetic_traces_op_by_op():
+    def f(x, y, k, b, out):
+        out[:] = (x + x) * x - x / x
+
+    assert ops(trace(f)) == [
+        "%1 = add(%0, %0) : f32[8, 4]",
+        "%2 = mul(%1, %0) : f32[8, 4]",
+        "%3 = div(%0, %0) : f32[8, 4]",
+        "%4 = sub(%2, %3) : f32[8, 4]",
+        "store out[0:8, 0:4] = %4",
+    ]
+
+
+def test_python_numbers_take_the_tiles_dtype():
+    def f(x, y, k, b, out):
+        out[:] = x + 1
+        out[:] = 2.5 - x
+        out[:] = np.float32(0.5)
+
+    literals = [s.op.value for s in trace(f).stmts if isinstance(s, Let)
+                and isinstance(s.op, Literal)]
+    assert literals == [1.0, 2.5, 0.5] and all(isinstance(v, float) for v in literals)
+
+
+def test_coordinates_and_dims_are_weakly_typed_index_expressions():
+    def f(x, y, k, b, out, *, i, n):
+        out[:] = x * (n - i) + i // 2
+
+    assert ops(trace(f)) == [
+        "%1 = index(-i + n) : i64[]",
+        "%2 = cast(%1, f32) : f32[]",
+        "%3 = broadcast(%2) : f32[8, 4]",
+        "%4 = mul(%0, %3) : f32[8, 4]",
+        "%5 = index(i//2) : i64[]",
+        "%6 = cast(%5, f32) : f32[]",
+        "%7 = broadcast(%6) : f32[8, 4]",
+        "%8 = add(%4, %7) : f32[8, 4]",
+        "store out[0:8, 0:4] = %8",
+    ]
+
+
+@pytest.mark.parametrize("make", [
+    lambda x, i: i * x, lambda x, i: i + x, lambda x, i: i - x, lambda x, i: i / x,
+    lambda x, i: i // x, lambda x, i: i % x, lambda x, i: et.min(i, x), lambda x, i: i * 0.5 + x,
+    lambda x, i: 1 / (i + 1) + x, lambda x, i: i / 2 + x, lambda x, i: i.cast(et.f32) + x,
+    lambda x, i: et.where(i == 0, x, 0.0), lambda x, i: et.where((i > 0) & ~(i >= 5), x, 1),
+    lambda x, i: et.where((i > 0) & (x > 0), x, 1), lambda x, i: et.where(i != 0, 1.0, x),
+    lambda x, i: et.where(et.equal(x, i) | (i < 3), x, 1),
+])
+def test_coordinates_mix_with_tiles_on_either_side(make: Callable[..., object]):
+    def f(x, y, k, b, out, *, i):
+        out[:] = make(x, i)
+
+    assert trace(f).stmts
+
+
+def test_functions_of_coordinates_alone_stay_index_expressions():
+    def f(x, y, k, b, out, *, i, n):
+        m = et.max(et.min(i, 3), n - 4096, 0)
+        out[:] = x + et.where(i < 3, m, 1)
+
+    assert "index(select((i + 1 <= 3), max(0, max(min(3, i), n - 4096)), 1))" in ops(trace(f))[0]
+
+
+@pytest.mark.parametrize("name", ["exp", "log", "sqrt", "rsqrt", "tanh", "sigmoid", "abs"])
+def test_unary_functions(name: str):
+    def f(x, y, k, b, out):
+        out[:] = getattr(et, name)(x)
+
+    assert ops(trace(f))[0] == f"%1 = {name}(%0) : f32[8, 4]"
+
+
+def test_comparisons_logic_and_where():
+    def f(x, y, k, b, out):
+        out[:] = et.where((x < 1.0) & ~b | (x == x), x, 0.0)
+
+    found = "\n".join(ops(trace(f)))
+    for part in ("lt(", ": bool[8, 4]", "not(%1)", "and(", "eq(", "or(", "where("):
+        assert part in found
+
+
+def test_minimum_maximum_and_negation():
+    def f(x, y, k, b, out):
+        out[:] = -et.minimum(x, 1.0) + et.maximum(0.0, abs(x)) + et.max(x, x, 3)
+
+    found = "\n".join(ops(trace(f)))
+    assert found.count("max(") == 3 and "min(" in found and "neg(" in found
+
+
+def test_broadcasting_is_explicit():
+    def f(x, y, k, b, out):
+        out[:] = x + x.sum(axis=1)[:, None] + x.max(axis=0, keepdims=True)
+
+    found = ops(trace(f))
+    assert "%1 = sum(%0, axis=1) : f32[8]" in found
+    assert "%2 = reshape(%1) : f32[8, 1]" in found
+    assert "%3 = broadcast(%2) : f32[8, 4]" in found
+    assert sum("broadcast" in line for line in found) == 2
+
+
+def test_reductions_over_several_axes_go_last_axis_first():
+    def f(x, y, k, b, out):
+        out[:] = x.sum() + x.max(axis=(0, 1)) + x.min(axis=-1).min()
+
+    found = "\n".join(ops(trace(f, out=())))
+    assert "sum(%0, axis=1) : f32[8]" in found and "axis=0) : f32[]" in found
+    assert "store out[] =" in found
+
+
+def test_matmul_transpose_reshape_concat():
+    def f(x, y, k, b, out):
+        z = x @ y
+        w = et.concat([y.T, x.transpose(0, 1), x.reshape(8, 4), x.reshape((-1, 4))], axis=1)
+        out[:] = (z @ w).transpose((1, 0)).reshape(16 * 8)
+
+    found = ops(trace(f, out=(128,)))
+    assert "%2 = matmul(%0, %1) : f32[8, 8]" in found
+    assert "%3 = transpose(%1, perm=[1, 0]) : f32[8, 4]" in found
+    assert "%4 = concat(%3, %0, %0, %0, axis=1) : f32[8, 16]" in found
+
+
+def test_makers_gather_cumsum_argmax_and_topk():
+    def f(x, y, k, b, out, *, n):
+        top, where = et.topk(x, 2)
+        picked = et.gather(x, et.iota(8) % 8, axis=0).cumsum(axis=0)
+        out[:] = picked + et.zeros((8, 4)) + et.full((4,), 2, et.bf16)
+        out[:, 0] = et.argmax(x).cast(et.f32)
+        out[:, 0:2] = top + where.cast(et.f32) + et.cumsum(top)
+
+    found = "\n".join(ops(trace(f)))
+    for part in ("iota() : i32[8]", "gather(%0, ", "cumsum(", "argmax(%0) : i32[8]",
+                 "topk_values(%0, k=2) : f32[8, 2]", "topk_indices(%0, k=2) : i32[8, 2]",
+                 "store out[0:8, 0] = ", "store out[0:8, 0:2] = "):
+        assert part in found
+
+
+def test_casts_round_to_storage_and_give_the_tile_dtype():
+    def f(x, y, k, b, out):
+        out[:] = x.cast(et.bf16) + k.cast(et.f32)[:, None] + x.cast(et.f32)
+
+    found = ops(trace(f))
+    assert "%2 = cast(%0, bf16) : f32[8, 4]" in found
+    assert "%3 = cast(%1, f32) : f32[8]" in found and len(found) == 8
+
+
+def test_slicing_with_constants_coordinates_and_scalars_of_tiles():
+    def f(x, y, k, b, out, *, i):
+        s = k[0]
+        out[0, :] = x[1]
+        out[1:3, -1] = x[-2:, 0]
+        out[2, :] = x[s]
+        out[3, :] = x[i % 8, ...]
+        out[4:6] = x[s * 2 : s * 2 + 2]
+
+    found = "\n".join(ops(trace(f)))
+    assert "slice(%0[1, 0:4]) : f32[4]" in found
+    assert "slice(%0[6:8, 0]) : f32[2]" in found
+    assert "slice(%0[%2, 0:4]) : f32[4]" in found
+    assert "slice(%0[i%8, 0:4]) : f32[4]" in found
+    assert "slice(%0[%2*2:%2*2 + 2, 0:4]) : f32[min(-%2*2 + 8, 2), 4]" in found
+    assert "store out[1:3, 3] = " in found
+
+
+def test_slice_assignment_is_a_functional_update():
+    def f(x, y, k, b, out):
+        t = x + 0.0
+        old = t[:]
+        t[0:2] = 1.0
+        t[:, 3] = x[:, 0]
+        out[:] = t + old
+
+    found = ops(trace(f))
+    assert "%4 = broadcast(%3) : f32[2, 4]" not in found
+    updates = [line for line in found if "update(" in line]
+    assert len(updates) == 2 and "[0:2, 0:4]" in updates[0] and "[0:8, 3]" in updates[1]
+    assert found[-2].startswith("%") and "add(" in found[-2] and "%3)" in found[-2]
+
+
+def test_a_run_time_extent_is_recorded_for_the_proof():
+    p = et.Program("p")
+    a, c = p.input("a", (N,), et.f32), p.output("c", (N,), et.f32)
+
+    def f(x, out):
+        out[:] = x + et.zeros((32,))
+
+    p.call(et.task(f), grid=(N.tiles(32),), reads=lambda i: a[i * 32 : i * 32 + 32],
+           writes=lambda i: c[i * 32 : i * 32 + 32])
+    body = p.build().calls[0].call.body
+    (pair,) = body.equal_extents
+    assert {str(e) for e in pair} == {"32", "min(-i*32 + n, 32)"}
+
+
+def test_dead_values_are_dropped_and_ids_are_dense():
+    def f(x, y, k, b, out):
+        _ = et.exp(x) @ y
+        out[:] = x * x
+
+    assert [s.id for s in trace(f).stmts if isinstance(s, Let)] == [0, 1]
+
+
+def test_shape_and_dtype_of_tiles_are_visible_in_the_body():
+    def f(x, y, k, b, out):
+        assert x.shape == (8, 4) and x.dtype is et.f32 and x.ndim == 2
+        assert out.shape == (8, 4) and out.dtype is et.f32
+        out[:] = x
+
+    trace(f)
+
+
+def test_a_body_may_call_other_tasks_as_functions():
+    @et.task
+    def double(x, out):
+        out[:] = x * 2
+
+    def f(x, y, k, b, out):
+        double(x, out)
+
+    assert "mul(" in ops(trace(f))[2]
+
+
+def test_stored_dtype_follows_the_tensor():
+    def f(x, y, k, b, out):
+        out[:] = k[:, None] + 1
+
+    assert trace(f, dtype=et.u8).args[-1].storage is et.u8
+
+
+def test_infinities_and_nan_are_literals():
+    def f(x, y, k, b, out):
+        out[:] = et.where(x > -math.inf, x, math.nan)
+
+    found = "\n".join(ops(trace(f)))
+    assert "literal(-inf)" in found and "literal(nan)" in found
+
+
+# ---- errors --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("body", [
+    lambda x, y, k, b: x + y,
+    lambda x, y, k, b: x @ x,
+    lambda x, y, k, b: x @ k.cast(et.f32),
+    lambda x, y, k, b: x.sum(axis=2),
+    lambda x, y, k, b: x.sum(axis=(0, 0)),
+    lambda x, y, k, b: x.sum(axis=1.0),
+    lambda x, y, k, b: x.transpose(0, 0),
+    lambda x, y, k, b: x.reshape(5, 5),
+    lambda x, y, k, b: x.reshape(-1, 5),
+    lambda x, y, k, b: x.reshape(-1, -1),
+    lambda x, y, k, b: et.concat([x, y]),
+    lambda x, y, k, b: et.concat([x, k.cast(et.f32)]),
+    lambda x, y, k, b: et.concat([]),
+    lambda x, y, k, b: x[0, 0, 0],
+    lambda x, y, k, b: x[8],
+    lambda x, y, k, b: x[-9],
+    lambda x, y, k, b: x[3:3],
+    lambda x, y, k, b: x[::2],
+    lambda x, y, k, b: et.topk(x, 5)[0],
+    lambda x, y, k, b: et.topk(x, 1.0)[0],
+    lambda x, y, k, b: et.topk(x[0, 0], 1)[0],
+    lambda x, y, k, b: et.argmax(x[0, 0]),
+    lambda x, y, k, b: et.zeros((-1,)),
+    lambda x, y, k, b: x[:, 0],
+    lambda x, y, k, b: x[None],
+])
+def test_shapes_that_do_not_fit_are_refused(body: Callable[..., object]):
+    def f(x, y, k, b, out):
+        out[:] = body(x, y, k, b)
+
+    with pytest.raises(errors.BadShape):
+        trace(f)
+
+
+@pytest.mark.parametrize("body", [
+    lambda x, y, k, b: x + k[:, None],
+    lambda x, y, k, b: x + b,
+    lambda x, y, k, b: k + 1.5,
+    lambda x, y, k, b: k / 2,
+    lambda x, y, k, b: b + b,
+    lambda x, y, k, b: ~x,
+    lambda x, y, k, b: x & x,
+    lambda x, y, k, b: b & 1,
+    lambda x, y, k, b: x + True,
+    lambda x, y, k, b: et.exp(k),
+    lambda x, y, k, b: -b,
+    lambda x, y, k, b: b.sum(),
+    lambda x, y, k, b: b.cumsum(),
+    lambda x, y, k, b: et.where(x, x, x),
+    lambda x, y, k, b: et.where(b, x, k[:, None]),
+    lambda x, y, k, b: k[:, None] @ k[None],
+    lambda x, y, k, b: et.concat([k, x[:, 0]]),
+    lambda x, y, k, b: et.iota(4, et.f32),
+    lambda x, y, k, b: et.full((4,), x[0], et.f32),
+    lambda x, y, k, b: et.full((4,), 1, "f32"),
+    lambda x, y, k, b: x.cast("f32"),
+    lambda x, y, k, b: et.gather(x, x[:, 0]),
+    lambda x, y, k, b: x[x[0, 0]],
+    lambda x, y, k, b: x[k],
+    lambda x, y, k, b: x[1.5],
+    lambda x, y, k, b: k + 2**40,
+    lambda x, y, k, b: k,
+    lambda x, y, k, b: N * x,
+])
+def test_dtypes_that_do_not_fit_are_refused(body: Callable[..., object]):
+    def f(x, y, k, b, out):
+        out[:] = body(x, y, k, b)
+
+    with pytest.raises(errors.BadDType):
+        trace(f)
+
+
+@pytest.mark.parametrize("body", [
+    lambda x, out: x if x > 0 else x,
+    lambda x, out: float(x[0, 0]),
+    lambda x, out: int(x[0, 0]),
+    lambda x, out: math.exp(x[0, 0]),
+    lambda x, out: list(x),
+    lambda x, out: len(x),
+    lambda x, out: 3 in x,
+    lambda x, out: range(x),
+    lambda x, out: np.exp(x),
+    lambda x, out: np.sum(x),
+    lambda x, out: np.asarray(x),
+    lambda x, out: np.float32(2) * x,
+    lambda x, out: x**3,
+    lambda x, out: x + "a",
+    lambda x, out: x + None,
+    lambda x, out: x.mean(),
+    lambda x, out: out[:] + 1,
+    lambda x, out: out + 1,
+    lambda x, out: out.sum(),
+    lambda x, out: list(out),
+    lambda x, out: et.argmax(3),
+    lambda x, out: et.dim("q") + et.iota(et.dim("q")),
+])
+def test_python_that_cannot_be_traced_is_refused(body: Callable[..., object]):
+    def f(x, y, k, b, out):
+        out[:] = 0.0
+        body(x, out)
+
+    with pytest.raises(errors.NotTraceable) as caught:
+        trace(f)
+    assert caught.value.place.startswith("test_trace_ops.py:")
+
+
+@pytest.mark.parametrize("body", [
+    lambda i, n: 1 if i < n else 0,
+    lambda i, n: 1 if i == 0 else 0,
+    lambda i, n: (i & 3),
+    lambda i, n: (i > 0) | n,
+])
+def test_python_choices_on_coordinates_are_refused(body: Callable[..., object]):
+    def f(x, y, k, b, out, *, i, n):
+        out[:] = x * body(i, n)
+
+    with pytest.raises(errors.NotTraceable):
+        trace(f)
+
+
+def test_tile_functions_outside_a_body_and_tiles_of_other_bodies_are_refused():
+    kept = []
+
+    def keep(x, y, k, b, out):
+        kept.append(x)
+        out[:] = x
+
+    trace(keep)
+    with pytest.raises(errors.NotTraceable):
+        et.zeros((4,))
+    with pytest.raises(errors.NotTraceable):
+        _ = kept[0] + 1
+
+    def use(x, y, k, b, out):
+        out[:] = kept[0]
+
+    with pytest.raises(errors.NotTraceable):
+        trace(use)
+
+
+def test_tensors_of_the_program_must_come_through_reads():
+    p = et.Program("p")
+    a, c = p.input("a", (8,), et.i32), p.output("c", (8,), et.i32)
+
+    @et.task
+    def f(x, out):
+        out[:] = x + a[0]
+
+    with pytest.raises(errors.NotTraceable, match="reads="):
+        p.call(f, grid=(1,), reads=a, writes=c)
+
+
+def test_returning_a_value_and_assigning_to_reads_are_refused():
+    def returns(x, y, k, b, out):
+        out[:] = x
+        return x
+
+    def assigns(x, y, k, b, out):
+        x[:] = 0.0
+        out[:] = x
+
+    def adds_axes(x, y, k, b, out):
+        out[None] = x
+
+    with pytest.raises(errors.NotTraceable):
+        trace(returns)
+    with pytest.raises(errors.NotTraceable):
+        trace(adds_axes)
+    with pytest.raises(errors.BadCall):
+        trace(assigns)
+
+
+@pytest.mark.parametrize("body", [
+    lambda x, y, k, out: None,
+    lambda x, y, k, b, c, out: None,
+    lambda *args: None,
+    lambda x, y, k, b, out=None: None,
+    lambda x, y, k, b, out, *, missing: None,
+    lambda x, y, k, b, out, **rest: None,
+])
+def test_signatures_that_do_not_fit_the_call_are_refused(body: Callable[..., object]):
+    with pytest.raises(errors.BadBody):
+        trace(body)
+
+
+def test_keyword_arguments_with_defaults_are_parameters_of_the_kind():
+    def f(x, y, k, b, out, *, eps=1e-5):
+        out[:] = x + eps
+
+    assert "literal(1e-05)" in ops(trace(f))[0]
+
+
+def test_every_output_must_be_assigned():
+    def f(x, y, k, b, out):
+        _ = x + 1
+
+    with pytest.raises(errors.NothingWritten):
+        trace(f)
+
+
+# ---- accumulate arguments ------------------------------------------------------------------
+
+
+def accumulate(fn: Callable[..., object]) -> Body:
+    p = et.Program("p")
+    x, acc = p.input("x", (8, 4), et.f32), p.output("acc", (8,), et.f32)
+    p.call(et.task(name="t")(fn), grid=(4,), reads=lambda i: x[:, i], accumulates=lambda i: acc)
+    return p.build().calls[0].call.body
+
+
+def test_accumulate_adds_a_whole_region():
+    def f(x, acc):
+        acc[:] += x
+        acc[...] += 1
+
+    assert ops(accumulate(f)) == [
+        "accumulate acc += %0",
+        "%1 = literal(1.0) : f32[]",
+        "%2 = broadcast(%1) : f32[8]",
+        "accumulate acc += %2",
+    ]
+
+
+def test_other_uses_of_an_accumulate_argument_are_refused():
+    def assign(x, acc):
+        acc[:] = x
+
+    def part(x, acc):
+        acc[0:2] += x[0:2]
+
+    def bare(x, acc):
+        acc += x  # noqa: PLW0127
+
+    def read(x, acc):
+        acc[:] += acc[:] + x
+
+    def subtract(x, acc):
+        acc[:] -= x
+
+    def method(x, acc):
+        acc[:].sum()
+
+    for body in (assign, part, bare, read, subtract, method):
+        with pytest.raises(errors.NotTraceable):
+            accumulate(body)
+    with pytest.raises(errors.NothingWritten):
+        accumulate(lambda x, acc: None)
