@@ -30,16 +30,16 @@ def factor(a, out):
 
 
 @et.task
-def solve(l, a, out):
-    """out @ l.T = a, column by column."""
+def solve(low, a, out):
+    """out @ low.T = a, column by column."""
     columns = et.iota(TILE)[None, :]
     rows = et.iota(TILE)[:, None]
     x = et.zeros((TILE, TILE))
     for j in et.range(TILE):
         here = (columns == j).cast(et.f32)
-        l_row = (l * (rows == j).cast(et.f32)).sum(axis=0, keepdims=True)
-        diagonal = (l_row * here).sum(axis=1, keepdims=True)
-        known = (x * l_row).sum(axis=1, keepdims=True)
+        row = (low * (rows == j).cast(et.f32)).sum(axis=0, keepdims=True)
+        diagonal = (row * here).sum(axis=1, keepdims=True)
+        known = (x * row).sum(axis=1, keepdims=True)
         target = (a * here).sum(axis=1, keepdims=True)
         x[:] = x + (target - known) / diagonal * here
     out[:] = x

@@ -1,4 +1,4 @@
-"""A tour: three programs, what the compiler derives and proves, and both back ends against NumPy."""
+"""A tour: what the compiler derives and proves of three programs, and both back ends at work."""
 
 from __future__ import annotations
 

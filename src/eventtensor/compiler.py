@@ -13,11 +13,11 @@ from typing import Any, Protocol
 import numpy.typing as npt
 
 from .analysis.check import verify
-from .analysis.coverage import Events, collect
 from .analysis.derive import Derived, derive
-from .analysis.report import CheckReport
+from .analysis.report import CheckReport, Kind, Problem, make_report
+from .analysis.uses import Events
 from .config import Options
-from .errors import BadOption, NoTrace
+from .errors import BadOption, NoTrace, Unproved
 from .interp.run import run
 from .ir.plan import CallPlan, Plan
 from .ir.program import Program
@@ -54,13 +54,13 @@ def _select(s: State) -> None:
 def _derive(s: State) -> None:
     """Event tensors and the wait, notify and inverse maps."""
     s.derived = derive(s.program)
-    s.events = collect(s.program, s.derived)
+    s.events = s.derived.uses(s.program)
 
 
 def _verify(s: State) -> None:
     """The proof over the program with exactly these events."""
-    assert s.derived is not None and s.events is not None
-    s.report = verify(s.program, s.derived, s.events)
+    assert s.derived is not None
+    s.report = verify(s.program, s.derived)
 
 
 def _plan(s: State) -> None:
@@ -87,14 +87,17 @@ PASSES = (
 def run_passes(program: Builder | Program, options: Options) -> State:
     built = program.build() if isinstance(program, Builder) else program
     state = State(options, built)
-    for _, run in PASSES:
-        run(state)
+    for _, step in PASSES:
+        step(state)
     return state
 
 
 def check(program: Builder | Program, schedule: str = "auto") -> CheckReport:
     """Prove a program: status, problems with witnesses, obligations on run-time data."""
-    report = run_passes(program, Options(schedule=schedule)).report
+    try:
+        report = run_passes(program, Options(schedule=schedule)).report
+    except Unproved as e:
+        return make_report([Problem(Kind.unproved, e.message, e.place, e.hint)], [])
     assert report is not None
     return report
 

@@ -156,9 +156,9 @@ class NothingWritten(EventTensorError):
 # ---- ET31x and ET32x: what a run on the interpreter finds ----------------------------------
 
 
-class BadInputs(EventTensorError):
-    code, title = "ET310", "dims or arrays that do not fit the program that runs"
-    default_hint = "give every dim and every tensor but scratch, with the declared dtype and shape"
+class BadPlan(EventTensorError):
+    code, title = "ET310", "a plan that does not fit its program"
+    default_hint = "derive the plan from this very program"
 
 
 class RaceFound(EventTensorError):

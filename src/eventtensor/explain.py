@@ -1,4 +1,4 @@
-"""What the compiler made of a program, for people: grids, events, proof, schedules, memory, code."""
+"""What the compiler made of a program, for people: grids, events, proof, schedules, memory."""
 
 from __future__ import annotations
 

@@ -11,12 +11,8 @@ import numpy as np
 import pytest
 
 import eventtensor as et
-from eventtensor.errors import (
-    BadEvent,
-    BadInputs,
-    CountMismatch,
-)
-from eventtensor.interp import Order, RaceKind, Task, direct, run
+from eventtensor.errors import BadPlan, CountMismatch
+from eventtensor.interp import Order, RaceKind, Report, Task, direct, run
 from eventtensor.ir.expr import Const, ExprLike, Node, Var, load, wrap
 from eventtensor.ir.plan import (
     CallPlan,
@@ -161,6 +157,33 @@ def test_a_count_read_too_early_is_a_race_of_the_waiting_task() -> None:
     }
 
 
+def test_a_load_between_waits_is_ordered_only_by_the_waits_before_it() -> None:
+    """`use` reads its target from `cnt` before it waits for the task that writes it, but late: an
+    unrelated wait comes first. The value is right; the order is luck."""
+    p = et.Program("late")
+    src = p.input("src", (1,), et.i32)
+    cnt = p.scratch("cnt", (1,), et.i32, bound=(0, 9))
+    outs = [p.output(name, (1,), et.i32) for name in ("q", "y")]
+    p.call(copy, name="make", grid=(1,), reads=lambda i: src[:], writes=lambda i: cnt[:])
+    p.call(copy, name="idle", grid=(1,), reads=lambda i: src[:], writes=lambda i: outs[0][:])
+    p.call(copy, name="use", grid=(1,), reads=lambda i: src[:], writes=lambda i: outs[1][:])
+    events = (event("A", 1, 1), event("Q", 1, 1), event("E", 1, load("cnt", (0,))))
+
+    def go(*names: str) -> Report:
+        calls = (call_plan("make", notifies=[notify("A", 0)]),
+                 call_plan("idle", notifies=[notify("Q", 0)]),
+                 call_plan("use", [wait(name, 0) for name in names]))
+        arrays = {name: np.zeros(1, np.int32) for name in ("src", "q", "y")}
+        plan = Plan(p.build(), events, calls, (), (), Const(0))
+        return run(plan, {}, arrays, hold=Task("idle", (0,)))
+
+    assert go("Q", "A", "E").ok
+    report = go("Q", "E", "A")
+    assert not report.uninitialised
+    (race,) = report.races
+    assert (race.first.call, race.second.call, race.tensor) == ("make", "use", "cnt")
+
+
 def test_a_missing_update_deadlocks_the_experts_that_have_tokens() -> None:
     report = run(experts_plan(update=False), {}, expert_arrays())
     assert report.deadlock is not None
@@ -179,9 +202,9 @@ def test_debug_compares_every_awaited_cell_with_its_count() -> None:
 
 def test_a_plan_that_does_not_fit_its_program_is_an_error() -> None:
     plan = experts_plan()
-    with pytest.raises(BadInputs, match="no entry for call 'sum'"):
+    with pytest.raises(BadPlan, match="no entry for call 'sum'"):
         run(replace(plan, calls=plan.calls[:3]), {}, expert_arrays())
     open_count = EventTensor("P", (Const(1),), None)
-    with pytest.raises(BadEvent, match="'P' has no count"):
+    with pytest.raises(BadPlan, match="'P' has no count"):
         run(replace(plan, events=(*plan.events[:1], open_count, *plan.events[2:])), {},
             expert_arrays())

@@ -140,6 +140,11 @@ def test_a_cast_to_an_integer_truncates_saturates_and_makes_zero_of_nan() -> Non
     assert wide.tolist() == [2**63 - 1, -(2**63), 2**40]
 
 
+def test_a_float_reaches_u8_through_i32() -> None:
+    x = np.array([300.7, -1.0, 1e16], np.float32)
+    assert numbers.cast(x, DType.u8).tolist() == [44, 255, 255]
+
+
 def test_a_cast_to_bf16_rounds_to_nearest_even_and_gives_f32() -> None:
     step = 2.0**-7
     x = np.array([1 + step / 2, 1 + 3 * step / 2, 1 + step * 0.51, -1.0], np.float32)

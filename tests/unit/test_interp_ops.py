@@ -170,6 +170,13 @@ def test_topk_and_argmax_take_the_lowest_index_of_ties_and_nan_last() -> None:
     assert one(t.ArgMax(0), x, kind=I32, shape=(3,)).tolist() == [w[0] for w in want]
 
 
+def test_ties_are_stable_in_long_rows() -> None:
+    x = (np.arange(300) % 3).astype(np.float32)
+    assert one(t.TopK(0, 200, True), x, kind=I32, shape=(200,)).tolist() == [
+        *range(2, 300, 3), *range(1, 300, 3)
+    ]
+
+
 def test_topk_of_integers_reaches_the_smallest_one() -> None:
     x = np.array([-(2**31), 7, -(2**31), 2**31 - 1], np.int32)
     assert one(t.TopK(0, 4, True), x, kind=I32, shape=(4,)).tolist() == [3, 1, 0, 2]
@@ -205,6 +212,7 @@ def test_carries_are_handed_on_together() -> None:
     carries = (t.Carry(3, 0, 4, 5, kind), t.Carry(4, 1, 3, 6, kind))
     loop = t.For(2, Const(3), carries, ())
     assert evaluate_stmts([], [*lets, loop], 5, F, ()) == 2.0
+    assert evaluate_stmts([], [*lets, loop], 6, F, ()) == 1.0
 
 
 def test_a_partial_store_marks_only_what_it_assigns() -> None:
@@ -237,9 +245,20 @@ def test_topk_of_too_few_values_is_an_error() -> None:
         one(t.TopK(0, 3, True), floats(2), kind=I32, shape=(3,))
 
 
-@pytest.mark.parametrize(
-    "op", [t.Binary("add", 0, 1), t.MatMul(0, 1), t.Concat((0, 1), 1), t.Broadcast(0)]
-)
-def test_a_clipped_axis_never_broadcasts_silently(op: t.Op) -> None:
-    with pytest.raises(ExtentMismatch):
-        one(op, floats(2, 3), floats(1, 3), shape=(4, 3))
+CLIPPED: dict[str, t.Op] = {
+    "add": t.Binary("add", 0, 1),
+    "where": t.Where(2, 0, 1),
+    "matmul": t.MatMul(0, 1),
+    "concat": t.Concat((0, 1), 1),
+    "broadcast": t.Broadcast(0),
+    "reshape": t.Reshape(0),
+    "an assigned slice": t.Update(0, whole((2, 3)), 1),
+    "a store": t.Unary("neg", 0),
+}
+
+
+@pytest.mark.parametrize("what", sorted(CLIPPED))
+def test_a_clipped_axis_never_broadcasts_silently(what: str) -> None:
+    cond = np.ones((2, 3), np.bool_)
+    with pytest.raises(ExtentMismatch, match=rf"{what} in f\(0\) meets tiles of extents"):
+        one(CLIPPED[what], floats(2, 3), floats(1, 3), cond, shape=(4, 3))

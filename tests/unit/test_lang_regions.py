@@ -12,7 +12,7 @@ from eventtensor import errors
 from eventtensor.ir.expr import Const, Load, Var
 from eventtensor.ir.tensor import Pad, Point, Rows, Slice, tile_shape
 
-I, J = Var("i"), Var("j")
+R, J = Var("i"), Var("j")
 
 
 def tensors() -> tuple[object, object, object]:
@@ -27,30 +27,30 @@ def tensors() -> tuple[object, object, object]:
 
 def test_points_and_slices():
     a, _, _ = tensors()
-    assert a[I, 3].region.axes == (Point(I), Point(Const(3)))
+    assert a[R, 3].region.axes == (Point(R), Point(Const(3)))
     n = a.shape[0]
     assert a[:, J:].region.axes == (Slice(Const(0), n), Slice(J, Const(128)))
-    assert a[I : I + 2, :64].region.axes == (Slice(I, I + 2), Slice(Const(0), Const(64)))
+    assert a[R : R + 2, :64].region.axes == (Slice(R, R + 2), Slice(Const(0), Const(64)))
 
 
 def test_an_integer_element_is_an_index_expression():
     a, _, ptr = tensors()
-    load = Load("ptr", (I,))
-    assert ptr[I] + 1 == load + 1 and 1 + ptr[I] == load + 1
-    assert 4 - ptr[I] == 4 - load and ptr[I] - 4 == load - 4
-    assert ptr[I] * 2 == load * 2 == 2 * ptr[I] and -ptr[I] == -load
-    assert ptr[I] // 2 == load // 2 and ptr[I] % 2 == load % 2
-    assert ptr[I].tiles(8) == load.tiles(8)
-    assert (ptr[I] <= J) == (load <= J) and (J <= ptr[I]) == (J <= load)
-    assert et.min(ptr[I], 4) == et.minimum(load, 4) and et.max(J, ptr[I], 3) is not None
-    region = a[ptr[I] : ptr[I + 1], :].region
-    assert region.axes[0] == Slice(load, Load("ptr", (I + 1,)))
+    load = Load("ptr", (R,))
+    assert ptr[R] + 1 == load + 1 and 1 + ptr[R] == load + 1
+    assert 4 - ptr[R] == 4 - load and ptr[R] - 4 == load - 4
+    assert ptr[R] * 2 == load * 2 == 2 * ptr[R] and -ptr[R] == -load
+    assert ptr[R] // 2 == load // 2 and ptr[R] % 2 == load % 2
+    assert ptr[R].tiles(8) == load.tiles(8)
+    assert (ptr[R] <= J) == (load <= J) and et.equal(ptr[R], J) == et.equal(load, J)
+    assert et.min(ptr[R], 4) == et.minimum(load, 4) and et.max(J, ptr[R], 3) is not None
+    region = a[ptr[R] : ptr[R + 1], :].region
+    assert region.axes[0] == Slice(load, Load("ptr", (R + 1,)))
 
 
 def test_a_slice_of_an_integer_tensor_gathers_rows():
     a, topk, ptr = tensors()
-    rows = a[topk[I, :], 0:64].region.axes[0]
-    assert rows == Rows("_r0", Const(2), Load("topk", (I, Var("_r0"))))
+    rows = a[topk[R, :], 0:64].region.axes[0]
+    assert rows == Rows("_r0", Const(2), Load("topk", (R, Var("_r0"))))
     part = a[0:4, ptr[2:4]].region.axes[1]
     assert part == Rows("_r1", Const(2), Load("ptr", (Var("_r1") + 2,)))
     assert isinstance(a[ptr, 0].region.axes[0], Rows)
@@ -58,37 +58,37 @@ def test_a_slice_of_an_integer_tensor_gathers_rows():
 
 def test_padding_keeps_the_nominal_shape():
     a, _, _ = tensors()
-    region = a.padded(1, (2, 3), 0)[I - 1 : I + 3, J].region
+    region = a.padded(1, (2, 3), 0)[R - 1 : R + 3, J].region
     assert region.pad == Pad((1, 1), (2, 3), 0.0)
     assert tile_shape(region, a.tensor) == (Const(4),)
-    assert a.padded(1, 1, math.nan)[I, J].region == a.padded(1, 1, float("nan"))[I, J].region
+    assert a.padded(1, 1, math.nan)[R, J].region == a.padded(1, 1, float("nan"))[R, J].region
 
 
 @pytest.mark.parametrize("index", [
-    lambda a, t: a[I],
-    lambda a, t: a[I, J, 0],
+    lambda a, t: a[R],
+    lambda a, t: a[R, J, 0],
     lambda a, t: a[...],
-    lambda a, t: a[I, None],
-    lambda a, t: a[I, 1.5],
-    lambda a, t: a[I, "x"],
-    lambda a, t: a[I, True],
+    lambda a, t: a[R, None],
+    lambda a, t: a[R, 1.5],
+    lambda a, t: a[R, "x"],
+    lambda a, t: a[R, True],
     lambda a, t: a[0:8:2, J],
     lambda a, t: a[-1, J],
     lambda a, t: a[-1:4, J],
-    lambda a, t: a[I, 128],
-    lambda a, t: a[I, 130:132],
-    lambda a, t: a[I, 4:4],
-    lambda a, t: a[I + 3 : I + 1, J],
-    lambda a, t: a[a[I, 0], J],
-    lambda a, t: a[a[I, :], J],
+    lambda a, t: a[R, 128],
+    lambda a, t: a[R, 130:132],
+    lambda a, t: a[R, 4:4],
+    lambda a, t: a[R + 3 : R + 1, J],
+    lambda a, t: a[a[R, 0], J],
+    lambda a, t: a[a[R, :], J],
     lambda a, t: a[t, J],
-    lambda a, t: a[a[I, 0] + 1, J],
+    lambda a, t: a[a[R, 0] + 1, J],
     lambda a, t: a[a[t[0, :], 0], J],
     lambda a, t: t[t[t[0, :], 0], 0],
     lambda a, t: a[t[0, :] + 1, J],
-    lambda a, t: a[I, :][0],
+    lambda a, t: a[R, :][0],
     lambda a, t: list(a),
-    lambda a, t: list(a[I, :]),
+    lambda a, t: list(a[R, :]),
     lambda a, t: a.padded((1,), 1),
     lambda a, t: a.padded(-1, 1),
     lambda a, t: a.padded(1, 1, "x"),
@@ -117,15 +117,15 @@ def test_padded_regions_are_read_only():
 def test_comparing_an_element_with_equals_is_refused():
     _, _, ptr = tensors()
     with pytest.raises(errors.NonAffine, match="=="):
-        assert ptr[I] == 3
+        assert ptr[R] == 3
     with pytest.raises(errors.NonAffine):
-        bool(ptr[I] <= 3)
+        bool(ptr[R] <= 3)
 
 
 def test_errors_print_code_place_and_hint():
     a, _, _ = tensors()
     with pytest.raises(errors.BadRegion) as caught:
-        _ = a[I]
+        _ = a[R]
     lines = str(caught.value).split("\n")
     assert lines[0].startswith("ET005: a has 2 axes and is indexed with 1")
     assert lines[1].startswith("  at test_lang_regions.py:")

@@ -14,9 +14,9 @@ from ..ir.expr import Const, Node, Var, add, floordiv, product
 from ..ir.program import PlacedCall, Program, has_data_extent
 from ..ir.walk import free_vars, loads_of, substitute
 from .counts import box_sizes
-from .nests import expr_of
-from .space import Scope, Side, cell_names
-from .versions import before_text, lex_before_text
+from .sets.nests import expr_of
+from .sets.space import Scope, Side, cell_names, sides_of
+from .sets.versions import before_text, tile_before_text
 
 KEEP, DROP = 1, 0
 DIVISORS_TRIED = 64
@@ -59,29 +59,35 @@ def through(cells: CellMap, edge: isl.Map) -> isl.Map:
 
 def before(program: Program, a: PlacedCall, b: PlacedCall) -> isl.Map:
     """Program order between two calls (tiles of one call by coordinate, for accumulation)."""
-    scope, sides = Scope(program), (Side(a, "a_"), Side(b, "b_"))
+    scope, sides = Scope(program), sides_of(a, b)
     text = before_text(a, b, "a_", "b_")
     if a.call.name == b.call.name:
-        text = f"({text} or {lex_before_text(a, 'a_', 'b_')})"
+        equal = [f"a_{loop.var} = b_{loop.var}" for loop in a.loops]
+        text = f"({text} or ({' and '.join([*equal, tile_before_text(a)])}))"
     scope.require(text)
     return scope.map(sides[0].names, sides[1].names)
 
 
 def choose(
-    program: Program, source: PlacedCall, edge: isl.Map, order: isl.Map | None
+    program: Program, source: PlacedCall, edge: isl.Map, order: isl.Map | None, certain: bool
 ) -> tuple[CellMap, isl.Map]:
     """The coarsest exact cell map, greedily from the last coordinate, and the edge it realises.
 
     With `order` (edges that run-time data decides) a cell may also hold producers that a consumer
-    does not need, if they come before it: the edge falls back towards all-to-all."""
+    does not need, if they come before it: the edge falls back towards all-to-all. Unless it is
+    `certain` that the producers exist, coordinates with run-time extents are not cells of their
+    own, so that the count of a cell without producers is 0."""
     whole = order is not None or has_data_extent(source.call)
     producers = _grid(program, source) if whole else edge.domain().coalesce()
-    steps = [KEEP] * len(source.vars)
+    steps = [
+        DROP if not certain and loads_of(a.extent) else KEEP for a in source.axes
+    ]
     best = make_map(tuple(steps), producers)
+    edge = through(best, edge)
     if order is not None and edge.n_basic_map() <= SIMPLE:
         order = None
     for k in reversed(range(len(steps))):
-        for step in (DROP, *_divisors(edge, k)):
+        for step in (DROP, *_divisors(edge, k)) if steps[k] == KEEP else ():
             trial = make_map((*steps[:k], step, *steps[k + 1 :]), producers)
             exact = fits(trial, edge)
             loose = order is not None and k >= len(source.loops) and bool(
@@ -92,6 +98,14 @@ def choose(
                 steps[k], best = step, trial
                 break
     return best, edge
+
+
+def keeps_run_time_axis(source: PlacedCall, cells: CellMap) -> bool:
+    """True if which cells have producers is run-time data."""
+    return any(
+        step != DROP and loads_of(a.extent)
+        for a, step in zip(source.axes, cells.steps, strict=True)
+    )
 
 
 def _grid(program: Program, source: PlacedCall) -> isl.Set:

@@ -6,20 +6,21 @@ from dataclasses import dataclass
 
 import islpy as isl
 
-from ..ir.expr import Const, Node, add, mul
 from ..ir.program import EventTensor, PlacedCall, Program
 from ..ir.walk import loads_of
-from .access import is_header
+from .access import accesses, is_header
 from .cells import before
 from .concrete import TooLarge, confirmed
-from .counts import Supply, supply, target_pw
-from .coverage import Events, Use, collect, unordered
+from .count_check import count_problems
+from .coverage import unordered
 from .deps import Dependence, dependences, element_map, same_call_conflicts
 from .derive import Derived
+from .order import add_fences
 from .ranges import range_problems
 from .report import CheckReport, Kind, Obligation, Problem, Task, Witness, make_report
-from .space import NotAffine
-from .witness import pair_witness, smallest, task_of
+from .sets.budget import QUESTION, OutOfBudget, budget
+from .sets.witness import pair_witness, smallest, task_of
+from .uses import Events
 
 
 @dataclass(frozen=True)
@@ -29,18 +30,21 @@ class _Ask:
     events: Events
 
 
-def verify(program: Program, derived: Derived, events: Events | None = None) -> CheckReport:
+def verify(program: Program, derived: Derived) -> CheckReport:
     """All findings of a program with its (derived and declared) events."""
     problems, obligations = range_problems(program)
     if any(p.kind is Kind.unbounded_index for p in problems):
         return make_report(problems, obligations)
-    ask = _Ask(program, derived, events or collect(program, derived))
+    ask = _Ask(program, derived, derived.uses(program))
     problems += _orphans(program)
     problems += _same_call(program)
     for e in derived.events:
-        problems += _counts(ask, e, obligations)
+        problems += count_problems(program, ask.events, e, obligations)
     problems += _cycles(ask)
-    for d in dependences(program).deps:
+    deps = dependences(program).deps
+    if any(d.later for d in deps):
+        add_fences(ask.events.graph)
+    for d in deps:
         problems += _coverage(ask, d)
     obligations += _facts(program)
     return make_report(_once(problems), obligations)
@@ -102,9 +106,10 @@ _VERBS = {"raw": "reads", "war": "overwrites", "waw": "overwrites"}
 
 def _coverage(ask: _Ask, d: Dependence) -> list[Problem]:
     try:
-        left = unordered(ask.program, ask.events, d)
-    except isl.Error as e:
-        return [_unproved(d, f"the proof ran out of its budget ({e})", None)]
+        with budget(QUESTION):
+            left = unordered(ask.program, ask.events, d)
+    except OutOfBudget:
+        return [_unproved(d, "the proof takes too many steps", None)]
     if left.is_empty():
         return []
     elements = None
@@ -125,8 +130,6 @@ def _coverage(ask: _Ask, d: Dependence) -> list[Problem]:
 
 
 def _touched(program: Program, d: Dependence, which: int) -> isl.Map:
-    from .access import accesses
-
     node = (d.source, d.sink)[which]
     total = None
     for a in accesses(program)[d.tensor]:
@@ -185,105 +188,7 @@ def _unproved(d: Dependence, why: str, w: Witness | None) -> Problem:
         d.sink.call.place, Kind.unproved.error.default_hint, w)
 
 
-# ---- counts and cycles ---------------------------------------------------------------------
-
-
-def _counts(ask: _Ask, event: EventTensor, obligations: list[Obligation]) -> list[Problem]:
-    waits = [w for w in ask.events.waits if w.event.name == event.name]
-    notifies = [n for n in ask.events.notifies if n.event.name == event.name]
-    if not waits:
-        return []
-    place = ask.events.graph.nodes[waits[0].node].call.place
-    assert event.count is not None
-    supplies = [
-        supply(ask.program, ask.events.graph.nodes[n.node], event, n.nests) for n in notifies
-    ]
-    if _same_form(event, supplies, waits, ask):
-        return []
-    if loads_of(event.count) or any(n.data for n in notifies):
-        obligations.append(Obligation(
-            f"every cell of {event.name} gets as many notifies as its count {event.count}", place))
-        return []
-    if any(s.exact is None for s in supplies):
-        return [_count_unproved(event, place)]
-    try:
-        target = target_pw(ask.program, event.count, len(event.shape))
-    except NotAffine:
-        return [_count_unproved(event, place)]
-    total = None
-    for s in supplies:
-        total = s.exact if total is None else total.union_add(s.exact)
-    return [p for w in waits for p in _compare(ask, event, w, target, total, place)][:1]
-
-
-def _same_form(
-    event: EventTensor, supplies: list[Supply], waits: list[Use], ask: _Ask
-) -> bool:
-    """The count is the sum of what the notifiers give, and every waited cell has them all."""
-    if not supplies or any(s.closed is None for s in supplies):
-        return False
-    total: Node = Const(0)
-    for s in supplies:
-        assert s.closed is not None
-        total = add(total, s.closed)
-    assert event.count is not None
-    if add(total, mul(Const(-1), event.count)) != Const(0):
-        return False
-    waited = [ask.events.map(w).range() for w in waits]
-    return all(w.is_subset(s.cells) for w in waited for s in supplies)
-
-
-def _compare(
-    ask: _Ask, event: EventTensor, wait: Use, target: isl.PwAff, total: isl.PwAff | None,
-    place: str,
-) -> list[Problem]:
-    waited = ask.events.map(wait).range()
-    silent = waited if total is None else waited.subtract(total.domain())
-    cases = [(Kind.count_high, silent.intersect(target.pos_set()))]
-    if total is not None:
-        here = total.intersect_domain(waited)
-        cases.append((Kind.count_high, target.gt_set(here)))
-        cases.append((Kind.count_low, target.lt_set(here)))
-    for kind, cells in cases:
-        if not cells.is_empty():
-            return [_count_problem(ask, event, wait, kind, cells, total, place)]
-    return []
-
-
-def _count_problem(
-    ask: _Ask, event: EventTensor, wait: Use, kind: Kind, cells: isl.Set,
-    total: isl.PwAff | None, place: str,
-) -> Problem:
-    node = ask.events.graph.nodes[wait.node]
-    pairs = ask.events.map(wait).reverse().intersect_domain(cells)
-    hit = smallest(pairs.wrap().flatten())
-    assert hit is not None
-    dims, values = hit
-    rank = len(event.shape)
-    cell, task = values[:rank], task_of(node, values[rank:])
-    got = 0 if total is None else _value(total, dims, cell)
-    assert event.count is not None
-    from ..ir.walk import evaluate
-
-    want = evaluate(event.count, {**dims, **{f"c{k}": v for k, v in enumerate(cell)}})
-    return Problem(
-        kind, f"event {event.name}{list(cell)} expects {want} notifies but {got} tasks notify it",
-        place, f"set count={got} there, or check the notify maps",
-        Witness(tuple(dims.items()), (task,), event=event.name, cell=cell))
-
-
-def _value(pw: isl.PwAff, dims: dict[str, int], cell: tuple[int, ...]) -> int:
-    m = isl.Map.from_pw_aff(pw)
-    from .witness import at
-
-    hit = smallest(at(m, dims, cell))
-    return hit[1][0] if hit else 0
-
-
-def _count_unproved(event: EventTensor, place: str) -> Problem:
-    return Problem(
-        Kind.unproved, f"cannot show that the cells of {event.name} get {event.count} notifies",
-        place, "use a count that is the product of the extents of the notifying grid")
+# ---- cycles ------------------------------------------------------------------------------
 
 
 def _cycles(ask: _Ask) -> list[Problem]:

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 import islpy as isl
 
 from ..errors import BadEvent
-from ..ir.expr import Node, Var, add, product, wrap
+from ..ir.expr import Const, Node, Var, add, product, wrap
 from ..ir.plan import Nest, nest_exprs, region_nest
 from ..ir.program import EventTensor, PlacedCall, Program
 from ..ir.tensor import Point, Region
 from ..ir.walk import free_vars, loads_of, substitute
-from .nests import expr_of
-from .space import Scope, Side, cell_map, cell_names
+from .sets.nests import expr_of
+from .sets.space import Scope, cell_map, cell_names, isl_text
 
 
 @dataclass(frozen=True)
@@ -21,12 +21,14 @@ class Supply:
     """Notifies that one notify map of one call gives each cell, by the cell's coordinates.
 
     `exact` is a piecewise affine count on the cells that get any (None: not affine); `closed` is an
-    expression valid on those cells (None: not found)."""
+    expression valid on those cells (None: not found). Where run-time data decides whether the tasks
+    of a cell exist, `guard` is 1 for the cells that have any, else 0."""
 
     placed: PlacedCall
     cells: isl.Set
     exact: isl.PwAff | None
     closed: Node | None
+    guard: Node = Const(1)
 
 
 def supply(
@@ -37,7 +39,10 @@ def supply(
         return Supply(placed, relation.range(), None, None)
     by_form = _by_extents(placed, nests)
     if loads_of(*(a.extent for a in placed.axes)):
-        return Supply(placed, relation.range(), None, by_form)
+        kept = dict(zip((i.name for i in nests[0].index if isinstance(i, Var)),
+                        cell_names(len(event.shape)), strict=False))
+        guard = existence(placed, kept) if by_form is not None else Const(1)
+        return Supply(placed, relation.range(), None, by_form, guard)
     fibre = relation.reverse()
     sizes = box_sizes(fibre)
     if sizes is None:
@@ -51,6 +56,17 @@ def supply(
     if closed is None:
         closed = product([expr_of(program, s, names) for s in sizes])
     return Supply(placed, relation.range(), exact, closed)
+
+
+def existence(placed: PlacedCall, kept: dict[str, str]) -> Node:
+    """1 if the kept coordinates of a cell lie within the extents that run-time data gives."""
+    names = {v: Var(c) for v, c in kept.items()}
+    tests = [
+        names[a.var] < substitute(a.extent, names)
+        for a in placed.axes
+        if a.var in kept and loads_of(a.extent)
+    ]
+    return product(tests)
 
 
 def box_sizes(fibre: isl.Map) -> list[isl.PwAff] | None:
@@ -140,8 +156,5 @@ def _run_time(region: Region) -> bool:
 def target_pw(program: Program, count: Node, rank: int) -> isl.PwAff:
     """The count as a piecewise affine function of the cell."""
     scope = Scope(program)
-    placed = next(iter(program.calls))
-    names = cell_names(rank)
-    text = scope.text(count, Side(placed, ""), {n: n for n in names})
-    return isl.PwAff(f"[{scope.params()}] -> {{ [{', '.join(names)}] -> [{text}] }}")
-
+    scope.require(f"x = {isl_text(count, scope)}")
+    return isl.PwMultiAff.from_map(scope.map(cell_names(rank), ("x",))).get_pw_aff(0)

@@ -6,69 +6,15 @@ covers it are put into one scope, so that both speak of the same run-time values
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import islpy as isl
 
-from ..ir.plan import Nest, nest_exprs
 from ..ir.program import EventTensor, Program
-from ..ir.walk import loads_of
-from .access import HEADER, Access, is_header
-from .deps import Dependence, conflict, element_map
-from .derive import Derived
-from .order import OrderGraph
-from .space import Scope, Side, cell_map, task_domain
-from .versions import before_text, lex_before_text
-
-STEPS = 12
-
-
-@dataclass(frozen=True)
-class Use:
-    """One wait or notify of a call on an event; `node` is the call or its header."""
-
-    node: str
-    event: EventTensor
-    nests: tuple[Nest, ...]
-
-    @property
-    def data(self) -> bool:
-        return bool(loads_of(*(x for n in self.nests for x in nest_exprs(n))))
-
-
-@dataclass(frozen=True)
-class Events:
-    """All uses of the events of a plan, and the order they give where no run-time data is read."""
-
-    waits: tuple[Use, ...]
-    notifies: tuple[Use, ...]
-    graph: OrderGraph
-    maps: dict[int, isl.Map]
-
-    def map(self, use: Use) -> isl.Map:
-        return self.maps[id(use)]
-
-
-def collect(program: Program, derived: Derived) -> Events:
-    event = {e.name: e for e in derived.events}
-    waits = [Use(c, event[w.event], w.cells) for c, ws in derived.waits.items() for w in ws]
-    waits += [
-        Use(c + HEADER, event[w.event], w.cells) for c, ws in derived.headers.items() for w in ws
-    ]
-    notifies = [Use(c, event[n.event], n.cells) for c, ns in derived.notifies.items() for n in ns]
-    graph = OrderGraph(program)
-    maps = {
-        id(u): cell_map(program, graph.nodes[u.node], u.event, u.nests)
-        for u in (*waits, *notifies)
-    }
-    by_event: dict[str, list[Use]] = {}
-    for n in notifies:
-        by_event.setdefault(n.event.name, []).append(n)
-    for w in waits:
-        for n in by_event.get(w.event.name, ()):
-            if not (w.data or n.data):
-                graph.add(n.node, w.node, maps[id(n)].apply_range(maps[id(w)].reverse()))
-    return Events(tuple(waits), tuple(notifies), graph, maps)
+from .access import Access, is_header
+from .deps import Dependence
+from .order import PATH
+from .sets.space import Scope, Side, sides_of, task_domain
+from .sets.versions import common_loops, tile_before_text
+from .uses import Events, Use
 
 
 def unordered(program: Program, events: Events, dep: Dependence) -> isl.Map:
@@ -77,7 +23,7 @@ def unordered(program: Program, events: Events, dep: Dependence) -> isl.Map:
     if is_header(dep.source):
         return dep.relation
     left = dep.relation
-    for longest in (1, STEPS):
+    for longest in (1, PATH):
         left = events.graph.left_over(source, sink, left, 1, longest)
         if left.is_empty():
             return left
@@ -90,10 +36,10 @@ def _by_closure(events: Events, dep: Dependence, left: isl.Map) -> isl.Map:
     """Subtract the transitive closure of all edges, where isl says that it is exact."""
     source, sink = dep.source.call.name, dep.sink.call.name
     graph = events.graph
-    useful = graph._ancestors(sink) | {sink}
+    useful = graph.ancestors(sink) | {sink}
     total = isl.UnionMap("{ }")
     for (a, b), m in graph.edges.items():
-        if a in useful and b in useful and graph._sure_pairs(source, b) is None:
+        if a in useful and b in useful and graph.sure(source, b) is None:
             named = m.set_tuple_name(isl.dim_type.in_, _tuple(a))
             total = total.union(isl.UnionMap.from_map(
                 named.set_tuple_name(isl.dim_type.out, _tuple(b))))
@@ -155,7 +101,7 @@ def _open_conflict(
 ) -> tuple[Scope, tuple[Side, Side], dict[bool, list[str]]]:
     """A conflict whose loads are not tied yet, and the row variables of each side."""
     a, b = pair
-    scope, sides = Scope(program), (Side(a.node, "a_"), Side(b.node, "b_"))
+    scope, sides = Scope(program), sides_of(a.node, b.node, common_loops(a.node, b.node))
     elements = tuple(scope.fresh("e") for _ in a.region.axes)
     rows: dict[bool, list[str]] = {}
     for access, side, is_sink in ((a, sides[0], False), (b, sides[1], True)):
@@ -163,10 +109,8 @@ def _open_conflict(
         scope.domain(side)
         scope.elements(access.region, side, elements)
         rows[is_sink] = [v for v in scope.aux[known:] if v.startswith("k_")]
-    order = before_text(a.node, b.node, "a_", "b_")
     if a.node is b.node:
-        order = f"({order} or {lex_before_text(a.node, 'a_', 'b_')})"
-    scope.require(order)
+        scope.require(tile_before_text(a.node))
     return scope, sides, rows
 
 
@@ -228,8 +172,8 @@ def _after_cell(events: Events, sink: str, notify: Use) -> isl.Map:
 def _paths(events: Events, source: str, sink: str) -> list[isl.Map]:
     """Order by one or two edges, through tasks that surely exist given either end."""
     found = [events.graph.direct(source, sink), events.graph.two_steps(source, sink)]
-    sure = events.graph._sure_pairs(source, sink)
-    other = events.graph._sure_pairs(sink, source)
+    sure = events.graph.sure(source, sink)
+    other = events.graph.sure(sink, source)
     if sure is not None:
         found = [None if f is None else f.intersect(sure) for f in found]
     if other is not None:
@@ -260,5 +204,3 @@ def _lift(
         lifted = lifted.insert_dims(isl.dim_type.in_, 0, n_a)
     return wide.intersect(lifted)
 
-
-__all__ = ["Events", "Use", "collect", "conflict", "element_map", "unordered"]

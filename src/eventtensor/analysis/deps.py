@@ -14,14 +14,15 @@ import islpy as isl
 
 from ..ir.program import PlacedCall, Program
 from .access import Access, accesses, is_header, nodes
-from .space import Scope, Side
-from .versions import before_text, lex_before_text
+from .sets.space import Scope, Side, sides_of
+from .sets.versions import common_loops, loops_before_text, tile_before_text
 
 
 @dataclass(frozen=True)
 class Dependence:
     """`relation`: source task -> sink task. kind: raw, war or waw. `data`: run-time data decides,
-    so the relation holds what may happen."""
+    so the relation holds what may happen; `later` then marks conflicts with a later iteration,
+    which are taken between all tiles of the two calls."""
 
     source: PlacedCall
     sink: PlacedCall
@@ -30,6 +31,7 @@ class Dependence:
     relation: isl.Map
     data: bool
     accesses: tuple[Access, Access] | None = None
+    later: bool = False
 
 
 @dataclass(frozen=True)
@@ -187,27 +189,65 @@ def _pairwise(program: Program, tensor: str, found: list[Access]) -> list[Depend
         for b in found:
             if not (a.writes or b.writes):
                 continue
-            scope, sides = conflict(program, a, b)
-            sides_text = before_text(a.node, b.node, "a_", "b_")
-            if a.node is b.node and a.accumulates and b.accumulates and not a.node.call.unordered:
-                sides_text = f"({sides_text} or {lex_before_text(a.node, 'a_', 'b_')})"
-            scope.require(sides_text)
-            relation = scope.map(sides[0].names, sides[1].names)
-            if not relation.is_empty():
-                kind = "raw" if not b.writes else "waw" if a.writes else "war"
-                data = a.data or b.data
-                deps.append(Dependence(a.node, b.node, kind, tensor, relation, data, (a, b)))
+            kind = "raw" if not b.writes else "waw" if a.writes else "war"
+            for later, relation in ((False, _same_iteration(program, a, b)),
+                                    (True, _later_iteration(program, a, b))):
+                if relation is not None and not relation.is_empty():
+                    deps.append(Dependence(
+                        a.node, b.node, kind, tensor, relation, a.data or b.data,
+                        None if later else (a, b), later))
     return deps
 
 
-def conflict(program: Program, a: Access, b: Access) -> tuple[Scope, tuple[Side, Side]]:
-    """Two tasks that touch one element; the caller adds how they are ordered."""
-    scope, sides = Scope(program), (Side(a.node, "a_"), Side(b.node, "b_"))
+def _same_iteration(program: Program, a: Access, b: Access) -> isl.Map | None:
+    """Conflicts in one iteration of all loops that the two calls share."""
+    depth = common_loops(a.node, b.node)
+    in_order = a.accumulates and b.accumulates and not a.node.call.unordered
+    if a.node is not b.node:
+        if a.node.position[depth] >= b.node.position[depth]:
+            return None
+    elif not in_order:
+        return None
+    scope, sides = conflict(program, a, b, depth)
+    scope.finish()
+    if a.node is b.node:
+        scope.require(tile_before_text(a.node))
+    return scope.map(sides[0].names, sides[1].names)
+
+
+def _later_iteration(program: Program, a: Access, b: Access) -> isl.Map | None:
+    """Conflicts with a later iteration, widened to all tiles: the values that decide which tiles
+    meet are of different iterations, so nothing relates them."""
+    depth = common_loops(a.node, b.node)
+    if depth == 0:
+        return None
+    loops = a.node.loops[:depth]
+    scope, sides = conflict(program, a, b)
+    scope.require(loops_before_text(a.node, depth, "a_", "b_"))
+    first, second = (tuple(side.name(lp.var) for lp in loops) for side in sides)
+    pairs = scope.map(first, second, hide=sides)
+    if pairs.is_empty():
+        return None
+    wide, sides = Scope(program), sides_of(a.node, b.node)
+    for side in sides:
+        wide.domain(side)
+    wide.finish()
+    tiles = wide.map(sides[0].names, sides[1].names)
+    extra = [len(side.names) - depth for side in sides]
+    lifted = pairs.add_dims(isl.dim_type.in_, extra[0]).add_dims(isl.dim_type.out, extra[1])
+    return tiles.intersect(lifted).coalesce()
+
+
+def conflict(
+    program: Program, a: Access, b: Access, shared: int = 0
+) -> tuple[Scope, tuple[Side, Side]]:
+    """Two tasks, in the same iteration of their `shared` outermost loops, that touch one element.
+    The caller finishes the scope, or leaves the run-time values unrelated."""
+    scope, sides = Scope(program), sides_of(a.node, b.node, shared)
     elements = tuple(scope.fresh("e") for _ in a.region.axes)
     for access, side in zip((a, b), sides, strict=True):
         scope.domain(side)
         scope.elements(access.region, side, elements)
-    scope.finish()
     return scope, sides
 
 
@@ -221,8 +261,8 @@ def same_call_conflicts(program: Program) -> list[tuple[Access, Access, isl.Map]
                     continue
                 if a.accumulates and b.accumulates:
                     continue
-                scope, sides = conflict(program, a, b)
-                scope.require(*(f"a_{lp.var} = b_{lp.var}" for lp in a.node.loops))
+                scope, sides = conflict(program, a, b, len(a.node.loops))
+                scope.finish()
                 scope.require("(" + (" or ".join(
                     f"a_{c} != b_{c}" for c in a.node.call.coords) or "0 = 1") + ")")
                 relation = scope.map(sides[0].names, sides[1].names)

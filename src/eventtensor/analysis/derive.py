@@ -11,19 +11,29 @@ from dataclasses import dataclass, field, replace
 
 import islpy as isl
 
+from ..errors import Unproved
 from ..ir.expr import Const, Var, equal
 from ..ir.plan import Nest, NestAxis, Notify, Release, Wait, nest_exprs, region_nest
 from ..ir.program import EventTensor, PlacedCall, Program
 from ..ir.walk import loads_of
 from .access import HEADER, is_header
-from .cells import CellMap, before, choose, count_of, fits, shape_of_cells
+from .cells import (
+    CellMap,
+    before,
+    choose,
+    count_of,
+    fits,
+    keeps_run_time_axis,
+    shape_of_cells,
+)
 from .counts import notify_count
-from .deps import dependences
-from .nests import nests_of
-from .order import OrderGraph
-from .space import cell_map, cell_names, task_domain
-
-PATH = 12  # edges; longer detours are left to the wait
+from .deps import Dependence, dependences
+from .order import PATH, OrderGraph, add_fences, iterations, sure_pairs
+from .sets.budget import DERIVATION, OutOfBudget, budget
+from .sets.nests import nests_of
+from .sets.space import cell_map, cell_names, task_domain
+from .sets.versions import common_loops
+from .uses import Events, collect
 
 
 @dataclass(frozen=True)
@@ -37,8 +47,12 @@ class Derived:
     releases: tuple[Release, ...]
     notes: dict[str, tuple[str, ...]]
 
+    def uses(self, program: Program) -> Events:
+        """Waits and notifies as maps, and the order they give."""
+        return collect(program, self.events, self.headers, self.waits, self.notifies)
 
-@dataclass
+
+@dataclass(frozen=True)
 class Edge:
     source: PlacedCall
     sink: PlacedCall
@@ -59,10 +73,22 @@ class _Builder:
 
 
 def derive(program: Program) -> Derived:
+    try:
+        with budget(DERIVATION):
+            return _derive(program)
+    except OutOfBudget:
+        raise Unproved(
+            f"deriving the events of {program.name} takes too many steps",
+            hint="simplify the regions, or declare the events",
+        ) from None
+
+
+def _derive(program: Program) -> Derived:
     build = _Builder(program)
     _declared(build)
     for edge in drop_implied(program, edges_of(program)):
         _add_edge(build, edge)
+    _order_iterations(build)
     names = [p.call.name for p in program.calls]
     return Derived(
         tuple(build.events),
@@ -82,32 +108,105 @@ def edges_of(program: Program) -> list[Edge]:
     return [
         Edge(d.source, d.sink, d.relation, d.data, {f"{d.tensor} ({d.kind})": None})
         for d in dependences(program).deps
-        if not is_header(d.source) and (d.sink.call.waits is None or is_header(d.sink))
+        if not is_header(d.source) and not d.later
+        and (d.sink.call.waits is None or is_header(d.sink))
     ]
 
 
 def drop_implied(program: Program, edges: list[Edge]) -> list[Edge]:
     """Leave out edges that paths of others imply, and join what is left of each pair of calls.
 
-    All may go at once: in an acyclic graph each such edge is replaced by edges that span less."""
+    All may go at once: in an acyclic graph each such edge is replaced by edges that span less. One
+    whose path through the edges that are kept is too long to find again is kept too."""
+    graph = _graph(program, edges)
+    dropped = {
+        id(e) for e in edges
+        if graph.left_over(e.source.call.name, e.sink.call.name, e.relation, 2, PATH).is_empty()
+    }
+    kept = [e for e in edges if id(e) not in dropped]
+    graph = _graph(program, kept)
+    for e in edges:
+        key = (e.source.call.name, e.sink.call.name)
+        if id(e) in dropped and not graph.left_over(*key, e.relation, 1, PATH).is_empty():
+            kept.append(e)
+            graph.add(*key, e.relation)
+    return _joined(kept)
+
+
+def _graph(program: Program, edges: list[Edge]) -> OrderGraph:
     graph = OrderGraph(program)
     for e in edges:
         graph.add(e.source.call.name, e.sink.call.name, e.relation)
-    kept: dict[tuple[str, str], Edge] = {}
+    return graph
+
+
+def _joined(edges: list[Edge]) -> list[Edge]:
+    found: dict[tuple[str, str], Edge] = {}
     for e in edges:
         key = (e.source.call.name, e.sink.call.name)
-        left = graph.left_over(*key, e.relation, 2, PATH)
-        if left.is_empty():
-            continue
-        relation = left if e.data else e.relation
-        if key in kept:
-            known = kept[key]
-            known.relation = known.relation.union(relation).coalesce()
-            known.data = known.data or e.data
-            known.reasons.update(e.reasons)
+        if key in found:
+            known = found[key]
+            found[key] = Edge(
+                e.source, e.sink, known.relation.union(e.relation).coalesce(),
+                known.data or e.data, {**known.reasons, **e.reasons},
+            )
         else:
-            kept[key] = replace(e, relation=relation)
-    return list(kept.values())
+            found[key] = e
+    return list(found.values())
+
+
+# ---- iterations that run-time data ties together ---------------------------------------------
+
+
+def _order_iterations(build: _Builder) -> None:
+    """Where run-time data makes later iterations conflict with earlier ones, let a call that orders
+    iterations (a fence), as late as possible before the sink, wait for the source."""
+    program = build.program
+    later = [d for d in dependences(program).deps if d.later and not is_header(d.source)]
+    if not later:
+        return
+    graph = collect(program, build.events, {}, build.waits, build.notifies).graph
+    fences = add_fences(graph)
+    for d in later:
+        source, sink = d.source.call.name, d.sink.call.name
+        if graph.left_over(source, sink, d.relation, 1, PATH).is_empty():
+            continue
+        gate = _gate(graph, fences, d.sink)
+        if gate is None:
+            continue
+        shared = common_loops(d.source, gate)
+        loop = gate.loops[shared - 1].var
+        step = f"b_{loop} = a_{loop} + {_distance(d, shared)}"
+        relation = iterations(program, d.source, gate, step)
+        _add_edge(build, Edge(d.source, gate, relation, True, {f"{d.tensor} ({d.kind})": None}))
+        graph.add(source, gate.call.name, relation)
+
+
+def _gate(graph: OrderGraph, fences: set[str], sink: PlacedCall) -> PlacedCall | None:
+    """The last fence before the sink in the same loop that all its tiles are ordered after."""
+    loop = sink.loops[-1].var
+    for node in reversed(list(graph.nodes.values())):
+        name = node.call.name
+        if name not in fences or node.loops != sink.loops or node.call.waits is not None:
+            continue
+        if node.position > sink.position:
+            continue
+        same = iterations(graph.program, node, sink, f"a_{loop} = b_{loop}")
+        if name == sink.call.name or graph.left_over(
+            name, sink.call.name, same, 1, PATH
+        ).is_empty():
+            return node
+    return None
+
+
+def _distance(d: Dependence, depth: int) -> int:
+    """The smallest number of iterations between conflicting tasks."""
+    into, out = isl.dim_type.in_, isl.dim_type.out
+    m = d.relation
+    m = m.project_out(into, depth, m.dim(into) - depth).project_out(into, 0, depth - 1)
+    m = m.project_out(out, depth, m.dim(out) - depth).project_out(out, 0, depth - 1)
+    nearest = m.deltas().intersect(isl.Set("{ [d] : d >= 1 }")).dim_min_val(0)
+    return int(nearest.to_python()) if nearest.is_int() else 1
 
 
 # ---- cells and maps ------------------------------------------------------------------------
@@ -134,11 +233,17 @@ def _add_edge(build: _Builder, edge: Edge) -> None:
 def _event_for(build: _Builder, edge: Edge) -> tuple[str, CellMap, isl.Map]:
     """An event tensor of the same producer that fits, or a new one."""
     program, source = build.program, edge.source
+    sure = sure_pairs(program, edge.sink, source)
+    certain = sure is None or bool(edge.relation.reverse().is_subset(sure))
     for name, known in build.made[source.call.name]:
-        if edge.relation.domain().is_subset(known.producers) and fits(known, edge.relation):
+        if (
+            edge.relation.domain().is_subset(known.producers)
+            and fits(known, edge.relation)
+            and (certain or not keeps_run_time_axis(source, known))
+        ):
             return name, known, edge.relation
     order = before(program, source, edge.sink) if edge.data else None
-    cells, relation = choose(program, source, edge.relation, order)
+    cells, relation = choose(program, source, edge.relation, order, certain)
     for name, known in build.made[source.call.name]:
         if known.steps == cells.steps and known.producers.is_equal(cells.producers):
             return name, known, relation

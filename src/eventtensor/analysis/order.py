@@ -9,7 +9,11 @@ import islpy as isl
 from ..ir.program import PlacedCall, Program, has_data_extent
 from ..ir.walk import loads_of
 from .access import HEADER, is_header, nodes
-from .space import Scope, Side
+from .sets.space import Scope, Side, sides_of, task_domain
+from .sets.versions import common_loops
+
+PATH = 12  # edges of the longest chain that is looked for
+PIECES = 12  # a chain whose relation has more pieces is not followed further
 
 
 class OrderGraph:
@@ -48,16 +52,17 @@ class OrderGraph:
         self, source: str, middle: str, sink: str, first: isl.Map, second: isl.Map
     ) -> isl.Map:
         """first then second, where the task in between exists if either end does."""
-        from_source = self._sure_pairs(source, middle)
+        from_source = self.sure(source, middle)
         if from_source is None:
             return first.apply_range(second)
-        from_sink = self._sure_pairs(sink, middle)
+        from_sink = self.sure(sink, middle)
         assert from_sink is not None
         a = first.intersect(from_source).apply_range(second)
         b = first.apply_range(second.intersect(from_sink.reverse()))
         return a.union(b)
 
-    def _sure_pairs(self, given: str, task: str) -> isl.Map | None:
+    def sure(self, given: str, task: str) -> isl.Map | None:
+        """Pairs whose first task implies that the second exists; None: it always does."""
         key = (given, task)
         if key not in self._sure:
             self._sure[key] = sure_pairs(self.program, self.nodes[given], self.nodes[task])
@@ -68,7 +73,7 @@ class OrderGraph:
     ) -> isl.Map:
         """The part of `want` that no path of shortest..longest edges orders. Paths grow from the
         source, through calls from which the sink can still be reached."""
-        useful = self._ancestors(sink) | {sink}
+        useful = self.ancestors(sink) | {sink}
         frontier = {c: self.edges[source, c] for c in self.after[source] if c in useful}
         left = want
         for length in range(1, longest + 1):
@@ -88,9 +93,10 @@ class OrderGraph:
                 found = self.join(source, middle, nxt, so_far, self.edges[middle, nxt])
                 if not found.is_empty():
                     grown[nxt] = grown[nxt].union(found) if nxt in grown else found
-        return {k: m.coalesce() for k, m in grown.items()}
+        grown = {k: m.coalesce() for k, m in grown.items()}
+        return {k: m for k, m in grown.items() if m.n_basic_map() <= PIECES}
 
-    def _ancestors(self, sink: str) -> set[str]:
+    def ancestors(self, sink: str) -> set[str]:
         into: dict[str, set[str]] = defaultdict(set)
         for a, b in self.edges:
             into[b].add(a)
@@ -102,6 +108,48 @@ class OrderGraph:
                     found.add(a)
                     todo.append(a)
         return found
+
+
+def add_fences(graph: OrderGraph) -> set[str]:
+    """Calls that order iterations: all tiles of one come before all tiles of the next, and there is
+    always a tile, so by induction they come before all later iterations. Adds those edges."""
+    found = set()
+    for name, node in graph.nodes.items():
+        if not node.loops or is_header(node) or not _always(graph.program, node):
+            continue
+        following = iterations(graph.program, node, node, f"b_{node.loops[-1].var} = "
+                               f"a_{node.loops[-1].var} + 1")
+        if graph.left_over(name, name, following, 1, PATH).is_empty():
+            found.add(name)
+    for name in found:
+        node = graph.nodes[name]
+        later = f"b_{node.loops[-1].var} > a_{node.loops[-1].var}"
+        graph.add(name, name, iterations(graph.program, node, node, later))
+    return found
+
+
+def iterations(program: Program, a: PlacedCall, b: PlacedCall, inner: str) -> isl.Map:
+    """All tiles of `a` to all tiles of `b` in the same outer iterations, where `inner` relates the
+    innermost loop that they share."""
+    depth = common_loops(a, b)
+    scope, sides = Scope(program), sides_of(a, b)
+    for side in sides:
+        scope.domain(side)
+    scope.require(*(f"a_{lp.var} = b_{lp.var}" for lp in a.loops[: depth - 1]), inner)
+    scope.finish()
+    return scope.map(sides[0].names, sides[1].names)
+
+
+def _always(program: Program, node: PlacedCall) -> bool:
+    """True if the grid has at least one tile in every iteration, whatever run-time data says."""
+    if has_data_extent(node.call):
+        return False
+    scope, side = Scope(program), Side(node, "a_")
+    scope.domain(side, len(node.loops))
+    loops = scope.set(side.names[: len(node.loops)])
+    tiles = task_domain(program, node)
+    rest = tiles.dim(isl.dim_type.set) - len(node.loops)
+    return bool(loops.is_subset(tiles.project_out(isl.dim_type.set, len(node.loops), rest)))
 
 
 def header_edge(program: Program, call: PlacedCall) -> isl.Map:
@@ -118,7 +166,7 @@ def sure_pairs(program: Program, given: PlacedCall, task: PlacedCall) -> isl.Map
     """Pairs (given, task) such that if the first exists then so does the second; None: always."""
     if not has_data_extent(task.call):
         return None
-    sides = Side(given, "a_"), Side(task, "b_")
+    sides = sides_of(given, task)
     scope = Scope(program)
     scope.domain(sides[0])
     scope.domain(sides[1])

@@ -10,8 +10,8 @@ from ..ir.tensor import Axis, Pad, Point, Region, Rows, Slice, region_exprs
 from ..ir.walk import free_vars, loads_of
 from .access import is_header, nodes
 from .report import Kind, Obligation, Problem, Task, Witness
-from .space import NotAffine, Scope, Side, shape_of
-from .witness import smallest, task_of
+from .sets.space import NotAffine, Scope, Side, shape_of
+from .sets.witness import smallest, task_of
 
 
 def range_problems(program: Program) -> tuple[list[Problem], list[Obligation]]:

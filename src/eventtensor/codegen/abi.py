@@ -75,7 +75,9 @@ LAUNCH = Struct(
 STRUCTS = (REPORT, TRACE, HOLD, LAUNCH)
 
 # Report.code, as in device/worker.h.
-STUCK_WAIT, STUCK_QUEUE, LOAD_BOUND, REGION_RANGE, COUNT_WRONG, GATHER_RANGE = range(1, 7)
+(
+    STUCK_WAIT, STUCK_QUEUE, LOAD_BOUND, REGION_RANGE, COUNT_WRONG, GATHER_RANGE, CELL_RANGE,
+) = range(1, 8)
 
 
 def cpp_structs(rank: int) -> list[str]:

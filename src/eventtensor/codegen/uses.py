@@ -7,10 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from ..ir import tile as t
-from ..ir.expr import Load, Node
+from ..ir.expr import Const, Load, Node
 from ..ir.tensor import Point
 from ..ir.walk import free_vars, loads_of
-from .cpp_value import repeats
 
 
 @dataclass(slots=True)
@@ -114,3 +113,10 @@ def _rereads(op: t.Op, type: t.TileType, types: dict[int, t.TileType]) -> tuple[
             return (x,)
         case _:
             return ()
+
+
+def repeats(x: t.TileType, to: t.TileType) -> bool:
+    """True if a broadcast reads an element of x more than once."""
+    return len(to.shape) > len(x.shape) or any(
+        a == Const(1) and b != Const(1) for a, b in zip(x.shape, to.shape, strict=True)
+    )

@@ -26,7 +26,7 @@ class TicketTiles {
   Cell& ticket_;
 };
 
-// All tiles, for one worker: openers of a queue and checks after the launch.
+// All tiles, for the one worker that opens a queue.
 class AllTiles {
  public:
   int64_t next() { return next_++; }

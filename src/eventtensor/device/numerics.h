@@ -89,10 +89,16 @@ template <class T> inline T abs(T a) {
 inline float rsqrt(float x) { return 1.0f / std::sqrt(x); }
 inline float sigmoid(float x) { return 1.0f / (1.0f + std::exp(-x)); }
 
-// Division by zero gives 0 for integers and the IEEE value for floats.
+// As NumPy: division by zero gives 0 for integers and the IEEE value for floats.
 template <class T> inline T floor_div(T a, T b) {
   if constexpr (std::is_floating_point_v<T>) {
-    return std::floor(a / b);
+    if (b == T(0)) return a / b;
+    const T rest = std::fmod(a, b);
+    T quotient = (a - rest) / b;
+    if (rest != T(0) && ((b < T(0)) != (rest < T(0)))) quotient -= T(1);
+    if (quotient == T(0)) return std::copysign(T(0), a / b);
+    const T whole = std::floor(quotient);
+    return quotient - whole > T(0.5) ? whole + T(1) : whole;
   } else {
     if (b == 0) return 0;
     if (b == -1) return T(0) - a;
@@ -131,6 +137,7 @@ template <class T, class F> inline T lane_sum(int64_t n, F at) {
   T lane[LANES] = {};
   int64_t k = 0;
   for (; k + LANES <= n; k += LANES)
+#pragma GCC unroll 16
     for (int l = 0; l < LANES; ++l) lane[l] = lane[l] + T(at(k + l));
   for (int l = 0; k + l < n; ++l) lane[l] = lane[l] + T(at(k + l));
   return halve(lane);

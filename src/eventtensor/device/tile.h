@@ -64,25 +64,32 @@ template <class T> struct Matrix { const T* data; int64_t s0, s1; };
 inline float multiply_add(float x, float y, float sum) { return std::fma(x, y, sum); }
 template <class T> inline T multiply_add(T x, T y, T sum) { return T(x * y + sum); }
 
+// Not inlined: one copy for each pair of types keeps compiles short.
 template <int ROWS, class T, class A>
-inline void matmul_rows(T* c, Matrix<A> a, const T* b, int64_t ldb, int64_t r0, int64_t k,
+__attribute__((noinline)) void matmul_rows(T* c, Matrix<A> a, const T* b, int64_t ldb, int64_t r0, int64_t k,
                         int64_t n) {
-  constexpr int64_t COLS = 16;
-  for (int64_t c0 = 0; c0 < n; c0 += COLS) {
-    const int64_t cols = std::min(COLS, n - c0);
+  constexpr int COLS = 16;
+  int64_t c0 = 0;
+  for (; c0 + COLS <= n; c0 += COLS) {  // whole blocks: the sums stay in registers
     T sum[ROWS][COLS] = {};
     for (int64_t q = 0; q < k; ++q) {
       const T* const row = b + q * ldb + c0;
+#pragma GCC unroll 4
       for (int r = 0; r < ROWS; ++r) {
         const T x = value(a.data[(r0 + r) * a.s0 + q * a.s1]);
-        if (cols == COLS)
-          for (int64_t j = 0; j < COLS; ++j) sum[r][j] = multiply_add(x, row[j], sum[r][j]);
-        else
-          for (int64_t j = 0; j < cols; ++j) sum[r][j] = multiply_add(x, row[j], sum[r][j]);
+#pragma GCC unroll 16
+        for (int j = 0; j < COLS; ++j) sum[r][j] = multiply_add(x, row[j], sum[r][j]);
       }
     }
-    for (int r = 0; r < ROWS; ++r) std::copy(sum[r], sum[r] + cols, c + (r0 + r) * n + c0);
+    for (int r = 0; r < ROWS; ++r) std::copy(sum[r], sum[r] + COLS, c + (r0 + r) * n + c0);
   }
+  for (int r = 0; r < ROWS; ++r)
+    for (int64_t j = c0; j < n; ++j) {
+      T sum = 0;
+      for (int64_t q = 0; q < k; ++q)
+        sum = multiply_add(T(value(a.data[(r0 + r) * a.s0 + q * a.s1])), b[q * ldb + j], sum);
+      c[(r0 + r) * n + j] = sum;
+    }
 }
 
 // c (m, n, dense) = a (m, k) @ b (k, n). For each element: k ascending, one fused multiply-add a

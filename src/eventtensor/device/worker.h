@@ -24,8 +24,14 @@ inline int64_t now_ns() {
 
 enum Fault : int64_t {
   STUCK_WAIT = 1, STUCK_QUEUE = 2, LOAD_BOUND = 3, REGION_RANGE = 4, COUNT_WRONG = 5,
-  GATHER_RANGE = 6
+  GATHER_RANGE = 6, CELL_RANGE = 7
 };
+
+// An event tensor of this launch: its first cell in the set, and its number in the plan.
+struct Event { int64_t base; int64_t id; };
+
+// Debug: a wait that happened, to be compared with the cell's final value.
+struct Waited { Event event; int64_t index, target, call, coords[RANK]; };
 
 struct Worker;
 
@@ -51,6 +57,9 @@ struct alignas(64) Worker {
 #if ET_TRACE
   std::vector<TraceRecord> trace;
   int64_t t_claim = 0, t_ready = 0;
+#endif
+#if ET_DEBUG
+  std::vector<Waited> waited;
 #endif
 };
 
@@ -107,11 +116,12 @@ class Patience {
 
 // ---- events --------------------------------------------------------------------------------
 
-// An event tensor of this launch: its first cell in the set, and its number in the plan.
-struct Event { int64_t base; int64_t id; };
-
 // Waits until cell `index` of the event has reached `target`; false if the launch is given up.
 inline bool ev_wait(Worker& w, Event event, int64_t index, int64_t target) {
+#if ET_DEBUG
+  w.waited.push_back({event, index, target, w.call, {}});
+  std::copy(w.coords, w.coords + RANK, w.waited.back().coords);
+#endif
   const Cell& cell = w.cells[event.base + index];
   if (ev_reached(cell, target)) return true;
   Patience patience(*w.shared);
@@ -127,11 +137,24 @@ inline void ev_notify(Worker& w, Event event, int64_t index) {
   ev_notify(w.cells[event.base + index]);
 }
 
-// After a launch (debug): a cell that somebody waited for must hold exactly its count.
-inline bool ev_check(Worker& w, Event event, int64_t index, int64_t target) {
-  const int64_t seen = cell_value(w.cells[event.base + index]);
-  return seen == target || fail(w, COUNT_WRONG, event.id, index, target, seen);
+// Debug: one axis of a cell's index lies in 0 .. size-1.
+inline bool cell_in(Worker& w, int64_t event, int64_t axis, int64_t index, int64_t size) {
+  return (index >= 0 && index < size) || fail(w, CELL_RANGE, event, axis, size, index);
 }
+
+#if ET_DEBUG
+// After a launch: a cell that somebody waited for must hold exactly the count it was waited for.
+inline void check_waits(Worker& w, bool ended_well) {
+  for (const Waited& x : w.waited) {
+    const int64_t seen = cell_value(w.cells[x.event.base + x.index]);
+    if (!ended_well || seen == x.target) continue;
+    w.call = x.call;
+    std::copy(x.coords, x.coords + RANK, w.coords);
+    fail(w, COUNT_WRONG, x.event.id, x.index, x.target, seen);
+  }
+  w.waited.clear();
+}
+#endif
 
 // ---- the life of a task --------------------------------------------------------------------
 

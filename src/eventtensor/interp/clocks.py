@@ -24,12 +24,14 @@ DONE = 1 << 30
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Elements touched by task `id` after it had done the first `stage` of its waits."""
+    """Elements touched by task `id` after it had done the first `stage` of its waits. `round` names
+    its call and loop iteration: the tiles of one round are concurrent."""
 
     id: int
     stage: int
     mode: Mode
     footprint: Footprint
+    round: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)

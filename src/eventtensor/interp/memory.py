@@ -8,7 +8,17 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import BadInputs, OutOfRange
+from ..errors import (
+    DimOutOfRange,
+    DimUnknown,
+    MissingArgument,
+    NotAnArray,
+    OutOfRange,
+    ReadOnlyOutput,
+    UnknownArgument,
+    WrongDType,
+    WrongShape,
+)
 from ..ir.program import Program
 from ..ir.tensor import DType, Role, Tensor
 from ..ir.walk import evaluate
@@ -69,7 +79,7 @@ def make_memory(
     wanted = {t.name for t in program.tensors if t.role is not Role.scratch}
     for name in arrays:
         if name not in wanted:
-            raise BadInputs(f"'{name}' is not an argument of program '{program.name}'")
+            raise UnknownArgument(f"'{name}' is not an argument of program '{program.name}'")
     summed = {r.tensor for p in program.calls for r in p.call.accumulates}
     found: dict[str, Array] = {}
     written: dict[str, Array] = {}
@@ -88,10 +98,10 @@ def make_memory(
 def check_dims(program: Program, dims: Mapping[str, int]) -> None:
     for d in program.dims:
         if d.name not in dims:
-            raise BadInputs(f"no value for dim '{d.name}' of program '{program.name}'")
+            raise DimUnknown(f"no value for dim '{d.name}' of program '{program.name}'")
         value = dims[d.name]
         if value < d.min or (d.max is not None and value > d.max):
-            raise BadInputs(f"dim {d.name} = {value} is outside {d.min}..{d.max}")
+            raise DimOutOfRange(f"dim {d.name} = {value} is outside {d.min}..{d.max}")
 
 
 def _scratch(t: Tensor, shape: tuple[int, ...]) -> Array:
@@ -101,14 +111,14 @@ def _scratch(t: Tensor, shape: tuple[int, ...]) -> Array:
 
 def _given(t: Tensor, shape: tuple[int, ...], arrays: Mapping[str, Array]) -> Array:
     if t.name not in arrays:
-        raise BadInputs(f"no array for {t.role.value} '{t.name}'")
+        raise MissingArgument(f"no array for {t.role.value} '{t.name}'")
     array = arrays[t.name]
     if not isinstance(array, np.ndarray):
-        raise BadInputs(f"'{t.name}' is a {type(array).__name__}, not a NumPy array")
+        raise NotAnArray(f"'{t.name}' is a {type(array).__name__}, not a NumPy array")
     if array.dtype != t.dtype.numpy:
-        raise BadInputs(f"'{t.name}' has dtype {array.dtype}, declared as {t.dtype}")
+        raise WrongDType(f"'{t.name}' has dtype {array.dtype}, declared as {t.dtype}")
     if array.shape != shape:
-        raise BadInputs(f"'{t.name}' has shape {list(array.shape)}, declared as {list(shape)}")
+        raise WrongShape(f"'{t.name}' has shape {list(array.shape)}, declared as {list(shape)}")
     if not t.role.read_only and not array.flags.writeable:
-        raise BadInputs(f"'{t.name}' is written by the program, but its array is read-only")
+        raise ReadOnlyOutput(f"'{t.name}' is written by the program, but its array is read-only")
     return array

@@ -56,12 +56,12 @@ _BINARY = {
 
 
 def cast(x: Array, dtype: DType) -> Array:
-    """Float to integer truncates, saturates, and makes 0 of NaN; integers wrap; storage dtypes
-    round to nearest even and come back as their tile dtype."""
+    """Float to integer truncates, saturates, and makes 0 of NaN (to u8 through i32); integers wrap;
+    storage dtypes round to nearest even and come back as their tile dtype."""
     if dtype is DType.bool_:
         return np.asarray(x != 0)
     if dtype.is_int and x.dtype.kind == "f":
-        x = _truncate(x, np.int32 if dtype is DType.i32 else np.int64)
+        x = _truncate(x, np.int64 if dtype is DType.i64 else np.int32)
     return from_storage(to_storage(x, dtype), dtype)
 
 
@@ -148,6 +148,6 @@ def _add_once(product: Array, acc: Array) -> Array:
 
 def descending(x: Array) -> Array:
     """Indices that sort the last axis from large to small; ties by index; NaN is smallest."""
-    if x.dtype.kind == "f":
-        return np.lexsort((np.negative(x), np.isnan(x)), axis=-1)
-    return np.argsort(np.invert(x), axis=-1, kind="stable")
+    # Sorting puts NaN last; inverting an integer reverses the order without overflow.
+    turned = np.negative(x) if x.dtype.kind == "f" else np.invert(x)
+    return np.argsort(turned, axis=-1, kind="stable")

@@ -25,12 +25,14 @@ LIMIT_EACH = 64
 
 @dataclass(frozen=True, slots=True)
 class _Table:
-    """The accesses of one tensor, in order of time; `lo` and `hi` are hulls, one row an axis.
+    """The accesses of one tensor, in order of time; `rounds` number calls and loop iterations
+    (tiles of one round may add in any order), `lo` and `hi` are hulls, one row an axis.
     `sets` are the exact index sets as bits, axis by axis, where some access is not a box."""
 
     accesses: list[Access]
     ids: Array
     modes: Array
+    rounds: Array
     lo: Array
     hi: Array
     sets: list[tuple[int, ...]] | None
@@ -42,7 +44,7 @@ class _Table:
         if mode == Mode.read.value:
             found &= self.modes != Mode.read.value
         elif mode == Mode.add_unordered.value:
-            found &= self.modes != Mode.add_unordered.value
+            found &= (self.modes != Mode.add_unordered.value) | (self.rounds != self.rounds[k])
         for lo, hi in zip(self.lo, self.hi, strict=True):
             found &= lo < hi[k]
             found &= hi > lo[k]
@@ -79,10 +81,12 @@ def _table(found: list[Access]) -> _Table:
     shape = (len(found), len(prints[0].spans), 2)
     hull = np.asarray([[s.bounds for s in f.spans] for f in prints], np.int64).reshape(shape)
     boxes = all(f.is_box for f in prints)
+    rounds = {r: k for k, r in enumerate(sorted({a.round for a in found}))}
     return _Table(
         found,
         np.asarray([a.id for a in found]),
         np.asarray([a.mode.value for a in found]),
+        np.asarray([rounds[a.round] for a in found]),
         np.ascontiguousarray(hull[..., 0].T),
         np.ascontiguousarray(hull[..., 1].T),
         None if boxes else [tuple(s.bits for s in f.spans) for f in prints],
@@ -161,7 +165,7 @@ class Conflicts:
                 needed.setdefault(access.id, set()).update(table.ids[others].tolist())
         out = []
         for id in self._trace.executed:
-            cells = {w.cell for w in self._trace.waited[id] if w.target > 0}
+            cells = {w.cell for w in self._trace.waited[id]}
             waited = {n for c in cells for n in self._trace.notifiers.get(c, [])} - {id}
             extra = waited - needed.get(id, set())
             out += [(self._trace.tasks[id], self._trace.tasks[n]) for n in sorted(extra)]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from ..errors import BadEvent, BadInputs, CountMismatch, OutOfRange
+from ..errors import BadPlan, CountMismatch, OutOfRange
 from ..ir.expr import Node
 from ..ir.plan import Nest, Notify, Plan, Wait, visit
 from ..ir.program import PlacedCall, has_data_extent
@@ -78,7 +78,9 @@ class _Log:
             if key in self.machine.points:
                 return
             self.machine.points.add(key)
-        self.machine.trace.accesses.append(Access(self.id, stage, mode, f))
+        node = self.machine.nodes[self.id]
+        round = program_rank(node.placed, node.env, header=True)
+        self.machine.trace.accesses.append(Access(self.id, stage, mode, f, round))
 
     def unwritten(self, tensor: str, index: tuple[int, ...]) -> None:
         task = self.machine.trace.tasks[self.id]
@@ -110,7 +112,7 @@ class Machine:
         made: list[int] = []
         for placed in self.plan.program.calls:
             if placed.call.name not in planned:
-                raise BadInputs(f"the plan has no entry for call '{placed.call.name}'")
+                raise BadPlan(f"the plan has no entry for call '{placed.call.name}'")
             header = has_data_extent(placed.call) or self.plan.call(placed.call.name).header
             for env in iterations(placed, self.dims):
                 if header:
@@ -205,7 +207,7 @@ class Machine:
         event, index = cell
         count = self.plan.event(event).count
         if count is None:
-            raise BadEvent(f"event '{event}' has no count", hint="derive the plan first")
+            raise BadPlan(f"event '{event}' has no count")
         scope = {**self.dims, **{f"c{k}": c for k, c in enumerate(index)}}
         return evaluate(count, scope, load)
 

@@ -162,7 +162,7 @@ class ExprReader:
                 ),
                 slice=index,
             ):
-                pad = Pad(integers(lo), integers(hi), number(value))
+                pad = Pad(integers(lo), integers(hi), float(number(value)))
                 return Region(name, self.axes(index), pad)
             case _:
                 raise Unreadable(f"'{source}' is not a region")

@@ -133,13 +133,23 @@ class Rows:
 Axis = Point | Slice | Rows
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Pad:
-    """Allowed overhang per axis, and the value that stands there."""
+    """Allowed overhang per axis, and the value that stands there (nan equals nan)."""
 
     lo: tuple[int, ...]
     hi: tuple[int, ...]
     value: float
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Pad) and self._key == other._key
+
+    def __hash__(self) -> int:
+        return hash(self._key)
+
+    @property
+    def _key(self) -> tuple[object, ...]:
+        return self.lo, self.hi, repr(self.value)
 
 
 @dataclass(frozen=True, slots=True)

@@ -184,17 +184,19 @@ class BodyReader:
     # ---- ops --------------------------------------------------------------------------------
 
     def _op(self, source: str) -> Op:
-        tree = python_ast(source)
+        # `and`, `or` and `not` are no names in Python, so the name is cut off first.
+        name, _, rest = source.partition("(")
+        tree = python_ast(f"op({rest}")
         if not isinstance(tree, ast.Call) or not isinstance(tree.func, ast.Name):
             raise Unreadable(f"'{source}' is not an operation")
         keywords = {k.arg or "": k.value for k in tree.keywords}
         try:
-            return self._named_op(tree.func.id, tree.args, keywords)
-        except (ValueError, KeyError, IndexError) as error:
+            return self._named_op(name, tree.args, keywords)
+        except ValueError as error:
             raise Unreadable(f"'{source}' has the wrong arguments") from error
 
     def _named_op(self, name: str, args: list[ast.expr], kw: dict[str, ast.expr]) -> Op:
-        match name, args:
+        match name, () if kw else tuple(args):
             case "arg", [ast.Name(id=arg)]:
                 return Arg(self._arg_number(arg))
             case "literal", [value]:
@@ -207,47 +209,46 @@ class BodyReader:
                 return SliceOf(value_id(x), self.reader.sub_axes(index))
             case "update", [ast.Subscript(value=x, slice=index), value]:
                 return Update(value_id(x), self.reader.sub_axes(index), value_id(value))
-            case "iota", []:
+            case "iota", [] if not kw:
                 return Iota()
             case _:
                 return _value_op(name, [value_id(a) for a in args], kw)
 
 
 def _value_op(name: str, xs: list[int], kw: dict[str, ast.expr]) -> Op:
-    """Ops whose positional arguments are all values."""
-    if "axis" in kw:
-        return _axis_op(name, xs, integer(kw["axis"]))
-    if name in UNARY:
+    """Ops whose positional arguments are all values; a wrong number of them is a ValueError."""
+    match name, tuple(kw):
+        case _, ("axis",):
+            return _axis_op(name, xs, integer(kw["axis"]))
+        case "transpose", ("perm",):
+            (x,) = xs
+            return Transpose(x, integers(kw["perm"]))
+        case "topk_values" | "topk_indices", ("k",):
+            (x,) = xs
+            return TopK(x, integer(kw["k"]), name == "topk_indices")
+        case _, ():
+            return _plain_op(name, xs)
+        case _:
+            raise ValueError(name)
+
+
+def _plain_op(name: str, xs: list[int]) -> Op:
+    if name in _ONE or name in UNARY:
         (x,) = xs
-        return Unary(name, x)
-    if name in BINARY + COMPARE:
+        return _ONE[name](x) if name in _ONE else Unary(name, x)
+    if name in BINARY + COMPARE or name == "matmul":
         a, b = xs
-        return Binary(name, a, b)
-    make = _VALUE_OPS.get(name)
-    if make is None:
-        raise Unreadable(f"'{name}' is not an operation")
-    return make(xs, kw)
+        return MatMul(a, b) if name == "matmul" else Binary(name, a, b)
+    if name == "where":
+        c, a, b = xs
+        return Where(c, a, b)
+    raise Unreadable(f"'{name}' is not an operation")
 
 
-def _where(xs: list[int], kw: dict[str, ast.expr]) -> Op:
-    c, a, b = xs
-    return Where(c, a, b)
-
-
-def _matmul(xs: list[int], kw: dict[str, ast.expr]) -> Op:
-    a, b = xs
-    return MatMul(a, b)
-
-
-_VALUE_OPS: dict[str, Callable[[list[int], dict[str, ast.expr]], Op]] = {
-    "where": _where,
-    "matmul": _matmul,
-    "broadcast": lambda xs, kw: Broadcast(*xs),
-    "reshape": lambda xs, kw: Reshape(*xs),
-    "argmax": lambda xs, kw: ArgMax(*xs),
-    "transpose": lambda xs, kw: Transpose(xs[0], integers(kw["perm"])),
-    "topk_values": lambda xs, kw: TopK(xs[0], integer(kw["k"]), False),
-    "topk_indices": lambda xs, kw: TopK(xs[0], integer(kw["k"]), True),
+_ONE: dict[str, Callable[[int], Op]] = {
+    "broadcast": Broadcast,
+    "reshape": Reshape,
+    "argmax": ArgMax,
 }
 
 
@@ -256,7 +257,7 @@ def _axis_op(name: str, xs: list[int], axis: int) -> Op:
         (x,) = xs
         return Reduce(name, x, axis)
     match name, xs:
-        case "concat", _:
+        case "concat", [_, *_]:
             return Concat(tuple(xs), axis)
         case "cumsum", [x]:
             return Cumsum(x, axis)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import TypeGuard
 
 from ..errors import (
     BadCall,
@@ -44,8 +45,8 @@ def parameters(fn: Lambda, what: str) -> tuple[str, ...]:
     return tuple(names)
 
 
-def is_lambda(value: object) -> bool:
-    return inspect.isroutine(value)
+def is_lambda(value: object) -> TypeGuard[Lambda]:
+    return callable(value)
 
 
 # ---- coordinates and grid ------------------------------------------------------------------
@@ -64,7 +65,7 @@ def coordinates(entries: tuple[object, ...], regions: Mapping[str, object]) -> t
     for what, value in regions.items():
         if not is_lambda(value):
             continue
-        names = parameters(value, what)  # type: ignore[arg-type]
+        names = parameters(value, what)
         if len(names) != len(entries):
             raise BadCall(
                 f"the lambda of {what}= takes {len(names)} coordinates and the grid has"
@@ -83,7 +84,7 @@ def _grid_names(entries: tuple[object, ...]) -> tuple[str, ...]:
     names = tuple(f"i{k}" for k in range(len(entries)))
     for k, entry in enumerate(entries):
         if is_lambda(entry):
-            given = parameters(entry, "grid")  # type: ignore[arg-type]
+            given = parameters(entry, "grid")
             if len(given) == k:
                 names = (*given, *names[k:])
     return names
@@ -95,14 +96,14 @@ def grid_axes(
     axes = []
     for k, (entry, var) in enumerate(zip(entries, coords, strict=True)):
         if is_lambda(entry):
-            names = parameters(entry, "grid")  # type: ignore[arg-type]
+            names = parameters(entry, "grid")
             late = [n for n in names if n not in coords[:k]]
             if late:
                 raise BadGrid(
                     f"the extent of '{var}' depends on '{late[0]}', which is no earlier coordinate"
                     f" of this grid {coords}"
                 )
-            entry = entry(**{n: Var(n) for n in names})  # type: ignore[operator]
+            entry = entry(**{n: Var(n) for n in names})
         e = extent_expr(ctx, entry, f"the extent of '{var}'")
         check_scope(ctx, (e,), coords[:k], f"the extent of '{var}'")
         axes.append(GridAxis(var, e))
@@ -145,7 +146,7 @@ def regions(
 ) -> tuple[RegionRef, ...]:
     """The regions that an argument of `p.call` names."""
     if is_lambda(value):
-        value = value(*(Var(c) for c in coords))  # type: ignore[operator]
+        value = value(*(Var(c) for c in coords))
     items = value if isinstance(value, tuple | list) else (value,)
     found = tuple(_region(ctx, item, what) for item in items)
     for r in found:

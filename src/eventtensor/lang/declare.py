@@ -86,13 +86,13 @@ def event(ctx: Context, name: str, shape: object, count: object) -> EventTensor:
         return EventTensor(name, sizes)
     coords = tuple(f"c{k}" for k in range(len(sizes)))
     if is_lambda(count):
-        taken = parameters(count, f"count of {name}")  # type: ignore[arg-type]
+        taken = parameters(count, f"count of {name}")
         if len(taken) != len(coords):
             raise BadEvent(
                 f"the count of '{name}' takes {len(taken)} coordinates and its cells have"
                 f" {len(coords)}"
             )
-        count = count(*(Var(c) for c in coords))  # type: ignore[operator]
+        count = count(*(Var(c) for c in coords))
     if not is_index(count):
         raise BadEvent(f"the count of '{name}' is {count!r}, not an integer or expression")
     e = wrap(count)  # type: ignore[arg-type]
@@ -118,7 +118,7 @@ def facts(ctx: Context, cond: object, over: object) -> tuple[Fact, ...]:
     entries = tuple(over) if isinstance(over, tuple | list) else (over,)
     coords: tuple[str, ...] = ()
     if is_lambda(cond):
-        coords = parameters(cond, "p.fact")  # type: ignore[arg-type]
+        coords = parameters(cond, "p.fact")
     if len(coords) != len(entries):
         raise BadFact(f"a fact over {len(entries)} ranges is stated for {len(coords)} variables")
     plain = Context(ctx.owner, (), ctx.tensors)
@@ -129,7 +129,7 @@ def facts(ctx: Context, cond: object, over: object) -> tuple[Fact, ...]:
         e = extent_expr(plain, entry, f"the range of '{var}' in a fact")
         check_scope(plain, (e,), coords[:k], f"the range of '{var}' in a fact")
         axes.append(GridAxis(var, e))
-    value = cond(*(Var(c) for c in coords)) if is_lambda(cond) else cond  # type: ignore[operator]
+    value = cond(*(Var(c) for c in coords)) if is_lambda(cond) else cond
     conds = value if isinstance(value, tuple | list) else (value,)
     return tuple(_fact(plain, tuple(axes), c) for c in conds)
 

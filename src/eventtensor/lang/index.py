@@ -99,7 +99,7 @@ class IndexOps:
 
     def tiles(self, size: int) -> Any:
         """Number of tiles of `size` that cover this extent."""
-        return self.made(Expr.tiles(self.as_expr(), size))  # type: ignore[arg-type]
+        return self.made(Expr.tiles(self.as_expr(), size))
 
 
 def _sub(a: Node, b: Node) -> Node:

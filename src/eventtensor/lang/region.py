@@ -5,7 +5,6 @@ A fully point-indexed integer tensor doubles as an index expression (a run-time 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NoReturn
@@ -144,8 +143,7 @@ def _pad_value(ref: TensorRef, value: float) -> float:
         raise BadRegion(f"the padding value {value!r} of {ref.name} is not a number")
     if not ref.dtype.is_float and not float(value).is_integer():
         raise BadRegion(f"the padding value {value!r} does not fit {ref.name}: {ref.dtype}")
-    # One NaN object, so that programs with NaN padding compare equal.
-    return math.nan if math.isnan(value) else float(value)
+    return float(value)
 
 
 def _axes(ref: TensorRef | EventRef, key: object, pad: Pad | None) -> tuple[Axis, ...]:

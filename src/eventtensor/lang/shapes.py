@@ -30,14 +30,14 @@ def _join_axis(tr: Tracer, x: Node, y: Node, a: Shape, b: Shape) -> Node:
     if y == ONE:
         return x
     require_equal(tr, x, y, f"shapes {shape_text(a)} and {shape_text(b)}")
-    return x
+    return y if isinstance(y, Const) else x
 
 
 def require_equal(tr: Tracer, x: Node, y: Node, what: str) -> None:
     """x == y by form, or as a pair for the proof; unequal constants are an error."""
     if x == y:
         return
-    if isinstance(add(x, wrap(-1) * y), Const):  # type: ignore[arg-type]
+    if isinstance(add(x, wrap(-1) * y), Const):
         raise BadShape(f"{what} do not fit: {x} is not {y}")
     tr.same_extent(x, y)
 
@@ -189,7 +189,7 @@ def _exact_quotient(total: Node, part: Node) -> Node:
                 return Const(v // part.value)
             case Sum(terms, const) if all(c % part.value == 0 for _, c in terms):
                 if const % part.value == 0:
-                    return total // part.value  # type: ignore[return-value]
+                    return total // part.value
             case _ if part == ONE:
                 return total
             case _:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from ..errors import LoopEscape, NotTraceable
 from ..ir.expr import Node, Var
 from ..ir.tensor import DType
-from ..ir.tile import Carry, For, Let, Op, Stmt, TileType
+from ..ir.tile import Carry, Cast, For, Index, Let, Literal, Op, Stmt, TileType
 from ..ir.walk import dims_of, free_vars
 
 
@@ -52,6 +52,7 @@ class Scope:
     stmts: list[Stmt] = field(default_factory=list)
     phis: dict[Cell, Phi] = field(default_factory=dict)
     read: set[Cell] = field(default_factory=set)
+    scalars: dict[tuple[Op, TileType], Value] = field(default_factory=dict)
     open: bool = True
 
 
@@ -97,13 +98,20 @@ class Tracer:
         return Value(new, type_, index)
 
     def emit(self, op: Op, type_: TileType, index: Node | None = None) -> Value:
+        """A new value, or the one that an open scope already has for this scalar op."""
+        scalar = not type_.shape and isinstance(op, Literal | Index | Cast)
+        for scope in self.scopes if scalar else ():
+            if (op, type_) in scope.scalars:
+                return scope.scalars[op, type_]
         value = self.new_value(type_, index)
         self.scope.stmts.append(Let(value.id, op, type_))
+        if scalar:
+            self.scope.scalars[op, type_] = value
         return value
 
     def same_extent(self, a: Node, b: Node) -> None:
         """The proof has to show a == b, since their forms differ."""
-        if a != b and (a, b) not in self.equal_extents:
+        if a != b and not {(a, b), (b, a)} & set(self.equal_extents):
             self.equal_extents.append((a, b))
 
     # ---- cells ------------------------------------------------------------------------------

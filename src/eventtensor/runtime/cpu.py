@@ -7,6 +7,7 @@ are ordered; dims may change from one to the next without a new compile.
 from __future__ import annotations
 
 import ctypes
+import os
 import threading
 import weakref
 from collections.abc import Mapping, Sequence
@@ -22,7 +23,7 @@ from ..config import Environment, Options, environment
 from ..errors import BadOption, KernelClosed, NoTrace
 from ..ir.plan import Plan
 from ..ir.tensor import Role
-from ..ir.walk import evaluate
+from ..ir.walk import evaluate, loads_of
 from .build import build_library
 from .facts import check_inputs
 from .failure import failure
@@ -42,7 +43,7 @@ class HoldBack:
 
 @dataclass(frozen=True)
 class LaunchRecord:
-    """One traced launch: records (codegen/abi.TRACE), and the data to find its event edges."""
+    """One traced launch: records (codegen/abi.TRACE), and the tensors that event maps read."""
 
     dims: Mapping[str, int]
     records: Array
@@ -64,11 +65,17 @@ class CpuKernel:
         self.from_cache = not built.fresh
         self._lib = _load(str(built.path))
         self._rank = coordinate_rank(plan)
-        self._pool: int | None = self._lib.et_create(self.workers, env.wait_limit_s)
-        self._close = weakref.finalize(self, self._lib.et_destroy, self._pool)
+        self._limit_s = env.wait_limit_s
+        self._start()
         self._lock = threading.Lock()
         self._workspace: Array = np.empty(0, np.uint8)
         self._last: LaunchRecord | None = None
+        self._loaded = _loaded(plan)
+
+    def _start(self) -> None:
+        self._process = os.getpid()
+        self._pool: int | None = self._lib.et_create(self.workers, self._limit_s)
+        self._close = weakref.finalize(self, self._lib.et_destroy, self._pool)
 
     def close(self) -> None:
         """Join the worker threads. A closed kernel cannot be launched."""
@@ -90,10 +97,14 @@ class CpuKernel:
         with self._lock:
             if self._pool is None:
                 raise KernelClosed(f"kernel '{self.plan.program.name}' is closed")
+            if self._process != os.getpid():  # threads do not follow a fork
+                self._close.detach()
+                self._start()
             everything = {**arrays, **self._scratch(dims)}
             report = self._run(self._pool, dims, everything, delay_seed, hold)
             if self.options.trace:
-                self._last = LaunchRecord(dict(dims), self._take_trace(), everything)
+                read = {n: everything[n].copy() for n in self._loaded}
+                self._last = LaunchRecord(dict(dims), self._take_trace(), read)
         if int(report["code"]) != 0:
             raise failure(self.plan, dims, report)
 
@@ -160,6 +171,15 @@ class CpuKernel:
         if count:
             self._lib.et_trace(self._pool, records.ctypes.data, count)
         return records
+
+
+def _loaded(plan: Plan) -> set[str]:
+    """Tensors whose run-time values decide which cells a task waits for or notifies."""
+    nests = [n for c in plan.calls for w in c.waits for n in w.cells]
+    nests += [n for c in plan.calls for m in c.notifies for n in m.cells]
+    exprs = [e for n in nests for e in (*n.index, *n.guards)]
+    exprs += [e for n in nests for a in n.axes for e in (a.lo, a.hi)]
+    return {load.tensor for load in loads_of(*exprs)}
 
 
 def _load(path: str) -> ctypes.CDLL:

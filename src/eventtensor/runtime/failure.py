@@ -46,6 +46,12 @@ def failure(plan: Plan, dims: Mapping[str, int], report: Any) -> EventTensorErro
                 f"{task} reads {tensor.name}{index} = {seen}, beyond its bound {expected}{tail}",
                 place=where,
             )
+        case abi.CELL_RANGE:
+            return OutOfRange(
+                f"{task} uses index {seen} on axis {place} of event '{plan.events[what].name}', "
+                f"whose extent is {expected}{tail}",
+                place=where,
+            )
         case abi.GATHER_RANGE:
             return OutOfRange(
                 f"a gather in {task} uses index {seen} on an axis of extent {expected}{tail}",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import islpy as isl
 
-from ..analysis.coverage import Events, Use
+from ..analysis.uses import Events, Use
 from ..ir.expr import Const, Node, Var, add, mul, product
 from ..ir.plan import Schedule, ScheduleKind
 from ..ir.program import PlacedCall, Program

@@ -7,13 +7,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import assert_never
 
-from ..ir import tile as t
-from ..ir.expr import Const, Node, add
-from ..ir.tensor import DType, Point, Slice
-from . import cpp_value as cv
-from .cpp_frame import BodyFrame
-from .cpp_value import STORAGE, Index, Value, View, ctype, elsewhere, merged, of_view, scalar
-from .uses import stmt_operands
+from ...ir import tile as t
+from ...ir.expr import Const, Node, add
+from ...ir.tensor import DType, Point, Slice
+from ..uses import stmt_operands
+from . import value as cv
+from .frame import BodyFrame
+from .value import STORAGE, Index, Value, View, ctype, elsewhere, merged, of_view, scalar
 
 _FOLDS = {"sum": "lane_sum", "max": "fold_max", "min": "fold_min"}
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import assert_never
 
-from ..ir.expr import (
+from ...ir.expr import (
     Compare,
     Const,
     Dim,
@@ -23,8 +23,8 @@ from ..ir.expr import (
     Var,
     product,
 )
-from ..ir.program import Program
-from .emitter import cpp_name
+from ...ir.program import Program
+from ..emitter import cpp_name
 
 _ATOM = re.compile(r"[\w.:<>]*\w(\([^()]*\)|\[[^\[\]]*\])?")
 
@@ -67,9 +67,15 @@ class ExprWriter:
             case Compare(op, a, b):
                 return f"int64_t({self(a)} {op} {self(b)})"
             case Select(c, a, b):
-                return f"({self(c)} ? int64_t({self(a)}) : int64_t({self(b)}))"
+                return f"({self.condition(c)} ? int64_t({self(a)}) : int64_t({self(b)}))"
             case _:
                 assert_never(e)
+
+    def condition(self, e: Node) -> str:
+        """Text that is tested, not counted."""
+        if isinstance(e, Compare):
+            return f"{self(e.a)} {e.op} {self(e.b)}"
+        return self(e)
 
     def _sum(self, terms: tuple[tuple[Node, int], ...], const: int) -> str:
         out = ""

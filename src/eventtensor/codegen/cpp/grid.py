@@ -10,11 +10,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from ..ir.expr import Const, Node
-from ..ir.program import Call, GridAxis
-from ..ir.walk import Bounds, bounds, free_vars
-from .cpp_expr import ExprWriter, paren
-from .emitter import Emitter, cpp_name
+from ...ir.expr import Const, Node
+from ...ir.program import Call, GridAxis
+from ...ir.walk import Bounds, bounds, free_vars
+from ..emitter import Emitter, cpp_name
+from .expr import ExprWriter, paren
 
 
 def walked_axes(call: Call) -> int:

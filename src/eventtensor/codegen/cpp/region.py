@@ -6,13 +6,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import assert_never
 
-from ..ir.expr import Const, Node, add
-from ..ir.program import Program
-from ..ir.tensor import Axis, Point, Region, Rows, Slice, Tensor, axis_exprs, tile_shape
-from ..ir.walk import loads_of
-from .cpp_expr import ExprWriter, paren
-from .cpp_value import STORAGE, View, literal
-from .emitter import Emitter, cpp_name
+from ...ir.expr import Const, Node, add, compare, minimum
+from ...ir.program import Program
+from ...ir.tensor import Axis, Point, Region, Rows, Slice, Tensor, axis_exprs, tile_shape
+from ...ir.walk import bounds, loads_of
+from ..emitter import Emitter, cpp_name
+from .expr import ExprWriter, paren
+from .value import STORAGE, View, literal
 
 
 @dataclass(frozen=True)
@@ -124,14 +124,8 @@ class RegionWriter:
             match axis:
                 case Point(index):
                     self._check(tensor, k, add(index, Const(lo)), size)
-                case Slice(start, stop):
-                    first = add(start, Const(lo))
-                    empty = f"{self.expr(stop)} > {self.expr(start)}"
-                    if loads_of(start, stop):  # a run-time slice may lie wholly beyond the end
-                        empty += f" && {self.expr(first)} < 0"
-                    self.out.line(f"if ({empty})")
-                    with self.out.indented():
-                        self._check(tensor, k, first, size)
+                case Slice(start, _):
+                    self._check_slice(tensor, k, add(start, Const(lo)), axis, size)
                 case Rows(var, n, index):
                     v = cpp_name(var)
                     self.out.line(f"for (int64_t {v} = 0; {v} < {self.expr(n)}; ++{v})")
@@ -140,7 +134,25 @@ class RegionWriter:
                 case _:
                     assert_never(axis)
 
+    def _check_slice(
+        self, tensor: Tensor, k: int, first: Node, axis: Slice, size: Node
+    ) -> None:
+        """An empty slice touches nothing; a run-time one may lie wholly beyond the end."""
+        touched = compare("<=", 1, axis.nominal)
+        if loads_of(axis.start, axis.stop):
+            touched = minimum(touched, compare("<=", first, -1))
+        if touched == Const(1):
+            self._check(tensor, k, first, size)
+        elif touched != Const(0):
+            self.out.line(f"if ({self.expr.condition(touched)})")
+            with self.out.indented():
+                self._check(tensor, k, first, size)
+
     def _check(self, tensor: Tensor, axis: int, index: Node, size: Node) -> None:
+        if isinstance(index, Const) and index.value >= 0:
+            low = bounds(size, lambda _: (None, None))[0]
+            if low is not None and index.value < low:
+                return
         at = self.expr(index)
         self.out.line(
             f"if (!et::range_check(worker, TENSOR_{tensor.name}, {axis}, {at}, {at}, "

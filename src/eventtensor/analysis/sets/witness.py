@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import islpy as isl
 
-from ..ir.program import PlacedCall, Program
-from .access import HEADER
-from .report import Task, Witness
+from ...ir.program import PlacedCall, Program
+from ..access import HEADER
+from ..report import Task, Witness
 
 
 def smallest(points: isl.Set) -> tuple[dict[str, int], tuple[int, ...]] | None:

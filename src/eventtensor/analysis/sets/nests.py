@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import islpy as isl
 
-from ..ir.expr import (
+from ...ir.expr import (
     Const,
     Node,
     Var,
@@ -18,8 +18,8 @@ from ..ir.expr import (
     select,
     wrap,
 )
-from ..ir.plan import Nest, NestAxis
-from ..ir.program import Program
+from ...ir.plan import Nest, NestAxis
+from ...ir.program import Program
 
 _Op = isl.ast_expr_op_type
 

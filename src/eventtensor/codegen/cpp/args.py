@@ -11,13 +11,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from ..ir import tile as t
-from ..ir.program import Call, Program
-from ..ir.tensor import tile_shape
-from .cpp_region import RegionWriter
-from .cpp_value import STORAGE, Value, View, of_view
-from .emitter import Emitter, cpp_name
-from .uses import Uses
+from ...ir import tile as t
+from ...ir.program import Call, Program
+from ...ir.tensor import tile_shape
+from ..emitter import Emitter, cpp_name
+from ..uses import Uses
+from .region import RegionWriter
+from .value import STORAGE, Value, View, of_view
 
 Temp = Callable[[str, t.TileType, str | None], View]
 Fill = Callable[[View, Value], None]

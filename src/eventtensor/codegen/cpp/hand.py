@@ -6,12 +6,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ..ir.program import HandTuned, PlacedCall, Program
-from ..ir.tile import ArgMode
-from .cpp_expr import ExprWriter
-from .cpp_frame import BodyFrame
-from .cpp_value import STORAGE, Value, View, of_view
-from .emitter import Emitter, cpp_name
+from ...ir.program import HandTuned, PlacedCall, Program
+from ...ir.tile import ArgMode
+from ..emitter import Emitter, cpp_name
+from .expr import ExprWriter
+from .frame import BodyFrame
+from .value import STORAGE, Value, View, of_view
 
 
 def write_hand_tuned(

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from ..ir import tile as t
-from ..ir.expr import Const, Node, product
-from ..ir.program import PlacedCall, Program
-from .cpp_args import ArgWriter, Target
-from .cpp_expr import ExprWriter
-from .cpp_region import RegionWriter
-from .cpp_value import STORAGE, Index, Value, View, ctype, of_view, scalar
-from .emitter import Emitter
-from .uses import analyse
+from ...ir import tile as t
+from ...ir.expr import Const, Node, product
+from ...ir.program import PlacedCall, Program
+from ..emitter import Emitter
+from ..uses import analyse
+from .args import ArgWriter, Target
+from .expr import ExprWriter
+from .region import RegionWriter
+from .value import STORAGE, Index, Value, View, ctype, of_view, scalar
 
 
 class BodyFrame:

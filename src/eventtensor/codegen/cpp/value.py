@@ -11,9 +11,9 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from ..ir.expr import Const
-from ..ir.tensor import DType
-from ..ir.tile import COMPARE, TileType
+from ...ir.expr import Const
+from ...ir.tensor import DType
+from ...ir.tile import COMPARE, TileType
 
 Index = tuple[str, ...]
 At = Callable[[Index], str]
@@ -114,13 +114,6 @@ def broadcast(x: Value, type: TileType) -> Value:
         strides = ("0" if one else s for one, s in zip(ones, x.view.strides, strict=True))
         view = replace(x.view, strides=("0",) * skip + tuple(strides), dense=False)
     return Value(type, at, elsewhere(x.leaves), view, x.cheap)
-
-
-def repeats(x: TileType, to: TileType) -> bool:
-    """True if a broadcast reads an element of x more than once."""
-    return len(to.shape) > len(x.shape) or any(
-        a == Const(1) and b != Const(1) for a, b in zip(x.shape, to.shape, strict=True)
-    )
 
 
 def transpose(x: Value, perm: tuple[int, ...], type: TileType) -> Value:

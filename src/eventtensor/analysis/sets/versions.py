@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..ir.program import PlacedCall, Program
+from ...ir.program import PlacedCall, Program
 
 
 def common_loops(a: PlacedCall, b: PlacedCall) -> int:
@@ -51,21 +51,26 @@ def before_text(a: PlacedCall, b: PlacedCall, pa: str, pb: str) -> str:
     """isl text: task a comes before task b in program order (tiles of one call: only where the
     loops differ)."""
     depth = common_loops(a, b)
-    cases = []
-    equal: list[str] = []
-    for loop in a.loops[:depth]:
-        cases.append(" and ".join([*equal, f"{pa}{loop.var} < {pb}{loop.var}"]))
-        equal.append(f"{pa}{loop.var} = {pb}{loop.var}")
-    if a.position[depth] < b.position[depth] if depth < len(a.position) else False:
-        cases.append(" and ".join(equal) or "0 = 0")
-    return "(" + (" or ".join(f"({c})" for c in cases) or "0 = 1") + ")"
+    cases = [loops_before_text(a, depth, pa, pb)]
+    if depth < len(a.position) and a.position[depth] < b.position[depth]:
+        equal = [f"{pa}{loop.var} = {pb}{loop.var}" for loop in a.loops[:depth]]
+        cases.append("(" + (" and ".join(equal) or "0 = 0") + ")")
+    return "(" + " or ".join(cases) + ")"
 
 
-def lex_before_text(a: PlacedCall, pa: str, pb: str) -> str:
-    """isl text: within one call and one iteration, tile a comes before tile b by coordinate."""
+def loops_before_text(a: PlacedCall, depth: int, pa: str, pb: str) -> str:
+    """isl text: the first `depth` loops of the one are in an earlier iteration than the other's."""
+    return _lex([loop.var for loop in a.loops[:depth]], [], pa, pb)
+
+
+def tile_before_text(a: PlacedCall) -> str:
+    """isl text: within one call and one iteration, tile a_ comes before tile b_ by coordinate."""
+    return _lex([axis.var for axis in a.call.grid], [], "a_", "b_")
+
+
+def _lex(names: list[str], equal: list[str], pa: str, pb: str) -> str:
     cases = []
-    equal = [f"{pa}{loop.var} = {pb}{loop.var}" for loop in a.loops]
-    for axis in a.call.grid:
-        cases.append(" and ".join([*equal, f"{pa}{axis.var} < {pb}{axis.var}"]))
-        equal.append(f"{pa}{axis.var} = {pb}{axis.var}")
+    for name in names:
+        cases.append(" and ".join([*equal, f"{pa}{name} < {pb}{name}"]))
+        equal = [*equal, f"{pa}{name} = {pb}{name}"]
     return "(" + (" or ".join(f"({c})" for c in cases) or "0 = 1") + ")"

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ..ir.expr import Const, Node, text
-from ..ir.plan import Nest, Notify, Plan, Release, Wait
-from ..ir.program import EventTensor
-from ..ir.walk import substitute
-from .cpp_expr import ExprWriter
-from .emitter import Emitter, cpp_name
-from .limits import Limits
+from ...ir.expr import Const, Node, text
+from ...ir.plan import Nest, Notify, Plan, Release, Wait
+from ...ir.program import EventTensor
+from ...ir.walk import substitute
+from ..emitter import Emitter, cpp_name
+from ..limits import Limits
+from .expr import ExprWriter
 
 Cells = Callable[[EventTensor, tuple[Node, ...]], None]
 
@@ -57,13 +57,23 @@ class SyncWriter:
             )
             self.out.deeper()
         for g in nest.guards:
-            self.out.line(f"if ({self.expr(g)})")
+            self.out.line(f"if ({self.expr.condition(g)})")
             self.out.deeper()
         action(nest.index)
         for _ in range(len(nest.axes) + len(nest.guards)):
             self.out.shallower()
 
-    def waits(self, waits: tuple[Wait, ...], verb: str = "ev_wait") -> None:
+    def guard(self, event: EventTensor, index: tuple[Node, ...]) -> str:
+        """Debug: the conditions that the cell exists, each followed by `&&`."""
+        if not self.expr.debug:
+            return ""
+        sizes = self.event_shape(event)
+        return "".join(
+            f"et::cell_in(worker, EVENT_{event.name}, {k}, {self.expr(i)}, {self.expr(n)}) && "
+            for k, (i, n) in enumerate(zip(index, sizes, strict=True))
+        )
+
+    def waits(self, waits: tuple[Wait, ...]) -> None:
         """Leave with false when the launch is given up."""
         for w in waits:
             event = self.plan.event(w.event)
@@ -73,10 +83,13 @@ class SyncWriter:
 
                 def one(index: tuple[Node, ...], event: EventTensor = event) -> None:
                     target = self.expr(count_at(event, index))
-                    self.out.line(
-                        f"if (!et::{verb}(worker, args.cell.{cpp_name(event.name)}, "
-                        f"{self.cell(event, index)}, {target})) return false;"
+                    guard = self.guard(event, index)
+                    wait = (
+                        f"et::ev_wait(worker, args.cell.{cpp_name(event.name)}, "
+                        f"{self.cell(event, index)}, {target})"
                     )
+                    held = f"({guard}{wait})" if guard else wait
+                    self.out.line(f"if (!{held}) return false;")
 
                 self.each(nest, one)
 
@@ -87,8 +100,10 @@ class SyncWriter:
                 self.out.comment(f"notify {n.event}{nest_text(nest)}")
 
                 def one(index: tuple[Node, ...], event: EventTensor = event) -> None:
+                    guard = self.guard(event, index).removesuffix(" && ")
                     self.out.line(
-                        f"et::ev_notify(worker, args.cell.{cpp_name(event.name)}, "
+                        (f"if ({guard}) " if guard else "")
+                        + f"et::ev_notify(worker, args.cell.{cpp_name(event.name)}, "
                         f"{self.cell(event, index)});"
                     )
 

@@ -11,14 +11,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from ..ir.expr import Const, Node, add, mul, product
-from ..ir.plan import Plan, ScheduleKind
-from ..ir.program import EventTensor, PlacedCall
-from .cpp_expr import ExprWriter, paren
-from .cpp_grid import GridWriter
-from .cpp_sync import SyncWriter, count_at
-from .emitter import Emitter, cpp_name
-from .limits import box
+from ...ir.expr import Const, Node, add, mul, product
+from ...ir.plan import Plan, ScheduleKind
+from ...ir.program import EventTensor, PlacedCall
+from ..emitter import Emitter, cpp_name
+from ..limits import box
+from .expr import ExprWriter, paren
+from .grid import GridWriter
+from .sync import SyncWriter, count_at
 
 QUEUE_FIXED = 3  # et::Queue::FIXED
 
@@ -177,8 +177,10 @@ class GroupWriter:
     def _dispatch(self, event: EventTensor, index: tuple[Node, ...]) -> None:
         at, count = self.sync.cell(event, index), self.expr(count_at(event, index))
         where = "".join(f", {self.expr(i)}" for i in index)
-        self.out.line(f"if (et::dispatched_add(worker, args.cell.dispatched_{event.name} + {at}, "
-                      f"{count})) release_{event.name}(worker, args{where});")
+        guard = self.sync.guard(event, index)
+        cell = f"args.cell.dispatched_{event.name} + {at}"
+        self.out.line(f"if ({guard}et::dispatched_add(worker, {cell}, {count})) "
+                      f"release_{event.name}(worker, args{where});")
 
     def _need(self, event: EventTensor, index: tuple[Node, ...]) -> None:
         self.out.line(f"needed += int64_t({self.expr(count_at(event, index))} > 0);")

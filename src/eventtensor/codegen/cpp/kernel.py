@@ -7,21 +7,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..ir.expr import Node, product
-from ..ir.plan import CallPlan, Plan, ScheduleKind
-from ..ir.program import Call, Item, Loop, PlacedCall
-from ..ir.tensor import Role
-from . import abi
-from .cpp_body import BodyWriter
-from .cpp_expr import ExprWriter
-from .cpp_grid import GridWriter
-from .cpp_hand import write_hand_tuned
-from .cpp_push import GroupWriter, push_groups
-from .cpp_region import RegionWriter
-from .cpp_sync import SyncWriter
-from .cpp_value import STORAGE
-from .emitter import Emitter, cpp_name
-from .limits import box
+from ...ir.expr import Node, product
+from ...ir.plan import CallPlan, Plan, ScheduleKind
+from ...ir.program import Call, Item, Loop, PlacedCall
+from ...ir.tensor import Role
+from .. import abi
+from ..emitter import Emitter, cpp_name
+from ..limits import box
+from .body import BodyWriter
+from .expr import ExprWriter
+from .grid import GridWriter
+from .hand import write_hand_tuned
+from .push import GroupWriter, push_groups
+from .region import RegionWriter
+from .sync import SyncWriter
+from .value import STORAGE
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +65,6 @@ class KernelWriter:
         for q in self.queues:
             q.grid(self.claim_args)
         self.run()
-        if self.flavour.debug:
-            self.check()
         self.entry()
         return self.out.text()
 
@@ -259,34 +257,6 @@ class KernelWriter:
                 )
             last = group
 
-    def check(self) -> None:
-        """Debug: after the launch every waited cell must hold exactly its count."""
-        self.out.comment("After a launch: every cell that a task waited for holds its count.")
-        with self.out.block("bool check_counts(et::Worker& worker, const Args& args)"):
-            self.check_items(self.program.body, ())
-            self.out.line("return true;")
-        self.out.line()
-
-    def check_items(self, items: tuple[Item, ...], loops: tuple[str, ...]) -> None:
-        for item in items:
-            if isinstance(item, Loop):
-                v = cpp_name(item.var)
-                with self.out.block(
-                    f"for (int64_t {v} = 0; {v} < {self.expr(item.extent)}; ++{v})"
-                ):
-                    self.check_items(item.body, (*loops, item.var))
-                continue
-            plan = self.plan.call(item.name)
-            at = ", ".join(cpp_name(v) for v in loops)
-            if plan.header or plan.waits:
-                self.out.line(f"et::grid_begin(worker, CALL_{item.name}, {{{at}}});")
-            self.sync.waits(plan.header, "ev_check")
-            if plan.waits:
-                coords = ", ".join(cpp_name(v) for v in (*loops, *item.coords))
-                with self.grids.tiles(item, "et::AllTiles()"):
-                    self.out.line(f"et::grid_begin(worker, CALL_{item.name}, {{{coords}}});")
-                    self.sync.waits(plan.waits, "ev_check")
-
     # ---- the C entry -----------------------------------------------------------------------
 
     def entry(self) -> None:
@@ -294,10 +264,6 @@ class KernelWriter:
         with o.block("void run_worker(et::Worker& worker, const void* args)"):
             o.line("run(worker, *static_cast<const Args*>(args));")
         o.line()
-        if self.flavour.debug:
-            with o.block("void check_worker(et::Worker& worker, const void* args)"):
-                o.line("check_counts(worker, *static_cast<const Args*>(args));")
-            o.line()
         self.bind()
         o.line("}  // namespace")
         o.line()
@@ -308,9 +274,8 @@ class KernelWriter:
                 o.line("Args args = bind(*launch);")
                 o.line("const int64_t cells = lay_out(args);")
                 self.zero()
-                check = "check_worker" if self.flavour.debug else "nullptr"
                 o.line("return static_cast<et::Pool*>(pool)->launch("
-                       f"*launch, &args, cells, {check}, report);")
+                       "*launch, &args, cells, report);")
             with o.block("int64_t et_trace(void* pool, TraceRecord* out, int64_t capacity)"):
                 o.line("return static_cast<et::Pool*>(pool)->take_trace(out, capacity);")
             o.line("void et_destroy(void* pool) { delete static_cast<et::Pool*>(pool); }")

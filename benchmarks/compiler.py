@@ -1,0 +1,94 @@
+"""What compiling costs, and what dispatching a task costs on the CPU back end.
+
+Prints a table; nothing here is asserted. The program is examples/blocks.py: eight grids a layer.
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+import eventtensor as et
+from eventtensor.codegen.cpp import Flavour, generate
+from eventtensor.compiler import PASSES, State
+from eventtensor.config import Options
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
+from blocks import blocks
+
+TASKS = 20_000
+
+
+def stages(make: Callable[[], et.Program]) -> dict[str, float]:
+    """Seconds of each stage, from Python source to C++ text."""
+    took: dict[str, float] = {}
+
+    def timed(name: str, run: Callable[[], object]) -> object:
+        started = time.perf_counter()
+        result = run()
+        took[name] = time.perf_counter() - started
+        return result
+
+    built = timed("build", lambda: make().build())
+    state = State(Options(), built)
+    for name, run in PASSES:
+        timed(name, lambda run=run: run(state))
+    timed("codegen", lambda: generate(state.plan, Flavour(False, False)))
+    took["total"] = sum(took.values())
+    return took
+
+
+def print_stages() -> None:
+    rows = {"p.loop, symbolic layers": blocks, "32 layers unrolled": lambda: blocks(32)}
+    for name, make in rows.items():
+        took = stages(make)
+        print(f"{name}: " + ", ".join(f"{k} {v:.2f} s" for k, v in took.items()))
+
+
+@et.task
+def bump(x, out):
+    out[:] = x + 1.0
+
+
+def chain(tasks: int) -> et.Program:
+    """Two grids of tiny tiles, each tile of the second waiting for one of the first."""
+    p = et.Program("chain")
+    n = et.dim("n", max=tasks)
+    a, c = p.input("a", (n,), et.f32), p.output("c", (n,), et.f32)
+    b = p.scratch("b", (n,), et.f32)
+    p.call(bump, grid=(n,), reads=lambda i: a[i : i + 1], writes=lambda i: b[i : i + 1])
+    p.call(bump, grid=(n,), reads=lambda i: b[i : i + 1], writes=lambda i: c[i : i + 1])
+    return p
+
+
+def dispatch(schedule: str, workers: int, repeats: int = 15) -> tuple[float, float]:
+    """Median and spread (p10..p90 half-width) of ns a task."""
+    kernel = et.compile(chain(TASKS), schedule=schedule, workers=workers)
+    a, c = np.zeros(TASKS // 2, np.float32), np.zeros(TASKS // 2, np.float32)
+    kernel(a=a, c=c)
+    times = []
+    for _ in range(repeats):
+        started = time.perf_counter()
+        kernel(a=a, c=c)
+        times.append((time.perf_counter() - started) / TASKS * 1e9)
+    kernel.close()
+    deciles = statistics.quantiles(times, n=10)
+    return statistics.median(times), (deciles[-1] - deciles[0]) / 2
+
+
+def main() -> None:
+    print_stages()
+    print(f"{'schedule':20} {'workers':>7} {'ns a task':>14} {'tasks a second':>16}")
+    for schedule in ("static", "static:round_robin", "ticket", "push"):
+        for workers in (1, 2):
+            median, spread = dispatch(schedule, workers)
+            print(f"{schedule:20} {workers:7} {median:8.0f} ± {spread:3.0f} {1e9 / median:16,.0f}")
+
+
+if __name__ == "__main__":
+    main()

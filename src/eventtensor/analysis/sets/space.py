@@ -1,0 +1,383 @@
+"""From programs to integer sets: the coordinates of tasks, the elements of regions, run-time data.
+
+A `Scope` is one conjunction under construction: variables, constraints in isl's text form, and the
+run-time loads met on the way. A load becomes a variable; `finish` ties the loads together by what
+is known of them (equal indices give equal values, bounds, monotone, distinct, facts).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import assert_never
+
+import islpy as isl
+
+from ...ir.expr import (
+    Compare,
+    Const,
+    Dim,
+    FloorDiv,
+    Load,
+    Max,
+    Min,
+    Mod,
+    Node,
+    Prod,
+    Select,
+    Sum,
+    Var,
+    add,
+    mul,
+)
+from ...ir.plan import Nest
+from ...ir.program import EventTensor, PlacedCall, Program
+from ...ir.tensor import Point, Region, Rows, Slice
+from ...ir.walk import loads_of, rebuild, substitute
+from .versions import equal_loops
+
+
+class NotAffine(Exception):
+    """A product of dims where isl needs an affine expression; the caller answers `unproved`."""
+
+
+@dataclass(frozen=True)
+class Side:
+    """One task of a query: a call and the prefix of its variables. Loops in `shared` are the same
+    iteration as the other task's, so they are the same variable."""
+
+    placed: PlacedCall
+    prefix: str
+    shared: tuple[str, ...] = ()
+
+    def name(self, var: str) -> str:
+        return ("a_" if var in self.shared else self.prefix) + var
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(self.name(v) for v in self.placed.vars)
+
+
+def sides_of(a: PlacedCall, b: PlacedCall, shared: int = 0) -> tuple[Side, Side]:
+    """Two tasks, in the same iteration of their `shared` outermost loops."""
+    return Side(a, "a_"), Side(b, "b_", tuple(lp.var for lp in a.loops[:shared]))
+
+
+@dataclass(frozen=True)
+class LoadVar:
+    """A run-time value: its variable, and its index over the variables of the scope."""
+
+    side: Side
+    tensor: str
+    name: str
+    index: tuple[Node, ...]
+
+
+@dataclass
+class Scope:
+    program: Program
+    aux: list[str] = field(default_factory=list)
+    constraints: list[str] = field(default_factory=list)
+    loads: list[LoadVar] = field(default_factory=list)
+
+    def params(self) -> str:
+        return ", ".join("d_" + d.name for d in self.program.dims)
+
+    def fresh(self, hint: str) -> str:
+        name = f"{hint}_{len(self.aux)}"
+        self.aux.append(name)
+        return name
+
+    def require(self, *texts: str) -> None:
+        self.constraints.extend(texts)
+
+    # -- expressions ---------------------------------------------------------------------------
+
+    def text(self, e: Node, side: Side, bound: dict[str, str] | None = None) -> str:
+        """isl text of an expression; `bound` renames variables that are not coordinates."""
+        return isl_text(self.resolve(e, side, bound), self)
+
+    def cond(self, e: Node, side: Side, bound: dict[str, str] | None = None) -> str:
+        """isl text of a condition (Compare; Min is and, Max is or)."""
+        return isl_cond(self.resolve(e, side, bound), self)
+
+    def resolve(self, e: Node, side: Side, bound: dict[str, str] | None = None) -> Node:
+        """The expression over the variables of this scope, each load one of them."""
+        names = bound or {}
+
+        def leaf(n: Node) -> Node | None:
+            match n:
+                case Var(name):
+                    return Var(names.get(name) or side.name(name))
+                case Load(tensor, index):
+                    return Var(self.load(tensor, side, tuple(rebuild(i, leaf) for i in index)))
+                case _:
+                    return None
+
+        return rebuild(e, leaf)
+
+    def plain(self, e: Node) -> Node:
+        """Choices (Select, and Compare used as a number) as variables: isl has no text for them."""
+
+        def leaf(n: Node) -> Node | None:
+            match n:
+                case Select(c, a, b):
+                    v, cond = self.fresh("s"), isl_cond(c, self)
+                    x, y = isl_text(a, self), isl_text(b, self)
+                    self.require(f"(({cond} and {v} = {x}) or (not {cond} and {v} = {y}))")
+                    return Var(v)
+                case Compare():
+                    return self.plain(Select(n, Const(1), Const(0)))
+                case _:
+                    return None
+
+        return rebuild(e, leaf)
+
+    def load(self, tensor: str, side: Side, index: tuple[Node, ...]) -> str:
+        for known in self.loads:
+            if known.side == side and known.tensor == tensor and known.index == index:
+                return known.name
+        name = self.fresh("v")
+        self.loads.append(LoadVar(side, tensor, name, index))
+        bound = self.program.tensor(tensor).bound
+        if bound is not None:
+            lo, hi = isl_text(bound[0], self), isl_text(bound[1], self)
+            self.require(f"{lo} <= {name} <= {hi}")
+        return name
+
+    # -- tasks, regions, cells -----------------------------------------------------------------
+
+    def domain(self, side: Side, depth: int | None = None) -> None:
+        """The first `depth` coordinates of the task lie in their ranges."""
+        for axis in side.placed.axes[:depth]:
+            name = side.name(axis.var)
+            self.require(f"0 <= {name} < {self.text(axis.extent, side)}")
+
+    def elements(self, region: Region, side: Side, names: tuple[str, ...]) -> None:
+        """`names` is an element of the tensor (or a cell of the event tensor) inside the region."""
+        shape = shape_of(self.program, region.tensor)
+        for axis, size, e in zip(region.axes, shape, names, strict=True):
+            self.require(f"0 <= {e} < {self.text(size, side)}")
+            match axis:
+                case Point(index):
+                    self.require(f"{e} = {self.text(index, side)}")
+                case Slice(start, stop):
+                    self.require(f"{self.text(start, side)} <= {e} < {self.text(stop, side)}")
+                case Rows(var, extent, index):
+                    k = self.fresh("k")
+                    self.require(f"0 <= {k} < {self.text(extent, side)}")
+                    self.require(f"{e} = {self.text(index, side, {var: k})}")
+                case _:
+                    assert_never(axis)
+
+    def visits(self, nest: Nest, side: Side, names: tuple[str, ...]) -> None:
+        """`names` is one of the indices that a nest visits."""
+        bound: dict[str, str] = {}
+        for axis in nest.axes:
+            v = self.fresh("c")
+            lo, hi = self.text(axis.lo, side, bound), self.text(axis.hi, side, bound)
+            self.require(f"{lo} <= {v} < {hi}")
+            if axis.step != 1:
+                self.require(f"({v} - {lo}) mod {axis.step} = 0")
+            bound[axis.var] = v
+        self.require(*(self.cond(g, side, bound) for g in nest.guards))
+        for e, index in zip(names, nest.index, strict=True):
+            self.require(f"{e} = {self.text(index, side, bound)}")
+
+    # -- run-time data -------------------------------------------------------------------------
+
+    def finish(self) -> None:
+        """Say what is known of the loads. Facts may add loads, which are tied in too."""
+        for _ in range(2):
+            for known in list(self.loads):
+                self._instantiate_facts(known)
+        for k, a in enumerate(self.loads):
+            for b in self.loads[:k]:
+                if a.tensor == b.tensor:
+                    self._tie(b, a)
+
+    def _instantiate_facts(self, known: LoadVar) -> None:
+        for fact in self.program.facts:
+            variables = {axis.var for axis in fact.over}
+            for pattern in loads_of(fact.cond):
+                names = [i.name if isinstance(i, Var) else None for i in pattern.index]
+                if pattern.tensor != known.tensor or set(names) != variables:
+                    continue
+                at = {v: i for v, i in zip(names, known.index, strict=True) if v is not None}
+                cond = substitute(fact.cond, {v: Var("=" + v) for v in at})
+                text = isl_cond(self._at(cond, at, known.side), self)
+                if text not in self.constraints:
+                    self.require(text)
+
+    def _at(self, cond: Node, at: dict[str, Node], side: Side) -> Node:
+        """A fact's condition for given values (over the scope's variables) of its variables."""
+
+        def leaf(n: Node) -> Node | None:
+            match n:
+                case Var(name) if name.startswith("="):
+                    return at[name[1:]]
+                case Load(tensor, index):
+                    return Var(self.load(tensor, side, tuple(rebuild(i, leaf) for i in index)))
+                case _:
+                    return None
+
+        return rebuild(cond, leaf)
+
+    def _tie(self, a: LoadVar, b: LoadVar) -> None:
+        """What the indices of two loads of one tensor say of their values."""
+        tensor = self.program.tensor(a.tensor)
+        same = equal_loops(self.program, tensor.name, a.side.placed, b.side.placed)
+        if same is None:
+            return
+        apart = [f"{a.side.name(v)} != {b.side.name(v)}" for v in same
+                 if a.side.name(v) != b.side.name(v)]
+        gaps = [add(x, mul(Const(-1), y)) for x, y in zip(a.index, b.index, strict=True)]
+        last = gaps[-1] if tensor.monotone else Const(0)
+        outer = gaps[:-1] if tensor.monotone else gaps
+        if not any(isinstance(g, Const) and g.value for g in outer):
+            unless = apart + [f"{isl_text(g)} != 0" for g in outer if not isinstance(g, Const)]
+            self._either(unless, _rising(last, a.name, b.name))
+        if tensor.distinct:
+            fixed = [g for k, g in enumerate(gaps) if k not in tensor.distinct]
+            inside = [g for k, g in enumerate(gaps) if k in tensor.distinct]
+            if not any(isinstance(g, Const) and g.value for g in fixed):
+                unless = apart + [f"{isl_text(g)} != 0" for g in fixed if not isinstance(g, Const)]
+                self._either(unless, _different(inside, a.name, b.name))
+
+    def _either(self, unless: list[str], then: str) -> None:
+        if then:
+            self.require("(" + " or ".join([*unless, then]) + ")")
+
+    # -- results -------------------------------------------------------------------------------
+
+    def _body(self, visible: Iterable[str], hidden: Iterable[str] = ()) -> str:
+        shown = set(visible)
+        ranges = []
+        for d in self.program.dims:
+            ranges.append(f"d_{d.name} >= {d.min}")
+            if d.max is not None:
+                ranges.append(f"d_{d.name} <= {d.max}")
+        conj = " and ".join([*ranges, *self.constraints]) or "0 = 0"
+        gone = [*hidden, *(a for a in self.aux if a not in shown)]
+        return f"exists ({', '.join(gone)} : {conj})" if gone else conj
+
+    def set(self, names: tuple[str, ...]) -> isl.Set:
+        body = self._body(names)
+        return isl.Set(f"[{self.params()}] -> {{ [{', '.join(names)}] : {body} }}")
+
+    def map(
+        self, names: tuple[str, ...], to: tuple[str, ...], hide: tuple[Side, ...] = ()
+    ) -> isl.Map:
+        """names -> to; the other coordinates of the tasks in `hide` are projected out."""
+        shown = (*names, *to)
+        hidden = [n for side in hide for n in side.names if n not in shown]
+        head = f"[{', '.join(names)}] -> [{', '.join(to)}]"
+        return isl.Map(f"[{self.params()}] -> {{ {head} : {self._body(shown, hidden)} }}")
+
+
+def _rising(gap: Node, a: str, b: str) -> str:
+    """Values of a function that does not fall (gap 0: of any function), by the gap of indices."""
+    if isinstance(gap, Const):
+        return f"{a} {'=' if gap.value == 0 else '<=' if gap.value < 0 else '>='} {b}"
+    g = isl_text(gap)
+    return (f"({g} < 0 and {a} <= {b}) or ({g} = 0 and {a} = {b}) or ({g} > 0 and {a} >= {b})")
+
+
+def _different(gaps: list[Node], a: str, b: str) -> str:
+    """Values that are distinct unless all gaps are 0 (then _rising says that they are equal)."""
+    if any(isinstance(g, Const) and g.value for g in gaps):
+        return f"{a} != {b}"
+    equal = " and ".join(f"{isl_text(g)} = 0" for g in gaps if not isinstance(g, Const))
+    return f"({equal}) or {a} != {b}" if equal else ""
+
+
+def isl_text(e: Node, scope: Scope | None = None) -> str:
+    """Text of an expression without loads; dims get the prefix d_. Choices need a scope."""
+    if scope is not None:
+        e = scope.plain(e)
+    match e:
+        case Const(v):
+            return str(v)
+        case Dim(name, _, _):
+            return "d_" + name
+        case Var(name):
+            return name
+        case Sum(terms, const):
+            return "(" + " + ".join(f"{c}*{isl_text(t)}" for t, c in terms) + f" + {const})"
+        case Prod() | Load() | Compare() | Select():
+            raise NotAffine(str(e))
+        case FloorDiv(a, k):
+            return f"floor({isl_text(a)}/{k})"
+        case Mod(a, k):
+            return f"({isl_text(a)} - {k}*floor({isl_text(a)}/{k}))"
+        case Min(a, b):
+            return f"min({isl_text(a)}, {isl_text(b)})"
+        case Max(a, b):
+            return f"max({isl_text(a)}, {isl_text(b)})"
+        case _:
+            assert_never(e)
+
+
+def isl_cond(e: Node, scope: Scope) -> str:
+    """Text of a condition (Compare; Min is and, Max is or)."""
+    match e:
+        case Compare(op, a, b):
+            sign = "<=" if op == "<=" else "="
+            return f"({isl_text(a, scope)} {sign} {isl_text(b, scope)})"
+        case Min(a, b):
+            return f"({isl_cond(a, scope)} and {isl_cond(b, scope)})"
+        case Max(a, b):
+            return f"({isl_cond(a, scope)} or {isl_cond(b, scope)})"
+        case Sum(((a, -1),), 1):
+            return f"(not {isl_cond(a, scope)})"
+        case Const(v):
+            return "(0 = 0)" if v else "(0 = 1)"
+        case _:
+            return f"({isl_text(e, scope)} >= 1)"
+
+
+def shape_of(program: Program, name: str) -> tuple[Node, ...]:
+    for e in program.events:
+        if e.name == name:
+            return e.shape
+    return program.tensor(name).shape
+
+
+def task_domain(program: Program, placed: PlacedCall) -> isl.Set:
+    """All tasks that may exist (run-time extents at their bounds)."""
+    scope, side = Scope(program), Side(placed, "a_")
+    scope.domain(side)
+    scope.finish()
+    return scope.set(side.names)
+
+
+def cell_names(count: int) -> tuple[str, ...]:
+    return tuple(f"c{k}" for k in range(count))
+
+
+def cell_map(
+    program: Program, placed: PlacedCall, event: EventTensor, nests: tuple[Nest, ...],
+    depth: int | None = None,
+) -> isl.Map:
+    """Task coordinates (the first `depth`) -> cells that `nests` visit."""
+    cells = cell_names(len(event.shape))
+    side = Side(placed, "a_")
+    names = side.names[:depth]
+    total = None
+    for nest in nests:
+        scope = Scope(program)
+        scope.domain(side, depth)
+        scope.visits(nest, side, cells)
+        scope.finish()
+        found = scope.map(names, cells)
+        total = found if total is None else total.union(found)
+    if total is None:
+        scope = Scope(program)
+        scope.require("0 = 1")
+        total = scope.map(names, cells)
+    return total
+
+
+def rename_cells(e: Node, cells: tuple[Node, ...]) -> Node:
+    """A count at a given cell: c0, c1, .. replaced."""
+    return substitute(e, {f"c{k}": c for k, c in enumerate(cells)})

@@ -1,0 +1,70 @@
+"""Waits and notifies of a plan as integer maps, and the order that they give."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import islpy as isl
+
+from ..ir.plan import Nest, Notify, Wait, nest_exprs
+from ..ir.program import EventTensor, Program
+from ..ir.walk import loads_of
+from .access import HEADER
+from .order import OrderGraph
+from .sets.space import cell_map
+
+
+@dataclass(frozen=True)
+class Use:
+    """One wait or notify of a call on an event; `node` is the call or its header."""
+
+    node: str
+    event: EventTensor
+    nests: tuple[Nest, ...]
+
+    @property
+    def data(self) -> bool:
+        return bool(loads_of(*(x for n in self.nests for x in nest_exprs(n))))
+
+
+@dataclass(frozen=True)
+class Events:
+    """All uses of the events of a plan, and the order they give where no run-time data is read."""
+
+    waits: tuple[Use, ...]
+    notifies: tuple[Use, ...]
+    graph: OrderGraph
+    maps: dict[int, isl.Map]
+
+    def map(self, use: Use) -> isl.Map:
+        return self.maps[id(use)]
+
+    def exist_given(self, wait: Use, notify: Use) -> bool:
+        """True if a waiter's existence implies that of all notifiers of the cells it waits for."""
+        sure = self.graph.sure(wait.node, notify.node)
+        pairs = self.map(wait).apply_range(self.map(notify).reverse())
+        return sure is None or bool(pairs.is_subset(sure))
+
+
+def collect(
+    program: Program, events: Iterable[EventTensor], headers: Mapping[str, Iterable[Wait]],
+    waits: Mapping[str, Iterable[Wait]], notifies: Mapping[str, Iterable[Notify]],
+) -> Events:
+    event = {e.name: e for e in events}
+    by_wait = [Use(c, event[w.event], w.cells) for c, ws in waits.items() for w in ws]
+    by_wait += [Use(c + HEADER, event[w.event], w.cells) for c, ws in headers.items() for w in ws]
+    by_notify = [Use(c, event[n.event], n.cells) for c, ns in notifies.items() for n in ns]
+    graph = OrderGraph(program)
+    maps = {
+        id(u): cell_map(program, graph.nodes[u.node], u.event, u.nests)
+        for u in (*by_wait, *by_notify)
+    }
+    producers: dict[str, list[Use]] = {}
+    for n in by_notify:
+        producers.setdefault(n.event.name, []).append(n)
+    for w in by_wait:
+        for n in producers.get(w.event.name, ()):
+            if not (w.data or n.data):
+                graph.add(n.node, w.node, maps[id(n)].apply_range(maps[id(w)].reverse()))
+    return Events(tuple(by_wait), tuple(by_notify), graph, maps)
