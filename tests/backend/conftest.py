@@ -1,4 +1,4 @@
-"""Small programs that the back end's tests share, and a way to run them against plain evaluation."""
+"""Small programs that the back end's tests share, and their plain evaluation."""
 
 from __future__ import annotations
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import eventtensor as et
 from eventtensor.codegen.cpp import generate
-from eventtensor.config import Options
+from eventtensor.config import Options, environment
 from eventtensor.ir.expr import Const, Var
 from eventtensor.ir.plan import Nest, Notify
 from eventtensor.runtime.cpu import CpuKernel, HoldBack
@@ -87,4 +88,41 @@ def test_seeds_with_a_count_of_zero_are_pushed(lab) -> None:
     free = replace(plan, events=(replace(event, count=Const(0)),))
     kernel = CpuKernel(free, Options(workers=1))
     kernel.launch({"n": 70}, lab.arrays(plan, {"n": 70}))  # wrong numbers, but it ends
+    kernel.close()
+
+
+@et.task
+def plus_one(x, out):
+    out[:] = x + 1.0
+
+
+@et.task
+def sum_three(a, b, c, out):
+    out[:] = a + b + c
+
+
+def chain() -> et.Program:
+    """first -> second -> third, and a join that waits for all of them through one event."""
+    p = et.Program("chain")
+    x, out = p.input("x", (4,), et.f32), p.output("out", (4,), et.f32)
+    a, b, c = (p.scratch(k, (4,), et.f32) for k in "abc")
+    all_done = p.events("all_done", (1,), count=3)
+    for name, source, to in (("first", x, a), ("second", a, b), ("third", b, c)):
+        p.call(plus_one, name=name, grid=(), reads=lambda s=source: s[:],
+               writes=lambda t=to: t[:], notifies=lambda: all_done[0])
+    p.call(sum_three, name="join", grid=(), reads=lambda: (a[:], b[:], c[:]),
+           writes=lambda: out[:], waits=lambda: all_done[0])
+    return p
+
+
+def test_a_task_is_pushed_only_when_its_last_producer_is_claimed(lab) -> None:
+    """With one worker an earlier push would be stuck: join would stand before third."""
+    plan = lab.plan(chain(), "push")
+    kernel = CpuKernel(plan, Options(workers=1, trace=True), replace(environment(), wait_limit_s=1))
+    arrays = lab.arrays(plan, {})
+    expected = lab.reference(plan, {}, arrays)
+    kernel.launch({}, arrays)
+    lab.assert_same(arrays, expected)
+    assert [name for name, _ in order_of(kernel)] == ["first", "second", "third", "join"]
+    assert "et::Queue queue" in kernel.source
     kernel.close()

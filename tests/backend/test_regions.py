@@ -8,6 +8,11 @@ import pytest
 
 import eventtensor as et
 from eventtensor.config import Options
+from eventtensor.ir import tile as t
+from eventtensor.ir.expr import Const, load
+from eventtensor.ir.plan import CallPlan, Plan, Policy, Schedule, ScheduleKind
+from eventtensor.ir.program import Call, Program
+from eventtensor.ir.tensor import Point, Region, Role, Slice, Tensor
 from eventtensor.runtime.cpu import CpuKernel
 
 
@@ -61,8 +66,8 @@ def test_rows_gather_and_scatter(lab, debug: bool) -> None:
     p.call(scatter, grid=(n,), reads=lambda i: x[i, :], writes=lambda i: y[pos[i, :], :])
     p.call(copy, grid=(n,), reads=lambda i: y[pos[i, :], :], writes=lambda i: z[i, :, :])
     pos_data = np.random.default_rng(1).permutation(21).reshape(7, 3).astype(np.int32)
-    run(lab, p, {"n": 7}, {"pos": pos_data, "x": floats(7, 4), "z": np.zeros((7, 3, 4), np.float32)},
-        debug=debug)
+    arrays = {"pos": pos_data, "x": floats(7, 4), "z": np.zeros((7, 3, 4), np.float32)}
+    run(lab, p, {"n": 7}, arrays, debug=debug)
 
 
 @et.task
@@ -191,3 +196,29 @@ def test_names_of_cpp_are_legal_names_of_a_program(lab) -> None:
     p.call(auto, name="switch", grid=(n, 3), reads=lambda t0, this: a[t0, this],
            writes=lambda t0, this: out[t0, this])
     run(lab, p, {"int64_t": 5}, {"float": floats(5, 3), "new_": np.zeros((5, 3), np.float32)})
+
+
+def test_an_index_loaded_from_a_written_tensor_is_the_old_one(lab) -> None:
+    """s[1] = 7; s[0] = s[1]: loads see the start of the task, wherever they stand."""
+    one = t.TileType(et.i32, ())
+    whole = t.TileType(et.i32, (Const(4),))
+    body = t.Body(
+        (t.BodyArg("out", t.ArgMode.write, whole, et.i32),),
+        (
+            t.Let(0, t.Literal(7), one),
+            t.Store(0, (Point(Const(1)),), 0),
+            t.Let(1, t.Index(load("s", (Const(1),))), one),
+            t.Store(0, (Point(Const(0)),), 1),
+        ),
+    )
+    region = Region("s", (Slice(Const(0), Const(4)),))
+    call = Call("shift", "shift", (), (), (), (region,), body)
+    state = Tensor("s", Role.state, (Const(4),), et.i32)
+    program = Program("staged", (state,), (), (), (call,))
+    how = Schedule(ScheduleKind.static, Policy.round_robin, "test", Const(0))
+    plan = Plan(program, (), (CallPlan("shift", (), (), (), how),), (), (), Const(0))
+    arrays = {"s": np.array([1, 2, 3, 4], np.int32)}
+    kernel = CpuKernel(plan, Options(workers=1))
+    kernel.launch({}, arrays)
+    kernel.close()
+    assert arrays["s"].tolist() == [2, 7, 3, 4]

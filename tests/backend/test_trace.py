@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -23,8 +24,9 @@ def test_a_trace_shows_tasks_waits_and_edges(lab, schedule: str, tmp_path: Path)
     write_trace(plan, kernel.trace, path)
     events = json.loads(path.read_text())["traceEvents"]
     tasks = [e for e in events if e["ph"] == "X" and e["cat"] in ("partial", "final")]
+    partials = [f"partial({i}, {j})" for i in range(3) for j in range(4)]
     assert sorted(e["name"] for e in tasks) == sorted(
-        [f"partial({i}, {j})" for i in range(3) for j in range(4)] + [f"final({i})" for i in range(3)]
+        partials + [f"final({i})" for i in range(3)]
     )
     assert {e["args"]["i"] for e in tasks} == {0, 1, 2}
     tracks = {e["tid"] for e in events if e["ph"] == "M"}
@@ -48,7 +50,7 @@ def test_slices_of_one_worker_do_not_overlap(lab) -> None:
     assert len(records) == 8 * 2 * 4
     for worker in (0, 1):
         mine = sorted((r for r in records if r["worker"] == worker), key=lambda r: r["t_claim"])
-        for a, b in zip(mine, mine[1:], strict=False):
+        for a, b in pairwise(mine):
             assert a["t_claim"] <= a["t_ready"] <= a["t_end"] <= b["t_claim"]
     kernel.close()
 

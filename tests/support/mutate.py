@@ -39,7 +39,7 @@ def mutants(program: Program, derived: Derived) -> Iterator[Mutant]:
             yield Mutant(f"{call}: drop notify {notify.event}", _with_notifies(
                 derived, call, notifies[:k] + notifies[k + 1 :]))
             yield Mutant(f"{call}: notify {notify.event} twice", _with_notifies(
-                derived, call, _changed(notifies, k, lambda nest: (nest, nest))))
+                derived, call, (*notifies, notify)))
             for what, change in _changes(program, call, derived, notify.event):
                 yield Mutant(f"{call}: notify {notify.event} {what}", _with_notifies(
                     derived, call, _changed(notifies, k, change)))
@@ -52,11 +52,8 @@ def legal(program: Program, derived: Derived) -> Iterator[Mutant]:
         assert event.count is not None
         double = _with_event(derived, replace(event, count=mul(Const(2), event.count)))
         for call, notifies in derived.notifies.items():
-            twice = tuple(
-                replace(n, cells=n.cells + n.cells) if n.event == event.name else n
-                for n in notifies
-            )
-            double = _with_notifies(double, call, twice)
+            again = tuple(n for n in notifies if n.event == event.name)
+            double = _with_notifies(double, call, notifies + again)
         yield Mutant(f"{event.name}: all notify twice, count doubled", double)
         wider = replace(event, shape=tuple(add(s, Const(2)) for s in event.shape))
         yield Mutant(f"{event.name}: more cells than needed", _with_event(derived, wider))

@@ -12,7 +12,7 @@ import islpy as isl
 
 from ..ir.expr import Const, Node, Var, add, floordiv, product
 from ..ir.program import PlacedCall, Program, has_data_extent
-from ..ir.walk import free_vars, loads_of, substitute
+from ..ir.walk import at_least_zero, free_vars, loads_of, substitute
 from .counts import box_sizes
 from .sets.nests import expr_of
 from .sets.space import Scope, Side, cell_names, sides_of
@@ -162,12 +162,13 @@ def shape_of_cells(program: Program, source: PlacedCall, cells: CellMap) -> tupl
         extent = axis.extent
         if free_vars(extent) or loads_of(extent):
             extent = _largest(program, source, k)
+        extent = at_least_zero(extent)
         out.append(extent if step == KEEP else floordiv(add(extent, Const(step - 1)), step))
     return tuple(out)
 
 
 def _largest(program: Program, source: PlacedCall, k: int) -> Node:
-    """One more than the largest value of coordinate k over all tasks; at least 1."""
+    """One more than the largest value of coordinate k over all tasks."""
     top = _grid(program, source).dim_max(k)
     return add(expr_of(program, top, ()), Const(1))
 

@@ -15,6 +15,7 @@ from .count_check import count_problems
 from .coverage import unordered
 from .deps import Dependence, dependences, element_map, same_call_conflicts
 from .derive import Derived
+from .guards import Unguarded, unguarded
 from .order import add_fences
 from .ranges import range_problems
 from .report import CheckReport, Kind, Obligation, Problem, Task, Witness, make_report
@@ -36,7 +37,7 @@ def verify(program: Program, derived: Derived) -> CheckReport:
     if any(p.kind is Kind.unbounded_index for p in problems):
         return make_report(problems, obligations)
     ask = _Ask(program, derived, derived.uses(program))
-    problems += _orphans(program)
+    problems += _orphans(program, obligations)
     problems += _same_call(program)
     for e in derived.events:
         problems += count_problems(program, ask.events, e, obligations)
@@ -46,6 +47,7 @@ def verify(program: Program, derived: Derived) -> CheckReport:
         add_fences(ask.events.graph)
     for d in deps:
         problems += _coverage(ask, d)
+    problems += [_unguarded(ask, u) for u in unguarded(program, ask.events)]
     obligations += _facts(program)
     return make_report(_once(problems), obligations)
 
@@ -63,10 +65,15 @@ def _once(problems: list[Problem]) -> list[Problem]:
 # ---- conflicts inside a call, and reads of nothing -----------------------------------------
 
 
-def _orphans(program: Program) -> list[Problem]:
+def _orphans(program: Program, obligations: list[Obligation]) -> list[Problem]:
     out = []
     for orphan in dependences(program).orphans:
         node, name = orphan.access.node, orphan.access.region.tensor
+        if orphan.maybe:
+            obligations.append(Obligation(
+                f"every element of {name} that '{node.call.name}' reads has been written",
+                node.call.place))
+            continue
         hit = smallest(orphan.relation.wrap().flatten())
         if hit is None:
             continue
@@ -170,6 +177,20 @@ def _never_ordered(ask: _Ask, d: Dependence) -> bool:
                 seen.add(a)
                 todo.append(a)
     return d.source.call.name not in seen
+
+
+def _unguarded(ask: _Ask, u: Unguarded) -> Problem:
+    w = pair_witness(ask.program, u.source, u.sink, u.relation, None, u.tensor)
+    assert w is not None
+    if u.kind == "war":
+        return Problem(
+            Kind.write_after_read, f"{w.tasks[1]} overwrites {u.tensor}, which a wait of "
+            f"{w.tasks[0]} reads, without waiting for it", u.sink.call.place,
+            Kind.write_after_read.error.default_hint, w)
+    return Problem(
+        Kind.uncovered_read, f"a wait of {w.tasks[1]} reads {u.tensor}, written by {w.tasks[0]}, "
+        "before any wait for it", u.sink.call.place,
+        "put a wait for the writer before the wait whose map or count reads its values", w)
 
 
 def _header_overwritten(d: Dependence, w: Witness) -> Problem:

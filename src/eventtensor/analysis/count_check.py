@@ -7,7 +7,7 @@ import islpy as isl
 from ..ir.expr import Const, Node, add, mul
 from ..ir.program import EventTensor, Program
 from ..ir.walk import evaluate, loads_of
-from .counts import Supply, supply, target_pw
+from .counts import ONE, Supply, supply, target_pw
 from .report import Kind, Obligation, Problem, Witness
 from .sets.space import NotAffine, Scope, Side, cell_names
 from .sets.witness import at, smallest, task_of
@@ -42,6 +42,11 @@ def _wait_problems(
         if loads_of(event.count, total):
             return _compare_form(program, events, wait, total, place)
     if loads_of(event.count) or any(n.data for n in notifies):
+        silent = waited
+        for s in supplies:
+            silent = silent.subtract(s.cells)
+        if not silent.is_empty() and _always_positive(program, wait, silent):
+            return [_count_problem(events, wait, Kind.count_high, silent, None, place)]
         obligations.append(Obligation(
             f"every cell of {event.name} gets as many notifies as its count {event.count}", place))
         return []
@@ -57,6 +62,16 @@ def _wait_problems(
     return _compare(events, wait, target, exact, place)
 
 
+def _always_positive(program: Program, wait: Use, cells: isl.Set) -> bool:
+    """True if the count is at least 1 on all of `cells`, whatever run-time data says."""
+    scope, names = Scope(program), cell_names(len(wait.event.shape))
+    side = Side(program.calls[0], "a_")
+    assert wait.event.count is not None
+    scope.require(f"{scope.text(wait.event.count, side, {n: n for n in names})} <= 0")
+    scope.finish()
+    return bool(scope.set(names).intersect(cells).is_empty())
+
+
 def _by_form(
     events: Events, wait: Use, notifies: list[Use], supplies: list[Supply]
 ) -> Node | None:
@@ -66,7 +81,7 @@ def _by_form(
     for n, s in zip(notifies, supplies, strict=True):
         if s.closed is None:
             return None
-        sure = s.guard == Const(1) or events.exist_given(wait, n)
+        sure = s.guard == ONE or events.exist_given(wait, n)
         total = add(total, s.closed if sure else mul(s.closed, s.guard))
     return total if supplies else None
 
@@ -130,7 +145,9 @@ def _count_problem(
     cell, task = values[:rank], task_of(node, values[rank:])
     got = 0 if total is None else _value(total, dims, cell)
     assert event.count is not None
-    want = evaluate(event.count, {**dims, **{f"c{k}": v for k, v in enumerate(cell)}})
+    want: Node | int = event.count
+    if not loads_of(event.count):
+        want = evaluate(event.count, {**dims, **{f"c{k}": v for k, v in enumerate(cell)}})
     return Problem(
         kind, f"event {event.name}{list(cell)} expects {want} notifies but {got} tasks notify it",
         place, f"set count={got} there, or check the notify maps",

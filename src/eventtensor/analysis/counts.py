@@ -15,6 +15,8 @@ from ..ir.walk import free_vars, loads_of, substitute
 from .sets.nests import expr_of
 from .sets.space import Scope, cell_map, cell_names, isl_text
 
+ONE = Const(1)
+
 
 @dataclass(frozen=True)
 class Supply:
@@ -28,7 +30,7 @@ class Supply:
     cells: isl.Set
     exact: isl.PwAff | None
     closed: Node | None
-    guard: Node = Const(1)
+    guard: Node = ONE
 
 
 def supply(
@@ -41,7 +43,7 @@ def supply(
     if loads_of(*(a.extent for a in placed.axes)):
         kept = dict(zip((i.name for i in nests[0].index if isinstance(i, Var)),
                         cell_names(len(event.shape)), strict=False))
-        guard = existence(placed, kept) if by_form is not None else Const(1)
+        guard = existence(placed, kept) if by_form is not None else ONE
         return Supply(placed, relation.range(), None, by_form, guard)
     fibre = relation.reverse()
     sizes = box_sizes(fibre)
@@ -114,13 +116,9 @@ def _by_extents(placed: PlacedCall, nests: tuple[Nest, ...]) -> Node | None:
     kept = {i.name: Var(f"c{k}") for k, i in enumerate(index) if isinstance(i, Var)}
     if not set(kept) <= set(placed.vars):
         return None
-    sizes = []
-    for axis in placed.axes:
-        if axis.var not in kept:
-            if free_vars(axis.extent) - set(kept):
-                return None
-            sizes.append(substitute(axis.extent, kept))
-    return product(sizes)
+    if any(free_vars(axis.extent) - set(kept) for axis in placed.axes):
+        return None
+    return product([substitute(a.extent, kept) for a in placed.axes if a.var not in kept])
 
 
 def notify_count(program: Program, event: EventTensor) -> Node:
@@ -131,7 +129,7 @@ def notify_count(program: Program, event: EventTensor) -> Node:
         for region in p.call.notifies or ():
             if region.tensor != event.name:
                 continue
-            found = supply(program, p, event, (region_nest(region),))
+            found = supply(program, p, event, (region_nest(region, event),))
             if _run_time(region) or found.closed is None:
                 raise BadEvent(
                     f"the count of event {event.name} cannot be derived from the notifies of "

@@ -22,11 +22,10 @@ def unordered(program: Program, events: Events, dep: Dependence) -> isl.Map:
     source, sink = dep.source.call.name, dep.sink.call.name
     if is_header(dep.source):
         return dep.relation
-    left = dep.relation
     for longest in (1, PATH):
-        left = events.graph.left_over(source, sink, left, 1, longest)
-        if left.is_empty():
-            return left
+        if events.graph.implied(source, sink, dep.relation, 1, longest):
+            return dep.relation.subtract(dep.relation)
+    left = events.graph.left_over(source, sink, dep.relation)
     if dep.accesses is not None:
         left = _by_data(program, events, dep, left)
     return left if left.is_empty() else _by_closure(events, dep, left)
@@ -81,7 +80,7 @@ def _by_data(program: Program, events: Events, dep: Dependence, left: isl.Map) -
         (n, sides[0], False) for n in notifies
     ]:
         reach = _before_cell(events, source, use) if is_wait else _after_cell(events, sink, use)
-        for cell in _cells(scope, use, side, rows[is_wait]):
+        for cell in _cells(scope, use, side if is_wait else side.later(), rows[is_wait]):
             tests.append((len(visible), len(cell), reach, is_wait))
             visible += cell
     scope.finish()

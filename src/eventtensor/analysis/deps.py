@@ -7,7 +7,7 @@ touch the same element counts (a may-write hides nothing).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import islpy as isl
@@ -36,10 +36,12 @@ class Dependence:
 
 @dataclass(frozen=True)
 class Orphan:
-    """Tasks -> elements that they read and nobody wrote before."""
+    """Tasks -> elements that they read and nobody wrote before; with `maybe`, elements that only
+    run-time data can have written."""
 
     access: Access
     relation: isl.Map
+    maybe: bool = False
 
 
 @dataclass(frozen=True)
@@ -54,13 +56,17 @@ def dependences(program: Program) -> Dependences:
     orphans: list[Orphan] = []
     for tensor in program.tensors:
         found = accesses(program)[tensor.name]
+        # what somebody accumulates into starts at 0
+        defined = tensor.role.starts_defined or any(a.accumulates for a in found)
         if not any(a.writes for a in found):
-            if not tensor.role.starts_defined:
-                orphans += [Orphan(a, element_map(program, a)) for a in found if not a.data]
+            lost = [Orphan(a, element_map(program, a)) for a in found]
         elif any(a.data for a in found):
             deps += _pairwise(program, tensor.name, found)
+            lost = _data_orphans(program, found)
         else:
-            deps += _flow(program, tensor.name, found, orphans)
+            more, lost = _flow(program, tensor.name, found)
+            deps += more
+        orphans += [] if defined else lost
     return Dependences(tuple(deps), tuple(orphans))
 
 
@@ -78,8 +84,8 @@ def element_map(program: Program, access: Access) -> isl.Map:
 
 
 def _flow(
-    program: Program, tensor: str, found: list[Access], orphans: list[Orphan]
-) -> list[Dependence]:
+    program: Program, tensor: str, found: list[Access]
+) -> tuple[list[Dependence], list[Orphan]]:
     number = {n.call.name: k for k, n in enumerate(nodes(program))}
     reads = _union(program, number, [a for a in found if not a.writes or a.accumulates])
     writes = _union(program, number, [a for a in found if a.writes])
@@ -92,9 +98,7 @@ def _flow(
     deps = []
     for kind, relation in (("raw", raw.get_may_dependence()), ("", other.get_may_dependence())):
         deps += _split(program, number, tensor, kind, relation, found)
-    if not program.tensor(tensor).role.starts_defined:
-        orphans += _orphans(program, number, found, raw.get_must_no_source())
-    return deps
+    return deps, _orphans(program, number, found, raw.get_must_no_source())
 
 
 def _any_order(a: Access) -> bool:
@@ -178,6 +182,23 @@ def _orphans(
                     out.append(Orphan(a, here))
                     break
     return out
+
+
+def _data_orphans(program: Program, found: list[Access]) -> list[Orphan]:
+    """Reads of a tensor that run-time data touches: a write that it decides may or may not be."""
+    number = {n.call.name: k for k, n in enumerate(nodes(program))}
+    reads = _union(program, number, [a for a in found if not a.writes])
+    if reads.is_empty():
+        return []
+    maybe = [a for a in found if a.writes and (a.data or _any_order(a))]
+    sure = [a for a in found if a.writes and a not in maybe]
+    flow = _run_flow(reads, _union(program, number, sure), _union(program, number, maybe),
+                     _schedule(program, number, found))
+    never = flow.get_must_no_source()
+    perhaps = flow.get_may_no_source().subtract(never)
+    return _orphans(program, number, found, never) + [
+        replace(o, maybe=True) for o in _orphans(program, number, found, perhaps)
+    ]
 
 
 # ---- run-time data: pairs that may conflict ------------------------------------------------

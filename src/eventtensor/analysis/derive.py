@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 import islpy as isl
 
-from ..errors import Unproved
+from ..errors import NonAffine, Unproved
 from ..ir.expr import Const, Var, equal
 from ..ir.plan import Nest, NestAxis, Notify, Release, Wait, nest_exprs, region_nest
 from ..ir.program import EventTensor, PlacedCall, Program
@@ -28,10 +28,11 @@ from .cells import (
 )
 from .counts import notify_count
 from .deps import Dependence, dependences
+from .guards import unguarded
 from .order import PATH, OrderGraph, add_fences, iterations, sure_pairs
-from .sets.budget import DERIVATION, OutOfBudget, budget
+from .sets.budget import DERIVATION, DETOUR, OutOfBudget, budget
 from .sets.nests import nests_of
-from .sets.space import cell_map, cell_names, task_domain
+from .sets.space import NotAffine, cell_map, cell_names, task_domain
 from .sets.versions import common_loops
 from .uses import Events, collect
 
@@ -81,6 +82,8 @@ def derive(program: Program) -> Derived:
             f"deriving the events of {program.name} takes too many steps",
             hint="simplify the regions, or declare the events",
         ) from None
+    except NotAffine as e:
+        raise NonAffine(f"{program.name} uses the product '{e}' in an extent or index") from None
 
 
 def _derive(program: Program) -> Derived:
@@ -89,10 +92,11 @@ def _derive(program: Program) -> Derived:
     for edge in drop_implied(program, edges_of(program)):
         _add_edge(build, edge)
     _order_iterations(build)
+    _guard_counts(build)
     names = [p.call.name for p in program.calls]
     return Derived(
         tuple(build.events),
-        {n: tuple(build.waits[n + HEADER]) for n in names},
+        {n: _in_order(build, n + HEADER) for n in names},
         {n: _in_order(build, n) for n in names},
         {n: tuple(build.notifies[n]) for n in names},
         tuple(build.releases),
@@ -119,18 +123,22 @@ def drop_implied(program: Program, edges: list[Edge]) -> list[Edge]:
     All may go at once: in an acyclic graph each such edge is replaced by edges that span less. One
     whose path through the edges that are kept is too long to find again is kept too."""
     graph = _graph(program, edges)
-    dropped = {
-        id(e) for e in edges
-        if graph.left_over(e.source.call.name, e.sink.call.name, e.relation, 2, PATH).is_empty()
-    }
+    dropped = {id(e) for e in edges if _detour(graph, e, 2)}
     kept = [e for e in edges if id(e) not in dropped]
     graph = _graph(program, kept)
     for e in edges:
-        key = (e.source.call.name, e.sink.call.name)
-        if id(e) in dropped and not graph.left_over(*key, e.relation, 1, PATH).is_empty():
+        if id(e) in dropped and not _detour(graph, e, 1):
             kept.append(e)
-            graph.add(*key, e.relation)
+            graph.add(e.source.call.name, e.sink.call.name, e.relation)
     return _joined(kept)
+
+
+def _detour(graph: OrderGraph, e: Edge, shortest: int) -> bool:
+    try:
+        with budget(DETOUR):
+            return graph.implied(e.source.call.name, e.sink.call.name, e.relation, shortest, PATH)
+    except OutOfBudget:
+        return False
 
 
 def _graph(program: Program, edges: list[Edge]) -> OrderGraph:
@@ -160,7 +168,8 @@ def _joined(edges: list[Edge]) -> list[Edge]:
 
 def _order_iterations(build: _Builder) -> None:
     """Where run-time data makes later iterations conflict with earlier ones, let a call that orders
-    iterations (a fence), as late as possible before the sink, wait for the source."""
+    iterations (a fence), as late as possible before the sink, wait for the source one iteration
+    back. Without a fence, or in nested loops, the sink waits for all earlier iterations."""
     program = build.program
     later = [d for d in dependences(program).deps if d.later and not is_header(d.source)]
     if not later:
@@ -169,17 +178,39 @@ def _order_iterations(build: _Builder) -> None:
     fences = add_fences(graph)
     for d in later:
         source, sink = d.source.call.name, d.sink.call.name
-        if graph.left_over(source, sink, d.relation, 1, PATH).is_empty():
+        if graph.implied(source, sink, d.relation, 1, PATH):
             continue
         gate = _gate(graph, fences, d.sink)
-        if gate is None:
+        if gate is not None and common_loops(d.source, gate) == 1:
+            loop = gate.loops[0].var
+            step = f"b_{loop} = a_{loop} + {_distance(d, 1)}"
+            edge = Edge(d.source, gate, iterations(program, d.source, gate, step), True,
+                        {f"{d.tensor} ({d.kind})": None})
+        elif d.sink.call.waits is None:
+            edge = Edge(d.source, d.sink, d.relation, True, {f"{d.tensor} ({d.kind})": None})
+        else:
             continue
-        shared = common_loops(d.source, gate)
-        loop = gate.loops[shared - 1].var
-        step = f"b_{loop} = a_{loop} + {_distance(d, shared)}"
-        relation = iterations(program, d.source, gate, step)
-        _add_edge(build, Edge(d.source, gate, relation, True, {f"{d.tensor} ({d.kind})": None}))
-        graph.add(source, gate.call.name, relation)
+        _add_edge(build, edge)
+        graph.add(source, edge.sink.call.name, edge.relation)
+
+
+def _guard_counts(build: _Builder) -> None:
+    """Counts of derived events may read run-time data (the extents of the producers): order the
+    waiter after its writers by plain waits, which come first, and later writers after it."""
+    program = build.program
+    waits = {n: _in_order(build, n) for n in list(build.waits)}
+    if not any(_wait_loads(build, w) for ws in waits.values() for w in ws):
+        return
+    events = collect(program, build.events, {}, waits, build.notifies)
+    found: dict[tuple[str, str], Edge] = {}
+    for u in unguarded(program, events):
+        if is_header(u.source) or (u.sink.call.waits is not None and not is_header(u.sink)):
+            continue
+        edge = Edge(u.source, u.sink, u.relation, False, {f"{u.tensor} ({u.kind})": None})
+        key = (u.source.call.name, u.sink.call.name)
+        found[key] = _joined([found[key], edge])[0] if key in found else edge
+    for edge in found.values():
+        _add_edge(build, edge)
 
 
 def _gate(graph: OrderGraph, fences: set[str], sink: PlacedCall) -> PlacedCall | None:
@@ -192,9 +223,7 @@ def _gate(graph: OrderGraph, fences: set[str], sink: PlacedCall) -> PlacedCall |
         if node.position > sink.position:
             continue
         same = iterations(graph.program, node, sink, f"a_{loop} = b_{loop}")
-        if name == sink.call.name or graph.left_over(
-            name, sink.call.name, same, 1, PATH
-        ).is_empty():
+        if name == sink.call.name or graph.implied(name, sink.call.name, same, 1, PATH):
             return node
     return None
 
@@ -270,9 +299,9 @@ def _event_name(build: _Builder, source: PlacedCall) -> str:
 def _in_order(build: _Builder, call: str) -> tuple[Wait, ...]:
     """Waits that read run-time data go after the plain ones, which guard that data."""
     waits = build.waits[call]
-    if build.program.call(call).waits is not None:
+    if not call.endswith(HEADER) and build.program.call(call).waits is not None:
         return tuple(waits)
-    return tuple(sorted(waits, key=lambda w: bool(_wait_loads(build, w))))
+    return tuple(sorted(waits, key=lambda w: _wait_loads(build, w)))
 
 
 def _wait_loads(build: _Builder, wait: Wait) -> bool:
@@ -292,11 +321,12 @@ def _declared(build: _Builder) -> None:
         build.events.append(replace(e, count=count))
     for p in program.calls:
         for region in p.call.waits or ():
-            nest = region_nest(region)
+            nest = region_nest(region, program.event(region.tensor))
             build.waits[p.call.name].append(Wait(region.tensor, (nest,), "declared"))
             build.releases.append(_release(program, p, region.tensor, nest))
         for region in p.call.notifies or ():
-            build.notifies[p.call.name].append(Notify(region.tensor, (region_nest(region),)))
+            nest = region_nest(region, program.event(region.tensor))
+            build.notifies[p.call.name].append(Notify(region.tensor, (nest,)))
 
 
 def _release(program: Program, placed: PlacedCall, event: str, nest: Nest) -> Release:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable
+from copy import copy
 
 import islpy as isl
 
@@ -13,7 +15,7 @@ from .sets.space import Scope, Side, sides_of, task_domain
 from .sets.versions import common_loops
 
 PATH = 12  # edges of the longest chain that is looked for
-PIECES = 12  # a chain whose relation has more pieces is not followed further
+PIECES, DIVISIONS = 12, 4  # relations of more pieces, or more divisions in one, are not followed
 
 
 class OrderGraph:
@@ -24,6 +26,7 @@ class OrderGraph:
         self.nodes = {n.call.name: n for n in nodes(program)}
         self.edges: dict[tuple[str, str], isl.Map] = {}
         self.after: dict[str, set[str]] = defaultdict(set)
+        self.before: dict[str, set[str]] = defaultdict(set)
         self._sure: dict[tuple[str, str], isl.Map | None] = {}
         for name, node in self.nodes.items():
             if is_header(node):
@@ -34,6 +37,20 @@ class OrderGraph:
         known = self.edges.get((source, sink))
         self.edges[source, sink] = relation if known is None else known.union(relation).coalesce()
         self.after[source].add(sink)
+        self.before[sink].add(source)
+
+    def limited(self, sink: str, edges: Iterable[tuple[str, isl.Map]]) -> OrderGraph:
+        """The same graph, where only `edges` (source, relation) lead to `sink`."""
+        other = copy(self)
+        other.edges = {k: m for k, m in self.edges.items() if k[1] != sink or is_header(
+            self.nodes[k[0]])}
+        other.after, other.before = defaultdict(set), defaultdict(set)
+        for a, b in other.edges:
+            other.after[a].add(b)
+            other.before[b].add(a)
+        for source, relation in edges:
+            other.add(source, sink, relation)
+        return other
 
     def direct(self, source: str, sink: str) -> isl.Map | None:
         return self.edges.get((source, sink))
@@ -68,18 +85,37 @@ class OrderGraph:
             self._sure[key] = sure_pairs(self.program, self.nodes[given], self.nodes[task])
         return self._sure[key]
 
-    def left_over(
+    def implied(
         self, source: str, sink: str, want: isl.Map, shortest: int, longest: int
-    ) -> isl.Map:
-        """The part of `want` that no path of shortest..longest edges orders. Paths grow from the
-        source, through calls from which the sink can still be reached."""
+    ) -> bool:
+        """True if paths of shortest..longest edges order all of `want`. Paths grow from the source,
+        through calls from which the sink can still be reached."""
+        if want.is_empty():
+            return True
         useful = self.ancestors(sink) | {sink}
         frontier = {c: self.edges[source, c] for c in self.after[source] if c in useful}
-        left = want
+        cover = None
         for length in range(1, longest + 1):
             if length >= shortest and sink in frontier:
+                cover = frontier[sink] if cover is None else cover.union(frontier[sink]).coalesce()
+                if not _simple(cover):
+                    return False
+                if want.is_subset(cover):
+                    return True
+            if not frontier:
+                break
+            frontier = self._grow(source, frontier, useful)
+        return False
+
+    def left_over(self, source: str, sink: str, want: isl.Map) -> isl.Map:
+        """The part of `want` that no path orders; all of it if the paths are too many to follow."""
+        left = want
+        useful = self.ancestors(sink) | {sink}
+        frontier = {c: self.edges[source, c] for c in self.after[source] if c in useful}
+        for _ in range(PATH):
+            if sink in frontier:
                 left = left.subtract(frontier[sink]).coalesce()
-            if left.is_empty() or length == longest:
+            if left.is_empty() or left.n_basic_map() > PIECES or not frontier:
                 break
             frontier = self._grow(source, frontier, useful)
         return left
@@ -93,21 +129,25 @@ class OrderGraph:
                 found = self.join(source, middle, nxt, so_far, self.edges[middle, nxt])
                 if not found.is_empty():
                     grown[nxt] = grown[nxt].union(found) if nxt in grown else found
-        grown = {k: m.coalesce() for k, m in grown.items()}
-        return {k: m for k, m in grown.items() if m.n_basic_map() <= PIECES}
+        grown = {k: m.coalesce() for k, m in grown.items() if m.n_basic_map() <= 4 * PIECES}
+        return {k: m for k, m in grown.items() if _simple(m)}
 
     def ancestors(self, sink: str) -> set[str]:
-        into: dict[str, set[str]] = defaultdict(set)
-        for a, b in self.edges:
-            into[b].add(a)
+        """Calls from which edges lead to `sink`."""
         found: set[str] = set()
         todo = [sink]
         while todo:
-            for a in into[todo.pop()]:
+            for a in self.before[todo.pop()]:
                 if a not in found:
                     found.add(a)
                     todo.append(a)
         return found
+
+
+def _simple(m: isl.Map) -> bool:
+    """Small enough that unions and differences with it stay cheap."""
+    pieces = m.get_basic_maps()
+    return len(pieces) <= PIECES and all(p.dim(isl.dim_type.div) <= DIVISIONS for p in pieces)
 
 
 def add_fences(graph: OrderGraph) -> set[str]:
@@ -119,7 +159,7 @@ def add_fences(graph: OrderGraph) -> set[str]:
             continue
         following = iterations(graph.program, node, node, f"b_{node.loops[-1].var} = "
                                f"a_{node.loops[-1].var} + 1")
-        if graph.left_over(name, name, following, 1, PATH).is_empty():
+        if graph.implied(name, name, following, 1, PATH):
             found.add(name)
     for name in found:
         node = graph.nodes[name]

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from typing import assert_never
 
-from ..ir.expr import Const, Load, Node
+from ..ir.expr import Const, Node
+from ..ir.plan import region_nest
 from ..ir.program import PlacedCall, Program
-from ..ir.tensor import Axis, Pad, Point, Region, Rows, Slice, region_exprs
-from ..ir.walk import free_vars, loads_of
+from ..ir.tensor import Axis, Pad, Point, Region, Rows, Slice, axis_exprs, region_exprs
+from ..ir.walk import loads_of
 from .access import is_header, nodes
 from .report import Kind, Obligation, Problem, Task, Witness
-from .sets.space import NotAffine, Scope, Side, shape_of
+from .sets.space import NotAffine, Scope, Side, cell_names, isl_text, shape_of
 from .sets.witness import smallest, task_of
 
 
 def range_problems(program: Program) -> tuple[list[Problem], list[Obligation]]:
-    problems: list[Problem] = []
+    problems = _negative_shapes(program)
     obligations: list[Obligation] = []
     for p in nodes(program):
         if is_header(p):
@@ -28,15 +29,86 @@ def range_problems(program: Program) -> tuple[list[Problem], list[Obligation]]:
                 obligations.append(Obligation(
                     f"{call.name}: {region} lies in range for the values read at run time",
                     call.place))
-        for load in _loads(p):
-            problems += _load(program, p, load)
+        problems += _loads(program, p)
         problems += _extents(program, p)
     return problems, obligations
 
 
-def _loads(p: PlacedCall) -> tuple[Load, ...]:
-    """Loads in regions and extents whose indices are task coordinates only."""
-    return tuple(ld for ld in loads_of(*_exprs(p)) if free_vars(ld) <= set(p.vars))
+def _negative_shapes(program: Program) -> list[Problem]:
+    """Tensors and event tensors with an extent that some dims make negative."""
+    out = []
+    named = [(t.name, t.shape) for t in program.tensors] + [
+        (e.name, e.shape) for e in program.events]
+    for name, shape in named:
+        scope = Scope(program)
+        negative = [f"{isl_text(s, scope)} < 0" for s in shape]
+        scope.require("(" + (" or ".join(negative) or "0 = 1") + ")")
+        hit = smallest(scope.set(()))
+        if hit is not None:
+            dims = ", ".join(f"{n} = {v}" for n, v in hit[0].items())
+            out.append(Problem(
+                Kind.out_of_range, f"{name} has a negative extent at {dims}",
+                program.calls[0].call.place if program.calls else "<program>",
+                "raise the min of the dim, or use et.max(extent, 0)",
+                Witness(tuple(hit[0].items()), tensor=name)))
+    return out
+
+
+def _loads(program: Program, p: PlacedCall) -> list[Problem]:
+    """Indices of the run-time loads themselves: in extents, regions, wait maps and counts."""
+    out: list[Problem] = []
+    side = Side(p, "a_")
+    for depth, axis in enumerate(p.axes):
+        scope = Scope(program)
+        scope.domain(side, depth)
+        scope.resolve(axis.extent, side)
+        out += _load_problems(program, p, scope, side.names[:depth])
+    for region in p.call.regions:
+        scope = Scope(program)
+        scope.domain(side)
+        for a in region.axes:
+            bound: dict[str, str] = {}
+            if isinstance(a, Rows):
+                bound = {a.var: scope.fresh("k")}
+                scope.require(f"0 <= {bound[a.var]} < {scope.text(a.extent, side)}")
+            for e in axis_exprs(a):
+                scope.resolve(e, side, bound)
+        out += _load_problems(program, p, scope, side.names)
+    for region in (*(p.call.waits or ()), *(p.call.notifies or ())):
+        event = program.event(region.tensor)
+        scope = Scope(program)
+        scope.domain(side)
+        cells = tuple(scope.fresh("c") for _ in event.shape)
+        scope.visits(region_nest(region, event), side, cells)
+        if event.count is not None:
+            names = dict(zip(cell_names(len(cells)), cells, strict=True))
+            scope.resolve(event.count, side, names)
+        out += _load_problems(program, p, scope, side.names)
+    return out
+
+
+def _load_problems(
+    program: Program, p: PlacedCall, scope: Scope, names: tuple[str, ...]
+) -> list[Problem]:
+    """One finding for each tensor of the scope's loads that an index may miss."""
+    out: dict[str, Problem] = {}
+    for load in list(scope.loads):
+        for k, (i, size) in enumerate(
+            zip(load.index, program.tensor(load.tensor).shape, strict=True)
+        ):
+            here = scope.copy()
+            index = isl_text(i, here)
+            here.require(f"({index} < 0 or {index} >= {isl_text(size, here)})")
+            here.finish()
+            hit = smallest(here.set(names))
+            if hit is not None and load.tensor not in out:
+                task = Task(p.call.name, tuple(zip(p.vars, hit[1], strict=False)))
+                out[load.tensor] = Problem(
+                    Kind.out_of_range,
+                    f"call '{p.call.name}' reads {load.tensor} outside its axis {k} for an index",
+                    p.call.place, Kind.out_of_range.error.default_hint,
+                    Witness(tuple(hit[0].items()), (task,), load.tensor))
+    return list(out.values())
 
 
 def _exprs(p: PlacedCall) -> list[Node]:
@@ -114,11 +186,6 @@ def _find(
     scope.finish()
     hit = smallest(scope.set(side.names))
     return None if hit is None else (tuple(hit[0].items()), (task_of(p, hit[1]),))
-
-
-def _load(program: Program, p: PlacedCall, load: Load) -> list[Problem]:
-    region = Region(load.tensor, tuple(Point(i) for i in load.index))
-    return _region(program, p, region)
 
 
 def _extents(program: Program, p: PlacedCall) -> list[Problem]:

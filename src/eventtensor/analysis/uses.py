@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import islpy as isl
 
 from ..ir.plan import Nest, Notify, Wait, nest_exprs
-from ..ir.program import EventTensor, Program
+from ..ir.program import EventTensor, PlacedCall, Program
 from ..ir.walk import loads_of
 from .access import HEADER
 from .order import OrderGraph
-from .sets.space import cell_map
+from .sets.space import Scope, Side, cell_map, cell_names, isl_text
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,35 @@ class Use:
 
     @property
     def data(self) -> bool:
+        """True if run-time data is in the map."""
         return bool(loads_of(*(x for n in self.nests for x in nest_exprs(n))))
+
+    @property
+    def reads(self) -> bool:
+        """True if run-time data is in the map or in the count of the event."""
+        return self.data or (self.event.count is not None and bool(loads_of(self.event.count)))
+
+
+def wait_reads(program: Program, node: PlacedCall, wait: Use) -> list[tuple[str, isl.Map]]:
+    """Tensors whose run-time values a wait needs: task -> elements that it reads for it."""
+    found: dict[tuple[str, str], tuple[str, isl.Map]] = {}
+    for nest in wait.nests:
+        scope, side = Scope(program), Side(node, "a_")
+        scope.domain(side)
+        known = len(scope.loads)
+        cells = tuple(scope.fresh("c") for _ in wait.event.shape)
+        scope.visits(nest, side, cells)
+        if wait.event.count is not None:
+            names = dict(zip(cell_names(len(cells)), cells, strict=True))
+            scope.resolve(wait.event.count, side, names)
+        for load in scope.loads[known:]:
+            here = scope.copy()
+            elements = tuple(f"e{k}" for k in range(len(load.index)))
+            here.require(*(
+                f"{e} = {isl_text(i, here)}" for e, i in zip(elements, load.index, strict=True)))
+            m = here.map(side.names, elements)
+            found[load.tensor, str(m)] = (load.tensor, m)
+    return list(found.values())
 
 
 @dataclass(frozen=True)

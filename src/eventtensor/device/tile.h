@@ -49,7 +49,8 @@ class Arena {
   void add(size_t bytes) {
     const size_t size = std::max<size_t>(bytes, size_t(1) << 16);
     std::unique_ptr<char[]> own(new char[size + 63]);
-    char* const data = reinterpret_cast<char*>((reinterpret_cast<uintptr_t>(own.get()) + 63) / 64 * 64);
+    const uintptr_t start = (reinterpret_cast<uintptr_t>(own.get()) + 63) / 64 * 64;
+    char* const data = reinterpret_cast<char*>(start);
     blocks_.push_back({std::move(own), data, size});
     used_ = 0;
   }
@@ -66,8 +67,8 @@ template <class T> inline T multiply_add(T x, T y, T sum) { return T(x * y + sum
 
 // Not inlined: one copy for each pair of types keeps compiles short.
 template <int ROWS, class T, class A>
-__attribute__((noinline)) void matmul_rows(T* c, Matrix<A> a, const T* b, int64_t ldb, int64_t r0, int64_t k,
-                        int64_t n) {
+__attribute__((noinline)) void matmul_rows(T* c, Matrix<A> a, const T* b, int64_t ldb, int64_t r0,
+                                           int64_t k, int64_t n) {
   constexpr int COLS = 16;
   int64_t c0 = 0;
   for (; c0 + COLS <= n; c0 += COLS) {  // whole blocks: the sums stay in registers

@@ -1,6 +1,6 @@
 // Workers: persistent threads, the life of a task, bounded waits and the report of a failed one.
-// Needs the structs of codegen/abi.py (Report, TraceRecord, Hold, Launch, RANK), which the generated
-// source defines before it includes this file. ET_DEBUG and ET_TRACE switch the extras on.
+// Needs the structs of codegen/abi.py (Report, TraceRecord, Hold, Launch, RANK), which the
+// generated source defines before it includes this file. ET_DEBUG and ET_TRACE switch extras on.
 #pragma once
 #include <algorithm>
 #include <chrono>

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
-from .expr import Const, Node, Var
+from .expr import Const, Node, Var, minimum
 from .program import EventTensor, Program
 from .tensor import Point, Region, Rows, Slice
 from .walk import LoadFn, evaluate
@@ -57,8 +57,8 @@ def nest_exprs(nest: Nest) -> list[Node]:
     return [*bounds, *nest.guards, *nest.index]
 
 
-def region_nest(region: Region) -> Nest:
-    """The cells of an event region, in order."""
+def region_nest(region: Region, event: EventTensor) -> Nest:
+    """The cells of an event region, in order; slices are clipped as for tensors."""
     axes: list[NestAxis] = []
     index: list[Node] = []
     for k, axis in enumerate(region.axes):
@@ -66,7 +66,7 @@ def region_nest(region: Region) -> Nest:
             case Point(at):
                 index.append(at)
             case Slice(start, stop):
-                axes.append(NestAxis(f"w{k}", start, stop))
+                axes.append(NestAxis(f"w{k}", start, minimum(stop, event.shape[k])))
                 index.append(Var(f"w{k}"))
             case Rows(var, extent, at):
                 axes.append(NestAxis(var, Const(0), extent))

@@ -212,3 +212,9 @@ def _sum_bounds(terms: tuple[tuple[Node, int], ...], const: int, of: BoundsFn) -
         lo = None if lo is None or a is None else lo + c * a
         hi = None if hi is None or b is None else hi + c * b
     return lo, hi
+
+
+def at_least_zero(e: Node) -> Node:
+    """The extent, or 0 where the ranges of the dims let it be negative."""
+    low, _ = bounds(e, lambda _: (None, None))
+    return e if low is not None and low >= 0 else maximum(e, 0)

@@ -182,8 +182,11 @@ def _check_region(ctx: Context, r: RegionRef, coords: tuple[str, ...], what: str
         check_scope(ctx, exprs, (*coords, *own), f"'{r.region}' in {what}=")
 
 
-def check_roles(call: str, modes: Mapping[str, tuple[RegionRef, ...]], unordered: bool) -> None:
-    """Read-only tensors are not written; ordered accumulation needs known regions."""
+def check_roles(
+    call: str, modes: Mapping[str, tuple[RegionRef, ...]], grid: tuple[GridAxis, ...],
+    unordered: bool,
+) -> None:
+    """Read-only tensors are not written; ordered accumulation needs known regions and grids."""
     for mode in ("writes", "accumulates"):
         for r in modes[mode]:
             tensor = r.target
@@ -199,6 +202,10 @@ def check_roles(call: str, modes: Mapping[str, tuple[RegionRef, ...]], unordered
         if not unordered and is_data_dependent(r.region):
             raise OrderedDataAccumulate(
                 f"call {call} accumulates in order into '{r}', which depends on run-time data"
+            )
+        if not unordered and loads_of(*(a.extent for a in grid)):
+            raise OrderedDataAccumulate(
+                f"call {call} accumulates in order over a grid whose extents are run-time data"
             )
     if unordered and not modes["accumulates"]:
         raise BadCall(f"call {call} is unordered but accumulates nothing")

@@ -8,7 +8,7 @@ from ..ir.program import EventTensor, Fact, GridAxis
 from ..ir.tensor import DType, Role, Tensor
 from ..ir.walk import free_vars, loads_of
 from .call import Context, check_scope, extent_expr, is_lambda, parameters
-from .index import is_index
+from .index import is_index, reject_products
 from .region import RegionRef
 
 FACTS = ("bound", "monotone", "distinct")
@@ -50,6 +50,7 @@ def _static(name: str, value: object, what: str, least: int | None) -> Node:
     e = wrap(value)  # type: ignore[arg-type]
     if free_vars(e) or loads_of(e):
         raise BadTensor(f"the {what} '{e}' of '{name}' is not an expression of dims alone")
+    reject_products(f"the {what} of '{name}'", e)
     if isinstance(e, Const) and least is not None and e.value < least:
         raise BadTensor(f"the {what} {e} of '{name}' is less than {least}")
     return e

@@ -144,7 +144,7 @@ def is_index(value: object) -> bool:
 
 
 def reject_products(what: str, *exprs: Node) -> None:
-    """Index maps are affine: a product of two unknowns may stand only in counts and shapes."""
+    """Index maps and shapes are affine: a product of two unknowns may stand only in counts."""
     for e in exprs:
         for node in walk(e):
             if isinstance(node, Prod):

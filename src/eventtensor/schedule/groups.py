@@ -12,7 +12,7 @@ from ..analysis.uses import Events, Use
 from ..ir.expr import Const, Node, Var, add, mul, product
 from ..ir.plan import Schedule, ScheduleKind
 from ..ir.program import PlacedCall, Program
-from ..ir.walk import free_vars, loads_of
+from ..ir.walk import at_least_zero, free_vars, loads_of
 from .select import Choice
 
 
@@ -81,7 +81,7 @@ def _tiles(p: PlacedCall) -> Node | None:
     extents = [a.extent for a in p.call.grid]
     if loads_of(*extents) or free_vars(*extents) & set(p.call.coords):
         return None
-    return product(extents)
+    return product([at_least_zero(e) for e in extents])
 
 
 def _shifts(program: Program) -> dict[str, Node]:

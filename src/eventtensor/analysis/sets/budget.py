@@ -7,8 +7,9 @@ from contextlib import contextmanager
 
 import islpy as isl
 
-QUESTION = 2 * 10**8  # operations for one proof question; some ten seconds
-DERIVATION = 2 * 10**9
+DETOUR = 3 * 10**6  # operations for one look for a path that would save a wait; tenths of a second
+QUESTION = 2 * 10**8  # for one proof question; some ten seconds
+DERIVATION = 2 * 10**9  # for one step of the derivation
 
 
 class OutOfBudget(Exception):
@@ -17,8 +18,10 @@ class OutOfBudget(Exception):
 
 @contextmanager
 def budget(operations: int) -> Iterator[None]:
-    """Raise OutOfBudget if the block needs more than `operations` steps of isl."""
+    """Raise OutOfBudget if the block needs more than `operations` steps of isl. After a block
+    inside a block the outer one counts anew."""
     context = isl.DEFAULT_CONTEXT
+    outer = context.get_max_operations()
     context.reset_operations()
     context.set_max_operations(operations)
     try:
@@ -28,5 +31,5 @@ def budget(operations: int) -> Iterator[None]:
             raise OutOfBudget from e
         raise
     finally:
-        context.set_max_operations(0)
         context.reset_operations()
+        context.set_max_operations(outer)

@@ -8,7 +8,8 @@ is known of them (equal indices give equal values, bounds, monotone, distinct, f
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import assert_never
 
 import islpy as isl
@@ -44,11 +45,16 @@ class NotAffine(Exception):
 @dataclass(frozen=True)
 class Side:
     """One task of a query: a call and the prefix of its variables. Loops in `shared` are the same
-    iteration as the other task's, so they are the same variable."""
+    iteration as the other task's, so they are the same variable. `done`: what is read is read when
+    the body has run (notify maps)."""
 
     placed: PlacedCall
     prefix: str
     shared: tuple[str, ...] = ()
+    done: bool = False
+
+    def later(self) -> Side:
+        return replace(self, done=True)
 
     def name(self, var: str) -> str:
         return ("a_" if var in self.shared else self.prefix) + var
@@ -87,6 +93,10 @@ class Scope:
         name = f"{hint}_{len(self.aux)}"
         self.aux.append(name)
         return name
+
+    def copy(self) -> Scope:
+        """The same so far; what is added to the copy is not added here."""
+        return Scope(self.program, list(self.aux), list(self.constraints), list(self.loads))
 
     def require(self, *texts: str) -> None:
         self.constraints.extend(texts)
@@ -204,13 +214,19 @@ class Scope:
                 if pattern.tensor != known.tensor or set(names) != variables:
                     continue
                 at = {v: i for v, i in zip(names, known.index, strict=True) if v is not None}
-                cond = substitute(fact.cond, {v: Var("=" + v) for v in at})
-                text = isl_cond(self._at(cond, at, known.side), self)
+                marked = {v: Var("=" + v) for v in at}
+                outside = []
+                for axis in fact.over:
+                    value = isl_text(at[axis.var], self)
+                    extent = self._at(substitute(axis.extent, marked), at, known.side)
+                    outside += [f"{value} < 0", f"{value} >= {isl_text(extent, self)}"]
+                cond = self._at(substitute(fact.cond, marked), at, known.side)
+                text = "(" + " or ".join([*outside, isl_cond(cond, self)]) + ")"
                 if text not in self.constraints:
                     self.require(text)
 
-    def _at(self, cond: Node, at: dict[str, Node], side: Side) -> Node:
-        """A fact's condition for given values (over the scope's variables) of its variables."""
+    def _at(self, e: Node, at: dict[str, Node], side: Side) -> Node:
+        """A fact's expression for given values (over the scope's variables) of its variables."""
 
         def leaf(n: Node) -> Node | None:
             match n:
@@ -221,12 +237,13 @@ class Scope:
                 case _:
                     return None
 
-        return rebuild(cond, leaf)
+        return rebuild(e, leaf)
 
     def _tie(self, a: LoadVar, b: LoadVar) -> None:
         """What the indices of two loads of one tensor say of their values."""
         tensor = self.program.tensor(a.tensor)
-        same = equal_loops(self.program, tensor.name, a.side.placed, b.side.placed)
+        same = equal_loops(self.program, tensor.name, (a.side.placed, a.side.done),
+                           (b.side.placed, b.side.done))
         if same is None:
             return
         apart = [f"{a.side.name(v)} != {b.side.name(v)}" for v in same
@@ -263,7 +280,7 @@ class Scope:
 
     def set(self, names: tuple[str, ...]) -> isl.Set:
         body = self._body(names)
-        return isl.Set(f"[{self.params()}] -> {{ [{', '.join(names)}] : {body} }}")
+        return _read_set(f"[{self.params()}] -> {{ [{', '.join(names)}] : {body} }}")
 
     def map(
         self, names: tuple[str, ...], to: tuple[str, ...], hide: tuple[Side, ...] = ()
@@ -272,7 +289,18 @@ class Scope:
         shown = (*names, *to)
         hidden = [n for side in hide for n in side.names if n not in shown]
         head = f"[{', '.join(names)}] -> [{', '.join(to)}]"
-        return isl.Map(f"[{self.params()}] -> {{ {head} : {self._body(shown, hidden)} }}")
+        return _read_map(f"[{self.params()}] -> {{ {head} : {self._body(shown, hidden)} }}")
+
+
+@lru_cache(maxsize=4096)
+def _read_set(text: str) -> isl.Set:
+    """Written-out layers ask the same questions again and again; isl's objects do not change."""
+    return isl.Set(text)
+
+
+@lru_cache(maxsize=4096)
+def _read_map(text: str) -> isl.Map:
+    return isl.Map(text)
 
 
 def _rising(gap: Node, a: str, b: str) -> str:

@@ -24,18 +24,23 @@ def writers(program: Program, tensor: str) -> list[PlacedCall]:
 
 
 def equal_loops(
-    program: Program, tensor: str, a: PlacedCall, b: PlacedCall
+    program: Program, tensor: str, first: tuple[PlacedCall, bool], second: tuple[PlacedCall, bool]
 ) -> tuple[str, ...] | None:
-    """Loop variables that must agree for tasks of `a` and `b` to see the same values of `tensor`
-    (empty: always the same); None if a writer comes between them."""
-    if a.position > b.position:
-        a, b = b, a
+    """Loop variables that must agree for tasks of two calls to see the same values of `tensor`
+    (empty: always the same); None if a writer comes between them. The flags say whether a task
+    reads before or after its own writes."""
+    (a, a_done), (b, b_done) = sorted((first, second), key=lambda s: s[0].position)
     depth = common_loops(a, b)
     needed: set[str] = set()
     for w in writers(program, tensor):
         shared = min(common_loops(a, w), common_loops(b, w))
         needed.update(loop.var for loop in a.loops[:shared])
-        if shared == depth and a.call is not b.call and _between(a, b, w, depth):
+        if a.call is b.call:
+            if w.call is a.call and a_done != b_done:
+                return None
+        elif w.call is a.call and a_done and len(a.position) == depth + 1:
+            continue
+        elif (w.call is b.call and b_done) or (shared == depth and _between(a, b, w, depth)):
             return None
     return tuple(loop.var for loop in a.loops if loop.var in needed)
 

@@ -11,6 +11,8 @@ from ..report import Task, Witness
 
 def smallest(points: isl.Set) -> tuple[dict[str, int], tuple[int, ...]] | None:
     """Parameters and coordinates of the lexicographically smallest point, parameters first."""
+    if points.is_empty():
+        return None
     n = points.dim(isl.dim_type.param)
     names = [points.get_dim_name(isl.dim_type.param, k) for k in range(n)]
     flat = isl.Map.from_domain(points).move_dims(
