@@ -1,4 +1,4 @@
-"""The examples, proved and run on both back ends, under every schedule, against NumPy in float64."""
+"""The examples, proved and run on both back ends under every schedule, against float64 NumPy."""
 
 from __future__ import annotations
 

@@ -19,12 +19,14 @@ HEADER = "#header"
 
 @dataclass(frozen=True)
 class Access:
-    """`order` tells how it combines: plain, or an accumulation (ordered or unordered)."""
+    """A region that a call reads, writes, or accumulates into; `arg` is its place among the
+    arguments of the body, for writes."""
 
     node: PlacedCall
     region: Region
     writes: bool
     accumulates: bool = False
+    arg: int = -1
 
     @property
     def data(self) -> bool:
@@ -147,6 +149,7 @@ def accesses(program: Program) -> dict[str, list[Access]]:
             found[r.tensor].append(Access(node, r, False))
         for r in call.accumulates:
             found[r.tensor].append(Access(node, r, True, True))
-        for r in call.writes:
-            found[r.tensor].append(Access(node, r, True))
+        first = len(call.reads) + len(call.accumulates)
+        for k, r in enumerate(call.writes):
+            found[r.tensor].append(Access(node, r, True, arg=first + k))
     return found

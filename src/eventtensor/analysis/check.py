@@ -12,7 +12,7 @@ from .access import accesses, is_header
 from .cells import before
 from .concrete import TooLarge, confirmed
 from .count_check import count_problems
-from .coverage import unordered
+from .coverage import closed, unordered
 from .deps import Dependence, dependences, element_map, same_call_conflicts
 from .derive import Derived
 from .guards import Unguarded, unguarded
@@ -127,6 +127,8 @@ def _coverage(ask: _Ask, d: Dependence) -> list[Problem]:
     if is_header(d.source):
         return [_header_overwritten(d, w)]
     if not _refuted(ask, d, w):
+        if closed(ask.events, d, left):
+            return []
         return [_unproved(d, "no event or chain of events was found that orders them", w)]
     done = "written" if d.kind != "war" else "read"
     return [Problem(

@@ -18,8 +18,13 @@ def count_problems(
     program: Program, events: Events, event: EventTensor, obligations: list[Obligation]
 ) -> list[Problem]:
     """Cells that expect more or fewer notifies than they get; the first of each event."""
-    notifies = [n for n in events.notifies if n.event.name == event.name]
-    supplies = [supply(program, events.graph.nodes[n.node], event, n.nests) for n in notifies]
+    each = [
+        (n, supply(program, events.graph.nodes[n.node], event, nest))
+        for n in events.notifies
+        if n.event.name == event.name
+        for nest in n.nests
+    ]
+    notifies, supplies = [n for n, _ in each], [s for _, s in each]
     for wait in events.waits:
         if wait.event.name == event.name:
             found = _wait_problems(program, events, wait, notifies, supplies, obligations)

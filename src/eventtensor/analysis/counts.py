@@ -33,16 +33,13 @@ class Supply:
     guard: Node = ONE
 
 
-def supply(
-    program: Program, placed: PlacedCall, event: EventTensor, nests: tuple[Nest, ...]
-) -> Supply:
-    relation = cell_map(program, placed, event, nests).coalesce()
-    if loads_of(*(x for n in nests for x in nest_exprs(n))):
+def supply(program: Program, placed: PlacedCall, event: EventTensor, nest: Nest) -> Supply:
+    relation = cell_map(program, placed, event, (nest,)).coalesce()
+    if loads_of(*nest_exprs(nest)) or not _once(nest):
         return Supply(placed, relation.range(), None, None)
-    by_form = _by_extents(placed, nests)
+    by_form = _by_extents(placed, nest)
     if loads_of(*(a.extent for a in placed.axes)):
-        kept = dict(zip((i.name for i in nests[0].index if isinstance(i, Var)),
-                        cell_names(len(event.shape)), strict=False))
+        kept = {i.name: f"c{k}" for k, i in enumerate(nest.index) if isinstance(i, Var)}
         guard = existence(placed, kept) if by_form is not None else ONE
         return Supply(placed, relation.range(), None, by_form, guard)
     fibre = relation.reverse()
@@ -58,6 +55,11 @@ def supply(
     if closed is None:
         closed = product([expr_of(program, s, names) for s in sizes])
     return Supply(placed, relation.range(), exact, closed)
+
+
+def _once(nest: Nest) -> bool:
+    """True if no cell is visited twice: every axis is a coordinate of the index."""
+    return all(Var(a.var) in nest.index for a in nest.axes)
 
 
 def existence(placed: PlacedCall, kept: dict[str, str]) -> Node:
@@ -106,11 +108,11 @@ def _product(sizes: list[isl.PwAff], domain: isl.Set) -> isl.PwAff:
     return total.coalesce()
 
 
-def _by_extents(placed: PlacedCall, nests: tuple[Nest, ...]) -> Node | None:
+def _by_extents(placed: PlacedCall, nest: Nest) -> Node | None:
     """The count by form: cell coordinates are distinct task coordinates, the rest multiplies."""
-    if len(nests) != 1 or nests[0].axes or nests[0].guards:
+    if nest.axes or nest.guards:
         return None
-    index = nests[0].index
+    index = nest.index
     if not all(isinstance(i, Var) for i in index) or len(set(index)) != len(index):
         return None
     kept = {i.name: Var(f"c{k}") for k, i in enumerate(index) if isinstance(i, Var)}
@@ -129,7 +131,7 @@ def notify_count(program: Program, event: EventTensor) -> Node:
         for region in p.call.notifies or ():
             if region.tensor != event.name:
                 continue
-            found = supply(program, p, event, (region_nest(region, event),))
+            found = supply(program, p, event, region_nest(region, event))
             if _run_time(region) or found.closed is None:
                 raise BadEvent(
                     f"the count of event {event.name} cannot be derived from the notifies of "

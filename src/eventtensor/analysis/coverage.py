@@ -12,13 +12,14 @@ from ..ir.program import EventTensor, Program
 from .access import Access, is_header
 from .deps import Dependence
 from .order import PATH
+from .sets.budget import DETOUR, OutOfBudget, budget
 from .sets.space import Scope, Side, sides_of, task_domain
 from .sets.versions import common_loops, tile_before_text
 from .uses import Events, Use
 
 
 def unordered(program: Program, events: Events, dep: Dependence) -> isl.Map:
-    """The part of a dependence that nothing orders, as far as can be shown."""
+    """The part of a dependence that no event and no bounded chain of events orders."""
     source, sink = dep.source.call.name, dep.sink.call.name
     if is_header(dep.source):
         return dep.relation
@@ -26,9 +27,16 @@ def unordered(program: Program, events: Events, dep: Dependence) -> isl.Map:
         if events.graph.implied(source, sink, dep.relation, 1, longest):
             return dep.relation.subtract(dep.relation)
     left = events.graph.left_over(source, sink, dep.relation)
-    if dep.accesses is not None:
-        left = _by_data(program, events, dep, left)
-    return left if left.is_empty() else _by_closure(events, dep, left)
+    return left if dep.accesses is None else _by_data(program, events, dep, left)
+
+
+def closed(events: Events, dep: Dependence, left: isl.Map) -> bool:
+    """True if the transitive closure of all edges orders `left` and isl says that it is exact."""
+    try:
+        with budget(DETOUR):
+            return bool(_by_closure(events, dep, left).is_empty())
+    except OutOfBudget:
+        return False
 
 
 def _by_closure(events: Events, dep: Dependence, left: isl.Map) -> isl.Map:

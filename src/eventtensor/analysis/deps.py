@@ -14,6 +14,7 @@ import islpy as isl
 
 from ..ir.program import PlacedCall, Program
 from .access import Access, accesses, is_header, nodes
+from .bodies import assigns_all
 from .sets.space import Scope, Side, sides_of
 from .sets.versions import common_loops, loops_before_text, tile_before_text
 
@@ -98,7 +99,14 @@ def _flow(
     deps = []
     for kind, relation in (("raw", raw.get_may_dependence()), ("", other.get_may_dependence())):
         deps += _split(program, number, tensor, kind, relation, found)
-    return deps, _orphans(program, number, found, raw.get_must_no_source())
+    if all(_all_of_it(program, a) for a in found if a.writes):
+        return deps, _orphans(program, number, found, raw.get_must_no_source())
+    return deps, _data_orphans(program, found)
+
+
+def _all_of_it(program: Program, a: Access) -> bool:
+    """False if the body may leave elements of the region as they were."""
+    return a.accumulates or not a.node.call.body.args or assigns_all(program, a.node, a.arg)
 
 
 def _any_order(a: Access) -> bool:
@@ -185,12 +193,13 @@ def _orphans(
 
 
 def _data_orphans(program: Program, found: list[Access]) -> list[Orphan]:
-    """Reads of a tensor that run-time data touches: a write that it decides may or may not be."""
+    """Reads of a tensor some of whose writes may not happen: run-time data or bodies decide."""
     number = {n.call.name: k for k, n in enumerate(nodes(program))}
     reads = _union(program, number, [a for a in found if not a.writes])
     if reads.is_empty():
         return []
-    maybe = [a for a in found if a.writes and (a.data or _any_order(a))]
+    maybe = [a for a in found if a.writes and (
+        a.data or _any_order(a) or not _all_of_it(program, a))]
     sure = [a for a in found if a.writes and a not in maybe]
     flow = _run_flow(reads, _union(program, number, sure), _union(program, number, maybe),
                      _schedule(program, number, found))

@@ -10,6 +10,7 @@ from ..ir.program import PlacedCall, Program
 from ..ir.tensor import Axis, Pad, Point, Region, Rows, Slice, axis_exprs, region_exprs
 from ..ir.walk import loads_of
 from .access import is_header, nodes
+from .bodies import body_problems
 from .report import Kind, Obligation, Problem, Task, Witness
 from .sets.space import NotAffine, Scope, Side, cell_names, isl_text, shape_of
 from .sets.witness import smallest, task_of
@@ -31,6 +32,9 @@ def range_problems(program: Program) -> tuple[list[Problem], list[Obligation]]:
                     call.place))
         problems += _loads(program, p)
         problems += _extents(program, p)
+        inside, more = body_problems(program, p)
+        problems += inside
+        obligations += more
     return problems, obligations
 
 

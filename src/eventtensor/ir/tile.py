@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from .expr import Node
-from .tensor import DType, Point, Slice
+from .tensor import DType, Point, Slice, axis_exprs
 
 UNARY = ("neg", "abs", "exp", "log", "sqrt", "rsqrt", "tanh", "sigmoid", "not")
 BINARY = ("add", "sub", "mul", "div", "floordiv", "mod", "min", "max", "and", "or")
@@ -295,3 +295,18 @@ def operands(op: Op) -> tuple[int, ...]:
             return (x, index)
         case _:
             return (op.x,)
+
+
+def body_exprs(body: Body) -> Iterator[Node]:
+    """Index expressions of a body: loop extents, indices and sub-tile axes."""
+    for s in all_stmts(body.stmts):
+        match s:
+            case For(_, extent, _, _):
+                yield extent
+            case Let(_, Index(expr), _):
+                yield expr
+            case Let(_, SliceOf(_, axes) | Update(_, axes, _), _) | Store(_, axes, _):
+                for a in axes:
+                    yield from axis_exprs(a)
+            case _:
+                pass

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TypeGuard
 
 from ..errors import (
+    BadBody,
     BadCall,
     BadEvent,
     BadGrid,
@@ -18,6 +19,7 @@ from ..errors import (
 from ..ir.expr import Const, Node, Var, wrap
 from ..ir.program import EventTensor, GridAxis
 from ..ir.tensor import DType, Region, Rows, Tensor, is_data_dependent, region_exprs
+from ..ir.tile import Body, body_exprs
 from ..ir.walk import free_vars, loads_of
 from .index import is_index, reject_products
 from .region import EventRef, PaddedRef, RegionRef, TensorRef
@@ -211,3 +213,18 @@ def check_roles(
         raise BadCall(f"call {call} is unordered but accumulates nothing")
     if not modes["accumulates"] and not modes["writes"]:
         raise BadCall(f"call {call} writes nothing", hint="give writes= or accumulates=")
+
+
+def check_captures(
+    call: str, body: Body, grid: tuple[GridAxis, ...], regions: Mapping[str, tuple[Region, ...]]
+) -> None:
+    """Run-time data in a body comes through its arguments, or is what the call's maps read."""
+    outside = [a.extent for a in grid]
+    outside += [e for group in regions.values() for r in group for e in region_exprs(r)]
+    known = {load.tensor for load in loads_of(*outside)}
+    for load in loads_of(*body_exprs(body)):
+        if load.tensor not in known:
+            raise BadBody(
+                f"the body of call {call} reads '{load}', which is not an argument",
+                hint=f"add {load.tensor} to reads= and take the value from the tile",
+            )

@@ -161,6 +161,7 @@ class Program:
             self._note_dims(*(e for r in group for e in region_exprs(r)))
         scope: dict[str, Node] = {**self._dims, **{v: Var(v) for v in (*self._loops, *coords)}}
         body = trace_body(kind, _operands(found), scope)
+        calls.check_captures(chosen, body, axes, ir_regions)
         return Call(
             name=chosen,
             kind=kind.name,

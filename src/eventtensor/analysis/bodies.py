@@ -1,0 +1,167 @@
+"""Indices inside task bodies lie in their tiles, and bodies assign all that their call declares."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import islpy as isl
+
+from ..ir.expr import Node
+from ..ir.program import PlacedCall, Program
+from ..ir.tensor import Point, Slice, axis_exprs
+from ..ir.tile import (
+    Body,
+    For,
+    Gather,
+    Let,
+    SliceOf,
+    Stmt,
+    Store,
+    SubAxis,
+    TileType,
+    Update,
+)
+from ..ir.walk import free_vars
+from .report import Kind, Obligation, Problem, Task, Witness
+from .sets.space import Scope, Side
+from .sets.witness import smallest
+
+
+@dataclass(frozen=True)
+class _Site:
+    """One use of sub-tile axes: the shape they index, and the run-time loops around it."""
+
+    what: str
+    shape: tuple[Node, ...]
+    axes: tuple[SubAxis, ...]
+    loops: tuple[For, ...]
+
+
+def body_problems(program: Program, p: PlacedCall) -> tuple[list[Problem], list[Obligation]]:
+    """Sub-tile indices that may miss their tile. What run-time values decide is an obligation."""
+    problems: list[Problem] = []
+    obligations: list[Obligation] = []
+    place = p.call.place
+    for site in _sites(p.call.body):
+        unknown = {
+            v for a in site.axes for e in axis_exprs(a) for v in free_vars(e) if v[0] == "%"
+        } - {f"%{f.var}" for f in site.loops}
+        if unknown or _unknown_loop(site.loops):
+            obligations.append(Obligation(
+                f"indices that the body of '{p.call.name}' computes lie in their tile", place))
+            continue
+        hit = _miss(program, p, site)
+        if hit is not None:
+            task = Task(p.call.name, tuple(zip(p.vars, hit[1], strict=True)))
+            problems.append(Problem(
+                Kind.out_of_range, f"the body of call '{p.call.name}' {site.what} outside its tile",
+                place, "loop over the extent of the tile, or slice (slices are clipped)",
+                Witness(tuple(hit[0].items()), (task,))))
+    if any(isinstance(s.op, Gather) for s in _lets(p.call.body.stmts)):
+        obligations.append(Obligation(
+            f"the indices that '{p.call.name}' gathers by lie in their tile", place))
+    return problems, obligations
+
+
+def _unknown_loop(loops: tuple[For, ...]) -> bool:
+    known = {f"%{f.var}" for f in loops}
+    return any(v[0] == "%" and v not in known for f in loops for v in free_vars(f.extent))
+
+
+def _lets(stmts: tuple[Stmt, ...]) -> Iterator[Let]:
+    for s in stmts:
+        if isinstance(s, Let):
+            yield s
+        elif isinstance(s, For):
+            yield from _lets(s.body)
+
+
+def _sites(body: Body) -> Iterator[_Site]:
+    types: dict[int, TileType] = {}
+
+    def walk(stmts: tuple[Stmt, ...], loops: tuple[For, ...]) -> Iterator[_Site]:
+        for s in stmts:
+            match s:
+                case For():
+                    for c in s.carries:
+                        types[c.phi] = types[c.out] = c.type
+                    yield from walk(s.body, (*loops, s))
+                case Store(arg, axes, _):
+                    yield _Site("assigns", body.args[arg].type.shape, axes, loops)
+                case Let(id, op, type):
+                    types[id] = type
+                    if isinstance(op, SliceOf | Update):
+                        yield _Site("reads", types[op.x].shape, op.axes, loops)
+                case _:
+                    pass
+
+    return walk(body.stmts, ())
+
+
+def _miss(
+    program: Program, p: PlacedCall, site: _Site
+) -> tuple[dict[str, int], tuple[int, ...]] | None:
+    """The smallest task in which an index may miss the tile."""
+    for axis, extent in zip(site.axes, site.shape, strict=True):
+        scope, side = Scope(program), Side(p, "a_")
+        bound = _open(scope, side, site.loops)
+        size = scope.text(extent, side, bound)
+        match axis:
+            case Point(index):
+                i = scope.text(index, side, bound)
+                scope.require(f"({i} < 0 or {i} >= {size})")
+            case Slice(start, stop):
+                lo, hi = scope.text(start, side, bound), scope.text(stop, side, bound)
+                scope.require(f"{lo} < {hi}", f"({lo} < 0 or ({lo} >= {size} and {size} >= 1))")
+        scope.finish()
+        hit = smallest(scope.set(side.names))
+        if hit is not None:
+            return hit
+    return None
+
+
+def _open(scope: Scope, side: Side, loops: tuple[For, ...]) -> dict[str, str]:
+    """A task, and an iteration of each loop of its body."""
+    scope.domain(side)
+    bound: dict[str, str] = {}
+    for f in loops:
+        v = scope.fresh("f")
+        scope.require(f"0 <= {v} < {scope.text(f.extent, side, bound)}")
+        bound[f"%{f.var}"] = v
+    return bound
+
+
+def assigns_all(program: Program, p: PlacedCall, arg: int) -> bool:
+    """True if the stores outside run-time loops surely cover the whole region of a write."""
+    shape = p.call.body.args[arg].type.shape
+    stores = [s for s in p.call.body.stmts if isinstance(s, Store) and s.arg == arg]
+    elements = tuple(f"e{k}" for k in range(len(shape)))
+    left: isl.Set | None = None
+    for store in (None, *stores):
+        if store is not None and any(
+            v[0] == "%" for a in store.axes for e in axis_exprs(a) for v in free_vars(e)
+        ):
+            continue
+        scope, side = Scope(program), Side(p, "a_")
+        scope.domain(side)
+        for e, size in zip(elements, shape, strict=True):
+            scope.require(f"0 <= {e} < {scope.text(size, side)}")
+        if store is not None:
+            _inside(scope, side, store.axes, elements)
+        scope.finish()
+        found = scope.set((*side.names, *elements))
+        left = found if left is None else left.subtract(found)
+    assert left is not None
+    return bool(left.is_empty())
+
+
+def _inside(
+    scope: Scope, side: Side, axes: tuple[SubAxis, ...], elements: tuple[str, ...]
+) -> None:
+    for e, axis in zip(elements, axes, strict=True):
+        match axis:
+            case Point(index):
+                scope.require(f"{e} = {scope.text(index, side)}")
+            case Slice(start, stop):
+                scope.require(f"{scope.text(start, side)} <= {e} < {scope.text(stop, side)}")
