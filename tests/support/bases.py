@@ -104,7 +104,9 @@ def two_grids(most: int = 4096, cut: int = 2, start: int = 2) -> et.Program:
     return p
 
 
-def ring(r: int = 2, most: int = 4096, back: int = 0, chain: bool = True) -> et.Program:
+def ring(
+    r: int = 2, most: int = 4096, back: int = 0, chain: bool = True, second: int = 6
+) -> et.Program:
     """A buffer of r copies over a loop; with `chain`, iteration l + 1 needs l."""
     n, depth = _n(most), et.dim("L", max=64)
     p = et.Program(f"ring{r}")
@@ -115,9 +117,9 @@ def ring(r: int = 2, most: int = 4096, back: int = 0, chain: bool = True) -> et.
     with p.loop("l", depth) as lv:
         p.call(bodies.mix2, name="up", grid=(n.tiles(T),), reads=lambda i: (x[_slice(i)], w[lv]),
                writes=lambda i: b[lv % r, _slice(i)])
-        p.call(bodies.mix1, name="down", grid=(n.tiles(6),),
-               reads=lambda i: b[(lv + back) % r, _slice(i, 6)],
-               writes=lambda i: x[_slice(i, 6)] if chain else y[lv, _slice(i, 6)])
+        p.call(bodies.mix1, name="down", grid=(n.tiles(second),),
+               reads=lambda i: b[(lv + back) % r, _slice(i, second)],
+               writes=lambda i: x[_slice(i, second)] if chain else y[lv, _slice(i, second)])
     return p
 
 
@@ -262,7 +264,7 @@ BASES: dict[str, Base] = {
     "reduction": Base(reduction, SMALL),
     "two_grids": Base(two_grids, SMALL),
     "ring1": Base(lambda: ring(1), DEEP),
-    "ring2": Base(lambda: ring(2), DEEP),
+    "ring2": Base(lambda: ring(2, second=8), DEEP),
     "ring3": Base(lambda: ring(3, chain=False), DEEP),
     "chain": Base(chain, SMALL),
     "unordered": Base(lambda: chain(unordered=True), SMALL),

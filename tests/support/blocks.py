@@ -5,6 +5,7 @@ Each block takes a Maker, uses its pool, and leaves new tensors in it.
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from typing import Any
 
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 import eventtensor as et
 
 from . import bodies
-from .draw import Coord, Draw, Drawn, Held, Maker, tiles
+from .draw import Choose, Coord, Drawn, Held, Maker
 
 # ---- loops ---------------------------------------------------------------------------------
 
@@ -238,10 +239,9 @@ DATA: dict[str, tuple[Block, ...]] = {"data": (scatter, gathered, segments, ragg
 FAMILIES = {**STATIC, **DATA}
 
 
-@st.composite
-def programs(draw: Draw, family: str) -> Drawn:
+def program(number: Choose, family: str) -> Drawn:
     """A program with two inputs, some random calls, and one or two blocks of the family."""
-    mk = Maker(draw)
+    mk = Maker(number)
     for _ in range(2):
         mk.input()
     for _ in range(mk.number(1, 2)):
@@ -250,14 +250,25 @@ def programs(draw: Draw, family: str) -> Drawn:
         mk.pick(FAMILIES[family])(mk)
     if mk.chance(40):
         mk.step()
-    program = mk.p.build()
-    names = {d.name for d in program.dims}
+    built = mk.p.build()
+    names = {d.name for d in built.dims}
     sizes = [
         {k: v for k, v in d.items() if k in names}
         for d in ({"n": mk.number(1, 6), "m": mk.number(1, 5), "L": mk.number(1, 4)},
                   {"n": mk.number(7, 15), "m": mk.number(6, 11), "L": mk.number(2, 5)})
     ]
-    return Drawn(program, tuple(mk.data), tuple(sizes))
+    return Drawn(built, tuple(mk.data), tuple(sizes))
 
 
-__all__ = ["DATA", "FAMILIES", "STATIC", "programs", "tiles"]
+@st.composite
+def programs(draw: Callable[..., Any], family: str) -> Drawn:
+    """Programs that hypothesis chooses."""
+    return program(lambda lo, hi: int(draw(st.integers(lo, hi))), family)
+
+
+def seeded(seed: int, family: str) -> Drawn:
+    """A program chosen by a seed alone."""
+    return program(random.Random(f"{family} {seed}").randint, family)
+
+
+__all__ = ["DATA", "FAMILIES", "STATIC", "program", "programs", "seeded"]

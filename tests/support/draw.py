@@ -1,4 +1,4 @@
-"""Random programs for hypothesis: a pool of tensors, and calls that read, write and update them.
+"""Random programs: a pool of tensors, and calls that read, write and update them.
 
 A `Maker` adds calls to one program; blocks.py adds shapes of work that chance would not hit. What it
 makes is right by construction, so that every finding of the analysis is a false alarm.
@@ -11,14 +11,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from hypothesis import strategies as st
 
 import eventtensor as et
 from eventtensor.ir.program import Program
 
 from . import bodies
 
-Draw = Callable[..., Any]
+Choose = Callable[[int, int], int]  # a number from lo to hi, both included
 Size = Any
 Data = Callable[[dict[str, int], np.random.Generator], dict[str, Any]]
 
@@ -84,7 +83,7 @@ Region = Callable[[Sequence[Any]], Any]
 
 @dataclass
 class Maker:
-    draw: Draw
+    number: Choose
     p: Any = field(default_factory=lambda: et.Program("drawn"))
     n: Any = field(default_factory=lambda: et.dim("n", max=64))
     m: Any = field(default_factory=lambda: et.dim("m", max=48))
@@ -97,13 +96,11 @@ class Maker:
     # ---- choices ---------------------------------------------------------------------------
 
     def pick(self, options: Sequence[Any]) -> Any:
-        return self.draw(st.sampled_from(list(options)))
+        found = list(options)
+        return found[self.number(0, len(found) - 1)]
 
     def chance(self, percent: int) -> bool:
-        return bool(self.draw(st.integers(0, 99)) < percent)
-
-    def number(self, lo: int, hi: int) -> int:
-        return int(self.draw(st.integers(lo, hi)))
+        return self.number(0, 99) < percent
 
     # ---- tensors ---------------------------------------------------------------------------
 

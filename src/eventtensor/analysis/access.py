@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from ..ir.expr import Const, Load, Node, Var, add
+from ..ir.expr import Const, Load, Node, Var, add, wrap
 from ..ir.program import Call, GridAxis, PlacedCall, Program, has_data_extent
 from ..ir.tensor import Axis, Point, Region, Rows, Slice, region_exprs
 from ..ir.walk import free_vars, loads_of, substitute
@@ -127,15 +127,38 @@ def _count_loads(
 
 
 def data_reads(program: Program, call: Call) -> tuple[Region, ...]:
-    """Elements of run-time data that a task reads to find its regions, waits and notifies."""
+    """Elements of run-time data that a task reads to find its regions, waits and notifies. What a
+    notify map reads of the task's own writes is no read of others'."""
     found: list[Region] = []
-    for region in (*call.regions, *(call.waits or ()), *(call.notifies or ())):
+    for region in (*call.regions, *(call.waits or ())):
         found += _region_loads(program, region)
+    for region in call.notifies or ():
+        loads = _region_loads(program, region)
+        found += [r for r in loads if not any(_within(r, w) for w in call.writes)]
     for wait in call.waits or ():
         found += _count_loads(program, wait)
     for axis in call.grid:
         found += [_load_region(program, ld, ()) for ld in loads_of(axis.extent)]
     return tuple(dict.fromkeys(found))
+
+
+def _within(inner: Region, outer: Region) -> bool:
+    """True if `inner` lies in `outer` by form."""
+    return inner.tensor == outer.tensor and all(
+        map(_axis_within, inner.axes, outer.axes)
+    )
+
+
+def _axis_within(inner: Axis, outer: Axis) -> bool:
+    match inner, outer:
+        case Point(i), Point(j):
+            return i == j
+        case Point(i), Slice(start, stop):
+            return i == start and wrap(add(i, Const(1)) <= stop) == Const(1)
+        case Rows(var, n, index), Slice(start, stop):
+            return start == Const(0) and index == Var(var) and n == stop
+        case _:
+            return inner == outer
 
 
 @lru_cache(maxsize=16)

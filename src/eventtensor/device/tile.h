@@ -19,6 +19,13 @@
 
 namespace et {
 
+// An index that a value of the body decides, kept inside the tile: a bad one gives a wrong number
+// (debug builds report it), never a touch of foreign memory.
+inline int64_t index_clamped(int64_t index, int64_t extent) {
+  return index < 0 || extent < 1 ? 0 : index < extent ? index : extent - 1;
+}
+
+
 // A region of a tensor: extents and strides are counted in elements.
 template <class T, int R> struct View {
   T* data;

@@ -246,7 +246,8 @@ inline bool range_check(Worker& w, int64_t tensor, int64_t axis, int64_t lo, int
   return fail(w, REGION_RANGE, tensor, axis, size, lo < 0 ? lo : hi);
 }
 
-inline int64_t gather_checked(Worker& w, int64_t index, int64_t extent) {
+// An index that a value of the body decides.
+inline int64_t index_checked(Worker& w, int64_t index, int64_t extent) {
   if (index >= 0 && index < extent) return index;
   fail(w, GATHER_RANGE, -1, -1, extent, index);
   return 0;

@@ -270,12 +270,19 @@ class Machine:
             order=tuple(trace.tasks[i] for i in trace.executed if not trace.tasks[i].header),
             races=conflicts.races(),
             deadlock=deadlock,
-            over_notified=tuple(c for c in self.states() if c.seen > c.expected),
+            over_notified=tuple(
+                c for c in self.states() if c.seen > c.expected and c.event in self.waited()
+            ),
             uninitialised=tuple(dict.fromkeys(trace.unwritten)),
             cells=dict(self.cells),
             unneeded=conflicts.unneeded(),
             place=f"program '{self.plan.program.name}'",
         )
+
+    def waited(self) -> set[str]:
+        """Events that somebody waits on; nobody minds the counts of the others."""
+        calls = self.plan.calls
+        return {w.event for c in calls for w in (*c.header, *c.waits)}
 
     def deadlock(self) -> Deadlock | None:
         """Tasks that remain. Where a task was abandoned, others may wait for it: no deadlock."""

@@ -54,7 +54,7 @@ def failure(plan: Plan, dims: Mapping[str, int], report: Any) -> EventTensorErro
             )
         case abi.GATHER_RANGE:
             return OutOfRange(
-                f"a gather in {task} uses index {seen} on an axis of extent {expected}{tail}",
+                f"the body of {task} uses index {seen} on a tile axis of extent {expected}{tail}",
                 place=where,
             )
         case _:

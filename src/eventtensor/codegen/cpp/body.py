@@ -10,6 +10,7 @@ from typing import assert_never
 from ...ir import tile as t
 from ...ir.expr import Const, Node, add
 from ...ir.tensor import DType, Point, Slice
+from ...ir.walk import free_vars
 from ..uses import stmt_operands
 from . import value as cv
 from .frame import BodyFrame
@@ -46,8 +47,8 @@ class BodyWriter(BodyFrame):
                 case t.For():
                     self.loop(s)
                 case t.Store(arg, axes, value):
-                    target = self.targets[arg]
-                    self.fill(self.sub(target.view, axes, f"out{arg}"), self.values[value])
+                    whole, view = self.call.body.args[arg].type, self.targets[arg].view
+                    self.fill(self.sub(view, axes, whole, f"out{arg}"), self.values[value])
                 case t.Accumulate(arg, value):
                     self.accumulate(self.targets[arg].view, self.values[value])
                 case _:
@@ -152,9 +153,9 @@ class BodyWriter(BodyFrame):
 
     def slice(self, id: int, x: Value, axes: tuple[t.SubAxis, ...], type: t.TileType) -> Value:
         if x.view is not None:
-            view = self.sub(x.view, axes, f"v{id}")
+            view = self.sub(x.view, axes, x.type, f"v{id}")
             return Value(type, view.at, elsewhere(x.leaves), view)
-        starts = [self.extent(_first(a)) for a in axes]
+        starts = [self.start(a, n) for a, n in zip(axes, x.type.shape, strict=True)]
 
         def at(index: Index) -> str:
             rest = iter(index)
@@ -166,12 +167,29 @@ class BodyWriter(BodyFrame):
 
         return Value(type, at, elsewhere(x.leaves), None, x.cheap)
 
-    def sub(self, view: View, axes: tuple[t.SubAxis, ...], name: str) -> View:
-        """The part of a view at `axes`; points drop their axis."""
+    def start(self, axis: t.SubAxis, extent: Node) -> str:
+        """First index of a sub-tile. One that a value of the body decides is not proved: it is kept
+        inside the tile, and in debug reported."""
+        first = _first(axis)
+        text = self.extent(first)
+        if not any(v.startswith("%") for v in free_vars(first)):
+            return text
+        n = self.extent(extent if isinstance(axis, Point) else add(extent, Const(1)))
+        return self.index_in(text, n)
+
+    def index_in(self, index: str, n: str) -> str:
+        if self.expr.debug:
+            return f"et::index_checked(worker, {index}, {n})"
+        return f"et::index_clamped({index}, {n})"
+
+    def sub(
+        self, view: View, axes: tuple[t.SubAxis, ...], whole: t.TileType, name: str
+    ) -> View:
+        """The part of a view of type `whole` at `axes`; points drop their axis."""
         data, strides = [view.data], list[str]()
         tables: list[str | None] = []
         for k, a in enumerate(axes):
-            start, table = self.extent(_first(a)), view.table(k)
+            start, table = self.start(a, whole.shape[k]), view.table(k)
             if table is not None:
                 if isinstance(a, Point):
                     data.append(f"{table}[{start}]")
@@ -217,9 +235,7 @@ class BodyWriter(BodyFrame):
         rank, n = len(index.type.shape), self.extent(x.type.shape[axis])
 
         def at(i: Index) -> str:
-            pick = f"int64_t({index.at(i[axis : axis + rank])})"
-            if self.expr.debug:
-                pick = f"et::gather_checked(worker, {pick}, {n})"
+            pick = self.index_in(f"int64_t({index.at(i[axis : axis + rank])})", n)
             return x.at((*i[:axis], pick, *i[axis + rank :]))
 
         return Value(type, at, elsewhere(merged(x.leaves, index.leaves)), None, cheap=False)
@@ -266,7 +282,7 @@ class BodyWriter(BodyFrame):
             part = tuple(
                 Slice(start if k == axis else Const(0), s) for k, s in enumerate(type.shape)
             )
-            self.fill(self.sub(result, part, f"v{id}"), x)
+            self.fill(self.sub(result, part, type, f"v{id}"), x)
             start = add(start, x.type.shape[axis])
         return of_view(result, type)
 
@@ -284,7 +300,7 @@ class BodyWriter(BodyFrame):
         else:
             tile = self.own(f"v{id}", type)
             self.fill(tile, old)
-        self.fill(self.sub(tile, axes, f"v{id}"), value)
+        self.fill(self.sub(tile, axes, type, f"v{id}"), value)
         return of_view(tile, type)
 
     def is_dead(self, x: int) -> bool:
