@@ -239,16 +239,16 @@ DATA: dict[str, tuple[Block, ...]] = {"data": (scatter, gathered, segments, ragg
 FAMILIES = {**STATIC, **DATA}
 
 
-def program(number: Choose, family: str) -> Drawn:
+def program(number: Choose, family: str, small: bool = False) -> Drawn:
     """A program with two inputs, some random calls, and one or two blocks of the family."""
     mk = Maker(number)
     for _ in range(2):
         mk.input()
-    for _ in range(mk.number(1, 2)):
+    for _ in range(1 if small else mk.number(1, 2)):
         mk.step()
-    for _ in range(mk.number(1, 3) if family == "calls" else mk.number(1, 2)):
+    for _ in range(1 if small else mk.number(1, 3 if family == "calls" else 2)):
         mk.pick(FAMILIES[family])(mk)
-    if mk.chance(40):
+    if not small and mk.chance(40):
         mk.step()
     built = mk.p.build()
     names = {d.name for d in built.dims}
@@ -266,9 +266,9 @@ def programs(draw: Callable[..., Any], family: str) -> Drawn:
     return program(lambda lo, hi: int(draw(st.integers(lo, hi))), family)
 
 
-def seeded(seed: int, family: str) -> Drawn:
+def seeded(seed: int, family: str, small: bool = False) -> Drawn:
     """A program chosen by a seed alone."""
-    return program(random.Random(f"{family} {seed}").randint, family)
+    return program(random.Random(f"{family} {seed}").randint, family, small)
 
 
 __all__ = ["DATA", "FAMILIES", "STATIC", "program", "programs", "seeded"]

@@ -85,8 +85,8 @@ Region = Callable[[Sequence[Any]], Any]
 class Maker:
     number: Choose
     p: Any = field(default_factory=lambda: et.Program("drawn"))
-    n: Any = field(default_factory=lambda: et.dim("n", max=64))
-    m: Any = field(default_factory=lambda: et.dim("m", max=48))
+    n: Any = field(default_factory=lambda: et.dim("n", max=16))
+    m: Any = field(default_factory=lambda: et.dim("m", max=12))
     depth: Any = field(default_factory=lambda: et.dim("L", max=8))
     pool: list[Held] = field(default_factory=list)
     data: list[Data] = field(default_factory=list)
@@ -217,10 +217,10 @@ class Maker:
         coords, tile = self.cover(held.sizes)
         source = self.any(held)
         size = self.pick(source.sizes)
-        walk = [*coords, Coord(size, self.number(2, 5))] if len(coords) < 3 else coords
-        if len(coords) < 3 and self.chance(30):
-            walk = [walk[-1], *coords]
-        shift = 1 if walk[:1] != coords[:1] and len(walk) > len(coords) else 0
+        over = [Coord(size, self.number(2, 5))] if len(coords) < 3 else []
+        first = self.chance(30)
+        walk = [*over, *coords] if first else [*coords, *over]
+        shift = len(over) if first else 0
         self.call(bodies.add1, walk, [self.reach(source, walk)],
                   adds=[lambda at: held.ref[tile(at[shift:])]], unordered=self.chance(40))
 

@@ -25,7 +25,7 @@ from ..ir.plan import Plan
 from ..ir.tensor import Role
 from ..ir.walk import evaluate, loads_of
 from .build import build_library
-from .facts import check_inputs
+from .facts import check_computed, check_inputs
 from .failure import failure
 
 Array = npt.NDArray[Any]
@@ -101,12 +101,22 @@ class CpuKernel:
                 self._close.detach()
                 self._start()
             everything = {**arrays, **self._scratch(dims)}
+            if self.options.debug:
+                self._poison(arrays)
             report = self._run(self._pool, dims, everything, delay_seed, hold)
             if self.options.trace:
                 read = {n: everything[n].copy() for n in self._loaded}
                 self._last = LaunchRecord(dict(dims), self._take_trace(), read)
-        if int(report["code"]) != 0:
-            raise failure(self.plan, dims, report)
+            if int(report["code"]) != 0:
+                raise failure(self.plan, dims, report)
+            if self.options.debug:
+                check_computed(self.plan.program, dims, everything)
+
+    def _poison(self, arrays: Mapping[str, Array]) -> None:
+        """Outputs hold nothing before a launch; in debug they show what was not written."""
+        for t in self.plan.program.tensors:
+            if t.role is Role.output:
+                arrays[t.name].reshape(-1).view(np.uint8).fill(0xFF)
 
     @property
     def trace(self) -> LaunchRecord:
