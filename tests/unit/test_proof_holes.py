@@ -260,3 +260,57 @@ def test_an_index_in_a_body_is_proved_to_lie_in_its_tile(steps):
     x, o = p.input("x", (8, 4), F), p.output("o", (8,), F)
     p.call(body, grid=(8,), reads=lambda i: x[i, :], writes=lambda i: o[i])
     assert kinds(p) == (set() if steps == 4 else {Kind.out_of_range})
+
+
+def one_call(body, p, reads, out):
+    p.call(body, grid=(1,), reads=reads, writes=lambda i: out[:])
+    return p
+
+
+def test_values_of_a_body_in_its_extents_are_unproved_not_a_crash():
+    @et.task
+    def body(x, t, u, o):
+        acc = et.zeros((1,))
+        for k in et.range(t):
+            acc[:] = acc + (x[k : k + 2] + x[k + u : k + u + 2]).sum(axis=0, keepdims=True)
+        o[:] = acc
+
+    p = et.Program("p")
+    x, t, o = p.input("x", (8,), F), p.input("t", (2,), I), p.output("o", (1,), F)
+    one_call(body, p, lambda i: (x[:], t[0], t[1]), o)
+    assert kinds(p) == {Kind.unproved}
+
+
+def test_a_sub_tile_of_computed_extent_is_an_obligation():
+    @et.task
+    def body(x, t, o):
+        y = x[t : t + 6]
+        o[:] = y[5]
+
+    p = et.Program("p")
+    x, t, o = p.input("x", (8,), F), p.input("t", (2,), I), p.output("o", (1,), F)
+    one_call(body, p, lambda i: (x[:], t[0]), o)
+    report = et.check(p)
+    assert report.ok and any("computes lie in their tile" in o.what for o in report.obligations)
+
+
+def test_a_reshape_of_clipped_axes_does_not_crash_the_proof():
+    @et.task
+    def body(x, o):
+        v = x.reshape((x.shape[0] * x.shape[1],))
+        o[:] = v[0] + v[0:2].sum(axis=0)
+
+    n, m = et.dim("n", max=64), et.dim("m", max=64)
+    p = et.Program("p")
+    x, o = p.input("x", (n, m), F), p.output("o", (n.tiles(4), m.tiles(4)), F)
+    p.call(body, grid=(n.tiles(4), m.tiles(4)),
+           reads=lambda i, j: x[i * 4 : i * 4 + 4, j * 4 : j * 4 + 4], writes=lambda i, j: o[i, j])
+    assert et.check(p).ok
+
+
+def test_a_run_time_extent_that_may_be_negative_is_refused():
+    p = et.Program("p")
+    t = p.input("t", (4,), I, bound=(-2, 3))
+    x, o = p.input("x", (4, 4), F), p.output("o", (4, 4), F)
+    p.call(copy, grid=(4, lambda i: t[i]), reads=lambda i, j: x[i, j], writes=lambda i, j: o[i, j])
+    assert kinds(p) == {Kind.out_of_range}

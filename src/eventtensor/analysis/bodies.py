@@ -24,7 +24,7 @@ from ..ir.tile import (
 )
 from ..ir.walk import free_vars
 from .report import Kind, Obligation, Problem, Task, Witness
-from .sets.space import Scope, Side
+from .sets.space import NotAffine, Scope, Side
 from .sets.witness import smallest
 
 
@@ -44,14 +44,14 @@ def body_problems(program: Program, p: PlacedCall) -> tuple[list[Problem], list[
     obligations: list[Obligation] = []
     place = p.call.place
     for site in _sites(p.call.body):
-        unknown = {
-            v for a in site.axes for e in axis_exprs(a) for v in free_vars(e) if v[0] == "%"
-        } - {f"%{f.var}" for f in site.loops}
-        if unknown or _unknown_loop(site.loops):
+        try:
+            hit = None if _computed(site) else _miss(program, p, site)
+            known = not _computed(site)
+        except NotAffine:
+            hit, known = None, False
+        if not known:
             obligations.append(Obligation(
                 f"indices that the body of '{p.call.name}' computes lie in their tile", place))
-            continue
-        hit = _miss(program, p, site)
         if hit is not None:
             task = Task(p.call.name, tuple(zip(p.vars, hit[1], strict=True)))
             problems.append(Problem(
@@ -64,9 +64,12 @@ def body_problems(program: Program, p: PlacedCall) -> tuple[list[Problem], list[
     return problems, obligations
 
 
-def _unknown_loop(loops: tuple[For, ...]) -> bool:
-    known = {f"%{f.var}" for f in loops}
-    return any(v[0] == "%" and v not in known for f in loops for v in free_vars(f.extent))
+def _computed(site: _Site) -> bool:
+    """True if values that the body computes are in the indices, the shape or the loops."""
+    exprs = [*site.shape, *(f.extent for f in site.loops)]
+    exprs += [e for a in site.axes for e in axis_exprs(a)]
+    values = {v for v in free_vars(*exprs) if v.startswith("%")}
+    return bool(values - {f"%{f.var}" for f in site.loops})
 
 
 def _lets(stmts: tuple[Stmt, ...]) -> Iterator[Let]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import islpy as isl
 
+from ..errors import NonAffine
 from ..ir.program import EventTensor, PlacedCall, Program
 from ..ir.walk import loads_of
 from .access import accesses, is_header
@@ -20,6 +21,7 @@ from .order import add_fences
 from .ranges import range_problems
 from .report import CheckReport, Kind, Obligation, Problem, Task, Witness, make_report
 from .sets.budget import QUESTION, OutOfBudget, budget
+from .sets.space import NotAffine
 from .sets.witness import pair_witness, smallest, task_of
 from .uses import Events
 
@@ -33,6 +35,15 @@ class _Ask:
 
 def verify(program: Program, derived: Derived) -> CheckReport:
     """All findings of a program with its (derived and declared) events."""
+    try:
+        return _verify(program, derived)
+    except NotAffine as e:
+        place = program.calls[0].call.place
+        why = f"the product '{e}' is beyond the proof"
+        return make_report([Problem(Kind.unproved, why, place, NonAffine.default_hint)], [])
+
+
+def _verify(program: Program, derived: Derived) -> CheckReport:
     problems, obligations = range_problems(program)
     if any(p.kind is Kind.unbounded_index for p in problems):
         return make_report(problems, obligations)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import assert_never
 
+import islpy as isl
+
 from ..ir.expr import Const, Node
 from ..ir.plan import region_nest
-from ..ir.program import PlacedCall, Program
+from ..ir.program import GridAxis, PlacedCall, Program
 from ..ir.tensor import Axis, Pad, Point, Region, Rows, Slice, axis_exprs, region_exprs
-from ..ir.walk import loads_of
+from ..ir.walk import free_vars, loads_of
 from .access import is_header, nodes
 from .bodies import body_problems
 from .report import Kind, Obligation, Problem, Task, Witness
@@ -65,8 +67,12 @@ def _loads(program: Program, p: PlacedCall) -> list[Problem]:
     for depth, axis in enumerate(p.axes):
         scope = Scope(program)
         scope.domain(side, depth)
-        scope.resolve(axis.extent, side)
+        extent = scope.text(axis.extent, side)
         out += _load_problems(program, p, scope, side.names[:depth])
+        if loads_of(axis.extent):
+            scope.require(f"{extent} < 0")
+            scope.finish()
+            out += _negative_extent(p, axis, scope.set(side.names[:depth]))
     for region in p.call.regions:
         scope = Scope(program)
         scope.domain(side)
@@ -89,6 +95,17 @@ def _loads(program: Program, p: PlacedCall) -> list[Problem]:
             scope.resolve(event.count, side, names)
         out += _load_problems(program, p, scope, side.names)
     return out
+
+
+def _negative_extent(p: PlacedCall, axis: GridAxis, where: isl.Set) -> list[Problem]:
+    hit = smallest(where)
+    if hit is None:
+        return []
+    task = Task(p.call.name, tuple(zip(p.vars, hit[1], strict=False)))
+    return [Problem(
+        Kind.out_of_range, f"the extent {axis.extent} of call '{p.call.name}' may be negative",
+        p.call.place, "declare bound=(0, hi) on the tensor that it is read from",
+        Witness(tuple(hit[0].items()), (task,)))]
 
 
 def _load_problems(
@@ -196,7 +213,8 @@ def _extents(program: Program, p: PlacedCall) -> list[Problem]:
     """Extents that the tracer could not show equal by form."""
     out = []
     for a, b in p.call.body.equal_extents:
-        kind, hit = Kind.unequal_extents, None
+        computed = any(v.startswith("%") for v in free_vars(a, b))
+        kind, hit = Kind.unproved if computed else Kind.unequal_extents, None
         scope, side = Scope(program), Side(p, "a_")
         try:
             scope.domain(side)

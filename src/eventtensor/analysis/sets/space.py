@@ -117,6 +117,8 @@ class Scope:
 
         def leaf(n: Node) -> Node | None:
             match n:
+                case Var(name) if name not in names and name.startswith("%"):
+                    return Var(self.unknown(name))
                 case Var(name):
                     return Var(names.get(name) or side.name(name))
                 case Load(tensor, index):
@@ -125,6 +127,13 @@ class Scope:
                     return None
 
         return rebuild(e, leaf)
+
+    def unknown(self, value: str) -> str:
+        """A value of a body: any integer."""
+        name = "u_" + value[1:]
+        if name not in self.aux:
+            self.aux.append(name)
+        return name
 
     def plain(self, e: Node) -> Node:
         """Choices (Select, and Compare used as a number) as variables: isl has no text for them."""
