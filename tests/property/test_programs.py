@@ -46,6 +46,6 @@ def test_right_programs_are_proved_ordered_and_exact(family: str, data: st.DataO
         for order, seed in ORDERS:
             got, report = run_interp(state.plan, dims, arrays, order, seed)
             assert report.ok, report.error()
-            if is_static(drawn.program):
+            if is_static(drawn.program) and not drawn.program.events:
                 assert not report.unneeded, report.unneeded[:3]
             assert_equal(got, want)

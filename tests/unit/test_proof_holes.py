@@ -208,6 +208,14 @@ def test_loads_inside_row_indices_are_range_checked():
     assert kinds(p) == {Kind.out_of_range}
 
 
+def test_rows_wholly_outside_their_index_tensor_are_out_of_range():
+    p = et.Program("p")
+    index = p.input("index", (8,), I, bound=7)
+    x, o = p.input("x", (8,), F), p.output("o", (8,), F)
+    p.call(total, grid=(8,), reads=lambda i: x[index[i * 2 : i * 2 + 2]], writes=lambda i: o[i])
+    assert kinds(p) == {Kind.out_of_range}
+
+
 def test_a_cell_that_nobody_can_notify_is_too_high_whatever_the_data():
     p = et.Program("p")
     index = p.input("index", (8,), I, bound=3)

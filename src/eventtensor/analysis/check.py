@@ -20,7 +20,7 @@ from .guards import Unguarded, unguarded
 from .order import add_fences
 from .ranges import range_problems
 from .report import CheckReport, Kind, Obligation, Problem, Task, Witness, make_report
-from .sets.budget import QUESTION, OutOfBudget, budget
+from .sets.budget import DERIVATION, QUESTION, OutOfBudget, budget
 from .sets.space import NotAffine
 from .sets.witness import pair_witness, smallest, task_of
 from .uses import Events
@@ -36,11 +36,13 @@ class _Ask:
 def verify(program: Program, derived: Derived) -> CheckReport:
     """All findings of a program with its (derived and declared) events."""
     try:
-        return _verify(program, derived)
+        with budget(DERIVATION):
+            return _verify(program, derived)
     except NotAffine as e:
-        place = program.calls[0].call.place
-        why = f"the product '{e}' is beyond the proof"
-        return make_report([Problem(Kind.unproved, why, place, NonAffine.default_hint)], [])
+        why, hint = f"the product '{e}' is beyond the proof", NonAffine.default_hint
+    except OutOfBudget:
+        why, hint = "the proof takes too many steps", Kind.unproved.error.default_hint
+    return make_report([Problem(Kind.unproved, why, program.calls[0].call.place, hint)], [])
 
 
 def _verify(program: Program, derived: Derived) -> CheckReport:

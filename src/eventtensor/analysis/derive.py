@@ -32,7 +32,7 @@ from .guards import unguarded
 from .order import PATH, OrderGraph, add_fences, iterations, sure_pairs
 from .sets.budget import DERIVATION, DETOUR, OutOfBudget, budget
 from .sets.nests import nests_of
-from .sets.space import NotAffine, cell_map, cell_names, task_domain
+from .sets.space import NotAffine, cell_map, cell_names, cell_space, task_domain
 from .sets.versions import common_loops
 from .uses import Events, collect
 
@@ -249,14 +249,20 @@ def _add_edge(build: _Builder, edge: Edge) -> None:
     nests = nests_of(program, waits, domain, sink.vars)
     build.waits[sink.call.name].append(Wait(name, nests, ", ".join(edge.reasons)))
     if not is_header(sink):
-        back = waits.reverse()
-        tasks = nests_of(program, back, back.domain(), cell_names(cells.rank))
+        event = next(e for e in build.events if e.name == name)
+        tasks = _inverse(program, event, waits)
         build.releases.append(Release(name, sink.call.name, tasks))
     if edge.data and not relation.is_equal(edge.relation):
         build.notes[sink.call.name].append(
             f"waits on {source.call.name} more widely than each tile needs: "
             f"run-time data decides {', '.join(edge.reasons)}"
         )
+
+
+def _inverse(program: Program, event: EventTensor, waits: isl.Map) -> tuple[Nest, ...]:
+    """cell -> waiting tasks, for every cell of the event: it may have other waiters too."""
+    names = cell_names(len(event.shape))
+    return nests_of(program, waits.reverse(), cell_space(program, event), names)
 
 
 def _event_for(build: _Builder, edge: Edge) -> tuple[str, CellMap, isl.Map]:
@@ -333,8 +339,7 @@ def _release(program: Program, placed: PlacedCall, event: str, nest: Nest) -> Re
     """The inverse of a declared wait. Where run-time data is in the map, all tasks are searched."""
     if not loads_of(*nest_exprs(nest), *(a.extent for a in placed.axes)):
         e = program.event(event)
-        back = cell_map(program, placed, e, (nest,)).reverse()
-        tasks = nests_of(program, back, back.domain(), cell_names(len(e.shape)))
+        tasks = _inverse(program, e, cell_map(program, placed, e, (nest,)))
         return Release(event, placed.call.name, tasks)
     axes = [NestAxis(a.var, Const(0), a.extent) for a in placed.axes]
     guards = [equal(at, Var(f"c{k}")) for k, at in enumerate(nest.index)]

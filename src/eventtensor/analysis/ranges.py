@@ -177,9 +177,14 @@ def _violations(axis: Axis, size: Node, pad: Pad | None, k: int) -> list[tuple[s
     lo = pad.lo[k] if pad else 0
     hi = pad.hi[k] if pad else 0
     match axis:
-        case Point(index) | Rows(_, _, index):
+        case Point(index):
             return [("starts below 0", (index, "<", Const(0), -lo)),
                     ("lies beyond the end", (index, ">=", size, hi))]
+        case Rows(_, extent, index):
+            empty: list[tuple[str, Violation]] = [("has no rows", (extent, "<", Const(1), 0))]
+            return ([] if loads_of(extent) else empty) + [
+                ("starts below 0", (index, "<", Const(0), -lo)),
+                ("lies beyond the end", (index, ">=", size, hi))]
         case Slice(start, stop):
             below: list[tuple[str, Violation]] = [("starts below 0", (start, "<", Const(0), -lo))]
             if loads_of(start, stop):
@@ -196,7 +201,7 @@ def _find(
     scope, side = Scope(program), Side(p, "a_")
     scope.domain(side)
     bound: dict[str, str] = {}
-    if isinstance(axis, Rows):
+    if isinstance(axis, Rows) and left is axis.index:
         k = scope.fresh("k")
         scope.require(f"0 <= {k} < {scope.text(axis.extent, side)}")
         bound = {axis.var: k}

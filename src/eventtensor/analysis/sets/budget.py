@@ -9,7 +9,7 @@ import islpy as isl
 
 DETOUR = 3 * 10**6  # operations for one look for a path that would save a wait; tenths of a second
 QUESTION = 2 * 10**8  # for one proof question; some ten seconds
-DERIVATION = 2 * 10**9  # for one step of the derivation
+DERIVATION = 2 * 10**9  # for the derivation, or what the proof does between questions
 
 
 class OutOfBudget(Exception):

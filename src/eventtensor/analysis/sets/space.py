@@ -392,6 +392,14 @@ def cell_names(count: int) -> tuple[str, ...]:
     return tuple(f"c{k}" for k in range(count))
 
 
+def cell_space(program: Program, event: EventTensor) -> isl.Set:
+    """All cells of an event tensor."""
+    scope, names = Scope(program), cell_names(len(event.shape))
+    for name, size in zip(names, event.shape, strict=True):
+        scope.require(f"0 <= {name} < {isl_text(size, scope)}")
+    return scope.set(names)
+
+
 def cell_map(
     program: Program, placed: PlacedCall, event: EventTensor, nests: tuple[Nest, ...],
     depth: int | None = None,
