@@ -1,5 +1,5 @@
-"""The seeded-fault corpus: every real fault is refuted with the right kind, tasks and a witness that
-replays; every legal mutant is proved. Brute force at small dims says which is which."""
+"""The seeded-fault corpus: every real fault is refuted with the right kind, tasks and a witness
+that replays; every legal mutant is proved. Brute force at small dims says which is which."""
 
 from __future__ import annotations
 

@@ -190,7 +190,8 @@ def in_place(most: int = 4096) -> et.Program:
     p.call(bodies.same, name="first", grid=(n.tiles(T),), reads=lambda i: x[_slice(i)],
            writes=lambda i: x[_slice(i)])
     p.call(bodies.mix1, name="look", grid=(n.tiles(3),),
-           reads=lambda i: x.padded(1, 1, 0.0)[_slice(i, 3, 1, 1)], writes=lambda i: y[_slice(i, 3)])
+           reads=lambda i: x.padded(1, 1, 0.0)[_slice(i, 3, 1, 1)],
+           writes=lambda i: y[_slice(i, 3)])
     p.call(bodies.fill, name="again", grid=(n.tiles(5),), writes=lambda i: x[_slice(i, 5)])
     p.call(bodies.mix2, name="last", grid=(n.tiles(T),),
            reads=lambda i: (x[_slice(i)], y[_slice(i)]), writes=lambda i: z[_slice(i)])
@@ -256,6 +257,8 @@ def _loops(*values: tuple[int, int]) -> tuple[dict[str, int], ...]:
 SMALL = _ns(1, 3, 4, 5, 8, 9, 13, 17)
 DEEP = _loops((1, 1), (5, 1), (1, 2), (7, 2), (5, 3), (13, 4), (9, 5))
 
+WIDE = tuple({"n": n, "m": m} for n, m in ((1, 1), (5, 4), (4, 7), (9, 2), (13, 8)))
+
 BASES: dict[str, Base] = {
     "row_sum": Base(row_sum, SMALL),
     "halo": Base(halo, SMALL),
@@ -270,7 +273,7 @@ BASES: dict[str, Base] = {
     "unordered": Base(lambda: chain(unordered=True), SMALL),
     "triangle": Base(triangle, SMALL),
     "substitution": Base(substitution, SMALL),
-    "cross": Base(cross, tuple({"n": n, "m": m} for n, m in ((1, 1), (5, 4), (4, 7), (9, 2), (13, 8)))),
+    "cross": Base(cross, WIDE),
     "in_place": Base(in_place, SMALL),
     "declared": Base(declared, SMALL),
     "declared_ring": Base(declared_ring, DEEP),

@@ -1,4 +1,4 @@
-"""Shapes of work that a random call would not hit: rings, triangles, declared events, run-time data.
+"""Shapes of work that a random call would not hit: rings, triangles, declared events, data.
 
 Each block takes a Maker, uses its pool, and leaves new tensors in it.
 """
@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import eventtensor as et
 
 from . import bodies
-from .draw import Choose, Coord, Drawn, Held, Maker
+from .draw import Choose, Coord, Drawn, Held, Maker, Region
 
 # ---- loops ---------------------------------------------------------------------------------
 
@@ -218,9 +218,13 @@ def ragged(mk: Maker) -> None:
     groups, most, t = 3, 4, mk.number(1, 3)
     count, source = _index(mk, "tiles", (groups,), bound=most)
     mk.data.append(lambda dims, rng: {source: rng.integers(0, most + 1, groups)})
-    part, out = mk.p.scratch(mk.name("part"), (groups, most * t), et.f32), mk.fresh((groups, most * t))
+    part = mk.p.scratch(mk.name("part"), (groups, most * t), et.f32)
+    out = mk.fresh((groups, most * t))
     grid = [groups, lambda i: count[i]]
-    tile = lambda ref: lambda at: ref[at[0], at[1] * t : at[1] * t + t]
+
+    def tile(ref: Any) -> Region:
+        return lambda at: ref[at[0], at[1] * t : at[1] * t + t]
+
     mk.call(bodies.mix1, grid, [mk.reach(mk.any(), [])], [tile(part)])
     mk.call(bodies.mix1, grid, [tile(part)], [tile(out.ref)])
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import eventtensor as et
@@ -34,7 +35,8 @@ def mutual() -> et.Program:
     n = et.dim("n", max=4096)
     p = et.Program("mutual")
     x, y = p.state("x", (n,), et.f32), p.output("y", (n,), et.f32)
-    there, back = p.events("there", (n.tiles(T),), count=1), p.events("back", (n.tiles(T),), count=1)
+    nt = n.tiles(T)
+    there, back = p.events("there", (nt,), count=1), p.events("back", (nt,), count=1)
     p.call(bodies.same, name="one", grid=(n.tiles(T),), reads=lambda i: x[_s(i)],
            writes=lambda i: x[_s(i)], notifies=lambda i: there[i], waits=lambda i: back[i])
     p.call(bodies.same, name="two", grid=(n.tiles(T),), reads=lambda i: x[_s(i)],
@@ -125,13 +127,14 @@ def _tiles() -> list[Case]:
 
 def _loops() -> list[Case]:
     ring, tri, sub = bases.ring, bases.triangle, bases.substitution
-    deep = {"dims": DEEP}
+    deep: dict[str, Any] = {"dims": DEEP}
     return [
         Case("ring 1", lambda: ring(1), **deep),
         Case("ring 3", lambda: ring(3, second=8), **deep),
         Case("ring 1 without a chain", lambda: ring(1, chain=False), **deep),
         Case("ring 2 without a chain", lambda: ring(2, chain=False), **deep),
-        Case("ring 2 reads the other copy", lambda: ring(2, back=1, second=4), ("no-producer",), **deep),
+        Case("ring 2 reads the other copy", lambda: ring(2, back=1, second=4),
+             ("no-producer",), **deep),
         Case("ring 3 reads ahead", lambda: ring(3, back=1, chain=False), ("no-producer",), **deep),
         Case("triangle, short rows", lambda: tri(upto=1)),
         Case("triangle, too many columns", lambda: tri(grow=2), ("out-of-range",)),
@@ -149,8 +152,12 @@ def _loops() -> list[Case]:
 
 def _declared() -> list[Case]:
     make = bases.declared
-    whole = {"shape": lambda nt: (), "notify": lambda e, i, j: e[()], "wait": lambda e, i: e[()]}
-    fine = {"shape": lambda nt: (nt, 3), "count": 1, "notify": lambda e, i, j: e[i, j]}
+    whole: dict[str, Any] = {
+        "shape": lambda nt: (), "notify": lambda e, i, j: e[()], "wait": lambda e, i: e[()],
+    }
+    fine: dict[str, Any] = {
+        "shape": lambda nt: (nt, 3), "count": 1, "notify": lambda e, i, j: e[i, j],
+    }
     return [
         Case("declared, count derived", lambda: make(count=None)),
         Case("declared, all cells", lambda: make(wait=lambda e, i: e[:])),
@@ -197,13 +204,13 @@ def _reuse() -> list[Case]:
 
     early = ("write-after-read", "write-write")
     late = ("uncovered-read", "write-write")
-    deep = {"dims": DEEP}
+    deep: dict[str, Any] = {"dims": DEEP}
     return [
-        *(Case(f"ring {r} declared", lambda r=r: make(r), **deep) for r in (1, 2, 3)),
+        *(Case(f"ring {r} declared", partial(make, r), **deep) for r in (1, 2, 3)),
         Case("ring 2 waits for one back", lambda: make(2, wait_up=after(1)), **deep),
-        *(Case(f"ring {r} waits for {k} back", lambda r=r, k=k: make(r, wait_up=after(k)), early,
+        *(Case(f"ring {r} waits for {k} back", partial(make, r, wait_up=after(k)), early,
                **deep) for r, k in ((1, 2), (1, 3), (2, 3), (3, 4), (3, 2))),
-        *(Case(f"ring {r} never waits", lambda r=r: make(r, wait_up=lambda f, lv, i: ()), early,
+        *(Case(f"ring {r} never waits", partial(make, r, wait_up=lambda f, lv, i: ()), early,
                **deep) for r in (1, 2, 3)),
         Case("reader waits for the iteration before",
              lambda: make(wait_down=lambda f, lv, i: f[et.max(lv - 1, 0), i]),

@@ -1,13 +1,14 @@
 """Random programs: a pool of tensors, and calls that read, write and update them.
 
-A `Maker` adds calls to one program; blocks.py adds shapes of work that chance would not hit. What it
-makes is right by construction, so that every finding of the analysis is a false alarm.
+A `Maker` adds calls to one program; blocks.py adds shapes of work that chance would not hit. What
+it makes is right by construction, so that every finding of the analysis is a false alarm.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -81,6 +82,10 @@ def same_size(a: Size, b: Size) -> bool:
 Region = Callable[[Sequence[Any]], Any]
 
 
+def _columns(ref: Any, rows: Coord, first: int, last: int, at: Sequence[Any]) -> Any:
+    return ref[rows.slice(at[0]), first:last]
+
+
 @dataclass
 class Maker:
     number: Choose
@@ -127,7 +132,8 @@ class Maker:
         return Held(make(self.name("t"), sizes, et.f32), sizes)
 
     def any(self, but: Held | None = None) -> Held:
-        return self.pick([h for h in self.pool if h is not but])
+        found: Held = self.pick([h for h in self.pool if h is not but])
+        return found
 
     # ---- regions ---------------------------------------------------------------------------
 
@@ -140,7 +146,8 @@ class Maker:
             if how == "full" or len(coords) == 3:
                 parts.append(None)
                 continue
-            tile = 1 if how == "point" else self.number(2, min(7, size) if size.__class__ is int else 7)
+            most = min(7, size) if isinstance(size, int) else 7
+            tile = 1 if how == "point" else self.number(2, most)
             parts.append(len(coords))
             coords.append(Coord(size, tile))
 
@@ -168,7 +175,7 @@ class Maker:
         if how == "full":
             return lambda at: slice(None), 0, 0
         if how == "fixed":
-            first = 0 if size.__class__ is not int else self.number(0, size - 1)
+            first = self.number(0, size - 1) if isinstance(size, int) else 0
             return (lambda at: first) if self.chance(50) else (
                 lambda at: slice(first, first + 2)), 0, 0
         k = self.pick(near)
@@ -232,7 +239,7 @@ class Maker:
         for first, last in ((0, cut), (cut, width)):
             c = Coord(size, self.number(1, 6))
             self.call(bodies.mix1, [c], [self.reach(self.any(), [c])],
-                      [lambda at, c=c, a=first, b=last: held.ref[c.slice(at[0]), a:b]])
+                      [partial(_columns, held.ref, c, first, last)])
         self.pool.append(held)
 
     def step(self) -> None:

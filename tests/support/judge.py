@@ -192,6 +192,7 @@ def _cycles(world: World) -> set[Fault]:
     for act in world.acts:
         for w in act.waited:
             for n in notifiers[w.cell]:
-                if not (n.time, n.coords) < (act.time, act.coords) or act.header > (n.time < act.time):
+                earlier = (n.time, n.coords) < (act.time, act.coords)
+                if not earlier or (act.header and n.time == act.time):
                     found.add(Fault("cycle", (n.name, act.name), w.cell[0]))
     return found

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from eventtensor.analysis.derive import Derived
@@ -92,8 +93,7 @@ def _changes(
 ) -> Iterator[tuple[str, Change]]:
     shape = next(e for e in derived.events if e.name == event).shape
     for k, size in enumerate(shape):
-        top = add(size, Const(-1))
-        yield f"axis {k} + 1", _at(k, lambda i, top=top: minimum(add(i, Const(1)), top))
+        yield f"axis {k} + 1", _at(k, partial(_next, size))
         yield f"axis {k} - 1", _at(k, lambda i: maximum(add(i, Const(-1)), Const(0)))
         yield f"axis {k} to 0", _at(k, lambda i: Const(0))
     names = {d.name: d for d in program.dims}
@@ -102,6 +102,10 @@ def _changes(
     for var in program.placed(call).vars[:1]:
         yield f"only where {var} = 0", _guard(compare("<=", Var(var), Const(0)))
         yield f"only where {var} > 0", _guard(compare("<=", Const(1), Var(var)))
+
+
+def _next(size: Node, index: Node) -> Node:
+    return minimum(add(index, Const(1)), add(size, Const(-1)))
 
 
 def _apart(e: Node, value: int) -> Node:

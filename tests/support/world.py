@@ -8,8 +8,6 @@ from dataclasses import dataclass, field
 from itertools import product
 from typing import Any, Protocol
 
-import numpy as np
-
 from eventtensor.ir.plan import Nest, Notify, Wait
 from eventtensor.ir.program import EventTensor, GridAxis, PlacedCall, Program, has_data_extent
 from eventtensor.ir.tensor import Axis, Point, Region, Rows, Slice
@@ -23,10 +21,14 @@ Env = Mapping[str, int]
 class Edges(Protocol):
     """What is judged: a Derived has these."""
 
-    events: tuple[EventTensor, ...]
-    headers: dict[str, tuple[Wait, ...]]
-    waits: dict[str, tuple[Wait, ...]]
-    notifies: dict[str, tuple[Notify, ...]]
+    @property
+    def events(self) -> tuple[EventTensor, ...]: ...
+    @property
+    def headers(self) -> dict[str, tuple[Wait, ...]]: ...
+    @property
+    def waits(self) -> dict[str, tuple[Wait, ...]]: ...
+    @property
+    def notifies(self) -> dict[str, tuple[Notify, ...]]: ...
 
 
 class Outside(Exception):
@@ -121,7 +123,8 @@ class World:
             for r in call.writes:
                 act.writes.update(self._elements(r, env, load))
             for n in self.edges.notifies[call.name]:
-                act.notified += [c for nest in n.cells for c in self._cells(n.event, nest, env, load)]
+                for nest in n.cells:
+                    act.notified += self._cells(n.event, nest, env, load)
         except Outside as error:
             act.outside = error.tensor
         return act
@@ -235,8 +238,3 @@ def clock_at(
         if w.stage < stage and w.target > 0:
             clock |= notifiers.get(w.cell, 0)
     return clock
-
-
-def data_of(program: Program, arrays: Mapping[str, Any]) -> dict[str, Any]:
-    """The integer arrays among `arrays`: all that indices, extents and counts can read."""
-    return {n: a for n, a in arrays.items() if np.issubdtype(np.asarray(a).dtype, np.integer)}

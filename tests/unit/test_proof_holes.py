@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 import eventtensor as et
@@ -168,8 +169,6 @@ def test_a_shape_that_can_be_negative_is_out_of_range():
 
 
 def test_a_grid_that_can_be_negative_is_empty_and_safe():
-    import numpy as np
-
     n = et.dim("n", max=100)
     p = et.Program("p")
     x, s, o = p.input("x", (n, 8), F), p.scratch("s", (n, 8), F), p.output("o", (n, 8), F)
@@ -322,3 +321,22 @@ def test_a_run_time_extent_that_may_be_negative_is_refused():
     x, o = p.input("x", (4, 4), F), p.output("o", (4, 4), F)
     p.call(copy, grid=(4, lambda i: t[i]), reads=lambda i, j: x[i, j], writes=lambda i, j: o[i, j])
     assert kinds(p) == {Kind.out_of_range}
+
+
+def test_a_grid_that_depends_on_a_run_time_coordinate_is_counted_where_it_exists():
+    p = et.Program("p")
+    t = p.input("t", (4,), I, bound=3)
+    x, s = p.input("x", (4, 3, 3), F), p.state("s", (4, 3, 3), F)
+    o = p.output("o", (4, 3, 3), F)
+    p.call(copy, grid=(4, lambda e: t[e], lambda e, j: j + 1),
+           reads=lambda e, j, k: x[e, j, k], writes=lambda e, j, k: s[e, j, k], name="fill")
+    p.call(copy, grid=(4,), reads=lambda e: s[e, :, :], writes=lambda e: o[e, :, :], name="use")
+    report = et.check(p)
+    assert report.ok, str(report)
+    for schedule in ("static", "ticket", "push"):
+        kernel = et.compile(p, schedule=schedule, workers=3)
+        values = np.arange(36, dtype=np.float32).reshape(4, 3, 3)
+        out = np.zeros_like(values)
+        kernel(t=np.array([2, 0, 3, 1], np.int32), x=values, s=np.zeros_like(values), o=out)
+        assert out[2, 2, 2] == values[2, 2, 2] and out[0, 1, 0] == values[0, 1, 0]
+        kernel.close()

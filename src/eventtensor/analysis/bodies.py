@@ -24,7 +24,8 @@ from ..ir.tile import (
 )
 from ..ir.walk import free_vars
 from .report import Kind, Obligation, Problem, Task, Witness
-from .sets.space import NotAffine, Scope, Side
+from .sets.space import Scope, Side
+from .sets.texts import NotAffine
 from .sets.witness import smallest
 
 

@@ -76,13 +76,16 @@ def choose(
     With `order` (edges that run-time data decides) a cell may also hold producers that a consumer
     does not need, if they come before it: the edge falls back towards all-to-all. Unless it is
     `certain` that the producers exist, coordinates with run-time extents are not cells of their
-    own, so that the count of a cell without producers is 0."""
+    own where that has a closed count: the count of a cell without producers is then 0."""
     whole = order is not None or has_data_extent(source.call)
     producers = _grid(program, source) if whole else edge.domain().coalesce()
     steps = [
         DROP if not certain and loads_of(a.extent) else KEEP for a in source.axes
     ]
     best = make_map(tuple(steps), producers)
+    if count_of(program, source, best) is None:
+        steps = [KEEP] * len(steps)
+        best = make_map(tuple(steps), producers)
     edge = through(best, edge)
     if order is not None and edge.n_basic_map() <= SIMPLE:
         order = None

@@ -21,7 +21,7 @@ from .order import add_fences
 from .ranges import range_problems
 from .report import CheckReport, Kind, Obligation, Problem, Task, Witness, make_report
 from .sets.budget import DERIVATION, QUESTION, OutOfBudget, budget
-from .sets.space import NotAffine
+from .sets.texts import NotAffine
 from .sets.witness import pair_witness, smallest, task_of
 from .uses import Events
 

@@ -9,7 +9,8 @@ from ..ir.program import EventTensor, Program
 from ..ir.walk import evaluate, loads_of
 from .counts import ONE, Supply, supply, target_pw
 from .report import Kind, Obligation, Problem, Witness
-from .sets.space import NotAffine, Scope, Side, cell_names
+from .sets.space import Scope, Side, cell_names
+from .sets.texts import NotAffine
 from .sets.witness import at, smallest, task_of
 from .uses import Events, Use
 

@@ -13,7 +13,8 @@ from ..ir.program import EventTensor, PlacedCall, Program
 from ..ir.tensor import Point, Region
 from ..ir.walk import free_vars, loads_of, substitute
 from .sets.nests import expr_of
-from .sets.space import Scope, cell_map, cell_names, isl_text
+from .sets.space import Scope, cell_map, cell_names
+from .sets.texts import isl_text
 
 ONE = Const(1)
 

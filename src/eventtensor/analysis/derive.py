@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 import islpy as isl
 
 from ..errors import NonAffine, Unproved
-from ..ir.expr import Const, Var, equal
+from ..ir.expr import Const, Var, equal, mul
 from ..ir.plan import Nest, NestAxis, Notify, Release, Wait, nest_exprs, region_nest
 from ..ir.program import EventTensor, PlacedCall, Program
 from ..ir.walk import loads_of
@@ -26,13 +26,14 @@ from .cells import (
     keeps_run_time_axis,
     shape_of_cells,
 )
-from .counts import notify_count
+from .counts import existence, notify_count
 from .deps import Dependence, dependences
 from .guards import unguarded
 from .order import PATH, OrderGraph, add_fences, iterations, sure_pairs
 from .sets.budget import DERIVATION, DETOUR, OutOfBudget, budget
 from .sets.nests import nests_of
-from .sets.space import NotAffine, cell_map, cell_names, cell_space, task_domain
+from .sets.space import cell_map, cell_names, cell_space, task_domain
+from .sets.texts import NotAffine
 from .sets.versions import common_loops
 from .uses import Events, collect
 
@@ -202,14 +203,12 @@ def _guard_counts(build: _Builder) -> None:
     if not any(_wait_loads(build, w) for ws in waits.values() for w in ws):
         return
     events = collect(program, build.events, {}, waits, build.notifies)
-    found: dict[tuple[str, str], Edge] = {}
-    for u in unguarded(program, events):
-        if is_header(u.source) or (u.sink.call.waits is not None and not is_header(u.sink)):
-            continue
-        edge = Edge(u.source, u.sink, u.relation, False, {f"{u.tensor} ({u.kind})": None})
-        key = (u.source.call.name, u.sink.call.name)
-        found[key] = _joined([found[key], edge])[0] if key in found else edge
-    for edge in found.values():
+    missing = [
+        Edge(u.source, u.sink, u.relation, False, {f"{u.tensor} ({u.kind})": None})
+        for u in unguarded(program, events)
+        if not is_header(u.source) and (u.sink.call.waits is None or is_header(u.sink))
+    ]
+    for edge in _joined(missing):
         _add_edge(build, edge)
 
 
@@ -284,6 +283,9 @@ def _event_for(build: _Builder, edge: Edge) -> tuple[str, CellMap, isl.Map]:
             return name, known, relation
     count = count_of(program, source, cells)
     assert count is not None, f"no closed count for {source.call.name}"
+    if not certain and keeps_run_time_axis(source, cells):
+        kept = [v for v, step in zip(source.vars, cells.steps, strict=True) if step]
+        count = mul(count, existence(source, dict(zip(kept, cell_names(cells.rank), strict=True))))
     shape = shape_of_cells(program, source, cells)
     name = _event_name(build, source)
     build.events.append(EventTensor(name, shape, count, derived=True))

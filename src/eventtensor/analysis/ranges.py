@@ -14,7 +14,8 @@ from ..ir.walk import free_vars, loads_of
 from .access import is_header, nodes
 from .bodies import body_problems
 from .report import Kind, Obligation, Problem, Task, Witness
-from .sets.space import NotAffine, Scope, Side, cell_names, isl_text, shape_of
+from .sets.space import Scope, Side, cell_names, shape_of
+from .sets.texts import NotAffine, isl_text
 from .sets.witness import smallest, task_of
 
 

@@ -12,7 +12,8 @@ from ..ir.program import EventTensor, PlacedCall, Program
 from ..ir.walk import loads_of
 from .access import HEADER
 from .order import OrderGraph
-from .sets.space import Scope, Side, cell_map, cell_names, isl_text
+from .sets.space import Scope, Side, cell_map, cell_names
+from .sets.texts import isl_text
 
 
 @dataclass(frozen=True)

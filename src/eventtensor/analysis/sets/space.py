@@ -17,16 +17,9 @@ import islpy as isl
 from ...ir.expr import (
     Compare,
     Const,
-    Dim,
-    FloorDiv,
     Load,
-    Max,
-    Min,
-    Mod,
     Node,
-    Prod,
     Select,
-    Sum,
     Var,
     add,
     mul,
@@ -35,11 +28,8 @@ from ...ir.plan import Nest
 from ...ir.program import EventTensor, PlacedCall, Program
 from ...ir.tensor import Point, Region, Rows, Slice
 from ...ir.walk import loads_of, rebuild, substitute
+from .texts import different, isl_cond, isl_text, rising
 from .versions import equal_loops
-
-
-class NotAffine(Exception):
-    """A product of dims where isl needs an affine expression; the caller answers `unproved`."""
 
 
 @dataclass(frozen=True)
@@ -262,13 +252,13 @@ class Scope:
         outer = gaps[:-1] if tensor.monotone else gaps
         if not any(isinstance(g, Const) and g.value for g in outer):
             unless = apart + [f"{isl_text(g)} != 0" for g in outer if not isinstance(g, Const)]
-            self._either(unless, _rising(last, a.name, b.name))
+            self._either(unless, rising(last, a.name, b.name))
         if tensor.distinct:
             fixed = [g for k, g in enumerate(gaps) if k not in tensor.distinct]
             inside = [g for k, g in enumerate(gaps) if k in tensor.distinct]
             if not any(isinstance(g, Const) and g.value for g in fixed):
                 unless = apart + [f"{isl_text(g)} != 0" for g in fixed if not isinstance(g, Const)]
-                self._either(unless, _different(inside, a.name, b.name))
+                self._either(unless, different(inside, a.name, b.name))
 
     def _either(self, unless: list[str], then: str) -> None:
         if then:
@@ -310,67 +300,6 @@ def _read_set(text: str) -> isl.Set:
 @lru_cache(maxsize=4096)
 def _read_map(text: str) -> isl.Map:
     return isl.Map(text)
-
-
-def _rising(gap: Node, a: str, b: str) -> str:
-    """Values of a function that does not fall (gap 0: of any function), by the gap of indices."""
-    if isinstance(gap, Const):
-        return f"{a} {'=' if gap.value == 0 else '<=' if gap.value < 0 else '>='} {b}"
-    g = isl_text(gap)
-    return (f"({g} < 0 and {a} <= {b}) or ({g} = 0 and {a} = {b}) or ({g} > 0 and {a} >= {b})")
-
-
-def _different(gaps: list[Node], a: str, b: str) -> str:
-    """Values that are distinct unless all gaps are 0 (then _rising says that they are equal)."""
-    if any(isinstance(g, Const) and g.value for g in gaps):
-        return f"{a} != {b}"
-    equal = " and ".join(f"{isl_text(g)} = 0" for g in gaps if not isinstance(g, Const))
-    return f"({equal}) or {a} != {b}" if equal else ""
-
-
-def isl_text(e: Node, scope: Scope | None = None) -> str:
-    """Text of an expression without loads; dims get the prefix d_. Choices need a scope."""
-    if scope is not None:
-        e = scope.plain(e)
-    match e:
-        case Const(v):
-            return str(v)
-        case Dim(name, _, _):
-            return "d_" + name
-        case Var(name):
-            return name
-        case Sum(terms, const):
-            return "(" + " + ".join(f"{c}*{isl_text(t)}" for t, c in terms) + f" + {const})"
-        case Prod() | Load() | Compare() | Select():
-            raise NotAffine(str(e))
-        case FloorDiv(a, k):
-            return f"floor({isl_text(a)}/{k})"
-        case Mod(a, k):
-            return f"({isl_text(a)} - {k}*floor({isl_text(a)}/{k}))"
-        case Min(a, b):
-            return f"min({isl_text(a)}, {isl_text(b)})"
-        case Max(a, b):
-            return f"max({isl_text(a)}, {isl_text(b)})"
-        case _:
-            assert_never(e)
-
-
-def isl_cond(e: Node, scope: Scope) -> str:
-    """Text of a condition (Compare; Min is and, Max is or)."""
-    match e:
-        case Compare(op, a, b):
-            sign = "<=" if op == "<=" else "="
-            return f"({isl_text(a, scope)} {sign} {isl_text(b, scope)})"
-        case Min(a, b):
-            return f"({isl_cond(a, scope)} and {isl_cond(b, scope)})"
-        case Max(a, b):
-            return f"({isl_cond(a, scope)} or {isl_cond(b, scope)})"
-        case Sum(((a, -1),), 1):
-            return f"(not {isl_cond(a, scope)})"
-        case Const(v):
-            return "(0 = 0)" if v else "(0 = 1)"
-        case _:
-            return f"({isl_text(e, scope)} >= 1)"
 
 
 def shape_of(program: Program, name: str) -> tuple[Node, ...]:
