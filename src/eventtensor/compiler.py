@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import numpy.typing as npt
 
-from .analysis.check import verify
+from .analysis.check import precheck, verify
 from .analysis.derive import Derived, derive
 from .analysis.report import CheckReport, Kind, Problem, make_report
 from .analysis.uses import Events
@@ -51,6 +51,11 @@ def _select(s: State) -> None:
     s.program = mark_pushed(s.program, s.choices)
 
 
+def _precheck(s: State) -> None:
+    """Run-time data that decides indices has bounds."""
+    s.report = precheck(s.program)
+
+
 def _derive(s: State) -> None:
     """Event tensors and the wait, notify and inverse maps."""
     s.derived = derive(s.program)
@@ -78,6 +83,7 @@ def _plan(s: State) -> None:
 
 PASSES = (
     ("select", _select),
+    ("precheck", _precheck),
     ("derive", _derive),
     ("verify", _verify),
     ("plan", _plan),
@@ -85,10 +91,14 @@ PASSES = (
 
 
 def run_passes(program: Builder | Program, options: Options) -> State:
+    """All passes; without events (precheck failed) there is no plan. One that is refuted has a plan
+    all the same, so that its witnesses can be replayed."""
     built = program.build() if isinstance(program, Builder) else program
     state = State(options, built)
     for _, step in PASSES:
         step(state)
+        if state.derived is None and state.report is not None and not state.report.ok:
+            break
     return state
 
 
@@ -179,7 +189,8 @@ def compile(
     named = schedule if isinstance(schedule, str) else tuple(sorted(schedule.items()))
     options = Options(target, named, workers, debug, trace)
     state = run_passes(program, options)
-    assert state.plan is not None and state.report is not None
+    assert state.report is not None
     if not state.report.ok:
         raise state.report.problems[0].error()
+    assert state.plan is not None
     return Kernel(state.plan, options, state.report)

@@ -22,7 +22,9 @@ def explain(what: Builder | Program | Kernel) -> str:
             lines += ["", "source:", what.source]
         return "\n".join(lines)
     state = run_passes(what, Options())
-    assert state.plan is not None and state.report is not None
+    assert state.report is not None
+    if state.plan is None:
+        return f"program {state.program.name}: {state.report}"
     return "\n".join(_lines(state.plan, state.report))
 
 

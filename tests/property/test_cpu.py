@@ -16,7 +16,7 @@ SCHEDULES = ("static", "ticket", "push")
 def test_threads_compute_what_program_order_does(family: str, schedule: str) -> None:
     drawn = seeded(SCHEDULES.index(schedule), family, small=True)
     state = passes(drawn.program, schedule)
-    assert state.report is not None and state.report.ok, f"{drawn.program}\n{state.report}"
+    assert state.report is not None and state.report.ok, f"{drawn.outline}\n{state.report}"
     assert state.plan is not None
     for workers in (1, 2, 3):
         with cpu_kernel(state.plan, workers) as kernel:

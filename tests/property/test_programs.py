@@ -32,7 +32,7 @@ def assert_equal(got: Arrays, want: Arrays) -> None:
 @given(data=st.data())
 def test_right_programs_are_proved_ordered_and_exact(family: str, data: st.DataObject) -> None:
     drawn: Drawn = data.draw(programs(family))
-    note(str(drawn.program))
+    note(drawn.outline)
     state = passes(drawn.program)
     assert state.report is not None and state.derived is not None and state.plan is not None
     assert state.report.ok, str(state.report)

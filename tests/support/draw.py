@@ -7,7 +7,7 @@ it makes is right by construction, so that every finding of the analysis is a fa
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -15,6 +15,8 @@ import numpy as np
 
 import eventtensor as et
 from eventtensor.ir.program import Program
+from eventtensor.ir.text import call_lines
+from eventtensor.ir.tile import Body
 
 from . import bodies
 
@@ -54,6 +56,16 @@ class Drawn:
     program: Program
     data: tuple[Data, ...]
     dims: tuple[dict[str, int], ...]
+
+    @property
+    def outline(self) -> str:
+        """The program's text without task bodies."""
+        calls = [replace(p.call, body=Body((), (), ())) for p in self.program.calls]
+        kept = [line for c in calls for line in call_lines(c) if line.strip() != "body"]
+        head = str(self.program).split("\ncall ", 1)[0].split("\nloop ", 1)[0]
+        loops = [f"{p.call.name} in {lp.var} < {lp.extent}" for p in self.program.calls
+                 for lp in p.loops]
+        return "\n".join([head, *kept, *loops])
 
     def given(self, dims: dict[str, int], seed: int = 0) -> dict[str, Any]:
         rng = np.random.default_rng(seed)

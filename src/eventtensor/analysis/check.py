@@ -18,7 +18,7 @@ from .deps import Dependence, dependences, element_map, same_call_conflicts
 from .derive import Derived
 from .guards import Unguarded, unguarded
 from .order import add_fences
-from .ranges import range_problems
+from .ranges import range_problems, unbounded
 from .report import CheckReport, Kind, Obligation, Problem, Task, Witness, make_report
 from .sets.budget import DERIVATION, QUESTION, OutOfBudget, budget
 from .sets.texts import NotAffine
@@ -31,6 +31,11 @@ class _Ask:
     program: Program
     derived: Derived
     events: Events
+
+
+def precheck(program: Program) -> CheckReport:
+    """What must hold before events can be derived at all."""
+    return make_report(unbounded(program), [])
 
 
 def verify(program: Program, derived: Derived) -> CheckReport:
@@ -47,8 +52,6 @@ def verify(program: Program, derived: Derived) -> CheckReport:
 
 def _verify(program: Program, derived: Derived) -> CheckReport:
     problems, obligations = range_problems(program)
-    if any(p.kind is Kind.unbounded_index for p in problems):
-        return make_report(problems, obligations)
     ask = _Ask(program, derived, derived.uses(program))
     problems += _orphans(program, obligations)
     problems += _same_call(program)

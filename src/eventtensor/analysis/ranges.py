@@ -26,7 +26,6 @@ def range_problems(program: Program) -> tuple[list[Problem], list[Obligation]]:
         if is_header(p):
             continue
         call = p.call
-        problems += _unbounded(program, p)
         for region in (*call.regions, *(call.waits or ()), *(call.notifies or ())):
             problems += _region(program, p, region)
             if loads_of(*region_exprs(region)):
@@ -138,6 +137,11 @@ def _exprs(p: PlacedCall) -> list[Node]:
     for region in (*p.call.regions, *(p.call.waits or ()), *(p.call.notifies or ())):
         exprs += region_exprs(region)
     return exprs
+
+
+def unbounded(program: Program) -> list[Problem]:
+    """Indices and extents without a bound: nothing can be derived for them."""
+    return [problem for p in program.calls for problem in _unbounded(program, p)]
 
 
 def _unbounded(program: Program, p: PlacedCall) -> list[Problem]:
