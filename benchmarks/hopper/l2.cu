@@ -6,7 +6,7 @@
 
 constexpr uint32_t kThreads = 128;
 constexpr uint32_t kSamples = 20;
-constexpr uint64_t kRunNs = 1'000'000;
+constexpr long long kRunClocks = 1'800'000;  // about 1 ms
 
 // A CTA takes `resident` pages from L2, then `streamed` from HBM, and again.
 struct Mix {
@@ -27,24 +27,30 @@ struct Args {
 };
 
 struct MixWalk {
-  const Args& a;
-  Mix mix;
+  const char* buffer;
+  uint32_t buffer_pages, resident, period;
   WeightWalk weights;
-  uint64_t until, policy;
-  uint32_t at, turn = 0, taken[2] = {0, 0};
-  __device__ __forceinline__ MixWalk(const Args& args, uint64_t start)
-      : a(args), mix(blockIdx.x % 4 < args.quarter ? args.often : args.rest),
-        weights(args.weights), until(start + kRunNs),
-        policy(args.evict_first ? policy_evict_first() : 0),
-        at(blockIdx.x * args.buffer_pages / gridDim.x) {}
+  uint64_t policy;
+  long long until;
+  uint32_t at, turn = 0, from_l2 = 0, from_hbm = 0;
+  __device__ __forceinline__ MixWalk(const Args& a, Mix mix)
+      : buffer(a.buffer), buffer_pages(a.buffer_pages), resident(mix.resident),
+        period(mix.resident + mix.streamed), weights(a.weights),
+        at(blockIdx.x * a.buffer_pages / gridDim.x) {
+    policy = a.evict_first ? policy_evict_first() : 0;
+    until = clock64() + kRunClocks;
+  }
   __device__ __forceinline__ PageRef next() {
-    if (global_ns() >= until) return {nullptr, 0};
-    const bool resident = turn < mix.resident;
-    if (++turn == mix.resident + mix.streamed) turn = 0;
-    ++taken[resident ? 0 : 1];
-    if (!resident) return {weights.next(), policy};
-    const char* page = a.buffer + (uint64_t)at * kPage;
-    if (++at == a.buffer_pages) at = 0;
+    if (clock64() >= until) return {nullptr, 0};
+    const bool from_buffer = turn < resident;
+    if (++turn == period) turn = 0;
+    if (!from_buffer) {
+      ++from_hbm;
+      return {weights.next(), policy};
+    }
+    const char* page = buffer + (uint64_t)at * kPage;
+    if (++at == buffer_pages) at = 0;
+    ++from_l2;
     return {page, 0};
   }
 };
@@ -58,7 +64,7 @@ __global__ void __launch_bounds__(kThreads, 1) mix_kernel(const Args a) {
   __syncthreads();
   if (threadIdx.x == 0) {
     const uint64_t start = global_ns();
-    MixWalk walk(a, start);
+    MixWalk walk(a, blockIdx.x % 4 < a.quarter ? a.often : a.rest);
     uint32_t slot = 0;
     auto next = [&] {
       const PageRef page = walk.next();
@@ -71,8 +77,8 @@ __global__ void __launch_bounds__(kThreads, 1) mix_kernel(const Args a) {
     bool ok;
     const uint32_t loaded = load_pages(ring, pages, a.cap, false, next, ok);
     a.span_ns[blockIdx.x] = global_ns() - start;
-    a.pages[blockIdx.x * 2] = walk.taken[0];
-    a.pages[blockIdx.x * 2 + 1] = walk.taken[1];
+    a.pages[blockIdx.x * 2] = walk.from_l2;
+    a.pages[blockIdx.x * 2 + 1] = walk.from_hbm;
     filled = ok ? min(loaded, kRing) : 0;
     if (!ok) atomicAdd(&a.status->timeouts, 1);
     if (loaded < kRing) atomicAdd(&a.status->mismatches, 1);

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, Phase, settings
 _CALM = (HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much)
 # Shrinking runs the proof hundreds of times; the text of the program is enough to start from.
 settings.register_profile("quick", derandomize=True, deadline=None, suppress_health_check=_CALM,
-                          max_examples=25, database=None, phases=(Phase.generate,))
+                          max_examples=20, database=None, phases=(Phase.generate,))
 settings.register_profile("deep", deadline=None, suppress_health_check=_CALM, max_examples=1000,
                           print_blob=True)
 settings.load_profile(os.environ.get("ET_HYPOTHESIS", "quick"))

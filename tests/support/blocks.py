@@ -241,6 +241,8 @@ STATIC: dict[str, tuple[Block, ...]] = {
 }
 DATA: dict[str, tuple[Block, ...]] = {"data": (scatter, gathered, segments, ragged)}
 FAMILIES = {**STATIC, **DATA}
+# Blocks in one program at most.
+MOST = {"calls": 3, "loops": 1, "triangles": 2, "declared": 2, "data": 2}
 
 
 def program(number: Choose, family: str, small: bool = False) -> Drawn:
@@ -250,7 +252,7 @@ def program(number: Choose, family: str, small: bool = False) -> Drawn:
         mk.input()
     for _ in range(1 if small else mk.number(1, 2)):
         mk.step()
-    for _ in range(1 if small else mk.number(1, 3 if family == "calls" else 2)):
+    for _ in range(1 if small else mk.number(1, MOST[family])):
         mk.pick(FAMILIES[family])(mk)
     if not small and mk.chance(40):
         mk.step()

@@ -1,16 +1,20 @@
 // How a worker comes by its tiles: owned by number (static), by ticket, or from a queue (push).
 // Tiles are numbered in lexicographic order of their coordinates.
 #pragma once
+#if defined(__CUDACC__)
+#include "cuda/worker.cuh"
+#else
 #include "worker.h"
+#endif
 
 namespace et {
 
 // Tile t belongs to worker (t + shift) mod workers.
 class StaticTiles {
  public:
-  StaticTiles(const Worker& w, int64_t shift)
+  ET_FN StaticTiles(const Worker& w, int64_t shift)
       : next_(mod(w.index - shift, w.count)), step_(w.count) {}
-  int64_t next() { const int64_t t = next_; next_ += step_; return t; }
+  ET_FN int64_t next() { const int64_t t = next_; next_ += step_; return t; }
 
  private:
   int64_t next_, step_;
@@ -19,17 +23,18 @@ class StaticTiles {
 // Whoever comes first takes the next tile.
 class TicketTiles {
  public:
-  TicketTiles(Worker& w, int64_t cell) : ticket_(w.cells[cell]) {}
-  int64_t next() { return tk_claim(ticket_); }
+  ET_FN TicketTiles(Worker& w, int64_t cell) : worker_(w), ticket_(w.cells[cell]) {}
+  ET_FN int64_t next() { return for_all(worker_, [&] { return tk_claim(ticket_); }); }
 
  private:
+  Worker& worker_;
   Cell& ticket_;
 };
 
 // All tiles, for the one worker that opens a queue.
 class AllTiles {
  public:
-  int64_t next() { return next_++; }
+  ET_FN int64_t next() { return next_++; }
 
  private:
   int64_t next_ = 0;
@@ -44,14 +49,20 @@ class Queue {
   // that makes it OPEN pushes. So nobody but the opener has to know how many cells a task needs.
   static constexpr int64_t OPEN = int64_t(1) << 40;
 
-  Queue(Worker& w, int64_t base) : cells_(w.cells + base) {}
+  ET_FN Queue(Worker& w, int64_t base) : worker_(w), cells_(w.cells + base) {}
 
-  bool open() { return ct_first(cells_[2]); }
-  int64_t claim() { return tk_claim(cells_[0]); }
-  void push(int64_t task) { q_put(cells_[FIXED + tk_claim(cells_[1])], task + 1); }
+  // True for one thread of one worker, which then opens alone.
+  ET_FN bool open() { return leads() && ct_first(cells_[2]); }
+  ET_FN int64_t claim() { return for_all(worker_, [&] { return tk_claim(cells_[0]); }); }
+  ET_FN void push(int64_t task) { q_put(cells_[FIXED + tk_claim(cells_[1])], task + 1); }
 
   // The task in a claimed slot, once it is there; -1 if the launch is given up.
-  int64_t take(Worker& w, int64_t slot) {
+  ET_FN int64_t take(Worker& w, int64_t slot) {
+    return for_all(w, [&] { return find(w, slot); });
+  }
+
+ private:
+  ET_FN int64_t find(Worker& w, int64_t slot) {
     const Cell& cell = cells_[FIXED + slot];
     int64_t found = q_get(cell);
     if (found != 0) return found - 1;
@@ -63,17 +74,17 @@ class Queue {
     return found - 1;
   }
 
- private:
+  Worker& worker_;
   Cell* cells_;
 };
 
 // True if this add makes the pending counter complete.
-inline bool pending_add(Worker& w, int64_t cell, int64_t by) {
+ET_FN bool pending_add(Worker& w, int64_t cell, int64_t by) {
   return ct_add(w.cells[cell], by) == Queue::OPEN;
 }
 
 // True if this claim is the one that completes the dispatched counter.
-inline bool dispatched_add(Worker& w, int64_t cell, int64_t count) {
+ET_FN bool dispatched_add(Worker& w, int64_t cell, int64_t count) {
   return ct_add(w.cells[cell], 1) == count;
 }
 

@@ -1,29 +1,25 @@
 // Numbers: storage types, conversions and the operations whose result is fixed to the bit.
 // Sums run in 16 strided lanes and a halving tree; min and max pass NaN on; // and % floor.
 #pragma once
-#include <cmath>
-#include <cstdint>
-#include <cstring>
-#include <limits>
-#include <type_traits>
+#include "portable.h"
 
 namespace et {
 
 struct bf16 { uint16_t bits; };
 struct f16 { uint16_t bits; };
 
-inline uint32_t float_bits(float x) { uint32_t u; std::memcpy(&u, &x, 4); return u; }
-inline float bits_float(uint32_t u) { float x; std::memcpy(&x, &u, 4); return x; }
+ET_FN uint32_t float_bits(float x) { uint32_t u; std::memcpy(&u, &x, 4); return u; }
+ET_FN float bits_float(uint32_t u) { float x; std::memcpy(&x, &u, 4); return x; }
 
 // ---- storage to tile: bf16 and f16 become float, u8 becomes int32 --------------------------
-inline float value(float x) { return x; }
-inline int32_t value(int32_t x) { return x; }
-inline int64_t value(int64_t x) { return x; }
-inline bool value(bool x) { return x; }
-inline int32_t value(uint8_t x) { return x; }
-inline float value(bf16 x) { return bits_float(uint32_t(x.bits) << 16); }
+ET_FN float value(float x) { return x; }
+ET_FN int32_t value(int32_t x) { return x; }
+ET_FN int64_t value(int64_t x) { return x; }
+ET_FN bool value(bool x) { return x; }
+ET_FN int32_t value(uint8_t x) { return x; }
+ET_FN float value(bf16 x) { return bits_float(uint32_t(x.bits) << 16); }
 
-inline float value(f16 h) {
+ET_FN float value(f16 h) {
   const uint32_t sign = uint32_t(h.bits & 0x8000u) << 16;
   const uint32_t rest = h.bits & 0x7fffu;
   if (rest >= 0x7c00u) return bits_float(sign | 0x7f800000u | ((rest & 0x3ffu) << 13));
@@ -32,13 +28,13 @@ inline float value(f16 h) {
 }
 
 // ---- tile to storage: round to nearest, ties to even ---------------------------------------
-inline bf16 to_bf16(float x) {
+ET_FN bf16 to_bf16(float x) {
   const uint32_t u = float_bits(x);
   if ((u & 0x7fffffffu) > 0x7f800000u) return {uint16_t((u >> 31 << 15) | 0x7fc0u)};
   return {uint16_t((u + 0x7fffu + ((u >> 16) & 1u)) >> 16)};
 }
 
-inline f16 to_f16(float x) {
+ET_FN f16 to_f16(float x) {
   const uint32_t u = float_bits(x);
   const uint16_t sign = uint16_t((u >> 16) & 0x8000u);
   const uint32_t a = u & 0x7fffffffu;
@@ -53,7 +49,7 @@ inline f16 to_f16(float x) {
 }
 
 // Float to integer: towards zero, ends of the range beyond it, 0 for NaN.
-template <class T> inline T truncate(float x) {
+template <class T> ET_FN T truncate(float x) {
   if (x != x) return 0;
   if (x <= float(std::numeric_limits<T>::min())) return std::numeric_limits<T>::min();
   if (x >= float(std::numeric_limits<T>::max())) return std::numeric_limits<T>::max();
@@ -61,7 +57,7 @@ template <class T> inline T truncate(float x) {
 }
 
 template <class T, class S>
-inline T cast(S x) {
+ET_FN T cast(S x) {
   if constexpr (std::is_same_v<T, bf16>) return to_bf16(float(x));
   else if constexpr (std::is_same_v<T, f16>) return to_f16(float(x));
   else if constexpr (std::is_same_v<T, bool>) return x != S(0);
@@ -72,25 +68,25 @@ inline T cast(S x) {
 }
 
 // ---- element-wise --------------------------------------------------------------------------
-template <class T> inline T lowest() {
+template <class T> ET_FN T lowest() {
   if constexpr (std::is_floating_point_v<T>) return -std::numeric_limits<T>::infinity();
   else return std::numeric_limits<T>::lowest();
 }
-template <class T> inline T highest() {
+template <class T> ET_FN T highest() {
   if constexpr (std::is_floating_point_v<T>) return std::numeric_limits<T>::infinity();
   else return std::numeric_limits<T>::max();
 }
-template <class T> inline T max(T a, T b) { return (a >= b || a != a) ? a : b; }
-template <class T> inline T min(T a, T b) { return (a <= b || a != a) ? a : b; }
-template <class T> inline T abs(T a) {
+template <class T> ET_FN T max(T a, T b) { return (a >= b || a != a) ? a : b; }
+template <class T> ET_FN T min(T a, T b) { return (a <= b || a != a) ? a : b; }
+template <class T> ET_FN T abs(T a) {
   if constexpr (std::is_floating_point_v<T>) return std::fabs(a);
   else return a < 0 ? T(-a) : a;
 }
-inline float rsqrt(float x) { return 1.0f / std::sqrt(x); }
-inline float sigmoid(float x) { return 1.0f / (1.0f + std::exp(-x)); }
+ET_FN float rsqrt(float x) { return 1.0f / std::sqrt(x); }
+ET_FN float sigmoid(float x) { return 1.0f / (1.0f + std::exp(-x)); }
 
 // As NumPy: division by zero gives 0 for integers and the IEEE value for floats.
-template <class T> inline T floor_div(T a, T b) {
+template <class T> ET_FN T floor_div(T a, T b) {
   if constexpr (std::is_floating_point_v<T>) {
     if (b == T(0)) return a / b;
     const T rest = std::fmod(a, b);
@@ -106,7 +102,7 @@ template <class T> inline T floor_div(T a, T b) {
     return (a % b != 0 && ((a < 0) != (b < 0))) ? q - 1 : q;
   }
 }
-template <class T> inline T floor_mod(T a, T b) {
+template <class T> ET_FN T floor_mod(T a, T b) {
   if constexpr (std::is_floating_point_v<T>) {
     const T rest = std::fmod(a, b);
     if (b == T(0)) return rest;
@@ -120,43 +116,43 @@ template <class T> inline T floor_mod(T a, T b) {
 }
 
 // Index arithmetic: k is a positive constant.
-inline int64_t div(int64_t a, int64_t k) { return a >= 0 ? a / k : -((k - 1 - a) / k); }
-inline int64_t mod(int64_t a, int64_t k) { const int64_t r = a % k; return r < 0 ? r + k : r; }
+ET_FN int64_t div(int64_t a, int64_t k) { return a >= 0 ? a / k : -((k - 1 - a) / k); }
+ET_FN int64_t mod(int64_t a, int64_t k) { const int64_t r = a % k; return r < 0 ? r + k : r; }
 
 // ---- along an axis -------------------------------------------------------------------------
 constexpr int LANES = 16;
 
-template <class T> inline T halve(T* lane) {
+template <class T> ET_FN T halve(T* lane) {
   for (int width = LANES / 2; width > 0; width /= 2)
     for (int l = 0; l < width; ++l) lane[l] = lane[l] + lane[l + width];
   return lane[0];
 }
 
 // sum of at(0) .. at(n-1): lane k % 16 takes element k, in index order; then the halving tree.
-template <class T, class F> inline T lane_sum(int64_t n, F at) {
+template <class T, class F> ET_FN T lane_sum(int64_t n, F at) {
   T lane[LANES] = {};
   int64_t k = 0;
   for (; k + LANES <= n; k += LANES)
-#pragma GCC unroll 16
+ET_UNROLL_16
     for (int l = 0; l < LANES; ++l) lane[l] = lane[l] + T(at(k + l));
   for (int l = 0; k + l < n; ++l) lane[l] = lane[l] + T(at(k + l));
   return halve(lane);
 }
-template <class T, class F> inline T fold_max(int64_t n, F at) {
+template <class T, class F> ET_FN T fold_max(int64_t n, F at) {
   T best = lowest<T>();
   for (int64_t k = 0; k < n; ++k) best = et::max<T>(best, at(k));
   return best;
 }
-template <class T, class F> inline T fold_min(int64_t n, F at) {
+template <class T, class F> ET_FN T fold_min(int64_t n, F at) {
   T best = highest<T>();
   for (int64_t k = 0; k < n; ++k) best = et::min<T>(best, at(k));
   return best;
 }
 
 // Order of argmax and top-k: NaN counts as smallest, the lowest index wins ties.
-template <class T> inline bool before(T a, T b) { return a > b || (b != b && a == a); }
+template <class T> ET_FN bool before(T a, T b) { return a > b || (b != b && a == a); }
 
-template <class T, class F> inline int32_t arg_max(int64_t n, F at) {
+template <class T, class F> ET_FN int32_t arg_max(int64_t n, F at) {
   int64_t best = 0;
   for (int64_t k = 1; k < n; ++k)
     if (before<T>(at(k), at(best))) best = k;
@@ -164,7 +160,7 @@ template <class T, class F> inline int32_t arg_max(int64_t n, F at) {
 }
 
 // Indices of the `count` largest into order[0..count): insertion, stable in the index.
-template <class T, class F> inline void top_k(int64_t n, int64_t count, int32_t* order, F at) {
+template <class T, class F> ET_FN void top_k(int64_t n, int64_t count, int32_t* order, F at) {
   int64_t held = 0;
   for (int64_t k = 0; k < n; ++k) {
     const T x = at(k);
@@ -178,12 +174,13 @@ template <class T, class F> inline void top_k(int64_t n, int64_t count, int32_t*
 }
 
 // ---- accumulation --------------------------------------------------------------------------
-template <class S, class T> inline void accumulate(S& place, T x) {
+template <class S, class T> ET_FN void accumulate(S& place, T x) {
   place = cast<S>(value(place) + x);
 }
 
+#if !defined(__CUDACC__)
 // Unordered: an add that other tasks may do at the same time, element by element.
-template <class S, class T> inline void accumulate_atomic(S& place, T x) {
+template <class S, class T> ET_FN void accumulate_atomic(S& place, T x) {
   using Bits = std::conditional_t<sizeof(S) == 1, uint8_t,
       std::conditional_t<sizeof(S) == 2, uint16_t,
       std::conditional_t<sizeof(S) == 4, uint32_t, uint64_t>>>;
@@ -199,5 +196,6 @@ template <class S, class T> inline void accumulate_atomic(S& place, T x) {
       return;
   }
 }
+#endif
 
 }  // namespace et

@@ -6,7 +6,7 @@
 #include <memory>
 #include <vector>
 
-#include "numerics.h"
+#include "view.h"
 
 // The iterations of the next loop touch distinct elements: it may be vectorised.
 #if defined(__clang__)
@@ -18,20 +18,6 @@
 #endif
 
 namespace et {
-
-// An index that a value of the body decides, kept inside the tile: a bad one gives a wrong number
-// (debug builds report it), never a touch of foreign memory.
-inline int64_t index_clamped(int64_t index, int64_t extent) {
-  return index < 0 || extent < 1 ? 0 : index < extent ? index : extent - 1;
-}
-
-
-// A region of a tensor: extents and strides are counted in elements.
-template <class T, int R> struct View {
-  T* data;
-  int64_t extent[R > 0 ? R : 1];
-  int64_t stride[R > 0 ? R : 1];
-};
 
 // Memory for the temporaries of one task; grows on demand and is kept between tasks.
 class Arena {
@@ -65,12 +51,6 @@ class Arena {
   std::vector<Block> blocks_;
   size_t block_ = 0, used_ = 0;
 };
-
-// A matrix operand: element (r, c) is data[r * s0 + c * s1].
-template <class T> struct Matrix { const T* data; int64_t s0, s1; };
-
-inline float multiply_add(float x, float y, float sum) { return std::fma(x, y, sum); }
-template <class T> inline T multiply_add(T x, T y, T sum) { return T(x * y + sum); }
 
 // Not inlined: one copy for each pair of types keeps compiles short.
 template <int ROWS, class T, class A>

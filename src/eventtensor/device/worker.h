@@ -10,6 +10,7 @@
 #include <thread>
 #include <vector>
 
+#include "report.h"
 #include "sync.h"
 #include "tile.h"
 
@@ -21,14 +22,6 @@ inline int64_t now_ns() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now().time_since_epoch())
       .count();
 }
-
-enum Fault : int64_t {
-  STUCK_WAIT = 1, STUCK_QUEUE = 2, LOAD_BOUND = 3, REGION_RANGE = 4, COUNT_WRONG = 5,
-  GATHER_RANGE = 6, CELL_RANGE = 7
-};
-
-// An event tensor of this launch: its first cell in the set, and its number in the plan.
-struct Event { int64_t base; int64_t id; };
 
 // Debug: a wait that happened, to be compared with the cell's final value.
 struct Waited { Event event; int64_t index, target, call, coords[RANK]; };
@@ -114,6 +107,12 @@ class Patience {
   Clock::time_point since_ = Clock::now();
 };
 
+// ---- one worker, one thread ----------------------------------------------------------------
+
+// What a worker decides once: here a worker is one thread, so it simply decides.
+inline bool leads() { return true; }
+template <class F> inline int64_t for_all(Worker&, F decide) { return decide(); }
+
 // ---- events --------------------------------------------------------------------------------
 
 // Waits until cell `index` of the event has reached `target`; false if the launch is given up.
@@ -135,11 +134,6 @@ inline bool ev_wait(Worker& w, Event event, int64_t index, int64_t target) {
 
 inline void ev_notify(Worker& w, Event event, int64_t index) {
   ev_notify(w.cells[event.base + index]);
-}
-
-// Debug: one axis of a cell's index lies in 0 .. size-1.
-inline bool cell_in(Worker& w, int64_t event, int64_t axis, int64_t index, int64_t size) {
-  return (index >= 0 && index < size) || fail(w, CELL_RANGE, event, axis, size, index);
 }
 
 #if ET_DEBUG
@@ -222,35 +216,6 @@ inline void task_end(Worker& w) {
   w.done.store(w.done.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
 }
 
-// ---- debug checks --------------------------------------------------------------------------
-
-// An element read as an index: inside the tensor and inside its declared bound. A bad one is
-// reported and replaced by a legal one, so that the task survives until the launch ends.
-template <class T>
-inline int64_t load_checked(Worker& w, const T* data, int64_t index, int64_t size, int64_t lo,
-                            int64_t hi, int64_t tensor) {
-  if (index < 0 || index >= size) {
-    fail(w, REGION_RANGE, tensor, -1, size, index);
-    return lo;
-  }
-  const int64_t x = int64_t(value(data[index]));
-  if (x >= lo && x <= hi) return x;
-  fail(w, LOAD_BOUND, tensor, index, x < lo ? lo : hi, x);
-  return x < lo ? lo : hi;
-}
-
-// One axis of a region: lowest and highest index touched must lie in 0 .. size-1.
-inline bool range_check(Worker& w, int64_t tensor, int64_t axis, int64_t lo, int64_t hi,
-                        int64_t size) {
-  if (lo >= 0 && hi < size) return true;
-  return fail(w, REGION_RANGE, tensor, axis, size, lo < 0 ? lo : hi);
-}
-
-// An index that a value of the body decides.
-inline int64_t index_checked(Worker& w, int64_t index, int64_t extent) {
-  if (index >= 0 && index < extent) return index;
-  fail(w, GATHER_RANGE, -1, -1, extent, index);
-  return 0;
-}
-
 }  // namespace et
+
+#include "checks.h"

@@ -14,8 +14,9 @@ from dataclasses import dataclass, replace
 from ...ir import tile as t
 from ...ir.program import Call, Program
 from ...ir.tensor import tile_shape
-from ..emitter import Emitter, cpp_name
+from ..emitter import cpp_name
 from ..uses import Uses
+from .dialect import Dialect
 from .region import RegionWriter
 from .value import STORAGE, Value, View, of_view
 
@@ -36,7 +37,7 @@ class Target:
 class ArgWriter:
     """`temp` allocates a dense tile, `fill` assigns one element by element."""
 
-    out: Emitter
+    out: Dialect
     regions: RegionWriter
     program: Program
     call: Call

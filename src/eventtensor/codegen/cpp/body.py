@@ -70,7 +70,7 @@ class BodyWriter(BodyFrame):
 
     def accumulate(self, to: View, value: Value) -> None:
         add_one = "et::accumulate_atomic" if self.call.unordered else "et::accumulate"
-        with self.loops(value.type.shape, independent=False) as index:
+        with self.loops(value.type.shape, independent=False, to=to) as index:
             self.out.line(f"{add_one}({to.place(index)}, {value.at(index)});")
 
     # ---- ops -------------------------------------------------------------------------------

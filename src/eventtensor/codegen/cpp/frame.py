@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from ...ir import tile as t
 from ...ir.expr import Const, Node, product
 from ...ir.program import PlacedCall, Program
-from ..emitter import Emitter
 from ..uses import analyse
 from .args import ArgWriter, Target
+from .dialect import Dialect
 from .expr import ExprWriter
 from .region import RegionWriter
 from .value import STORAGE, Index, Value, View, ctype, of_view, scalar
@@ -20,7 +20,7 @@ class BodyFrame:
     """Memory, names and loops of one body that is being written; the ops are in BodyWriter."""
 
     def __init__(
-        self, out: Emitter, expr: ExprWriter, program: Program, placed: PlacedCall
+        self, out: Dialect, expr: ExprWriter, program: Program, placed: PlacedCall
     ) -> None:
         self.out, self.expr, self.program, self.placed = out, expr, program, placed
         self.call = placed.call
@@ -66,25 +66,23 @@ class BodyFrame:
         self._extents.pop()
 
     @contextmanager
-    def loops(self, shape: tuple[Node, ...], independent: bool = True) -> Iterator[Index]:
-        """Nested loops over all indices; nothing may be declared inside but by the caller."""
+    def loops(
+        self, shape: tuple[Node, ...], independent: bool = True, to: View | None = None
+    ) -> Iterator[Index]:
+        """Nested loops over all indices; nothing may be declared inside but by the caller. `to` is
+        what they assign, if its gathered rows may meet twice."""
         names = tuple(f"i{k}" for k in range(len(shape)))
         sizes = [self.extent(s) for s in shape]
-        for k, (name, size) in enumerate(zip(names, sizes, strict=True)):
-            if independent and k == len(names) - 1:
-                self.out.line("ET_INDEPENDENT")
-            self.out.line(f"for (int64_t {name} = 0; {name} < {size}; ++{name})")
-            self.out.deeper()
-        yield names
-        for _ in names:
-            self.out.shallower()
+        rows = () if to is None else (k for k in range(len(shape)) if to.table(k) is not None)
+        with self.out.elements(names, sizes, independent, frozenset(rows)):
+            yield names
 
     def temp(self, name: str, type: t.TileType, kind: str | None = None) -> View:
         """A dense tile in the arena."""
         strides = self.row_major(type)
         size = self.extent(product(type.shape))
         element = kind or ctype(type.dtype)
-        self.out.line(f"{element}* const {name} = worker.arena.take<{element}>({size});")
+        self.out.take(name, element, size, product(type.shape))
         return View(name, strides, type.dtype, name, (), True)
 
     def own(self, name: str, type: t.TileType) -> View:
@@ -94,7 +92,7 @@ class BodyFrame:
 
     def fill(self, to: View, value: Value) -> None:
         """Assign element by element, rounding to the target's storage."""
-        with self.loops(value.type.shape, independent=not to.tables) as index:
+        with self.loops(value.type.shape, independent=not to.tables, to=to) as index:
             text = value.at(index)
             if to.storage is not value.type.dtype:
                 text = f"et::cast<{STORAGE[to.storage]}>({text})"

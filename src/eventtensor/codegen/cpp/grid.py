@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from ...ir.expr import Const, Node
 from ...ir.program import Call, GridAxis
 from ...ir.walk import Bounds, bounds, free_vars
-from ..emitter import Emitter, cpp_name
+from ..emitter import cpp_name
+from .dialect import Dialect
 from .expr import ExprWriter, paren
 
 
@@ -32,7 +33,7 @@ def _bounds(e: Node) -> Bounds:
 
 @dataclass(frozen=True)
 class GridWriter:
-    out: Emitter
+    out: Dialect
     expr: ExprWriter
 
     def extent(self, e: Node) -> str:

@@ -8,14 +8,15 @@ from dataclasses import replace
 
 from ...ir.program import HandTuned, PlacedCall, Program
 from ...ir.tile import ArgMode
-from ..emitter import Emitter, cpp_name
+from ..emitter import cpp_name
+from .dialect import Dialect
 from .expr import ExprWriter
 from .frame import BodyFrame
 from .value import STORAGE, Value, View, of_view
 
 
 def write_hand_tuned(
-    out: Emitter, expr: ExprWriter, program: Program, placed: PlacedCall, tuned: HandTuned,
+    out: Dialect, expr: ExprWriter, program: Program, placed: PlacedCall, tuned: HandTuned,
     head: str,
 ) -> None:
     frame = _HandFrame(out, expr, program, placed)
@@ -30,7 +31,7 @@ def write_hand_tuned(
         view = f"et::View<{const}{STORAGE[a.storage]}, {len(a.type.shape)}>"
         params.append(f"{view} {cpp_name(a.name)}")
     params += [f"int64_t {cpp_name(n)}" for n, _ in scalars]
-    with out.block(f"void hand_{placed.call.name}(et::Worker& worker, {', '.join(params)})"):
+    with out.block(f"{out.function}void hand_{placed.call.name}(et::Worker& worker, {', '.join(params)})"):
         out.line("(void)worker;")
         for n, _ in scalars:
             out.line(f"(void){cpp_name(n)};")
@@ -57,7 +58,9 @@ class _HandFrame(BodyFrame):
                 back.append((home, dense))
             passed.append(self.as_view(k, dense))
         out = ", ".join(("worker", *passed, *scalars))
+        self.out.barrier()
         self.out.line(f"hand_{self.call.name}({out});")
+        self.out.barrier()
         for home, dense in back:
             self.fill(home, dense)
 

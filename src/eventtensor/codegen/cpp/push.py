@@ -14,8 +14,9 @@ from functools import partial
 from ...ir.expr import Const, Node, add, mul, product
 from ...ir.plan import Plan, ScheduleKind
 from ...ir.program import EventTensor, PlacedCall
-from ..emitter import Emitter, cpp_name
+from ..emitter import cpp_name
 from ..limits import box
+from .dialect import Dialect
 from .expr import ExprWriter, paren
 from .grid import GridWriter
 from .sync import SyncWriter, count_at
@@ -64,7 +65,7 @@ def _group(plan: Plan, number: int, names: tuple[str, ...]) -> Group | None:
 
 @dataclass(frozen=True)
 class GroupWriter:
-    out: Emitter
+    out: Dialect
     expr: ExprWriter
     sync: SyncWriter
     grids: GridWriter
@@ -125,11 +126,10 @@ class GroupWriter:
             self._claimed(p)
             self._open(p)
 
-    @staticmethod
-    def _head(what: str, p: PlacedCall) -> str:
+    def _head(self, what: str, p: PlacedCall) -> str:
         params = "".join(f", int64_t {cpp_name(v)}" for v in p.vars)
-        name = f"{what}_{p.call.name}"
-        return f"[[maybe_unused]] void {name}(et::Worker& worker, const Args& args{params})"
+        head = f"{self.out.function}void {what}_{p.call.name}"
+        return f"[[maybe_unused]] {head}(et::Worker& worker, const Args& args{params})"
 
     @staticmethod
     def _pass(p: PlacedCall) -> str:
@@ -158,7 +158,7 @@ class GroupWriter:
         params = "".join(f", int64_t c{k}" for k in range(len(event.shape)))
         self.out.comment(f"The last producer of {event.name}[..] is claimed.")
         with self.out.block(
-            f"void release_{event.name}(et::Worker& worker, const Args& args{params})"
+            f"{self.out.function}void release_{event.name}(et::Worker& worker, const Args& args{params})"
         ):
             for r in self.plan.releases:
                 if r.event == event.name and r.call in self.group.names:
@@ -210,7 +210,8 @@ class GroupWriter:
         params = "".join(f", int64_t {cpp_name(v)}" for v in loops)
         o = self.out
         with o.block(
-            f"bool group_{self.group.number}(et::Worker& worker, const Args& args{params})"
+            f"{o.function}bool group_{self.group.number}"
+            f"(et::Worker& worker, const Args& args{params})"
         ):
             for p in self.calls:
                 at = ", ".join(cpp_name(v) for v in loops)
@@ -230,11 +231,11 @@ class GroupWriter:
     def _seed(self, pass_args: Callable[[tuple[str, ...]], str]) -> None:
         o = self.out
         with o.block("if (queue.open())"):
-            o.line("worker.busy.store(true, std::memory_order_relaxed);")
+            o.busy(True)
             for p in self.calls:
                 with self.grids.tiles(p.call, "et::AllTiles()"):
                     o.line(f"open_{p.call.name}(worker, args{pass_args(p.vars)});")
-            o.line("worker.busy.store(false, std::memory_order_relaxed);")
+            o.busy(False)
 
     def _serve(self, pass_args: Callable[[tuple[str, ...]], str]) -> None:
         o = self.out
@@ -251,7 +252,8 @@ class GroupWriter:
                     text = f"task / ({after})" if after else "task"
                     text = f"{text} % {paren(shape[k])}" if k else text
                     o.line(f"const int64_t {cpp_name(a.var)} = {text};")
-                o.line(f"claimed_{name}(worker, args{pass_args(p.vars)});")
+                with o.leading():
+                    o.line(f"claimed_{name}(worker, args{pass_args(p.vars)});")
                 o.line(f"if (!task_{name}(worker, args{pass_args(p.vars)})) return false;")
                 o.line("continue;")
             o.line(f"task -= {size};")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import assert_never
 
@@ -10,14 +11,15 @@ from ...ir.expr import Const, Node, add, compare, minimum
 from ...ir.program import Program
 from ...ir.tensor import Axis, Point, Region, Rows, Slice, Tensor, axis_exprs, tile_shape
 from ...ir.walk import bounds, loads_of
-from ..emitter import Emitter, cpp_name
+from ..emitter import cpp_name
+from .dialect import Dialect, loop
 from .expr import ExprWriter, paren
 from .value import STORAGE, View, literal
 
 
 @dataclass(frozen=True)
 class RegionWriter:
-    out: Emitter
+    out: Dialect
     expr: ExprWriter
     program: Program
     extent: Callable[[Node], str]
@@ -58,12 +60,13 @@ class RegionWriter:
     def _table(self, name: str, axis: Rows, stride: str) -> str:
         """Offsets of gathered rows, in elements."""
         n, var = self.extent(axis.extent), cpp_name(axis.var)
-        self.out.line(f"int64_t* const {name} = worker.arena.take<int64_t>({n});")
+        self.out.take(name, "int64_t", n, axis.extent)
         at = paren(self.expr(axis.index))
         self.out.line(
-            f"for (int64_t {var} = 0; {var} < {n}; ++{var}) "
+            f"{self.out.shared_loop(var, n)} "
             f"{name}[{var}] = {at if stride == '1' else f'{at} * {paren(stride)}'};"
         )
+        self.out.barrier()
         return name
 
     def padded(self, name: str, region: Region, dense: View) -> None:
@@ -73,11 +76,13 @@ class RegionWriter:
         tile_index: list[str] = []
         where: list[str] = []
         depth = 0
+        tiled = [k for k, axis in enumerate(region.axes) if not isinstance(axis, Point)]
         for k, axis in enumerate(region.axes):
             if not isinstance(axis, Point):
                 var = cpp_name(axis.var) if isinstance(axis, Rows) else f"i{depth}"
                 n = self.expr(axis.extent if isinstance(axis, Rows) else axis.nominal)
-                self.out.line(f"for (int64_t {var} = 0; {var} < {n}; ++{var}) {{")
+                shared = self.out.shared_loop(var, n) if k == tiled[-1] else loop(var, n)
+                self.out.line(f"{shared} {{")
                 self.out.deeper()
                 tile_index.append(var)
                 depth += 1
@@ -97,10 +102,12 @@ class RegionWriter:
         found = f"{inside} ? {source.at(tuple(where))} : {value}"
         if dense.storage is not dense.storage.tile_dtype:
             found = f"et::cast<{STORAGE[dense.storage]}>({found})"
-        self.out.line(f"{dense.place(tuple(tile_index))} = {found};")
+        with nullcontext() if tiled else self.out.leading():
+            self.out.line(f"{dense.place(tuple(tile_index))} = {found};")
         for _ in range(depth):
             self.out.shallower()
             self.out.line("}")
+        self.out.barrier()
 
     def _axis_at(self, axis: Axis, tile_index: list[str]) -> str:
         match axis:
@@ -128,7 +135,7 @@ class RegionWriter:
                     self._check_slice(tensor, k, add(start, Const(lo)), axis, size)
                 case Rows(var, n, index):
                     v = cpp_name(var)
-                    self.out.line(f"for (int64_t {v} = 0; {v} < {self.expr(n)}; ++{v})")
+                    self.out.line(loop(v, self.expr(n)))
                     with self.out.indented():
                         self._check(tensor, k, add(index, Const(lo)), size)
                 case _:

@@ -9,8 +9,9 @@ from ...ir.expr import Const, Node, text
 from ...ir.plan import Nest, Notify, Plan, Release, Wait
 from ...ir.program import EventTensor
 from ...ir.walk import substitute
-from ..emitter import Emitter, cpp_name
+from ..emitter import cpp_name
 from ..limits import Limits
+from .dialect import Dialect
 from .expr import ExprWriter
 
 Cells = Callable[[EventTensor, tuple[Node, ...]], None]
@@ -35,7 +36,7 @@ def count_at(event: EventTensor, index: tuple[Node, ...]) -> Node:
 
 @dataclass(frozen=True)
 class SyncWriter:
-    out: Emitter
+    out: Dialect
     expr: ExprWriter
     plan: Plan
 

@@ -1,0 +1,60 @@
+"""How a worker runs generated code, as an emitter: here a worker is one thread, so loops are plain,
+barriers are nothing and every thread leads. codegen/cuda overrides this for the threads of a block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from typing import ContextManager
+
+from ...ir.expr import Node
+from ..emitter import Emitter
+
+
+def loop(var: str, size: str) -> str:
+    """Head of a loop that every thread of the worker runs as a whole."""
+    return f"for (int64_t {var} = 0; {var} < {size}; ++{var})"
+
+
+class Dialect(Emitter):
+    """Lines of C++ for a worker that is one thread."""
+
+    function = ""  # stands before a function's type
+    hand_tuned = "cpp"  # whose hand-tuned bodies fit
+
+    def barrier(self) -> None:
+        """All threads of the worker meet, and see what each has written."""
+
+    def leading(self) -> ContextManager[None]:
+        """What is written inside, one thread of the worker does."""
+        return nullcontext()
+
+    def busy(self, value: bool) -> None:
+        """Tell the others that this worker will make progress."""
+        text = "true" if value else "false"
+        self.line(f"worker.busy.store({text}, std::memory_order_relaxed);")
+
+    def take(self, name: str, element: str, size: str, extent: Node) -> None:
+        """Declare `name` as room for `size` (= `extent`) elements in the worker's arena."""
+        self.line(f"{element}* const {name} = worker.arena.take<{element}>({size});")
+
+    def shared_loop(self, var: str, size: str) -> str:
+        """Head of a loop whose iterations the worker's threads share."""
+        return loop(var, size)
+
+    @contextmanager
+    def elements(
+        self, names: Sequence[str], sizes: Sequence[str], independent: bool,
+        serial: frozenset[int],
+    ) -> Iterator[None]:
+        """Loops over all elements of a tile. `independent`: each is touched once; the axes in
+        `serial` may meet one element twice, and run in order."""
+        for k, (name, size) in enumerate(zip(names, sizes, strict=True)):
+            if independent and k == len(names) - 1:
+                self.line("ET_INDEPENDENT")
+            self.line(self.shared_loop(name, size))
+            self.deeper()
+        yield
+        for _ in names:
+            self.shallower()

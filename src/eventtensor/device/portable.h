@@ -1,0 +1,16 @@
+// What the shared headers need of a compiler: the standard names they use, and how a function is
+// marked. The same code runs on CPU threads and in the threads of a CUDA block.
+#pragma once
+#if defined(__CUDACC__)
+#include "cuda/std.cuh"
+#define ET_FN __device__ inline
+#define ET_UNROLL_16 _Pragma("unroll")
+#else
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <type_traits>
+#define ET_FN inline
+#define ET_UNROLL_16 _Pragma("GCC unroll 16")
+#endif
