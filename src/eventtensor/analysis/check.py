@@ -13,11 +13,11 @@ from .access import accesses, is_header
 from .cells import before
 from .concrete import TooLarge, confirmed
 from .count_check import count_problems
-from .coverage import closed, unordered
+from .coverage import closed, shown, unordered
 from .deps import Dependence, dependences, element_map, same_call_conflicts
 from .derive import Derived
 from .guards import Unguarded, unguarded
-from .order import add_fences
+from .order import OrderGraph, add_fences
 from .ranges import range_problems, unbounded
 from .report import CheckReport, Kind, Obligation, Problem, Task, Witness, make_report
 from .sets.budget import DERIVATION, QUESTION, OutOfBudget, budget
@@ -61,8 +61,9 @@ def _verify(program: Program, derived: Derived) -> CheckReport:
     deps = dependences(program).deps
     if any(d.later for d in deps):
         add_fences(ask.events.graph)
+    known = shown(program, ask.events, deps)
     for d in deps:
-        problems += _coverage(ask, d)
+        problems += _coverage(ask, known, d)
     problems += [_unguarded(ask, u) for u in unguarded(program, ask.events)]
     obligations += _facts(program)
     return make_report(_once(problems), obligations)
@@ -127,10 +128,10 @@ _KINDS = {"raw": Kind.uncovered_read, "war": Kind.write_after_read, "waw": Kind.
 _VERBS = {"raw": "reads", "war": "overwrites", "waw": "overwrites"}
 
 
-def _coverage(ask: _Ask, d: Dependence) -> list[Problem]:
+def _coverage(ask: _Ask, known: OrderGraph, d: Dependence) -> list[Problem]:
     try:
         with budget(QUESTION):
-            left = unordered(ask.program, ask.events, d)
+            left = unordered(ask.program, ask.events, known, d)
     except OutOfBudget:
         return [_unproved(d, "the proof takes too many steps", None)]
     if left.is_empty():

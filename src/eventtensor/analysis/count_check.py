@@ -7,7 +7,7 @@ import islpy as isl
 from ..ir.expr import Const, Node, add, mul
 from ..ir.program import EventTensor, Program
 from ..ir.walk import evaluate, loads_of
-from .counts import ONE, Supply, supply, target_pw
+from .counts import ONE, Supply, same_product, supply, target_pw
 from .report import Kind, Obligation, Problem, Witness
 from .sets.space import Scope, Side, cell_names
 from .sets.texts import NotAffine
@@ -57,7 +57,7 @@ def _wait_problems(
             f"every cell of {event.name} gets as many notifies as its count {event.count}", place))
         return []
     if any(s.exact is None for s in supplies):
-        return [_count_unproved(event, place)]
+        return _compare_factors(program, wait, waited, supplies, place)
     try:
         target = target_pw(program, event.count, len(event.shape))
     except NotAffine:
@@ -66,6 +66,22 @@ def _wait_problems(
     for s in supplies:
         exact = s.exact if exact is None else exact.union_add(s.exact)
     return _compare(events, wait, target, exact, place)
+
+
+def _compare_factors(
+    program: Program, wait: Use, waited: isl.Set, supplies: list[Supply], place: str
+) -> list[Problem]:
+    """Counts that are products of varying factors: equal factor by factor, or unproved."""
+    event = wait.event
+    assert event.count is not None
+    try:
+        if len(supplies) == 1 and waited.is_subset(supplies[0].cells) and same_product(
+            program, event.count, supplies[0], len(event.shape)
+        ):
+            return []
+    except NotAffine:
+        pass
+    return [_count_unproved(event, place)]
 
 
 def _always_positive(program: Program, wait: Use, cells: isl.Set) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import islpy as isl
 
 from ..errors import BadEvent
-from ..ir.expr import Const, Node, Var, add, product, wrap
+from ..ir.expr import Const, Node, Prod, Sum, Var, add, product, wrap
 from ..ir.plan import Nest, nest_exprs, region_nest
 from ..ir.program import EventTensor, PlacedCall, Program
 from ..ir.tensor import Point, Region
@@ -25,13 +25,15 @@ class Supply:
 
     `exact` is a piecewise affine count on the cells that get any (None: not affine); `closed` is an
     expression valid on those cells (None: not found). Where run-time data decides whether the tasks
-    of a cell exist, `guard` is 1 for the cells that have any, else 0."""
+    of a cell exist, `guard` is 1 for the cells that have any, else 0. `sizes` multiply to the
+    count."""
 
     placed: PlacedCall
     cells: isl.Set
     exact: isl.PwAff | None
     closed: Node | None
     guard: Node = ONE
+    sizes: tuple[isl.PwAff, ...] = ()
 
 
 def supply(program: Program, placed: PlacedCall, event: EventTensor, nest: Nest) -> Supply:
@@ -55,7 +57,7 @@ def supply(program: Program, placed: PlacedCall, event: EventTensor, nest: Nest)
     closed = by_form
     if closed is None:
         closed = product([expr_of(program, s, names) for s in sizes])
-    return Supply(placed, relation.range(), exact, closed)
+    return Supply(placed, relation.range(), exact, closed, sizes=tuple(sizes))
 
 
 def _once(nest: Nest) -> bool:
@@ -96,6 +98,37 @@ def _solid(line: isl.Map, lo: isl.PwMultiAff, hi: isl.PwMultiAff) -> bool:
     hull = isl.Map.from_pw_multi_aff(lo).apply_range(isl.Map("{ [x] -> [y] : y >= x }"))
     below = isl.Map.from_pw_multi_aff(hi).apply_range(isl.Map("{ [x] -> [y] : y <= x }"))
     return bool(hull.intersect(below).is_equal(line))
+
+
+def same_product(program: Program, count: Node, supply: Supply, rank: int) -> bool:
+    """True if the factors of `count` are, one by one, the sizes of the supply: products of two
+    varying factors are beyond isl, but each factor is not."""
+    if not supply.sizes:
+        return False
+    left = [target_pw(program, f, rank) for f in _factors(count)]
+    right = list(supply.sizes)
+    for size in supply.sizes:
+        match = next((f for f in left if _equal_on(f, size, supply.cells)), None)
+        if match is not None and not _constant(size):
+            left.remove(match)
+            right.remove(size)
+    rest = [_product(x, supply.cells) for x in (left, right)]
+    varying = [f for f in (*left, *right) if not _constant(f)]
+    return not varying and _equal_on(rest[0], rest[1], supply.cells)
+
+
+def _factors(count: Node) -> list[Node]:
+    match count:
+        case Prod(factors):
+            return list(factors)
+        case Sum(((atom, scale),), 0):
+            return [Const(scale), *_factors(atom)]
+        case _:
+            return [count]
+
+
+def _equal_on(a: isl.PwAff, b: isl.PwAff, cells: isl.Set) -> bool:
+    return bool(cells.is_subset(a.eq_set(b)))
 
 
 def _constant(size: isl.PwAff) -> bool:

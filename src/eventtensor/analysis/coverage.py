@@ -6,25 +6,42 @@ covers it are put into one scope, so that both speak of the same run-time values
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import islpy as isl
 
 from ..ir.program import EventTensor, Program
 from .access import Access, is_header
 from .deps import Dependence
-from .order import PATH
+from .order import PATH, OrderGraph
 from .sets.budget import DETOUR, OutOfBudget, budget
 from .sets.space import Scope, Side, sides_of, task_domain
 from .sets.versions import common_loops, tile_before_text
 from .uses import Events, Use
 
 
-def unordered(program: Program, events: Events, dep: Dependence) -> isl.Map:
-    """The part of a dependence that no event and no bounded chain of events orders."""
+def shown(program: Program, events: Events, deps: Iterable[Dependence]) -> OrderGraph:
+    """Order that holds by a direct event, as the plain relations of the dependences: paths through
+    them stay simple where paths through the maps of the events would not."""
+    graph = OrderGraph(program)
+    for d in deps:
+        source, sink = d.source.call.name, d.sink.call.name
+        direct = events.graph.direct(source, sink)
+        if direct is not None and d.relation.is_subset(direct):
+            graph.add(source, sink, d.relation)
+    return graph
+
+
+def unordered(
+    program: Program, events: Events, known: OrderGraph, dep: Dependence
+) -> isl.Map:
+    """The part of a dependence that no event and no bounded chain of events orders. `known` is
+    order that was shown already."""
     source, sink = dep.source.call.name, dep.sink.call.name
     if is_header(dep.source):
         return dep.relation
-    for longest in (1, PATH):
-        if events.graph.implied(source, sink, dep.relation, 1, longest):
+    for graph, longest in ((events.graph, 1), (known, PATH), (events.graph, PATH)):
+        if graph.implied(source, sink, dep.relation, 1, longest):
             return dep.relation.subtract(dep.relation)
     left = events.graph.left_over(source, sink, dep.relation)
     return left if dep.accesses is None else _by_data(program, events, dep, left)
