@@ -13,6 +13,8 @@ from functools import lru_cache
 import islpy as isl
 
 from ..ir.program import PlacedCall, Program
+from ..ir.tensor import region_exprs
+from ..ir.walk import loads_of
 from .access import Access, accesses, is_header, nodes
 from .bodies import assigns_all
 from .sets.space import Scope, Side, sides_of
@@ -22,8 +24,7 @@ from .sets.versions import common_loops, loops_before_text, tile_before_text
 @dataclass(frozen=True)
 class Dependence:
     """`relation`: source task -> sink task. kind: raw, war or waw. `data`: run-time data decides,
-    so the relation holds what may happen; `later` then marks conflicts with a later iteration,
-    which are taken between all tiles of the two calls."""
+    so the relation holds what may happen; `later` then marks conflicts with a later iteration."""
 
     source: PlacedCall
     sink: PlacedCall
@@ -246,14 +247,16 @@ def _same_iteration(program: Program, a: Access, b: Access) -> isl.Map | None:
 
 
 def _later_iteration(program: Program, a: Access, b: Access) -> isl.Map | None:
-    """Conflicts with a later iteration, widened to all tiles: the values that decide which tiles
-    meet are of different iterations, so nothing relates them."""
+    """Conflicts with a later iteration. Where values decide which tiles meet, all may: they are of
+    different iterations, so nothing relates them."""
     depth = common_loops(a.node, b.node)
     if depth == 0:
         return None
     loops = a.node.loops[:depth]
     scope, sides = conflict(program, a, b)
     scope.require(loops_before_text(a.node, depth, "a_", "b_"))
+    if not loads_of(*region_exprs(a.region), *region_exprs(b.region)):
+        return scope.map(sides[0].names, sides[1].names)
     first, second = (tuple(side.name(lp.var) for lp in loops) for side in sides)
     pairs = scope.map(first, second, hide=sides)
     if pairs.is_empty():

@@ -193,6 +193,10 @@ def _order_iterations(build: _Builder) -> None:
             continue
         _add_edge(build, edge)
         graph.add(source, edge.sink.call.name, edge.relation)
+        build.notes[edge.sink.call.name].append(
+            f"waits on earlier iterations of {source}: run-time data decides "
+            f"{', '.join(edge.reasons)} across the loop"
+        )
 
 
 def _guard_counts(build: _Builder) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import assert_never
 
 import islpy as isl
@@ -14,13 +15,13 @@ from ..ir.walk import free_vars, loads_of
 from .access import is_header, nodes
 from .bodies import body_problems
 from .report import Kind, Obligation, Problem, Task, Witness
-from .sets.space import Scope, Side, cell_names, shape_of
+from .sets.space import LoadVar, Scope, Side, cell_names, shape_of
 from .sets.texts import NotAffine, isl_text
 from .sets.witness import smallest, task_of
 
 
 def range_problems(program: Program) -> tuple[list[Problem], list[Obligation]]:
-    problems = _negative_shapes(program)
+    problems = _negative_shapes(program) + _facts(program)
     obligations: list[Obligation] = []
     for p in nodes(program):
         if is_header(p):
@@ -57,6 +58,27 @@ def _negative_shapes(program: Program) -> list[Problem]:
                 program.calls[0].call.place if program.calls else "<program>",
                 "raise the min of the dim, or use et.max(extent, 0)",
                 Witness(tuple(hit[0].items()), tensor=name)))
+    return out
+
+
+def _facts(program: Program) -> list[Problem]:
+    """Facts that speak of elements outside their tensor."""
+    out: list[Problem] = []
+    for fact in program.facts if program.calls else ():
+        scope, side = Scope(program), Side(program.calls[0], "a_")
+        names: dict[str, str] = {}
+        for axis in fact.over:
+            names[axis.var] = scope.fresh("f")
+            extent = scope.text(axis.extent, side, names)
+            scope.require(f"0 <= {names[axis.var]} < {extent}")
+        scope.cond(fact.cond, side, names)
+        place = program.calls[0].call.place
+        for load, hit in _outside(program, scope, tuple(names.values())):
+            at = ", ".join(f"{v} = {x}" for v, x in zip(names, hit[1], strict=True))
+            out.append(Problem(
+                Kind.out_of_range, f"the fact '{fact.cond}' reads outside {load.tensor} at {at}",
+                place, "state it over a smaller range",
+                Witness(tuple(hit[0].items()), tensor=load.tensor)))
     return out
 
 
@@ -113,23 +135,30 @@ def _load_problems(
 ) -> list[Problem]:
     """One finding for each tensor of the scope's loads that an index may miss."""
     out: dict[str, Problem] = {}
+    for load, hit in _outside(program, scope, names):
+        task = Task(p.call.name, tuple(zip(p.vars, hit[1], strict=False)))
+        out.setdefault(load.tensor, Problem(
+            Kind.out_of_range,
+            f"call '{p.call.name}' reads {load.tensor} outside its shape for an index",
+            p.call.place, Kind.out_of_range.error.default_hint,
+            Witness(tuple(hit[0].items()), (task,), load.tensor)))
+    return list(out.values())
+
+
+def _outside(
+    program: Program, scope: Scope, names: tuple[str, ...]
+) -> Iterator[tuple[LoadVar, tuple[dict[str, int], tuple[int, ...]]]]:
+    """Loads of a scope whose index may miss their tensor, with the smallest case."""
     for load in list(scope.loads):
-        for k, (i, size) in enumerate(
-            zip(load.index, program.tensor(load.tensor).shape, strict=True)
-        ):
+        for i, size in zip(load.index, program.tensor(load.tensor).shape, strict=True):
             here = scope.copy()
             index = isl_text(i, here)
             here.require(f"({index} < 0 or {index} >= {isl_text(size, here)})")
             here.finish()
             hit = smallest(here.set(names))
-            if hit is not None and load.tensor not in out:
-                task = Task(p.call.name, tuple(zip(p.vars, hit[1], strict=False)))
-                out[load.tensor] = Problem(
-                    Kind.out_of_range,
-                    f"call '{p.call.name}' reads {load.tensor} outside its axis {k} for an index",
-                    p.call.place, Kind.out_of_range.error.default_hint,
-                    Witness(tuple(hit[0].items()), (task,), load.tensor))
-    return list(out.values())
+            if hit is not None:
+                yield load, hit
+                break
 
 
 def _exprs(p: PlacedCall) -> list[Node]:
