@@ -267,7 +267,7 @@ BASES: dict[str, Base] = {
     "reduction": Base(reduction, SMALL),
     "two_grids": Base(two_grids, SMALL),
     "ring1": Base(lambda: ring(1), DEEP),
-    "ring2": Base(lambda: ring(2, second=8), DEEP),
+    "ring2": Base(lambda: ring(2), DEEP),
     "ring3": Base(lambda: ring(3, chain=False), DEEP),
     "chain": Base(chain, SMALL),
     "unordered": Base(lambda: chain(unordered=True), SMALL),

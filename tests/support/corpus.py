@@ -130,10 +130,10 @@ def _loops() -> list[Case]:
     deep: dict[str, Any] = {"dims": DEEP}
     return [
         Case("ring 1", lambda: ring(1), **deep),
-        Case("ring 3", lambda: ring(3, second=8), **deep),
+        Case("ring 3", lambda: ring(3), **deep),
         Case("ring 1 without a chain", lambda: ring(1, chain=False), **deep),
         Case("ring 2 without a chain", lambda: ring(2, chain=False), **deep),
-        Case("ring 2 reads the other copy", lambda: ring(2, back=1, second=4),
+        Case("ring 2 reads the other copy", lambda: ring(2, back=1),
              ("no-producer",), **deep),
         Case("ring 3 reads ahead", lambda: ring(3, back=1, chain=False), ("no-producer",), **deep),
         Case("triangle, short rows", lambda: tri(upto=1)),

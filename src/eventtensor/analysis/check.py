@@ -11,7 +11,7 @@ from ..ir.program import EventTensor, PlacedCall, Program
 from ..ir.walk import loads_of
 from .access import accesses, is_header
 from .cells import before
-from .concrete import TooLarge, confirmed
+from .concrete import unordered_pair
 from .count_check import count_problems
 from .coverage import closed, shown, unordered
 from .deps import Dependence, dependences, element_map, same_call_conflicts
@@ -22,7 +22,7 @@ from .ranges import range_problems, unbounded
 from .report import CheckReport, Kind, Obligation, Problem, Task, Witness, make_report
 from .sets.budget import DERIVATION, QUESTION, OutOfBudget, budget
 from .sets.texts import NotAffine
-from .sets.witness import pair_witness, smallest, task_of
+from .sets.witness import Pair, pair_witness, smallest, smallest_pair, task_of
 from .uses import Events
 
 
@@ -61,7 +61,8 @@ def _verify(program: Program, derived: Derived) -> CheckReport:
     deps = dependences(program).deps
     if any(d.later for d in deps):
         add_fences(ask.events.graph)
-    known = shown(program, ask.events, deps)
+    plain = [(d.source.call.name, d.sink.call.name, d.relation) for d in deps]
+    known = shown(program, ask.events, [*derived.hints, *plain])
     for d in deps:
         problems += _coverage(ask, known, d)
     problems += [_unguarded(ask, u) for u in unguarded(program, ask.events)]
@@ -108,8 +109,9 @@ def _same_call(program: Program) -> list[Problem]:
     for a, b, pairs in same_call_conflicts(program):
         kind = Kind.write_write if a.writes and b.writes else Kind.uncovered_read
         elements = element_map(program, a), element_map(program, b)
-        w = pair_witness(program, a.node, b.node, pairs, elements, a.region.tensor)
-        assert w is not None
+        pair = smallest_pair(pairs)
+        assert pair is not None
+        w = pair_witness(a.node, b.node, pair, elements, a.region.tensor)
         verb = "both write" if kind is Kind.write_write else "write and read"
         out.append(Problem(
             kind, f"two tiles of call '{a.node.call.name}', {w.tasks[0]} and {w.tasks[1]}, {verb} "
@@ -139,11 +141,13 @@ def _coverage(ask: _Ask, known: OrderGraph, d: Dependence) -> list[Problem]:
     elements = None
     if d.accesses is None:
         elements = _touched(ask.program, d, 0), _touched(ask.program, d, 1)
-    w = pair_witness(ask.program, d.source, d.sink, left, elements, d.tensor)
-    assert w is not None
+    pair = smallest_pair(left)
+    assert pair is not None
     if is_header(d.source):
-        return [_header_overwritten(d, w)]
-    if not _refuted(ask, d, w):
+        return [_header_overwritten(d, pair_witness(d.source, d.sink, pair, elements, d.tensor))]
+    real = _refutation(ask, d, left, pair)
+    w = pair_witness(d.source, d.sink, real or pair, elements, d.tensor)
+    if real is None:
         if closed(ask.events, d, left):
             return []
         return [_unproved(d, "no event or chain of events was found that orders them", w)]
@@ -165,15 +169,12 @@ def _touched(program: Program, d: Dependence, which: int) -> isl.Map:
     return total
 
 
-def _refuted(ask: _Ask, d: Dependence, w: Witness) -> bool:
-    """At the witness's dims nothing orders the two tasks. Where run-time data decides, that is so
-    if not even the widest reading of the events could."""
+def _refutation(ask: _Ask, d: Dependence, left: isl.Map, first: Pair) -> Pair | None:
+    """A pair that nothing orders. Where run-time data decides, that is so if not even the widest
+    reading of the events could."""
     if _has_data(ask):
-        return _never_ordered(ask, d)
-    try:
-        return confirmed(ask.program, ask.derived, dict(w.dims), w.tasks[0], w.tasks[1])
-    except TooLarge:
-        return False
+        return first if _never_ordered(ask, d) else None
+    return unordered_pair(ask.program, ask.derived, d.source, d.sink, left)
 
 
 def _has_data(ask: _Ask) -> bool:
@@ -199,8 +200,9 @@ def _never_ordered(ask: _Ask, d: Dependence) -> bool:
 
 
 def _unguarded(ask: _Ask, u: Unguarded) -> Problem:
-    w = pair_witness(ask.program, u.source, u.sink, u.relation, None, u.tensor)
-    assert w is not None
+    pair = smallest_pair(u.relation)
+    assert pair is not None
+    w = pair_witness(u.source, u.sink, pair, None, u.tensor)
     if u.kind == "war":
         return Problem(
             Kind.write_after_read, f"{w.tasks[1]} overwrites {u.tensor}, which a wait of "

@@ -8,15 +8,18 @@ from collections import defaultdict
 from collections.abc import Iterator
 from itertools import chain
 
+import islpy as isl
+
 from ..ir.expr import Const, Var
 from ..ir.plan import Nest, NestAxis, visit
-from ..ir.program import Program
+from ..ir.program import PlacedCall, Program
 from .access import HEADER
 from .derive import Derived
-from .report import Task
+from .sets.witness import Pair, pairs_by_size
 
 Key = tuple[str, tuple[int, ...]]
 LIMIT = 200_000
+SIZES, PAIRS = 10, 5_000
 
 
 class TooLarge(Exception):
@@ -70,8 +73,18 @@ class Instance:
         return False
 
 
-def confirmed(program: Program, derived: Derived, dims: dict[str, int], a: Task, b: Task) -> bool:
-    """True if task a is really not ordered before task b at these dims."""
-    instance = Instance(program, derived, dims)
-    keys = [(t.call.removesuffix(HEADER), tuple(v for _, v in t.coords)) for t in (a, b)]
-    return not instance.ordered(keys[0], keys[1])
+def unordered_pair(
+    program: Program, derived: Derived, a: PlacedCall, b: PlacedCall, pairs: isl.Map
+) -> Pair | None:
+    """The first pair of tasks, by dims, that is really not ordered; a few small sizes are tried."""
+    for dims, values in pairs_by_size(pairs, SIZES, PAIRS):
+        try:
+            instance = Instance(program, derived, dims)
+        except TooLarge:
+            return None
+        for v in values:
+            first, second = v[: len(a.vars)], v[len(a.vars) :]
+            names = (a.call.name.removesuffix(HEADER), b.call.name.removesuffix(HEADER))
+            if not instance.ordered((names[0], first), (names[1], second)):
+                return dims, v
+    return None

@@ -20,15 +20,16 @@ from .sets.versions import common_loops, tile_before_text
 from .uses import Events, Use
 
 
-def shown(program: Program, events: Events, deps: Iterable[Dependence]) -> OrderGraph:
-    """Order that holds by a direct event, as the plain relations of the dependences: paths through
+def shown(
+    program: Program, events: Events, hints: Iterable[tuple[str, str, isl.Map]]
+) -> OrderGraph:
+    """Order that holds by direct events, in the plain form of `hints` that are true: paths through
     them stay simple where paths through the maps of the events would not."""
     graph = OrderGraph(program)
-    for d in deps:
-        source, sink = d.source.call.name, d.sink.call.name
+    for source, sink, relation in hints:
         direct = events.graph.direct(source, sink)
-        if direct is not None and d.relation.is_subset(direct):
-            graph.add(source, sink, d.relation)
+        if direct is not None and relation.is_subset(direct):
+            graph.add(source, sink, relation)
     return graph
 
 

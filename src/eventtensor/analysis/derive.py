@@ -40,7 +40,8 @@ from .uses import Events, collect
 
 @dataclass(frozen=True)
 class Derived:
-    """What the plan needs of the events; `notes` say where run-time data made an edge coarser."""
+    """What the plan needs of the events; `notes` say where run-time data made an edge coarser.
+    `hints` are the edges that the events stand for: the proof uses those that it finds true."""
 
     events: tuple[EventTensor, ...]
     headers: dict[str, tuple[Wait, ...]]
@@ -48,6 +49,7 @@ class Derived:
     notifies: dict[str, tuple[Notify, ...]]
     releases: tuple[Release, ...]
     notes: dict[str, tuple[str, ...]]
+    hints: tuple[tuple[str, str, isl.Map], ...] = ()
 
     def uses(self, program: Program) -> Events:
         """Waits and notifies as maps, and the order they give."""
@@ -72,6 +74,7 @@ class _Builder:
     notifies: dict[str, list[Notify]] = field(default_factory=lambda: defaultdict(list))
     releases: list[Release] = field(default_factory=list)
     notes: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
+    edges: list[Edge] = field(default_factory=list)
 
 
 def derive(program: Program) -> Derived:
@@ -102,6 +105,7 @@ def _derive(program: Program) -> Derived:
         {n: tuple(build.notifies[n]) for n in names},
         tuple(build.releases),
         {n: tuple(build.notes[n]) for n in names},
+        tuple((e.source.call.name, e.sink.call.name, e.relation) for e in build.edges),
     )
 
 
@@ -119,25 +123,42 @@ def edges_of(program: Program) -> list[Edge]:
 
 
 def drop_implied(program: Program, edges: list[Edge]) -> list[Edge]:
-    """Leave out edges that paths of others imply, and join what is left of each pair of calls.
+    """Leave out (parts of) edges that paths of others imply, and join the rest by pairs of calls.
 
-    All may go at once: in an acyclic graph each such edge is replaced by edges that span less. One
-    whose path through the edges that are kept is too long to find again is kept too."""
+    All may go at once: in an acyclic graph each is replaced by edges that span less. One whose path
+    through what is kept is too long to find again is kept whole."""
     graph = _graph(program, edges)
-    dropped = {id(e) for e in edges if _detour(graph, e, 2)}
-    kept = [e for e in edges if id(e) not in dropped]
+    shrunk = {id(e): _shrunk(graph, e) for e in edges}
+    kept = [
+        replace(e, relation=shrunk[id(e)]) for e in edges if not shrunk[id(e)].is_empty()
+    ]
     graph = _graph(program, kept)
     for e in edges:
-        if id(e) in dropped and not _detour(graph, e, 1):
+        if shrunk[id(e)] is not e.relation and not _follows(graph, e):
             kept.append(e)
             graph.add(e.source.call.name, e.sink.call.name, e.relation)
     return _joined(kept)
 
 
-def _detour(graph: OrderGraph, e: Edge, shortest: int) -> bool:
+def _shrunk(graph: OrderGraph, e: Edge) -> isl.Map:
+    """What longer paths leave of an edge, if that is no more complicated than the edge."""
+    cover = None
     try:
         with budget(DETOUR):
-            return graph.implied(e.source.call.name, e.sink.call.name, e.relation, shortest, PATH)
+            for cover in graph.covers(e.source.call.name, e.sink.call.name, 2, PATH):
+                if e.relation.is_subset(cover):
+                    return e.relation.subtract(e.relation)
+            left = e.relation if cover is None else e.relation.subtract(cover).coalesce()
+    except OutOfBudget:
+        return e.relation
+    simpler = left.n_basic_map() <= e.relation.n_basic_map() and not left.is_equal(e.relation)
+    return left if simpler else e.relation
+
+
+def _follows(graph: OrderGraph, e: Edge) -> bool:
+    try:
+        with budget(DETOUR):
+            return graph.implied(e.source.call.name, e.sink.call.name, e.relation, 1, PATH)
     except OutOfBudget:
         return False
 
@@ -246,6 +267,7 @@ def _distance(d: Dependence, depth: int) -> int:
 
 def _add_edge(build: _Builder, edge: Edge) -> None:
     program, source, sink = build.program, edge.source, edge.sink
+    build.edges.append(edge)
     name, cells, relation = _event_for(build, edge)
     waits = relation.reverse().apply_range(cells.relation)
     domain = task_domain(program, sink)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from copy import copy
 
 import islpy as isl
@@ -88,10 +88,14 @@ class OrderGraph:
     def implied(
         self, source: str, sink: str, want: isl.Map, shortest: int, longest: int
     ) -> bool:
-        """True if paths of shortest..longest edges order all of `want`. Paths grow from the source,
-        through calls from which the sink can still be reached."""
-        if want.is_empty():
-            return True
+        """True if paths of shortest..longest edges order all of `want`."""
+        return want.is_empty() or any(
+            want.is_subset(cover) for cover in self.covers(source, sink, shortest, longest)
+        )
+
+    def covers(self, source: str, sink: str, shortest: int, longest: int) -> Iterator[isl.Map]:
+        """What paths of shortest..longest edges order, as longer ones are taken in, while it stays
+        simple. Paths grow from the source, through calls that lead to the sink."""
         useful = self.ancestors(sink) | {sink}
         frontier = {c: self.edges[source, c] for c in self.after[source] if c in useful}
         cover = None
@@ -99,13 +103,11 @@ class OrderGraph:
             if length >= shortest and sink in frontier:
                 cover = frontier[sink] if cover is None else cover.union(frontier[sink]).coalesce()
                 if not _simple(cover):
-                    return False
-                if want.is_subset(cover):
-                    return True
+                    return
+                yield cover
             if not frontier:
-                break
+                return
             frontier = self._grow(source, frontier, useful)
-        return False
 
     def left_over(self, source: str, sink: str, want: isl.Map) -> isl.Map:
         """The part of `want` that no path orders; all of it if the paths are too many to follow."""

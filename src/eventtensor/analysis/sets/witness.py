@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import suppress
+
 import islpy as isl
 
-from ...ir.program import PlacedCall, Program
+from ...ir.program import PlacedCall
 from ..access import HEADER
 from ..report import Task, Witness
 
@@ -34,15 +37,19 @@ def task_of(placed: PlacedCall, coords: tuple[int, ...]) -> Task:
     return Task(name, tuple(zip(placed.vars, coords, strict=True)))
 
 
+Pair = tuple[dict[str, int], tuple[int, ...]]
+
+
+def smallest_pair(pairs: isl.Map) -> Pair | None:
+    """Dims, and the coordinates of both tasks in a row."""
+    return smallest(pairs.wrap().flatten())
+
+
 def pair_witness(
-    program: Program, a: PlacedCall, b: PlacedCall, pairs: isl.Map,
-    elements: tuple[isl.Map, isl.Map] | None, tensor: str,
-) -> Witness | None:
-    """The smallest pair of tasks, and an element that both touch."""
-    found = smallest(pairs.wrap().flatten())
-    if found is None:
-        return None
-    dims, values = found
+    a: PlacedCall, b: PlacedCall, pair: Pair, elements: tuple[isl.Map, isl.Map] | None, tensor: str
+) -> Witness:
+    """A pair of tasks, and the smallest element that both touch."""
+    dims, values = pair
     first, second = values[: len(a.vars)], values[len(a.vars) :]
     index = None
     if elements is not None:
@@ -54,12 +61,47 @@ def pair_witness(
     )
 
 
-def at(relation: isl.Map, dims: dict[str, int], coords: tuple[int, ...]) -> isl.Set:
-    """The image of one point."""
-    m = relation
+def pairs_by_size(pairs: isl.Map, sizes: int, limit: int) -> Iterator[tuple[dict[str, int], Pairs]]:
+    """The first `sizes` choices of dims, smallest first, each with (at most `limit`) pairs."""
+    rest = pairs
+    for _ in range(sizes):
+        found = smallest_pair(rest)
+        if found is None:
+            return
+        here = _fix_dims(pairs, found[0])
+        yield found[0], _points(here.wrap().flatten(), limit)
+        rest = rest.subtract(here)
+
+
+Pairs = list[tuple[int, ...]]
+
+
+def _points(points: isl.Set, limit: int) -> Pairs:
+    out: Pairs = []
+
+    def take(point: isl.Point) -> None:
+        if len(out) == limit:
+            raise StopIteration
+        out.append(tuple(
+            int(point.get_coordinate_val(isl.dim_type.set, k).to_python())
+            for k in range(points.dim(isl.dim_type.set))
+        ))
+
+    with suppress(isl.Error):  # the way out at the limit
+        points.foreach_point(take)
+    return sorted(out)
+
+
+def _fix_dims(m: isl.Map, dims: dict[str, int]) -> isl.Map:
     for k in range(m.dim(isl.dim_type.param)):
         name = m.get_dim_name(isl.dim_type.param, k).removeprefix("d_")
         m = m.fix_val(isl.dim_type.param, k, isl.Val(dims[name]))
+    return m
+
+
+def at(relation: isl.Map, dims: dict[str, int], coords: tuple[int, ...]) -> isl.Set:
+    """The image of one point."""
+    m = _fix_dims(relation, dims)
     for k, v in enumerate(coords):
         m = m.fix_val(isl.dim_type.in_, k, isl.Val(v))
     return m.range()
