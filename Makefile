@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint bench errors clean
+.PHONY: demo test lint bench errors performance clean
 
 demo: $(VENV)/installed
 	$(BIN)/python examples/tour.py
@@ -21,6 +21,10 @@ bench: $(VENV)/installed
 # Regenerates docs/errors.md from the catalogue.
 errors: $(VENV)/installed
 	$(BIN)/python tools/errors_doc.py > docs/errors.md
+
+# Regenerates docs/performance.md from benchmarks/results.
+performance: $(VENV)/installed
+	$(BIN)/python tools/performance_doc.py > docs/performance.md
 
 $(VENV)/installed: pyproject.toml
 	$(PYTHON) -m venv $(VENV)

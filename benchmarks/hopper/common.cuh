@@ -1,5 +1,6 @@
-// What every group needs: checked calls, bounded waits, the PTX accesses by name, one JSON row a result.
-// A program prints rows to stdout, reasons to stderr, and exits non-zero as soon as anything is wrong.
+// What every group needs: checked calls, bounded waits, the PTX accesses by name, one JSON row a
+// result. A program prints rows to stdout, reasons to stderr, and exits non-zero as soon as
+// anything is wrong.
 #pragma once
 #include <cuda_runtime.h>
 
@@ -10,14 +11,14 @@
 #include <string>
 #include <vector>
 
-#define CK(call)                                                                             \
-  do {                                                                                       \
-    cudaError_t ck_error = (call);                                                           \
-    if (ck_error != cudaSuccess) {                                                           \
-      std::fprintf(stderr, "%s:%d %s: %s\n", __FILE__, __LINE__, #call,                      \
-                   cudaGetErrorString(ck_error));                                            \
-      std::exit(1);                                                                          \
-    }                                                                                        \
+#define CK(call)                                                        \
+  do {                                                                  \
+    cudaError_t ck_error = (call);                                      \
+    if (ck_error != cudaSuccess) {                                      \
+      std::fprintf(stderr, "%s:%d %s: %s\n", __FILE__, __LINE__, #call, \
+                   cudaGetErrorString(ck_error));                       \
+      std::exit(1);                                                     \
+    }                                                                   \
   } while (0)
 
 // ---- Bounded waits. A wait that fails returns false; its thread counts it and leaves its loops.
@@ -64,9 +65,10 @@ __device__ __forceinline__ void st_plain(uint32_t* p, uint32_t v) {
   asm volatile("st.global.u32 [%0], %1;" ::"l"(p), "r"(v) : "memory");
 }
 
-// Waits until the counter has reached `target`. One lane only: an acquire invalidates L1 at every poll.
-// Signed distance, so that the counter may wrap.
+// Waits until the counter has reached `target`. One lane only: an acquire invalidates L1 at every
+// poll. Signed distance, so that the counter may wrap.
 __device__ __forceinline__ bool wait_counter(const uint32_t* p, uint32_t target) {
+#pragma unroll 1
   for (uint32_t n = 0; n < kPolls; ++n)
     if ((int32_t)(ld_acquire(p) - target) >= 0) return true;
   return false;
@@ -74,6 +76,7 @@ __device__ __forceinline__ bool wait_counter(const uint32_t* p, uint32_t target)
 
 // Waits for a {payload, tag} word. The word orders nothing but itself.
 __device__ __forceinline__ bool wait_word(const uint64_t* p, uint32_t tag, uint32_t& payload) {
+#pragma unroll 1
   for (uint32_t n = 0; n < kPolls; ++n) {
     const uint64_t v = ld_word(p);
     payload = (uint32_t)v;
@@ -88,9 +91,11 @@ __device__ __forceinline__ uint32_t smem(const void* p) {
   return (uint32_t)__cvta_generic_to_shared(p);
 }
 __device__ __forceinline__ void mbar_init(uint64_t* bar, uint32_t arrivals) {
-  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(smem(bar)), "r"(arrivals) : "memory");
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(smem(bar)), "r"(arrivals)
+               : "memory");
 }
-// Makes the initialised mbarriers visible to the copy engine; a CTA barrier does it for the threads.
+// Makes the initialised mbarriers visible to the copy engine; a CTA barrier does it for the
+// threads.
 __device__ __forceinline__ void mbar_init_fence() {
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
@@ -144,10 +149,11 @@ inline double quantile(const std::vector<double>& sorted, double q) {
 inline void emit(const char* name, const std::string& parameters, std::vector<double> samples,
                  const char* unit) {
   std::sort(samples.begin(), samples.end());
-  std::printf("{\"name\": \"%s\"%s%s, \"median\": %.6g, \"p10\": %.6g, \"p90\": %.6g, "
-              "\"samples\": %zu, \"unit\": \"%s\"}\n",
-              name, parameters.empty() ? "" : ", ", parameters.c_str(), quantile(samples, 0.5),
-              quantile(samples, 0.1), quantile(samples, 0.9), samples.size(), unit);
+  std::printf(
+      "{\"name\": \"%s\"%s%s, \"median\": %.6g, \"p10\": %.6g, \"p90\": %.6g, "
+      "\"samples\": %zu, \"unit\": \"%s\"}\n",
+      name, parameters.empty() ? "" : ", ", parameters.c_str(), quantile(samples, 0.5),
+      quantile(samples, 0.1), quantile(samples, 0.9), samples.size(), unit);
   std::fflush(stdout);
 }
 
@@ -191,7 +197,8 @@ inline int sm_count() {
   return sms;
 }
 
-// A cooperative launch is refused unless all CTAs are co-resident, so that waits between CTAs can end.
+// A cooperative launch is refused unless all CTAs are co-resident, so that waits between CTAs can
+// end.
 template <class Kernel, class Args>
 void launch_together(Kernel kernel, int grid, int threads, size_t shared, Args args) {
   void* argv[] = {&args};

@@ -1,7 +1,7 @@
-// A grid-wide dependency: every CTA waits for all CTAs, round after round, idle and under the stream.
-// Bare: a counter and nothing else. With data: every CTA publishes 16 values and reads all of them
-// (a residual row of 2112 on 132 SMs), by counter and by flag words. Each round has its own cells,
-// written once a launch; kernel boundaries separate launches.
+// A grid-wide dependency: every CTA waits for all CTAs, round after round, idle and under the
+// stream. Bare: a counter and nothing else. With data: every CTA publishes 16 values and reads all
+// of them (a residual row of 2112 on 132 SMs), by counter and by flag words. Each round has its own
+// cells, written once a launch; kernel boundaries separate launches.
 #include "stream.cuh"
 
 enum class Handoff { counter_bare, counter_data, flag_data };
@@ -13,7 +13,7 @@ constexpr uint32_t kThreads = (kConsumers + 1) * 32 + kGroup;
 constexpr uint32_t kShare = 16;  // values a CTA publishes
 constexpr uint32_t kMaxGrid = 192;
 constexpr uint32_t kPerThread = kMaxGrid * kShare / kGroup;
-constexpr uint32_t kRounds = 120, kFirst = 40;  // the first 40 rounds see the stream ramp up
+constexpr uint32_t kRounds = 400, kFirst = 40;  // the first 40 rounds see the stream ramp up
 constexpr uint32_t kLast = 10;                  // and the last ones see it end
 constexpr uint32_t kLaunches = 6;
 constexpr uint32_t kLine = 32;
@@ -49,8 +49,8 @@ __device__ __forceinline__ uint32_t value_of(uint32_t tag, uint32_t round, uint3
   return (tag * 0x85EBCA6Bu ^ round * 0xC2B2AE35u) + i * 0x9E3779B9u;
 }
 
-// Stores, CTA barrier, one red.release.gpu; one lane's ld.acquire.gpu, CTA barrier, plain loads. The
-// two barriers carry the order from and to the other threads (rule 4 of the recipe).
+// Stores, CTA barrier, one red.release.gpu; one lane's ld.acquire.gpu, CTA barrier, plain loads.
+// The two barriers carry the order from and to the other threads (rule 4 of the recipe).
 template <bool Data>
 __device__ __forceinline__ bool by_counter(const Args& a, uint32_t round, uint32_t me,
                                            uint32_t& wrong) {
@@ -124,12 +124,15 @@ __device__ __forceinline__ void depend(const Args& a, uint32_t me) {
       if (round == 0) a.span_ns[0] = global_ns();
       stamps[round] = clock64();
     }
-    if (H == Handoff::flag_data) ok = by_flags(a, round, me, wrong);
-    else ok = by_counter<H == Handoff::counter_data>(a, round, me, wrong);
+    if (H == Handoff::flag_data)
+      ok = by_flags(a, round, me, wrong);
+    else
+      ok = by_counter<H == Handoff::counter_data>(a, round, me, wrong);
   }
   if (clerk) {
     a.span_ns[1] = global_ns();
     a.stamps[kRounds] = clock64();
+#pragma unroll 1
     for (uint32_t r = 0; r < kRounds; ++r) a.stamps[r] = stamps[r];
   }
   if (wrong) atomicAdd(&a.status->mismatches, wrong);
@@ -153,9 +156,7 @@ __global__ void __launch_bounds__(kThreads, 1) grid_kernel(const Args a) {
   } else if (warp == kConsumers) {
     if (lane != 0) return;
     WeightWalk walk(a.weights);
-    auto next = [&] {
-      return PageRef{ld_shared_relaxed(&ring.stop) ? nullptr : walk.next(), 0};
-    };
+    auto next = [&] { return PageRef{ld_shared_relaxed(&ring.stop) ? nullptr : walk.next(), 0}; };
     a.pages[blockIdx.x] = load_pages(ring, pages, a.cap, true, next, ok);
     if (!ok) atomicAdd(&a.status->timeouts, 1);
   } else {
@@ -193,8 +194,8 @@ void measure(Args a, int grid, uint32_t cap, uint32_t& tag) {
       rounds.push_back((double)(stamps[r + 1] - stamps[r]) * us_per_clock);
     rates.push_back(bytes / ns);
   }
-  const auto parameters = text("\"handoff\": \"%s\", \"cap\": %u, \"ctas\": %d",
-                               kNames[(int)H], cap, grid);
+  const auto parameters =
+      text("\"handoff\": \"%s\", \"cap\": %u, \"ctas\": %d", kNames[(int)H], cap, grid);
   emit("grid_dependency", parameters, rounds, "us");
   if (cap) emit("grid_dependency_stream", parameters, rates, "GB/s");
 }

@@ -1,7 +1,8 @@
-// One event hop between SMs: store visible + poll sees it + data read, idle and under the page stream.
-// A token of 32 values goes round all CTAs; one lap of `grid` hops, timed by one SM's clock, is one
-// sample. Every hop has its own cell, written once a launch; kernel boundaries separate launches. The
-// tag is the launch number, so flag words are never reset; counters are, between launches.
+// One event hop between SMs: store visible + poll sees it + data read, idle and under the page
+// stream. A token of 32 values goes round all CTAs; one lap of `grid` hops, timed by one SM's
+// clock, is one sample. Every hop has its own cell, written once a launch; kernel boundaries
+// separate launches. The tag is the launch number, so flag words are never reset; counters are,
+// between launches.
 #include "stream.cuh"
 
 enum class Handoff { counter, flag_each, flag_watch };
@@ -9,32 +10,33 @@ constexpr const char* kNames[] = {"counter", "flag_each", "flag_watch"};
 
 constexpr uint32_t kConsumers = 8;  // warps 0..7; warp 8 loads, warp 9 hops
 constexpr uint32_t kThreads = (kConsumers + 2) * 32;
-constexpr uint32_t kLaps = 40, kFirst = 5;  // laps 0..4 see the stream ramp up; the last sees it end
+constexpr uint32_t kLaps = 40,
+                   kFirst = 5;  // laps 0..4 see the stream ramp up; the last sees it end
 constexpr uint32_t kLaunches = 6;
 constexpr uint32_t kLine = 32;  // words of 4 bytes between counters: no two share a line
 
 struct Args {
   Weights weights;
-  uint32_t cap;      // pages in flight, 0: no stream
+  uint32_t cap;  // pages in flight, 0: no stream
   uint32_t laps;
-  uint32_t stride;   // the token goes from CTA c to c + stride
-  uint32_t inverse;  // stride * inverse = 1 mod grid: the place of a CTA in the lap
-  uint32_t tag;      // launch number, from 1
-  uint64_t* words;   // [lap][cta][32] of {payload, tag}
-  uint32_t* data;    // [lap][cta][32]
-  uint32_t* counters;  // [lap][cta][kLine], 0 at the start, 1 once sent
-  long long* stamps;   // [laps + 1] clock of CTA 0 at each start of a lap
-  uint64_t* span_ns;   // [2] the same span on the global timer
+  uint32_t stride;         // the token goes from CTA c to c + stride
+  uint32_t inverse;        // stride * inverse = 1 mod grid: the place of a CTA in the lap
+  uint32_t tag;            // launch number, from 1
+  uint64_t* words;         // [lap][cta][32] of {payload, tag}
+  uint32_t* data;          // [lap][cta][32]
+  uint32_t* counters;      // [lap][cta][kLine], 0 at the start, 1 once sent
+  long long* stamps;       // [laps + 1] clock of CTA 0 at each start of a lap
+  uint64_t* span_ns;       // [2] the same span on the global timer
   uint32_t *pages, *sums;  // [cta] what was streamed
   Status* status;
 };
 
 // Counter: 32 weak stores, warp barrier, one red.release.gpu by lane 0. The barrier puts the other
 // lanes' stores before the release (cumulativity). At the other end lane 0's ld.acquire.gpu reads
-// from the red, the warp barrier carries that to the other lanes, and their weak loads see the data.
-// Flags: each lane's 64-bit word carries its own tag and is read with the size it was written with;
-// no word says anything about another, so every lane checks its own. `flag_watch` lets one lane poll
-// one word first: fewer polls in flight, and still every word is checked.
+// from the red, the warp barrier carries that to the other lanes, and their weak loads see the
+// data. Flags: each lane's 64-bit word carries its own tag and is read with the size it was written
+// with; no word says anything about another, so every lane checks its own. `flag_watch` lets one
+// lane poll one word first: fewer polls in flight, and still every word is checked.
 template <Handoff H>
 __device__ __forceinline__ void send(const Args& a, uint32_t cell, uint32_t lane, uint32_t value) {
   if (H == Handoff::counter) {
@@ -99,6 +101,7 @@ __device__ __forceinline__ void hop(const Args& a, uint32_t lane) {
     if (lane == 0) {
       a.span_ns[1] = global_ns();
       a.stamps[a.laps] = clock64();
+#pragma unroll 1
       for (uint32_t lap = 0; lap < a.laps; ++lap) a.stamps[lap] = stamps[lap];
     }
   }
@@ -122,9 +125,7 @@ __global__ void __launch_bounds__(kThreads, 1) hop_kernel(const Args a) {
   } else if (warp == kConsumers) {
     if (lane != 0) return;
     WeightWalk walk(a.weights);
-    auto next = [&] {
-      return PageRef{ld_shared_relaxed(&ring.stop) ? nullptr : walk.next(), 0};
-    };
+    auto next = [&] { return PageRef{ld_shared_relaxed(&ring.stop) ? nullptr : walk.next(), 0}; };
     a.pages[blockIdx.x] = load_pages(ring, pages, a.cap, true, next, ok);
     if (!ok) atomicAdd(&a.status->timeouts, 1);
   } else {
@@ -145,23 +146,13 @@ uint32_t far_stride(uint32_t grid) {
 }
 
 template <Handoff H>
-double launch(Args& a, int grid, uint32_t cap, uint32_t laps, uint32_t& tag) {
+void launch(Args& a, int grid, uint32_t cap, uint32_t laps, uint32_t& tag) {
   a.cap = cap, a.laps = laps, a.tag = ++tag;
   CK(cudaMemset(a.counters, 0, (size_t)kLaps * grid * kLine * sizeof(uint32_t)));
   CK(cudaMemset(a.sums, 0, grid * sizeof(uint32_t)));
   CK(cudaMemset(a.pages, 0, grid * sizeof(uint32_t)));
-  cudaEvent_t from, to;
-  CK(cudaEventCreate(&from));
-  CK(cudaEventCreate(&to));
-  CK(cudaEventRecord(from));
   launch_together(hop_kernel<H>, grid, kThreads, kRingBytes, a);
-  CK(cudaEventRecord(to));
   require_clean(a.status, text("hop %s cap %u", kNames[(int)H], cap));
-  float ms = 0;
-  CK(cudaEventElapsedTime(&ms, from, to));
-  CK(cudaEventDestroy(from));
-  CK(cudaEventDestroy(to));
-  return ms * 1e-3;
 }
 
 template <Handoff H>
@@ -172,16 +163,16 @@ void measure(Args a, int grid, uint32_t cap, uint32_t& tag) {
   launch<H>(a, grid, cap, kLaps, tag);
   std::vector<double> hops, rates;
   for (uint32_t i = 0; i < kLaunches; ++i) {
-    const double seconds = launch<H>(a, grid, cap, kLaps, tag);
+    launch<H>(a, grid, cap, kLaps, tag);
     const auto stamps = to_host(a.stamps, kLaps + 1);
     const auto span = to_host(a.span_ns, 2);
-    const double us_per_clock =
-        1e-3 * (double)(span[1] - span[0]) / (double)(stamps[kLaps] - stamps[0]);
+    const double ns = (double)(span[1] - span[0]);
+    const double us_per_clock = 1e-3 * ns / (double)(stamps[kLaps] - stamps[0]);
     for (uint32_t lap = kFirst; lap + 1 < kLaps; ++lap)
       hops.push_back((double)(stamps[lap + 1] - stamps[lap]) * us_per_clock / grid);
     double pages = 0;
     for (uint32_t n : to_host(a.pages, grid)) pages += n;
-    rates.push_back(pages * kPage / seconds * 1e-9);
+    rates.push_back(pages * kPage / ns);
   }
   const auto parameters = text("\"handoff\": \"%s\", \"cap\": %u", kNames[(int)H], cap);
   emit("hop", parameters, hops, "us");

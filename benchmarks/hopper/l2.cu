@@ -1,7 +1,7 @@
 // L2-to-SM bandwidth by bulk copies beside a stream from HBM: how much of each is kept. Either some
-// SMs read what lies in L2 and the others stream (split), or every SM alternates pages (mixed), as a
-// tile with weights from HBM and activations from L2 does. The stream passes through L2 too, so it
-// is tried with evict-first as well, which should leave the resident bytes alone.
+// SMs read what lies in L2 and the others stream (split), or every SM alternates pages (mixed), as
+// a tile with weights from HBM and activations from L2 does. The stream passes through L2 too, so
+// it is tried with evict-first as well, which should leave the resident bytes alone.
 #include "stream.cuh"
 
 constexpr uint32_t kThreads = 128;
@@ -15,14 +15,14 @@ struct Mix {
 
 struct Args {
   Weights weights;
-  const char* buffer;      // resident in L2, read from end to end by every CTA that reads it
+  const char* buffer;  // resident in L2, read from end to end by every CTA that reads it
   uint32_t buffer_pages;
   uint32_t cap;
   bool evict_first;
-  Mix often, rest;         // of every four CTAs `quarter` take the first
+  Mix often, rest;  // of every four CTAs `quarter` take the first
   uint32_t quarter;
-  uint32_t* pages;         // [cta][2] from L2, from HBM
-  uint64_t* span_ns;       // [cta]
+  uint32_t* pages;    // [cta][2] from L2, from HBM
+  uint64_t* span_ns;  // [cta]
   Status* status;
 };
 
@@ -34,8 +34,11 @@ struct MixWalk {
   long long until;
   uint32_t at, turn = 0, from_l2 = 0, from_hbm = 0;
   __device__ __forceinline__ MixWalk(const Args& a, Mix mix)
-      : buffer(a.buffer), buffer_pages(a.buffer_pages), resident(mix.resident),
-        period(mix.resident + mix.streamed), weights(a.weights),
+      : buffer(a.buffer),
+        buffer_pages(a.buffer_pages),
+        resident(mix.resident),
+        period(mix.resident + mix.streamed),
+        weights(a.weights),
         at(blockIdx.x * a.buffer_pages / gridDim.x) {
     policy = a.evict_first ? policy_evict_first() : 0;
     until = clock64() + kRunClocks;
@@ -117,9 +120,9 @@ void measure(Args a, int grid, const Case& c) {
     resident.push_back(rate[0]);
     streamed.push_back(rate[1]);
   }
-  const auto parameters = text(
-      "\"mode\": \"%s\", \"cap\": %u, \"resident_mb\": %u, \"stream_policy\": \"%s\"", c.mode, a.cap,
-      a.buffer_pages * kPage >> 20, a.evict_first ? "evict_first" : "normal");
+  const auto parameters =
+      text("\"mode\": \"%s\", \"cap\": %u, \"resident_mb\": %u, \"stream_policy\": \"%s\"", c.mode,
+           a.cap, a.buffer_pages * kPage >> 20, a.evict_first ? "evict_first" : "normal");
   if (quantile(resident, 0.5) > 0) emit("l2_read", parameters, resident, "GB/s");
   if (quantile(streamed, 0.5) > 0) emit("l2_stream", parameters, streamed, "GB/s");
 }
@@ -128,9 +131,9 @@ int main() {
   const int grid = sm_count();
   const Mix l2{1, 0}, hbm{0, 1};
   const Case cases[] = {
-      {"alone_hbm", 4, hbm, hbm},       {"alone_l2", 4, l2, l2},
-      {"split_1_of_4", 1, l2, hbm},     {"split_2_of_4", 2, l2, hbm},
-      {"split_3_of_4", 3, l2, hbm},     {"mixed_1_to_3", 4, {1, 3}, {1, 3}},
+      {"alone_hbm", 4, hbm, hbm},          {"alone_l2", 4, l2, l2},
+      {"split_1_of_4", 1, l2, hbm},        {"split_2_of_4", 2, l2, hbm},
+      {"split_3_of_4", 3, l2, hbm},        {"mixed_1_to_3", 4, {1, 3}, {1, 3}},
       {"mixed_1_to_1", 4, {1, 1}, {1, 1}}, {"mixed_3_to_1", 4, {3, 1}, {3, 1}},
   };
   constexpr uint32_t largest = 16u << 20;

@@ -2,9 +2,9 @@
 // and B in bf16, f32 accumulators that start at zero, k ascending by 16. Both results are checked
 // against a float64 product first, so that "different" cannot mean a wrong layout.
 //
-// Packing, the same for A (64 rows) and B (N rows, K contiguous): [row / 8][k / 8][row % 8][k % 8], the
-// unswizzled K-major form of wgmma in which a core matrix of 8 rows x 16 bytes is contiguous. With
-// 256 of K in shared memory the leading offset (next core along k) is 128 bytes and the stride
+// Packing, the same for A (64 rows) and B (N rows, K contiguous): [row / 8][k / 8][row % 8][k % 8],
+// the unswizzled K-major form of wgmma in which a core matrix of 8 rows x 16 bytes is contiguous.
+// With 256 of K in shared memory the leading offset (next core along k) is 128 bytes and the stride
 // offset (next 8 rows) 4096.
 #include <cmath>
 #include <cstring>
@@ -61,21 +61,22 @@ __global__ void __launch_bounds__(kThreads) hmma_kernel(const Args args) {
 
 __device__ __forceinline__ uint64_t descriptor(uint32_t address) {
   auto field = [](uint32_t bytes) { return (uint64_t)((bytes & 0x3FFFF) >> 4); };
-  return field(address) | field(kLeading) << 16 | field(kStride) << 32;  // bits 62..63 zero: no swizzle
+  return field(address) | field(kLeading) << 16 |
+         field(kStride) << 32;  // bits 62..63 zero: no swizzle
 }
 
 // The operand list of wgmma is as long as the accumulator, hence one text a shape.
-#define WGMMA(n, regs, da, db, on)                                                       \
-  "{\n.reg .pred p;\nsetp.ne.b32 p, " on ", 0;\n"                                        \
-  "wgmma.mma_async.sync.aligned.m64n" n "k16.f32.bf16.bf16 {" regs "}, " da ", " db      \
+#define WGMMA(n, regs, da, db, on)                                                  \
+  "{\n.reg .pred p;\nsetp.ne.b32 p, " on                                            \
+  ", 0;\n"                                                                          \
+  "wgmma.mma_async.sync.aligned.m64n" n "k16.f32.bf16.bf16 {" regs "}, " da ", " db \
   ", p, 1, 1, 0, 0;\n}"
 #define ACC4(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
 #define ACC16(i) ACC4(i), ACC4(i + 4), ACC4(i + 8), ACC4(i + 12)
 #define R4 "%0, %1, %2, %3"
 #define R8 R4 ", %4, %5, %6, %7"
 #define R16 R8 ", %8, %9, %10, %11, %12, %13, %14, %15"
-#define R32                                                                              \
-  R16 ", %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+#define R32 R16 ", %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
 
 __device__ __forceinline__ void wgmma(float (&d)[4], uint64_t a, uint64_t b) {
   asm volatile(WGMMA("8", R4, "%4", "%5", "%6") : ACC4(0) : "l"(a), "l"(b), "r"(1));
@@ -87,7 +88,8 @@ __device__ __forceinline__ void wgmma(float (&d)[16], uint64_t a, uint64_t b) {
   asm volatile(WGMMA("32", R16, "%16", "%17", "%18") : ACC16(0) : "l"(a), "l"(b), "r"(1));
 }
 __device__ __forceinline__ void wgmma(float (&d)[32], uint64_t a, uint64_t b) {
-  asm volatile(WGMMA("64", R32, "%32", "%33", "%34") : ACC16(0), ACC16(16)
+  asm volatile(WGMMA("64", R32, "%32", "%33", "%34")
+               : ACC16(0), ACC16(16)
                : "l"(a), "l"(b), "r"(1));
 }
 
@@ -124,8 +126,10 @@ __global__ void __launch_bounds__(kThreads) hgmma_kernel(const Args args) {
     pack(sb, args.b + (size_t)blockIdx.x * kMaxN * args.k, N, args.k, k0, width);
     fence_proxy_async_shared();  // generic writes, then reads of the async proxy
     __syncthreads();
-    if (width == kChunk) multiply<N, kChunk / 16>(acc, smem(sa), smem(sb));
-    else multiply<N, 1>(acc, smem(sa), smem(sb));
+    if (width == kChunk)
+      multiply<N, kChunk / 16>(acc, smem(sa), smem(sb));
+    else
+      multiply<N, 1>(acc, smem(sa), smem(sb));
     __syncthreads();  // all warps have read the chunk
   }
   store<N>(args.d, acc);
@@ -150,8 +154,8 @@ struct Data {
   std::vector<uint16_t> a, b;
 };
 
-// normal; wide: exponents over 40 binades; cancel: neighbours in k of opposite sign that differ in the
-// last bit at most, at large magnitude; tiny: products around the smallest normal f32.
+// normal; wide: exponents over 40 binades; cancel: neighbours in k of opposite sign that differ in
+// the last bit at most, at large magnitude; tiny: products around the smallest normal f32.
 Data make(const std::string& kind, uint32_t K, uint32_t seed) {
   std::mt19937 random(seed);
   std::normal_distribution<float> normal;
@@ -176,10 +180,11 @@ Data make(const std::string& kind, uint32_t K, uint32_t seed) {
   return data;
 }
 
-// Rounding of K products and sums stays far below 1e-4 of the sum of magnitudes; a wrong layout does not.
-// Below that a flushed subnormal is allowed: K of them, of at most 2^-126 each.
-void require_close(const Data& data, const std::vector<float>& d, uint32_t N, uint32_t K,
-                   const std::string& where) {
+// Rounding or truncating K sums stays below 1e-3 of the sum of magnitudes; a wrong layout does not.
+// Subnormals may be flushed, up to 2^-126 a term, which lets everything of `tiny` pass: its layout
+// is that of the other kinds.
+bool is_close(const Data& data, const std::vector<float>& d, uint32_t N, uint32_t K,
+              const std::string& where) {
   for (uint32_t tile : {0u, kTiles - 1})
     for (uint32_t m = 0; m < kM; ++m)
       for (uint32_t n = 0; n < N; ++n) {
@@ -191,11 +196,12 @@ void require_close(const Data& data, const std::vector<float>& d, uint32_t N, ui
           sum += x, magnitude += std::fabs(x);
         }
         const double got = d[(tile * kM + m) * N + n];
-        if (std::fabs(got - sum) <= 1e-4 * magnitude + K * 0x1p-126) continue;
-        std::fprintf(stderr, "%s: tile %u row %u column %u is %g, should be %g\n", where.c_str(), tile,
-                     m, n, got, sum);
-        std::exit(2);
+        if (std::fabs(got - sum) <= 1e-3 * magnitude + K * 0x1p-126) continue;
+        std::fprintf(stderr, "%s: tile %u row %u column %u is %g, should be %g\n", where.c_str(),
+                     tile, m, n, got, sum);
+        return false;
       }
+  return true;
 }
 
 int64_t ordered(float f) {  // neighbours in value are neighbours in number; both zeros are 0
@@ -241,28 +247,32 @@ std::vector<float> run(void (*kernel)(Args), Args args) {
   return to_host(args.d, count);
 }
 
+// False if a product is wrong: its bits are then not compared, and the other cases still are.
 template <uint32_t N>
-void measure(const Data& data, const Args& args, const std::string& kind) {
+bool measure(const Data& data, const Args& args, const std::string& kind) {
   const auto x = run<N>(hmma_kernel<N>, args), y = run<N>(hgmma_kernel<N>, args);
-  require_close(data, x, N, args.k, text("hmma %s n %u k %u", kind.c_str(), N, args.k));
-  require_close(data, y, N, args.k, text("hgmma %s n %u k %u", kind.c_str(), N, args.k));
-  compare(x, y, N, args.k, kind);
+  const auto where = text("%s n %u k %u", kind.c_str(), N, args.k);
+  const bool right = is_close(data, x, N, args.k, "hmma " + where) &&
+                     is_close(data, y, N, args.k, "hgmma " + where);
+  if (right) compare(x, y, N, args.k, kind);
+  return right;
 }
 
 int main() {
   const size_t most = (size_t)kTiles * kM * 2048;
   uint16_t *a = device_array<uint16_t>(most), *b = device_array<uint16_t>(most);
   float* d = device_array<float>((size_t)kTiles * kM * kMaxN);
+  bool right = true;
   for (const char* kind : {"normal", "wide", "cancel", "tiny"})
     for (uint32_t K : {16u, 256u, 2048u}) {
       const Data data = make(kind, K, 7 + K);
       CK(cudaMemcpy(a, data.a.data(), data.a.size() * 2, cudaMemcpyHostToDevice));
       CK(cudaMemcpy(b, data.b.data(), data.b.size() * 2, cudaMemcpyHostToDevice));
       const Args args{a, b, d, K};
-      measure<8>(data, args, kind);
-      measure<16>(data, args, kind);
-      measure<32>(data, args, kind);
-      measure<64>(data, args, kind);
+      right &= measure<8>(data, args, kind);
+      right &= measure<16>(data, args, kind);
+      right &= measure<32>(data, args, kind);
+      right &= measure<64>(data, args, kind);
     }
-  return 0;
+  return right ? 0 : 2;
 }

@@ -3,14 +3,16 @@
 // not fit an SM, so a step's CTA starts when the one before it on that SM has ended; with PDL it
 // need not wait for the other SMs before it initialises barriers and asks for its first pages.
 //
-// Order. Before griddepcontrol.wait only weights are read, which no step writes. Each step has its own
-// row of results, and reads the row before it after the wait, which returns when the step before has
-// ended and its stores are visible; it had waited in turn, so all earlier ones have ended too.
+// Order. Before griddepcontrol.wait only weights are read, which no step writes. Each step has its
+// own row of results, and reads the row before it after the wait, which returns when the step
+// before has ended and its stores are visible; it had waited in turn, so all earlier ones have
+// ended too.
 #include "stream.cuh"
 
 constexpr uint32_t kConsumers = 8;
 constexpr uint32_t kThreads = (kConsumers + 1) * 32;
-constexpr uint32_t kSteps = 20, kPagesPerStep = 104;  // 104 pages x 132 SMs: 225 MB, 49 us at 4.55 TB/s
+constexpr uint32_t kSteps = 20;
+constexpr uint32_t kPagesPerStep = 104;  // 104 pages x 132 SMs: 225 MB, 49 us at 4.55 TB/s
 constexpr uint32_t kShared = 200 * 1024;
 constexpr uint32_t kWarm = 3, kSamples = 30;
 static_assert(kShared >= kRingBytes);
@@ -46,16 +48,15 @@ __global__ void __launch_bounds__(kThreads, 1) step_kernel(const Args a) {
   }
   __syncthreads();
   bool ok = true;
-  if (warp == kConsumers && lane == 0) {
-    WeightWalk walk(a.weights);
-    uint32_t left = a.pages;
-    auto next = [&] { return PageRef{left-- ? walk.next() : nullptr, 0}; };
-    load_pages(ring, pages, kRing, true, next, ok);
-    wait_for_step_before();
+  if (warp == kConsumers) {  // never waits: a lane that does could hold up the one that loads
+    if (lane == 0) {
+      WeightWalk walk(a.weights);
+      uint32_t left = a.pages;
+      auto next = [&] { return PageRef{left-- ? walk.next() : nullptr, 0}; };
+      load_pages(ring, pages, kRing, true, next, ok);
+    }
   } else {
     wait_for_step_before();
-  }
-  if (warp < kConsumers) {
     uint32_t fold = 0;  // the activations of a real step: all results of the one before
     if (a.before != nullptr && warp == 0)
       for (uint32_t i = lane; i < gridDim.x; i += 32) fold ^= rotate(ld_plain(a.before + i));
@@ -73,7 +74,8 @@ struct Mode {
   bool pdl, cooperative, early;
 };
 
-cudaError_t launch_step(const Args& a, int grid, const Mode& mode, bool first, cudaStream_t stream) {
+cudaError_t launch_step(const Args& a, int grid, const Mode& mode, bool first,
+                        cudaStream_t stream) {
   cudaLaunchAttribute attributes[2];
   cudaLaunchConfig_t config{};
   config.gridDim = dim3(grid);
@@ -103,7 +105,8 @@ struct Bench {
     return {all.base + (uint64_t)step * kPagesPerStep * grid * kPage, kPagesPerStep};
   }
 
-  // A graph of 20 steps, or (no mode) of one step that streams as much: what boundaries cost is the rest.
+  // A graph of 20 steps, or (no mode) of one step that streams as much: what boundaries cost is the
+  // rest.
   cudaError_t capture(const Mode* mode, cudaGraphExec_t* out) const {
     CK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
     cudaError_t refused = cudaSuccess;
@@ -140,7 +143,8 @@ struct Bench {
       for (int c = 0; c < grid; ++c) sums[s * grid + c] ^= rotate(all_before);
     }
     const std::vector<uint32_t> counts(grid, kPagesPerStep);
-    uint32_t *device_sums = device_array<uint32_t>(sums.size()), *pages = device_array<uint32_t>(grid);
+    uint32_t *device_sums = device_array<uint32_t>(sums.size()),
+             *pages = device_array<uint32_t>(grid);
     CK(cudaMemcpy(device_sums, sums.data(), sums.size() * 4, cudaMemcpyHostToDevice));
     CK(cudaMemcpy(pages, counts.data(), counts.size() * 4, cudaMemcpyHostToDevice));
     for (uint32_t s = 0; s < kSteps; ++s)
@@ -192,8 +196,8 @@ int main() {
   const double floor = quantile(sorted, 0.5);
 
   const Mode modes[] = {
-      {"plain", false, false, true},           {"pdl", true, false, true},
-      {"pdl_wait_first", true, false, false},  {"cooperative", false, true, true},
+      {"plain", false, false, true},          {"pdl", true, false, true},
+      {"pdl_wait_first", true, false, false}, {"cooperative", false, true, true},
       {"cooperative_pdl", true, true, true},
   };
   for (const Mode& mode : modes) {

@@ -1,11 +1,13 @@
-// The page stream: one loader thread a CTA fills a ring of 16 KB pages by cp.async.bulk with at most
-// `cap` pages in flight; consumer warps fold every word, so that what was streamed can be checked.
+// The page stream: one loader thread a CTA fills a ring of 16 KB pages by cp.async.bulk with at
+// most `cap` pages in flight; consumer warps fold every word, so that what was streamed can be
+// checked.
 //
 // Order. full[s]: the loader's expect_tx arrival and the copy's complete_tx finish the phase, and a
 // thread that sees it (try_wait acquires at CTA scope) sees the bytes. empty[s]: after its generic
 // reads each lane issues fence.proxy.async.shared::cta, the warp meets, one lane arrives (release);
 // the loader's wait then puts the next write of the async proxy after those reads.
-// Parity never aliases: the loader is at most one round ahead of `empty`, and re-arms `full` itself.
+// Parity never aliases: the loader is at most one round ahead of `empty`, and re-arms `full`
+// itself.
 #pragma once
 #include "common.cuh"
 
@@ -45,13 +47,16 @@ __device__ __forceinline__ uint64_t policy_evict_first() {
 __device__ __forceinline__ void bulk_load(char* to, PageRef page, uint64_t* bar) {
   if (page.policy == 0) {
     asm volatile(
-        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
-        ::"r"(smem(to)), "l"(page.at), "r"(kPage), "r"(smem(bar)) : "memory");
+        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
+            "r"(smem(to)),
+        "l"(page.at), "r"(kPage), "r"(smem(bar))
+        : "memory");
   } else {
     asm volatile(
         "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "
-        "[%0], [%1], %2, [%3], %4;"
-        ::"r"(smem(to)), "l"(page.at), "r"(kPage), "r"(smem(bar)), "l"(page.policy) : "memory");
+        "[%0], [%1], %2, [%3], %4;" ::"r"(smem(to)),
+        "l"(page.at), "r"(kPage), "r"(smem(bar)), "l"(page.policy)
+        : "memory");
   }
 }
 
@@ -129,7 +134,9 @@ struct WeightWalk {
   uint64_t step;
   uint32_t wrap, n = 0;
   __device__ __forceinline__ WeightWalk(Weights w)
-      : first(w.base + (uint64_t)blockIdx.x * kPage), at(first), step((uint64_t)gridDim.x * kPage),
+      : first(w.base + (uint64_t)blockIdx.x * kPage),
+        at(first),
+        step((uint64_t)gridDim.x * kPage),
         wrap(w.wrap) {}
   __device__ __forceinline__ const char* next() {
     const char* page = at;

@@ -24,6 +24,7 @@ from .ir.program import Program
 from .lang.program import Program as Builder
 from .runtime.arguments import bind
 from .runtime.cpu import CpuKernel
+from .runtime.cuda import CudaKernel
 from .runtime.trace import write_trace
 from .schedule.groups import schedules
 from .schedule.memory import layout
@@ -113,7 +114,7 @@ def check(program: Builder | Program, schedule: str = "auto") -> CheckReport:
 
 
 class Backend(Protocol):
-    """What runs a plan: `runtime.cpu.CpuKernel` and `Interpreter`."""
+    """What runs a plan: `runtime.cpu.CpuKernel`, `runtime.cuda.CudaKernel` and `Interpreter`."""
 
     source: str
     workers: int
@@ -143,6 +144,7 @@ class Interpreter:
 BACKENDS: dict[str, Callable[[Plan, Options], Backend]] = {
     "interp": Interpreter,
     "cpu": CpuKernel,
+    "cuda": CudaKernel,
 }
 
 
@@ -161,7 +163,8 @@ class Kernel:
 
     def __call__(self, **arrays: object) -> None:
         """Run once; outputs and states are written in place."""
-        dims, bound = bind(self.plan.program, arrays)
+        given = self.backend.adopt(arrays) if isinstance(self.backend, CudaKernel) else arrays
+        dims, bound = bind(self.plan.program, given)
         self.backend.launch(dims, bound)
 
     def write_trace(self, path: str | Path) -> None:

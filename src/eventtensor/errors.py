@@ -244,6 +244,21 @@ class NoTrace(EventTensorError):
     default_hint = "compile with trace=True and launch once"
 
 
+class NoDevice(EventTensorError):
+    code, title = "ET307", "no CUDA device, driver or bindings"
+    default_hint = "install cuda-bindings 13 on a machine with an NVIDIA GPU, or use target='cpu'"
+
+
+class DeviceFailed(EventTensorError):
+    code, title = "ET308", "the CUDA driver refuses or loses a launch"
+    default_hint = "after a lost launch the process cannot use the device any more: start a new one"
+
+
+class UnboundedTile(EventTensorError):
+    code, title = "ET309", "a tile whose largest size is not known"
+    default_hint = "declare bound= on the tensor that gives its extent"
+
+
 # ---- ET33x: arguments of a launch ----------------------------------------------------------
 
 

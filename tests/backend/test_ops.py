@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -140,6 +141,7 @@ OPS = {
     "loop_shift": (lambda a: loop_shift(a.f), "f", (K,)),
 }
 INEXACT = {"exp", "log", "tanh", "sigmoid"}
+Results = dict[str, tuple[np.ndarray, np.ndarray]]
 NAMES = ("f", "y", "i", "l", "b", "h", "s", "u")
 
 
@@ -194,24 +196,22 @@ def inputs() -> dict[str, np.ndarray]:
     }
 
 
-@pytest.fixture(scope="module")
-def results() -> Iterator[dict[str, tuple[np.ndarray, np.ndarray]]]:
+def both_ways(kernel_of: Callable[[Plan, Options], Any]) -> Results:
+    """What a back end and plain evaluation give for every op."""
     program, given = all_ops(), inputs()
     blank = {f"out_{n}": np.zeros(s, KINDS[k].numpy) for n, (_, k, s) in OPS.items()}
     mine = {**given, **{n: x.copy() for n, x in blank.items()}}
-    kernel = CpuKernel(unordered_plan(program), Options(workers=2))
+    kernel = kernel_of(unordered_plan(program), Options(workers=2))
     kernel.launch({}, mine)
     kernel.close()
     theirs = {**given, **{n: x.copy() for n, x in blank.items()}}
     direct(program, {}, theirs)
-    yield {n: (mine[f"out_{n}"], theirs[f"out_{n}"]) for n in OPS}
+    return {n: (mine[f"out_{n}"], theirs[f"out_{n}"]) for n in OPS}
 
 
-@pytest.mark.parametrize("name", OPS)
-def test_op_agrees_with_the_interpreter(name: str, results) -> None:
-    mine, theirs = results[name]
+def assert_agrees(name: str, mine: np.ndarray, theirs: np.ndarray, rtol: float) -> None:
     if name in INEXACT:
-        np.testing.assert_allclose(mine, theirs, rtol=1e-6)
+        np.testing.assert_allclose(mine, theirs, rtol=rtol)
     else:
         if mine.dtype.itemsize == 2:
             mine, theirs = mine.astype(np.float32), theirs.astype(np.float32)
@@ -219,3 +219,13 @@ def test_op_agrees_with_the_interpreter(name: str, results) -> None:
         if mine.dtype.kind == "f":
             zero = (mine == 0) & (theirs == 0)
             np.testing.assert_array_equal(np.signbit(mine[zero]), np.signbit(theirs[zero]))
+
+
+@pytest.fixture(scope="module")
+def results() -> Results:
+    return both_ways(CpuKernel)
+
+
+@pytest.mark.parametrize("name", OPS)
+def test_op_agrees_with_the_interpreter(name: str, results: Results) -> None:
+    assert_agrees(name, *results[name], rtol=1e-6)

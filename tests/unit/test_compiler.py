@@ -8,6 +8,7 @@ from pathlib import Path
 
 import errors_doc
 import numpy as np
+import performance_doc
 import pytest
 from moe import moe
 from row_sum import row_sum
@@ -124,8 +125,9 @@ def test_the_interpreter_is_a_target_like_the_others():
         kernel.write_trace("nowhere.json")
 
 
-def test_the_page_of_errors_is_up_to_date():
+def test_generated_pages_are_up_to_date():
     assert (ROOT / "docs" / "errors.md").read_text() == errors_doc.page()
+    assert (ROOT / "docs" / "performance.md").read_text() == performance_doc.page()
 
 
 def test_error_codes_are_unique_and_every_error_has_a_test():

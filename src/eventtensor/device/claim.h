@@ -62,7 +62,7 @@ class Queue {
   }
 
  private:
-  ET_FN int64_t find(Worker& w, int64_t slot) {
+  ET_COLD int64_t find(Worker& w, int64_t slot) {
     const Cell& cell = cells_[FIXED + slot];
     int64_t found = q_get(cell);
     if (found != 0) return found - 1;

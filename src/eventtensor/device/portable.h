@@ -4,6 +4,7 @@
 #if defined(__CUDACC__)
 #include "cuda/std.cuh"
 #define ET_FN __device__ inline
+#define ET_COLD __device__ __noinline__  // seldom run: one copy keeps compiles short
 #define ET_UNROLL_16 _Pragma("unroll")
 #else
 #include <cmath>
@@ -12,5 +13,6 @@
 #include <limits>
 #include <type_traits>
 #define ET_FN inline
+#define ET_COLD inline
 #define ET_UNROLL_16 _Pragma("GCC unroll 16")
 #endif

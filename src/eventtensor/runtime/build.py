@@ -63,7 +63,7 @@ def _build(source: str, name: str, env: Environment, extra: tuple[str, ...], end
         return Built(done, key, fresh=False)
     folder.mkdir(parents=True, exist_ok=True)
     text = folder / f"{name}.cpp"
-    _write_once(text, source)
+    write_once(text, source.encode())
     handle, partial = tempfile.mkstemp(dir=folder, prefix=f".{name}", suffix=end)
     os.close(handle)
     try:
@@ -74,10 +74,11 @@ def _build(source: str, name: str, env: Environment, extra: tuple[str, ...], end
     return Built(done, key, fresh=True)
 
 
-def _write_once(path: Path, text: str) -> None:
+def write_once(path: Path, data: bytes) -> None:
+    """Atomic: a reader sees the whole file or none."""
     handle, partial = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}")
-    with os.fdopen(handle, "w") as file:
-        file.write(text)
+    with os.fdopen(handle, "wb") as file:
+        file.write(data)
     os.replace(partial, path)
 
 

@@ -5,8 +5,7 @@ barriers are nothing and every thread leads. codegen/cuda overrides this for the
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
-from typing import ContextManager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 from ...ir.expr import Node
 from ..emitter import Emitter
@@ -26,7 +25,7 @@ class Dialect(Emitter):
     def barrier(self) -> None:
         """All threads of the worker meet, and see what each has written."""
 
-    def leading(self) -> ContextManager[None]:
+    def leading(self) -> AbstractContextManager[None]:
         """What is written inside, one thread of the worker does."""
         return nullcontext()
 

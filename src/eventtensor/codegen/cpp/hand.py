@@ -31,7 +31,8 @@ def write_hand_tuned(
         view = f"et::View<{const}{STORAGE[a.storage]}, {len(a.type.shape)}>"
         params.append(f"{view} {cpp_name(a.name)}")
     params += [f"int64_t {cpp_name(n)}" for n, _ in scalars]
-    with out.block(f"{out.function}void hand_{placed.call.name}(et::Worker& worker, {', '.join(params)})"):
+    hand = f"{out.function}void hand_{placed.call.name}"
+    with out.block(f"{hand}(et::Worker& worker, {', '.join(params)})"):
         out.line("(void)worker;")
         for n, _ in scalars:
             out.line(f"(void){cpp_name(n)};")

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from ...ir.expr import Node, product
 from ...ir.plan import CallPlan, Plan, ScheduleKind
 from ...ir.program import Call, Item, Loop, PlacedCall
-from ...ir.tensor import Role
+from ...ir.tensor import Role, Tensor
 from .. import abi
 from ..emitter import cpp_name
 from ..limits import box
@@ -297,7 +297,7 @@ class KernelWriter:
 
     def bind(self) -> None:
         o = self.out
-        with o.block("Args bind(const Launch& launch)"):
+        with o.block(f"{o.function}Args bind(const Launch& launch)"):
             o.line("Args args{};")
             for k, d in enumerate(self.program.dims):
                 o.line(f"args.{cpp_name(d.name)} = launch.dims[{k}];")
@@ -307,11 +307,13 @@ class KernelWriter:
             o.line("return args;")
         o.line()
 
-    def zero(self) -> None:
+    def zeroed(self) -> list[Tensor]:
         """Accumulation into scratch and output starts from 0."""
         added = {r.tensor for p in self.program.calls for r in p.call.accumulates}
-        for t in self.program.tensors:
-            if t.name in added and t.role in (Role.scratch, Role.output):
-                size = self.expr(product((*t.shape,)))
-                name = cpp_name(t.name)
-                self.out.line(f"std::memset(args.{name}, 0, sizeof(*args.{name}) * ({size}));")
+        roles = (Role.scratch, Role.output)
+        return [t for t in self.program.tensors if t.name in added and t.role in roles]
+
+    def zero(self) -> None:
+        for t in self.zeroed():
+            size, name = self.expr(product((*t.shape,))), cpp_name(t.name)
+            self.out.line(f"std::memset(args.{name}, 0, sizeof(*args.{name}) * ({size}));")

@@ -158,7 +158,8 @@ class GroupWriter:
         params = "".join(f", int64_t c{k}" for k in range(len(event.shape)))
         self.out.comment(f"The last producer of {event.name}[..] is claimed.")
         with self.out.block(
-            f"{self.out.function}void release_{event.name}(et::Worker& worker, const Args& args{params})"
+            f"{self.out.function}void release_{event.name}"
+            f"(et::Worker& worker, const Args& args{params})"
         ):
             for r in self.plan.releases:
                 if r.event == event.name and r.call in self.group.names:

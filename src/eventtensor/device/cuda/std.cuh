@@ -19,7 +19,7 @@ static_assert(sizeof(int64_t) == 8);
 #define INT64_MAX 9223372036854775807L
 #define INFINITY __int_as_float(0x7f800000)
 #define NAN __int_as_float(0x7fc00000)
-#define offsetof(type, member) __builtin_offsetof(type, member)
+#define offsetof(type, member) __INTADDR__(&((type*)0)->member)  // not all have a builtin
 
 namespace std {
 

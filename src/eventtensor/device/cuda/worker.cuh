@@ -36,7 +36,7 @@ template <class F> ET_FN int64_t for_all(Worker& w, F decide) {
 // ---- failure -------------------------------------------------------------------------------
 
 // Keeps the first report and makes everybody leave. Always false, for `return fail(..)`.
-ET_FN bool fail(Worker& w, Fault code, int64_t what, int64_t place, int64_t expected,
+ET_COLD bool fail(Worker& w, Fault code, int64_t what, int64_t place, int64_t expected,
                 int64_t seen) {
   Control& control = *w.shared->control;
   if (ct_first(control.reported)) {
@@ -89,7 +89,7 @@ class Patience {
 // ---- events --------------------------------------------------------------------------------
 
 // By one thread: waits until the cell has reached `target`; false if the launch is given up.
-ET_FN bool wait_alone(Worker& w, Event event, int64_t index, int64_t target) {
+ET_COLD bool wait_alone(Worker& w, Event event, int64_t index, int64_t target) {
   const Cell& cell = w.cells[event.base + index];
   if (ev_reached(cell, target)) return true;
   Patience patience(*w.shared);

@@ -1,0 +1,88 @@
+"""The whole kernel as CUDA text. Tasks, grids, groups and the worker's program are those of the C++
+back end, written for blocks; what is here is the frame around them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ...ir.expr import Const, Node, add, maximum, product
+from ...ir.plan import Plan
+from ...ir.program import PlacedCall
+from ..cpp.kernel import Flavour, KernelWriter, coordinate_rank
+from . import abi
+from .emitter import BlockDialect
+from .room import room
+
+THREADS = 256
+KERNEL = "et_kernel"
+
+
+@dataclass(frozen=True)
+class CudaSource:
+    """`cells` (counters) and `arena` (bytes for the temporaries of one worker) are over dims;
+    `zeroed` tensors start from 0 at every launch."""
+
+    text: str
+    cells: Node
+    arena: Node
+    zeroed: tuple[str, ...]
+    rank: int
+
+
+def generate(plan: Plan, debug: bool = False) -> CudaSource:
+    writer = BlockWriter(plan, Flavour(debug))
+    text = writer.text()
+    return CudaSource(
+        text, writer.cell_count(), writer.arena, tuple(t.name for t in writer.zeroed()),
+        coordinate_rank(plan),
+    )
+
+
+class BlockWriter(KernelWriter):
+    def __init__(self, plan: Plan, flavour: Flavour) -> None:
+        self.block_out = BlockDialect()
+        super().__init__(plan, flavour, self.block_out)
+        self.arena: Node = Const(0)
+
+    def includes(self) -> None:
+        o = self.out
+        o.line(f"#define ET_DEBUG {int(self.flavour.debug)}")
+        o.line('#include "cuda/std.cuh"')
+        o.line()
+        o.comment("---- shared with the host (codegen/cuda/abi.py) " + "-" * 43)
+        o.extend(abi.structs(
+            coordinate_rank(self.plan), len(self.program.dims), len(self.program.tensors)
+        ))
+        o.line()
+        o.line('#include "claim.h"')
+
+    def cell_count(self) -> Node:
+        total: Node = Const(0)
+        for e in self.plan.events:
+            total = add(total, product(self.sync.event_shape(e)))
+        for _, size in self.extra_cells():
+            total = add(total, size)
+        return total
+
+    def body(self, p: PlacedCall) -> None:
+        self.block_out.taken.clear()
+        super().body(p)
+        self.arena = maximum(self.arena, room(self.program, p, self.block_out.taken))
+
+    def entry(self) -> None:
+        o = self.out
+        self.bind()
+        o.line("}  // namespace")
+        o.line()
+        with o.block(
+            f'extern "C" __global__ void __launch_bounds__({THREADS}) {KERNEL}('
+            "const __grid_constant__ Shared shared, const __grid_constant__ Launch launch)"
+        ):
+            o.line("__shared__ int64_t board[2];")
+            o.line("et::Worker worker(shared, board);")
+            o.line("Args args = bind(launch);")
+            o.line("const int64_t cells = lay_out(args);")
+            o.line("et::launch_begin(worker);")
+            o.line("run(worker, args);")
+            o.line("et::launch_end(worker, cells);")

@@ -1,0 +1,83 @@
+"""Arrays in device memory as arguments: torch, cupy and whatever has __cuda_array_interface__.
+
+A `DeviceArray` has the shape, dtype and address of such an array, so that runtime.arguments.bind
+checks it like any other; its elements must not be touched on the host.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import WrongDType
+from .cuda_driver import download
+
+Array = npt.NDArray[Any]
+
+
+class DeviceArray(np.ndarray[Any, Any]):
+    """Elements lie on the device; `owner` keeps them alive."""
+
+    owner: object
+
+    @property
+    def address(self) -> int:
+        return int(self.ctypes.data)
+
+
+def adopt(arguments: Mapping[str, object]) -> dict[str, object]:
+    """Arguments with device arrays as DeviceArray; everything else as it is."""
+    return {name: _adopted(x) for name, x in arguments.items()}
+
+
+def _adopted(x: object) -> object:
+    if isinstance(x, np.ndarray):
+        return x
+    if getattr(x, "is_cuda", False):
+        return _from_torch(x)
+    found = getattr(x, "__cuda_array_interface__", None)
+    if found is None:
+        return x
+    data, read_only = found["data"]
+    dtype = np.dtype(found["typestr"])
+    return _view(data, found["shape"], dtype, found.get("strides"), bool(read_only), x)
+
+
+def _from_torch(x: Any) -> DeviceArray:
+    """Torch has no array interface for bf16 and for tensors that need a gradient."""
+    name = str(x.dtype).removeprefix("torch.")
+    try:
+        dtype = np.dtype(ml_dtypes.bfloat16 if name == "bfloat16" else name)
+    except TypeError as e:
+        raise WrongDType(f"an argument is {x.dtype}, which no tensor can be") from e
+    strides = tuple(s * dtype.itemsize for s in x.stride())
+    return _view(x.data_ptr(), tuple(x.shape), dtype, strides, False, x)
+
+
+def _view(
+    address: int, shape: tuple[int, ...], dtype: np.dtype[Any],
+    strides: tuple[int, ...] | None, read_only: bool, owner: object,
+) -> DeviceArray:
+    size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+    if strides is not None:  # the last byte that the strides reach
+        steps = sum((n - 1) * s for n, s in zip(shape, strides, strict=True))
+        size = max(size, steps + dtype.itemsize) if size else 0
+    memory = memoryview((ctypes.c_char * size).from_address(address)) if size else bytearray(1)
+    found = DeviceArray(shape, dtype, memory, 0, strides)
+    found.owner = owner
+    found.flags.writeable = not read_only
+    return found
+
+
+def on_host(x: Array) -> Array:
+    """The array itself, or a copy of what lies on the device."""
+    if not isinstance(x, DeviceArray):
+        return x
+    copy = np.empty(x.shape, x.dtype)
+    download(copy, x.address)
+    return copy

@@ -1,0 +1,123 @@
+"""Compiles generated CUDA to a cubin: NVRTC, or nvcc where there is none. The result goes into the
+content-addressed cache of runtime/build.py. No GPU is needed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import tempfile
+from functools import cache
+from pathlib import Path
+from shutil import which
+from typing import Any
+
+from ..config import Environment
+from ..errors import CompileFailed, NoCompiler, NoDevice
+from .build import DEVICE, Built, write_once
+from .cuda_driver import bindings
+
+# No contraction and no fast-math: the same bits as the C++ back end for IEEE operations.
+FLAGS = ("-std=c++17", "-fmad=false", f"-I{DEVICE}")
+_NVCC = ("--expt-relaxed-constexpr", "-cubin", "-diag-suppress=177,550,186")
+
+
+@cache
+def device_digest() -> str:
+    digest = hashlib.sha256()
+    for path in (*sorted(DEVICE.glob("*.h")), *sorted(DEVICE.glob("cuda/*.cuh"))):
+        digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()
+
+
+def build_cubin(source: str, name: str, architecture: str, env: Environment) -> Built:
+    """The cubin of a source; compiled only if the cache has none."""
+    compiler = _Nvrtc.found() or _Nvcc.found()
+    if compiler is None:
+        raise NoCompiler(
+            "there is neither NVRTC (cuda-bindings) nor nvcc",
+            hint="install cuda-bindings 13 with NVRTC, or put nvcc on PATH",
+        )
+    parts = (source, device_digest(), compiler.version, architecture, " ".join(FLAGS))
+    key = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
+    folder = env.cache_dir / key[:2] / key
+    done = folder / f"{name}.cubin"
+    if done.exists():
+        return Built(done, key, fresh=False)
+    folder.mkdir(parents=True, exist_ok=True)
+    text = folder / f"{name}.cu"
+    write_once(text, source.encode())
+    write_once(done, compiler.compile(text, architecture))
+    return Built(done, key, fresh=True)
+
+
+class _Nvrtc:
+    def __init__(self, version: str) -> None:
+        self.version = version
+
+    @staticmethod
+    def found() -> _Nvrtc | None:
+        try:
+            status, major, minor = bindings("nvrtc").nvrtcVersion()
+        except (NoDevice, RuntimeError):
+            return None
+        return _Nvrtc(f"nvrtc {major}.{minor}") if int(status) == 0 else None
+
+    def compile(self, path: Path, architecture: str) -> bytes:
+        nvrtc = bindings("nvrtc")
+        source = path.read_bytes()
+        _, program = nvrtc.nvrtcCreateProgram(source, path.name.encode(), 0, [], [])
+        options = [f.encode() for f in (*FLAGS, f"-arch={architecture}")]
+        (status,) = nvrtc.nvrtcCompileProgram(program, len(options), options)
+        if int(status) != 0:
+            raise _refuses("NVRTC", path, self._log(nvrtc, program))
+        _, size = nvrtc.nvrtcGetCUBINSize(program)
+        cubin = bytes(size)  # the bindings write into it
+        nvrtc.nvrtcGetCUBIN(program, cubin)
+        nvrtc.nvrtcDestroyProgram(program)
+        return cubin
+
+    @staticmethod
+    def _log(nvrtc: Any, program: Any) -> str:
+        _, size = nvrtc.nvrtcGetProgramLogSize(program)
+        log = bytes(size)
+        nvrtc.nvrtcGetProgramLog(program, log)
+        return log.decode(errors="replace")
+
+
+class _Nvcc:
+    def __init__(self, path: str, version: str) -> None:
+        self.path, self.version = path, version
+
+    @staticmethod
+    def found() -> _Nvcc | None:
+        path = which("nvcc")
+        if path is None:
+            return None
+        shown = subprocess.run([path, "--version"], capture_output=True, text=True, check=False)
+        return _Nvcc(path, shown.stdout) if shown.returncode == 0 else None
+
+    def compile(self, path: Path, architecture: str) -> bytes:
+        virtual = architecture.replace("sm_", "compute_")
+        handle, out = tempfile.mkstemp(suffix=".cubin")
+        os.close(handle)
+        command = [
+            self.path, *FLAGS, *_NVCC, f"-gencode=arch={virtual},code={architecture}",
+            "-o", out, str(path),
+        ]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            if done.returncode != 0:
+                raise _refuses("nvcc", path, done.stderr)
+            return Path(out).read_bytes()
+        finally:
+            Path(out).unlink(missing_ok=True)
+
+
+def _refuses(compiler: str, path: Path, log: str) -> CompileFailed:
+    shown = "\n".join(log.splitlines()[:20])
+    return CompileFailed(
+        f"{compiler} refuses {path}:\n{shown}",
+        hint="if the call has a cuda= body, look there first",
+    )
