@@ -39,20 +39,21 @@ TABLES = (
           ("mode", "resident_mb"), "stream_policy", (("cap", 12),)),
     Table("HBM stream beside L2 reads, GB/s (cap 12)", "hopper", "l2_stream",
           ("mode", "resident_mb"), "stream_policy", (("cap", 12),),
-          says="Together they share about 8.3 TB/s into the SMs. With 16 MB to keep in L2 the stream "
-          "needs the evict_first policy, or both lose a fifth."),
+          says="Together they share about 8.3 TB/s into the SMs. With 16 MB to keep in L2 the "
+          "stream needs the evict_first policy, or both lose a fifth."),
     Table("mma.sync against wgmma: fraction of bit-equal accumulators", "hopper",
           "hmma_equals_hgmma", ("data", "k"), "n",
-          says="Equal in every case, ill-conditioned data and subnormals included: a token's result "
-          "can be bit-equal across the two paths if K is walked in the same order."),
+          says="Equal in every case, ill-conditioned data and subnormals included: a token's "
+          "result can be bit-equal across the two paths if K is walked in the same order."),
     Table("A step of 225 MB in a graph of 20, us over one launch without boundaries", "hopper",
           "step_boundary", ("mode",), "unit",
           says="Dependent launch saves 1.9 us of the 3.0 us at a boundary if the loads before "
-          "`griddepcontrol.wait` are really issued before it; a cooperative launch takes back 1.4."),
+          "`griddepcontrol.wait` are really issued before it; a cooperative launch takes back "
+          "1.4."),
     Table("Hot text: instructions per clock and SM, 16 warps, idle memory", "hopper", "hot_text",
           ("text_kb",), "start", (("warps", 16), ("cap", 0)),
-          says="Up to 32 KB nothing is lost; at 64 KB it depends on whether warps run the same code "
-          "at the same time, above that a third and more is gone."),
+          says="Up to 32 KB 2% is lost; from 64 KB on a quarter if all warps run the same code at "
+          "the same time, and half and more if they do not."),
 )
 
 
@@ -85,8 +86,8 @@ def page() -> str:
     versions = ", ".join(f"{k} {v}" for k, v in first["versions"].items())
     lines = [
         "# Performance", "",
-        "Medians (10th..90th percentile), from `benchmarks/results`; `make performance` regenerates "
-        "this page.", "",
+        "Medians (10th..90th percentile), from `benchmarks/results`; `make performance` makes this "
+        "page.", "",
         f"# What the machine allows ({first['gpu']}; {versions})", "",
         "From `benchmarks/hopper.py`: the questions a persistent kernel depends on.", "",
     ]
