@@ -159,7 +159,7 @@ class Maker:
                 parts.append(None)
                 continue
             most = min(7, size) if isinstance(size, int) else 7
-            tile = 1 if how == "point" else self.number(2, most)
+            tile = 1 if how == "point" else self.number(2, max(2, most))
             parts.append(len(coords))
             coords.append(Coord(size, tile))
 

@@ -87,9 +87,10 @@ class Obligations:
         for row in np.ndindex(moved.shape[: len(rest)]):
             values, counts = np.unique(moved[row][known[row]], return_counts=True)
             if (counts > 1).any():
+                where = f" at {list(row)}" if row else ""
                 raise FactViolated(
                     f"{tensor.name} is declared distinct over axes {list(tensor.distinct)}, but "
-                    f"holds {values[counts > 1][0]} twice at {list(row)} (loaded by {who.label})",
+                    f"holds {values[counts > 1][0]} twice{where} (loaded by {who.label})",
                     place=who.place,
                 )
 

@@ -135,7 +135,8 @@ Axis = Point | Slice | Rows
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pad:
-    """Allowed overhang per axis, and the value that stands there (nan equals nan)."""
+    """How far outside a region may start per axis, and the value that stands where there is no
+    element (nan equals nan)."""
 
     lo: tuple[int, ...]
     hi: tuple[int, ...]

@@ -47,7 +47,8 @@ class TensorRef:
     def padded(
         self, lo: int | tuple[int, ...], hi: int | tuple[int, ...], value: float = 0.0
     ) -> PaddedRef:
-        """Regions may overhang by `lo` below and `hi` above on each axis; `value` stands there."""
+        """Regions may start `lo` below 0, or up to `hi` beyond the end, on each axis; the tile
+        keeps its shape, and `value` stands wherever there is no element."""
         pad = Pad(_overhang(self, lo), _overhang(self, hi), _pad_value(self, value))
         return PaddedRef(self, pad)
 
