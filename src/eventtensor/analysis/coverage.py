@@ -6,7 +6,7 @@ covers it are put into one scope, so that both speak of the same run-time values
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import islpy as isl
 
@@ -166,32 +166,31 @@ def _cells(scope: Scope, use: Use, side: Side, rows: list[str]) -> list[tuple[st
 
 def _before_cell(events: Events, source: str, wait: Use) -> isl.Map:
     """source task -> cells with a notifier that comes after it (or is it)."""
-    total = None
-    for n in events.notifies:
-        if n.event.name != wait.event.name or n.data:
-            continue
-        cells = events.map(n)
-        found = [cells] if n.node == source else []
-        for path in _paths(events, source, n.node):
-            found.append(path.apply_range(cells))
-        for f in found:
-            total = f if total is None else total.union(f)
-    return total if total is not None else _nothing(events, source, wait.event)
+    return _past(events, source, wait.event, events.notifies,
+                 lambda notifier: _paths(events, source, notifier))
 
 
 def _after_cell(events: Events, sink: str, notify: Use) -> isl.Map:
     """sink task -> cells with a waiter that comes before it (or is it)."""
-    total = None
-    for w in events.waits:
-        if w.event.name != notify.event.name or w.data:
-            continue
-        cells = events.map(w)
-        found = [cells] if w.node == sink else []
-        for path in _paths(events, w.node, sink):
-            found.append(path.reverse().apply_range(cells))
-        for f in found:
-            total = f if total is None else total.union(f)
-    return total if total is not None else _nothing(events, sink, notify.event)
+    return _past(events, sink, notify.event, events.waits,
+                 lambda waiter: [m.reverse() for m in _paths(events, waiter, sink)])
+
+
+def _past(
+    events: Events, node: str, event: EventTensor, uses: tuple[Use, ...],
+    paths: Callable[[str], list[isl.Map]],
+) -> isl.Map:
+    """task of `node` -> cells that a task which it reaches by `paths` (or it itself) uses."""
+    domain = task_domain(events.graph.program, events.graph.nodes[node])
+    every = isl.Map.from_domain(domain).add_dims(isl.dim_type.out, len(event.shape))
+    total = every.subtract(every)
+    for u in uses:
+        if u.event.name == event.name and not u.data:
+            cells = events.map(u)
+            found = [m.apply_range(cells) for m in paths(u.node)]
+            for f in [cells, *found] if u.node == node else found:
+                total = total.union(f)
+    return total
 
 
 def _paths(events: Events, source: str, sink: str) -> list[isl.Map]:
@@ -204,12 +203,6 @@ def _paths(events: Events, source: str, sink: str) -> list[isl.Map]:
     if other is not None:
         found = [None if f is None else f.intersect(other.reverse()) for f in found]
     return [f for f in found if f is not None]
-
-
-def _nothing(events: Events, node: str, event: EventTensor) -> isl.Map:
-    domain = task_domain(events.graph.program, events.graph.nodes[node])
-    none = isl.Map.from_domain(domain).add_dims(isl.dim_type.out, len(event.shape))
-    return none.subtract(none)
 
 
 def _lift(

@@ -95,32 +95,36 @@ class OrderGraph:
 
     def covers(self, source: str, sink: str, shortest: int, longest: int) -> Iterator[isl.Map]:
         """What paths of shortest..longest edges order, as longer ones are taken in, while it stays
-        simple. Paths grow from the source, through calls that lead to the sink."""
-        useful = self.ancestors(sink) | {sink}
-        frontier = {c: self.edges[source, c] for c in self.after[source] if c in useful}
+        simple."""
         cover = None
-        for length in range(1, longest + 1):
+        for length, frontier in enumerate(self._frontiers(source, sink, longest), 1):
             if length >= shortest and sink in frontier:
                 cover = frontier[sink] if cover is None else cover.union(frontier[sink]).coalesce()
                 if not _simple(cover):
                     return
                 yield cover
-            if not frontier:
-                return
-            frontier = self._grow(source, frontier, useful)
 
     def left_over(self, source: str, sink: str, want: isl.Map) -> isl.Map:
         """The part of `want` that no path orders; all of it if the paths are too many to follow."""
         left = want
-        useful = self.ancestors(sink) | {sink}
-        frontier = {c: self.edges[source, c] for c in self.after[source] if c in useful}
-        for _ in range(PATH):
+        for frontier in self._frontiers(source, sink, PATH):
             if sink in frontier:
                 left = left.subtract(frontier[sink]).coalesce()
-            if left.is_empty() or left.n_basic_map() > PIECES or not frontier:
+            if left.is_empty() or left.n_basic_map() > PIECES:
                 break
-            frontier = self._grow(source, frontier, useful)
         return left
+
+    def _frontiers(
+        self, source: str, sink: str, longest: int
+    ) -> Iterator[dict[str, isl.Map]]:
+        """Where paths of 1, 2, .. edges from the source lead, through calls that lead to `sink`."""
+        useful = self.ancestors(sink) | {sink}
+        frontier = {c: self.edges[source, c] for c in self.after[source] if c in useful}
+        for _ in range(longest):
+            if not frontier:
+                return
+            yield frontier
+            frontier = self._grow(source, frontier, useful)
 
     def _grow(
         self, source: str, frontier: dict[str, isl.Map], useful: set[str]

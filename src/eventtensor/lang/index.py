@@ -3,6 +3,7 @@ coordinates that a task body gets."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any
 
@@ -30,15 +31,16 @@ from ..ir.walk import walk
 BinaryFn = Callable[[Node, Node], Node]
 
 
-class IndexOps:
+class IndexOps(ABC):
     """Operators over `as_expr()`; a subclass says what a result becomes (`made`) and may take
     operands that are no index expressions (`apply`)."""
 
     __slots__ = ()
     __hash__ = object.__hash__
 
+    @abstractmethod
     def as_expr(self) -> Node:
-        raise NotImplementedError
+        """What it stands for."""
 
     def made(self, e: Node) -> Any:
         return e
