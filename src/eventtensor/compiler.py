@@ -1,7 +1,4 @@
-"""The driver: THE PASS LIST, and what users call: compile, check, explain.
-
-build -> select -> derive -> verify -> schedule -> memory -> (codegen and run: runtime, interp).
-"""
+"""The driver: THE PASS LIST (PASSES), and what users call: compile and check."""
 
 from __future__ import annotations
 
