@@ -1,10 +1,11 @@
-"""What compiling costs, and what dispatching a task costs on the CPU back end.
+"""What compiling costs, and what dispatching a task costs on a back end (--target cpu or cuda).
 
 Prints a table; nothing here is asserted. The program is examples/blocks.py: eight grids a layer.
 """
 
 from __future__ import annotations
 
+import argparse
 import statistics
 import sys
 import time
@@ -21,7 +22,8 @@ from eventtensor.config import Options
 sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
 from blocks import blocks
 
-TASKS = 20_000
+TASKS = {"cpu": 20_000, "cuda": 400_000}
+WORKERS = {"cpu": (1, 2), "cuda": (1, 132)}
 
 
 def stages(make: Callable[[], et.Program]) -> dict[str, float]:
@@ -66,27 +68,37 @@ def chain(tasks: int) -> et.Program:
     return p
 
 
-def dispatch(schedule: str, workers: int, repeats: int = 15) -> tuple[float, float]:
-    """Median and spread (p10..p90 half-width) of ns a task."""
-    kernel = et.compile(chain(TASKS), schedule=schedule, workers=workers)
-    a, c = np.zeros(TASKS // 2, np.float32), np.zeros(TASKS // 2, np.float32)
-    kernel(a=a, c=c)
-    times = []
-    for _ in range(repeats):
-        started = time.perf_counter()
+def dispatch(target: str, schedule: str, workers: int, repeats: int = 15) -> tuple[float, float]:
+    """Median and spread (p10..p90 half-width) of ns a task, a launch's own cost taken off."""
+    tasks = TASKS[target]
+    kernel = et.compile(chain(tasks), target=target, schedule=schedule, workers=workers)
+
+    def times(count: int) -> list[float]:
+        a, c = np.zeros(count // 2, np.float32), np.zeros(count // 2, np.float32)
         kernel(a=a, c=c)
-        times.append((time.perf_counter() - started) / TASKS * 1e9)
+        out = []
+        for _ in range(repeats):
+            started = time.perf_counter()
+            kernel(a=a, c=c)
+            out.append((time.perf_counter() - started) * 1e9)
+        return out
+
+    empty = statistics.median(times(2))
+    each = [(t - empty) / tasks for t in times(tasks)]
     kernel.close()
-    deciles = statistics.quantiles(times, n=10)
-    return statistics.median(times), (deciles[-1] - deciles[0]) / 2
+    deciles = statistics.quantiles(each, n=10)
+    return statistics.median(each), (deciles[-1] - deciles[0]) / 2
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--target", choices=TASKS, default="cpu")
+    target = parser.parse_args().target
     print_stages()
     print(f"{'schedule':20} {'workers':>7} {'ns a task':>14} {'tasks a second':>16}")
     for schedule in ("static", "static:round_robin", "ticket", "push"):
-        for workers in (1, 2):
-            median, spread = dispatch(schedule, workers)
+        for workers in WORKERS[target]:
+            median, spread = dispatch(target, schedule, workers)
             print(f"{schedule:20} {workers:7} {median:8.0f} ± {spread:3.0f} {1e9 / median:16,.0f}")
 
 
