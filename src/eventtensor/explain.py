@@ -14,14 +14,14 @@ from .ir.walk import evaluate
 from .lang.program import Program as Builder
 
 
-def explain(what: Builder | Program | Kernel) -> str:
-    """Readable text; of a kernel also its generated source."""
+def explain(what: Builder | Program | Kernel, schedule: str = "auto") -> str:
+    """Readable text; of a kernel (which has its schedule) also its generated source."""
     if isinstance(what, Kernel):
         lines = list(_lines(what.plan, what.report))
         if what.source:
             lines += ["", "source:", what.source]
         return "\n".join(lines)
-    state = run_passes(what, Options())
+    state = run_passes(what, Options(schedule=schedule))
     assert state.report is not None
     if state.plan is None:
         return f"program {state.program.name}: {state.report}"

@@ -110,6 +110,7 @@ def test_explain_shows_grids_events_schedules_memory_and_source():
     for part in ("partial_sum(i < (n + 31)//32, j < 4)", "static (balanced)", "count 4",
                  "notifies [i]", "waits for [i]", "workspace:", "65536 at n = 4096"):
         assert part in text
+    assert "final_sum(i < (n + 31)//32)  push, queue 0: asked for" in et.explain(row_sum(), "push")
     kernel = et.compile(row_sum())
     assert "et::ev_wait" in et.explain(kernel)
     kernel.close()
