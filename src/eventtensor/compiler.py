@@ -63,7 +63,7 @@ def _derive(s: State) -> None:
 def _verify(s: State) -> None:
     """The proof over the program with exactly these events."""
     assert s.derived is not None
-    s.report = verify(s.program, s.derived)
+    s.report = verify(s.program, s.derived, s.events)
 
 
 def _plan(s: State) -> None:

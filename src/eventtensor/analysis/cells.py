@@ -15,7 +15,7 @@ from ..ir.program import PlacedCall, Program, has_data_extent
 from ..ir.walk import at_least_zero, free_vars, loads_of, substitute
 from .counts import box_sizes
 from .sets.nests import expr_of
-from .sets.space import Scope, Side, cell_names, sides_of
+from .sets.space import Scope, cell_names, sides_of, task_domain
 from .sets.versions import before_text, tile_before_text
 
 KEEP, DROP = 1, 0
@@ -78,7 +78,7 @@ def choose(
     `certain` that the producers exist, coordinates with run-time extents are not cells of their
     own where that has a closed count: the count of a cell without producers is then 0."""
     whole = order is not None or has_data_extent(source.call)
-    producers = _grid(program, source) if whole else edge.domain().coalesce()
+    producers = task_domain(program, source) if whole else edge.domain().coalesce()
     steps = [
         DROP if not certain and loads_of(a.extent) else KEEP for a in source.axes
     ]
@@ -109,13 +109,6 @@ def keeps_run_time_axis(source: PlacedCall, cells: CellMap) -> bool:
         step != DROP and loads_of(a.extent)
         for a, step in zip(source.axes, cells.steps, strict=True)
     )
-
-
-def _grid(program: Program, source: PlacedCall) -> isl.Set:
-    scope, side = Scope(program), Side(source, "a_")
-    scope.domain(side)
-    scope.finish()
-    return scope.set(side.names)
 
 
 def _divisors(edge: isl.Map, k: int) -> list[int]:
@@ -172,6 +165,6 @@ def shape_of_cells(program: Program, source: PlacedCall, cells: CellMap) -> tupl
 
 def _largest(program: Program, source: PlacedCall, k: int) -> Node:
     """One more than the largest value of coordinate k over all tasks."""
-    top = _grid(program, source).dim_max(k)
+    top = task_domain(program, source).dim_max(k)
     return add(expr_of(program, top, ()), Const(1))
 

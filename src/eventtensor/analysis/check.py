@@ -38,11 +38,12 @@ def precheck(program: Program) -> CheckReport:
     return make_report(unbounded(program), [])
 
 
-def verify(program: Program, derived: Derived) -> CheckReport:
-    """All findings of a program with its (derived and declared) events."""
+def verify(program: Program, derived: Derived, events: Events | None = None) -> CheckReport:
+    """All findings of a program with its (derived and declared) events; `events` are their uses, if
+    they were collected already (order that is shown on the way is added to their graph)."""
     try:
         with budget(DERIVATION):
-            return _verify(program, derived)
+            return _verify(_Ask(program, derived, events or derived.uses(program)))
     except NotAffine as e:
         why, hint = f"the product '{e}' is beyond the proof", NonAffine.default_hint
     except OutOfBudget:
@@ -50,9 +51,9 @@ def verify(program: Program, derived: Derived) -> CheckReport:
     return make_report([Problem(Kind.unproved, why, program.calls[0].call.place, hint)], [])
 
 
-def _verify(program: Program, derived: Derived) -> CheckReport:
+def _verify(ask: _Ask) -> CheckReport:
+    program, derived = ask.program, ask.derived
     problems, obligations = range_problems(program)
-    ask = _Ask(program, derived, derived.uses(program))
     problems += _orphans(program, obligations)
     problems += _same_call(program)
     for e in derived.events:

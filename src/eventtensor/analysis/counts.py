@@ -28,7 +28,6 @@ class Supply:
     of a cell exist, `guard` is 1 for the cells that have any, else 0. `sizes` multiply to the
     count."""
 
-    placed: PlacedCall
     cells: isl.Set
     exact: isl.PwAff | None
     closed: Node | None
@@ -39,16 +38,16 @@ class Supply:
 def supply(program: Program, placed: PlacedCall, event: EventTensor, nest: Nest) -> Supply:
     relation = cell_map(program, placed, event, (nest,)).coalesce()
     if loads_of(*nest_exprs(nest)) or not _once(nest):
-        return Supply(placed, relation.range(), None, None)
+        return Supply(relation.range(), None, None)
     by_form = _by_extents(placed, nest)
     if loads_of(*(a.extent for a in placed.axes)):
         kept = {i.name: f"c{k}" for k, i in enumerate(nest.index) if isinstance(i, Var)}
         guard = existence(placed, kept) if by_form is not None else ONE
-        return Supply(placed, relation.range(), None, by_form, guard)
+        return Supply(relation.range(), None, by_form, guard)
     fibre = relation.reverse()
     sizes = box_sizes(fibre)
     if sizes is None:
-        return Supply(placed, relation.range(), None, by_form)
+        return Supply(relation.range(), None, by_form)
     varying = [s for s in sizes if not _constant(s)]
     exact = None
     if len(varying) <= 1:
@@ -57,7 +56,7 @@ def supply(program: Program, placed: PlacedCall, event: EventTensor, nest: Nest)
     closed = by_form
     if closed is None:
         closed = product([expr_of(program, s, names) for s in sizes])
-    return Supply(placed, relation.range(), exact, closed, sizes=tuple(sizes))
+    return Supply(relation.range(), exact, closed, sizes=tuple(sizes))
 
 
 def _once(nest: Nest) -> bool:

@@ -41,18 +41,12 @@ def unguarded(program: Program, events: Events) -> Iterator[Unguarded]:
         for k, wait in enumerate(waits):
             if not wait.reads:
                 continue
-            earlier = events.graph.limited(name, _edges(events, waits[:k]))
+            before_it = (edge for w in waits[:k] for edge in events.edges(w))
+            earlier = events.graph.limited(name, before_it)
             for tensor, reads in wait_reads(program, node, wait):
                 for a in accesses(program)[tensor]:
                     if a.writes:
                         yield from _ask(program, events.graph, earlier, node, a, reads)
-
-
-def _edges(events: Events, waits: list[Use]) -> Iterator[tuple[str, isl.Map]]:
-    for w in waits:
-        for n in events.notifies:
-            if n.event.name == w.event.name and not (w.data or n.data):
-                yield n.node, events.map(n).apply_range(events.map(w).reverse())
 
 
 def _ask(

@@ -15,7 +15,7 @@ from ..ir.walk import free_vars, loads_of
 from .access import is_header, nodes
 from .bodies import body_problems
 from .report import Kind, Obligation, Problem, Task, Witness
-from .sets.space import LoadVar, Scope, Side, cell_names, shape_of
+from .sets.space import LoadVar, Scope, Side, shape_of
 from .sets.texts import NotAffine, isl_text
 from .sets.witness import smallest, task_of
 
@@ -110,11 +110,7 @@ def _loads(program: Program, p: PlacedCall) -> list[Problem]:
         event = program.event(region.tensor)
         scope = Scope(program)
         scope.domain(side)
-        cells = tuple(scope.fresh("c") for _ in event.shape)
-        scope.visits(region_nest(region, event), side, cells)
-        if event.count is not None:
-            names = dict(zip(cell_names(len(cells)), cells, strict=True))
-            scope.resolve(event.count, side, names)
+        scope.cell(region_nest(region, event), event, side)
         out += _load_problems(program, p, scope, side.names)
     return out
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import islpy as isl
@@ -12,7 +12,7 @@ from ..ir.program import EventTensor, PlacedCall, Program
 from ..ir.walk import loads_of
 from .access import HEADER
 from .order import OrderGraph
-from .sets.space import Scope, Side, cell_map, cell_names
+from .sets.space import Scope, Side, cell_map
 from .sets.texts import isl_text
 
 
@@ -42,11 +42,7 @@ def wait_reads(program: Program, node: PlacedCall, wait: Use) -> list[tuple[str,
         scope, side = Scope(program), Side(node, "a_")
         scope.domain(side)
         known = len(scope.loads)
-        cells = tuple(scope.fresh("c") for _ in wait.event.shape)
-        scope.visits(nest, side, cells)
-        if wait.event.count is not None:
-            names = dict(zip(cell_names(len(cells)), cells, strict=True))
-            scope.resolve(wait.event.count, side, names)
+        scope.cell(nest, wait.event, side)
         for load in scope.loads[known:]:
             here = scope.copy()
             elements = tuple(f"e{k}" for k in range(len(load.index)))
@@ -69,6 +65,12 @@ class Events:
     def map(self, use: Use) -> isl.Map:
         return self.maps[id(use)]
 
+    def edges(self, wait: Use) -> Iterator[tuple[str, isl.Map]]:
+        """Calls that a wait orders before it, where no run-time data is in the maps."""
+        for n in self.notifies:
+            if n.event.name == wait.event.name and not (wait.data or n.data):
+                yield n.node, self.map(n).apply_range(self.map(wait).reverse())
+
     def exist_given(self, wait: Use, notify: Use) -> bool:
         """True if a waiter's existence implies that of all notifiers of the cells it waits for."""
         sure = self.graph.sure(wait.node, notify.node)
@@ -89,11 +91,8 @@ def collect(
         id(u): cell_map(program, graph.nodes[u.node], u.event, u.nests)
         for u in (*by_wait, *by_notify)
     }
-    producers: dict[str, list[Use]] = {}
-    for n in by_notify:
-        producers.setdefault(n.event.name, []).append(n)
+    found = Events(tuple(by_wait), tuple(by_notify), graph, maps)
     for w in by_wait:
-        for n in producers.get(w.event.name, ()):
-            if not (w.data or n.data):
-                graph.add(n.node, w.node, maps[id(n)].apply_range(maps[id(w)].reverse()))
-    return Events(tuple(by_wait), tuple(by_notify), graph, maps)
+        for source, relation in found.edges(w):
+            graph.add(source, w.node, relation)
+    return found

@@ -10,7 +10,7 @@ import ml_dtypes
 import numpy as np
 
 from .expr import Const, Node, add, maximum, minimum, mul, text
-from .walk import loads_of, substitute
+from .walk import loads_of
 
 
 class DType(Enum):
@@ -226,20 +226,6 @@ def axis_exprs(axis: Axis) -> tuple[Node, ...]:
 
 def region_exprs(region: Region) -> tuple[Node, ...]:
     return tuple(e for a in region.axes for e in axis_exprs(a))
-
-
-def map_axis(axis: Axis, values: dict[str, Node]) -> Axis:
-    """Substitute variables in an axis (the bound variable of Rows is kept apart)."""
-    match axis:
-        case Point(index):
-            return Point(substitute(index, values))
-        case Slice(start, stop):
-            return Slice(substitute(start, values), substitute(stop, values))
-        case Rows(var, n, index):
-            inner = {k: v for k, v in values.items() if k != var}
-            return Rows(var, substitute(n, values), substitute(index, inner))
-        case _:
-            assert_never(axis)
 
 
 def is_data_dependent(region: Region) -> bool:

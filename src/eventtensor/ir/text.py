@@ -61,10 +61,6 @@ def grid_axis_text(a: GridAxis) -> str:
     return f"{a.var} < {text(a.extent)}"
 
 
-def region_text(region: Region) -> str:
-    return str(region)
-
-
 def _list(exprs: Iterable[Node]) -> str:
     return ", ".join(text(e) for e in exprs)
 

@@ -193,6 +193,14 @@ class Scope:
         for e, index in zip(names, nest.index, strict=True):
             self.require(f"{e} = {self.text(index, side, bound)}")
 
+    def cell(self, nest: Nest, event: EventTensor, side: Side) -> None:
+        """A cell that a nest visits, and what its count reads."""
+        cells = tuple(self.fresh("c") for _ in event.shape)
+        self.visits(nest, side, cells)
+        if event.count is not None:
+            names = dict(zip(cell_names(len(cells)), cells, strict=True))
+            self.resolve(event.count, side, names)
+
     # -- run-time data -------------------------------------------------------------------------
 
     def finish(self) -> None:
@@ -350,8 +358,3 @@ def cell_map(
         scope.require("0 = 1")
         total = scope.map(names, cells)
     return total
-
-
-def rename_cells(e: Node, cells: tuple[Node, ...]) -> Node:
-    """A count at a given cell: c0, c1, .. replaced."""
-    return substitute(e, {f"c{k}": c for k, c in enumerate(cells)})
