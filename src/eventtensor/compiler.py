@@ -175,6 +175,11 @@ class Kernel:
         self.backend.close()
 
 
+def _named(choice: str | Mapping[str, str]) -> str | tuple[tuple[str, str], ...]:
+    """One word for all, or pairs (name, word)."""
+    return choice if isinstance(choice, str) else tuple(sorted(choice.items()))
+
+
 def compile(
     program: Builder | Program,
     target: str = "cpu",
@@ -182,12 +187,16 @@ def compile(
     workers: int = 0,
     debug: bool = False,
     trace: bool = False,
+    handoff: str | Mapping[str, str] = "auto",
+    stream: bool = True,
+    device: int = 0,
 ) -> Kernel:
     """Derive, prove, schedule and build a program for a target, once for all sizes."""
     if target not in BACKENDS:
         raise BadOption(f"unknown target {target!r}", hint=f"one of {', '.join(BACKENDS)}")
-    named = schedule if isinstance(schedule, str) else tuple(sorted(schedule.items()))
-    options = Options(target, named, workers, debug, trace)
+    options = Options(
+        target, _named(schedule), workers, debug, trace, _named(handoff), stream, device
+    )
     state = run_passes(program, options)
     assert state.report is not None
     if not state.report.ok:

@@ -11,13 +11,17 @@ from pathlib import Path
 @dataclass(frozen=True, slots=True)
 class Options:
     """How a program is compiled. `schedule` is auto, static, static:round_robin, ticket or push,
-    for all calls or as pairs (call, schedule); `workers` 0 means one for each core."""
+    for all calls or as pairs (call, schedule); `workers` 0 means one for each core. `handoff` and
+    `stream` (False: no loader) are for target cuda."""
 
     target: str = "cpu"
     schedule: str | tuple[tuple[str, str], ...] = "auto"
     workers: int = 0
     debug: bool = False
     trace: bool = False
+    handoff: str | tuple[tuple[str, str], ...] = "auto"
+    stream: bool = True
+    device: int = 0
 
 
 @dataclass(frozen=True, slots=True)

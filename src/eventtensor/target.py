@@ -1,4 +1,4 @@
-"""What a machine is: the C++ compiler and processor that generated code is built for."""
+"""What a machine is: the C++ compiler and processor, or the GPU, that code is generated for."""
 
 from __future__ import annotations
 
@@ -17,6 +17,23 @@ BASE_FLAGS = (
     "-std=c++17", "-O3", "-ffp-contract=off", "-fno-math-errno", "-fwrapv", "-fPIC", "-pthread",
 )
 NATIVE_FLAGS = (("-march=native",), ("-mcpu=native",), ())
+
+
+@dataclass(frozen=True, slots=True)
+class CudaTarget:
+    """An NVIDIA GPU. `shared_bytes` is the most shared memory that one block may have."""
+
+    architecture: str
+    multiprocessors: int
+    shared_bytes: int
+
+    @property
+    def has_bulk(self) -> bool:
+        """True if bulk copies into shared memory and their barriers exist (Hopper and later)."""
+        return int("".join(c for c in self.architecture if c.isdigit())) >= 90
+
+
+H200 = CudaTarget("sm_90a", 132, 227 * 1024)
 
 
 @dataclass(frozen=True, slots=True)

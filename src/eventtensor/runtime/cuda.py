@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..codegen import abi
-from ..codegen.cuda import KERNEL, THREADS, generate
+from ..codegen.cuda import KERNEL, generate
 from ..codegen.cuda.abi import CONTROL, PROGRESS, SHARED
 from ..config import Environment, Options, environment
 from ..errors import BadOption, DeviceFailed, KernelClosed, NoTrace
@@ -24,7 +24,7 @@ from ..ir.tensor import Role, Tensor
 from ..ir.walk import evaluate
 from .cuda_arrays import DeviceArray, adopt, on_host
 from .cuda_build import build_cubin
-from .cuda_driver import Buffer, call, device, download, upload
+from .cuda_driver import Buffer, bindings, call, device, download, upload
 from .facts import check_computed, check_inputs
 from .failure import failure
 
@@ -43,11 +43,11 @@ class CudaKernel:
         if options.workers < 0:
             raise BadOption(f"workers is {options.workers}")
         self.plan, self.options = plan, options
-        self._made = generate(plan, options.debug)
-        self.source = self._made.text
         self._device = device()
         self._device.activate()
-        built = build_cubin(self.source, plan.program.name, self._device.architecture, env)
+        self._made = generate(plan, self._device.target, options.debug)
+        self.source = self._made.text
+        built = build_cubin(self.source, plan.program.name, self._device.target.architecture, env)
         self.library, self.compilations = built.path, 1
         self.from_cache = not built.fresh
         self._limit_ns = int(env.wait_limit_s * 1e9)
@@ -64,8 +64,11 @@ class CudaKernel:
     def _co_resident(self, wanted: int) -> int:
         """As many workers as can wait for each other: all of them run at the same time."""
         query = "cuOccupancyMaxActiveBlocksPerMultiprocessor"
-        each = int(call(query, self._function, THREADS, 0))
-        most = each * self._device.multiprocessors
+        made, attribute = self._made, bindings("driver").CUfunction_attribute
+        room = attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+        call("cuFuncSetAttribute", self._function, room, made.shared_bytes)
+        each = int(call(query, self._function, made.threads, made.shared_bytes))
+        most = each * self._device.target.multiprocessors
         if most == 0:
             raise DeviceFailed("the kernel does not fit on a multiprocessor")
         if wanted > most:
@@ -73,7 +76,7 @@ class CudaKernel:
                 f"workers is {wanted}, but only {most} can run at the same time",
                 hint="leave workers away: one for each multiprocessor",
             )
-        return wanted or self._device.multiprocessors
+        return wanted or self._device.target.multiprocessors
 
     adopt = staticmethod(adopt)
 
@@ -182,8 +185,8 @@ class CudaKernel:
         launch = np.array([*sizes, *tensors], np.int64)
         params = np.array([shared.ctypes.data, launch.ctypes.data], np.uint64)
         call(
-            "cuLaunchCooperativeKernel", self._function, self.workers, 1, 1, THREADS, 1, 1, 0, 0,
-            params.ctypes.data,
+            "cuLaunchCooperativeKernel", self._function, self.workers, 1, 1,
+            self._made.threads, 1, 1, self._made.shared_bytes, 0, params.ctypes.data,
         )
         call("cuCtxSynchronize")
         report = np.zeros(1, abi.REPORT.dtype(rank))

@@ -11,6 +11,7 @@ from functools import cache
 from typing import Any
 
 from ..errors import DeviceFailed, NoDevice
+from ..target import CudaTarget
 
 
 @cache
@@ -47,8 +48,7 @@ class Device:
 
     handle: Any
     context: Any
-    multiprocessors: int
-    architecture: str
+    target: CudaTarget
 
     def activate(self) -> None:
         call("cuCtxSetCurrent", self.context)
@@ -70,10 +70,11 @@ def device() -> Device:
     major = attribute("COMPUTE_CAPABILITY_MAJOR")
     minor = attribute("COMPUTE_CAPABILITY_MINOR")
     suffix = "a" if major >= 9 else ""  # the architecture's own instructions
-    return Device(
-        handle, call("cuDevicePrimaryCtxRetain", handle), attribute("MULTIPROCESSOR_COUNT"),
-        f"sm_{major}{minor}{suffix}",
+    target = CudaTarget(
+        f"sm_{major}{minor}{suffix}", attribute("MULTIPROCESSOR_COUNT"),
+        attribute("MAX_SHARED_MEMORY_PER_BLOCK_OPTIN"),
     )
+    return Device(handle, call("cuDevicePrimaryCtxRetain", handle), target)
 
 
 class Buffer:

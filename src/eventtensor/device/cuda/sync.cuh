@@ -2,7 +2,7 @@
 // goes through these names, one thread a block, at gpu scope.
 //
 // Contract, and why it holds:
-//  * notify: all threads of the block meet at sync(), then one thread does red.release on the cell.
+//  * notify: all threads that run tasks meet at sync(), then one thread does red.release on the cell.
 //    bar.sync orders every thread's earlier accesses before it (causality order at cta scope), and
 //    release is cumulative: it carries them to gpu scope with the thread's own.
 //  * wait: one thread does ld.acquire until the cell has its count, then all meet at sync(). The adds
@@ -23,7 +23,8 @@ namespace et {
 
 using Cell = int64_t;
 
-ET_FN void sync() { __syncthreads(); }
+// The threads of a block that run tasks (ET_THREADS of them; a loader warp has no part in it) meet.
+ET_FN void sync() { asm volatile("bar.sync 1, %0;" ::"n"(ET_THREADS) : "memory"); }
 
 ET_FN void ev_notify(Cell& cell) {
   asm volatile("red.release.gpu.add.u64 [%0], 1;" ::"l"(&cell) : "memory");

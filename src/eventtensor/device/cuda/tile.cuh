@@ -7,32 +7,38 @@
 namespace et {
 
 ET_FN int64_t lane() { return threadIdx.x; }
-ET_FN int64_t lanes() { return blockDim.x; }
+ET_FN int64_t lanes() { return ET_THREADS; }
 ET_FN bool leads() { return threadIdx.x == 0; }
 
-// Memory for the temporaries of one task. All threads keep the same numbers, so nothing is shared.
-// The host sizes it from the bounds of the extents (codegen/cuda/room.py); data that breaks its
+// Memory for the temporaries of one task: first what the block has left of its shared memory, then
+// device memory. All threads keep the same numbers, so nothing is shared. The host sizes the latter from the bounds of the extents (codegen/cuda/room.py); data that breaks its
 // declared bound could pass the end, and then the kernel stops rather than touch other memory.
 class Arena {
  public:
-  struct Mark { int64_t used; };
+  struct Mark { int64_t near_used, far_used; };
 
-  ET_FN Arena(char* data, int64_t size) : data_(data), size_(size) {}
+  ET_FN Arena(char* near, int64_t near_size, char* far, int64_t far_size)
+      : near_(near), far_(far), near_size_(near_size), far_size_(far_size) {}
 
   template <class T> ET_FN T* take(int64_t count) {
     const int64_t bytes = ((count < 1 ? 1 : count) * int64_t(sizeof(T)) + 63) / 64 * 64;
-    if (used_ + bytes > size_) __trap();
-    char* const at = data_ + used_;
-    used_ += bytes;
+    char* at = near_ + near_used_;
+    if (near_used_ + bytes <= near_size_) {
+      near_used_ += bytes;
+    } else {
+      if (far_used_ + bytes > far_size_) __trap();
+      at = far_ + far_used_;
+      far_used_ += bytes;
+    }
     return reinterpret_cast<T*>(at);
   }
-  ET_FN Mark mark() const { return {used_}; }
-  ET_FN void rewind(Mark m) { used_ = m.used; }
-  ET_FN void reset() { used_ = 0; }
+  ET_FN Mark mark() const { return {near_used_, far_used_}; }
+  ET_FN void rewind(Mark m) { near_used_ = m.near_used; far_used_ = m.far_used; }
+  ET_FN void reset() { near_used_ = far_used_ = 0; }
 
  private:
-  char* data_;
-  int64_t size_, used_ = 0;
+  char *near_, *far_;
+  int64_t near_size_, far_size_, near_used_ = 0, far_used_ = 0;
 };
 
 // c (m, n, dense) = a (m, k) @ b (k, n). For each element: k ascending, one fused multiply-add a

@@ -10,9 +10,9 @@ namespace et {
 
 // The same in all threads of a block, and kept by each of them.
 struct Worker {
-  ET_FN Worker(const Shared& s, int64_t* board_)
+  ET_FN Worker(const Shared& s, int64_t* board_, char* near, int64_t near_bytes)
       : index(blockIdx.x), count(gridDim.x), shared(&s), board(board_),
-        arena(s.arena + blockIdx.x * s.arena_bytes, s.arena_bytes) {}
+        arena(near, near_bytes, s.arena + blockIdx.x * s.arena_bytes, s.arena_bytes) {}
 
   int64_t index, count;
   Cell* cells = nullptr;
