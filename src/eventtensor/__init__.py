@@ -1,13 +1,14 @@
 """The Event Tensor Compiler: tiled programs, derived and proved events, one persistent kernel."""
 
 from .analysis.report import CheckReport
-from .compiler import Kernel, check, compile
+from .compiler import check, compile
 from .config import Options
 from .errors import EventTensorError
 from .explain import explain
 from .ir.expr import dim
 from .ir.parse import parse_program as parse
 from .ir.tensor import DType
+from .kernel import Kernel
 from .lang.functions import (
     abs,
     argmax,

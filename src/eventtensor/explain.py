@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from .analysis.report import CheckReport
-from .compiler import Kernel, run_passes
+from .compiler import run_passes
 from .config import Options
 from .ir.plan import CallPlan, Nest, Plan
 from .ir.program import PlacedCall, Program
 from .ir.text import nest_text
 from .ir.walk import evaluate
+from .kernel import Kernel
 from .lang.program import Program as Builder
 
 
