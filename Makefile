@@ -3,7 +3,11 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint bench errors performance clean
+# On the machine with the GPU: its own Python (torch, NVRTC), and results go where they are committed.
+GPU_PYTHON ?= $(BIN)/python
+GPU_RESULTS ?= benchmarks/results
+
+.PHONY: demo test test-gpu lint bench bench-gpu errors performance clean
 
 demo: $(VENV)/installed
 	$(BIN)/python examples/tour.py
@@ -11,12 +15,20 @@ demo: $(VENV)/installed
 test: lint
 	$(BIN)/python -m pytest -n auto tests
 
+# Needs an NVIDIA GPU; elsewhere every test is skipped and says so.
+test-gpu:
+	$(GPU_PYTHON) -m pytest -n 8 -rs tests/gpu
+
 lint: $(VENV)/installed-test
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
 bench: $(VENV)/installed
 	$(BIN)/python benchmarks/compiler.py
+
+# Everything that is measured on a GPU; `make performance` then makes the page.
+bench-gpu:
+	$(GPU_PYTHON) benchmarks/all.py --out $(GPU_RESULTS)
 
 # Regenerates docs/errors.md from the catalogue.
 errors: $(VENV)/installed

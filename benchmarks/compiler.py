@@ -1,11 +1,11 @@
-"""What compiling costs, and what dispatching a task costs on a back end (--target cpu or cuda).
+"""What compiling costs, stage by stage, and what dispatching a task costs on CPU threads.
 
 Prints a table; nothing here is asserted. The program is examples/blocks.py: eight grids a layer.
+The GPU's side of dispatch is schedules.py.
 """
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import sys
 import time
@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+from schedules import tiny
 
 import eventtensor as et
 from eventtensor.codegen.cpp import Flavour, generate
@@ -22,8 +23,7 @@ from eventtensor.config import Options
 sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
 from blocks import blocks
 
-TASKS = {"cpu": 20_000, "cuda": 400_000}
-WORKERS = {"cpu": (1, 2), "cuda": (1, 132)}
+TASKS = 20_000
 
 
 def stages(make: Callable[[], et.Program]) -> dict[str, float]:
@@ -52,26 +52,9 @@ def print_stages() -> None:
         print(f"{name}: " + ", ".join(f"{k} {v:.2f} s" for k, v in took.items()))
 
 
-@et.task
-def bump(x, out):
-    out[:] = x + 1.0
-
-
-def chain(tasks: int) -> et.Program:
-    """Two grids of tiny tiles, each tile of the second waiting for one of the first."""
-    p = et.Program("chain")
-    n = et.dim("n", max=tasks)
-    a, c = p.input("a", (n,), et.f32), p.output("c", (n,), et.f32)
-    b = p.scratch("b", (n,), et.f32)
-    p.call(bump, grid=(n,), reads=lambda i: a[i : i + 1], writes=lambda i: b[i : i + 1])
-    p.call(bump, grid=(n,), reads=lambda i: b[i : i + 1], writes=lambda i: c[i : i + 1])
-    return p
-
-
-def dispatch(target: str, schedule: str, workers: int, repeats: int = 15) -> tuple[float, float]:
+def dispatch(schedule: str, workers: int, repeats: int = 15) -> tuple[float, float]:
     """Median and spread (p10..p90 half-width) of ns a task, a launch's own cost taken off."""
-    tasks = TASKS[target]
-    kernel = et.compile(chain(tasks), target=target, schedule=schedule, workers=workers)
+    kernel = et.compile(tiny(TASKS), schedule=schedule, workers=workers)
 
     def times(count: int) -> list[float]:
         a, c = np.zeros(count // 2, np.float32), np.zeros(count // 2, np.float32)
@@ -84,21 +67,18 @@ def dispatch(target: str, schedule: str, workers: int, repeats: int = 15) -> tup
         return out
 
     empty = statistics.median(times(2))
-    each = [(t - empty) / tasks for t in times(tasks)]
+    each = [(t - empty) / TASKS for t in times(TASKS)]
     kernel.close()
     deciles = statistics.quantiles(each, n=10)
     return statistics.median(each), (deciles[-1] - deciles[0]) / 2
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--target", choices=TASKS, default="cpu")
-    target = parser.parse_args().target
     print_stages()
     print(f"{'schedule':20} {'workers':>7} {'ns a task':>14} {'tasks a second':>16}")
     for schedule in ("static", "static:round_robin", "ticket", "push"):
-        for workers in WORKERS[target]:
-            median, spread = dispatch(target, schedule, workers)
+        for workers in (1, 2):
+            median, spread = dispatch(schedule, workers)
             print(f"{schedule:20} {workers:7} {median:8.0f} ± {spread:3.0f} {1e9 / median:16,.0f}")
 
 

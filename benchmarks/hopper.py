@@ -10,26 +10,21 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
-HERE = Path(__file__).resolve().parent
+from measure import HERE, RESULTS, Row, find_nvcc, machine, nvcc_version, print_heads, print_row
+from measure import write as write_rows
+
 SOURCES = HERE / "hopper"
-RESULTS = HERE / "results" / "hopper.json"
 GROUPS = ("hop", "grid", "l2", "mma", "pdl", "text")
 BUILD_SECONDS = 180
 RUN_SECONDS = 30
 # The long form: `-arch=sm_90a` also assembles for plain sm_90, which has no wgmma.
 FLAGS = ("-std=c++17", "-O3", "-gencode=arch=compute_90a,code=sm_90a")
-STATISTICS = ("median", "p10", "p90", "samples", "unit")
-CONTEXT = ("group", "gpu", "versions")
-
-Row = dict[str, Any]
 
 
 class GroupError(Exception):
@@ -38,31 +33,6 @@ class GroupError(Exception):
     def __init__(self, reason: str, rows: list[Row] | None = None) -> None:
         super().__init__(reason)
         self.rows = rows or []
-
-
-def find_nvcc() -> str:
-    found = shutil.which("nvcc") or shutil.which("nvcc", path="/usr/local/cuda/bin")
-    if found is None:
-        sys.exit("nvcc is neither on PATH nor in /usr/local/cuda/bin")
-    return found
-
-
-def said(*command: str) -> str:
-    """The output of a command, or nothing if it cannot be had."""
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True)
-    except (OSError, subprocess.SubprocessError):
-        return ""
-    return done.stdout.strip()
-
-
-def machine(nvcc: str) -> Row:
-    """The fields that every row carries."""
-    line = said("nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader")
-    name, _, driver = line.partition("\n")[0].partition(", ")
-    release = [part for part in said(nvcc, "--version").split() if part.startswith("V1")]
-    versions = {"driver": driver or "unknown", "nvcc": release[0] if release else "unknown"}
-    return {"gpu": name or "none", "versions": versions}
 
 
 def build(nvcc: str, group: str, folder: Path) -> Path:
@@ -114,37 +84,25 @@ def measure(group: str, built: Future[Path]) -> list[Row]:
         return [{"name": group, "error": str(failure)}]
 
 
-def print_row(row: Row) -> None:
-    shown = {k: v for k, v in row.items() if k not in ("name", "error", *STATISTICS, *CONTEXT)}
-    parameters = " ".join(f"{k}={v}" for k, v in shown.items())
-    if "error" in row:
-        print(f"{row['name']:22} {parameters} ERROR {row['error']}", flush=True)
-        return
-    numbers = " ".join(f"{row[k]:10.4g}" for k in ("median", "p10", "p90"))
-    print(f"{row['name']:22} {numbers} {row['unit']:30} {parameters}", flush=True)
-
-
-def write(rows: list[Row], groups: list[str]) -> None:
-    """Replaces the rows of these groups; by way of a second file, so that none is ever half."""
+def write(path: Path, rows: list[Row], groups: list[str]) -> None:
+    """Replaces the rows of these groups and keeps the others."""
     kept: list[Row] = []
-    if RESULTS.exists() and len(groups) < len(GROUPS):
-        kept = [row for row in json.loads(RESULTS.read_text()) if row.get("group") not in groups]
-    merged = sorted(kept + rows, key=lambda row: GROUPS.index(row["group"]))
-    RESULTS.parent.mkdir(parents=True, exist_ok=True)
-    partial = RESULTS.with_suffix(".partial")
-    partial.write_text("[\n" + ",\n".join(json.dumps(row) for row in merged) + "\n]\n")
-    partial.replace(RESULTS)
+    if path.exists() and len(groups) < len(GROUPS):
+        kept = [row for row in json.loads(path.read_text()) if row.get("group") not in groups]
+    write_rows(path, sorted(kept + rows, key=lambda row: GROUPS.index(row["group"])))
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="Measure one Hopper GPU.")
     parser.add_argument("--only", action="append", choices=GROUPS, help="run this group alone")
-    chosen = parser.parse_args().only
+    parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the JSON file")
+    args = parser.parse_args()
+    chosen, path = args.only, args.out / "hopper.json"
     groups = [group for group in GROUPS if chosen is None or group in chosen]
     nvcc = find_nvcc()
-    context = machine(nvcc)
+    context = machine(nvcc=nvcc_version(nvcc))
     print(f"{context['gpu']}, {context['versions']}")
-    print(f"{'name':22} {'median':>10} {'p10':>10} {'p90':>10} {'unit':30} parameters")
+    print_heads()
     rows: list[Row] = []
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(os.cpu_count()) as pool:
         built = {group: pool.submit(build, nvcc, group, Path(folder)) for group in groups}
@@ -154,7 +112,7 @@ def main() -> int:
             for row in measure(group, built[group]):
                 print_row(row)
                 rows.append({**row, "group": group, **context})
-            write(rows, groups)  # after each group: a lost machine costs one of them
+            write(path, rows, groups)  # after each group: a lost machine costs one of them
     return 1 if any("error" in row and row["name"] == row["group"] for row in rows) else 0
 
 

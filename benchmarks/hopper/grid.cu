@@ -146,22 +146,12 @@ __global__ void __launch_bounds__(kThreads, 1) grid_kernel(const Args a) {
   const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   if (threadIdx.x == 0) ring_init(ring, kConsumers);
   __syncthreads();
-  bool ok = true;
   if (warp > kConsumers) {
     const uint32_t me = threadIdx.x - (kConsumers + 1) * 32;
     depend<H>(a, me);
     if (me == 0) st_shared_relaxed(&ring.stop, 1);
-  } else if (a.cap == 0) {
-    return;
-  } else if (warp == kConsumers) {
-    if (lane != 0) return;
-    WeightWalk walk(a.weights);
-    auto next = [&] { return PageRef{ld_shared_relaxed(&ring.stop) ? nullptr : walk.next(), 0}; };
-    a.pages[blockIdx.x] = load_pages(ring, pages, a.cap, true, next, ok);
-    if (!ok) atomicAdd(&a.status->timeouts, 1);
   } else {
-    fold_into(a.sums + blockIdx.x, consume_pages<kConsumers>(ring, pages, warp, lane, ok), lane);
-    if (!ok && lane == 0) atomicAdd(&a.status->timeouts, 1);
+    stream_until_stopped<kConsumers>(ring, pages, a, warp, lane);
   }
 }
 

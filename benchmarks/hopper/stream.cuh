@@ -151,6 +151,24 @@ __device__ __forceinline__ void fold_into(uint32_t* sum, uint32_t fold, uint32_t
   if (lane == 0) atomicXor(sum, fold);
 }
 
+// The stream beside other work of a CTA, if `a.cap` asks for one: the first warps fold, the next
+// one loads until ring.stop is set. `Args` has weights, cap, pages, sums and status.
+template <uint32_t Consumers, class Args>
+__device__ __forceinline__ void stream_until_stopped(Ring& ring, char* pages, const Args& a,
+                                                     uint32_t warp, uint32_t lane) {
+  if (a.cap == 0) return;
+  bool ok = true;
+  if (warp == Consumers) {
+    if (lane != 0) return;
+    WeightWalk walk(a.weights);
+    auto next = [&] { return PageRef{ld_shared_relaxed(&ring.stop) ? nullptr : walk.next(), 0}; };
+    a.pages[blockIdx.x] = load_pages(ring, pages, a.cap, true, next, ok);
+  } else {
+    fold_into(a.sums + blockIdx.x, consume_pages<Consumers>(ring, pages, warp, lane, ok), lane);
+  }
+  if (!ok && lane == 0) atomicAdd(&a.status->timeouts, 1);
+}
+
 // ---- Random weights, and what the stream should have folded, by plain loads.
 
 static __global__ void fill_kernel(uint4* p, uint64_t count, uint32_t seed) {

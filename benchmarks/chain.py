@@ -1,0 +1,225 @@
+"""A chain of dependent matrix-vector products as one kernel, against the read bandwidth measured in
+the same run, a graph of kernels that only read, and torch in a graph.
+
+Right first: against float64 with x rounded to bf16 between the layers, and ten equal runs.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import math
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hopper import FLAGS, SOURCES
+from measure import HERE, Bench, find_nvcc, gpu_us, graph_us, here, main, torch
+
+import eventtensor as et
+from eventtensor.errors import BadOption
+
+sys.path.insert(0, str(HERE.parent / "examples"))
+from chain import chain, pack
+
+# 32 MB and 8 MB of weights a layer; all of them exceed the L2 several times.
+SHAPES = ((4096, 64), (2048, 128))
+BLOCK = 512  # columns in a block of packed weights: with 16 rows a page of 16 KB
+READ_BYTES = 2 << 30
+LAUNCHES = 10  # in one graph
+
+
+@dataclass(frozen=True)
+class Variant:
+    rows: int
+    stream: bool
+    handoff: str = "auto"
+    block: int = BLOCK
+
+
+VARIANTS = (
+    Variant(16, True), Variant(32, True), Variant(32, True, block=0), Variant(32, False, block=0),
+    Variant(32, True, "counter"), Variant(16, True, "flag"), Variant(32, True, "bulk"),
+)
+
+
+# ---- kernels that only read --------------------------------------------------------------------
+
+
+@functools.cache
+def library() -> Any:
+    with tempfile.TemporaryDirectory() as folder:
+        made = Path(folder) / "read.so"
+        command = [find_nvcc(), *FLAGS, "-shared", "-Xcompiler", "-fPIC", "-o", str(made),
+                   str(SOURCES / "read.cu")]
+        subprocess.run(command, check=True, timeout=180)
+        return ctypes.CDLL(str(made))
+
+
+def read_kernel(name: str, sums: Any) -> Callable[[Any], None]:
+    """Enqueues a kernel that reads a tensor; `sums` gets a word an SM."""
+    call = getattr(library(), name)
+    call.argtypes = (ctypes.c_void_p, ctypes.c_uint64, ctypes.c_void_p, ctypes.c_int,
+                     ctypes.c_void_p)
+
+    def enqueue(x: Any) -> None:
+        size = x.numel() * x.element_size()
+        status = call(x.data_ptr(), size, sums.data_ptr(), sums.numel(), here().cuda_stream)
+        if status != 0:
+            raise RuntimeError(f"{name} answers CUDA error {status}")
+
+    return enqueue
+
+
+def folded(sums: Any) -> int:
+    return functools.reduce(lambda a, b: a ^ b, sums.tolist(), 0)
+
+
+def measure_read(bench: Bench) -> tuple[float, Callable[[Any], None]]:
+    """The best read bandwidth in GB/s, and the kernel that has it."""
+    t = torch()
+    size = READ_BYTES // 8 if bench.quick else READ_BYTES
+    data = t.empty(size // 4, dtype=t.int32, device="cuda").random_()
+    count = t.cuda.get_device_properties(0).multi_processor_count
+    best: list[tuple[float, Callable[[Any], None]]] = []
+    seen = set()
+    for name in ("read_plain", "read_bulk"):
+        sums = t.zeros(count, dtype=t.int32, device="cuda")
+        kernel = read_kernel(name, sums)
+        times = gpu_us(lambda kernel=kernel: kernel(data), bench.samples)
+        seen.add(folded(sums))
+        row = bench.add("read", [size / us / 1e3 for us in times], "GB/s", kernel=name,
+                        megabytes=size >> 20)
+        best.append((row["median"], kernel))
+    if len(seen) != 1:
+        raise RuntimeError("the two read kernels did not read the same bytes")
+    return max(best, key=lambda found: found[0])
+
+
+# ---- the chain ---------------------------------------------------------------------------------
+
+
+def make_arrays(width: int, layers: int) -> dict[str, Any]:
+    t = torch()
+    t.manual_seed(width)
+    like = {"dtype": t.bfloat16, "device": "cuda"}
+    w = t.empty((layers, width, width), **like)
+    return {"first": t.randn(width, **like), "w": w.normal_(0, 1 / math.sqrt(width)),
+            "last": t.zeros(width, **like)}
+
+
+def reference(arrays: dict[str, Any]) -> Any:
+    t = torch()
+    x = arrays["first"].double()
+    for w in arrays["w"]:
+        x = t.tanh(w.double() @ x).to(t.bfloat16).double()
+    return x
+
+
+def allowed(layers: int) -> float:
+    """Of the norm. Another order of sums flips a bf16 rounding here and there, and what follows
+    rounds differently from then on: a random walk of half units in the last place."""
+    return float(2**-8 * math.sqrt(layers))
+
+
+def compiled(width: int, variant: Variant) -> et.Kernel:
+    return et.compile(chain(width, variant.rows, variant.block), target="cuda", schedule="static",
+                      stream=variant.stream, handoff=variant.handoff)
+
+
+def laid_out(arrays: dict[str, Any], block: int) -> dict[str, Any]:
+    w = arrays["w"]
+    return {**arrays, "w": pack(w, block).contiguous() if block else w}
+
+
+def wrong(kernel: et.Kernel, arrays: dict[str, Any], block: int, runs: int) -> str:
+    """What is wrong with some runs, of one layer and of all, or nothing."""
+    for layers in (1, len(arrays["w"])):
+        plain = {**arrays, "w": arrays["w"][:layers]}
+        given = laid_out(plain, block)
+        wanted, seen, step = reference(plain), set(), kernel.bind(**given)
+        for _ in range(runs):
+            given["last"].fill_(float("nan"))
+            step(here())
+            kernel.synchronize()
+            got = given["last"].double()
+            seen.add(tuple(got.tolist()))
+            error = float((got - wanted).norm() / wanted.norm())
+            if not error <= allowed(layers):
+                return f"{layers} layers: error {error:.2e} of the norm, allowed {allowed(layers)}"
+        if len(seen) != 1:
+            return f"{layers} layers: {len(seen)} different results in {runs} runs"
+    return ""
+
+
+def measure_variant(
+    bench: Bench, variant: Variant, arrays: dict[str, Any], floor: float, peers: dict[str, float]
+) -> None:
+    layers, width = arrays["w"].shape[:2]
+    told = {"width": width, "layers": layers, "megabytes": width * width * 2 >> 20,
+            "rows": variant.rows, "handoff": variant.handoff,
+            "weights": "packed" if variant.block else "rows",
+            "stream": "stream" if variant.stream else "no stream"}
+    try:
+        kernel = compiled(width, variant)
+    except BadOption as refused:
+        bench.refuse("chain", str(refused), **told)
+        return
+    said = wrong(kernel, arrays, variant.block, 3 if bench.quick else 10)
+    if said:
+        bench.fail("chain", said, **told)
+    else:
+        step = kernel.bind(**laid_out(arrays, variant.block))
+        times = graph_us(lambda: step(here()), bench.samples, LAUNCHES)
+        kernel.synchronize()
+        middle = statistics.median(times)
+        bench.add("chain", times, "us", **told, floor=round(floor, 2), peers=peers,
+                  percent=round(100 * floor / middle, 1),
+                  us_a_layer_over_floor=round((middle - floor) / layers, 3))
+    kernel.close()
+
+
+def measure_peers(
+    bench: Bench, arrays: dict[str, Any], read: Callable[[Any], None], floor: float
+) -> dict[str, float]:
+    """Medians in us of a graph with a read kernel a layer, and of torch in a graph."""
+    t = torch()
+    w, first = arrays["w"], arrays["first"]
+
+    def only_read() -> None:
+        for k in range(len(w)):
+            read(w[k])
+
+    def by_torch() -> None:
+        x = first
+        for k in range(len(w)):
+            x = t.tanh(t.mv(w[k], x))
+
+    found = {}
+    for name, enqueue in (("read_kernels", only_read), ("torch", by_torch)):
+        times = graph_us(enqueue, bench.samples)
+        middle = statistics.median(times)
+        found[name] = round(middle, 2)
+        bench.add("peer", times, "us", peer=name, width=w.shape[1], layers=len(w),
+                  megabytes=w.shape[1] * w.shape[1] * 2 >> 20, floor=round(floor, 2),
+                  percent=round(100 * floor / middle, 1))
+    return found
+
+
+def measure(bench: Bench) -> None:
+    bandwidth, read = measure_read(bench)
+    for width, layers in SHAPES[1:] if bench.quick else SHAPES:
+        arrays = make_arrays(width, layers)
+        floor = arrays["w"].numel() * 2 / bandwidth / 1e3
+        peers = measure_peers(bench, arrays, read, floor)
+        for variant in VARIANTS[:1] if bench.quick else VARIANTS:
+            measure_variant(bench, variant, arrays, floor, peers)
+
+
+if __name__ == "__main__":
+    main("chain", __doc__, measure)

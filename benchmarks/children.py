@@ -1,0 +1,140 @@
+"""What a benchmark must measure in a process of its own; each prints one JSON object.
+
+  deadlock SAMPLES       seconds until a planted deadlock is an error, and that a launch works after
+  load FOLDER            seconds to import, to load an artifact and to launch it, without islpy
+  compile EXAMPLE N M    seconds of N compiles into an empty cache and of M out of a full one
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+COMPILER_ONLY = ("islpy", "cuda", "cuda.bindings", "ml_dtypes")
+
+
+def run_child(*words: str, env: dict[str, str] | None = None, seconds: float = 120) -> Any:
+    """The answer of a child, which is ended if it takes longer."""
+    done = subprocess.run(
+        [sys.executable, str(Path(__file__)), *words], env={**os.environ, **(env or {})},
+        capture_output=True, text=True, timeout=seconds, check=False,
+    )
+    if done.returncode != 0:
+        raise RuntimeError(f"{' '.join(words)} answers {done.returncode}: {done.stderr[-2000:]}")
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def seconds(run: Callable[[], Any]) -> tuple[float, Any]:
+    started = time.perf_counter()
+    result = run()
+    return time.perf_counter() - started, result
+
+
+# ---- a planted deadlock --------------------------------------------------------------------------
+
+
+def deadlock(samples: str) -> dict[str, Any]:
+    """From tile 2 on the event expects one notify more than there is; small launches are right."""
+    import numpy as np
+    from row_sum import row_sum
+
+    from eventtensor.compiler import run_passes
+    from eventtensor.config import Options
+    from eventtensor.errors import StuckWait
+    from eventtensor.ir.expr import Var, compare, select
+    from eventtensor.runtime.cuda import CudaKernel
+
+    options = Options(target="cuda", schedule="static", handoff="counter")
+    plan = run_passes(row_sum(), options).plan
+    high = replace(plan.events[0], count=select(compare("<=", 2, Var("c0")), 5, 4))
+    kernel = CudaKernel(replace(plan, events=(high, *plan.events[1:])), options)
+
+    def launch(n: int) -> bool:
+        arrays = {"a": np.ones((n, 128), np.float32), "c": np.zeros(n, np.float32)}
+        try:
+            kernel.launch({"n": n}, arrays)
+        except StuckWait:
+            return False
+        return bool((arrays["c"] == 128).all())
+
+    launch(64)
+    took = []
+    for _ in range(int(samples)):
+        spent, ended_well = seconds(lambda: launch(65))
+        if ended_well or not launch(64):
+            raise RuntimeError("the deadlock was not seen, or the launch after it is wrong")
+        took.append(spent)
+    return {"seconds": took}
+
+
+# ---- an artifact ---------------------------------------------------------------------------------
+
+
+def _context() -> None:
+    driver = ctypes.CDLL("libcuda.so.1")
+    device, context = ctypes.c_int(), ctypes.c_void_p()
+    assert driver.cuInit(0) == 0 and driver.cuDeviceGet(ctypes.byref(device), 0) == 0
+    assert driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), device) == 0
+
+
+def load(folder: str) -> dict[str, Any]:
+    """What saves the artifact is row_sum, so that the result is easy to check."""
+    for name in COMPILER_ONLY:
+        sys.modules[name] = None  # type: ignore[assignment]
+    context, _ = seconds(_context)
+    numpy, np = seconds(lambda: importlib.import_module("numpy"))
+    imported, et = seconds(lambda: importlib.import_module("eventtensor"))
+    loaded, kernel = seconds(lambda: et.load(folder))
+    arrays = {"a": np.ones((100, 128), np.float32), "c": np.zeros(100, np.float32)}
+    first, _ = seconds(lambda: kernel(**arrays))
+    if not (arrays["c"] == 128).all():
+        raise RuntimeError("the loaded kernel is wrong")
+    return {"context": context, "numpy": numpy, "import": imported, "load": loaded,
+            "first_launch": first}
+
+
+# ---- compiling -----------------------------------------------------------------------------------
+
+
+def compile_example(name: str, cold: str, warm: str) -> dict[str, Any]:
+    import row_sum
+
+    import eventtensor as et
+    from eventtensor.compiler import run_passes
+    from eventtensor.config import Options
+
+    make = getattr(importlib.import_module(name), name)
+    took: dict[str, list[float]] = {"prove": [], "cold": [], "warm": []}
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["ET_CACHE_DIR"] = str(Path(folder) / "first")
+        et.compile(row_sum.row_sum(), target="cuda").close()  # loads the compiler and the driver
+        for kind, count in (("cold", int(cold)), ("warm", int(warm))):
+            for k in range(count):
+                if kind == "cold":
+                    os.environ["ET_CACHE_DIR"] = str(Path(folder) / f"{name}{k}")
+                spent, kernel = seconds(lambda: et.compile(make(), target="cuda"))
+                took[kind].append(spent)
+                kernel.close()
+        options = Options(target="cuda")
+        took["prove"] = [seconds(lambda: run_passes(make(), options))[0] for _ in range(int(cold))]
+    return took
+
+
+CHILDREN: dict[str, Callable[..., dict[str, Any]]] = {
+    "deadlock": deadlock, "load": load, "compile": compile_example,
+}
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(HERE.parent / "examples"))
+    print(json.dumps(CHILDREN[sys.argv[1]](*sys.argv[2:])))

@@ -1,0 +1,86 @@
+"""A chain of matrix-vector products in one loop: every output feeds the next, nothing else does.
+
+At batch 1 a decoder is this chain: the weights of a layer are known long before its input is, so
+they can be on their way while the layers before are still at work. Weights may lie packed, each
+panel of 16 rows in blocks of columns: a page of the stream is then one copy.
+"""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+
+import eventtensor as et
+
+Arrays = dict[str, np.ndarray]
+PANEL = 16
+
+
+@et.task
+def copy(x, out):
+    out[:] = x
+
+
+@et.task
+def layer(w, x, out):
+    out[:] = et.tanh((w @ x[:, None])[:, 0])
+
+
+@et.task
+def packed_layer(w, x, out):
+    panels, _, rows, _ = w.shape
+    plain = w.transpose(0, 2, 1, 3).reshape(panels * rows, x.shape[0])
+    out[:] = et.tanh((plain @ x[:, None])[:, 0])
+
+
+def pack(w, block: int):
+    """Weights (layers, rows, columns), NumPy's or torch's, as panels of 16 rows by blocks."""
+    layers, rows, columns = w.shape
+    split = w.reshape(layers, rows // PANEL, PANEL, columns // block, block)
+    return split.swapaxes(2, 3)
+
+
+def chain(width: int = 256, rows: int = 16, block: int = 0) -> et.Program:
+    """`width` is a multiple of `rows`, the rows of weights in one tile; `block` are the columns in
+    a block of packed weights (0: plain rows)."""
+    layers = et.dim("layers", max=256)
+    p = et.Program(f"chain_{width}")
+    first = p.input("first", (width,), et.bf16)
+    shape = (width // PANEL, width // block, PANEL, block) if block else (width, width)
+    w = p.weight("w", (layers, *shape), et.bf16)
+    x = p.scratch("x", (layers + 1, width), et.bf16)
+    last = p.output("last", (width,), et.bf16)
+    tiles = width // rows
+
+    def tile(i):
+        return slice(i * rows, i * rows + rows)
+
+    p.call(copy, name="take", grid=(tiles,), reads=lambda i: first[tile(i)],
+           writes=lambda i: x[0, tile(i)])
+    with p.loop("l", layers) as at:
+        panels = rows // PANEL
+        p.call(packed_layer if block else layer, name="layer", grid=(tiles,),
+               reads=lambda i: (
+                   w[at, i * panels : i * panels + panels, :, :, :] if block
+                   else w[at, tile(i), :], x[at, :]),
+               writes=lambda i: x[at + 1, tile(i)])
+    p.call(copy, name="give", grid=(tiles,), reads=lambda i: x[layers, tile(i)],
+           writes=lambda i: last[tile(i)])
+    return p
+
+
+def chain_arrays(layers: int, rng: np.random.Generator, width: int = 256) -> Arrays:
+    def bf16(x: np.ndarray) -> np.ndarray:
+        return x.astype(ml_dtypes.bfloat16)
+
+    w = rng.standard_normal((layers, width, width), np.float32) / np.float32(width**0.5)
+    return {"first": bf16(rng.standard_normal(width, np.float32)), "w": bf16(w),
+            "last": np.zeros(width, ml_dtypes.bfloat16)}
+
+
+def chain_reference(v: Arrays) -> np.ndarray:
+    """In float64, rounded to bf16 between the layers as the program does."""
+    x = v["first"].astype(np.float64)
+    for w in v["w"].astype(np.float64):
+        x = np.tanh(w @ x).astype(ml_dtypes.bfloat16).astype(np.float64)
+    return x

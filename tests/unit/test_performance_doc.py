@@ -1,0 +1,47 @@
+"""The page of results: what is not measured is left out, what is refused or failed says so."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import performance_doc
+from performance_tables import SECTIONS
+
+
+def row(**fields: Any) -> dict[str, Any]:
+    numbers = {"median": 2.0, "p10": 1.5, "p90": 3.0, "samples": 20, "unit": "us"}
+    return {**numbers, "gpu": "a GPU", "versions": {"driver": "1"}, **fields}
+
+
+def refused(**fields: Any) -> dict[str, Any]:
+    return {"refused": "not legal", "gpu": "a GPU", "versions": {"driver": "1"}, **fields}
+
+
+def test_a_page_has_only_the_sections_that_were_measured(tmp_path: Path) -> None:
+    assert "\n# " not in performance_doc.page(tmp_path)
+    rows = [row(name="token", values=32, handoff="flag"),
+            refused(name="token", values=32, handoff="worker")]
+    (tmp_path / "handoffs.json").write_text(json.dumps(rows))
+    page = performance_doc.page(tmp_path)
+    assert [line for line in page.splitlines() if line.startswith("# ")][1:] == [
+        "# Hand-offs between compiled tasks (a GPU; driver 1)"
+    ]
+    assert "| values | flag | worker |" in page and "| 32 | 2 (1.5..3) | refused |" in page
+    assert "Every task needs" not in page
+
+
+def test_fields_of_a_row_stand_beside_its_median(tmp_path: Path) -> None:
+    told = {"program": "uneven", "tasks": 7}
+    rows = [row(name="schedule", schedule="auto", picked="ticket", **told),
+            {**refused(name="schedule", schedule="push", **told), "error": "wrong"}]
+    (tmp_path / "schedules.json").write_text(json.dumps(rows))
+    assert "| uneven | 7 | 2 (1.5..3), ticket | refused |" in performance_doc.page(tmp_path)
+
+
+def test_every_table_of_a_committed_file_has_rows() -> None:
+    for section in SECTIONS:
+        rows = performance_doc.load(performance_doc.RESULTS, section.file)
+        for table in section.tables if rows else ():
+            assert performance_doc.table(table, rows), table.title

@@ -1,0 +1,127 @@
+"""The tables of docs/performance.md: which rows of benchmarks/results stand where, and what they
+say. A section whose file is not there yet is left out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of one name, restricted to `only`, as down x across of medians (p10..p90). `more` is
+    shown beside a median, filled in from the fields of its row."""
+
+    title: str
+    name: str
+    down: tuple[str, ...]
+    across: str
+    only: tuple[tuple[str, object], ...] = ()
+    says: str = ""
+    more: str = ""
+
+
+@dataclass(frozen=True)
+class Section:
+    """The tables of one file of results."""
+
+    file: str
+    title: str
+    intro: str
+    tables: tuple[Table, ...]
+
+
+HOPPER = (
+    Table("One hop between SMs, us", "hop", ("cap",), "handoff",
+          says="`cap` is the number of 16 KB pages in flight an SM while the hop is timed (0: idle "
+          "memory). Data that carries its flag costs 16-35% of a counter with release and acquire; "
+          "the cap matters more to the counter (2.6 us at 3, 13 us at 12). One lane that watches "
+          "first (`flag_watch`) is slower than reading every word at once for 32 values."),
+    Table("Stream kept meanwhile, GB/s", "hop_stream", ("cap",), "handoff",
+          says="Cap 3 keeps 97-98% of the stream, cap 4 all of it."),
+    Table("Grid-wide dependency, 132 to 132, us", "grid_dependency", ("cap",), "handoff",
+          says="All-to-all is where a counter wins: 132 x 16 flag words to poll cost more than one "
+          "counter and a plain read, and their spread is wide."),
+    Table("L2 reads beside the HBM stream, GB/s (cap 12)", "l2_read",
+          ("mode", "resident_mb"), "stream_policy", (("cap", 12),)),
+    Table("HBM stream beside L2 reads, GB/s (cap 12)", "l2_stream",
+          ("mode", "resident_mb"), "stream_policy", (("cap", 12),),
+          says="Together they share about 8.3 TB/s into the SMs. With 16 MB to keep in L2 the "
+          "stream needs the evict_first policy, or both lose a fifth."),
+    Table("mma.sync against wgmma: fraction of bit-equal accumulators",
+          "hmma_equals_hgmma", ("data", "k"), "n",
+          says="Equal in every case, ill-conditioned data and subnormals included: a token's "
+          "result can be bit-equal across the two paths if K is walked in the same order."),
+    Table("A step of 225 MB in a graph of 20, us over one launch without boundaries",
+          "step_boundary", ("mode",), "unit",
+          says="Dependent launch saves 1.9 us of the 3.0 us at a boundary if the loads before "
+          "`griddepcontrol.wait` are really issued before it; a cooperative launch takes back "
+          "1.4."),
+    Table("Hot text: instructions per clock and SM, 16 warps, idle memory", "hot_text",
+          ("text_kb",), "start", (("warps", 16), ("cap", 0)),
+          says="Up to 32 KB 2% is lost; from 64 KB on a quarter if all warps run the same code at "
+          "the same time, and half and more if they do not."),
+)
+
+CHAIN = (
+    Table("Read bandwidth of this run, GB/s", "read", ("kernel",), "megabytes",
+          says="Kernels that only read: plain 16-byte loads, and bulk copies into a ring. The "
+          "better one is the floor of what follows."),
+    Table("One kernel for the chain, us a launch, and percent of read bandwidth", "chain",
+          ("megabytes", "layers", "weights", "rows", "handoff"), "stream", more="{percent}%",
+          says="Megabytes are the bf16 weights of one layer, rows those of one tile. Packed "
+          "weights have a page (16 rows by 512 columns) in one piece. Without a "
+          "stream a task loads its weights when its input is there; with it the loader is ahead, "
+          "across layers."),
+    Table("The same chain as a CUDA graph, us, and percent of read bandwidth", "peer",
+          ("megabytes", "layers"), "peer", more="{percent}%",
+          says="`read_kernels`: one kernel a layer that does nothing but read its weights, the "
+          "bound for a kernel an operator. `torch`: mv and tanh."),
+)
+
+HANDOFFS = (
+    Table("A token from worker to worker, us a hop", "token", ("values",), "handoff",
+          says="Compiled one-tile tasks, each on the next worker, memory idle: wait, read, body, "
+          "write, notify. A kind that is legal for no edge is refused."),
+    Table("Every task needs all tasks of the round before, us a round", "everyone",
+          ("tasks", "values"), "handoff",
+          says="A grid as wide as the machine; `values` are what one task writes and all read."),
+)
+
+SCHEDULES = (
+    Table("Dispatch: us a task, all workers together", "dispatch", ("workers",), "schedule",
+          more="{us_each} each",
+          says="Two grids of one-value tasks, each task of the second waiting for one of the "
+          "first; the launch itself is taken off. `each` is what one worker spends on one task."),
+    Table("Which schedule wins, us a launch", "schedule", ("program", "tasks"), "schedule",
+          more="{picked}",
+          says="`uniform`: all tasks cost the same. `uneven`: a tenth of them, anywhere, cost ten "
+          "times as much. Beside the time, the schedule that ran."),
+    Table("One cubin at every size (examples/mlp.py), us a launch", "size", ("n",), "unit",
+          says="Compiled once; results compared with float64 at every n from 1 to 4096."),
+)
+
+LAUNCH = (
+    Table("Host cost of a launch, us", "host", ("launch",), "unit"),
+    Table("A launch inside a CUDA graph, us", "graph", ("launch",), "unit",
+          says="A hundred launches of a small kernel in one graph. `dependent` is programmatic "
+          "dependent launch."),
+    Table("A planted deadlock until it is an error, s", "abort", ("floor",), "unit",
+          says="`floor` is the configured limit; the next launch in the same process is right."),
+    Table("An artifact in a fresh process, s", "artifact", ("part",), "unit",
+          says="NumPy and the driver only: islpy and the compiler cannot be imported."),
+    Table("Compiling an example, s", "compile", ("example",), "part",
+          says="`prove`: all passes up to the plan. `cold` and `warm`: a whole `et.compile` with "
+          "an empty and with a full cache."),
+)
+
+SECTIONS = (
+    Section("hopper", "What the machine allows",
+            "From `benchmarks/hopper.py`: the questions a persistent kernel depends on.", HOPPER),
+    Section("chain", "A stream across tasks",
+            "From `benchmarks/chain.py`: dependent matrix-vector products in one kernel.", CHAIN),
+    Section("handoffs", "Hand-offs between compiled tasks",
+            "From `benchmarks/handoffs.py`: each kind, forced.", HANDOFFS),
+    Section("schedules", "Schedules", "From `benchmarks/schedules.py`.", SCHEDULES),
+    Section("launch", "Around a launch", "From `benchmarks/launch.py`.", LAUNCH),
+)
