@@ -1,48 +1,57 @@
-"""The Event Tensor Compiler: tiled programs, derived and proved events, one persistent kernel."""
+"""The Event Tensor Compiler: tiled programs, derived and proved events, one persistent kernel.
 
-from .analysis.report import CheckReport
-from .compiler import check, compile
-from .config import Options
-from .errors import EventTensorError
-from .explain import explain
-from .ir.expr import dim
-from .ir.parse import parse_program as parse
-from .ir.tensor import DType
-from .kernel import Kernel
-from .lang.functions import (
-    abs,
-    argmax,
-    concat,
-    cumsum,
-    equal,
-    exp,
-    full,
-    gather,
-    iota,
-    log,
-    max,
-    maximum,
-    min,
-    minimum,
-    range,
-    rsqrt,
-    sigmoid,
-    sqrt,
-    tanh,
-    topk,
-    where,
-    zeros,
-)
-from .lang.program import Program
-from .lang.task import task
+Names are imported when they are first used (PEP 562), so that a program which only loads artifacts
+needs NumPy and the driver, and neither the analysis nor a compiler.
+"""
 
-f32 = DType.f32
-bf16 = DType.bf16
-f16 = DType.f16
-i32 = DType.i32
-i64 = DType.i64
-u8 = DType.u8
-bool_ = DType.bool_
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .analysis.report import CheckReport
+    from .compiler import check, compile
+    from .config import Options
+    from .errors import EventTensorError
+    from .explain import explain
+    from .ir.expr import dim
+    from .ir.parse import parse_program as parse
+    from .ir.tensor import DType
+    from .kernel import Kernel
+    from .lang.functions import (
+        abs,
+        argmax,
+        concat,
+        cumsum,
+        equal,
+        exp,
+        full,
+        gather,
+        iota,
+        log,
+        max,
+        maximum,
+        min,
+        minimum,
+        range,
+        rsqrt,
+        sigmoid,
+        sqrt,
+        tanh,
+        topk,
+        where,
+        zeros,
+    )
+    from .lang.program import Program
+    from .lang.task import task
+    from .runtime.loaded import load
+
+    f32 = DType.f32
+    bf16 = DType.bf16
+    f16 = DType.f16
+    i32 = DType.i32
+    i64 = DType.i64
+    u8 = DType.u8
+    bool_ = DType.bool_
 
 __all__ = [
     "CheckReport",
@@ -70,6 +79,7 @@ __all__ = [
     "i32",
     "i64",
     "iota",
+    "load",
     "log",
     "max",
     "maximum",
@@ -87,3 +97,39 @@ __all__ = [
     "where",
     "zeros",
 ]
+
+_DTYPES = ("f32", "bf16", "f16", "i32", "i64", "u8", "bool_")
+_HOMES = {
+    "CheckReport": "analysis.report",
+    "DType": "ir.tensor",
+    "EventTensorError": "errors",
+    "Kernel": "kernel",
+    "Options": "config",
+    "Program": "lang.program",
+    "check": "compiler",
+    "compile": "compiler",
+    "dim": "ir.expr",
+    "explain": "explain",
+    "load": "runtime.loaded",
+    "parse": "ir.parse",
+    "task": "lang.task",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = _find(name)
+    globals()[name] = found
+    return found
+
+
+def _find(name: str) -> Any:
+    if name in _DTYPES:
+        return getattr(import_module(".ir.tensor", __name__).DType, name)
+    home = import_module(f".{_HOMES.get(name, 'lang.functions')}", __name__)
+    return getattr(home, "parse_program" if name == "parse" else name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from .analysis.check import precheck, verify
 from .analysis.derive import Derived, derive
@@ -11,13 +11,15 @@ from .analysis.report import CheckReport, Kind, Problem, make_report
 from .analysis.uses import Events
 from .config import Options
 from .errors import BadOption, Unproved
-from .ir.plan import CallPlan, Plan
+from .ir.plan import CallPlan, HandoffKind, Plan
 from .ir.program import Program
 from .kernel import BACKENDS, Kernel
 from .lang.program import Program as Builder
 from .schedule.groups import schedules
-from .schedule.memory import layout
+from .schedule.handoff import decide
+from .schedule.memory import layout, word_layout
 from .schedule.select import Choice, mark_pushed, select
+from .schedule.stream import streams
 
 
 @dataclass
@@ -69,12 +71,35 @@ def _plan(s: State) -> None:
     s.plan = Plan(s.program, d.events, calls, d.releases, buffers, workspace)
 
 
+def _handoff(s: State) -> None:
+    """How each edge is realised on a GPU, and words for what carries flags; others count."""
+    assert s.derived is not None and s.events is not None and s.plan is not None
+    assert s.report is not None
+    if s.options.target != "cuda" or not s.report.ok:
+        return
+    found = decide(s.plan, s.derived, s.events, s.options.handoff)
+    flagged = frozenset(h.tensor for h in found if h.kind is HandoffKind.flag)
+    buffers, workspace = layout(s.program, flagged)
+    words, word_bytes = word_layout(s.program, flagged)
+    s.plan = replace(s.plan, handoffs=found, buffers=buffers, workspace=workspace, words=words,
+                     word_bytes=word_bytes)
+
+
+def _stream(s: State) -> None:
+    """What the loader of a GPU kernel brings ahead of the waits."""
+    assert s.plan is not None and s.report is not None
+    if s.options.target == "cuda" and s.options.stream and s.report.ok:
+        s.plan = replace(s.plan, streams=streams(s.program, s.plan.calls))
+
+
 PASSES = (
     ("select", _select),
     ("precheck", _precheck),
     ("derive", _derive),
     ("verify", _verify),
     ("plan", _plan),
+    ("handoff", _handoff),
+    ("stream", _stream),
 )
 
 
@@ -116,7 +141,9 @@ def compile(
     stream: bool = True,
     device: int = 0,
 ) -> Kernel:
-    """Derive, prove, schedule and build a program for a target, once for all sizes."""
+    """Derive, prove, schedule and build a program for a target, once for all sizes. `handoff` (for
+    target cuda) is counter, worker, flag or bulk: one word is followed wherever it is legal, a word
+    for a named event must be."""
     if target not in BACKENDS:
         raise BadOption(f"unknown target {target!r}", hint=f"one of {', '.join(BACKENDS)}")
     options = Options(

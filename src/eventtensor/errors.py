@@ -245,8 +245,8 @@ class NoTrace(EventTensorError):
 
 
 class NoDevice(EventTensorError):
-    code, title = "ET307", "no CUDA device, driver or bindings"
-    default_hint = "install cuda-bindings 13 on a machine with an NVIDIA GPU, or use target='cpu'"
+    code, title = "ET307", "no CUDA device or driver"
+    default_hint = "an NVIDIA GPU and its driver (libcuda.so.1) are needed, or use target='cpu'"
 
 
 class DeviceFailed(EventTensorError):
@@ -320,6 +320,34 @@ class ReadOnlyOutput(EventTensorError):
 class OverlappingArguments(EventTensorError):
     code, title = "ET341", "two arguments share memory and one of them is written"
     default_hint = "pass separate arrays"
+
+
+class HostArgument(EventTensorError):
+    code, title = "ET342", "an argument of a bound step that is not in device memory"
+    default_hint = "move it to the GPU once, or call the kernel itself, which copies host arrays"
+
+
+class BadStream(EventTensorError):
+    code, title = "ET343", "a stream that is none"
+    default_hint = "pass None, a handle, or a stream of torch, cupy or cuda.core"
+
+
+class Misaligned(EventTensorError):
+    code, title = "ET344", "a streamed argument that does not begin at a multiple of 16 bytes"
+    default_hint = "pass a copy of it, or compile with stream=False"
+
+
+# ---- ET35x: artifacts ----------------------------------------------------------------------
+
+
+class BadArtifact(EventTensorError):
+    code, title = "ET350", "an artifact folder that cannot be loaded"
+    default_hint = "write it again with kernel.save(folder), by this version of eventtensor"
+
+
+class WrongDevice(EventTensorError):
+    code, title = "ET351", "an artifact that was made for another GPU"
+    default_hint = "compile and save on the kind of GPU that will run it"
 
 
 # ---- ET2xx: the proof ----------------------------------------------------------------------

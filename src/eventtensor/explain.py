@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from .analysis.report import CheckReport
 from .compiler import run_passes
 from .config import Options
-from .ir.plan import CallPlan, Nest, Plan
+from .ir.expr import Node
+from .ir.plan import CallPlan, Nest, Plan, Stream
 from .ir.program import PlacedCall, Program
 from .ir.text import nest_text
 from .ir.walk import evaluate
@@ -15,14 +16,18 @@ from .kernel import Kernel
 from .lang.program import Program as Builder
 
 
-def explain(what: Builder | Program | Kernel, schedule: str = "auto") -> str:
-    """Readable text; of a kernel (which has its schedule) also its generated source."""
+def explain(
+    what: Builder | Program | Kernel, schedule: str = "auto", target: str = "cpu",
+    handoff: str = "auto",
+) -> str:
+    """Readable text; of a kernel (which has its schedule) also its generated source. Hand-offs are
+    decided for target cuda."""
     if isinstance(what, Kernel):
         lines = list(_lines(what.plan, what.report))
         if what.source:
             lines += ["", "source:", what.source]
         return "\n".join(lines)
-    state = run_passes(what, Options(schedule=schedule))
+    state = run_passes(what, Options(target, schedule, handoff=handoff))
     assert state.report is not None
     if state.plan is None:
         return f"program {state.program.name}: {state.report}"
@@ -34,26 +39,32 @@ def _lines(plan: Plan, report: CheckReport) -> Iterator[str]:
     yield from (f"  {line}" for p in report.problems for line in str(p).split("\n"))
     yield "grids:"
     for p in plan.program.calls:
-        yield from _grid(p, plan.call(p.call.name))
+        yield from _grid(p, plan.call(p.call.name), plan.streams)
     yield "events:"
     for e in plan.events:
         shape = ", ".join(map(str, e.shape))
         origin = "derived" if e.derived else "declared"
         yield f"  {e.name}[{shape}]  count {e.count}  ({origin})"
         yield from _uses(plan, e.name)
-    yield f"workspace: {plan.workspace} bytes{_example(plan)}"
+    yield f"workspace: {plan.workspace} bytes{_example(plan, plan.workspace)}"
+    if plan.words:
+        names = ", ".join(b.tensor for b in plan.words)
+        yield f"words of {names}: {plan.word_bytes} bytes{_example(plan, plan.word_bytes)}"
     if report.obligations:
         yield "obligations (checked with debug=True):"
         yield from (f"  {o}" for o in report.obligations)
 
 
-def _grid(p: PlacedCall, c: CallPlan) -> Iterator[str]:
+def _grid(p: PlacedCall, c: CallPlan, streams: tuple[Stream, ...]) -> Iterator[str]:
     ranges = ", ".join(f"{a.var} < {a.extent}" for a in p.axes)
-    s = c.schedule
-    how = s.kind.value + (f" ({s.policy.value})" if s.kind.value == "static" else "")
-    group = f", queue {s.group}" if s.group >= 0 else ""
-    yield f"  {p.call.name}({ranges})  {how}{group}: {s.reason}"
+    how = c.schedule
+    kind = how.kind.value + (f" ({how.policy.value})" if how.kind.value == "static" else "")
+    group = f", queue {how.group}" if how.group >= 0 else ""
+    yield f"  {p.call.name}({ranges})  {kind}{group}: {how.reason}"
     yield from (f"    note: {note}" for note in c.notes)
+    for s in streams:
+        if s.call == p.call.name:
+            yield f"    streams {p.call.regions[s.arg]} as {s.kind.value}: {s.reason}"
 
 
 def _uses(plan: Plan, event: str) -> Iterator[str]:
@@ -66,17 +77,23 @@ def _uses(plan: Plan, event: str) -> Iterator[str]:
             for w in waits:
                 if w.event == event:
                     who = f"every worker, before {c.call}," if header else f"{c.call}({coords})"
+                    if w.chunk is not None:
+                        who += f", in each iteration %{w.chunk.var},"
                     yield f"    {who} waits for {_cells(w.cells)}  [{w.reason}]"
+    for h in plan.handoffs:
+        if h.event == event:
+            what = f" of {h.tensor}" if h.tensor else ""
+            yield f"    to {h.call} by {h.kind.value}{what}: {h.reason}"
 
 
 def _cells(nests: tuple[Nest, ...]) -> str:
     return " and ".join(nest_text(n) for n in nests)
 
 
-def _example(plan: Plan) -> str:
+def _example(plan: Plan, size: Node) -> str:
     dims = {d.name: d.max for d in plan.program.dims}
     known = {k: v for k, v in dims.items() if v is not None}
     if len(known) < len(dims) or not dims:
         return ""
     at = ", ".join(f"{k} = {v}" for k, v in known.items())
-    return f" ({evaluate(plan.workspace, known)} at {at})"
+    return f" ({evaluate(size, known)} at {at})"

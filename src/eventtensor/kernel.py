@@ -10,12 +10,15 @@ import numpy.typing as npt
 
 from .analysis.report import CheckReport
 from .config import Options
-from .errors import NoTrace
+from .errors import BadOption, NoTrace
 from .interp.run import run
 from .ir.plan import Plan
 from .runtime.arguments import bind
+from .runtime.artifact import save
 from .runtime.cpu import CpuKernel
 from .runtime.cuda import CudaKernel
+from .runtime.cuda_launch import Step
+from .runtime.loaded import bind_step, call_kernel
 from .runtime.trace import write_trace
 
 Array = npt.NDArray[Any]
@@ -70,17 +73,46 @@ class Kernel:
         return self.backend.source
 
     def __call__(self, **arrays: object) -> None:
-        """Run once; outputs and states are written in place."""
-        given = self.backend.adopt(arrays) if isinstance(self.backend, CudaKernel) else arrays
-        dims, bound = bind(self.plan.program, given)
+        """Run once and wait; outputs and states are written in place."""
+        if isinstance(self.backend, CudaKernel):
+            call_kernel(self.backend, arrays)
+            return
+        dims, bound = bind(self.plan.program, arrays)
         self.backend.launch(dims, bound)
 
     def write_trace(self, path: str | Path) -> None:
         """The last launch as Chrome/Perfetto JSON; compile with trace=True."""
-        if not isinstance(self.backend, CpuKernel):
+        if not isinstance(self.backend, CpuKernel | CudaKernel):
             raise NoTrace(f"target {self.options.target!r} records no trace")
         write_trace(self.plan, self.backend.trace, path)
 
     def close(self) -> None:
         """Stop the workers. A closed kernel cannot be called."""
         self.backend.close()
+
+    # ---- target cuda -----------------------------------------------------------------------
+
+    def bind(self, **arrays: object) -> Step:
+        """A step for these arrays, which must be in device memory: `step(stream)` enqueues one
+        launch and returns. See `Step` for the order that launches must have."""
+        return bind_step(self._on_device("bind"), arrays)
+
+    def synchronize(self) -> None:
+        """Wait for all launches of bound steps, and raise what went wrong."""
+        self._on_device("synchronize").synchronize()
+
+    def check(self) -> None:
+        """Raise what went wrong in the launches that are over; does not wait for others."""
+        self._on_device("check").check()
+
+    def save(self, folder: str | Path) -> None:
+        """Write an artifact, which `et.load` reads on a machine without the compiler."""
+        save(self._on_device("save").image, folder)
+
+    def _on_device(self, what: str) -> CudaKernel:
+        if isinstance(self.backend, CudaKernel):
+            return self.backend
+        raise BadOption(
+            f"{what} is for target 'cuda', but this kernel has target {self.options.target!r}",
+            hint="compile with target='cuda'",
+        )

@@ -3,6 +3,8 @@
 #define ET_DEBUG 0
 #define ET_TRACE 0
 #define ET_THREADS 256
+#define ET_STREAM 0
+#define ET_BULK 0
 #include "cuda/std.cuh"
 
 // ---- shared with the host (codegen/cuda/abi.py) -------------------------------------------
@@ -21,36 +23,74 @@ struct Report {  // the first thing that went wrong in a launch
 static_assert(sizeof(Report) == 72);
 static_assert(offsetof(Report, coords) == 56);
 
-struct Progress {  // one worker: tasks completed since the kernel was loaded, and whether it is inside a body
+struct TraceRecord {  // one task: when it was claimed, when its waits were over, when it ended (ns)
+  int64_t worker;
+  int64_t call;
+  int64_t t_claim;
+  int64_t t_ready;
+  int64_t t_end;
+  int64_t coords[RANK];
+};
+static_assert(sizeof(TraceRecord) == 56);
+static_assert(offsetof(TraceRecord, coords) == 40);
+
+struct Progress {  // one worker: tasks completed in this launch, whether it is inside a body, and how many trace records its last launch made
   int64_t done;
   int64_t busy;
+  int64_t traced;
 };
-static_assert(sizeof(Progress) == 16);
-static_assert(offsetof(Progress, busy) == 8);
+static_assert(sizeof(Progress) == 24);
+static_assert(offsetof(Progress, traced) == 16);
 
-struct Control {  // lives between launches: whose turn the cell sets are, how much of each was used, the abort
+struct Sets {  // a pair of cell sets between launches: whose turn it is, how much of each was used, and the workers that have left this launch
   int64_t parity;
   int64_t used_even;
   int64_t used_odd;
   int64_t left;
+};
+static_assert(sizeof(Sets) == 32);
+static_assert(offsetof(Sets, left) == 24);
+
+struct Control {  // one kernel between launches: its launches so far, the abort flag, and the step that ended or failed last
+  int64_t epoch;
   int64_t abort;
   int64_t reported;
+  int64_t step;
 };
-static_assert(sizeof(Control) == 48);
-static_assert(offsetof(Control, reported) == 40);
+static_assert(sizeof(Control) == 32);
+static_assert(offsetof(Control, step) == 24);
+
+struct Waited {  // debug: the first wait for a cell, to be compared with the cell's final value
+  int64_t taken;
+  int64_t event;
+  int64_t index;
+  int64_t target;
+  int64_t call;
+  int64_t coords[RANK];
+};
+static_assert(sizeof(Waited) == 56);
+static_assert(offsetof(Waited, coords) == 40);
 
 struct Shared {  // what all workers of a launch share: device memory, and the limit of a wait
   int64_t* cells;
   int64_t capacity;
+  Sets* sets;
   Control* control;
   Report* report;
   Progress* progress;
   char* arena;
   int64_t arena_bytes;
+  int64_t* words;
+  int64_t word_count;
+  TraceRecord* trace;
+  int64_t trace_capacity;
+  Waited* waited;
+  int64_t delay_seed;
+  int64_t step;
   int64_t limit_ns;
 };
-static_assert(sizeof(Shared) == 64);
-static_assert(offsetof(Shared, limit_ns) == 56);
+static_assert(sizeof(Shared) == 128);
+static_assert(offsetof(Shared, limit_ns) == 120);
 
 struct Launch {  // one launch: dims by name, tensors in program order
   int64_t dims[1];
@@ -108,9 +148,8 @@ __device__ void body_scale(et::Worker& worker, const Args& args, int64_t e, int6
   const int64_t v4 = int64_t(e);
   const float v5 = et::cast<float>(v4);
   et::sync();
-  for (int64_t t1 = et::lane(); t1 < e1 * 8; t1 += et::lanes()) {
-    const int64_t i0 = t1 / (8);
-    const int64_t i1 = t1 % 8;
+  for (et::Each<2> t1(e1, 8); t1.more(); t1.next()) {
+    const int64_t i0 = t1[0], i1 = t1[1];
     out.data[i0 * 8 + i1] = ((x.data[i0 * 8 + i1] * 2.0f) + v5);
   }
   et::sync();
@@ -120,7 +159,6 @@ __device__ bool task_scale(et::Worker& worker, const Args& args, int64_t e, int6
   et::task_claim(worker, CALL_scale, {e, t});
   et::task_ready(worker);
   body_scale(worker, args, e, t);
-  et::sync();
   if (et::leads()) {
     // notify scale_done[e, t]
     et::ev_notify(worker, args.cell.scale_done, e * args.m + t);
@@ -136,9 +174,16 @@ __device__ void body_add(et::Worker& worker, const Args& args, int64_t e, int64_
   const et::View<const float, 2> x{args.y + e * (args.m * 32) + (t * 4) * 8, {e1, 8}, {8, 1}};
   // out = z[e, t, 0:8]
   const et::View<float, 1> out{args.z + e * (args.m * 8) + t * 8, {8}, {1}};
+  float* const v1 = worker.arena.take<float>(8);
   et::sync();
-  for (int64_t i0 = et::lane(); i0 < 8; i0 += et::lanes()) {
-    out.data[i0] = et::lane_sum<float>(e1, [&](int64_t k1) { return x.data[k1 * 8 + i0]; });
+  for (et::Each<1, 16> t1(8); t1.more(); t1.next()) {
+    const int64_t i0 = t1[0];
+    const float v1_found = et::half_sum<float>(e1, [&](int64_t k1) { return x.data[k1 * 8 + i0]; });
+    if (et::half_leads()) v1[i0] = v1_found;
+  }
+  et::sync();
+  ET_ROLLED for (int64_t i0 = et::lane(); i0 < 8; i0 += et::lanes()) {
+    out.data[i0] = v1[i0];
   }
   et::sync();
 }
@@ -149,47 +194,46 @@ __device__ bool task_add(et::Worker& worker, const Args& args, int64_t e, int64_
   if (!et::ev_wait(worker, args.cell.scale_done, e * args.m + t, 1)) return false;
   et::task_ready(worker);
   body_add(worker, args, e, t);
-  et::sync();
   et::task_end(worker);
   return true;
 }
 
 // ---- push group 0: scale, add --------------------------------------------------------------
-[[maybe_unused]] __device__ void push_scale(et::Worker& worker, const Args& args, int64_t e, int64_t t) {
-  et::Queue(worker, args.cell.group_0).push(e * args.m + t);
+[[maybe_unused]] __device__ __noinline__ void push_scale(et::Pusher worker, const Args& args, int64_t e, int64_t t) {
+  et::queue_push(worker, args.cell.group_0, e * args.m + t);
 }
 
-[[maybe_unused]] __device__ void ready_scale(et::Worker& worker, const Args& args, int64_t e, int64_t t) {
+[[maybe_unused]] __device__ __noinline__ void ready_scale(et::Pusher worker, const Args& args, int64_t e, int64_t t) {
   if (et::pending_add(worker, args.cell.pending_scale + e * args.m + t, 1)) push_scale(worker, args, e, t);
 }
 
-[[maybe_unused]] __device__ void push_add(et::Worker& worker, const Args& args, int64_t e, int64_t t) {
-  et::Queue(worker, args.cell.group_0).push(args.m * 5 + e * args.m + t);
+[[maybe_unused]] __device__ __noinline__ void push_add(et::Pusher worker, const Args& args, int64_t e, int64_t t) {
+  et::queue_push(worker, args.cell.group_0, args.m * 5 + e * args.m + t);
 }
 
-[[maybe_unused]] __device__ void ready_add(et::Worker& worker, const Args& args, int64_t e, int64_t t) {
+[[maybe_unused]] __device__ __noinline__ void ready_add(et::Pusher worker, const Args& args, int64_t e, int64_t t) {
   if (et::pending_add(worker, args.cell.pending_add + e * args.m + t, 1)) push_add(worker, args, e, t);
 }
 
 // The last producer of scale_done[..] is claimed.
-__device__ void release_scale_done(et::Worker& worker, const Args& args, int64_t c0, int64_t c1) {
+__device__ __noinline__ void release_scale_done(et::Pusher worker, const Args& args, int64_t c0, int64_t c1) {
   // releases add[c0, c1]
   ready_add(worker, args, c0, c1);
 }
 
-[[maybe_unused]] __device__ void claimed_scale(et::Worker& worker, const Args& args, int64_t e, int64_t t) {
+[[maybe_unused]] __device__ __noinline__ void claimed_scale(et::Pusher worker, const Args& args, int64_t e, int64_t t) {
   if (et::dispatched_add(worker, args.cell.dispatched_scale_done + e * args.m + t, 1)) release_scale_done(worker, args, e, t);
 }
 
-[[maybe_unused]] __device__ void open_scale(et::Worker& worker, const Args& args, int64_t e, int64_t t) {
+[[maybe_unused]] __device__ __noinline__ void open_scale(et::Pusher worker, const Args& args, int64_t e, int64_t t) {
   // Waits for nothing in the group: a seed.
   push_scale(worker, args, e, t);
 }
 
-[[maybe_unused]] __device__ void claimed_add(et::Worker& worker, const Args& args, int64_t e, int64_t t) {
+[[maybe_unused]] __device__ __noinline__ void claimed_add(et::Pusher worker, const Args& args, int64_t e, int64_t t) {
 }
 
-[[maybe_unused]] __device__ void open_add(et::Worker& worker, const Args& args, int64_t e, int64_t t) {
+[[maybe_unused]] __device__ __noinline__ void open_add(et::Pusher worker, const Args& args, int64_t e, int64_t t) {
   int64_t needed = 0;
   needed += int64_t(1 > 0);
   if (et::pending_add(worker, args.cell.pending_add + e * args.m + t, et::Queue::OPEN - needed)) push_add(worker, args, e, t);
@@ -198,13 +242,13 @@ __device__ void release_scale_done(et::Worker& worker, const Args& args, int64_t
 __device__ bool group_0(et::Worker& worker, const Args& args) {
   int64_t total = 0;
   {
-    for (int64_t e = 0; e < 5; ++e) {
+    ET_ROLLED for (int64_t e = 0; e < 5; ++e) {
       const int64_t n0_t = std::max<int64_t>(int64_t(args.tiles_[e]), 0);
       total += n0_t;
     }
   }
   {
-    for (int64_t e = 0; e < 5; ++e) {
+    ET_ROLLED for (int64_t e = 0; e < 5; ++e) {
       const int64_t n0_t = std::max<int64_t>(int64_t(args.tiles_[e]), 0);
       total += n0_t;
     }
@@ -215,10 +259,10 @@ __device__ bool group_0(et::Worker& worker, const Args& args) {
     {
       auto tiles = et::AllTiles();
       int64_t t0 = tiles.next(), base = 0;
-      for (int64_t e = 0; e < 5; ++e) {
+      ET_ROLLED for (int64_t e = 0; e < 5; ++e) {
         const int64_t n0_t = std::max<int64_t>(int64_t(args.tiles_[e]), 0);
         const int64_t row = n0_t;
-        for (; t0 < base + row; t0 = tiles.next()) {
+        ET_ROLLED for (; t0 < base + row; t0 = tiles.next()) {
           const int64_t t = (t0 - base);
           open_scale(worker, args, e, t);
         }
@@ -228,10 +272,10 @@ __device__ bool group_0(et::Worker& worker, const Args& args) {
     {
       auto tiles = et::AllTiles();
       int64_t t0 = tiles.next(), base = 0;
-      for (int64_t e = 0; e < 5; ++e) {
+      ET_ROLLED for (int64_t e = 0; e < 5; ++e) {
         const int64_t n0_t = std::max<int64_t>(int64_t(args.tiles_[e]), 0);
         const int64_t row = n0_t;
-        for (; t0 < base + row; t0 = tiles.next()) {
+        ET_ROLLED for (; t0 < base + row; t0 = tiles.next()) {
           const int64_t t = (t0 - base);
           open_add(worker, args, e, t);
         }
@@ -286,13 +330,21 @@ __device__ Args bind(const Launch& launch) {
 
 }  // namespace
 
-extern "C" __global__ void __launch_bounds__(256) et_kernel(const __grid_constant__ Shared shared, const __grid_constant__ Launch launch) {
+extern "C" __global__ void __launch_bounds__(256, 1) et_kernel(const __grid_constant__ Shared shared, const __grid_constant__ Launch launch) {
   __shared__ int64_t board[2];
   extern __shared__ __align__(128) char near[];
-  et::Worker worker(shared, board, near, 230400);
-  Args args = bind(launch);
-  const int64_t cells = lay_out(args);
-  et::launch_begin(worker);
-  run(worker, args);
-  et::launch_end(worker, cells);
+  __shared__ Args args;
+  __shared__ int64_t cells;
+  if (et::leads()) {
+    args = bind(launch);
+    cells = lay_out(args);
+  }
+  __syncthreads();
+  et::Worker worker(shared, board, near, 229376);
+  et::launch_wait();
+  const bool begun = et::launch_begin(worker);
+  if (begun) {
+    run(worker, args);
+    et::launch_end(worker, cells);
+  }
 }

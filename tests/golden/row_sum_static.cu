@@ -3,6 +3,8 @@
 #define ET_DEBUG 0
 #define ET_TRACE 0
 #define ET_THREADS 256
+#define ET_STREAM 0
+#define ET_BULK 0
 #include "cuda/std.cuh"
 
 // ---- shared with the host (codegen/cuda/abi.py) -------------------------------------------
@@ -21,36 +23,74 @@ struct Report {  // the first thing that went wrong in a launch
 static_assert(sizeof(Report) == 72);
 static_assert(offsetof(Report, coords) == 56);
 
-struct Progress {  // one worker: tasks completed since the kernel was loaded, and whether it is inside a body
+struct TraceRecord {  // one task: when it was claimed, when its waits were over, when it ended (ns)
+  int64_t worker;
+  int64_t call;
+  int64_t t_claim;
+  int64_t t_ready;
+  int64_t t_end;
+  int64_t coords[RANK];
+};
+static_assert(sizeof(TraceRecord) == 56);
+static_assert(offsetof(TraceRecord, coords) == 40);
+
+struct Progress {  // one worker: tasks completed in this launch, whether it is inside a body, and how many trace records its last launch made
   int64_t done;
   int64_t busy;
+  int64_t traced;
 };
-static_assert(sizeof(Progress) == 16);
-static_assert(offsetof(Progress, busy) == 8);
+static_assert(sizeof(Progress) == 24);
+static_assert(offsetof(Progress, traced) == 16);
 
-struct Control {  // lives between launches: whose turn the cell sets are, how much of each was used, the abort
+struct Sets {  // a pair of cell sets between launches: whose turn it is, how much of each was used, and the workers that have left this launch
   int64_t parity;
   int64_t used_even;
   int64_t used_odd;
   int64_t left;
+};
+static_assert(sizeof(Sets) == 32);
+static_assert(offsetof(Sets, left) == 24);
+
+struct Control {  // one kernel between launches: its launches so far, the abort flag, and the step that ended or failed last
+  int64_t epoch;
   int64_t abort;
   int64_t reported;
+  int64_t step;
 };
-static_assert(sizeof(Control) == 48);
-static_assert(offsetof(Control, reported) == 40);
+static_assert(sizeof(Control) == 32);
+static_assert(offsetof(Control, step) == 24);
+
+struct Waited {  // debug: the first wait for a cell, to be compared with the cell's final value
+  int64_t taken;
+  int64_t event;
+  int64_t index;
+  int64_t target;
+  int64_t call;
+  int64_t coords[RANK];
+};
+static_assert(sizeof(Waited) == 56);
+static_assert(offsetof(Waited, coords) == 40);
 
 struct Shared {  // what all workers of a launch share: device memory, and the limit of a wait
   int64_t* cells;
   int64_t capacity;
+  Sets* sets;
   Control* control;
   Report* report;
   Progress* progress;
   char* arena;
   int64_t arena_bytes;
+  int64_t* words;
+  int64_t word_count;
+  TraceRecord* trace;
+  int64_t trace_capacity;
+  Waited* waited;
+  int64_t delay_seed;
+  int64_t step;
   int64_t limit_ns;
 };
-static_assert(sizeof(Shared) == 64);
-static_assert(offsetof(Shared, limit_ns) == 56);
+static_assert(sizeof(Shared) == 128);
+static_assert(offsetof(Shared, limit_ns) == 120);
 
 struct Launch {  // one launch: dims by name, tensors in program order
   int64_t dims[1];
@@ -93,9 +133,16 @@ __device__ void body_partial(et::Worker& worker, const Args& args, int64_t i, in
   const et::View<const float, 2> x{args.a + (i * 32) * 128 + (j * 32), {e1, e2}, {128, 1}};
   // out = b[i*32:i*32 + 32, j]
   const et::View<float, 1> out{args.b + (i * 32) * 4 + j, {e1}, {4}};
+  float* const v1 = worker.arena.take<float>(e1);
   et::sync();
-  for (int64_t i0 = et::lane(); i0 < e1; i0 += et::lanes()) {
-    out.data[i0 * 4] = et::lane_sum<float>(e2, [&](int64_t k1) { return x.data[i0 * 128 + k1]; });
+  for (et::Each<1, 16> t1(e1); t1.more(); t1.next()) {
+    const int64_t i0 = t1[0];
+    const float v1_found = et::half_sum<float>(e2, [&](int64_t k1) { return x.data[i0 * 128 + k1]; });
+    if (et::half_leads()) v1[i0] = v1_found;
+  }
+  et::sync();
+  ET_ROLLED for (int64_t i0 = et::lane(); i0 < e1; i0 += et::lanes()) {
+    out.data[i0 * 4] = v1[i0];
   }
   et::sync();
 }
@@ -104,7 +151,6 @@ __device__ bool task_partial(et::Worker& worker, const Args& args, int64_t i, in
   et::task_claim(worker, CALL_partial, {i, j});
   et::task_ready(worker);
   body_partial(worker, args, i, j);
-  et::sync();
   if (et::leads()) {
     // notify partial_done[i]
     et::ev_notify(worker, args.cell.partial_done, i);
@@ -120,9 +166,16 @@ __device__ void body_final(et::Worker& worker, const Args& args, int64_t i) {
   const et::View<const float, 2> x{args.b + (i * 32) * 4, {e1, 4}, {4, 1}};
   // out = c[i*32:i*32 + 32]
   const et::View<float, 1> out{args.c + (i * 32), {e1}, {1}};
+  float* const v1 = worker.arena.take<float>(e1);
   et::sync();
-  for (int64_t i0 = et::lane(); i0 < e1; i0 += et::lanes()) {
-    out.data[i0] = et::lane_sum<float>(4, [&](int64_t k1) { return x.data[i0 * 4 + k1]; });
+  for (et::Each<1, 16> t1(e1); t1.more(); t1.next()) {
+    const int64_t i0 = t1[0];
+    const float v1_found = et::half_sum<float>(4, [&](int64_t k1) { return x.data[i0 * 4 + k1]; });
+    if (et::half_leads()) v1[i0] = v1_found;
+  }
+  et::sync();
+  ET_ROLLED for (int64_t i0 = et::lane(); i0 < e1; i0 += et::lanes()) {
+    out.data[i0] = v1[i0];
   }
   et::sync();
 }
@@ -133,7 +186,6 @@ __device__ bool task_final(et::Worker& worker, const Args& args, int64_t i) {
   if (!et::ev_wait(worker, args.cell.partial_done, i, 4)) return false;
   et::task_ready(worker);
   body_final(worker, args, i);
-  et::sync();
   et::task_end(worker);
   return true;
 }
@@ -143,7 +195,7 @@ __device__ bool grid_partial(et::Worker& worker, const Args& args) {
   {
     auto tiles = et::StaticTiles(worker, 0);
     const int64_t n0_i = et::div(args.n + 31, 32);
-    for (int64_t t0 = tiles.next(); t0 < n0_i * 4; t0 = tiles.next()) {
+    ET_ROLLED for (int64_t t0 = tiles.next(); t0 < n0_i * 4; t0 = tiles.next()) {
       const int64_t i = t0 / 4;
       const int64_t j = t0 % 4;
       if (!task_partial(worker, args, i, j)) return false;
@@ -157,7 +209,7 @@ __device__ bool grid_final(et::Worker& worker, const Args& args) {
   {
     auto tiles = et::StaticTiles(worker, et::div(args.n + 31, 32) * 4);
     const int64_t n0_i = et::div(args.n + 31, 32);
-    for (int64_t t0 = tiles.next(); t0 < n0_i; t0 = tiles.next()) {
+    ET_ROLLED for (int64_t t0 = tiles.next(); t0 < n0_i; t0 = tiles.next()) {
       const int64_t i = t0;
       if (!task_final(worker, args, i)) return false;
     }
@@ -183,13 +235,21 @@ __device__ Args bind(const Launch& launch) {
 
 }  // namespace
 
-extern "C" __global__ void __launch_bounds__(256) et_kernel(const __grid_constant__ Shared shared, const __grid_constant__ Launch launch) {
+extern "C" __global__ void __launch_bounds__(256, 1) et_kernel(const __grid_constant__ Shared shared, const __grid_constant__ Launch launch) {
   __shared__ int64_t board[2];
   extern __shared__ __align__(128) char near[];
-  et::Worker worker(shared, board, near, 230400);
-  Args args = bind(launch);
-  const int64_t cells = lay_out(args);
-  et::launch_begin(worker);
-  run(worker, args);
-  et::launch_end(worker, cells);
+  __shared__ Args args;
+  __shared__ int64_t cells;
+  if (et::leads()) {
+    args = bind(launch);
+    cells = lay_out(args);
+  }
+  __syncthreads();
+  et::Worker worker(shared, board, near, 229376);
+  et::launch_wait();
+  const bool begun = et::launch_begin(worker);
+  if (begun) {
+    run(worker, args);
+    et::launch_end(worker, cells);
+  }
 }

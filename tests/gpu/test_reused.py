@@ -44,6 +44,8 @@ CASES: dict[str, Callable[..., None]] = {
         failures.test_debug_checks_facts_of_inputs_before_the_launch,
         facts={"bound": (0, 7), "distinct": (0,)}, at=[0, 1, 2, 3, 1, 5], error=FactViolated,
     ),
+    "counts": failures.test_debug_finds_over_and_under_notification,
+    "stated": failures.test_debug_checks_stated_facts,
     "computed": failures.test_debug_checks_bounds_of_computed_indices,
     "outside": failures.test_debug_checks_regions_against_their_tensor,
     "closed": failures.test_a_closed_kernel_says_so,

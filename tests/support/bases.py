@@ -238,6 +238,35 @@ def declared_ring(
     return p
 
 
+def chunks(chunk: int = T, tile: int = T, most: int = 4096) -> et.Program:
+    """A consumer that walks over an operand in chunks, and takes another one whole."""
+    n = _n(most)
+    p = et.Program("chunks")
+    a = p.input("a", (n,), et.f32)
+    b, c = p.scratch("b", (n,), et.f32), p.scratch("c", (3,), et.f32)
+    y = p.output("y", (n,), et.f32)
+    p.call(bodies.mix1, name="part", grid=(n.tiles(tile),), reads=lambda i: a[_slice(i, tile)],
+           writes=lambda i: b[_slice(i, tile)])
+    p.call(bodies.mix1, name="other", grid=(3,), reads=lambda i: a[:], writes=lambda i: c[i])
+    p.call(bodies.walk(chunk), name="walk", grid=(n.tiles(T),), reads=lambda i: (b[:], c[:]),
+           writes=lambda i: y[_slice(i)])
+    return p
+
+
+def chunk_layers(chunk: int = T, tile: int = T) -> et.Program:
+    """Layers that read all of the one before, chunk by chunk, through one buffer."""
+    n, depth = _n(), et.dim("L", max=64)
+    p = et.Program("chunk_layers")
+    a, x = p.input("a", (3,), et.f32), p.state("x", (n,), et.f32)
+    b = p.scratch("b", (n,), et.f32)
+    with p.loop("l", depth):
+        p.call(bodies.mix1, name="part", grid=(n.tiles(tile),), reads=lambda i: x[_slice(i, tile)],
+               writes=lambda i: b[_slice(i, tile)])
+        p.call(bodies.walk(chunk), name="walk", grid=(n.tiles(T),), reads=lambda i: (b[:], a[:]),
+               writes=lambda i: x[_slice(i)])
+    return p
+
+
 @dataclass(frozen=True)
 class Base:
     """A base program and dims at which brute force looks."""
@@ -277,4 +306,8 @@ BASES: dict[str, Base] = {
     "in_place": Base(in_place, SMALL),
     "declared": Base(declared, SMALL),
     "declared_ring": Base(declared_ring, DEEP),
+    "chunks": Base(chunks, SMALL),
+    "chunks_of_half": Base(lambda: chunks(T // 2), SMALL[:5]),
+    "chunks_of_two": Base(lambda: chunks(2 * T), SMALL[:5]),
+    "chunk_layers": Base(chunk_layers, _loops((1, 1), (5, 2), (9, 3))),
 }

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import eventtensor as et
 
 from . import bodies
-from .draw import Choose, Coord, Drawn, Held, Maker, Region
+from .draw import Choose, Coord, Drawn, Held, Maker, Region, same_size
 
 # ---- loops ---------------------------------------------------------------------------------
 
@@ -65,6 +65,48 @@ class _Row:
 
     def padded(self, lo: tuple[int, ...], hi: tuple[int, ...], value: float) -> Any:
         return _Row(self.ref.padded((0, *lo), (0, *hi), value), self.row)
+
+
+# ---- operands walked in chunks --------------------------------------------------------------
+
+
+def _walk(mk: Maker, source: Held, out: Held, other: Held) -> None:
+    """Every tile of `out` walks over the rows of `source`, or those up to its own."""
+    coords, tile = mk.cover(out.sizes)
+    near = [k for k, c in enumerate(coords) if same_size(c.size, source.sizes[0])]
+    rest = (slice(None),) * (len(source.sizes) - 1)
+    upto = mk.pick(near) if near and mk.chance(40) else None
+
+    def rows(at: Any) -> Any:
+        if upto is None:
+            return source.ref[(slice(None), *rest)]
+        return source.ref[(slice(0, at[upto] * coords[upto].tile + coords[upto].tile), *rest)]
+
+    mk.call(bodies.walk(mk.number(1, 7)), coords, [rows, mk.reach(other, coords)],
+            [lambda at: out.ref[tile(at)]])
+
+
+def walked(mk: Maker) -> None:
+    """A tensor made in tiles, then walked over in chunks."""
+    source, out, other = mk.fresh(), mk.fresh(), mk.any()
+    mk.write(source)
+    _walk(mk, source, out, other)
+    mk.pool += [source, out]
+
+
+def walked_layers(mk: Maker) -> None:
+    """Layers that walk over all of the layer before, through a buffer that is written anew."""
+    sizes = (mk.pick((mk.n, mk.m)), *((3,) if mk.chance(50) else ()))
+    state, buffer = mk.fresh(sizes), mk.fresh(sizes)
+    mk.write(state)
+    mk.pool.append(state)
+    with mk.p.loop(mk.name("l"), mk.pick((mk.depth, 3))) as at:
+        mk.loop = at
+        coords, tile = mk.cover(sizes)
+        mk.call(bodies.mix1, coords, [mk.reach(state, coords)], [lambda at: buffer.ref[tile(at)]])
+        _walk(mk, buffer, state, mk.pick([h for h in mk.pool if h is not state]))
+        mk.loop = None
+    mk.pool.append(buffer)
 
 
 # ---- triangles -----------------------------------------------------------------------------
@@ -238,11 +280,12 @@ STATIC: dict[str, tuple[Block, ...]] = {
     "loops": (layers, ring),
     "triangles": (triangle, substitution),
     "declared": (declared, declared_loop),
+    "walks": (walked, walked_layers),
 }
 DATA: dict[str, tuple[Block, ...]] = {"data": (scatter, gathered, segments, ragged)}
 FAMILIES = {**STATIC, **DATA}
 # Blocks in one program at most.
-MOST = {"calls": 3, "loops": 1, "triangles": 2, "declared": 2, "data": 2}
+MOST = {"calls": 3, "loops": 1, "triangles": 2, "declared": 2, "walks": 1, "data": 2}
 
 
 def program(number: Choose, family: str, small: bool = False) -> Drawn:

@@ -5,6 +5,7 @@ Every body mixes all it reads into all it writes, so that a stale or early read 
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import eventtensor as et
@@ -73,6 +74,22 @@ def same(a: Any, out: Any) -> None:
 @et.task
 def same2(a: Any, b: Any, out: Any) -> None:
     out[:] = ((a.cast(et.i32) * 3 + b.cast(et.i32) * 5 + 1) % MODULUS).cast(et.f32)
+
+
+@cache
+def walk(step: int) -> Any:
+    """Walks over its first operand in chunks of rows, the last one perhaps shorter."""
+
+    @et.task
+    def walk(a: Any, b: Any, out: Any) -> None:
+        total = et.full((1,), 0, et.i32)
+        rest = (slice(None),) * (a.ndim - 1)
+        for v in et.range((a.shape[0] + step - 1) // step):
+            chunk = a[(slice(v * step, v * step + step), *rest)]
+            total[:] = (total * 3 + _fold(chunk)) % MODULUS
+        out[:] = ((total + _fold(b)) % MODULUS).cast(et.f32)[0]
+
+    return walk
 
 
 @et.task

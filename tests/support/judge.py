@@ -134,7 +134,7 @@ def _step(
     start = past.readers, past.writers
     for k in sorted({*who.writers, *who.adders}):
         adds = k in who.adders
-        needs |= _write(k, adds, tensor, past)
+        needs |= _write(k, world.acts[k].begin, adds, tensor, past)
         if adds and not world.acts[k].unordered:
             past.writers, past.readers = (k,), ()
     plain = [*who.writers, *(k for k in who.adders if world.acts[k].unordered)]
@@ -145,12 +145,11 @@ def _step(
     return needs
 
 
-def _write(k: int, adds: bool, tensor: str, past: _History) -> set[Need]:
-    end = 10**6
-    found = {Need("write-after-read", r, k, end, tensor) for r in past.readers if r != k}
-    found |= {Need("write-write", w, k, end, tensor) for w in past.writers}
+def _write(k: int, begin: int, adds: bool, tensor: str, past: _History) -> set[Need]:
+    found = {Need("write-after-read", r, k, begin, tensor) for r in past.readers if r != k}
+    found |= {Need("write-write", w, k, begin, tensor) for w in past.writers}
     if adds:
-        found |= {Need("uncovered-read", w, k, end, tensor) for w in past.writers}
+        found |= {Need("uncovered-read", w, k, begin, tensor) for w in past.writers}
     return found
 
 

@@ -3,7 +3,7 @@ it waits for and notifies. No integer sets; nothing of the analysis but the plan
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from typing import Any, Protocol
@@ -12,6 +12,8 @@ from eventtensor.ir.plan import Nest, Notify, Wait
 from eventtensor.ir.program import EventTensor, GridAxis, PlacedCall, Program, has_data_extent
 from eventtensor.ir.tensor import Axis, Point, Region, Rows, Slice
 from eventtensor.ir.walk import evaluate, loads_of
+
+from .touch import Touch, in_turn, touches
 
 Element = tuple[str, tuple[int, ...]]
 Cell = tuple[str, tuple[int, ...]]
@@ -49,7 +51,7 @@ class WaitedCell:
 @dataclass
 class Act:
     """A task, or the header of a grid (its reading of run-time extents). Reads carry the number of
-    waits that are done when they happen."""
+    waits that are done when they happen; `begin` are done when the body, and so writes, begin."""
 
     call: str
     coords: tuple[int, ...]
@@ -63,6 +65,7 @@ class Act:
     parent: int | None = None
     unordered: bool = False
     outside: str | None = None
+    begin: int = 10**6
 
     @property
     def name(self) -> tuple[str, tuple[int, ...]]:
@@ -103,7 +106,7 @@ class World:
         if has_data_extent(placed.call) or self.edges.headers.get(name):
             header = Act(name, tuple(env[lp.var] for lp in placed.loops), tuple(time), True)
             header.reads = extents
-            self._waits(header, self.edges.headers.get(name, ()), env)
+            self._waits(header, [(w, env) for w in self.edges.headers.get(name, ())])
             self.acts.append(header)
         for point in points:
             self.acts.append(self._act(placed, point, tuple(time)))
@@ -111,13 +114,13 @@ class World:
     def _act(self, placed: PlacedCall, env: dict[str, int], time: tuple[int, ...]) -> Act:
         call = placed.call
         act = Act(call.name, tuple(env[v] for v in placed.vars), time, unordered=call.unordered)
-        last = len(self.edges.waits[call.name])
-        load = self._loader(act.reads, last)
+        waits = self.edges.waits[call.name]
+        act.begin = sum(w.chunk is None for w in waits)
+        load = self._loader(act.reads, act.begin)
         try:
-            self._waits(act, self.edges.waits[call.name], env)
-            for r in call.reads:
-                act.reads.update((e, min(last, act.reads.get(e, last)))
-                                 for e in self._elements(r, env, load))
+            self._waits(act, in_turn(call, waits, env))
+            for k, r in enumerate(call.reads):
+                self._reads(act, placed, k, self._elements(r, env, load), env)
             for r in call.accumulates:
                 act.adds.update(self._elements(r, env, load))
             for r in call.writes:
@@ -129,8 +132,21 @@ class World:
             act.outside = error.tensor
         return act
 
-    def _waits(self, act: Act, waits: tuple[Wait, ...], env: Env) -> None:
-        for stage, wait in enumerate(waits):
+    def _reads(
+        self, act: Act, placed: PlacedCall, k: int, elements: list[Element], env: Env
+    ) -> None:
+        """What a task reads of argument k, at the first moment at which it is touched; without
+        waits inside the body that is its start."""
+        call, waits = placed.call, self.edges.waits[placed.call.name]
+        inside = any(w.chunk is not None for w in waits)
+        parts = [x for x in touches(call, waits, env) if x.arg == k] if inside else [
+            Touch(k, len(waits))]
+        for x in parts:
+            for e in elements if x.part is None else _of_part(call.reads[k], elements, x.part):
+                act.reads[e] = min(x.stage, act.reads.get(e, x.stage))
+
+    def _waits(self, act: Act, waits: Sequence[tuple[Wait, Env]]) -> None:
+        for stage, (wait, env) in enumerate(waits):
             load = self._loader(act.reads, stage)
             cells = [c for nest in wait.cells for c in self._cells(wait.event, nest, env, load)]
             for cell in dict.fromkeys(cells):
@@ -172,6 +188,17 @@ class World:
         for a in self.acts:
             if not a.header:
                 a.parent = found.get((a.call, a.time))
+
+
+def _of_part(
+    region: Region, elements: list[Element], part: tuple[tuple[int, int], ...]
+) -> Iterator[Element]:
+    """The elements in the given ranges of the tile, which starts at the first (no padding)."""
+    kept = [k for k, a in enumerate(region.axes) if not isinstance(a, Point)]
+    rows = [sorted({e[1][k] for e in elements}) for k in kept]
+    picked = [set(r[max(lo, 0) : max(hi, 0)]) for r, (lo, hi) in zip(rows, part, strict=True)]
+    yield from (e for e in elements
+                if all(e[1][k] in p for k, p in zip(kept, picked, strict=True)))
 
 
 def _points(axes: tuple[GridAxis, ...], env: Env, load: Any = None) -> Iterator[dict[str, int]]:

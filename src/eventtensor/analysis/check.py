@@ -9,8 +9,9 @@ import islpy as isl
 from ..errors import NonAffine
 from ..ir.program import EventTensor, PlacedCall, Program
 from ..ir.walk import loads_of
-from .access import accesses, is_header
+from .access import HEADER, accesses, is_header
 from .cells import before
+from .chunks import base_name, chunk_elements, chunked, is_chunk, split
 from .concrete import unordered_pair
 from .count_check import count_problems
 from .coverage import closed, shown, unordered
@@ -59,7 +60,8 @@ def _verify(ask: _Ask) -> CheckReport:
     for e in derived.events:
         problems += count_problems(program, ask.events, e, obligations)
     problems += _cycles(ask)
-    deps = dependences(program).deps
+    chunks = ask.events.graph.chunks
+    deps = [s for d in dependences(program).deps for s in split(program, d, chunks)]
     if any(d.later for d in deps):
         add_fences(ask.events.graph)
     plain = [(d.source.call.name, d.sink.call.name, d.relation) for d in deps]
@@ -153,15 +155,18 @@ def _coverage(ask: _Ask, known: OrderGraph, d: Dependence) -> list[Problem]:
             return []
         return [_unproved(d, "no event or chain of events was found that orders them", w)]
     done = "written" if d.kind != "war" else "read"
+    when = f" in iteration {real[1][-1]} of its loop" if is_chunk(d.sink) else ""
     return [Problem(
         _KINDS[d.kind],
-        f"{w.tasks[1]} {_VERBS[d.kind]} {_element(w)}, {done} by {w.tasks[0]}, "
+        f"{w.tasks[1]} {_VERBS[d.kind]} {_element(w)}{when}, {done} by {w.tasks[0]}, "
         "without waiting for it",
         d.sink.call.place, _KINDS[d.kind].error.default_hint, w)]
 
 
 def _touched(program: Program, d: Dependence, which: int) -> isl.Map:
     node = (d.source, d.sink)[which]
+    if is_chunk(node):
+        return chunk_elements(program, chunked(program)[base_name(node.call.name), d.tensor])
     total = None
     for a in accesses(program)[d.tensor]:
         if a.node.call.name == node.call.name:
@@ -190,14 +195,18 @@ def _never_ordered(ask: _Ask, d: Dependence) -> bool:
     for w in ask.events.waits:
         for n in ask.events.notifies:
             if n.event.name == w.event.name:
-                into.setdefault(w.node.split("#")[0], set()).add(n.node)
-    todo, seen = [d.sink.call.name.split("#")[0]], set()
+                into.setdefault(_call_of(w.node), set()).add(n.node)
+    todo, seen = [_call_of(d.sink.call.name)], set()
     while todo:
         for a in into.get(todo.pop(), ()):
             if a not in seen:
                 seen.add(a)
                 todo.append(a)
     return d.source.call.name not in seen
+
+
+def _call_of(node: str) -> str:
+    return base_name(node.removesuffix(HEADER))
 
 
 def _unguarded(ask: _Ask, u: Unguarded) -> Problem:
@@ -226,7 +235,7 @@ def _header_overwritten(d: Dependence, w: Witness) -> Problem:
 def _unproved(d: Dependence, why: str, w: Witness | None) -> Problem:
     return Problem(
         Kind.unproved,
-        f"cannot show that '{d.source.call.name}' comes before '{d.sink.call.name}' "
+        f"cannot show that '{d.source.call.name}' comes before '{_call_of(d.sink.call.name)}' "
         f"on {d.tensor} ({d.kind}): {why}",
         d.sink.call.place, Kind.unproved.error.default_hint, w)
 

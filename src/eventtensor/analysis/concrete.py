@@ -13,7 +13,7 @@ import islpy as isl
 from ..ir.expr import Const, Var
 from ..ir.plan import Nest, NestAxis, visit
 from ..ir.program import PlacedCall, Program
-from .access import HEADER
+from .access import HEADER, MARK
 from .derive import Derived
 from .sets.witness import Pair, pairs_by_size
 
@@ -51,19 +51,34 @@ class Instance:
         return {**self.dims, **dict(zip(names, coords, strict=False))}
 
     def waited(self, task: Key) -> Iterator[Key]:
+        """Cells that a task waits for until it ends."""
         call, coords = task
         env = self.env(call, coords)
         for w in (*self.derived.headers[call], *self.derived.waits[call]):
-            for nest in w.cells:
+            for nest in w.all_cells():
                 for cell in visit(nest, env):
                     yield w.event, cell
+
+    def first_waited(self, task: Key) -> Iterator[Key]:
+        """Cells that a task waits for before its body, or before an iteration of a loop in it."""
+        node, coords = task
+        call, _, var = node.partition(MARK)
+        env = self.env(call, coords)
+        for w in (*self.derived.headers[call], *self.derived.waits[call]):
+            if w.chunk is not None and str(w.chunk.var) != var:
+                continue
+            for v in range(coords[-1] + 1) if w.chunk is not None else (0,):
+                for nest in w.cells:
+                    for cell in visit(nest, {**env, f"%{var}": v}):
+                        yield w.event, cell
 
     def ordered(self, first: Key, second: Key) -> bool:
         """True if `first` has finished before `second` starts, by events alone."""
         seen: set[Key] = set()
         todo = [second]
         while todo:
-            for cell in self.waited(todo.pop()):
+            task = todo.pop()
+            for cell in self.first_waited(task) if task is second else self.waited(task):
                 for before in self.notifiers.get(cell, ()):
                     if before == first:
                         return True

@@ -39,6 +39,9 @@ def supply(program: Program, placed: PlacedCall, event: EventTensor, nest: Nest)
     relation = cell_map(program, placed, event, (nest,)).coalesce()
     if loads_of(*nest_exprs(nest)) or not _once(nest):
         return Supply(relation.range(), None, None)
+    if relation.is_empty():
+        nothing = isl.PwAff.val_on_domain(relation.range(), isl.Val(0))
+        return Supply(relation.range(), nothing, Const(0))
     by_form = _by_extents(placed, nest)
     if loads_of(*(a.extent for a in placed.axes)):
         kept = {i.name: f"c{k}" for k, i in enumerate(nest.index) if isinstance(i, Var)}

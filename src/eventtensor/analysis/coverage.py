@@ -25,7 +25,7 @@ def shown(
 ) -> OrderGraph:
     """Order that holds by direct events, in the plain form of `hints` that are true: paths through
     them stay simple where paths through the maps of the events would not."""
-    graph = OrderGraph(program)
+    graph = OrderGraph(program, events.graph.chunks.values())
     for source, sink, relation in hints:
         direct = events.graph.direct(source, sink)
         if direct is not None and relation.is_subset(direct):

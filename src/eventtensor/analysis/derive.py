@@ -26,11 +26,13 @@ from .cells import (
     keeps_run_time_axis,
     shape_of_cells,
 )
+from .chunks import base_name, renamed, whole
 from .counts import existence, notify_count
 from .deps import Dependence, dependences
+from .edges import Edge, drop_implied, edges_of, joined, push_notes
 from .guards import unguarded
 from .order import PATH, OrderGraph, add_fences, iterations, sure_pairs
-from .sets.budget import DERIVATION, DETOUR, OutOfBudget, budget
+from .sets.budget import DERIVATION, OutOfBudget, budget
 from .sets.nests import nests_of
 from .sets.space import cell_map, cell_names, cell_space, task_domain
 from .sets.texts import NotAffine
@@ -54,15 +56,6 @@ class Derived:
     def uses(self, program: Program) -> Events:
         """Waits and notifies as maps, and the order they give."""
         return collect(program, self.events, self.headers, self.waits, self.notifies)
-
-
-@dataclass(frozen=True)
-class Edge:
-    source: PlacedCall
-    sink: PlacedCall
-    relation: isl.Map
-    data: bool
-    reasons: dict[str, None]
 
 
 @dataclass
@@ -97,6 +90,8 @@ def _derive(program: Program) -> Derived:
         _add_edge(build, edge)
     _order_iterations(build)
     _guard_counts(build)
+    for call, note in dict.fromkeys(push_notes(program)):
+        build.notes[call].append(note)
     names = [p.call.name for p in program.calls]
     return Derived(
         tuple(build.events),
@@ -107,82 +102,6 @@ def _derive(program: Program) -> Derived:
         {n: tuple(build.notes[n]) for n in names},
         tuple((e.source.call.name, e.sink.call.name, e.relation) for e in build.edges),
     )
-
-
-# ---- edges ---------------------------------------------------------------------------------
-
-
-def edges_of(program: Program) -> list[Edge]:
-    """One edge for each conflict of a pair of calls; sinks with declared waits get none."""
-    return [
-        Edge(d.source, d.sink, d.relation, d.data, {f"{d.tensor} ({d.kind})": None})
-        for d in dependences(program).deps
-        if not is_header(d.source) and not d.later
-        and (d.sink.call.waits is None or is_header(d.sink))
-    ]
-
-
-def drop_implied(program: Program, edges: list[Edge]) -> list[Edge]:
-    """Leave out (parts of) edges that paths of others imply, and join the rest by pairs of calls.
-
-    All may go at once: in an acyclic graph each is replaced by edges that span less. One whose path
-    through what is kept is too long to find again is kept whole."""
-    graph = _graph(program, edges)
-    shrunk = {id(e): _shrunk(graph, e) for e in edges}
-    kept = [
-        replace(e, relation=shrunk[id(e)]) for e in edges if not shrunk[id(e)].is_empty()
-    ]
-    graph = _graph(program, kept)
-    for e in edges:
-        if shrunk[id(e)] is not e.relation and not _follows(graph, e):
-            kept.append(e)
-            graph.add(e.source.call.name, e.sink.call.name, e.relation)
-    return _joined(kept)
-
-
-def _shrunk(graph: OrderGraph, e: Edge) -> isl.Map:
-    """What longer paths leave of an edge, if that is no more complicated than the edge."""
-    cover = None
-    try:
-        with budget(DETOUR):
-            for cover in graph.covers(e.source.call.name, e.sink.call.name, 2, PATH):
-                if e.relation.is_subset(cover):
-                    return e.relation.subtract(e.relation)
-            left = e.relation if cover is None else e.relation.subtract(cover).coalesce()
-    except OutOfBudget:
-        return e.relation
-    simpler = left.n_basic_map() <= e.relation.n_basic_map() and not left.is_equal(e.relation)
-    return left if simpler else e.relation
-
-
-def _follows(graph: OrderGraph, e: Edge) -> bool:
-    try:
-        with budget(DETOUR):
-            return graph.implied(e.source.call.name, e.sink.call.name, e.relation, 1, PATH)
-    except OutOfBudget:
-        return False
-
-
-def _graph(program: Program, edges: list[Edge]) -> OrderGraph:
-    graph = OrderGraph(program)
-    for e in edges:
-        graph.add(e.source.call.name, e.sink.call.name, e.relation)
-    return graph
-
-
-def _joined(edges: list[Edge]) -> list[Edge]:
-    found: dict[tuple[str, str], Edge] = {}
-    for e in edges:
-        key = (e.source.call.name, e.sink.call.name)
-        if key in found:
-            known = found[key]
-            found[key] = Edge(
-                e.source, e.sink, known.relation.union(e.relation).coalesce(),
-                known.data or e.data, {**known.reasons, **e.reasons},
-            )
-        else:
-            found[key] = e
-    return list(found.values())
 
 
 # ---- iterations that run-time data ties together ---------------------------------------------
@@ -233,7 +152,7 @@ def _guard_counts(build: _Builder) -> None:
         for u in unguarded(program, events)
         if not is_header(u.source) and (u.sink.call.waits is None or is_header(u.sink))
     ]
-    for edge in _joined(missing):
+    for edge in joined(missing):
         _add_edge(build, edge)
 
 
@@ -272,11 +191,15 @@ def _add_edge(build: _Builder, edge: Edge) -> None:
     waits = relation.reverse().apply_range(cells.relation)
     domain = task_domain(program, sink)
     nests = nests_of(program, waits, domain, sink.vars)
-    build.waits[sink.call.name].append(Wait(name, nests, ", ".join(edge.reasons)))
+    if edge.chunk:
+        nests = renamed(nests, sink.vars[-1], f"%{edge.chunk.var}")
+        waits = whole(waits.reverse()).reverse()
+    call = base_name(sink.call.name)
+    build.waits[call].append(Wait(name, nests, ", ".join(edge.reasons), edge.chunk))
     if not is_header(sink):
         event = next(e for e in build.events if e.name == name)
         tasks = _inverse(program, event, waits)
-        build.releases.append(Release(name, sink.call.name, tasks))
+        build.releases.append(Release(name, call, tasks))
     if edge.data and not relation.is_equal(edge.relation):
         build.notes[sink.call.name].append(
             f"waits on {source.call.name} more widely than each tile needs: "
@@ -331,11 +254,12 @@ def _event_name(build: _Builder, source: PlacedCall) -> str:
 
 
 def _in_order(build: _Builder, call: str) -> tuple[Wait, ...]:
-    """Waits that read run-time data go after the plain ones, which guard that data."""
+    """Waits that read run-time data go after the plain ones, which guard that data; those inside
+    the body come last."""
     waits = build.waits[call]
     if not call.endswith(HEADER) and build.program.call(call).waits is not None:
         return tuple(waits)
-    return tuple(sorted(waits, key=lambda w: _wait_loads(build, w)))
+    return tuple(sorted(waits, key=lambda w: (w.chunk is not None, _wait_loads(build, w))))
 
 
 def _wait_loads(build: _Builder, wait: Wait) -> bool:

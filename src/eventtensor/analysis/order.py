@@ -11,6 +11,7 @@ import islpy as isl
 from ..ir.program import PlacedCall, Program, has_data_extent
 from ..ir.walk import loads_of
 from .access import HEADER, is_header, nodes
+from .chunks import base_name, is_chunk, later_too, lift_sink, lift_source
 from .sets.space import Scope, Side, sides_of, task_domain
 from .sets.versions import common_loops
 
@@ -19,11 +20,15 @@ PIECES, DIVISIONS = 12, 4  # relations of more pieces, or more divisions in one,
 
 
 class OrderGraph:
-    """Maps between calls: source task -> sink task means the source has finished before."""
+    """Maps between calls: source task -> sink task means the source has finished before.
 
-    def __init__(self, program: Program) -> None:
+    A node of `chunks` is an iteration of a task: what comes before (or after) the task comes before
+    (or after) all its iterations, and what comes before one comes before the later ones."""
+
+    def __init__(self, program: Program, chunks: Iterable[PlacedCall] = ()) -> None:
         self.program = program
-        self.nodes = {n.call.name: n for n in nodes(program)}
+        self.chunks = {c.call.name: c for c in chunks}
+        self.nodes = {n.call.name: n for n in nodes(program)} | self.chunks
         self.edges: dict[tuple[str, str], isl.Map] = {}
         self.after: dict[str, set[str]] = defaultdict(set)
         self.before: dict[str, set[str]] = defaultdict(set)
@@ -34,6 +39,21 @@ class OrderGraph:
                 self.add(name, call.call.name, header_edge(program, call))
 
     def add(self, source: str, sink: str, relation: isl.Map) -> None:
+        if sink in self.chunks:
+            later = later_too(self.program, relation, self.chunks[sink])
+            relation = relation.union(later).coalesce()
+        self._add(source, sink, relation)
+        before = [c for n, c in self.chunks.items() if base_name(n) == source != n]
+        after = [c for n, c in self.chunks.items() if base_name(n) == sink != n]
+        for a in before:
+            self._add(a.call.name, sink, lift_source(self.program, relation, a))
+        for b in after:
+            lifted = lift_sink(self.program, relation, b)
+            self._add(source, b.call.name, lifted)
+            for a in before:
+                self._add(a.call.name, b.call.name, lift_source(self.program, lifted, a))
+
+    def _add(self, source: str, sink: str, relation: isl.Map) -> None:
         known = self.edges.get((source, sink))
         self.edges[source, sink] = relation if known is None else known.union(relation).coalesce()
         self.after[source].add(sink)
@@ -161,7 +181,7 @@ def add_fences(graph: OrderGraph) -> set[str]:
     always a tile, so by induction they come before all later iterations. Adds those edges."""
     found = set()
     for name, node in graph.nodes.items():
-        if not node.loops or is_header(node) or not _always(graph.program, node):
+        if not node.loops or is_header(node) or is_chunk(node) or not _always(graph.program, node):
             continue
         following = iterations(graph.program, node, node, f"b_{node.loops[-1].var} = "
                                f"a_{node.loops[-1].var} + 1")

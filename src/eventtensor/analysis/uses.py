@@ -10,7 +10,8 @@ import islpy as isl
 from ..ir.plan import Nest, Notify, Wait, nest_exprs
 from ..ir.program import EventTensor, PlacedCall, Program
 from ..ir.walk import loads_of
-from .access import HEADER
+from .access import HEADER, nodes
+from .chunks import chunk_node, renamed
 from .order import OrderGraph
 from .sets.space import Scope, Side, cell_map
 from .sets.texts import isl_text
@@ -18,7 +19,8 @@ from .sets.texts import isl_text
 
 @dataclass(frozen=True)
 class Use:
-    """One wait or notify of a call on an event; `node` is the call or its header."""
+    """One wait or notify of a call on an event; `node` is the call, its header or an iteration of
+    a loop in its body."""
 
     node: str
     event: EventTensor
@@ -83,10 +85,11 @@ def collect(
     waits: Mapping[str, Iterable[Wait]], notifies: Mapping[str, Iterable[Notify]],
 ) -> Events:
     event = {e.name: e for e in events}
-    by_wait = [Use(c, event[w.event], w.cells) for c, ws in waits.items() for w in ws]
+    chunks: dict[str, PlacedCall] = {}
+    by_wait = [_use(program, c, event[w.event], w, chunks) for c, ws in waits.items() for w in ws]
     by_wait += [Use(c + HEADER, event[w.event], w.cells) for c, ws in headers.items() for w in ws]
     by_notify = [Use(c, event[n.event], n.cells) for c, ns in notifies.items() for n in ns]
-    graph = OrderGraph(program)
+    graph = OrderGraph(program, chunks.values())
     maps = {
         id(u): cell_map(program, graph.nodes[u.node], u.event, u.nests)
         for u in (*by_wait, *by_notify)
@@ -96,3 +99,15 @@ def collect(
         for source, relation in found.edges(w):
             graph.add(source, w.node, relation)
     return found
+
+
+def _use(
+    program: Program, call: str, event: EventTensor, wait: Wait, chunks: dict[str, PlacedCall]
+) -> Use:
+    """A wait that stands in a loop is one of the loop's iterations, which go into `chunks`."""
+    if wait.chunk is None:
+        return Use(call, event, wait.cells)
+    placed = next(n for n in nodes(program) if n.call.name == call)
+    node = chunk_node(placed, wait.chunk)
+    chunks[node.call.name] = node
+    return Use(node.call.name, event, renamed(wait.cells, f"%{wait.chunk.var}", node.vars[-1]))

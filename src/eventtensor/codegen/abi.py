@@ -77,7 +77,8 @@ STRUCTS = (REPORT, TRACE, HOLD, LAUNCH)
 # Report.code, as in device/worker.h.
 (
     STUCK_WAIT, STUCK_QUEUE, LOAD_BOUND, REGION_RANGE, COUNT_WRONG, GATHER_RANGE, CELL_RANGE,
-) = range(1, 8)
+    STUCK_FLAG,
+) = range(1, 9)
 
 
 def cpp_structs(rank: int) -> list[str]:

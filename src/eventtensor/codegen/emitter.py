@@ -23,7 +23,7 @@ _KEYWORDS = frozenset(_KEYWORDS_TEXT.split())
 _TAKEN = re.compile(
     r"(worker|args|cell|cells|et|std|main|tiles|total|base|row|queue|slot|task|needed|mark|unix|"
     r"linux|errno|stdin|stdout|stderr|NULL|INFINITY|NAN|EOF|RANK|RAND_MAX|"
-    r"([eikvbmgtn]|arg)\d+\w*|\w+_(tile|stage|rows\d+|at\d+)|"
+    r"([eikvbmgtn]|arg)\d+\w*|\w+_(tile|stage|here|words|rows\d+|at\d+)|"
     r"(task|body|hand|grid|group|check|open|ready|push|claimed|release|ticket|CALL|EVENT|TENSOR)_\w+|"
     r"int\d+_t|uint\d+_t|size_t|[A-Z]\w*_(MAX|MIN)|M_\w+|ET_\w+)"
 )

@@ -69,6 +69,15 @@ def analyse(body: t.Body) -> Uses:
     return uses
 
 
+def read_arguments(body: t.Body) -> set[int]:
+    """The arguments whose values the body needs."""
+    uses = analyse(body)
+    return {
+        s.op.arg for s in t.all_stmts(body.stmts)
+        if isinstance(s, t.Let) and isinstance(s.op, t.Arg) and uses.is_used(s.id)
+    }
+
+
 def _block(
     stmts: tuple[t.Stmt, ...],
     level: int,

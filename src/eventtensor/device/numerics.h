@@ -8,6 +8,13 @@ namespace et {
 struct bf16 { uint16_t bits; };
 struct f16 { uint16_t bits; };
 
+ET_FN int leading_zeros(uint64_t x) {
+#if defined(__CUDA_ARCH__)
+  return __clzll(int64_t(x));
+#else
+  return __builtin_clzll(x);
+#endif
+}
 ET_FN uint32_t float_bits(float x) { uint32_t u; std::memcpy(&u, &x, 4); return u; }
 ET_FN float bits_float(uint32_t u) { float x; std::memcpy(&x, &u, 4); return x; }
 
@@ -20,6 +27,11 @@ ET_FN int32_t value(uint8_t x) { return x; }
 ET_FN float value(bf16 x) { return bits_float(uint32_t(x.bits) << 16); }
 
 ET_FN float value(f16 h) {
+#if defined(__CUDA_ARCH__)
+  float x;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(x) : "h"(h.bits));
+  if (x == x) return x;  // a NaN keeps its bits below
+#endif
   const uint32_t sign = uint32_t(h.bits & 0x8000u) << 16;
   const uint32_t rest = h.bits & 0x7fffu;
   if (rest >= 0x7c00u) return bits_float(sign | 0x7f800000u | ((rest & 0x3ffu) << 13));
@@ -35,6 +47,11 @@ ET_FN bf16 to_bf16(float x) {
 }
 
 ET_FN f16 to_f16(float x) {
+#if defined(__CUDA_ARCH__)
+  uint16_t bits;
+  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(x));
+  if (x == x) return {bits};
+#endif
   const uint32_t u = float_bits(x);
   const uint16_t sign = uint16_t((u >> 16) & 0x8000u);
   const uint32_t a = u & 0x7fffffffu;
@@ -115,9 +132,17 @@ template <class T> ET_FN T floor_mod(T a, T b) {
   }
 }
 
-// Index arithmetic: k is a positive constant.
-ET_FN int64_t div(int64_t a, int64_t k) { return a >= 0 ? a / k : -((k - 1 - a) / k); }
-ET_FN int64_t mod(int64_t a, int64_t k) { const int64_t r = a % k; return r < 0 ? r + k : r; }
+// Index arithmetic that floors. k is positive and nearly always a literal, so that the test folds
+// away; most are powers of two, for which a shift saves a page of instructions on a GPU.
+ET_FN int64_t div(int64_t a, int64_t k) {
+  if ((k & (k - 1)) == 0) return a >> (63 - leading_zeros(uint64_t(k)));
+  return a >= 0 ? a / k : -((k - 1 - a) / k);
+}
+ET_FN int64_t mod(int64_t a, int64_t k) {
+  if ((k & (k - 1)) == 0) return a & (k - 1);
+  const int64_t r = a % k;
+  return r < 0 ? r + k : r;
+}
 
 // ---- along an axis -------------------------------------------------------------------------
 constexpr int LANES = 16;

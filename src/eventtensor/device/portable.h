@@ -4,6 +4,7 @@
 #if defined(__CUDACC__)
 #include "cuda/std.cuh"
 #define ET_FN __device__ inline
+#define ET_HOT __device__ __forceinline__  // a call would put its registers into memory
 #define ET_COLD __device__ __noinline__  // seldom run: one copy keeps compiles short
 #define ET_UNROLL_16 _Pragma("unroll")
 #else

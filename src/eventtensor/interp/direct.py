@@ -51,7 +51,7 @@ class _Run:
         load = self.execution.loader(header, header.place)
         for point in list(grid_points(placed.call.grid, env, load)):
             watcher = self.watcher(placed, point)
-            self.execution.run(placed.call, point, watcher, watcher.place)
+            self.execution.run(placed.call, point, watcher, watcher.place, {})
 
     def watcher(self, placed: PlacedCall, env: Mapping[str, int], header: bool = False) -> _Strict:
         return _Strict(Place(str(task_of(placed, env, header)), placed.call.place))

@@ -6,14 +6,14 @@ Report; only errors that leave no sensible way on (and, in debug, broken obligat
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from ..errors import BadPlan, CountMismatch, OutOfRange
-from ..ir.expr import Node
-from ..ir.plan import Nest, Notify, Plan, Wait, visit
+from ..ir.plan import Notify, Plan, Wait, nest_exprs, visit
 from ..ir.program import PlacedCall, has_data_extent
 from ..ir.walk import LoadFn, evaluate, loads_of
+from .chunks import ReadStep, Step, WaitStep, read_in_parts, steps_before_body, steps_of
 from .clocks import Access, Clocks, Trace, Waited
 from .evaluate import Place
 from .memory import make_memory
@@ -51,28 +51,31 @@ def run(
 
 @dataclass(slots=True)
 class _Node:
-    """A task or header in the making: `stage` waits are done, `missing` cells of the next are not
-    there yet."""
+    """A task or header in the making: `stage` steps are done, `missing` cells of the next are not
+    there yet. `early` are the arguments that its steps read in parts."""
 
     placed: PlacedCall
     env: dict[str, int]
     header: bool
-    waits: tuple[Wait, ...]
+    steps: list[Step]
     notifies: tuple[Notify, ...]
     place: Place
+    early: dict[int, Array]
     stage: int = 0
     missing: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class _Log:
-    """The watcher of one task: everything goes into the trace."""
+    """The watcher of one task: everything goes into the trace. The body runs at `stage`, whatever
+    is done by then: a back end may store as early as that."""
 
     machine: Machine
     id: int
+    stage: int | None = None
 
     def touch(self, mode: Mode, f: Footprint) -> None:
-        stage = self.machine.nodes[self.id].stage
+        stage = self.machine.nodes[self.id].stage if self.stage is None else self.stage
         if not any(s.kept for s in f.spans):
             key = (self.id, stage, mode, f.tensor, tuple(s.bounds[0] for s in f.spans))
             if key in self.machine.points:
@@ -134,9 +137,13 @@ class Machine:
         task = task_of(placed, env, header)
         place = Place(str(task), placed.call.place)
         waits = plan.header if header else plan.waits
-        self.nodes.append(
-            _Node(placed, env, header, waits, () if header else plan.notifies, place)
-        )
+        early = {
+            k: self.execution.blank(placed.call, k, env, place)
+            for k in read_in_parts(placed.call, waits)
+        }
+        steps = steps_of(placed.call, waits, env)
+        notifies = () if header else plan.notifies
+        self.nodes.append(_Node(placed, env, header, steps, notifies, place, early))
         return self.trace.add(task, program_rank(placed, env, header), parent)
 
     def wake(self, ids: list[int]) -> None:
@@ -148,16 +155,11 @@ class Machine:
 
     def scores(self) -> dict[int, int]:
         ids = sorted(range(len(self.nodes)), key=lambda i: self.trace.ranks[i])
-        waits = {i: list(self.known(i, self.nodes[i].waits)) for i in ids}
-        notifies = {i: list(self.known(i, self.nodes[i].notifies)) for i in ids}
+        waits = {i: [c for s in self.nodes[i].steps if isinstance(s, WaitStep)
+                     for c in _known(s.wait, s.env)] for i in ids}
+        notifies = {i: [c for n in self.nodes[i].notifies
+                        for c in _known(n, self.nodes[i].env)] for i in ids}
         return dependents(ids, waits, notifies)
-
-    def known(self, id: int, uses: Iterable[Wait | Notify]) -> Iterator[Cell]:
-        """Cells that need no run-time data to tell."""
-        for use in uses:
-            for nest in use.cells:
-                if not loads_of(*_nest_exprs(nest)):
-                    yield from ((use.event, c) for c in visit(nest, self.nodes[id].env))
 
     # ---- waits -----------------------------------------------------------------------------
 
@@ -165,8 +167,12 @@ class Machine:
         """Do waits until one is not satisfied, or all are and the task is ready."""
         node = self.nodes[id]
         try:
-            while node.stage < len(node.waits):
-                self.enter(id, node.waits[node.stage])
+            while node.stage < len(node.steps):
+                match node.steps[node.stage]:
+                    case WaitStep(wait, env):
+                        self.enter(id, wait, env)
+                    case ReadStep() as step:
+                        self.read(id, step)
                 if node.missing:
                     return
                 node.stage += 1
@@ -177,11 +183,19 @@ class Machine:
         except Abandoned:
             self.abandoned.add(id)
 
-    def enter(self, id: int, wait: Wait) -> None:
+    def read(self, id: int, step: ReadStep) -> None:
+        """The chunks of one iteration, whose waits are done."""
+        node, log = self.nodes[id], _Log(self, id)
+        for k, chunks in step.reads.items():
+            for axes in chunks.slices:
+                self.execution.read_part(
+                    node.placed.call, k, axes, step.env, log, node.place, node.early[k])
+
+    def enter(self, id: int, wait: Wait, env: Mapping[str, int]) -> None:
         """Look at every cell of a wait; sleep on those below their count."""
         node = self.nodes[id]
         load = self.load(id)
-        found = [c for n in wait.cells for c in visit(n, node.env, load)]
+        found = [c for n in wait.cells for c in visit(n, env, load)]
         for index in dict.fromkeys(found):
             cell = self.cell(wait.event, index, node.place)
             target = self.count(cell, load)
@@ -226,7 +240,8 @@ class Machine:
     def execute(self, id: int) -> None:
         node = self.nodes[id]
         try:
-            self.execution.run(node.placed.call, node.env, _Log(self, id), node.place)
+            log = _Log(self, id, steps_before_body(node.steps))
+            self.execution.run(node.placed.call, node.env, log, node.place, node.early)
             self.trace.executed.append(id)
             cells = list(self.notified(id))
         except Abandoned:
@@ -332,6 +347,8 @@ class Machine:
                 )
 
 
-def _nest_exprs(nest: Nest) -> tuple[Node, ...]:
-    bounds = tuple(e for a in nest.axes for e in (a.lo, a.hi))
-    return (*bounds, *nest.guards, *nest.index)
+def _known(use: Wait | Notify, env: Mapping[str, int]) -> Iterator[Cell]:
+    """Cells that need no run-time data to tell."""
+    for nest in use.cells:
+        if not loads_of(*nest_exprs(nest)):
+            yield from ((use.event, c) for c in visit(nest, env))

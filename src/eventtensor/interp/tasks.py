@@ -16,7 +16,9 @@ import numpy as np
 from ..errors import NotWritten
 from ..ir.program import Call, GridAxis, PlacedCall
 from ..ir.tensor import Region
+from ..ir.tile import SubAxis
 from ..ir.walk import LoadFn
+from .chunks import part_of
 from .evaluate import Effects, Place, evaluate
 from .memory import Memory
 from .numbers import Array
@@ -107,22 +109,48 @@ class Execution:
 
         return load
 
-    def run(self, call: Call, env: Mapping[str, int], watcher: Watcher, place: Place) -> None:
-        """`env` binds dims and all coordinates. Abandoned is raised before any effect."""
+    def run(
+        self, call: Call, env: Mapping[str, int], watcher: Watcher, place: Place,
+        early: Mapping[int, Array],
+    ) -> None:
+        """`env` binds dims and all coordinates; `early` are arguments that were read before now.
+        Abandoned is raised before any effect."""
         load = self.loader(watcher, place)
         prints = [self._resolve(r, env, load, place) for r in call.regions]
         first, last = len(call.reads), len(call.reads) + len(call.accumulates)
         adding = Mode.add_unordered if call.unordered else Mode.write
         for k, f in enumerate(prints):
             mode = Mode.read if k < first else adding if k < last else Mode.write
-            if not f.empty:
+            if not f.empty and k not in early:
                 watcher.touch(mode, f)
-        tiles = {k: self._read(prints[k], watcher) for k in range(first)}
+        tiles = {
+            k: early[k] if k in early else self._read(prints[k], watcher) for k in range(first)
+        }
         shapes = {k: prints[k].shape for k in range(last, len(prints))}
         effects = evaluate(call.body, env, tiles, shapes, load, place)
         self._commit(effects, prints, place)
         if self.obligations is not None:
             self.obligations.changed({f.tensor for f in prints[first:]})
+
+    def blank(self, call: Call, k: int, env: Mapping[str, int], place: Place) -> Array:
+        """A tile for read argument k, to be read in parts."""
+        f = self._resolve(call.reads[k], env, self._nothing, place)
+        return np.zeros(f.shape, self.memory.dtype(f.tensor).tile_dtype.numpy)
+
+    def read_part(
+        self, call: Call, k: int, axes: tuple[SubAxis, ...], env: Mapping[str, int],
+        watcher: Watcher, place: Place, tile: Array,
+    ) -> None:
+        """Read a slice of argument k now, into its place in the tile."""
+        whole = self._resolve(call.reads[k], env, self._nothing, place)
+        f, key = part_of(whole, axes, env)
+        if not f.empty:
+            watcher.touch(Mode.read, f)
+            tile[key] = self._read(f, watcher)
+
+    @staticmethod
+    def _nothing(tensor: str, index: tuple[int, ...]) -> int:
+        raise AssertionError(f"a chunked operand loads {tensor}{list(index)}")
 
     def _resolve(
         self, region: Region, env: Mapping[str, int], load: LoadFn, place: Place

@@ -6,7 +6,7 @@ Cells are visited by small loop nests in the coordinates of a task (or, for rele
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 
 from .expr import Const, Node, Var, minimum
@@ -75,14 +75,32 @@ def region_nest(region: Region, event: EventTensor) -> Nest:
 
 
 @dataclass(frozen=True, slots=True)
+class Chunk:
+    """Where a wait stands inside a body: at the start of each iteration of the outermost loop over
+    value `var` = 0 .. extent-1. What it guards is touched in that loop only."""
+
+    var: int
+    extent: Node
+
+
+@dataclass(frozen=True, slots=True)
 class Wait:
     """Wait until every visited cell of `event` has reached its count. `reason` names the tensors it
     guards, or says `declared`. Run-time data in the nests or the count is guarded by earlier waits
-    of the same list."""
+    of the same list. It stands before the body or, with `chunk`, in a loop of it; its nests may
+    then use the loop's value `%var`."""
 
     event: str
     cells: tuple[Nest, ...]
     reason: str = ""
+    chunk: Chunk | None = None
+
+    def all_cells(self) -> tuple[Nest, ...]:
+        """What the whole task waits for: all iterations, in which a cell may come twice."""
+        if self.chunk is None:
+            return self.cells
+        axis = NestAxis(f"%{self.chunk.var}", Const(0), self.chunk.extent)
+        return tuple(Nest((axis, *n.axes), n.guards, n.index) for n in self.cells)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,17 +129,19 @@ class ScheduleKind(Enum):
 
 class Policy(Enum):
     """Static only: tile t of a grid goes to worker (t + shift) mod workers. `round_robin` has shift
-    0; `balanced` shifts by the tiles of the earlier grids, so that leftovers even out."""
+    0; `balanced` shifts by the tiles of the earlier grids, so that leftovers even out; `affine`
+    takes the shift of the grid whose tiles it reads one for one, so that its worker made them."""
 
     round_robin = "round_robin"
     balanced = "balanced"
+    affine = "affine"
 
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
     """`group` numbers runs of adjacent push calls that share one queue (-1: none); `pending` are
     the events whose cells a task of this call must see dispatched before it is pushed: those
-    notified inside the group in the same iteration. `shift` is the balanced policy's offset, over
+    notified inside the group in the same iteration. `shift` is the offset of static tiles, over
     dims and loop variables."""
 
     kind: ScheduleKind
@@ -154,14 +174,73 @@ class Buffer:
     size: Node
 
 
+class HandoffKind(Enum):
+    """How what a producer wrote reaches a consumer. `counter`: a cell counts notifies. `worker`: no
+    cell, both run on one worker, whose threads meet between tasks. `flag`: no cell, each element
+    travels in a word with the launch's epoch. `bulk`: a cell, then one copy into shared memory."""
+
+    counter = "counter"
+    worker = "worker"
+    flag = "flag"
+    bulk = "bulk"
+
+
+@dataclass(frozen=True, slots=True)
+class Handoff:
+    """One edge: `call` (or the header before its grid) waits on `event`. `tensor` is what carries
+    flags, or what is copied."""
+
+    event: str
+    call: str
+    kind: HandoffKind
+    reason: str
+    tensor: str = ""
+
+
+class StreamKind(Enum):
+    """How a streamed operand is used up. `rows` and `packed` page by page, by the matrix product
+    that it feeds (plain rows, or panels whose blocks of columns lie together); `whole` as one page
+    that stays until the task ends."""
+
+    rows = "rows"
+    packed = "packed"
+    whole = "whole"
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """A read operand (argument number `arg` of a call) that no event guards and whose bytes the
+    loader brings into shared memory ahead of the waits. `chunk` are the bytes of a row in one
+    page (0: all), `columns` the most that the product's other side has. While the loader is at
+    this call `cap` bytes may be in flight, and with the ring full and nothing in flight it asks
+    for `ahead` pages as far as the L2."""
+
+    call: str
+    arg: int
+    kind: StreamKind
+    cap: int
+    reason: str
+    chunk: int = 0
+    columns: int = 0
+    ahead: int = 0
+
+
 @dataclass(frozen=True)
 class Plan:
+    """`words` says where the tensors that carry flags lie, in memory of their own (`word_bytes`)
+    in which nothing but words of earlier epochs may ever have been. Back ends other than cuda
+    ignore `handoffs`, and hold those tensors like any scratch."""
+
     program: Program
     events: tuple[EventTensor, ...]
     calls: tuple[CallPlan, ...]
     releases: tuple[Release, ...]
     buffers: tuple[Buffer, ...]
     workspace: Node
+    streams: tuple[Stream, ...] = ()
+    handoffs: tuple[Handoff, ...] = ()
+    words: tuple[Buffer, ...] = ()
+    word_bytes: Node = field(default_factory=lambda: Const(0))
 
     def event(self, name: str) -> EventTensor:
         return next(e for e in self.events if e.name == name)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import assert_never
+from functools import cache
+from typing import Any, assert_never
 
-import ml_dtypes
 import numpy as np
 
 from .expr import Const, Node, add, maximum, minimum, mul, text
@@ -26,7 +26,7 @@ class DType(Enum):
 
     @property
     def numpy(self) -> np.dtype[np.generic]:
-        return _NUMPY[self]
+        return _bfloat16() if self is DType.bf16 else _NUMPY[self]
 
     @property
     def size(self) -> int:
@@ -57,13 +57,23 @@ class DType(Enum):
 
 _NUMPY: dict[DType, np.dtype[np.generic]] = {
     DType.f32: np.dtype(np.float32),
-    DType.bf16: np.dtype(ml_dtypes.bfloat16),
     DType.f16: np.dtype(np.float16),
     DType.i32: np.dtype(np.int32),
     DType.i64: np.dtype(np.int64),
     DType.u8: np.dtype(np.uint8),
     DType.bool_: np.dtype(np.bool_),
 }
+
+
+@cache
+def _bfloat16() -> np.dtype[Any]:
+    """NumPy's bf16; without ml_dtypes a dtype that holds the bits, enough to launch a kernel."""
+    try:
+        import ml_dtypes
+    except ImportError:
+        return np.dtype([("bfloat16", np.uint16)])
+    found: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
+    return found
 
 
 class Role(Enum):
@@ -210,6 +220,16 @@ def tile_shape(region: Region, tensor: Tensor) -> tuple[Node, ...]:
         for a, s in zip(region.axes, tensor.shape, strict=True)
     ]
     return tuple(e for e in found if e is not None)
+
+
+def apart(a: Region, b: Region) -> bool:
+    """True if two regions of a tensor have no element in common, by a coordinate that differs."""
+    for x, y in zip(a.axes, b.axes, strict=True):
+        if isinstance(x, Point) and isinstance(y, Point):
+            between = add(x.index, mul(Const(-1), y.index))
+            if isinstance(between, Const) and between.value != 0:
+                return True
+    return False
 
 
 def axis_exprs(axis: Axis) -> tuple[Node, ...]:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from typing import assert_never
 
 from .expr import Const, Dim, Node, text
-from .plan import CallPlan, Nest, NestAxis, Plan, Release, Wait
+from .plan import CallPlan, Handoff, Nest, NestAxis, Plan, Release, Wait
 from .program import Call, EventTensor, Fact, GridAxis, Item, Loop, Program
 from .tensor import Region, Tensor
 from .tile_text import INDENT, body_lines
@@ -125,11 +125,19 @@ def _plan_lines(plan: Plan) -> Iterator[str]:
     yield f"workspace {text(plan.workspace)} bytes"
     for b in plan.buffers:
         yield f"buffer {b.tensor} at {text(b.offset)}; {text(b.size)} bytes"
+    for b in plan.words:
+        yield f"words {b.tensor} at {text(b.offset)}; {text(b.size)} bytes"
     yield from (event_text(e) for e in plan.events)
+    yield from (handoff_text(h) for h in plan.handoffs)
     for c in plan.calls:
         yield from call_plan_lines(c)
     for r in plan.releases:
         yield from release_lines(r)
+
+
+def handoff_text(h: Handoff) -> str:
+    what = f" of {h.tensor}" if h.tensor else ""
+    return f"handoff {h.event} -> {h.call}: {h.kind.value}{what}; because {h.reason}"
 
 
 def call_plan_lines(c: CallPlan) -> Iterator[str]:
@@ -155,8 +163,9 @@ def call_plan_lines(c: CallPlan) -> Iterator[str]:
 
 def _wait_lines(word: str, wait: Wait) -> Iterator[str]:
     why = f"; for {wait.reason}" if wait.reason else ""
+    at = f" at each %{wait.chunk.var}" if wait.chunk is not None else ""
     for nest in wait.cells:
-        yield f"{word} {wait.event}: {nest_text(nest)}{why}"
+        yield f"{word} {wait.event}{at}: {nest_text(nest)}{why}"
 
 
 def release_lines(r: Release) -> Iterator[str]:

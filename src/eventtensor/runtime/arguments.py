@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Protocol
 
-import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
@@ -28,16 +27,28 @@ from ..errors import (
     WrongShape,
 )
 from ..ir.expr import Dim, Node, Sum
-from ..ir.program import Program
-from ..ir.tensor import Role, Tensor
+from ..ir.tensor import DType, Role, Tensor
 from ..ir.walk import dims_of, evaluate
 
 Array = npt.NDArray[Any]
 _CPU = 1  # DLPack's number for it
 
 
+class Signature(Protocol):
+    """What arguments are matched with: a program, or the interface of an artifact."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def dims(self) -> tuple[Dim, ...]: ...
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]: ...
+
+
 def bind(
-    program: Program, arguments: Mapping[str, object]
+    program: Signature, arguments: Mapping[str, object]
 ) -> tuple[dict[str, int], dict[str, Array]]:
     """Match arguments (tensors, and ints for dims that no shape gives) with the program: dims, and
     every tensor but scratch, by name."""
@@ -68,7 +79,9 @@ def _shape_text(t: Tensor) -> str:
 # ---- single arguments ----------------------------------------------------------------------
 
 
-def _check_names(program: Program, tensors: list[Tensor], arguments: Mapping[str, object]) -> None:
+def _check_names(
+    program: Signature, tensors: list[Tensor], arguments: Mapping[str, object]
+) -> None:
     known = {t.name for t in tensors} | {d.name for d in program.dims}
     for name in arguments:
         if name not in known:
@@ -109,7 +122,7 @@ def _from_torch(torch: Any, x: Any) -> Array:
     plain = x.detach()
     if plain.dtype == torch.bfloat16:
         found: Array = plain.view(torch.int16).numpy()
-        return found.view(ml_dtypes.bfloat16)
+        return found.view(DType.bf16.numpy)
     return np.asarray(plain.numpy())
 
 
@@ -146,7 +159,7 @@ def _check_overlap(tensors: list[Tensor], arrays: Mapping[str, Array]) -> None:
 # ---- dims ----------------------------------------------------------------------------------
 
 
-def _given_dims(program: Program, arguments: Mapping[str, object]) -> dict[str, tuple[int, str]]:
+def _given_dims(program: Signature, arguments: Mapping[str, object]) -> dict[str, tuple[int, str]]:
     found: dict[str, tuple[int, str]] = {}
     for d in program.dims:
         if d.name in arguments:
@@ -158,7 +171,7 @@ def _given_dims(program: Program, arguments: Mapping[str, object]) -> dict[str, 
 
 
 def _solve(
-    program: Program,
+    program: Signature,
     tensors: list[Tensor],
     arrays: Mapping[str, Array],
     known: dict[str, tuple[int, str]],

@@ -11,7 +11,7 @@ import os
 import threading
 import weakref
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -23,10 +23,12 @@ from ..config import Environment, Options, environment
 from ..errors import BadOption, KernelClosed, NoTrace
 from ..ir.plan import Plan
 from ..ir.tensor import Role
-from ..ir.walk import evaluate, loads_of
+from ..ir.walk import evaluate
 from .build import build_library
 from .facts import check_computed, check_inputs
 from .failure import failure
+from .record import LaunchRecord
+from .trace import tensors_of_maps
 
 Array = npt.NDArray[Any]
 _ALIGN = 64
@@ -39,15 +41,6 @@ class HoldBack:
     call: str
     coords: tuple[int, ...]
     until: int
-
-
-@dataclass(frozen=True)
-class LaunchRecord:
-    """One traced launch: records (codegen/abi.TRACE), and the tensors that event maps read."""
-
-    dims: Mapping[str, int]
-    records: Array
-    arrays: Mapping[str, Array] = field(repr=False)
 
 
 class CpuKernel:
@@ -70,7 +63,7 @@ class CpuKernel:
         self._lock = threading.Lock()
         self._workspace: Array = np.empty(0, np.uint8)
         self._last: LaunchRecord | None = None
-        self._loaded = _loaded(plan)
+        self._loaded = tensors_of_maps(plan)
 
     def _start(self) -> None:
         self._process = os.getpid()
@@ -181,15 +174,6 @@ class CpuKernel:
         if count:
             self._lib.et_trace(self._pool, records.ctypes.data, count)
         return records
-
-
-def _loaded(plan: Plan) -> set[str]:
-    """Tensors whose run-time values decide which cells a task waits for or notifies."""
-    nests = [n for c in plan.calls for w in c.waits for n in w.cells]
-    nests += [n for c in plan.calls for m in c.notifies for n in m.cells]
-    exprs = [e for n in nests for e in (*n.index, *n.guards)]
-    exprs += [e for n in nests for a in n.axes for e in (a.lo, a.hi)]
-    return {load.tensor for load in loads_of(*exprs)}
 
 
 def _load(path: str) -> ctypes.CDLL:

@@ -10,11 +10,11 @@ import ctypes
 from collections.abc import Mapping
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
 from ..errors import WrongDType
+from ..ir.tensor import DType
 from .cuda_driver import download
 
 Array = npt.NDArray[Any]
@@ -52,7 +52,7 @@ def _from_torch(x: Any) -> DeviceArray:
     """Torch has no array interface for bf16 and for tensors that need a gradient."""
     name = str(x.dtype).removeprefix("torch.")
     try:
-        dtype = np.dtype(ml_dtypes.bfloat16 if name == "bfloat16" else name)
+        dtype = DType.bf16.numpy if name == "bfloat16" else np.dtype(name)
     except TypeError as e:
         raise WrongDType(f"an argument is {x.dtype}, which no tensor can be") from e
     strides = tuple(s * dtype.itemsize for s in x.stride())

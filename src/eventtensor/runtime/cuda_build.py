@@ -1,13 +1,16 @@
-"""Compiles generated CUDA to a cubin: NVRTC, or nvcc where there is none. The result goes into the
-content-addressed cache of runtime/build.py. No GPU is needed.
+"""Compiles generated CUDA to a cubin: NVRTC, or nvcc where there is none. The result, and what the
+compiler says of it, go into the content-addressed cache of runtime/build.py. No GPU is needed.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 import os
+import re
 import subprocess
 import tempfile
+from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
 from shutil import which
@@ -15,12 +18,47 @@ from typing import Any
 
 from ..config import Environment
 from ..errors import CompileFailed, NoCompiler, NoDevice
-from .build import DEVICE, Built, write_once
+from .build import DEVICE, write_once
 from .cuda_driver import bindings
 
 # No contraction and no fast-math: the same bits as the C++ back end for IEEE operations.
 FLAGS = ("-std=c++17", "-fmad=false", f"-I{DEVICE}")
-_NVCC = ("--expt-relaxed-constexpr", "-cubin", "-diag-suppress=177,550,186")
+_NVCC = ("--expt-relaxed-constexpr", "-cubin", "-diag-suppress=177,550,186", "-Xptxas", "-v")
+_NVRTC = ("--ptxas-options=-v",)
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What a kernel needs of a multiprocessor: registers a thread, bytes that went from registers
+    to memory, bytes of stack a thread, bytes of static shared memory."""
+
+    registers: int
+    spill_bytes: int
+    stack_bytes: int
+    shared_bytes: int
+
+    @staticmethod
+    def read(log: str) -> Usage:
+        """From the report of ptxas -v: one entry function and those that it calls."""
+        def found(pattern: str) -> list[int]:
+            return [int(x) for x in re.findall(pattern, log)]
+
+        return Usage(
+            max(found(r"Used (\d+) registers"), default=0),
+            sum(found(r"(\d+) bytes spill stores")),
+            max(found(r"(\d+) bytes (?:cumulative stack size|stack frame)"), default=0),
+            max(found(r"(\d+) bytes smem"), default=0),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Cubin:
+    """`fresh` is False if the cache had it."""
+
+    path: Path
+    key: str
+    fresh: bool
+    usage: Usage
 
 
 @cache
@@ -31,7 +69,7 @@ def device_digest() -> str:
     return digest.hexdigest()
 
 
-def build_cubin(source: str, name: str, architecture: str, env: Environment) -> Built:
+def build_cubin(source: str, name: str, architecture: str, env: Environment) -> Cubin:
     """The cubin of a source; compiled only if the cache has none."""
     compiler = _Nvrtc.found() or _Nvcc.found()
     if compiler is None:
@@ -42,14 +80,17 @@ def build_cubin(source: str, name: str, architecture: str, env: Environment) -> 
     parts = (source, device_digest(), compiler.version, architecture, " ".join(FLAGS))
     key = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
     folder = env.cache_dir / key[:2] / key
-    done = folder / f"{name}.cubin"
-    if done.exists():
-        return Built(done, key, fresh=False)
+    done, told = folder / f"{name}.cubin", folder / f"{name}.json"
+    if done.exists() and told.exists():
+        return Cubin(done, key, False, Usage(**json.loads(told.read_text())))
     folder.mkdir(parents=True, exist_ok=True)
     text = folder / f"{name}.cu"
     write_once(text, source.encode())
-    write_once(done, compiler.compile(text, architecture))
-    return Built(done, key, fresh=True)
+    cubin, log = compiler.compile(text, architecture)
+    usage = Usage.read(log)
+    write_once(told, json.dumps(asdict(usage)).encode())
+    write_once(done, cubin)
+    return Cubin(done, key, True, usage)
 
 
 class _Nvrtc:
@@ -64,19 +105,21 @@ class _Nvrtc:
             return None
         return _Nvrtc(f"nvrtc {major}.{minor}") if int(status) == 0 else None
 
-    def compile(self, path: Path, architecture: str) -> bytes:
+    def compile(self, path: Path, architecture: str) -> tuple[bytes, str]:
+        """The cubin and the compiler's log."""
         nvrtc = bindings("nvrtc")
         source = path.read_bytes()
         _, program = nvrtc.nvrtcCreateProgram(source, path.name.encode(), 0, [], [])
-        options = [f.encode() for f in (*FLAGS, f"-arch={architecture}")]
+        options = [f.encode() for f in (*FLAGS, *_NVRTC, f"-arch={architecture}")]
         (status,) = nvrtc.nvrtcCompileProgram(program, len(options), options)
+        log = self._log(nvrtc, program)
         if int(status) != 0:
-            raise _refuses("NVRTC", path, self._log(nvrtc, program))
+            raise _refuses("NVRTC", path, log)
         _, size = nvrtc.nvrtcGetCUBINSize(program)
         cubin = bytes(size)  # the bindings write into it
         nvrtc.nvrtcGetCUBIN(program, cubin)
         nvrtc.nvrtcDestroyProgram(program)
-        return cubin
+        return cubin, log
 
     @staticmethod
     def _log(nvrtc: Any, program: Any) -> str:
@@ -98,7 +141,8 @@ class _Nvcc:
         shown = subprocess.run([path, "--version"], capture_output=True, text=True, check=False)
         return _Nvcc(path, shown.stdout) if shown.returncode == 0 else None
 
-    def compile(self, path: Path, architecture: str) -> bytes:
+    def compile(self, path: Path, architecture: str) -> tuple[bytes, str]:
+        """The cubin and the compiler's log."""
         virtual = architecture.replace("sm_", "compute_")
         handle, out = tempfile.mkstemp(suffix=".cubin")
         os.close(handle)
@@ -110,7 +154,7 @@ class _Nvcc:
             done = subprocess.run(command, capture_output=True, text=True, check=False)
             if done.returncode != 0:
                 raise _refuses("nvcc", path, done.stderr)
-            return Path(out).read_bytes()
+            return Path(out).read_bytes(), done.stderr
         finally:
             Path(out).unlink(missing_ok=True)
 

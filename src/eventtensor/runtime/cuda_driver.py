@@ -1,80 +1,165 @@
-"""The CUDA driver, through cuda-bindings, imported only when a kernel is made for it.
+"""The CUDA driver: libcuda.so.1 through ctypes, loaded only when a kernel is made for a GPU.
 
-Every refusal of the driver is a user error with the driver's own words.
+Every refusal of the driver is a user error with the driver's own words. Names and numbers are those
+of cuda.h; `bindings` is for NVRTC (cuda_build.py) alone.
 """
 
 from __future__ import annotations
 
+import ctypes
 import importlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from ctypes import byref, c_char_p, c_int, c_size_t, c_ubyte, c_uint, c_uint64, c_void_p
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from ..errors import DeviceFailed, NoDevice
+from ..errors import BadOption, DeviceFailed, NoDevice
 from ..target import CudaTarget
+
+LIBRARY = "libcuda.so.1"
+
+# Where cuda.h has several versions of a function, its #define picks the symbol given here.
+_SYMBOLS: dict[str, tuple[str, tuple[Any, ...]]] = {
+    "cuInit": ("cuInit", (c_uint,)),
+    "cuGetErrorName": ("cuGetErrorName", (c_int, c_void_p)),
+    "cuDeviceGet": ("cuDeviceGet", (c_void_p, c_int)),
+    "cuDeviceGetCount": ("cuDeviceGetCount", (c_void_p,)),
+    "cuDeviceGetAttribute": ("cuDeviceGetAttribute", (c_void_p, c_int, c_int)),
+    "cuDevicePrimaryCtxRetain": ("cuDevicePrimaryCtxRetain", (c_void_p, c_int)),
+    "cuCtxSetCurrent": ("cuCtxSetCurrent", (c_void_p,)),
+    "cuCtxGetCurrent": ("cuCtxGetCurrent", (c_void_p,)),
+    "cuCtxSynchronize": ("cuCtxSynchronize", ()),
+    "cuModuleLoadData": ("cuModuleLoadData", (c_void_p, c_char_p)),
+    "cuModuleUnload": ("cuModuleUnload", (c_void_p,)),
+    "cuModuleGetFunction": ("cuModuleGetFunction", (c_void_p, c_void_p, c_char_p)),
+    "cuFuncSetAttribute": ("cuFuncSetAttribute", (c_void_p, c_int, c_int)),
+    "cuOccupancyMaxActiveBlocksPerMultiprocessor": (
+        "cuOccupancyMaxActiveBlocksPerMultiprocessor", (c_void_p, c_void_p, c_int, c_size_t),
+    ),
+    "cuMemAlloc": ("cuMemAlloc_v2", (c_void_p, c_size_t)),
+    "cuMemFree": ("cuMemFree_v2", (c_uint64,)),
+    "cuMemHostAlloc": ("cuMemHostAlloc", (c_void_p, c_size_t, c_uint)),
+    "cuMemHostGetDevicePointer": ("cuMemHostGetDevicePointer_v2", (c_void_p, c_void_p, c_uint)),
+    "cuMemFreeHost": ("cuMemFreeHost", (c_void_p,)),
+    "cuMemsetD8": ("cuMemsetD8_v2", (c_uint64, c_ubyte, c_size_t)),
+    "cuMemsetD8Async": ("cuMemsetD8Async", (c_uint64, c_ubyte, c_size_t, c_void_p)),
+    "cuMemcpyHtoD": ("cuMemcpyHtoD_v2", (c_uint64, c_void_p, c_size_t)),
+    "cuMemcpyDtoH": ("cuMemcpyDtoH_v2", (c_void_p, c_uint64, c_size_t)),
+    "cuLaunchKernelEx": ("cuLaunchKernelEx", (c_void_p, c_void_p, c_void_p, c_void_p)),
+}
+
+# CUdevice_attribute, CUfunction_attribute and the flag of cuMemHostAlloc.
+COOPERATIVE_LAUNCH, MULTIPROCESSORS, SHARED_BYTES, MAJOR, MINOR = 95, 16, 97, 75, 76
+MAX_DYNAMIC_SHARED_BYTES = 8
+_DEVICE_MAP = 2
 
 
 @cache
 def bindings(name: str) -> Any:
-    """A module of cuda.bindings: driver or nvrtc."""
+    """A module of cuda.bindings."""
     try:
         return importlib.import_module(f"cuda.bindings.{name}")
     except ImportError as e:
-        raise NoDevice(f"cuda.bindings.{name} cannot be imported: {e}") from e
+        raise NoDevice(
+            f"cuda.bindings.{name} cannot be imported: {e}", hint="install cuda-bindings 13"
+        ) from e
 
 
-def call(function: str, *args: Any) -> Any:
-    """A driver call by name: its results, or an error that names it."""
-    driver = bindings("driver")
+@cache
+def library() -> ctypes.CDLL:
     try:
-        status, *results = getattr(driver, function)(*args)
-    except RuntimeError as e:  # the library itself is not there
+        return ctypes.CDLL(LIBRARY)
+    except OSError as e:
         raise NoDevice(f"the CUDA driver is not there: {e}") from e
-    if int(status) != 0:
-        raise _refused(driver, function, status)
-    return results[0] if len(results) == 1 else results
 
 
-def _refused(driver: Any, function: str, status: Any) -> Exception:
-    name = getattr(status, "name", str(status))
-    if function in ("cuInit", "cuDeviceGet") or "NO_DEVICE" in name:
-        return NoDevice(f"{function} answers {name}")
-    return DeviceFailed(f"{function} answers {name}")
+@cache
+def function(name: str) -> Any:
+    """A function of the driver, which gives a status."""
+    symbol, types = _SYMBOLS[name]
+    try:
+        found = getattr(library(), symbol)
+    except AttributeError as e:
+        raise NoDevice(f"the CUDA driver has no {symbol}", hint="install a driver for CUDA 12 or "
+                       "later") from e
+    found.argtypes, found.restype = types, c_int
+    return found
+
+
+def call(name: str, *args: Any) -> None:
+    """A driver call; its refusal is an error that names it."""
+    status = function(name)(*args)
+    if status != 0:
+        raise refusal(name, status)
+
+
+def asked(name: str, kind: type[Any], *args: Any) -> Any:
+    """What a driver call writes to its first argument."""
+    found = kind()
+    call(name, byref(found), *args)
+    return found.value
+
+
+def error_name(status: int) -> str:
+    text = c_char_p()
+    if function("cuGetErrorName")(status, byref(text)) != 0 or text.value is None:
+        return f"error {status}"
+    return text.value.decode()
+
+
+def refusal(name: str, status: int) -> Exception:
+    text = error_name(status)
+    if name in ("cuInit", "cuDeviceGet", "cuDeviceGetCount") or "NO_DEVICE" in text:
+        return NoDevice(f"{name} answers {text}")
+    return DeviceFailed(f"{name} answers {text}")
 
 
 @dataclass(frozen=True)
 class Device:
-    """The first CUDA device with its primary context, which torch and cupy use too."""
+    """A CUDA device with its primary context, which torch and cupy use too."""
 
-    handle: Any
-    context: Any
+    index: int
+    context: int
     target: CudaTarget
 
     def activate(self) -> None:
         call("cuCtxSetCurrent", self.context)
 
+    @contextmanager
+    def active(self) -> Iterator[None]:
+        """This device's context for a while; a thread that works on another one gets it back."""
+        before = asked("cuCtxGetCurrent", c_void_p)
+        self.activate()
+        try:
+            yield
+        finally:
+            if before not in (None, self.context):
+                call("cuCtxSetCurrent", before)
+
 
 @cache
-def device() -> Device:
-    driver = bindings("driver")
+def device(index: int = 0) -> Device:
     call("cuInit", 0)
-    handle = call("cuDeviceGet", 0)
-    kinds = driver.CUdevice_attribute
+    count = int(asked("cuDeviceGetCount", c_int))
+    if count == 0:
+        raise NoDevice("there is no CUDA device")
+    if not 0 <= index < count:
+        raise BadOption(f"device is {index}, but there are {count}", hint="devices count from 0")
+    handle = int(asked("cuDeviceGet", c_int, index))
 
-    def attribute(name: str) -> int:
-        kind = getattr(kinds, f"CU_DEVICE_ATTRIBUTE_{name}")
-        return int(call("cuDeviceGetAttribute", kind, handle))
+    def attribute(kind: int) -> int:
+        return int(asked("cuDeviceGetAttribute", c_int, kind, handle))
 
-    if not attribute("COOPERATIVE_LAUNCH"):
+    if not attribute(COOPERATIVE_LAUNCH):
         raise NoDevice("the device cannot launch cooperative kernels")
-    major = attribute("COMPUTE_CAPABILITY_MAJOR")
-    minor = attribute("COMPUTE_CAPABILITY_MINOR")
+    major, minor = attribute(MAJOR), attribute(MINOR)
     suffix = "a" if major >= 9 else ""  # the architecture's own instructions
     target = CudaTarget(
-        f"sm_{major}{minor}{suffix}", attribute("MULTIPROCESSOR_COUNT"),
-        attribute("MAX_SHARED_MEMORY_PER_BLOCK_OPTIN"),
+        f"sm_{major}{minor}{suffix}", attribute(MULTIPROCESSORS), attribute(SHARED_BYTES)
     )
-    return Device(handle, call("cuDevicePrimaryCtxRetain", handle), target)
+    return Device(index, int(asked("cuDevicePrimaryCtxRetain", c_void_p, handle)), target)
 
 
 class Buffer:
@@ -89,7 +174,7 @@ class Buffer:
             return
         self.free()
         wanted = max(size, 256)
-        self.address = int(call("cuMemAlloc", wanted))
+        self.address = int(asked("cuMemAlloc", c_uint64, wanted))
         self.size = wanted
 
     def clear(self, value: int = 0) -> None:
@@ -100,6 +185,21 @@ class Buffer:
         if self.address:
             call("cuMemFree", self.address)
         self.address, self.size = 0, 0
+
+
+class Pinned:
+    """Host memory, cleared, that the device writes to as `address`; the host sees it at `place`."""
+
+    def __init__(self, size: int) -> None:
+        self.place = int(asked("cuMemHostAlloc", c_void_p, size, _DEVICE_MAP))
+        ctypes.memset(self.place, 0, size)
+        self.address = int(asked("cuMemHostGetDevicePointer", c_uint64, self.place, 0))
+        self.size = size
+
+    def free(self) -> None:
+        if self.place:
+            call("cuMemFreeHost", self.place)
+        self.place = self.address = 0
 
 
 def upload(address: int, host: Any) -> None:

@@ -3,92 +3,93 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..codegen import abi
 from ..errors import BoundViolated, CountMismatch, EventTensorError, OutOfRange, StuckWait
-from ..ir.plan import Plan
+from ..ir.expr import Node
 from ..ir.walk import evaluate
+from .interface import Interface, interface_of
+
+if TYPE_CHECKING:
+    from ..ir.plan import Plan
 
 
-def failure(plan: Plan, dims: Mapping[str, int], report: Any) -> EventTensorError:
+def failure(
+    plan: Plan | Interface, dims: Mapping[str, int], report: Any
+) -> EventTensorError:
     """`report` is one record of codegen/abi.REPORT with a code other than 0."""
+    known = interface_of(plan)
+    task, where = _task(known, report)
+    cause, text = _told(known, dims, report, task)
+    at = ", ".join(f"{k} = {v}" for k, v in sorted(dims.items()))
+    return cause(f"{text}   ({at})" if at else text, place=where)
+
+
+def _told(
+    known: Interface, dims: Mapping[str, int], report: Any, task: str
+) -> tuple[type[EventTensorError], str]:
     code, what, place = (int(report[k]) for k in ("code", "what", "place"))
     expected, seen, worker = (int(report[k]) for k in ("expected", "seen", "worker"))
-    task, where = _task(plan, report)
-    at = ", ".join(f"{k} = {v}" for k, v in sorted(dims.items()))
-    tail = f"   ({at})" if at else ""
+
+    def cell() -> str:
+        return known.events[what].name + _unravel(place, known.events[what].shape, dims)
+
+    def element() -> str:
+        return known.tensors[what].name + _unravel(place, known.tensors[what].shape, dims)
+
     match code:
         case abi.STUCK_WAIT:
-            return StuckWait(
-                f"worker {worker}: {task} waits for {_cell(plan, dims, what, place)}, "
-                f"expected {expected}, seen {seen}{tail}",
-                place=where,
+            return StuckWait, (
+                f"worker {worker}: {task} waits for {cell()}, expected {expected}, seen {seen}"
             )
         case abi.STUCK_QUEUE:
-            return StuckWait(
+            return StuckWait, (
                 f"worker {worker}: slot {place} of the queue after {task} stays empty, "
-                f"expected a task, seen none{tail}",
-                place=where,
+                "expected a task, seen none"
+            )
+        case abi.STUCK_FLAG:
+            return StuckWait, (
+                f"worker {worker}: {task} waits for {element()}, whose flag has epoch {seen} "
+                f"and not {expected}"
             )
         case abi.COUNT_WRONG:
-            return CountMismatch(
-                f"{_cell(plan, dims, what, place)}, which {task} waits for, ended at {seen}, "
-                f"but its count is {expected}{tail}",
-                place=where,
+            return CountMismatch, (
+                f"{cell()}, which {task} waits for, ended at {seen}, but its count is {expected}"
             )
         case abi.LOAD_BOUND:
-            tensor = plan.program.tensors[what]
-            index = _unravel(place, [evaluate(s, dims) for s in tensor.shape])
-            return BoundViolated(
-                f"{task} reads {tensor.name}{index} = {seen}, beyond its bound {expected}{tail}",
-                place=where,
-            )
+            return BoundViolated, f"{task} reads {element()} = {seen}, beyond its bound {expected}"
         case abi.CELL_RANGE:
-            return OutOfRange(
-                f"{task} uses index {seen} on axis {place} of event '{plan.events[what].name}', "
-                f"whose extent is {expected}{tail}",
-                place=where,
-            )
+            on = f"axis {place} of event '{known.events[what].name}'"
         case abi.GATHER_RANGE:
-            return OutOfRange(
-                f"the body of {task} uses index {seen} on a tile axis of extent {expected}{tail}",
-                place=where,
-            )
+            task, on = f"the body of {task}", "a tile axis"
         case _:
-            axis = "" if place < 0 else f" axis {place} of"
-            return OutOfRange(
-                f"{task} uses index {seen} on{axis} '{plan.program.tensors[what].name}', "
-                f"whose extent is {expected}{tail}",
-                place=where,
-            )
+            axis = "" if place < 0 else f"axis {place} of "
+            on = f"{axis}'{known.tensors[what].name}'"
+    return OutOfRange, f"{task} uses index {seen} on {on}, whose extent is {expected}"
 
 
-def _task(plan: Plan, report: Any) -> tuple[str, str]:
+def _task(known: Interface, report: Any) -> tuple[str, str]:
     """Text of the task (or of its grid, before it has coordinates), and its place."""
     number = int(report["call"])
     if number < 0:
         return "no task yet", "<unknown>"
-    placed = plan.program.calls[number]
-    coords = [int(c) for c in report["coords"][: len(placed.vars)]]
+    call = known.calls[number]
+    coords = [int(c) for c in report["coords"][: len(call.vars)]]
     if any(c < 0 for c in coords):
-        return f"the grid of {placed.call.name}", placed.call.place
-    return f"{placed.call.name}{tuple_text(coords)}", placed.call.place
+        return f"the grid of {call.name}", call.place
+    return f"{call.name}{tuple_text(coords)}", call.place
 
 
 def tuple_text(coords: list[int]) -> str:
     return f"({', '.join(str(c) for c in coords)})"
 
 
-def _cell(plan: Plan, dims: Mapping[str, int], event: int, place: int) -> str:
-    e = plan.events[event]
-    return e.name + _unravel(place, [evaluate(s, dims) for s in e.shape])
-
-
-def _unravel(place: int, shape: list[int]) -> str:
+def _unravel(place: int, shape: tuple[Node, ...], dims: Mapping[str, int]) -> str:
+    """The index that a row-major number stands for."""
     if not shape:
         return "[]"
-    index = np.unravel_index(place, [max(1, s) for s in shape])
+    index = np.unravel_index(place, [max(1, evaluate(s, dims)) for s in shape])
     return str([int(i) for i in index])

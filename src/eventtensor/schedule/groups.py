@@ -1,4 +1,4 @@
-"""Groups of push grids that share a queue, and the balanced shift of static grids.
+"""Groups of push grids that share a queue, and the shifts of static grids.
 
 A call may join the group before it if everything its tasks must see dispatched is decided inside
 the group and the iteration, and nothing it evaluates on entry is produced inside the group.
@@ -9,10 +9,11 @@ from __future__ import annotations
 import islpy as isl
 
 from ..analysis.uses import Events, Use
-from ..ir.expr import Const, Node, Var, add, mul, product
-from ..ir.plan import Schedule, ScheduleKind
+from ..ir.expr import Const, Node, Var, add, mul
+from ..ir.plan import Policy, Schedule, ScheduleKind
 from ..ir.program import PlacedCall, Program
-from ..ir.walk import at_least_zero, free_vars, loads_of
+from ..ir.walk import free_vars
+from .owners import one_for_one, same_tiles, tiles_of
 from .select import Choice
 
 
@@ -35,9 +36,43 @@ def schedules(
         else:
             members = []
         number = group if c.kind is ScheduleKind.push else -1
-        shift = shifts[p.call.name]
-        out[p.call.name] = Schedule(c.kind, c.policy, c.reason, shift, number, pending)
+        policy, shift, reason = _owner(program, events, out, p, c, shifts[p.call.name])
+        out[p.call.name] = Schedule(c.kind, policy, reason, shift, number, pending)
     return out
+
+
+def _owner(
+    program: Program, events: Events, before: dict[str, Schedule], p: PlacedCall, c: Choice,
+    balanced: Node,
+) -> tuple[Policy, Node, str]:
+    """Policy, shift and reason of a call; `before` are the schedules of earlier ones."""
+    if c.kind is ScheduleKind.static and c.policy is Policy.round_robin:
+        return c.policy, Const(0), c.reason
+    if c.kind is not ScheduleKind.static or c.policy is Policy.balanced:
+        return c.policy, balanced, c.reason
+    producer = _tile_by_tile(program, events, before, p)
+    if producer is None:
+        return Policy.balanced, balanced, c.reason
+    why = f"tile for tile from {producer}: on the worker that made its tile"
+    return Policy.affine, before[producer].shift, why
+
+
+def _tile_by_tile(
+    program: Program, events: Events, before: dict[str, Schedule], p: PlacedCall
+) -> str | None:
+    """The one call whose tiles those of `p` wait for, one for one, if it is static."""
+    pairs = [
+        (w, n) for w in events.waits if w.node == p.call.name
+        for n in events.notifies if n.event.name == w.event.name
+    ]
+    makers = {n.node for _, n in pairs}
+    if len(makers) != 1 or not makers <= set(before):
+        return None
+    q = program.placed(makers.pop())
+    near = q.position[:-1] == p.position[:-1] and same_tiles(q, p)
+    if not near or before[q.call.name].kind is not ScheduleKind.static:
+        return None
+    return q.call.name if all(one_for_one(events, w, n, len(p.loops)) for w, n in pairs) else None
 
 
 def _join(events: Events, members: list[PlacedCall], p: PlacedCall) -> tuple[str, ...] | None:
@@ -76,14 +111,6 @@ def _iteration(events: Events, wait: Use, notify: Use, p: PlacedCall) -> str:
     return "other" if pairs.is_disjoint(same) else "both"
 
 
-def _tiles(p: PlacedCall) -> Node | None:
-    """Number of tiles, where it has a closed form over dims and loop variables."""
-    extents = [a.extent for a in p.call.grid]
-    if loads_of(*extents) or free_vars(*extents) & set(p.call.coords):
-        return None
-    return product([at_least_zero(e) for e in extents])
-
-
 def _shifts(program: Program) -> dict[str, Node]:
     """For each call: tiles of the grids before it in the same loop body, and, if their number does
     not depend on the loop, of earlier iterations. Grids without a closed form count as none."""
@@ -95,7 +122,7 @@ def _shifts(program: Program) -> dict[str, Node]:
         so_far: Node = Const(0)
         for p in body:
             out[p.call.name] = so_far
-            tiles = _tiles(p)
+            tiles = tiles_of(p)
             so_far = add(so_far, tiles if tiles is not None else Const(0))
         loops = body[0].loops
         if loops and loops[-1].var not in free_vars(so_far):

@@ -13,6 +13,8 @@ from ..ir.walk import free_vars, loads_of
 
 @dataclass(frozen=True)
 class Choice:
+    """`affine` means: where the grid has such a producer (groups.py finds out), else balanced."""
+
     kind: ScheduleKind
     policy: Policy
     reason: str
@@ -22,6 +24,7 @@ _NAMED = {
     "static": (ScheduleKind.static, Policy.balanced),
     "static:balanced": (ScheduleKind.static, Policy.balanced),
     "static:round_robin": (ScheduleKind.static, Policy.round_robin),
+    "static:affine": (ScheduleKind.static, Policy.affine),
     "ticket": (ScheduleKind.ticket, Policy.balanced),
     "push": (ScheduleKind.push, Policy.balanced),
 }
@@ -64,7 +67,7 @@ def _auto(program: Program, p: PlacedCall, ragged: set[str]) -> Choice:
         why = "tiles differ in cost: balance by claiming"
         return Choice(ScheduleKind.ticket, Policy.balanced, why)
     why = "uniform tiles: no claim to pay, leftovers balanced across grids"
-    return Choice(ScheduleKind.static, Policy.balanced, why)
+    return Choice(ScheduleKind.static, Policy.affine, why)
 
 
 def _uneven(call: Call) -> bool:

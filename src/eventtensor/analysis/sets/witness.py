@@ -8,7 +8,7 @@ from contextlib import suppress
 import islpy as isl
 
 from ...ir.program import PlacedCall
-from ..access import HEADER
+from ..access import HEADER, MARK
 from ..report import Task, Witness
 
 
@@ -33,8 +33,11 @@ def smallest(points: isl.Set) -> tuple[dict[str, int], tuple[int, ...]] | None:
 
 
 def task_of(placed: PlacedCall, coords: tuple[int, ...]) -> Task:
+    """Of a chunk node the task, without the iteration."""
     name = placed.call.name.removesuffix(HEADER)
-    return Task(name, tuple(zip(placed.vars, coords, strict=True)))
+    last = -1 if MARK in name else None
+    pairs = zip(placed.vars[:last], coords[:last], strict=True)
+    return Task(name.split(MARK)[0], tuple(pairs))
 
 
 Pair = tuple[dict[str, int], tuple[int, ...]]

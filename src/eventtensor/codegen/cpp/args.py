@@ -1,23 +1,26 @@
 """The arguments of a body: views of regions, and copies where the meaning asks for them.
 
 Reads happen at the start of a task and writes at its end. Reading through a view is the same thing
-unless the task also writes that tensor; then the region is copied first. A write is staged where
+unless the task also writes that place; then the region is copied first. A write is staged where
 the body itself loads indices from the tensor it writes, and an accumulation where rounding to
-storage must happen once.
+storage must happen once. Hand-offs may bring a read into the arena before the task is ready, and
+publish a write as words that carry flags.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from ...ir import tile as t
+from ...ir.expr import Const, product
 from ...ir.program import Call, Program
-from ...ir.tensor import tile_shape
+from ...ir.tensor import Slice, apart, tile_shape
 from ..emitter import cpp_name
 from ..uses import Uses
 from .dialect import Dialect
 from .region import RegionWriter
+from .sync import Edges
 from .value import STORAGE, Value, View, of_view
 
 Temp = Callable[[str, t.TileType, str | None], View]
@@ -26,16 +29,19 @@ Fill = Callable[[View, Value], None]
 
 @dataclass(frozen=True)
 class Target:
-    """Where stores of an argument go, and the real place if that is a stage."""
+    """Where stores of an argument go, and the real place if that is a stage; with `words`, the name
+    of the words that publish it."""
 
     view: View
     type: t.TileType
     home: View | None = None
+    words: str = ""
 
 
 @dataclass(frozen=True)
 class ArgWriter:
-    """`temp` allocates a dense tile, `fill` assigns one element by element."""
+    """`temp` allocates a dense tile, `fill` assigns one element by element. `staged` are the
+    arguments that `edges` bring into the arena, as far as the body reads them."""
 
     out: Dialect
     regions: RegionWriter
@@ -44,6 +50,8 @@ class ArgWriter:
     coords: tuple[str, ...]
     temp: Temp
     fill: Fill
+    edges: Edges = field(default_factory=Edges)
+    staged: tuple[int, ...] = ()
 
     def name(self, k: int) -> str:
         name = self.call.body.args[k].name
@@ -54,23 +62,52 @@ class ArgWriter:
         shape = tile_shape(region, self.program.tensor(region.tensor))
         return t.TileType(self.call.body.args[k].type.dtype, shape)
 
-    def written(self) -> set[str]:
-        return {r.tensor for r in (*self.call.accumulates, *self.call.writes)}
+    def overwritten(self, k: int) -> bool:
+        """True if the task may write what it reads as argument k."""
+        region, call = self.call.regions[k], self.call
+        return any(
+            r.tensor == region.tensor and not apart(r, region)
+            for r in (*call.accumulates, *call.writes)
+        )
 
     def read(self, k: int, storage: bool = False) -> Value:
         """Argument k at the start of the task; `storage` keeps the stored dtype in copies."""
         region, name, type = self.call.regions[k], self.name(k), self.type(k)
+        if k in self.staged:
+            value = self._stage(k)
+            if k == self.staged[-1]:
+                self.out.line("et::task_ready(worker);")
+            return value
         self.out.comment(f"{name} = {region}")
         if region.pad is not None:
             dense = self.dense(k, storage)
             self.regions.padded(name, region, dense)
             return of_view(dense, type)
         value = of_view(self.regions.view(name, region, const=True), type)
-        if region.tensor not in self.written():
+        if not self.overwritten(k):
             return value
         copy = self.dense(k, storage)
         self.fill(copy, value)
         return of_view(copy, type)
+
+    def _stage(self, k: int) -> Value:
+        """A copy of what is stored, which is there when all of it has come."""
+        region, name, type = self.call.regions[k], self.name(k), self.type(k)
+        kind, bulk = STORAGE[self.call.body.args[k].storage], self.edges.in_bulk(self.call, k)
+        how = "one copy" if bulk else "words that carry their flags"
+        self.out.comment(f"{name} = {region}, by {how}")
+        view = self.regions.view(name, region, True, None if bulk else "et::Word")
+        tile = self.dense(k, storage=True)
+        if not bulk:
+            tensor = region.tensor
+            self.out.line(f"if (!et::flag_read<{kind}>(worker, {name}, {tile.data}, "
+                          f"TENSOR_{tensor}, args.{cpp_name(tensor)})) return false;")
+            return of_view(tile, type)
+        count = self.regions.extent(product(type.shape))
+        own = "true" if self.overwritten(k) else "false"
+        self.out.line(f"const {kind}* const {name}_here = worker.staging.bring<{kind}>("
+                      f"{tile.data}, {view.data}, {count}, {own});")
+        return of_view(replace(tile, data=f"{name}_here", buffer=f"{name}_here"), type)
 
     def dense(self, k: int, storage: bool) -> View:
         """A temporary for argument k, of tile elements or of stored ones."""
@@ -84,15 +121,32 @@ class ArgWriter:
         self.out.comment(f"{self.name(k)} = {self.call.regions[k]}")
         return self.regions.view(self.name(k), self.call.regions[k], const=False)
 
-    def write(self, k: int, uses: Uses) -> Target:
-        """Argument k as a target of stores or accumulation."""
+    def write(self, k: int, uses: Uses, plain: bool = False) -> Target:
+        """Argument k as a target of stores or accumulation; `plain` asks for a place in memory that
+        holds elements."""
         name, type = self.name(k), self.type(k)
+        if self.edges.has_flags(self.call.regions[k].tensor):
+            return self._as_words(k, plain)
         home = self.place(k)
         if not self._staged(k, uses):
             return Target(home, type)
         stage = self.temp(f"{name}_stage", type, None)
         self.fill(stage, of_view(home, type))
         return Target(stage, type, home)
+
+    def _as_words(self, k: int, plain: bool) -> Target:
+        """Words are written once: straight away by a body that has one store of the whole region,
+        else from a stage at the end."""
+        region, name, type = self.call.regions[k], self.name(k), self.type(k)
+        dtype = self.call.body.args[k].storage
+        self.out.comment(f"{name} = {region}, as words that carry their flags")
+        view = self.regions.view(name, region, False, "et::Word")
+        if not plain and _stored_once(self.call.body, k):
+            self.out.line(f"const et::WordsOut<{STORAGE[dtype]}> {name}_words"
+                          f"{{{view.data}, worker.epoch}};")
+            return Target(replace(view, data=f"{name}_words"), type)
+        stage = self.temp(f"{name}_stage", type, STORAGE[dtype])
+        return Target(replace(stage, storage=dtype), type, words=name)
 
     def _staged(self, k: int, uses: Uses) -> bool:
         arg = self.call.body.args[k]
@@ -104,8 +158,18 @@ class ArgWriter:
 
     def finish(self, targets: dict[int, Target]) -> None:
         for target in targets.values():
-            if target.home is not None:
+            if target.words:
+                self.out.barrier()
+                self.out.line(f"et::flag_write(worker, {target.words}, {target.view.data});")
+            elif target.home is not None:
                 self.fill(target.home, of_view(target.view, target.type))
+
+
+def _stored_once(body: t.Body, arg: int) -> bool:
+    """True if one statement, outside all loops, assigns all elements of a write."""
+    stores = [s for s in t.all_stmts(body.stmts) if isinstance(s, t.Store) and s.arg == arg]
+    whole = tuple(Slice(Const(0), e) for e in body.args[arg].type.shape)
+    return len(stores) == 1 and stores[0] in body.stmts and stores[0].axes == whole
 
 
 def _adds(stmts: tuple[t.Stmt, ...], arg: int, weight: int) -> int:

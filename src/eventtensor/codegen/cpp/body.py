@@ -13,13 +13,11 @@ from ...ir.tensor import DType, Point, Slice
 from ...ir.walk import free_vars
 from ..uses import stmt_operands
 from . import value as cv
-from .frame import BodyFrame
+from .fold import FoldWriter
 from .value import STORAGE, Index, Value, View, ctype, elsewhere, merged, of_view, scalar
 
-_FOLDS = {"sum": "lane_sum", "max": "fold_max", "min": "fold_min"}
 
-
-class BodyWriter(BodyFrame):
+class BodyWriter(FoldWriter):
     def write(self) -> None:
         """The whole body: arguments, statements, staged writes."""
         args = self.call.body.args
@@ -30,7 +28,7 @@ class BodyWriter(BodyFrame):
         for k, arg in enumerate(args):
             if arg.mode == t.ArgMode.read:
                 if k in wanted:
-                    self.reads[k] = self.args.read(k)
+                    self.reads[k] = self.args.read(k, storage=True)
             else:
                 self.targets[k] = self.args.write(k, self.uses)
         self.block(self.call.body.stmts)
@@ -58,9 +56,9 @@ class BodyWriter(BodyFrame):
         value = self.op(s.id, s.op, s.type)
         if value.is_scalar:
             if value.at(()) != f"v{s.id}" and not self._plain(s):
-                value = self.stored(s.id, s.type, value.at)
+                value = self.stored(s.id, value)
         elif not value.cheap and s.id in self.uses.again:
-            value = self.stored(s.id, s.type, value.at)
+            value = self.stored(s.id, value)
         self.values[s.id] = value
 
     def _plain(self, s: t.Let) -> bool:
@@ -135,26 +133,25 @@ class BodyWriter(BodyFrame):
                 case _:
                     assert_never(op)
 
-        return Value(type, at, merged(*(o.leaves for o in operands)), None, cheap=False)
+        storage = cv.packed(op.dtype) if isinstance(op, t.Cast) else None
+        return Value(type, at, merged(*(o.leaves for o in operands)), None, False, storage)
 
     def reshape(self, id: int, x: Value, type: t.TileType) -> Value:
         if not type.shape or x.is_scalar:  # one element on both sides
             zeros = ("0",) * len(x.type.shape)
-            return Value(type, lambda _: x.at(zeros), elsewhere(x.leaves), None, x.cheap)
+            at = lambda _: x.at(zeros)
+            return Value(type, at, elsewhere(x.leaves), None, x.cheap, x.storage)
         view = x.view
         if view is None or not view.dense:
-            view = self.own(f"v{id}", x.type)
-            self.fill(view, x)
-        strides = self.row_major(type)
-        return Value(
-            type, replace(view, strides=strides).at, {view.buffer: False},
-            replace(view, strides=strides),
-        )
+            view = self.stored(id, x).view
+            assert view is not None
+        view = replace(view, strides=self.row_major(type))
+        return replace(of_view(view, type), leaves={view.buffer: False})
 
     def slice(self, id: int, x: Value, axes: tuple[t.SubAxis, ...], type: t.TileType) -> Value:
         if x.view is not None:
             view = self.sub(x.view, axes, x.type, f"v{id}")
-            return Value(type, view.at, elsewhere(x.leaves), view)
+            return replace(of_view(view, type), leaves=elsewhere(x.leaves))
         starts = [self.start(a, n) for a, n in zip(axes, x.type.shape, strict=True)]
 
         def at(index: Index) -> str:
@@ -165,7 +162,7 @@ class BodyWriter(BodyFrame):
             )
             return x.at(full)
 
-        return Value(type, at, elsewhere(x.leaves), None, x.cheap)
+        return Value(type, at, elsewhere(x.leaves), None, x.cheap, x.storage)
 
     def start(self, axis: t.SubAxis, extent: Node) -> str:
         """First index of a sub-tile. One that a value of the body decides is not proved: it is kept
@@ -209,21 +206,12 @@ class BodyWriter(BodyFrame):
         kept = tuple(tables) if any(x is not None for x in tables) else ()
         return View(pointer, tuple(strides), view.storage, view.buffer, kept)
 
-    def reduce(self, id: int, name: str, x: Value, axis: int, type: t.TileType) -> Value:
-        n = self.extent(x.type.shape[axis])
-        fold, k = f"et::{_FOLDS[name]}<{ctype(type.dtype)}>", f"k{id}"
-
-        def at(index: Index) -> str:
-            inner = x.at((*index[:axis], k, *index[axis:]))
-            return f"{fold}({n}, [&](int64_t {k}) {{ return {inner}; }})"
-
-        return Value(type, at, elsewhere(x.leaves), None, cheap=False)
-
     def matmul(self, id: int, a: int, b: int, type: t.TileType) -> Value:
         left, right = self.matrix(a), self.matrix(b)
         k = self.extent(self.values[a].type.shape[1])
         m, n = (self.extent(s) for s in type.shape)
         result = self.own(f"v{id}", type)
+        self.out.matmul_room(left.storage, right.storage)
         sides = ", ".join(
             f"et::Matrix<{STORAGE[x.storage]}>{{{x.data}, {x.strides[0]}, {x.strides[1]}}}"
             for x in (left, right)
@@ -238,42 +226,8 @@ class BodyWriter(BodyFrame):
             pick = self.index_in(f"int64_t({index.at(i[axis : axis + rank])})", n)
             return x.at((*i[:axis], pick, *i[axis + rank :]))
 
-        return Value(type, at, elsewhere(merged(x.leaves, index.leaves)), None, cheap=False)
-
-    def argmax(self, id: int, x: Value, type: t.TileType) -> Value:
-        n, k = self.extent(x.type.shape[-1]), f"k{id}"
-
-        def at(index: Index) -> str:
-            inner = f"[&](int64_t {k}) {{ return {x.at((*index, k))}; }}"
-            return f"et::arg_max<{ctype(x.type.dtype)}>({n}, {inner})"
-
-        return Value(type, at, elsewhere(x.leaves), None, cheap=False)
-
-    def topk(self, id: int, x: Value, k: int, indices: bool, type: t.TileType) -> Value:
-        n, kind = self.extent(x.type.shape[-1]), ctype(x.type.dtype)
-        result = self.own(f"v{id}", type)
-        self.out.line(f"int32_t v{id}_order[{max(k, 1)}];")
-        with self.loops(type.shape[:-1], independent=False) as index:
-            each, slot = f"i{len(index)}", f"i{len(index) + 1}"
-            inner = f"[&](int64_t {each}) {{ return {x.at((*index, each))}; }}"
-            found = f"v{id}_order[{slot}]"
-            with self.out.block(""):
-                self.out.line(f"et::top_k<{kind}>({n}, {k}, v{id}_order, {inner});")
-                self.out.line(f"for (int64_t {slot} = 0; {slot} < {k}; ++{slot})")
-                value = found if indices else x.at((*index, found))
-                self.out.line(f"  {result.place((*index, slot))} = {value};")
-        return of_view(result, type)
-
-    def cumsum(self, id: int, x: Value, axis: int, type: t.TileType) -> Value:
-        n, result = self.extent(type.shape[axis]), self.own(f"v{id}", type)
-        others = type.shape[:axis] + type.shape[axis + 1 :]
-        with self.loops(others, independent=False) as index, self.out.block(""):
-            k = f"i{len(index)}"
-            full = (*index[:axis], k, *index[axis:])
-            self.out.line(f"{ctype(type.dtype)} sum = 0;")
-            self.out.line(f"for (int64_t {k} = 0; {k} < {n}; ++{k})")
-            self.out.line(f"  {result.place(full)} = sum = sum + {x.at(full)};")
-        return of_view(result, type)
+        leaves = elsewhere(merged(x.leaves, index.leaves))
+        return Value(type, at, leaves, None, False, x.storage)
 
     def concat(self, id: int, xs: list[Value], axis: int, type: t.TileType) -> Value:
         result = self.own(f"v{id}", type)
@@ -325,7 +279,9 @@ class BodyWriter(BodyFrame):
             self.out.line(f"const et::Arena::Mark m{s.var} = worker.arena.mark();")
         self.local.append({f"v{c.phi}" for c in s.carries})
         self.values[s.var] = scalar(f"v{s.var}", t.TileType(DType.i64, ()))
-        with self.scope(f"for (int64_t v{s.var} = 0; v{s.var} < {n}; ++v{s.var})"):
+        head = f"for (int64_t v{s.var} = 0; v{s.var} < {n}; ++v{s.var})"
+        with self.scope(self.out.rolled + head):
+            self.enter(s)
             self.out.line(f"worker.arena.rewind(m{s.var});")
             self.block(s.body)
             for c in s.carries:

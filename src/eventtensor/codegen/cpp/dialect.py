@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 from ...ir.expr import Node
+from ...ir.tensor import DType
 from ..emitter import Emitter
 
 
@@ -20,10 +21,16 @@ class Dialect(Emitter):
     """Lines of C++ for a worker that is one thread."""
 
     function = ""  # stands before a function's type
+    rolled = ""  # stands before a loop that gains nothing from being unrolled
+    outlined = ""  # the same, for one with several call sites and no part in a body
     hand_tuned = "cpp"  # whose hand-tuned bodies fit
 
     def barrier(self) -> None:
         """All threads of the worker meet, and see what each has written."""
+
+    def met(self) -> bool:
+        """True if nothing that touches memory was written since the last barrier."""
+        return True
 
     def leading(self) -> AbstractContextManager[None]:
         """What is written inside, one thread of the worker does."""
@@ -37,6 +44,13 @@ class Dialect(Emitter):
     def take(self, name: str, element: str, size: str, extent: Node) -> None:
         """Declare `name` as room for `size` (= `extent`) elements in the worker's arena."""
         self.line(f"{element}* const {name} = worker.arena.take<{element}>({size});")
+
+    def matmul_room(self, left: DType, right: DType) -> None:
+        """Told what a matmul multiplies, for the room that et::matmul takes by itself."""
+
+    def folds_together(self, shape: tuple[Node, ...], axis: int) -> bool:
+        """True if several threads fold an element of a reduction of `shape` over `axis`."""
+        return False
 
     def shared_loop(self, var: str, size: str) -> str:
         """Head of a loop whose iterations the worker's threads share."""
@@ -57,3 +71,9 @@ class Dialect(Emitter):
         yield
         for _ in names:
             self.shallower()
+
+    def folds(
+        self, names: Sequence[str], sizes: Sequence[str]
+    ) -> AbstractContextManager[None]:
+        """Loops over all elements of a reduction's result, where threads fold them together."""
+        return self.elements(names, sizes, False, frozenset())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 from ...ir import tile as t
 from ...ir.expr import Const, Node, product
@@ -35,8 +36,11 @@ class BodyFrame:
         self.args = ArgWriter(
             out, regions, program, self.call, placed.vars, self.temp, self.fill
         )
+        self.temps: set[str] = set()  # names of what lies in the arena
         self.targets: dict[int, Target] = {}
         self.reads: dict[int, Value] = {}
+        # Writes what an iteration of a loop begins with: waits for the chunks that it reads.
+        self.enter: Callable[[t.For], None] = lambda loop: None
 
     def extent(self, e: Node) -> str:
         """A literal, or the name of a constant that holds the extent."""
@@ -71,11 +75,16 @@ class BodyFrame:
     ) -> Iterator[Index]:
         """Nested loops over all indices; nothing may be declared inside but by the caller. `to` is
         what they assign, if its gathered rows may meet twice."""
-        names = tuple(f"i{k}" for k in range(len(shape)))
-        sizes = [self.extent(s) for s in shape]
-        rows = () if to is None else (k for k in range(len(shape)) if to.table(k) is not None)
-        with self.out.elements(names, sizes, independent, frozenset(rows)):
-            yield names
+        index, kept, sizes = self.indices(shape)
+        rows = (at for at, k in enumerate(kept) if to is not None and to.table(k) is not None)
+        with self.out.elements([index[k] for k in kept], sizes, independent, frozenset(rows)):
+            yield index
+
+    def indices(self, shape: tuple[Node, ...]) -> tuple[Index, list[int], list[str]]:
+        """An index into a tile, the axes that need a loop (not of one element), their sizes."""
+        index = tuple("0" if s == Const(1) else f"i{k}" for k, s in enumerate(shape))
+        kept = [k for k, i in enumerate(index) if i != "0"]
+        return index, kept, [self.extent(shape[k]) for k in kept]
 
     def temp(self, name: str, type: t.TileType, kind: str | None = None) -> View:
         """A dense tile in the arena."""
@@ -83,7 +92,18 @@ class BodyFrame:
         size = self.extent(product(type.shape))
         element = kind or ctype(type.dtype)
         self.out.take(name, element, size, product(type.shape))
+        self.temps.add(name)
         return View(name, strides, type.dtype, name, (), True)
+
+    def held(self, name: str, value: Value) -> View:
+        """A dense tile that holds a value as it is stored."""
+        if value.storage is None:
+            view = self.temp(name, value.type)
+        else:
+            made = self.temp(name, value.type, STORAGE[value.storage])
+            view = replace(made, storage=value.storage)
+        self.fill(view, value)
+        return view
 
     def own(self, name: str, type: t.TileType) -> View:
         """A dense tile that the body may change in place later."""
@@ -93,26 +113,28 @@ class BodyFrame:
     def fill(self, to: View, value: Value) -> None:
         """Assign element by element, rounding to the target's storage."""
         with self.loops(value.type.shape, independent=not to.tables, to=to) as index:
-            text = value.at(index)
-            if to.storage is not value.type.dtype:
-                text = f"et::cast<{STORAGE[to.storage]}>({text})"
+            if to.storage is value.storage:
+                text = value.stored_at(index)
+            elif to.storage is value.type.dtype:
+                text = value.at(index)
+            else:
+                text = f"et::cast<{STORAGE[to.storage]}>({value.at(index)})"
             self.out.line(f"{to.place(index)} = {text};")
 
-    def stored(self, id: int, type: t.TileType, at: Callable[[Index], str]) -> Value:
+    def stored(self, id: int, value: Value) -> Value:
         """Evaluate now: a constant for a 0-d value, else a tile of its own."""
-        if not type.shape:
-            self.out.line(f"const {ctype(type.dtype)} v{id} = {at(())};")
+        type = value.type
+        if value.is_scalar:
+            self.out.line(f"const {ctype(type.dtype)} v{id} = {value.at(())};")
             return scalar(f"v{id}", type)
-        view = self.own(f"v{id}", type)
-        self.fill(view, Value(type, at))
-        return of_view(view, type)
+        if value.storage is None:
+            self.local[-1].add(f"v{id}")
+        return of_view(self.held(f"v{id}", value), type)
 
     def matrix(self, id: int) -> View:
         """Operand as memory with two strides."""
         value = self.values[id]
         if value.view is None or value.view.tables:
-            view = self.temp(f"v{id}_dense", value.type)
-            self.fill(view, value)
-            return view
+            return self.held(f"v{id}_dense", value)
         return value.view
 

@@ -51,16 +51,16 @@ class GridWriter:
             self.out.line(f"auto tiles = {claim};")
             if walked == 0:
                 total = self._sizes(inner)
-                with self.out.block(
-                    f"for (int64_t t0 = tiles.next(); t0 < {total}; t0 = tiles.next())"
-                ):
+                each = f"for (int64_t t0 = tiles.next(); t0 < {total}; t0 = tiles.next())"
+                with self.out.block(self.out.rolled + each):
                     self._decode(inner, "t0")
                     yield
             else:
                 self.out.line("int64_t t0 = tiles.next(), base = 0;")
                 with self._walk(call.grid[:walked]):
                     self.out.line(f"const int64_t row = {self._sizes(inner)};")
-                    with self.out.block("for (; t0 < base + row; t0 = tiles.next())"):
+                    rest = f"{self.out.rolled}for (; t0 < base + row; t0 = tiles.next())"
+                    with self.out.block(rest):
                         self._decode(inner, "(t0 - base)")
                         yield
                     self.out.line("base += row;")
@@ -75,7 +75,8 @@ class GridWriter:
     def _walk(self, axes: tuple[GridAxis, ...]) -> Iterator[None]:
         for a in axes:
             v = cpp_name(a.var)
-            self.out.line(f"for (int64_t {v} = 0; {v} < {self.expr(a.extent)}; ++{v}) {{")
+            head = f"for (int64_t {v} = 0; {v} < {self.expr(a.extent)}; ++{v})"
+            self.out.line(f"{self.out.rolled}{head} {{")
             self.out.deeper()
         yield
         for _ in axes:

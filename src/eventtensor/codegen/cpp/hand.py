@@ -15,42 +15,45 @@ from .frame import BodyFrame
 from .value import STORAGE, Value, View, of_view
 
 
-def write_hand_tuned(
-    out: Dialect, expr: ExprWriter, program: Program, placed: PlacedCall, tuned: HandTuned,
-    head: str,
-) -> None:
-    frame = _HandFrame(out, expr, program, placed)
-    body_args = placed.call.body.args
-    taken = {a.name for a in body_args}
-    dims = [d.name for d in program.dims if d.name not in (*taken, *placed.vars)]
-    scalars = [(n, cpp_name(n)) for n in placed.vars if n not in taken]
-    scalars += [(n, f"args.{cpp_name(n)}") for n in dims]
-    params = []
-    for a in body_args:
-        const = "const " if a.mode == ArgMode.read else ""
-        view = f"et::View<{const}{STORAGE[a.storage]}, {len(a.type.shape)}>"
-        params.append(f"{view} {cpp_name(a.name)}")
-    params += [f"int64_t {cpp_name(n)}" for n, _ in scalars]
-    hand = f"{out.function}void hand_{placed.call.name}"
-    with out.block(f"{hand}(et::Worker& worker, {', '.join(params)})"):
-        out.line("(void)worker;")
-        for n, _ in scalars:
-            out.line(f"(void){cpp_name(n)};")
-        for text in tuned.source.strip("\n").split("\n"):
-            out.line(text)
-    out.line()
-    with out.block(head):
-        frame.call_hand(tuple(value for _, value in scalars))
-    out.line()
+class HandWriter(BodyFrame):
+    """Writes the function, and a body that calls it."""
 
+    def __init__(
+        self, out: Dialect, expr: ExprWriter, program: Program, placed: PlacedCall,
+        tuned: HandTuned,
+    ) -> None:
+        super().__init__(out, expr, program, placed)
+        self.tuned = tuned
+        taken = {a.name for a in self.call.body.args}
+        dims = [d.name for d in program.dims if d.name not in (*taken, *placed.vars)]
+        self.scalars = [(n, cpp_name(n)) for n in placed.vars if n not in taken]
+        self.scalars += [(n, f"args.{cpp_name(n)}") for n in dims]
 
-class _HandFrame(BodyFrame):
-    def call_hand(self, scalars: tuple[str, ...]) -> None:
+    def function(self) -> None:
+        out, params = self.out, []
+        for a in self.call.body.args:
+            const = "const " if a.mode == ArgMode.read else ""
+            view = f"et::View<{const}{STORAGE[a.storage]}, {len(a.type.shape)}>"
+            params.append(f"{view} {cpp_name(a.name)}")
+        params += [f"int64_t {cpp_name(n)}" for n, _ in self.scalars]
+        hand = f"{out.function}void hand_{self.call.name}"
+        with out.block(f"{hand}(et::Worker& worker, {', '.join(params)})"):
+            out.line("(void)worker;")
+            for n, _ in self.scalars:
+                out.line(f"(void){cpp_name(n)};")
+            for text in self.tuned.source.strip("\n").split("\n"):
+                out.line(text)
+        out.line()
+
+    def write(self) -> None:
         passed: list[str] = []
         back: list[tuple[View, Value]] = []
         for k, a in enumerate(self.call.body.args):
             if a.mode == ArgMode.read:
                 value = self.args.read(k, storage=True)
+            elif self.args.edges.has_flags(self.call.regions[k].tensor):
+                self.targets[k] = self.args.write(k, self.uses, plain=True)
+                value = of_view(self.targets[k].view, self.targets[k].type)
             else:
                 home = self.args.place(k)
                 value = of_view(home, self.args.type(k))
@@ -58,12 +61,13 @@ class _HandFrame(BodyFrame):
             if a.mode != ArgMode.read and dense is not value:
                 back.append((home, dense))
             passed.append(self.as_view(k, dense))
-        out = ", ".join(("worker", *passed, *scalars))
+        out = ", ".join(("worker", *passed, *(value for _, value in self.scalars)))
         self.out.barrier()
         self.out.line(f"hand_{self.call.name}({out});")
         self.out.barrier()
         for home, dense in back:
             self.fill(home, dense)
+        self.args.finish(self.targets)
 
     def dense(self, k: int, value: Value) -> Value:
         """Rows that lie apart are copied together."""

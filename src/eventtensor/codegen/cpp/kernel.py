@@ -5,23 +5,25 @@ Order is that of the program, names are its names; logic that never changes is i
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 
 from ...ir.expr import Node, product
 from ...ir.plan import CallPlan, Plan, ScheduleKind
-from ...ir.program import Call, Item, Loop, PlacedCall
+from ...ir.program import Call, EventTensor, HandTuned, Item, Loop, PlacedCall
 from ...ir.tensor import Role, Tensor
 from .. import abi
 from ..emitter import cpp_name
 from ..limits import box
+from ..uses import read_arguments
 from .body import BodyWriter
 from .dialect import Dialect
 from .expr import ExprWriter
 from .grid import GridWriter
-from .hand import write_hand_tuned
+from .hand import HandWriter
 from .push import GroupWriter, push_groups
 from .region import RegionWriter
-from .sync import SyncWriter
+from .sync import Edges, SyncWriter
 from .value import STORAGE
 
 
@@ -45,13 +47,17 @@ def coordinate_rank(plan: Plan) -> int:
 class KernelWriter:
     """Text for workers that are threads of a pool; codegen/cuda has the one for blocks."""
 
-    def __init__(self, plan: Plan, flavour: Flavour, out: Dialect | None = None) -> None:
+    def __init__(
+        self, plan: Plan, flavour: Flavour, out: Dialect | None = None, edges: Edges | None = None
+    ) -> None:
         self.plan, self.program, self.flavour = plan, plan.program, flavour
         self.out = Dialect() if out is None else out
+        self.edges = Edges() if edges is None else edges
         self.expr = ExprWriter(self.program, flavour.debug)
         self.sync = SyncWriter(self.out, self.expr, plan)
         self.grids = GridWriter(self.out, self.expr)
         self.groups = push_groups(plan)
+        self.ended: dict[str, bool] = {}  # bodies that end at a barrier
         self.queues = [GroupWriter(self.out, self.expr, self.sync, self.grids, plan, g)
                        for g in self.groups]
 
@@ -113,11 +119,13 @@ class KernelWriter:
             for t in self.program.tensors:
                 shape = ", ".join(str(s) for s in t.shape)
                 const = "const " if t.role.read_only else ""
-                o.line(f"{const}{STORAGE[t.dtype]}* {cpp_name(t.name)};"
-                       f"  // {t.role.value} {t.dtype}[{shape}]")
+                flags = self.edges.has_flags(t.name)
+                kind = "et::Word" if flags else STORAGE[t.dtype]
+                o.line(f"{const}{kind}* {cpp_name(t.name)};"
+                       f"  // {t.role.value} {t.dtype}[{shape}]{', with flags' if flags else ''}")
             o.comment("Where each counter lies in the launch's set of cells.")
             with o.block("struct", "} cell;"):
-                for e in self.plan.events:
+                for e in self.counted_events():
                     shape = ", ".join(str(s) for s in e.shape)
                     o.line(f"et::Event {cpp_name(e.name)};  // [{shape}], count {e.count}")
                 for name, _ in self.extra_cells():
@@ -130,7 +138,7 @@ class KernelWriter:
         o.comment("Lays the cells out for the dims of this launch; gives their number.")
         with o.block(f"{o.function}int64_t lay_out(Args& args)"):
             o.line("int64_t next = 0;")
-            for e in self.plan.events:
+            for e in self.counted_events():
                 size = self.expr(product(self.sync.event_shape(e)))
                 o.line(f"args.cell.{cpp_name(e.name)} = {{next, EVENT_{e.name}}};")
                 o.line(f"next += {size};")
@@ -139,6 +147,10 @@ class KernelWriter:
                 o.line(f"next += {self.expr(size_of)};")
             o.line("return next;")
         o.line()
+
+    def counted_events(self) -> list[EventTensor]:
+        """Those that have cells."""
+        return [e for e in self.plan.events if self.edges.counts(e.name)]
 
     def extra_cells(self) -> list[tuple[str, Node]]:
         """Counters that are not events: tickets, then what push groups need."""
@@ -167,9 +179,13 @@ class KernelWriter:
         name, schedule = p.call.name, self.plan.call(p.call.name).schedule
         if not self.is_ticket(name):
             return f"et::StaticTiles(worker, {self.expr(schedule.shift)})"
+        return f"et::TicketTiles(worker, {self.ticket(p)})"
+
+    def ticket(self, p: PlacedCall) -> str:
+        """The cell of the ticket of the grid's instance that the loop variables name."""
         instances = box(self.program, p.axes[: len(p.loops)])
         instance = self.expr.linear([cpp_name(lp.var) for lp in p.loops], instances)
-        return f"et::TicketTiles(worker, args.cell.ticket_{name} + {instance})"
+        return f"args.cell.ticket_{p.call.name} + {instance}"
 
     # ---- tasks -----------------------------------------------------------------------------
 
@@ -191,32 +207,62 @@ class KernelWriter:
             f"(et::Worker& worker, const Args& args{self.params(p.vars)})"
         ):
             o.line(f"et::task_claim(worker, CALL_{call.name}, {{{coords}}});")
-            self.sync.waits(plan.waits)
+            self.sync.waits(self.edges.waits(plan))
             if self.flavour.debug:
                 for region in call.regions:
                     RegionWriter(o, self.expr, self.program, self.expr).checks(region)
-            o.line("et::task_ready(worker);")
-            o.line(f"body_{call.name}(worker, args{self.claim_args(p.vars)});")
-            o.barrier()
-            if plan.notifies:
+            if not self.staged(p):
+                o.line("et::task_ready(worker);")
+            body = f"body_{call.name}(worker, args{self.claim_args(p.vars)})"
+            o.line(f"if (!{body}) return false;" if self.gives_up(p) else f"{body};")
+            o.extend(self.edges.after_body())
+            if self.edges.after_body() or not self.ended[call.name]:
+                o.barrier()
+            if self.edges.notifies(plan):
                 with o.leading():
-                    self.sync.notifies(plan.notifies)
+                    self.sync.notifies(self.edges.notifies(plan))
             o.line("et::task_end(worker);")
             o.line("return true;")
         o.line()
 
     def body(self, p: PlacedCall) -> None:
-        name = p.call.name
         params = f"(et::Worker& worker, const Args& args{self.params(p.vars)})"
-        head = f"{self.out.function}void body_{name}{params}"
-        fits = (h for h in p.call.hand_tuned if h.target == self.out.hand_tuned)
-        tuned = next(fits, None)
-        if tuned is not None:
-            write_hand_tuned(self.out, self.expr, self.program, p, tuned, head)
-            return
-        with self.out.block(head):
-            BodyWriter(self.out, self.expr, self.program, p).write()
+        result = "bool" if self.gives_up(p) else "void"
+        writer = self.body_writer(p)
+        writer.args = replace(writer.args, edges=self.edges, staged=self.staged(p))
+        writer.enter = partial(self.sync.chunk_waits, self.plan.call(p.call.name))
+        if isinstance(writer, HandWriter):
+            writer.function()
+        with self.out.block(f"{self.out.function}{result} body_{p.call.name}{params}"):
+            writer.write()
+            self.ended[p.call.name] = self.out.met()
+            if self.gives_up(p):
+                self.out.line(f"return {self.body_ok(p)};")
         self.out.line()
+
+    def body_writer(self, p: PlacedCall) -> BodyWriter | HandWriter:
+        tuned = self.tuned(p)
+        if tuned is not None:
+            return HandWriter(self.out, self.expr, self.program, p, tuned)
+        return BodyWriter(self.out, self.expr, self.program, p)
+
+    def tuned(self, p: PlacedCall) -> HandTuned | None:
+        """The hand-tuned body of a call, if one fits."""
+        return next((h for h in p.call.hand_tuned if h.target == self.out.hand_tuned), None)
+
+    def staged(self, p: PlacedCall) -> tuple[int, ...]:
+        """Arguments that the body brings into the arena first; it says itself when it is ready."""
+        read = read_arguments(p.call.body)
+        return tuple(k for k in self.edges.staged(p.call) if k in read or self.tuned(p) is not None)
+
+    def gives_up(self, p: PlacedCall) -> bool:
+        """True if something in the body waits, so that it tells whether the launch goes on."""
+        inside = any(w.chunk is not None for w in self.plan.call(p.call.name).waits)
+        return inside or any(not self.edges.in_bulk(p.call, k) for k in self.staged(p))
+
+    def body_ok(self, p: PlacedCall) -> str:
+        """What a body that may give up returns at its end."""
+        return "true"
 
     # ---- grids and the worker's program ----------------------------------------------------
 

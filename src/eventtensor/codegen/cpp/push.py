@@ -128,8 +128,8 @@ class GroupWriter:
 
     def _head(self, what: str, p: PlacedCall) -> str:
         params = "".join(f", int64_t {cpp_name(v)}" for v in p.vars)
-        head = f"{self.out.function}void {what}_{p.call.name}"
-        return f"[[maybe_unused]] {head}(et::Worker& worker, const Args& args{params})"
+        head = f"{self.out.outlined}void {what}_{p.call.name}"
+        return f"[[maybe_unused]] {head}(et::Pusher worker, const Args& args{params})"
 
     @staticmethod
     def _pass(p: PlacedCall) -> str:
@@ -144,7 +144,7 @@ class GroupWriter:
         number = self.expr.linear([cpp_name(v) for v in p.call.coords], shape)
         start = "" if offset == Const(0) else f"{self.expr(offset)} + "
         with self.out.block(self._head("push", p)):
-            self.out.line(f"et::Queue(worker, {self.queue(p)}).push({start}{number});")
+            self.out.line(f"et::queue_push(worker, {self.queue(p)}, {start}{number});")
         self.out.line()
 
     def _ready(self, p: PlacedCall) -> None:
@@ -158,8 +158,8 @@ class GroupWriter:
         params = "".join(f", int64_t c{k}" for k in range(len(event.shape)))
         self.out.comment(f"The last producer of {event.name}[..] is claimed.")
         with self.out.block(
-            f"{self.out.function}void release_{event.name}"
-            f"(et::Worker& worker, const Args& args{params})"
+            f"{self.out.outlined}void release_{event.name}"
+            f"(et::Pusher worker, const Args& args{params})"
         ):
             for r in self.plan.releases:
                 if r.event == event.name and r.call in self.group.names:

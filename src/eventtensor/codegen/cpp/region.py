@@ -24,8 +24,11 @@ class RegionWriter:
     program: Program
     extent: Callable[[Node], str]
 
-    def view(self, name: str, region: Region, const: bool) -> View:
-        """Declare `name` as a view of the region (not padded) and its row tables."""
+    def view(
+        self, name: str, region: Region, const: bool, element: str | None = None
+    ) -> View:
+        """Declare `name` as a view of the region (not padded) and its row tables. `element` is what
+        lies in memory, if that is not the tensor's dtype."""
         tensor = self.program.tensor(region.tensor)
         shape = [self.extent(e) for e in tile_shape(region, tensor)]
         start = [f"args.{cpp_name(tensor.name)}"]
@@ -44,7 +47,7 @@ class RegionWriter:
             if isinstance(axis, Slice):
                 tables.append(None)
                 strides.append(stride)
-        kind = ("const " if const else "") + STORAGE[tensor.dtype]
+        kind = ("const " if const else "") + (element or STORAGE[tensor.dtype])
         self.out.line(
             f"const et::View<{kind}, {len(shape)}> {name}{{{' + '.join(start)}, "
             f"{{{', '.join(shape)}}}, {{{', '.join(strides)}}}}};"

@@ -6,8 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ...ir.expr import Const, Node, text
-from ...ir.plan import Nest, Notify, Plan, Release, Wait
-from ...ir.program import EventTensor
+from ...ir.plan import CallPlan, Nest, Notify, Plan, Release, Wait
+from ...ir.program import Call, EventTensor
+from ...ir.tile import For
 from ...ir.walk import substitute
 from ..emitter import cpp_name
 from ..limits import Limits
@@ -34,6 +35,38 @@ def count_at(event: EventTensor, index: tuple[Node, ...]) -> Node:
     return Const(0) if event.count is None else substitute(event.count, values)
 
 
+class Edges:
+    """How the edges of a plan are realised: here by counters, all of them. codegen/cuda/handoff.py
+    has other ways."""
+
+    def waits(self, call: CallPlan) -> tuple[Wait, ...]:
+        """Those that stand before the body and count."""
+        return tuple(w for w in call.waits if w.chunk is None)
+
+    def notifies(self, call: CallPlan) -> tuple[Notify, ...]:
+        return call.notifies
+
+    def counts(self, event: str) -> bool:
+        """False if nobody looks at the cells of an event."""
+        return True
+
+    def has_flags(self, tensor: str) -> bool:
+        """True if the elements of a tensor are words that carry flags."""
+        return False
+
+    def staged(self, call: Call) -> tuple[int, ...]:
+        """Arguments that the body brings into the arena before the task is ready."""
+        return ()
+
+    def in_bulk(self, call: Call, arg: int) -> bool:
+        """True if a staged argument is brought by one copy (else word by word)."""
+        return False
+
+    def after_body(self) -> list[str]:
+        """What all threads do after a body, before they meet."""
+        return []
+
+
 @dataclass(frozen=True)
 class SyncWriter:
     out: Dialect
@@ -54,7 +87,8 @@ class SyncWriter:
             v = cpp_name(a.var)
             step = f"++{v}" if a.step == 1 else f"{v} += {a.step}"
             self.out.line(
-                f"for (int64_t {v} = {self.expr(a.lo)}; {v} < {self.expr(a.hi)}; {step})"
+                f"{self.out.rolled}for (int64_t {v} = {self.expr(a.lo)}; "
+                f"{v} < {self.expr(a.hi)}; {step})"
             )
             self.out.deeper()
         for g in nest.guards:
@@ -93,6 +127,12 @@ class SyncWriter:
                     self.out.line(f"if (!{held}) return false;")
 
                 self.each(nest, one)
+
+    def chunk_waits(self, call: CallPlan, loop: For) -> None:
+        """Those that stand at the start of an iteration of a loop of the body."""
+        self.waits(tuple(
+            w for w in call.waits if w.chunk is not None and w.chunk.var == loop.var
+        ))
 
     def notifies(self, notifies: tuple[Notify, ...]) -> None:
         for n in notifies:

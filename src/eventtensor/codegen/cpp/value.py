@@ -67,13 +67,20 @@ def _factor(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """`cheap` values cost nothing to read again."""
+    """`cheap` values cost nothing to read again. One with a `storage` has elements which that dtype
+    holds exactly, and its text is `et::value(..)` of the stored element."""
 
     type: TileType
     at: At
     leaves: Leaves = field(default_factory=dict)
     view: View | None = None
     cheap: bool = True
+    storage: DType | None = None
+
+    def stored_at(self, index: Index) -> str:
+        """The element as it is stored."""
+        text = self.at(index)
+        return text if self.storage is None else text.removeprefix("et::value(")[:-1]
 
     @property
     def is_scalar(self) -> bool:
@@ -81,7 +88,12 @@ class Value:
 
 
 def of_view(view: View, type: TileType) -> Value:
-    return Value(type, view.at, {view.buffer: True}, view)
+    return Value(type, view.at, {view.buffer: True}, view, storage=packed(view.storage))
+
+
+def packed(dtype: DType) -> DType | None:
+    """The dtype, if it is one that tiles are stored in but not computed in."""
+    return None if dtype is dtype.tile_dtype else dtype
 
 
 def scalar(text: str, type: TileType) -> Value:
@@ -113,7 +125,7 @@ def broadcast(x: Value, type: TileType) -> Value:
     if x.view is not None and not x.view.tables:
         strides = ("0" if one else s for one, s in zip(ones, x.view.strides, strict=True))
         view = replace(x.view, strides=("0",) * skip + tuple(strides), dense=False)
-    return Value(type, at, elsewhere(x.leaves), view, x.cheap)
+    return Value(type, at, elsewhere(x.leaves), view, x.cheap, x.storage)
 
 
 def transpose(x: Value, perm: tuple[int, ...], type: TileType) -> Value:
@@ -129,7 +141,7 @@ def transpose(x: Value, perm: tuple[int, ...], type: TileType) -> Value:
         tables = tuple(v.table(p) for p in perm) if v.tables else ()
         strides = tuple(v.strides[p] for p in perm)
         view = replace(v, strides=strides, tables=tables, dense=False)
-    return Value(type, at, elsewhere(x.leaves), view, x.cheap)
+    return Value(type, at, elsewhere(x.leaves), view, x.cheap, x.storage)
 
 
 # ---- text of scalar operations -------------------------------------------------------------

@@ -1,32 +1,50 @@
-"""The structs that host and generated CUDA share, besides the Report of every back end."""
+"""The structs that host and generated CUDA share, besides the Report and the TraceRecord of every
+back end. An artifact of another VERSION is refused: raise it whenever a struct or its use changes.
+"""
 
 from __future__ import annotations
 
-from ..abi import REPORT, Field, Struct
+from ..abi import REPORT, TRACE, Field, Struct
 
+VERSION = 1
 PROGRESS = Struct(
     "Progress",
-    "one worker: tasks completed since the kernel was loaded, and whether it is inside a body",
-    (Field("done"), Field("busy")),
+    "one worker: tasks completed in this launch, whether it is inside a body, and how many trace "
+    "records its last launch made",
+    (Field("done"), Field("busy"), Field("traced")),
+)
+SETS = Struct(
+    "Sets",
+    "a pair of cell sets between launches: whose turn it is, how much of each was used, and the "
+    "workers that have left this launch",
+    (Field("parity"), Field("used_even"), Field("used_odd"), Field("left")),
 )
 CONTROL = Struct(
     "Control",
-    "lives between launches: whose turn the cell sets are, how much of each was used, the abort",
+    "one kernel between launches: its launches so far, the abort flag, and the step that ended or "
+    "failed last",
+    (Field("epoch"), Field("abort"), Field("reported"), Field("step")),
+)
+WAITED = Struct(
+    "Waited",
+    "debug: the first wait for a cell, to be compared with the cell's final value",
     (
-        Field("parity"), Field("used_even"), Field("used_odd"), Field("left"), Field("abort"),
-        Field("reported"),
+        Field("taken"), Field("event"), Field("index"), Field("target"), Field("call"),
+        Field("coords", per_coord=True),
     ),
 )
 SHARED = Struct(
     "Shared",
     "what all workers of a launch share: device memory, and the limit of a wait",
     (
-        Field("cells", "int64_t*"), Field("capacity"), Field("control", "Control*"),
-        Field("report", "Report*"), Field("progress", "Progress*"), Field("arena", "char*"),
-        Field("arena_bytes"), Field("limit_ns"),
+        Field("cells", "int64_t*"), Field("capacity"), Field("sets", "Sets*"),
+        Field("control", "Control*"), Field("report", "Report*"), Field("progress", "Progress*"),
+        Field("arena", "char*"), Field("arena_bytes"), Field("words", "int64_t*"),
+        Field("word_count"), Field("trace", "TraceRecord*"), Field("trace_capacity"),
+        Field("waited", "Waited*"), Field("delay_seed"), Field("step"), Field("limit_ns"),
     ),
 )
-STRUCTS = (REPORT, PROGRESS, CONTROL, SHARED)
+STRUCTS = (REPORT, TRACE, PROGRESS, SETS, CONTROL, WAITED, SHARED)
 
 
 def structs(rank: int, dims: int, tensors: int) -> list[str]:

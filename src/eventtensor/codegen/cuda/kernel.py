@@ -7,29 +7,41 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...ir.expr import Const, Node, add, maximum, product
-from ...ir.plan import Plan
+from ...ir.plan import Plan, Stream
+from ...ir.products import PANEL
 from ...ir.program import PlacedCall
+from ...ir.walk import bounds
 from ...target import H200, CudaTarget
+from ..cpp.body import BodyWriter
+from ..cpp.hand import HandWriter
 from ..cpp.kernel import Flavour, KernelWriter, coordinate_rank
 from . import abi
+from .body import StreamBody
 from .emitter import BlockDialect
+from .handoff import HandoffEdges
+from .loader import LoaderWriter
 from .room import room
+from .threads import LOADER, THREADS
 
-THREADS = 256
-RESERVED = 2048  # bytes of shared memory for what is declared in the kernel
+RESERVED = 3072  # bytes of shared memory for what is declared in the kernel
+NEAR = (8 * 1024, 64 * 1024)  # bytes of it for temporaries where a ring has the rest
+PAGE = 16 * 1024
 KERNEL = "et_kernel"
+_SLOTS = "@SLOTS@"  # stands in the text until the bodies are written
 
 
 @dataclass(frozen=True)
 class CudaSource:
     """`cells` (counters) and `arena` (bytes for the temporaries of one worker, where shared memory
-    does not hold them) are over dims; `zeroed` tensors start from 0 at every launch. A block has
-    `threads`, and `shared_bytes` of dynamic shared memory."""
+    does not hold them) are over dims; `zeroed` tensors start from 0 at every launch, `aligned` ones
+    begin at multiples of 16 bytes. A block has `threads`, and `shared_bytes` of dynamic shared
+    memory."""
 
     text: str
     cells: Node
     arena: Node
     zeroed: tuple[str, ...]
+    aligned: tuple[str, ...]
     rank: int
     threads: int
     shared_bytes: int
@@ -42,23 +54,69 @@ def generate(
     text = writer.text()
     return CudaSource(
         text, writer.cell_count(), writer.arena, tuple(t.name for t in writer.zeroed()),
-        coordinate_rank(plan), THREADS, writer.near_bytes,
+        writer.aligned(), coordinate_rank(plan), writer.threads,
+        writer.ring_bytes + writer.near_bytes,
     )
 
 
 class BlockWriter(KernelWriter):
     def __init__(self, plan: Plan, target: CudaTarget, flavour: Flavour) -> None:
+        """A GPU without bulk copies has no stream: operands are then read where they lie."""
         self.target = target
-        self.near_bytes = target.shared_bytes - RESERVED
         self.block_out = BlockDialect()
-        super().__init__(plan, flavour, self.block_out)
+        self.handoffs = HandoffEdges(plan, target.has_bulk)
+        super().__init__(plan, flavour, self.block_out, self.handoffs)
         self.arena: Node = Const(0)
+        self.streams: dict[str, tuple[Stream, ...]] = {}
+        for s in plan.streams if target.has_bulk else ():
+            self.streams[s.call] = (*self.streams.get(s.call, ()), s)
+
+    @property
+    def threads(self) -> int:
+        return THREADS + (LOADER if self.streams else 0)
+
+    @property
+    def page(self) -> int:
+        """Bytes of a slot of the ring: the largest page."""
+        paged = (PANEL * s.chunk for every in self.streams.values() for s in every)
+        return max([PAGE, *paged]) if self.streams else 0
+
+    @property
+    def slots(self) -> int:
+        """Temporaries get what the largest task needs (within limits), the ring the rest."""
+        if not self.streams:
+            return 0
+        wanted = bounds(self.arena, lambda _: (None, None))[1]
+        near = NEAR[1] if wanted is None else max(NEAR[0], min(wanted, NEAR[1]))
+        return (self.target.shared_bytes - RESERVED - near) // self.page
+
+    @property
+    def ring_bytes(self) -> int:
+        return self.slots * self.page
+
+    @property
+    def near_bytes(self) -> int:
+        return self.target.shared_bytes - RESERVED - self.ring_bytes
+
+    def aligned(self) -> tuple[str, ...]:
+        """Tensors that bulk copies read."""
+        read = (self.program.call(s.call).regions[s.arg].tensor
+                for every in self.streams.values() for s in every)
+        return tuple(dict.fromkeys(read))
+
+    def text(self) -> str:
+        return super().text().replace(_SLOTS, str(self.slots))
 
     def includes(self) -> None:
         o = self.out
         o.line(f"#define ET_DEBUG {int(self.flavour.debug)}")
         o.line(f"#define ET_TRACE {int(self.flavour.trace)}")
         o.line(f"#define ET_THREADS {THREADS}")
+        o.line(f"#define ET_STREAM {int(bool(self.streams))}")
+        if self.streams:
+            o.line(f"#define ET_PAGE {self.page}")
+            o.line(f"#define ET_SLOTS {_SLOTS}")
+        o.extend(self.handoffs.defines())
         o.line('#include "cuda/std.cuh"')
         o.line()
         o.comment("---- shared with the host (codegen/cuda/abi.py) " + "-" * 43)
@@ -67,10 +125,13 @@ class BlockWriter(KernelWriter):
         ))
         o.line()
         o.line('#include "claim.h"')
+        o.extend(self.handoffs.includes())
+        if self.streams:
+            o.line('#include "cuda/stream.cuh"')
 
     def cell_count(self) -> Node:
         total: Node = Const(0)
-        for e in self.plan.events:
+        for e in self.counted_events():
             total = add(total, product(self.sync.event_shape(e)))
         for _, size in self.extra_cells():
             total = add(total, size)
@@ -81,20 +142,64 @@ class BlockWriter(KernelWriter):
         super().body(p)
         self.arena = maximum(self.arena, room(self.program, p, self.block_out.taken))
 
+    def body_writer(self, p: PlacedCall) -> BodyWriter | HandWriter:
+        streams = self.streams.get(p.call.name)
+        if streams is None:
+            return super().body_writer(p)
+        return StreamBody(self.block_out, self.expr, self.program, p, streams)
+
+    def claim(self, p: PlacedCall) -> str:
+        if p.call.name in self.streams and self.is_ticket(p.call.name):
+            return "et::ToldTiles(worker)"
+        return super().claim(p)
+
     def entry(self) -> None:
         o = self.out
+        if self.streams:
+            LoaderWriter(self, self.streams).write()
         self.bind()
         o.line("}  // namespace")
         o.line()
         with o.block(
-            f'extern "C" __global__ void __launch_bounds__({THREADS}) {KERNEL}('
+            f'extern "C" __global__ void __launch_bounds__({self.threads}, 1) {KERNEL}('
             "const __grid_constant__ Shared shared, const __grid_constant__ Launch launch)"
         ):
             o.line("__shared__ int64_t board[2];")
             o.line("extern __shared__ __align__(128) char near[];")
-            o.line(f"et::Worker worker(shared, board, near, {self.near_bytes});")
-            o.line("Args args = bind(launch);")
-            o.line("const int64_t cells = lay_out(args);")
-            o.line("et::launch_begin(worker);")
-            o.line("run(worker, args);")
-            o.line("et::launch_end(worker, cells);")
+            o.line("__shared__ Args args;")
+            o.line("__shared__ int64_t cells;")
+            with o.block("if (et::leads())"):
+                o.line("args = bind(launch);")
+                o.line("cells = lay_out(args);")
+            if not self.streams:
+                o.line("__syncthreads();")
+            if self.streams:
+                self.roles()
+            else:
+                o.line(f"et::Worker worker(shared, board, near, {self.near_bytes});")
+            o.extend(self.handoffs.begin())
+            o.line("et::launch_wait();")
+            o.line("const bool begun = et::launch_begin(worker);")
+            if self.streams:
+                o.line("if (et::leads()) worker.pages.begin(begun ? worker.cells : nullptr);")
+            with o.block("if (begun)"):
+                o.line("run(worker, args);")
+                o.line("et::launch_end(worker, cells);")
+            if self.streams:
+                o.line("et::sync();")
+                o.line("if (et::leads()) worker.pages.stop();")
+
+    def roles(self) -> None:
+        """The ring, the loader's whole life, and the worker beside it."""
+        o = self.out
+        o.line("__shared__ et::Ring ring;")
+        o.line("if (et::leads()) et::ring_init(ring);")
+        o.line("__syncthreads();")
+        with o.block("if (threadIdx.x >= ET_THREADS)"):
+            o.line("et::Loader loader(shared, ring, near);")
+            o.line("feed(loader, args);")
+            o.line("loader.finish();")
+            o.line("return;")
+        near = f"near + {self.ring_bytes}, {self.near_bytes}"
+        o.line(f"et::Worker worker(shared, board, {near});")
+        o.line("worker.pages = et::Pages(ring, near);")

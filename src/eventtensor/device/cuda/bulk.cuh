@@ -32,45 +32,59 @@ ET_FN void bar_init_done() {
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
 
-ET_FN void bar_expect(Barrier& bar, uint32_t bytes) {
-  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(&bar)),
-               "r"(bytes) : "memory");
+// Barriers and targets by their address in shared memory: who uses many of them computes it once.
+ET_FN void bar_expect(uint32_t bar, uint32_t bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(bar), "r"(bytes)
+               : "memory");
 }
 
-ET_FN void bar_arrive(Barrier& bar) {
-  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(&bar)) : "memory");
+ET_FN void bar_arrive(uint32_t bar, uint32_t times = 1) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0], %1;" ::"r"(bar), "r"(times) : "memory");
 }
 
 // True if the phase of this parity is over; waits a moment for it.
-ET_FN bool bar_over(Barrier& bar, uint32_t parity) {
+ET_FN bool bar_over(uint32_t bar, uint32_t parity) {
   uint32_t over;
   asm volatile(
       "{\n.reg .pred p;\nmbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n"
       "selp.u32 %0, 1, 0, p;\n}"
-      : "=r"(over) : "r"(shared_address(&bar)), "r"(parity) : "memory");
+      : "=r"(over) : "r"(bar), "r"(parity) : "memory");
   return over != 0;
 }
 
 // `bytes`, and both addresses, are multiples of 16.
-ET_FN void bulk_copy(void* to, const void* from, uint32_t bytes, Barrier& bar) {
+ET_FN void bulk_copy(uint32_t to, const void* from, uint32_t bytes, uint32_t bar) {
   asm volatile(
       "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
-          "r"(shared_address(to)), "l"(from), "r"(bytes), "r"(shared_address(&bar)) : "memory");
+          "r"(to), "l"(from), "r"(bytes), "r"(bar) : "memory");
 }
 
 // The same for bytes that are read once: they leave the L2 first, so that what is shared stays.
-ET_FN void bulk_copy_once(void* to, const void* from, uint32_t bytes, Barrier& bar,
+ET_FN void bulk_copy_once(uint32_t to, const void* from, uint32_t bytes, uint32_t bar,
                           uint64_t policy) {
   asm volatile(
       "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "
-      "[%0], [%1], %2, [%3], %4;" ::"r"(shared_address(to)), "l"(from), "r"(bytes),
-      "r"(shared_address(&bar)), "l"(policy) : "memory");
+      "[%0], [%1], %2, [%3], %4;" ::"r"(to), "l"(from), "r"(bytes), "r"(bar), "l"(policy)
+      : "memory");
+}
+
+// Asks for bytes to be brought as far as the L2.
+ET_FN void bulk_prefetch(const void* from, uint32_t bytes) {
+  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
 }
 
 ET_FN uint64_t policy_once() {
   uint64_t policy;
   asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
   return policy;
+}
+
+// The same by reference, for who has one of each.
+ET_FN void bar_expect(Barrier& bar, uint32_t bytes) { bar_expect(shared_address(&bar), bytes); }
+ET_FN void bar_arrive(Barrier& bar) { bar_arrive(shared_address(&bar)); }
+ET_FN bool bar_over(Barrier& bar, uint32_t parity) { return bar_over(shared_address(&bar), parity); }
+ET_FN void bulk_copy(void* to, const void* from, uint32_t bytes, Barrier& bar) {
+  bulk_copy(shared_address(to), from, bytes, shared_address(&bar));
 }
 
 ET_FN void fence_shared_reads() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }

@@ -1,5 +1,6 @@
 // Memory order, in one place, by the PTX memory model. A worker is a block (CTA); what blocks share
-// goes through these names, one thread a block, at gpu scope.
+// goes through these names, one thread a block. Notifies and waits have a scope: gpu by default,
+// cta inside one block, sys for cells in memory that other devices share.
 //
 // Contract, and why it holds:
 //  * notify: all threads that run tasks meet at sync(), then one thread does red.release on the cell.
@@ -16,6 +17,12 @@
 //    pushes: acq_rel adds, so that the one which completes a counter follows all the others.
 //  * Cells are cleared with relaxed stores by the launch that does not use them; the boundary
 //    between two kernels of one stream orders them.
+//  * An edge between two tasks of one worker (hand-off `worker`) has no cell. The threads of a
+//    block meet at sync() after every body, so all accesses of a task come before those of the next
+//    task of that block: bar.sync is morally strong among its participants, so it synchronises
+//    them, and causality order through it holds for plain accesses too. What the first task had
+//    waited for comes before the second as well, and a later release of this block carries the
+//    accesses of both: causality order is transitive, so the edge gives all that a counter would.
 #pragma once
 #include "../portable.h"
 
@@ -26,17 +33,41 @@ using Cell = int64_t;
 // The threads of a block that run tasks (ET_THREADS of them; a loader warp has no part in it) meet.
 ET_FN void sync() { asm volatile("bar.sync 1, %0;" ::"n"(ET_THREADS) : "memory"); }
 
-ET_FN void ev_notify(Cell& cell) {
-  asm volatile("red.release.gpu.add.u64 [%0], 1;" ::"l"(&cell) : "memory");
+// They meet, and learn whether any of them says so.
+ET_FN bool sync_or(bool mine) {
+  int any;
+  asm volatile(
+      "{\n.reg .pred p, q;\nsetp.ne.s32 p, %1, 0;\nbar.red.or.pred q, 1, %2, p;\n"
+      "selp.s32 %0, 1, 0, q;\n}"
+      : "=r"(any) : "r"(int(mine)), "n"(ET_THREADS) : "memory");
+  return any != 0;
 }
 
-ET_FN int64_t cell_value(const Cell& cell) {
+enum class Scope { cta, gpu, sys };
+
+template <Scope S = Scope::gpu> ET_FN void ev_notify(Cell& cell) {
+  if constexpr (S == Scope::cta)
+    asm volatile("red.release.cta.add.u64 [%0], 1;" ::"l"(&cell) : "memory");
+  else if constexpr (S == Scope::gpu)
+    asm volatile("red.release.gpu.add.u64 [%0], 1;" ::"l"(&cell) : "memory");
+  else
+    asm volatile("red.release.sys.add.u64 [%0], 1;" ::"l"(&cell) : "memory");
+}
+
+template <Scope S = Scope::gpu> ET_FN int64_t cell_value(const Cell& cell) {
   int64_t x;
-  asm volatile("ld.acquire.gpu.u64 %0, [%1];" : "=l"(x) : "l"(&cell) : "memory");
+  if constexpr (S == Scope::cta)
+    asm volatile("ld.acquire.cta.u64 %0, [%1];" : "=l"(x) : "l"(&cell) : "memory");
+  else if constexpr (S == Scope::gpu)
+    asm volatile("ld.acquire.gpu.u64 %0, [%1];" : "=l"(x) : "l"(&cell) : "memory");
+  else
+    asm volatile("ld.acquire.sys.u64 %0, [%1];" : "=l"(x) : "l"(&cell) : "memory");
   return x;
 }
 
-ET_FN bool ev_reached(const Cell& cell, int64_t target) { return cell_value(cell) >= target; }
+template <Scope S = Scope::gpu> ET_FN bool ev_reached(const Cell& cell, int64_t target) {
+  return cell_value<S>(cell) >= target;
+}
 
 ET_FN int64_t cell_peek(const Cell& cell) {
   int64_t x;

@@ -1,8 +1,11 @@
-// Tiles in the memory of a block: the arena for temporaries, matrix multiplication, unordered adds.
-// Every thread of the block runs the same code; loops over elements are shared out by lane().
+// Tiles in the memory of a block: how its threads share out elements, the arena for temporaries,
+// unordered adds. Every thread of the block runs the same code; loops over elements are shared out.
 #pragma once
 #include "../view.h"
 #include "sync.cuh"
+
+// Before a loop: unrolling it would cost compile time and instruction cache, and gain nothing.
+#define ET_ROLLED _Pragma("unroll 1")
 
 namespace et {
 
@@ -10,9 +13,51 @@ ET_FN int64_t lane() { return threadIdx.x; }
 ET_FN int64_t lanes() { return ET_THREADS; }
 ET_FN bool leads() { return threadIdx.x == 0; }
 
+// The elements of a tile of rank R that a thread works on, in row-major order: neighbours in the
+// block have neighbouring elements. TOGETHER threads share one element. Indices are decoded once
+// and then stepped, axis by axis with carry, so that the loop divides nothing. An axis has fewer
+// than 2^31 elements (no block could visit more); the kernel stops rather than visit wrong ones.
+template <int R, int TOGETHER = 1> class Each {
+ public:
+  template <class... E> ET_FN explicit Each(E... extents) : extent_{axis(extents)...} {
+    static_assert(sizeof...(E) == R && ET_THREADS % TOGETHER == 0);
+#pragma unroll
+    for (int k = 1; k < R; ++k)
+      if (extent_[k] == 0) { extent_[0] = 0; extent_[k] = 1; }
+    decode(threadIdx.x / TOGETHER, at_);
+    decode(ET_THREADS / TOGETHER, step_);
+  }
+  ET_FN bool more() const { return at_[0] < extent_[0]; }
+  ET_FN int64_t operator[](int k) const { return at_[k]; }
+  ET_FN void next() {
+    uint32_t carry = 0;
+#pragma unroll
+    for (int k = R - 1; k > 0; --k) {
+      const uint32_t moved = at_[k] + step_[k] + carry;
+      carry = moved >= extent_[k];
+      at_[k] = carry ? moved - extent_[k] : moved;
+    }
+    at_[0] += step_[0] + carry;
+  }
+
+ private:
+  static ET_FN uint32_t axis(int64_t extent) {
+    if (extent > INT32_MAX) __trap();
+    return extent < 0 ? 0 : uint32_t(extent);
+  }
+  ET_FN void decode(uint32_t number, uint32_t* at) const {
+#pragma unroll
+    for (int k = R - 1; k > 0; --k) { at[k] = number % extent_[k]; number /= extent_[k]; }
+    at[0] = number;
+  }
+
+  uint32_t extent_[R], at_[R], step_[R];
+};
+
 // Memory for the temporaries of one task: first what the block has left of its shared memory, then
-// device memory. All threads keep the same numbers, so nothing is shared. The host sizes the latter from the bounds of the extents (codegen/cuda/room.py); data that breaks its
-// declared bound could pass the end, and then the kernel stops rather than touch other memory.
+// device memory. All threads keep the same numbers, so nothing is shared. The host sizes the latter
+// from the bounds of the extents (codegen/cuda/room.py); data that breaks its declared bound could
+// pass the end, and then the kernel stops rather than touch other memory.
 class Arena {
  public:
   struct Mark { int64_t near_used, far_used; };
@@ -41,23 +86,6 @@ class Arena {
   int64_t near_size_, far_size_, near_used_ = 0, far_used_ = 0;
 };
 
-// c (m, n, dense) = a (m, k) @ b (k, n). For each element: k ascending, one fused multiply-add a
-// step, from 0 (integers wrap). One thread makes one element.
-template <class T, class A, class B>
-__device__ __noinline__ void matmul(Arena&, T* c, Matrix<A> a, Matrix<B> b, int64_t m, int64_t k,
-                                    int64_t n) {
-  sync();
-  for (int64_t at = lane(); at < m * n; at += lanes()) {
-    const A* const row = a.data + at / n * a.s0;
-    const B* const column = b.data + at % n * b.s1;
-    T sum = 0;
-    for (int64_t q = 0; q < k; ++q)
-      sum = multiply_add(T(value(row[q * a.s1])), T(value(column[q * b.s0])), sum);
-    c[at] = sum;
-  }
-  sync();
-}
-
 // Unordered: an add that other tasks may do at the same time, element by element. Elements smaller
 // than a word are changed by compare-and-swap of the aligned word that holds them.
 template <class S, class T> ET_FN void accumulate_atomic(S& place, T x) {
@@ -79,3 +107,6 @@ template <class S, class T> ET_FN void accumulate_atomic(S& place, T x) {
 }
 
 }  // namespace et
+
+#include "matmul.cuh"
+#include "reduce.cuh"

@@ -1,14 +1,24 @@
 // Workers: blocks of one cooperative kernel, the life of a task, bounded waits, the report of a
-// failed one, and the two sets of cells. Needs the structs of codegen/cuda/abi.py (Report, Progress,
-// Control, Shared, RANK), which the generated source defines before it includes this file.
+// failed one, and the two sets of cells. Needs the structs of codegen/cuda/abi.py (Shared and what
+// it points to) and RANK, which the generated source defines before it includes this file. ET_DEBUG
+// and ET_TRACE switch extras on.
 #pragma once
 #include "../report.h"
 #include "sync.cuh"
 #include "tile.cuh"
+#include "trace.cuh"
+#if ET_STREAM
+#include "ring.cuh"
+#endif
+#if ET_BULK
+#include "stage.cuh"
+#endif
 
 namespace et {
 
-// The same in all threads of a block, and kept by each of them.
+// The same in all threads of a block, and kept by each of them, in registers: an acquire empties the
+// L1 cache, so a worker in local memory would cost a trip to the L2 at every look. That is why no
+// function that is not inlined takes one (debug builds aside).
 struct Worker {
   ET_FN Worker(const Shared& s, int64_t* board_, char* near, int64_t near_bytes)
       : index(blockIdx.x), count(gridDim.x), shared(&s), board(board_),
@@ -20,9 +30,27 @@ struct Worker {
   int64_t* board;  // two words of shared memory, used in turn
   int turn = 0;
   Arena arena;
-  int64_t call = -1;  // the task this worker is on, for reports
-  int64_t coords[RANK] = {};
+#if ET_STREAM
+  Pages pages;  // what the loader brings
+#endif
+#if ET_BULK
+  Staging staging;  // operands that are copied in bulk
+#endif
+  uint32_t epoch = 0;  // the number of this launch, never 0: the tag of data that carries its flag
+  Tracer tracer;
+  int64_t done = 0;  // tasks of this launch; only that it changes matters
 };
+
+// The task that the block is on, for reports and traces: in shared memory, written by one thread.
+struct Where {
+  int64_t call;
+  int64_t coords[RANK];
+};
+
+ET_FN Where& where() {
+  __shared__ Where here;
+  return here;
+}
 
 // One thread decides, all threads get the answer. A word of the board is written again only two
 // barriers later, when everybody has read it.
@@ -36,26 +64,27 @@ template <class F> ET_FN int64_t for_all(Worker& w, F decide) {
 // ---- failure -------------------------------------------------------------------------------
 
 // Keeps the first report and makes everybody leave. Always false, for `return fail(..)`.
-ET_COLD bool fail(Worker& w, Fault code, int64_t what, int64_t place, int64_t expected,
-                int64_t seen) {
-  Control& control = *w.shared->control;
+ET_COLD bool fail_at(const Shared& shared, int64_t worker, const Where& at, Fault code, int64_t what,
+                     int64_t place, int64_t expected, int64_t seen) {
+  Control& control = *shared.control;
   if (ct_first(control.reported)) {
-    Report& r = *w.shared->report;
-    r.code = code; r.worker = w.index; r.call = w.call; r.what = what; r.place = place;
+    Report& r = *shared.report;
+    r.code = code; r.worker = worker; r.call = at.call; r.what = what; r.place = place;
     r.expected = expected; r.seen = seen;
-    for (int k = 0; k < RANK; ++k) r.coords[k] = w.coords[k];
+    for (int k = 0; k < RANK; ++k) r.coords[k] = at.coords[k];
+    control.step = shared.step;
   }
   q_put(control.abort, 1);
   return false;
 }
 
-ET_FN bool aborted(const Worker& w) { return cell_peek(w.shared->control->abort) != 0; }
-
-ET_FN int64_t now_ns() {
-  int64_t t;
-  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(t));
-  return t;
+ET_FN bool fail(const Worker& w, Fault code, int64_t what, int64_t place, int64_t expected,
+                int64_t seen) {
+  return fail_at(*w.shared, w.index, where(), code, what, place, expected, seen);
 }
+
+ET_FN bool aborted(const Shared& shared) { return cell_peek(shared.control->abort) != 0; }
+ET_FN bool aborted(const Worker& w) { return aborted(*w.shared); }
 
 // How long a wait may last: as long as some task somewhere completes or is inside its body.
 class Patience {
@@ -64,7 +93,7 @@ class Patience {
 
   // Leaves the memory system alone for a moment; false once nothing has moved for the limit.
   ET_FN bool pause() {
-    __nanosleep(turns_ < 256 ? 20 : 500);
+    if (turns_ > 32) __nanosleep(turns_ < 256 ? 20 : 500);  // a poll alone takes 0.6 us
     if (++turns_ % 1024 != 0) return true;
     const int64_t seen = moved(), now = now_ns();
     if (seen != last_) { last_ = seen; since_ = now; return true; }
@@ -75,7 +104,7 @@ class Patience {
   // A number that changes while anything moves.
   ET_FN int64_t moved() {
     int64_t sum = 0;
-    for (unsigned k = 0; k < gridDim.x; ++k) {
+    ET_ROLLED for (unsigned k = 0; k < gridDim.x; ++k) {
       sum += cell_peek(shared_.progress[k].done);
       if (cell_peek(shared_.progress[k].busy) != 0) sum += ++beat_;
     }
@@ -88,16 +117,95 @@ class Patience {
 
 // ---- events --------------------------------------------------------------------------------
 
-// By one thread: waits until the cell has reached `target`; false if the launch is given up.
-ET_COLD bool wait_alone(Worker& w, Event event, int64_t index, int64_t target) {
-  const Cell& cell = w.cells[event.base + index];
-  if (ev_reached(cell, target)) return true;
-  Patience patience(*w.shared);
-  while (!ev_reached(cell, target)) {
-    if (aborted(w)) return false;
-    if (!patience.pause())
-      return fail(w, STUCK_WAIT, event.id, index, target, cell_value(cell));
+// Cells that the leading thread of this block has already seen at a target in this launch.
+//
+// Why it need not ask again: cells only count up within a launch, so the target is still reached.
+// The acquire load that saw it synchronised with all the notifies up to the target, and the block
+// barrier that followed passed that on to all threads of the block. Both come before anything that
+// this block does now, and happens-before is transitive: a second acquire would order nothing more.
+class SeenCells {
+ public:
+  ET_FN void clear() {
+    for (Entry& e : entries_) e.cell = nullptr;
   }
+  ET_FN bool has(const Cell& cell, int64_t target) const {
+    const Entry& e = entries_[slot(cell)];
+    return e.cell == &cell && e.target >= target;
+  }
+  ET_FN void add(const Cell& cell, int64_t target) { entries_[slot(cell)] = {&cell, target}; }
+
+ private:
+  struct Entry { const Cell* cell; int64_t target; };
+  static constexpr int SIZE = 16;
+  ET_FN static unsigned slot(const Cell& cell) {
+    return unsigned(reinterpret_cast<uint64_t>(&cell) / sizeof(Cell)) % SIZE;
+  }
+  Entry entries_[SIZE];
+};
+
+// Of the leading thread alone.
+ET_FN SeenCells& seen_cells() {
+  __shared__ SeenCells seen;
+  return seen;
+}
+
+#if ET_DEBUG
+// Keeps the first wait for a cell; check_waits compares it when the launch is over.
+ET_COLD void note_wait(Worker& w, Event event, int64_t index, int64_t target) {
+  Waited& x = w.shared->waited[event.base + index];
+  if (!ct_first(x.taken)) return;
+  x.event = event.id; x.index = index; x.target = target; x.call = where().call;
+  for (int k = 0; k < RANK; ++k) x.coords[k] = where().coords[k];
+}
+
+// By all threads of the last worker: a cell that somebody waited for must hold exactly its count.
+ET_COLD void check_waits(Worker& w, int64_t cells) {
+  for (int64_t k = lane(); k < cells; k += lanes()) {
+    Waited& x = w.shared->waited[k];
+    const int64_t seen = cell_value(w.cells[k]);
+    if (x.taken != 0 && seen != x.target && !aborted(w)) {
+      Where at{x.call, {}};
+      for (int c = 0; c < RANK; ++c) at.coords[c] = x.coords[c];
+      fail_at(*w.shared, w.index, at, COUNT_WRONG, x.event, x.index, x.target, seen);
+    }
+    x.taken = 0;
+  }
+}
+
+// Test hook: a sleep that the seed and the task decide, to shake the order of tasks.
+ET_COLD void delay(const Worker& w) {
+  if (w.shared->delay_seed == 0) return;
+  uint64_t x = uint64_t(w.shared->delay_seed) * 0x9e3779b97f4a7c15u + uint64_t(where().call);
+  for (int k = 0; k < RANK; ++k)
+    x = (x ^ uint64_t(where().coords[k])) * 0xbf58476d1ce4e5b9u + 1;
+  __nanosleep(uint32_t((x >> 40) % 50000));
+}
+#endif
+
+// The long way of a wait. The abort flag is looked at seldom: each look makes the next poll later.
+ET_COLD bool wait_long(const Shared& shared, int64_t worker, const Cell& cell, int64_t target,
+                       Event event, int64_t index) {
+  Patience patience(shared);
+  for (int turn = 1; !ev_reached(cell, target); ++turn) {
+    if (turn % 8 == 0 && aborted(shared)) return false;
+    if (!patience.pause())
+      return fail_at(shared, worker, where(), STUCK_WAIT, event.id, index, target,
+                     cell_value(cell));
+  }
+  return true;
+}
+
+// By one thread: waits until the cell has reached `target`; false if the launch is given up.
+ET_FN bool wait_alone(Worker& w, Event event, int64_t index, int64_t target) {
+  const Cell& cell = w.cells[event.base + index];
+#if ET_DEBUG
+  note_wait(w, event, index, target);
+#endif
+  if (leads() && seen_cells().has(cell, target)) return true;
+  bool reached = false;
+  ET_ROLLED for (int turn = 0; turn < 64 && !reached; ++turn) reached = ev_reached(cell, target);
+  if (!reached && !wait_long(*w.shared, w.index, cell, target, event, index)) return false;
+  if (leads()) seen_cells().add(cell, target);
   return true;
 }
 
@@ -116,55 +224,105 @@ ET_FN void set_busy(Worker& w, bool busy) {
   if (leads()) cell_set(w.shared->progress[w.index].busy, busy);
 }
 
+struct NoCoords {};  // what `{}` is where a task has no coordinates
+
 // A header wait belongs to the grid: coordinates after the loop variables are -1.
-ET_FN void grid_begin(Worker& w, int64_t call, std::initializer_list<int64_t> loops) {
-  w.call = call;
-  int k = 0;
-  for (const int64_t c : loops) w.coords[k++] = c;
-  for (; k < RANK; ++k) w.coords[k] = -1;
+template <int N> ET_FN void grid_begin(Worker&, int64_t call, const int64_t (&loops)[N]) {
+  if (!leads()) return;
+  where().call = call;
+  for (int k = 0; k < RANK; ++k) where().coords[k] = k < N ? loops[k < N ? k : 0] : -1;
+}
+ET_FN void grid_begin(Worker&, int64_t call, NoCoords) {
+  if (!leads()) return;
+  where().call = call;
+  for (int k = 0; k < RANK; ++k) where().coords[k] = -1;
 }
 
-ET_FN void task_claim(Worker& w, int64_t call, std::initializer_list<int64_t> coords) {
-  w.call = call;
-  int k = 0;
-  for (const int64_t c : coords) w.coords[k++] = c;
+ET_FN void task_claim(Worker& w, int64_t call, NoCoords) {
+  if (leads()) where().call = call;
+  w.arena.reset();
+  w.tracer.claimed();
+}
+template <int N> ET_FN void task_claim(Worker& w, int64_t call, const int64_t (&coords)[N]) {
+  if (leads())
+    for (int k = 0; k < N; ++k) where().coords[k] = coords[k];
+  task_claim(w, call, NoCoords{});
 }
 
 // Its waits are over.
 ET_FN void task_ready(Worker& w) {
   set_busy(w, true);
-  w.arena.reset();
+  w.tracer.ready();
+#if ET_DEBUG
+  delay(w);
+#endif
 }
 
 ET_FN void task_end(Worker& w) {
   if (!leads()) return;
+  w.tracer.ended(*w.shared, w.index, where().call, where().coords);
   Progress& mine = w.shared->progress[w.index];
   cell_set(mine.busy, 0);
-  cell_set(mine.done, cell_peek(mine.done) + 1);
+  cell_set(mine.done, ++w.done);
 }
 
 // ---- the life of a launch ------------------------------------------------------------------
 
-// Takes the set whose turn it is, and clears what the launch before left in the other one.
-ET_FN void launch_begin(Worker& w) {
-  const Shared& s = *w.shared;
-  const int64_t parity = s.control->parity, other = 1 - parity;
-  w.cells = s.cells + parity * s.capacity;
-  Cell* const old = s.cells + other * s.capacity;
-  const int64_t used = other == 0 ? s.control->used_even : s.control->used_odd;
-  for (int64_t k = w.index * lanes() + lane(); k < used; k += w.count * lanes())
-    cell_clear(old[k]);
+// In a dependent launch: the launches before have ended, and what they wrote is visible. The next
+// one may take its place as blocks leave. Nothing in any other launch, and before Hopper.
+ET_FN void launch_wait() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
 }
 
-// The last block to leave turns the sets over: by then everybody has read the parity.
+// Takes the set whose turn it is, and clears what the launch before left in the other one. False
+// (in all threads) if an earlier launch has failed and the host does not know yet: then the worker
+// leaves without launch_end, so that a queue of launches behind a failed one is over at once. What
+// lives between launches is read here: in a dependent launch, after griddepcontrol.wait.
+ET_FN bool launch_begin(Worker& w) {
+  const Shared& s = *w.shared;
+  const int64_t parity = for_all(w, [&] {
+    seen_cells().clear();
+    return aborted(w) ? -1 : cell_peek(s.sets->parity);
+  });
+  if (parity < 0) return false;
+  w.epoch = uint32_t(cell_peek(s.control->epoch)) + 1;
+  w.cells = s.cells + parity * s.capacity;
+  Cell* const old = s.cells + (1 - parity) * s.capacity;
+  const int64_t used = cell_peek(parity == 0 ? s.sets->used_odd : s.sets->used_even);
+  ET_ROLLED for (int64_t k = w.index * lanes() + lane(); k < used; k += w.count * lanes())
+    cell_clear(old[k]);
+  return true;
+}
+
+// By one thread of the last worker to leave, when everybody has read what it changes: turns the
+// sets over and counts the launch. When the epochs are used up, no word may carry an old one.
+ET_FN void turn_over(Worker& w, int64_t cells) {
+  const Shared& s = *w.shared;
+  const int64_t parity = cell_peek(s.sets->parity);
+  cell_set(s.sets->left, 0);
+  cell_set(parity == 0 ? s.sets->used_even : s.sets->used_odd, cells);
+  cell_set(s.sets->parity, 1 - parity);
+  s.control->step = s.step;
+  const bool used_up = w.epoch == 0xfffffffe;
+  ET_ROLLED for (int64_t k = 0; used_up && k < s.word_count; ++k) cell_set(s.words[k], 0);
+  cell_set(s.control->epoch, used_up ? 0 : int64_t(w.epoch));
+}
+
 ET_FN void launch_end(Worker& w, int64_t cells) {
   sync();
-  if (!leads()) return;
-  Control& control = *w.shared->control;
-  if (ct_add(control.left, 1) != w.count) return;
-  control.left = 0;
-  (control.parity == 0 ? control.used_even : control.used_odd) = cells;
-  control.parity = 1 - control.parity;
+  const auto last = [&] { return ct_add(w.shared->sets->left, 1) == w.count; };
+  if (leads()) w.tracer.close(w.shared->progress[w.index]);
+#if ET_DEBUG
+  if (for_all(w, last) == 0) return;
+  check_waits(w, cells);
+  sync();
+  if (leads()) turn_over(w, cells);
+#else
+  if (leads() && last()) turn_over(w, cells);
+#endif
 }
 
 }  // namespace et

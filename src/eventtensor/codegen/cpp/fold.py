@@ -1,0 +1,94 @@
+"""Ops along an axis: reductions, argmax, top-k, prefix sums.
+
+A reduction is lazy where one thread folds an element. Where several do it together it is evaluated
+at once: each result is a tile, or a constant that all threads know.
+"""
+
+from __future__ import annotations
+
+from ...ir import tile as t
+from ...ir.expr import Const, product
+from .frame import BodyFrame
+from .value import Index, Value, ctype, elsewhere, of_view, scalar
+
+# Names in device/numerics.h and in device/cuda/reduce.cuh.
+_FOLDS = {
+    "sum": ("lane_sum", "half_sum"), "max": ("fold_max", "half_max"),
+    "min": ("fold_min", "half_min"), "argmax": ("arg_max", "half_arg_max"),
+}
+# With few results most threads would wait for the memory that a few read: up to this many elements
+# are brought into the arena by all of them first.
+_FEW, _STAGED = 16, 8192
+
+
+class FoldWriter(BodyFrame):
+    def reduce(self, id: int, name: str, x: Value, axis: int, type: t.TileType) -> Value:
+        return self.fold(id, name, x, axis, type)
+
+    def argmax(self, id: int, x: Value, type: t.TileType) -> Value:
+        return self.fold(id, "argmax", x, len(type.shape), type)
+
+    def fold(self, id: int, name: str, x: Value, axis: int, type: t.TileType) -> Value:
+        alone, together = _FOLDS[name]
+        self.extent(x.type.shape[axis])  # declared here, not in a loop
+        if not self.out.folds_together(x.type.shape, axis):
+            at = lambda index: self.folding(id, alone, x, axis, type, index)
+            return Value(type, at, elsewhere(x.leaves), None, cheap=False)
+        x = self.staged(id, x, type)
+        kind = ctype(type.dtype)
+        if not type.shape:
+            found = self.folding(id, together, x, axis, type, ())
+            self.out.line(f"const {kind} v{id} = et::from_first({found});")
+            return scalar(f"v{id}", type)
+        result = self.own(f"v{id}", type)
+        index, kept, sizes = self.indices(type.shape)
+        with self.out.folds([index[k] for k in kept], sizes):
+            found = self.folding(id, together, x, axis, type, index)
+            self.out.line(f"const {kind} v{id}_found = {found};")
+            self.out.line(f"if (et::half_leads()) {result.place(index)} = v{id}_found;")
+        return of_view(result, type)
+
+    def folding(
+        self, id: int, name: str, x: Value, axis: int, type: t.TileType, index: Index
+    ) -> str:
+        """The fold of x along an axis, at an index of the result."""
+        n, k = self.extent(x.type.shape[axis]), f"k{id}"
+        kind = ctype(x.type.dtype if name.endswith("arg_max") else type.dtype)
+        inner = x.at((*index[:axis], k, *index[axis:]))
+        return f"et::{name}<{kind}>({n}, [&](int64_t {k}) {{ return {inner}; }})"
+
+    def staged(self, id: int, x: Value, type: t.TileType) -> Value:
+        """x in the arena, if few results are made of many elements that lie elsewhere."""
+        size, results = product(x.type.shape), product(type.shape)
+        near = x.view is not None and x.view.buffer in self.temps
+        if near or not isinstance(size, Const) or not isinstance(results, Const):
+            return x
+        if results.value >= _FEW or not _FEW * 4 <= size.value <= _STAGED:
+            return x
+        return of_view(self.held(f"v{id}_all", x), x.type)
+
+    def topk(self, id: int, x: Value, k: int, indices: bool, type: t.TileType) -> Value:
+        n, kind = self.extent(x.type.shape[-1]), ctype(x.type.dtype)
+        result = self.own(f"v{id}", type)
+        self.out.line(f"int32_t v{id}_order[{max(k, 1)}];")
+        with self.loops(type.shape[:-1], independent=False) as index:
+            each, slot = f"i{len(index)}", f"i{len(index) + 1}"
+            inner = f"[&](int64_t {each}) {{ return {x.at((*index, each))}; }}"
+            found = f"v{id}_order[{slot}]"
+            with self.out.block(""):
+                self.out.line(f"et::top_k<{kind}>({n}, {k}, v{id}_order, {inner});")
+                self.out.line(f"for (int64_t {slot} = 0; {slot} < {k}; ++{slot})")
+                value = found if indices else x.at((*index, found))
+                self.out.line(f"  {result.place((*index, slot))} = {value};")
+        return of_view(result, type)
+
+    def cumsum(self, id: int, x: Value, axis: int, type: t.TileType) -> Value:
+        n, result = self.extent(type.shape[axis]), self.own(f"v{id}", type)
+        others = type.shape[:axis] + type.shape[axis + 1 :]
+        with self.loops(others, independent=False) as index, self.out.block(""):
+            k = f"i{len(index)}"
+            full = (*index[:axis], k, *index[axis:])
+            self.out.line(f"{ctype(type.dtype)} sum = 0;")
+            self.out.line(f"{self.out.rolled}for (int64_t {k} = 0; {k} < {n}; ++{k})")
+            self.out.line(f"  {result.place(full)} = sum = sum + {x.at(full)};")
+        return of_view(result, type)

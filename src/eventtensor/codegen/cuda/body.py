@@ -1,0 +1,129 @@
+"""Bodies of calls with streamed operands: held pages as dense tiles, and matrix products that use
+up their pages. Everything else is as in any body.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+
+from ...ir import tile as t
+from ...ir.expr import Const, Node, add, mul
+from ...ir.plan import Stream, StreamKind
+from ...ir.products import PANEL, Product, product_of
+from ...ir.program import PlacedCall, Program
+from ..cpp.args import ArgWriter
+from ..cpp.body import BodyWriter
+from ..cpp.expr import ExprWriter
+from ..cpp.value import STORAGE, Value, View, of_view
+from .emitter import BlockDialect
+from .threads import WARPS
+
+_PITCH = 192  # bytes that a column of the other side may lie further apart than it is long
+
+
+class StreamBody(BodyWriter):
+    """`streams` are those of the call, in the order of their pages."""
+
+    def __init__(
+        self, out: BlockDialect, expr: ExprWriter, program: Program, placed: PlacedCall,
+        streams: tuple[Stream, ...],
+    ) -> None:
+        super().__init__(out, expr, program, placed)
+        self.block_out, self.streams = out, streams
+        self.products: dict[int, tuple[Product, Stream]] = {}
+        for s in streams:
+            if s.kind is not StreamKind.whole:
+                found = product_of(self.call.body, s.arg)
+                assert found is not None
+                self.products[found.id] = (found, s)
+        self.hidden = frozenset(x for p, _ in self.products.values() for x in p.hidden)
+
+    def write(self) -> None:
+        self.out.line("worker.pages.task_begin();")
+        held = {s.arg: self.hold(s) for s in self.streams if s.kind is StreamKind.whole}
+        paged = frozenset({s.arg for s in self.streams} - held.keys())
+        plain = {f.name: getattr(self.args, f.name) for f in fields(self.args)}
+        self.args = PageArgs(**plain, held=held, paged=paged)
+        super().write()
+        if self.out.met():
+            self.block_out.ends_met("worker.pages.task_end();")
+        else:
+            self.out.line("worker.pages.task_end();")
+
+    def hold(self, s: Stream) -> Value:
+        """A dense tile in the page that comes next."""
+        name, type = self.args.name(s.arg), self.args.type(s.arg)
+        dtype = self.call.body.args[s.arg].storage
+        self.out.comment(f"{name} = {self.call.regions[s.arg]}, from the stream")
+        kind = STORAGE[dtype]
+        self.out.line(f"const {kind}* const {name}_page = worker.pages.hold<{kind}>();")
+        strides = self.row_major(type)
+        return of_view(View(f"{name}_page", strides, dtype, name, (), True), type)
+
+    def let(self, s: t.Let) -> None:
+        if s.id not in self.hidden:
+            super().let(s)
+
+    def matmul(self, id: int, a: int, b: int, type: t.TileType) -> Value:
+        if id not in self.products:
+            return super().matmul(id, a, b, type)
+        product, stream = self.products[id]
+        storage = self.call.body.args[stream.arg].storage
+        kind, x = STORAGE[storage], self.columns(product, stream)
+        rows, n = self.extent(product.rows), self.extent(product.columns)
+        assert isinstance(product.k, Const)
+        result = self.own(f"v{id}", type)
+        out = f"v{id}, {n}, 1" if product.left else f"v{id}, 1, {rows}"
+        tiles = -(-stream.columns // 8)
+        self.take(mul(product.columns, Const(product.k.value * storage.size + _PITCH)), "uint8_t")
+        self.take(Const(WARPS * PANEL * 8 * max(4, tiles)), "float")
+        self.out.comment(f"{self.args.name(stream.arg)} from the stream, page by page")
+        row = product.k.value * storage.size
+        self.block_out.ends_met(f"et::stream_matmul<{kind}, {tiles}, {row}, {stream.chunk}>"
+                                f"(worker, {out}, {x}, {rows}, {n});")
+        return of_view(result, type)
+
+    def reshape(self, id: int, x: Value, type: t.TileType) -> Value:
+        """Axes of extent 1 come and go without a copy."""
+        view = x.view
+        kept = [k for k, n in enumerate(x.type.shape) if n != Const(1)]
+        new = [n for n in type.shape if n != Const(1)]
+        if view is None or view.tables or new != [x.type.shape[k] for k in kept]:
+            return super().reshape(id, x, type)
+        strides = iter([view.strides[k] for k in kept])
+        moved = tuple("0" if n == Const(1) else next(strides) for n in type.shape)
+        return of_view(replace(view, strides=moved, dense=False), type)
+
+    def columns(self, product: Product, stream: Stream) -> str:
+        """The other side as (k, n), in the storage of the streamed one."""
+        storage = self.call.body.args[stream.arg].storage
+        view, value = self.matrix(product.other), self.values[product.other]
+        if view.storage is not storage:
+            made = self.temp(f"v{product.other}_narrow", value.type, STORAGE[storage])
+            narrow = replace(made, storage=storage)
+            self.fill(narrow, of_view(view, value.type))
+            view = narrow
+        k, n = view.strides if product.left else reversed(view.strides)
+        return f"et::Matrix<{STORAGE[storage]}>{{{view.data}, {k}, {n}}}"
+
+    def take(self, extent: Node, kind: str) -> None:
+        """Room that device code takes by itself, with what alignment costs."""
+        self.block_out.taken.append((add(extent, Const(64)), kind))
+
+
+@dataclass(frozen=True)
+class PageArgs(ArgWriter):
+    """Arguments of which some are `held` pages and some are `paged`, used up by their product."""
+
+    held: Mapping[int, Value] = field(default_factory=dict)
+    paged: frozenset[int] = frozenset()
+
+    def read(self, k: int, storage: bool = False) -> Value:
+        if k in self.paged:
+            return Value(self.type(k), _never_read)
+        return self.held[k] if k in self.held else super().read(k, storage)
+
+
+def _never_read(index: tuple[str, ...]) -> str:
+    raise AssertionError("a page by page operand is read by its product alone")

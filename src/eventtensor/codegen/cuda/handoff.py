@@ -1,0 +1,79 @@
+"""The hand-offs of a plan (ir.plan.HandoffKind), as the writers of tasks and bodies ask for them.
+
+An edge by `worker` or `flag` has no wait, and an event with no other edge has no notify and no
+cells. Operands that come by flags or in bulk are staged in the arena.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+from ...ir.plan import CallPlan, HandoffKind, Notify, Plan, Wait
+from ...ir.program import Call
+from ..cpp.sync import Edges
+
+_COUNTED = (HandoffKind.counter, HandoffKind.bulk)
+
+
+class HandoffEdges(Edges):
+    """`bulk` is False where the GPU has no bulk copies: then those operands are read in place."""
+
+    def __init__(self, plan: Plan, bulk: bool) -> None:
+        self.plan, self.bulk = plan, bulk
+        self.kinds = {(h.event, h.call): h.kind for h in plan.handoffs}
+
+    @cached_property
+    def flagged(self) -> frozenset[str]:
+        return frozenset(
+            h.tensor for h in self.plan.handoffs if h.kind is HandoffKind.flag)
+
+    @cached_property
+    def has_bulk(self) -> bool:
+        """True if some operand is copied in bulk."""
+        return self.bulk and any(h.kind is HandoffKind.bulk for h in self.plan.handoffs)
+
+    def _counted(self, event: str, call: str) -> bool:
+        return self.kinds.get((event, call), HandoffKind.counter) in _COUNTED
+
+    def waits(self, call: CallPlan) -> tuple[Wait, ...]:
+        return tuple(w for w in super().waits(call) if self._counted(w.event, call.call))
+
+    def notifies(self, call: CallPlan) -> tuple[Notify, ...]:
+        return tuple(n for n in call.notifies if self.counts(n.event))
+
+    def counts(self, event: str) -> bool:
+        kinds = [k for (e, _), k in self.kinds.items() if e == event]
+        return not kinds or any(k in _COUNTED for k in kinds)
+
+    # ---- the frame of the kernel ---------------------------------------------------------------
+
+    def defines(self) -> list[str]:
+        return [f"#define ET_BULK {int(self.has_bulk)}"]
+
+    def includes(self) -> list[str]:
+        return ['#include "cuda/flag.cuh"'] if self.flagged else []
+
+    def begin(self) -> list[str]:
+        """What all threads do once a launch; they meet before the first task."""
+        return ["worker.staging.begin();"] if self.has_bulk else []
+
+    def after_body(self) -> list[str]:
+        return ["et::fence_shared_reads();"] if self.has_bulk else []
+
+    # ---- operands --------------------------------------------------------------------------------
+
+    def has_flags(self, tensor: str) -> bool:
+        return tensor in self.flagged
+
+    def staged(self, call: Call) -> tuple[int, ...]:
+        return tuple(
+            k for k, r in enumerate(call.reads)
+            if self.has_flags(r.tensor) or self.in_bulk(call, k)
+        )
+
+    def in_bulk(self, call: Call, arg: int) -> bool:
+        tensor = call.reads[arg].tensor
+        return self.bulk and any(
+            h.kind is HandoffKind.bulk and h.call == call.name and h.tensor == tensor
+            for h in self.plan.handoffs
+        )

@@ -1,0 +1,124 @@
+"""The loader's program: the same walk over grids as the tasks', with loads in their place."""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+from ...ir.expr import Const, Node, mul, product
+from ...ir.layout import layout_of
+from ...ir.plan import ScheduleKind, Stream, StreamKind
+from ...ir.program import Item, Loop, PlacedCall
+from ...ir.tensor import Role, Slice, tile_shape
+from ..cpp.expr import paren
+from ..cpp.kernel import KernelWriter
+from ..emitter import cpp_name
+
+_INLINE = "__device__ __forceinline__ "  # the loader's books stay in registers
+
+
+class LoaderWriter:
+    """Writes `load_x` (one task), `feed_x` (its grid) and `feed` (all of them) for every call with
+    streams. The loader's variable is called `worker`, as in the code that it shares."""
+
+    def __init__(self, kernel: KernelWriter, streams: dict[str, tuple[Stream, ...]]) -> None:
+        self.kernel, self.streams = kernel, streams
+        self.out, self.expr = kernel.out, kernel.expr
+
+    def write(self) -> None:
+        self.out.comment("---- what the loader does ".ljust(92, "-"))
+        for p in self.kernel.program.calls:
+            if p.call.name in self.streams:
+                self.task(p)
+                self.grid(p)
+        with self.out.block(
+            f"{_INLINE}bool feed(et::Loader& worker, const Args& args)"
+        ):
+            self.items(self.kernel.program.body, ())
+            self.out.line("return true;")
+        self.out.line()
+
+    def task(self, p: PlacedCall) -> None:
+        o, name = self.out, p.call.name
+        with o.block(
+            f"{_INLINE}void load_{name}"
+            f"(et::Loader& worker, const Args& args{self.kernel.params(p.vars)})"
+        ):
+            for s in self.streams[name]:
+                self.operand(p, s)
+        o.line()
+
+    def operand(self, p: PlacedCall, s: Stream) -> None:
+        region = p.call.regions[s.arg]
+        tensor = self.kernel.program.tensor(region.tensor)
+        layout, size = layout_of(region, tensor), Const(tensor.dtype.size)
+        assert layout is not None
+        start = self.expr(layout.offset)
+        data = f"args.{cpp_name(tensor.name)} + {paren(start)}"
+        rows, row, stride = (self.expr(e) for e in (
+            layout.rows, mul(layout.row, size), mul(layout.stride, size)))
+        self.out.comment(str(region))
+        if tensor.role is not Role.weight:
+            self.out.line("worker.settle();")
+        match s.kind:
+            case StreamKind.whole:
+                self.out.line(f"worker.whole({data}, {rows}, {row}, {stride});")
+            case StreamKind.rows:
+                rows, row, stride = self.matrix(p, s)
+                self.out.line(f"worker.rows({data}, {rows}, {row}, {stride}, {s.chunk});")
+            case StreamKind.packed:
+                self.out.line(f"worker.run<{s.ahead}>({data}, {row}, et::PANEL * {s.chunk});")
+            case _:
+                assert_never(s.kind)
+
+    def matrix(self, p: PlacedCall, s: Stream) -> tuple[str, str, str]:
+        """Rows, their bytes and distance, also where they touch."""
+        region = p.call.regions[s.arg]
+        tensor = self.kernel.program.tensor(region.tensor)
+        first = next(k for k, a in enumerate(region.axes) if isinstance(a, Slice))
+        rows, k = tile_shape(region, tensor)
+        size = Const(tensor.dtype.size)
+        stride = mul(product(tensor.shape[first + 1 :]), size)
+        return self.expr(rows), self.expr(mul(k, size)), self.expr(stride)
+
+    def grid(self, p: PlacedCall) -> None:
+        o, name, plan = self.out, p.call.name, self.kernel.plan.call(p.call.name)
+        loops = tuple(lp.var for lp in p.loops)
+        with o.block(
+            f"{_INLINE}bool feed_{name}"
+            f"(et::Loader& worker, const Args& args{self.kernel.params(loops)})"
+        ):
+            o.line(f"worker.flies({self.streams[name][0].cap});")
+            if plan.header or plan.schedule.kind is not ScheduleKind.static:
+                o.line("worker.settle();")  # it gives the cells
+            self.kernel.sync.waits(plan.header)
+            with self.kernel.grids.tiles(p.call, self.claim(p)):
+                o.line(f"load_{name}(worker, args{self.kernel.claim_args(p.vars)});")
+                o.line("if (worker.stopped()) return false;")
+            o.line("return true;")
+        o.line()
+
+    def claim(self, p: PlacedCall) -> str:
+        schedule = self.kernel.plan.call(p.call.name).schedule
+        if schedule.kind is ScheduleKind.static:
+            return f"et::StaticTiles(worker, {self.expr(schedule.shift)})"
+        return f"et::ClaimingTiles(worker, {self.kernel.ticket(p)})"
+
+    def items(self, items: tuple[Item, ...], loops: tuple[str, ...]) -> None:
+        for item in items:
+            if isinstance(item, Loop):
+                if self._has_streams(item):
+                    with self.out.block(self._loop(item.var, item.extent)):
+                        self.items(item.body, (*loops, item.var))
+            elif item.name in self.streams:
+                self.out.line(f"if (!feed_{item.name}(worker, args"
+                              f"{self.kernel.claim_args(loops)})) return false;")
+
+    def _loop(self, var: str, extent: Node) -> str:
+        v = cpp_name(var)
+        return f"for (int64_t {v} = 0; {v} < {self.expr(extent)}; ++{v})"
+
+    def _has_streams(self, loop: Loop) -> bool:
+        return any(
+            self._has_streams(i) if isinstance(i, Loop) else i.name in self.streams
+            for i in loop.body
+        )

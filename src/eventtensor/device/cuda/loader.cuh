@@ -1,0 +1,219 @@
+// The loader: one warp of a block that walks the schedule ahead of the tasks and brings the operands
+// that no event guards. One lane asks the barriers (one that 32 lanes ask answers more slowly) and
+// issues the copies of pages without gaps; where rows lie apart every lane copies one of them, since
+// a thread needs 40 ns for each copy.
+#pragma once
+#include "worker.cuh"
+
+namespace et {
+
+constexpr uint32_t PANEL = 16;  // rows of a page that feeds a matrix product
+
+class Loader {
+ public:
+  ET_HOT Loader(const Shared& s, Ring& ring, char* bytes)
+      : index(blockIdx.x), count(gridDim.x), shared(&s), ring_(ring),
+        full_(shared_address(ring.full)), empty_(shared_address(ring.empty)),
+        bytes_(shared_address(bytes)), policy_(policy_once()) {}
+
+  int64_t index, count;
+  Cell* cells = nullptr;
+  const Shared* shared;
+
+  // How many bytes may be in flight from now on, two pages at least: few of them make every hop of
+  // the tasks quicker, many make a long run of pages quicker.
+  ET_HOT void flies(uint32_t bytes) { cap_ = bytes / PAGE < 2 ? 2 : bytes / PAGE; }
+
+  // Rows of `row_bytes` that lie `stride` bytes apart, as pages of PANEL rows by `chunk` bytes.
+  ET_HOT void rows(const void* data, int64_t rows, uint32_t row_bytes, int64_t stride,
+                   uint32_t chunk) {
+    const char* panel = static_cast<const char*>(data) + lane() * stride;
+    for (int64_t left = rows; left > 0; left -= PANEL, panel += PANEL * stride) {
+      const uint32_t n = left < PANEL ? uint32_t(left) : PANEL;
+      for (uint32_t k = 0; k < row_bytes; k += chunk) {
+        const uint32_t bytes = row_bytes - k < chunk ? row_bytes - k : chunk;
+        if (!open_all(n * bytes)) return;
+        if (lane() < n) copy_once(lane() * bytes, panel + k, bytes);
+        advance();
+      }
+    }
+  }
+
+  // Bytes without gaps, as pages of `page` bytes. While the ring is full and nothing is in flight, up
+  // to AHEAD pages are asked for as far as the L2.
+  template <uint32_t AHEAD> ET_HOT void run(const void* data, int64_t bytes, uint32_t page) {
+    if (lane() == 0) {
+      const char* from = static_cast<const char*>(data);
+      const char* const end = from + bytes;
+      const char* asked = from;
+      for (; from < end && !stopped_; from += page) {
+        if (AHEAD != 0) ask(from, asked, end, page, AHEAD * page);
+        const uint32_t n = end - from < page ? uint32_t(end - from) : page;
+        if (!open(n)) break;
+        copy_once(0, from, n);
+        advance();
+      }
+    }
+    slot_ = __shfl_sync(~0u, slot_, 0);
+    round_ = __shfl_sync(~0u, round_, 0);
+    stopped_ = __shfl_sync(~0u, stopped_, 0);
+  }
+
+  // Rows as one page, dense.
+  ET_HOT void whole(const void* data, int64_t rows, uint32_t row_bytes, int64_t stride) {
+    const bool dense = rows == 1 || stride == row_bytes;
+    const uint32_t pieces = dense ? 1 : uint32_t(rows);
+    const uint32_t all = uint32_t(rows) * row_bytes, bytes = dense ? all : row_bytes;
+    if (!open_all(all)) return;
+    const char* const from = static_cast<const char*>(data);
+    for (uint32_t r = lane(); r < pieces; r += 32)
+      bulk_copy(bytes_ + slot_ * PAGE + r * bytes, from + r * stride, bytes, full_ + slot_ * 8);
+    advance();
+  }
+
+  // Before anything that an earlier launch may have written (all but weights): the tasks of this
+  // block have begun, so that launch has ended. The fence is for copies of what it wrote.
+  ET_HOT void settle() {
+    if (cells != nullptr || stopped_) return;
+    while (!bar_over(ring_.begun, 0)) {}
+    cells = ring_.cells;
+    stopped_ = cells == nullptr;
+    fence_global_writes();
+    __syncwarp();
+  }
+
+  // Waits for a cell, like a worker; the worker's own wait for it is the one that is bounded.
+  ET_HOT bool wait(Event event, int64_t at, int64_t target) {
+    bool seen = true;
+    if (lane() == 0)
+      while (!ev_reached(cells[event.base + at], target)) {
+        seen = !over();
+        if (!seen) break;
+        __nanosleep(200);
+      }
+    __syncwarp();
+    stopped_ = !__shfl_sync(~0u, seen, 0);
+    return !stopped_;
+  }
+
+  // Claims a tile for the worker and tells it, at most TOLD ahead of those that it has begun: what is
+  // claimed early, nobody else can take.
+  ET_HOT int64_t claim(int64_t cell) {
+    int64_t tile = INT64_MAX;
+    if (lane() == 0) {
+      const uint32_t slot = claims_ % TOLD, parity = claims_ / TOLD & 1;
+      while (!stopped_ && !bar_over(ring_.told_empty[slot], parity ^ 1)) stopped_ = over();
+      if (!stopped_) {
+        ring_.told[slot] = tile = tk_claim(cells[cell]);
+        bar_arrive(ring_.told_full[slot]);
+      }
+      ++claims_;
+    }
+    stopped_ = __shfl_sync(~0u, stopped_, 0);
+    return __shfl_sync(~0u, tile, 0);
+  }
+
+  ET_HOT bool stopped() const { return stopped_; }
+
+  // No page comes any more. The copies land before the warp leaves: the memory is the block's.
+  ET_HOT void finish() {
+    if (lane() == 0)
+      while (flying_ != 0) see_landed();
+  }
+
+ private:
+  ET_HOT static uint32_t lane() { return threadIdx.x % 32; }
+  ET_HOT bool over() const { return shared_peek(ring_.stop) != 0; }
+
+  // Uses the time until the next slot is free: what lies before `asked` is on its way to the L2.
+  ET_HOT void ask(const char* from, const char*& asked, const char* end, uint32_t page,
+                  uint32_t most) {
+    if (asked < from) asked = from;
+    while (!has_room() && !over() && asked < end && asked - from < most) {
+      if (!idle()) continue;
+      bulk_prefetch(asked, end - asked < page ? uint32_t(end - asked) : page);
+      asked += page;
+    }
+  }
+
+  ET_HOT bool has_room() { return bar_over(empty_ + slot_ * 8, round_ ^ 1); }
+
+  // True if nothing is on its way to the ring: the memory has time for more.
+  ET_HOT bool idle() {
+    while (flying_ != 0 && bar_over(full_ + landed_ * 8, landed_round_)) pass_landed();
+    return flying_ == 0;
+  }
+
+  // By the lane that asks: waits for the next slot and announces its bytes; false if the tasks are
+  // over. A fresh barrier answers that the phase before its first is over.
+  ET_HOT bool open(uint32_t bytes) {
+    while (!has_room())
+      if (over()) { stopped_ = true; return false; }
+    while (flying_ >= cap_) see_landed();
+    ++flying_;
+    bar_expect(full_ + slot_ * 8, bytes);
+    return true;
+  }
+
+  // The same for all lanes; what the one has seen, the others follow.
+  ET_HOT bool open_all(uint32_t bytes) {
+    if (lane() == 0 && !stopped_) open(bytes);
+    __syncwarp();
+    stopped_ = __shfl_sync(~0u, stopped_, 0);
+    return !stopped_;
+  }
+
+  ET_HOT void advance() {
+    if (++slot_ == SLOTS) slot_ = 0, round_ ^= 1;
+  }
+
+  ET_HOT void copy_once(uint32_t at, const char* from, uint32_t bytes) {
+    bulk_copy_once(bytes_ + slot_ * PAGE + at, from, bytes, full_ + slot_ * 8, policy_);
+  }
+
+  ET_HOT void see_landed() {
+    while (!bar_over(full_ + landed_ * 8, landed_round_)) {}
+    pass_landed();
+  }
+  ET_HOT void pass_landed() {
+    if (++landed_ == SLOTS) landed_ = 0, landed_round_ ^= 1;
+    --flying_;
+  }
+
+  Ring& ring_;
+  uint32_t full_, empty_, bytes_;                   // addresses in shared memory
+  uint32_t slot_ = 0, round_ = 0;                   // where the next page goes
+  uint32_t landed_ = 0, landed_round_ = 0, flying_ = 0;  // the oldest page in flight
+  uint32_t cap_ = SLOTS, claims_ = 0;
+  uint64_t policy_;
+  bool stopped_ = false;
+};
+
+template <int N> ET_FN void grid_begin(Loader&, int64_t, const int64_t (&)[N]) {}
+ET_FN void grid_begin(Loader&, int64_t, NoCoords) {}
+
+ET_FN bool ev_wait(Loader& loader, Event event, int64_t index, int64_t target) {
+  return loader.wait(event, index, target);
+}
+
+// Tiles by ticket where the loader claims: the loader's side, and that of the threads that run them.
+class ClaimingTiles {
+ public:
+  ET_FN ClaimingTiles(Loader& loader, int64_t cell) : loader_(loader), cell_(cell) {}
+  ET_FN int64_t next() { return loader_.claim(cell_); }
+
+ private:
+  Loader& loader_;
+  int64_t cell_;
+};
+
+class ToldTiles {
+ public:
+  ET_FN explicit ToldTiles(Worker& w) : pages_(w.pages) {}
+  ET_FN int64_t next() { return pages_.number(); }
+
+ private:
+  Pages& pages_;
+};
+
+}  // namespace et

@@ -1,0 +1,128 @@
+// The stream inside a block: pages go from the loader through the slots of a ring in shared memory to
+// the warps that run tasks, first in, first out. Both sides walk the same schedule, so a page has no
+// name but its number. A second, small ring tells the tasks numbers: the tiles that the loader claims.
+//
+// Contract:
+//  * full[s] ends its phase when the loader has announced the page in slot s and its bytes have
+//    landed; empty[s] when every warp that runs tasks has arrived after its last read (contract of
+//    bulk.cuh: each lane fences its generic reads before its warp arrives). A warp may arrive for
+//    others that leave the page to it.
+//  * Parities do not alias: the loader reuses a slot only after its empty phase, so a reader is at
+//    most one phase behind, and the loader itself is at most one round ahead.
+//  * A reader waits without a limit, and that is safe: the loader waits for nothing but landing
+//    copies, pages that this block's warps release, and events that they have waited for as well
+//    (bounded, there) before they ask for a page behind them. So it always comes.
+//  * `stop` tells the loader that the tasks are over, or given up; it lets its copies land before it
+//    leaves.
+#pragma once
+#include "bulk.cuh"
+
+namespace et {
+
+constexpr uint32_t PAGE = ET_PAGE, SLOTS = ET_SLOTS;
+constexpr uint32_t TOLD = 2;  // tiles that may be claimed before they are begun
+constexpr uint32_t WARPS = ET_THREADS / 32;
+
+struct Ring {
+  Barrier full[SLOTS], empty[SLOTS];
+  Barrier told_full[TOLD], told_empty[TOLD];
+  int64_t told[TOLD];
+  Barrier begun;  // over once the tasks of the block begin, with `cells` (null: they never do)
+  Cell* cells;
+  uint32_t stop;
+};
+
+// By one thread; the whole block meets afterwards.
+ET_FN void ring_init(Ring& ring) {
+  for (uint32_t s = 0; s < SLOTS; ++s) {
+    bar_init(ring.full[s], 1);
+    bar_init(ring.empty[s], WARPS);
+  }
+  for (uint32_t s = 0; s < TOLD; ++s) {
+    bar_init(ring.told_full[s], 1);
+    bar_init(ring.told_empty[s], WARPS);
+  }
+  bar_init(ring.begun, 1);
+  ring.stop = 0;
+  bar_init_done();
+}
+
+ET_FN uint32_t shared_peek(const uint32_t& word) {
+  uint32_t x;
+  asm volatile("ld.relaxed.cta.shared.u32 %0, [%1];" : "=r"(x) : "r"(shared_address(&word))
+               : "memory");
+  return x;
+}
+
+ET_FN void shared_set(uint32_t& word, uint32_t value) {
+  asm volatile("st.relaxed.cta.shared.u32 [%0], %1;" ::"r"(shared_address(&word)), "r"(value)
+               : "memory");
+}
+
+// The reading side; the same in all threads that run tasks, and kept by each of them.
+class Pages {
+ public:
+  Pages() = default;
+  ET_FN Pages(Ring& ring, char* bytes)
+      : ring_(&ring), full_(shared_address(ring.full)), empty_(shared_address(ring.empty)),
+        bytes_(shared_address(bytes)), base_(bytes) {}
+
+  // Where the page `ahead` places after the next one is, in shared memory, once it is there. It
+  // stays until it is released.
+  ET_FN uint32_t page(uint32_t ahead) {
+    const uint32_t number = next_ + ahead, slot = number % SLOTS;
+    while (!bar_over(full_ + slot * 8, number / SLOTS & 1)) {}
+    return bytes_ + slot * PAGE;
+  }
+
+  // After this warp's last read of that page, for itself and the warps that leave it alone.
+  ET_FN void release(uint32_t ahead, uint32_t warps) {
+    fence_shared_reads();
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) bar_arrive(empty_ + (next_ + ahead) % SLOTS * 8, warps);
+  }
+
+  // So many pages are behind.
+  ET_FN void advance(uint32_t pages) { next_ += pages; }
+
+  // The next page, kept until the task ends. Only at the begin of a task, before pages that go.
+  template <class T> ET_FN const T* hold() {
+    const uint32_t offset = page(0) - bytes_;
+    ++held_;
+    ++next_;
+    return reinterpret_cast<const T*>(base_ + offset);
+  }
+
+  ET_FN void task_begin() { first_ = next_; held_ = 0; }
+
+  ET_FN void task_end() {
+    for (uint32_t k = 0; k < held_; ++k) release(first_ + k - next_, 1);
+    held_ = 0;
+  }
+
+  // The next number that the loader tells.
+  ET_FN int64_t number() {
+    const uint32_t slot = heard_ % TOLD, parity = heard_ / TOLD & 1;
+    while (!bar_over(ring_->told_full[slot], parity)) {}
+    const int64_t found = ring_->told[slot];
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) bar_arrive(ring_->told_empty[slot]);
+    ++heard_;
+    return found;
+  }
+
+  // By one thread: the tasks begin (or never do), and they are over.
+  ET_FN void begin(Cell* cells) {
+    ring_->cells = cells;
+    bar_arrive(ring_->begun);
+  }
+  ET_FN void stop() { shared_set(ring_->stop, 1); }
+
+ private:
+  Ring* ring_ = nullptr;
+  uint32_t full_ = 0, empty_ = 0, bytes_ = 0;
+  char* base_ = nullptr;
+  uint32_t next_ = 0, first_ = 0, held_ = 0, heard_ = 0;
+};
+
+}  // namespace et

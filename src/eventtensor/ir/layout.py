@@ -1,0 +1,94 @@
+"""How a region lies in memory: equal rows of elements without gaps, a constant distance apart."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import gcd
+from typing import assert_never
+
+from .expr import (
+    Compare,
+    Const,
+    Dim,
+    FloorDiv,
+    Load,
+    Max,
+    Min,
+    Mod,
+    Node,
+    Prod,
+    Select,
+    Sum,
+    Var,
+    add,
+    mul,
+    product,
+)
+from .tensor import Point, Region, Rows, Slice, Tensor, extent
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """`rows` rows of `row` elements, `stride` elements apart; the first is at `offset`."""
+
+    offset: Node
+    rows: Node
+    row: Node
+    stride: Node
+
+
+def layout_of(region: Region, tensor: Tensor) -> Layout | None:
+    """None for padded and gathered regions and those that lie in more than one level of rows."""
+    if region.pad is not None:
+        return None
+    offset: Node = Const(0)
+    rows: list[tuple[Node, Node]] = []
+    row: Node = Const(1)
+    open_row = True  # nothing but whole axes so far, from the last one on
+    for k in reversed(range(len(region.axes))):
+        axis, stride = region.axes[k], product(tensor.shape[k + 1 :])
+        match axis:
+            case Rows():
+                return None
+            case Point(index):
+                offset = add(offset, mul(index, stride))
+                open_row = open_row and tensor.shape[k] == Const(1)
+            case Slice(start, stop):
+                offset = add(offset, mul(start, stride))
+                n = extent(axis, tensor.shape[k], False)
+                assert n is not None
+                if open_row:
+                    row = mul(n, stride)
+                elif n != Const(1):
+                    rows.append((n, stride))
+                open_row = open_row and start == Const(0) and stop == tensor.shape[k]
+            case _:
+                assert_never(axis)
+    if len(rows) > 1:
+        return None
+    n, stride = rows[0] if rows else (Const(1), row)
+    return Layout(offset, n, row, stride)
+
+
+def divisor(e: Node) -> int:
+    """A number that divides the value whatever the variables are; 0 divides only 0."""
+    match e:
+        case Const(v):
+            return abs(v)
+        case Dim() | Var() | Load() | Compare():
+            return 1
+        case FloorDiv(a, k):
+            return divisor(a) // k if divisor(a) % k == 0 else 1
+        case Sum(terms, const):
+            return gcd(const, *(c * divisor(t) for t, c in terms))
+        case Prod(factors):
+            out = 1
+            for f in factors:
+                out *= divisor(f)
+            return out
+        case Mod(a, k):
+            return gcd(divisor(a), k)
+        case Min(a, b) | Max(a, b) | Select(_, a, b):
+            return gcd(divisor(a), divisor(b))
+        case _:
+            assert_never(e)

@@ -1,0 +1,147 @@
+"""Matrix products of a body that use up one read argument: where its rows are read once, K along
+memory, page after page. `product_of` finds them; the stream and its code both ask.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+from . import tile as t
+from .expr import Const, Node
+from .expr import product as product_expr
+from .tensor import DType
+
+PANEL = 16  # rows of a page: one side of a tensor-core tile
+
+Groups = tuple[tuple[int, ...], ...]  # for each axis of a value, the axes of the argument in it
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """Value `id` is the argument times value `other`, or the reverse if not `left`. `hidden` values
+    only lead from the argument to the product. `block` is the number of columns in one block of a
+    packed argument ([panels,] blocks, PANEL rows, columns), None for plain rows."""
+
+    id: int
+    left: bool
+    other: int
+    hidden: frozenset[int]
+    rows: Node
+    k: Node
+    columns: Node
+    block: int | None
+
+
+def product_of(body: t.Body, arg: int) -> Product | None:
+    """The one use of a read argument, if that is a product at the top level of the body."""
+    uses = Counter(x for s in t.all_stmts(body.stmts) for x in _operands(s))
+    types: dict[int, t.TileType] = {}
+    at: int | None = None
+    groups: Groups = ()
+    hidden: set[int] = set()
+    for s in body.stmts:
+        if not isinstance(s, t.Let):
+            continue
+        types[s.id] = s.type
+        if isinstance(s.op, t.Arg) and s.op.arg == arg:
+            if at is not None or uses[s.id] != 1:
+                return None
+            at, groups = s.id, tuple((k,) for k in range(len(s.type.shape)))
+        elif at is not None and at in t.operands(s.op):
+            if isinstance(s.op, t.MatMul):
+                if not uses[s.id]:
+                    return None
+                return _product(s, at, groups, hidden, types, body.args[arg].type.shape)
+            moved = _moved(s, groups, types[at])
+            if moved is None or uses[s.id] != 1:
+                return None
+            groups = moved
+            hidden.add(at)
+            at = s.id
+    return None
+
+
+def _operands(s: t.Stmt) -> tuple[int, ...]:
+    match s:
+        case t.Let(_, op, _):
+            return t.operands(op)
+        case t.For(_, _, carries, _):
+            return tuple(x for c in carries for x in (c.init, c.next))
+        case t.Store(_, _, value) | t.Accumulate(_, value):
+            return (value,)
+
+
+def _moved(s: t.Let, groups: Groups, old: t.TileType) -> Groups | None:
+    match s.op:
+        case t.Transpose(_, perm):
+            return tuple(groups[p] for p in perm)
+        case t.Reshape():
+            return _merged(groups, old.shape, s.type.shape)
+        case _:
+            return None
+
+
+def _merged(groups: Groups, old: tuple[Node, ...], new: tuple[Node, ...]) -> Groups | None:
+    """Axes of a reshape that only joins neighbours."""
+    out: list[tuple[int, ...]] = []
+    k = 0
+    for n in new:
+        taken: list[int] = []
+        start = k
+        while k < len(old) and product_expr(old[start:k]) != n:
+            taken += groups[k]
+            k += 1
+        if product_expr(old[start:k]) != n:
+            return None
+        out.append(tuple(taken))
+    return tuple(out) if k == len(old) else None
+
+
+def _product(
+    s: t.Let, at: int, groups: Groups, hidden: set[int], types: dict[int, t.TileType],
+    shape: tuple[Node, ...],
+) -> Product | None:
+    assert isinstance(s.op, t.MatMul)
+    if s.op.a == s.op.b or len(groups) != 2:
+        return None
+    left = s.op.a == at
+    rows, k = groups if left else (groups[1], groups[0])
+    other = s.op.b if left else s.op.a
+    block = _block(rows, k, shape)
+    if block == 0:
+        return None
+    m, n = s.type.shape
+    return Product(
+        s.id, left, other, frozenset({*hidden, at}), m if left else n,
+        types[at].shape[1 if left else 0], n if left else m, block,
+    )
+
+
+def _block(rows: tuple[int, ...], k: tuple[int, ...], shape: tuple[Node, ...]) -> int | None:
+    """None for plain rows, the columns of a block for packed ones, 0 for anything else."""
+    if (rows, k) == ((0,), (1,)):
+        return None
+    if (rows, k) not in (((1,), (0, 2)), ((0, 2), (1, 3))):
+        return 0
+    columns = shape[k[-1]]
+    if shape[rows[-1]] != Const(PANEL) or not isinstance(columns, Const):
+        return 0
+    return columns.value
+
+
+def narrow_dtype(body: t.Body, id: int) -> DType | None:
+    """bf16 or f16 if every element of the value is one (a stored argument, or just rounded)."""
+    made = {s.id: s.op for s in t.all_stmts(body.stmts) if isinstance(s, t.Let)}
+    while id in made:
+        match made[id]:
+            case t.Arg(arg):
+                storage = body.args[arg].storage
+                return storage if storage in (DType.bf16, DType.f16) else None
+            case t.Cast(_, dtype):
+                return dtype if dtype in (DType.bf16, DType.f16) else None
+            case t.Transpose(x, _) | t.Reshape(x) | t.Broadcast(x) | t.SliceOf(x, _):
+                id = x
+            case _:
+                return None
+    return None

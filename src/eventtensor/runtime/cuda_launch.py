@@ -1,0 +1,143 @@
+"""One launch, packed once: a bound step. To call it is one call of the driver, on any stream, with
+nothing allocated, copied or waited for, so that it can be captured in a CUDA graph."""
+
+from __future__ import annotations
+
+import ctypes
+from ctypes import c_char, c_int, c_uint, c_void_p
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import BadStream, KernelClosed
+from .cuda_driver import Device, call, error_name, function, refusal
+
+_COOPERATIVE, _PROGRAMMATIC_STREAM_SERIALIZATION = 2, 6  # CUlaunchAttributeID
+
+
+class LaunchAttribute(ctypes.Structure):
+    """CUlaunchAttribute; the value is a union of 64 bytes, of which an int is used."""
+
+    _fields_ = (("id", c_int), ("pad", c_int), ("value", c_int), ("rest", c_char * 60))
+
+
+class LaunchConfig(ctypes.Structure):
+    """CUlaunchConfig."""
+
+    _fields_ = (
+        ("grid_x", c_uint), ("grid_y", c_uint), ("grid_z", c_uint), ("block_x", c_uint),
+        ("block_y", c_uint), ("block_z", c_uint), ("shared_bytes", c_uint),
+        ("stream", c_void_p), ("attributes", c_void_p), ("attribute_count", c_uint),
+    )
+
+
+class Shape:
+    """How a kernel is launched: blocks, threads of each, bytes of dynamic shared memory."""
+
+    def __init__(self, blocks: int, threads: int, shared_bytes: int) -> None:
+        self.blocks, self.threads, self.shared_bytes = blocks, threads, shared_bytes
+        numbers = (_COOPERATIVE, _PROGRAMMATIC_STREAM_SERIALIZATION)
+        self._attributes = (LaunchAttribute * 2)(*(LaunchAttribute(n, 0, 1) for n in numbers))
+
+    def config(self, stream: int, dependent: bool) -> LaunchConfig:
+        return LaunchConfig(
+            self.blocks, 1, 1, self.threads, 1, 1, self.shared_bytes, stream,
+            ctypes.addressof(self._attributes), 2 if dependent else 1,
+        )
+
+
+class Owner(Protocol):
+    """The kernel of a step. `refused` tells what the driver would not do."""
+
+    closed: bool
+    refused: str
+
+
+def stream_handle(stream: object) -> int:
+    """The CUstream of None (the legacy default stream), an int, or a stream of any library."""
+    if stream is None:
+        return 0
+    if isinstance(stream, int):
+        return stream
+    for name in ("cuda_stream", "ptr"):  # torch, cupy
+        found = getattr(stream, name, None)
+        if isinstance(found, int):
+            return found
+    protocol = getattr(stream, "__cuda_stream__", None)
+    if protocol is None:
+        raise BadStream(f"{stream!r} is no CUDA stream")
+    return int((protocol() if callable(protocol) else protocol)[1])
+
+
+class Step:
+    """A kernel bound to its arguments.
+
+    `step(stream)` enqueues one launch and returns; errors of the launch are raised by the kernel's
+    `synchronize` or `check`. Launches of one kernel share its cells, so they must not overlap: put
+    them on one stream, or order the streams by events. With `dependent` the launch may begin before
+    the one ahead of it in the stream has ended (programmatic dependent launch), as far as the
+    kernel's own `griddepcontrol.wait`. The step keeps its arrays alive; a captured graph keeps
+    neither the step nor the kernel."""
+
+    def __init__(
+        self, owner: Owner, device: Device, kernel: int, shape: Shape,
+        packed: tuple[npt.NDArray[Any], ...], zeroed: tuple[tuple[int, int], ...], keep: object,
+    ) -> None:
+        self._owner, self._device, self._shape, self._keep = owner, device, shape, keep
+        self._zeroed = zeroed  # (address, bytes) of what starts from 0 at every launch
+        self._packed = packed
+        addresses = (c_void_p * len(packed))(*(p.ctypes.data for p in packed))
+        self._addresses = addresses
+        self._kernel, self._params = c_void_p(kernel), c_void_p(ctypes.addressof(addresses))
+        self._configs: dict[tuple[int, bool], tuple[c_void_p, LaunchConfig]] = {}
+        self._launch, self._current = function("cuLaunchKernelEx"), function("cuCtxGetCurrent")
+
+    def __call__(self, stream: object = None, dependent: bool = False) -> None:
+        key = stream_handle(stream), dependent
+        current = c_void_p()
+        self._current(ctypes.byref(current))
+        if current.value == self._device.context:
+            self._enqueue(key)
+            return
+        with self._device.active():
+            self._enqueue(key)
+
+    def _enqueue(self, key: tuple[int, bool]) -> None:
+        if self._owner.closed:
+            raise KernelClosed("the kernel of this step is closed")
+        for address, size in self._zeroed:
+            call("cuMemsetD8Async", address, 0, size, key[0])
+        ready = self._configs.get(key) or self._configure(key)
+        status = self._launch(ready[0], self._kernel, self._params, None)
+        if status != 0:
+            self._again(key, status)
+
+    def _configure(self, key: tuple[int, bool]) -> tuple[c_void_p, LaunchConfig]:
+        config = self._shape.config(key[0], key[1] and not self._owner.refused)
+        self._configs[key] = c_void_p(ctypes.addressof(config)), config
+        return self._configs[key]
+
+    def _again(self, key: tuple[int, bool], status: int) -> None:
+        """A driver that refuses a dependent launch gets a plain one, now and later."""
+        stream, dependent = key
+        if not dependent:
+            raise refusal("cuLaunchKernelEx", status)
+        plain = self._shape.config(stream, False)
+        second = self._launch(ctypes.byref(plain), self._kernel, self._params, None)
+        if second != 0:
+            raise refusal("cuLaunchKernelEx", second)
+        self._owner.refused = (
+            "cuLaunchKernelEx answers " + error_name(status)
+            + " to cooperative with programmatic stream serialization"
+        )
+        self._configs.pop(key)
+
+
+def packed(record: dict[str, int], dtype: np.dtype[np.void]) -> npt.NDArray[Any]:
+    """One struct from its fields, all of which must be given."""
+    assert dtype.names is not None
+    out = np.zeros(1, dtype)
+    for name in dtype.names:
+        out[name] = record[name]
+    return out

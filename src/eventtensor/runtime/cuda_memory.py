@@ -1,0 +1,130 @@
+"""What a kernel owns on its device. Bound steps and captured graphs keep the addresses that they
+were given, so nothing that they use moves or is freed before the kernel is closed: a larger need
+gets new memory beside the old.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import numpy as np
+
+from ..codegen import abi
+from ..codegen.cuda.abi import CONTROL, PROGRESS, SETS, WAITED
+from .cuda_driver import Buffer, Pinned, call, download
+from .image import Image
+
+CELL = 8  # bytes
+_FIRST_CELLS = 1024
+
+
+class Kept:
+    """Memory that grows by half at least, so that all the sizes kept are a few times the last."""
+
+    def __init__(self, cleared: bool = False) -> None:
+        self._cleared = cleared
+        self._all: list[Buffer] = []
+
+    def reserve(self, size: int) -> Buffer:
+        last = self._all[-1].size if self._all else 0
+        if not self._all or last < size:
+            fresh = Buffer()
+            fresh.reserve(max(size, last + last // 2))
+            self._all.append(fresh)
+            if self._cleared:
+                clear_now(fresh)
+        return self._all[-1]
+
+    def clear(self) -> None:
+        for buffer in self._all:
+            buffer.clear()
+
+    def free(self) -> None:
+        for buffer in self._all:
+            buffer.free()
+        self._all.clear()
+
+
+def clear_now(*buffers: Buffer) -> None:
+    """Cleared before anything that is enqueued later, on whatever stream."""
+    for buffer in buffers:
+        buffer.clear()
+    call("cuCtxSynchronize")
+
+
+class CellSets:
+    """Two sets of `capacity` cells, whose turn it is, and in debug a note on each cell."""
+
+    def __init__(self, capacity: int, rank: int, debug: bool) -> None:
+        self.capacity = capacity
+        self.cells, self.turn, self.waited = Buffer(), Buffer(), Buffer()
+        self.cells.reserve(2 * capacity * CELL)
+        self.turn.reserve(SETS.dtype(rank).itemsize)
+        if debug:
+            self.waited.reserve(capacity * WAITED.dtype(rank).itemsize)
+        clear_now(*self.buffers)
+
+    @property
+    def buffers(self) -> tuple[Buffer, ...]:
+        return self.cells, self.turn, self.waited
+
+
+class Memory:
+    """All of it; the caller has the device's context current."""
+
+    def __init__(self, image: Image, workers: int, trace_capacity: int) -> None:
+        rank = image.rank
+        self._image = image
+        self._sets: list[CellSets] = []
+        self.workspace, self.arena, self.words = Kept(), Kept(), Kept(cleared=True)
+        self.scratch: dict[str, Kept] = {}
+        self.arguments: dict[str, Buffer] = {}
+        self.control, self.progress, self.trace = Buffer(), Buffer(), Buffer()
+        self.control.reserve(CONTROL.dtype(rank).itemsize)
+        self.progress.reserve(PROGRESS.dtype(rank).itemsize * workers)
+        self.trace_capacity = trace_capacity if image.trace else 0
+        if image.trace:
+            self.trace.reserve(abi.TRACE.dtype(rank).itemsize * workers * trace_capacity)
+        self.report = Pinned(abi.REPORT.dtype(rank).itemsize)
+        self._report_code = ctypes.c_int64.from_address(self.report.place)
+        clear_now(self.control, self.progress)
+
+    def sets(self, cells: int) -> CellSets:
+        """Room for so many cells. Steps that share sets must be ordered, like all of a kernel."""
+        last = self._sets[-1].capacity if self._sets else 0
+        if not self._sets or last < cells:
+            capacity = max(cells, 2 * last, _FIRST_CELLS)
+            self._sets.append(CellSets(capacity, self._image.rank, self._image.debug))
+        return self._sets[-1]
+
+    @property
+    def failed(self) -> bool:
+        """True if a launch has left a report: a look at host memory, nothing more."""
+        return self._report_code.value != 0
+
+    def read_report(self) -> Any:
+        """A copy of the report, one record of codegen/abi.REPORT."""
+        raw = ctypes.string_at(self.report.place, self.report.size)
+        return np.frombuffer(raw, abi.REPORT.dtype(self._image.rank))[0]
+
+    def read_control(self) -> Any:
+        found = np.zeros(1, CONTROL.dtype(self._image.rank))
+        download(found, self.control.address)
+        return found[0]
+
+    def reset(self) -> None:
+        """Nobody knows how far a failed launch came: all cells start clean, and as the epochs
+        start again no word may carry an old one. Nothing may be running."""
+        self.words.clear()
+        clear_now(*(b for s in self._sets for b in s.buffers), self.control, self.progress)
+        ctypes.memset(self.report.place, 0, self.report.size)
+
+    def free(self) -> None:
+        for kept in (self.workspace, self.arena, self.words, *self.scratch.values()):
+            kept.free()
+        for buffer in (self.control, self.progress, self.trace, *self.arguments.values()):
+            buffer.free()
+        for buffer in (b for s in self._sets for b in s.buffers):
+            buffer.free()
+        self.report.free()

@@ -1,0 +1,171 @@
+"""When the elements of a scratch tensor may carry their flags, and the events that then fall away.
+
+A flag orders nothing but its own word. So every element must be written once a launch, every reader
+must look at the flags, and all other order that the events gave must hold without them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from ..analysis.access import accesses
+from ..analysis.coverage import closed, shown, unordered
+from ..analysis.deps import Dependence, dependences
+from ..analysis.derive import Derived
+from ..analysis.guards import unguarded
+from ..analysis.order import OrderGraph, add_fences
+from ..analysis.sets.budget import QUESTION, OutOfBudget, budget
+from ..analysis.uses import Events
+from ..ir.expr import Node
+from ..ir.program import Program
+from ..ir.tensor import Role, Rows, region_exprs
+from ..ir.tile import body_exprs
+from ..ir.walk import loads_of
+from .owners import call_of
+
+
+@dataclass(frozen=True)
+class FlagQuestion:
+    """A proved program with its events."""
+
+    program: Program
+    derived: Derived
+    events: Events
+
+    def tensor_of(self, event: str) -> str | None:
+        """The scratch tensor that travels from the notifiers of an event to its waiters; None if
+        there is none, or more than one."""
+        makers = {n.node for n in self.events.notifies if n.event.name == event}
+        takers = {call_of(w.node) for w in self.events.waits if w.event.name == event}
+        found = {
+            d.tensor for d in dependences(self.program).deps
+            if d.kind == "raw" and d.source.call.name in makers and d.sink.call.name in takers
+        }
+        return found.pop() if len(found) == 1 else None
+
+    def events_of(self, tensor: str) -> frozenset[str]:
+        """Events between a writer of the tensor and a reader of what it wrote."""
+        pairs = {
+            (d.source.call.name, d.sink.call.name) for d in dependences(self.program).deps
+            if d.tensor == tensor and d.kind == "raw"
+        }
+        return frozenset(
+            w.event.name for w in self.events.waits for n in self.events.notifies
+            if n.event.name == w.event.name and (n.node, call_of(w.node)) in pairs
+        )
+
+    def refusal(self, tensor: str) -> str:
+        """Why the elements of a tensor cannot be words with flags; empty if they can."""
+        t, found = self.program.tensor(tensor), accesses(self.program)[tensor]
+        if t.role is not Role.scratch:
+            return f"{tensor} is no scratch"
+        if t.dtype.size > 4:
+            return f"an element of {tensor} and a flag do not fit one word"
+        if t.bound is not None or t.monotone or t.distinct or tensor in _loaded(self.program):
+            return f"values of {tensor} decide indices, extents or counts"
+        if any(a.accumulates for a in found):
+            return f"{tensor} is accumulated into"
+        if any(a.data for a in found):
+            return f"run-time data decides what is read or written of {tensor}"
+        if any(a.region.pad or any(isinstance(x, Rows) for x in a.region.axes) for a in found):
+            return f"{tensor} is read padded or by gathered rows"
+        deps = dependences(self.program)
+        if any(d.tensor == tensor and d.kind != "raw" for d in deps.deps):
+            return f"elements of {tensor} are written again in a launch"
+        if any(o.access.region.tensor == tensor for o in deps.orphans):
+            return f"a body may leave elements of {tensor} unwritten"
+        return ""
+
+    def lost(self, gone: frozenset[str], flagged: frozenset[str], more: frozenset[str]) -> str:
+        """Order that only the events `more` and `gone` gave, apart from the way from a write to a
+        read of the tensors `flagged`; empty if nothing is lost. Nothing is without `gone` alone, so
+        only what `more` may take part in is asked again, as in analysis/check.py."""
+        gone |= more
+        if any(w.chunk for ws in self.derived.waits.values() for w in ws if w.event in gone):
+            return "a body waits for it chunk by chunk"
+        if any(w.event in gone for ws in self.derived.headers.values() for w in ws):
+            return "every worker waits before a grid"
+        kept = _without(self.derived, gone)
+        events = kept.uses(self.program)
+        deps = dependences(self.program).deps
+        if any(d.later for d in deps):
+            add_fences(events.graph)
+        plain = [(d.source.call.name, d.sink.call.name, d.relation) for d in deps]
+        known = shown(self.program, events, [*kept.hints, *plain])
+        for d in deps:
+            exempt = d.tensor in flagged and d.kind == "raw"
+            if exempt or not self._touches(d, more):
+                continue
+            chunked = any(w.chunk for w in kept.waits.get(d.sink.call.name, ()))
+            if chunked or not self._ordered(events, known, d):
+                return (f"it also puts {call_of(d.source.call.name)} before "
+                        f"{call_of(d.sink.call.name)} on {d.tensor} ({d.kind})")
+        for u in unguarded(self.program, events):
+            return f"it also guards {u.tensor}, which a wait of {call_of(u.sink.call.name)} reads"
+        return ""
+
+    @cached_property
+    def _links(self) -> list[tuple[str, str, str]]:
+        """(event, notifier, waiter), by name."""
+        return [(w.event.name, n.node, w.node) for w in self.events.waits
+                for n in self.events.notifies if n.event.name == w.event.name]
+
+    @cached_property
+    def _after(self) -> dict[str, set[str]]:
+        """The nodes that paths of events lead to from each node, itself included."""
+        return _closure({*self.events.graph.edges, *((n, w) for _, n, w in self._links)})
+
+    def _touches(self, d: Dependence, events: frozenset[str]) -> bool:
+        """True if a path from source to sink leads through one of the events."""
+        after, source, sink = self._after, d.source.call.name, d.sink.call.name
+        return any(
+            e in events and n in after.get(source, {source}) and sink in after.get(w, {w})
+            for e, n, w in self._links
+        )
+
+    def _ordered(self, events: Events, known: OrderGraph, d: Dependence) -> bool:
+        try:
+            with budget(QUESTION):
+                left = unordered(self.program, events, known, d)
+        except OutOfBudget:
+            return False
+        return bool(left.is_empty()) or closed(events, d, left)
+
+
+def _without(derived: Derived, gone: frozenset[str]) -> Derived:
+    return replace(
+        derived,
+        events=tuple(e for e in derived.events if e.name not in gone),
+        headers={n: tuple(w for w in ws if w.event not in gone)
+                 for n, ws in derived.headers.items()},
+        waits={n: tuple(w for w in ws if w.event not in gone) for n, ws in derived.waits.items()},
+        notifies={n: tuple(x for x in xs if x.event not in gone)
+                  for n, xs in derived.notifies.items()},
+    )
+
+
+def _closure(links: set[tuple[str, str]]) -> dict[str, set[str]]:
+    after: dict[str, set[str]] = {}
+    for a, b in links:
+        after.setdefault(a, set()).add(b)
+    found: dict[str, set[str]] = {}
+    for start in after:
+        seen, todo = {start}, [start]
+        while todo:
+            fresh = after.get(todo.pop(), set()) - seen
+            seen |= fresh
+            todo += fresh
+        found[start] = seen
+    return found
+
+
+def _loaded(program: Program) -> set[str]:
+    """Tensors whose values stand in an index, an extent, a count or a map."""
+    exprs: list[Node] = [e.count for e in program.events if e.count is not None]
+    for p in program.calls:
+        exprs += [a.extent for a in p.axes]
+        for r in (*p.call.regions, *(p.call.waits or ()), *(p.call.notifies or ())):
+            exprs += region_exprs(r)
+        exprs += body_exprs(p.call.body)
+    return {load.tensor for load in loads_of(*exprs)}

@@ -1,0 +1,154 @@
+"""Which operands the loader brings ahead of the waits: reads that no event guards.
+
+Pre: dependences of the program. Post: every stream reads memory that no task of the launch writes
+before (the loader needs no event), at addresses that no run-time data decides, in rows that a bulk
+copy can take. Page sizes and caps are what was measured on an H200 (docs/tuning-log.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from ..analysis.deps import dependences
+from ..ir.expr import Const, Node, Var, mul
+from ..ir.layout import Layout, divisor, layout_of
+from ..ir.plan import CallPlan, ScheduleKind, Stream, StreamKind
+from ..ir.products import narrow_dtype, product_of
+from ..ir.program import PlacedCall, Program
+from ..ir.tensor import Region, Role, Tensor, region_exprs
+from ..ir.walk import Bounds, bounds, loads_of
+
+_ALIGN = 16  # bytes: what a bulk copy asks of addresses and sizes
+_STEP = 64  # bytes of a row that a warp takes at once in a product
+_CHUNK = 2048  # bytes of a row in a page: shorter copies cost more to issue than to move
+_MOST_COLUMNS = 64
+_BESIDE = 48 * 1024  # bytes of the product's other side, in shared memory beside the ring
+_WHOLE = (1024, 16 * 1024)  # less is not worth a page, more leaves no room to run ahead
+_HELD = 64 * 1024  # bytes that the whole pages of one task may hold
+_SMALL = 96 * 1024  # bytes for a task: the ring holds more than the next one, and hops decide
+_CAPS = (32 * 1024, 48 * 1024, 128 * 1024)  # in flight: small tasks with hops, others, no hops
+_AHEAD = 8  # pages asked for as far as the L2, for small tasks
+
+
+def streams(program: Program, calls: tuple[CallPlan, ...]) -> tuple[Stream, ...]:
+    """All streams, in the order in which a task uses them up: held pages first."""
+    guarded = {(d.sink.call.name, d.tensor) for d in dependences(program).deps if d.kind == "raw"}
+    out: list[Stream] = []
+    for plan in calls:
+        if plan.schedule.kind is not ScheduleKind.push:
+            p = program.placed(plan.call)
+            out += _of_call(program, p, guarded, bool(plan.waits))
+    return tuple(out)
+
+
+def _of_call(
+    program: Program, p: PlacedCall, guarded: set[tuple[str, str]], hops: bool
+) -> list[Stream]:
+    limits, sizes = _limits(program, p), dict[int, int | None]()
+    paged: dict[int, Stream] = {}  # by the product that uses it up
+    for k, region in enumerate(p.call.reads):
+        tensor = program.tensor(region.tensor)
+        layout = layout_of(region, tensor)
+        if layout is None or not _free(p, region, guarded) or not _aligned(layout, tensor):
+            continue
+        sizes[k] = _upper(mul(mul(layout.rows, layout.row), Const(tensor.dtype.size)), limits)
+        found = _paged(p, k, layout, tensor, limits)
+        if found is not None and _more(program, p, k, paged.get(found[0]), sizes):
+            paged[found[0]] = found[1]
+    used = {s.arg for s in paged.values()}
+    held = _held({k: n for k, n in sizes.items() if k not in used})
+    why = "no event guards it; used as a whole"
+    found_all = [Stream(p.call.name, k, StreamKind.whole, 0, why) for k in held]
+    found_all += [s for _, s in sorted(paged.items())]
+    total = sum(sizes[s.arg] or _SMALL for s in found_all)
+    small = hops and total <= _SMALL
+    cap, ahead = _CAPS[2 if not hops else 0 if small else 1], _AHEAD if small else 0
+    return [replace(s, cap=cap, ahead=ahead) for s in found_all]
+
+
+def _more(
+    program: Program, p: PlacedCall, arg: int, other: Stream | None, sizes: dict[int, int | None]
+) -> bool:
+    """True if the operand is the side of its product that is better streamed: weights, then the
+    larger one."""
+
+    def worth(k: int) -> tuple[bool, int]:
+        return program.tensor(p.call.reads[k].tensor).role is Role.weight, sizes[k] or _SMALL
+
+    return other is None or worth(arg) > worth(other.arg)
+
+
+def _held(sizes: dict[int, int | None]) -> list[int]:
+    """Operands that stay in the ring as a whole, as far as there is room."""
+    out: list[int] = []
+    room = _HELD
+    for k, size in sizes.items():
+        if size is not None and _WHOLE[0] <= size <= min(_WHOLE[1], room):
+            out.append(k)
+            room -= size
+    return out
+
+
+def _free(p: PlacedCall, region: Region, guarded: set[tuple[str, str]]) -> bool:
+    """Nothing of this launch decides what the region holds or where it lies."""
+    name = region.tensor
+    written = any(r.tensor == name for r in (*p.call.writes, *p.call.accumulates))
+    return not written and (p.call.name, name) not in guarded \
+        and not loads_of(*region_exprs(region))
+
+
+def _aligned(layout: Layout, tensor: Tensor) -> bool:
+    """A bulk copy can take every row, at any coordinates and dims."""
+    exprs = [layout.offset, layout.row]
+    if layout.rows != Const(1):
+        exprs.append(layout.stride)
+    return all(divisor(e) * tensor.dtype.size % _ALIGN == 0 for e in exprs)
+
+
+def _paged(
+    p: PlacedCall, arg: int, layout: Layout, tensor: Tensor, limits: Mapping[str, Bounds]
+) -> tuple[int, Stream] | None:
+    """The product that uses the operand up and its stream, if tensor cores can take its pages."""
+    product, size = product_of(p.call.body, arg), tensor.dtype.size
+    if product is None or any(h.target == "cuda" for h in p.call.hand_tuned):
+        return None
+    columns, k = _upper(product.columns, limits), product.k
+    if narrow_dtype(p.call.body, product.other) is not tensor.dtype:
+        return None
+    if not isinstance(k, Const) or k.value * size % _STEP:
+        return None
+    if columns is None or columns > _MOST_COLUMNS or columns * k.value * size > _BESIDE:
+        return None
+    if product.block is None:
+        why = "no event guards it; rows used up by a matrix product"
+        chunk = min(_CHUNK, k.value * size)
+        return product.id, Stream(p.call.name, arg, StreamKind.rows, 0, why, chunk, columns)
+    chunk = product.block * size
+    if layout.rows != Const(1) or chunk % _STEP or chunk > _CHUNK:
+        return None
+    why = "no event guards it; packed panels, used up by a matrix product"
+    return product.id, Stream(p.call.name, arg, StreamKind.packed, 0, why, chunk, columns)
+
+
+# ---- bounds of extents ---------------------------------------------------------------------
+
+
+def _limits(program: Program, p: PlacedCall) -> dict[str, Bounds]:
+    found: dict[str, Bounds] = {}
+    for a in p.axes:
+        top = _upper(a.extent, found)
+        found[a.var] = (0, None if top is None else max(top - 1, 0))
+    return found
+
+
+def _upper(e: Node, limits: Mapping[str, Bounds]) -> int | None:
+    def of(x: Node) -> Bounds:
+        match x:
+            case Var(name):
+                return limits.get(name, (None, None))
+            case _:
+                return None, None
+
+    return bounds(e, of)[1]
+

@@ -1,0 +1,249 @@
+"""What each hand-off generates: kept text of its tasks, what must and must not stand there, and a
+compiler that takes it for sm_90a. No GPU is needed."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+import pytest
+from chain import chain
+from mlp import mlp
+from support.handoffs import broadcast, copy, halves, matrix, pair, total
+
+import eventtensor as et
+from eventtensor.codegen.cuda import generate
+from eventtensor.compiler import run_passes
+from eventtensor.config import Options, environment
+from eventtensor.ir.plan import HandoffKind, Plan
+from eventtensor.ir.walk import evaluate
+from eventtensor.runtime.build import DEVICE
+from eventtensor.runtime.cpu import CpuKernel
+from eventtensor.runtime.cuda_build import build_cubin
+from eventtensor.target import CudaTarget
+
+GOLDEN = Path(__file__).parent.parent / "golden"
+# kind: (program, schedule)
+KEPT = {
+    "worker": (pair, "static:affine"), "flag": (broadcast, "static"), "bulk": (matrix, "static"),
+}
+
+
+def plan_of(program: et.Program, handoff: str, schedule: str = "static") -> Plan:
+    state = run_passes(program, Options(target="cuda", schedule=schedule, handoff=handoff))
+    assert state.plan is not None and state.report is not None and state.report.ok
+    assert any(h.kind is HandoffKind(handoff) for h in state.plan.handoffs)
+    return state.plan
+
+
+def source(handoff: str) -> str:
+    make, schedule = KEPT[handoff]
+    return generate(plan_of(make(), handoff, schedule)).text
+
+
+def tasks(text: str) -> str:
+    """The functions of tasks, and what hands over in their bodies."""
+    kept, in_body = [], False
+    words = ("__device__", "flag", "staging", "task_", "return true", "return false", ", by ",
+             "_words")
+    for line in text[text.index("// ---- make") : text.index("// grid of make")].split("\n"):
+        in_body = " body_" in line if line.startswith("__device__") else in_body
+        if not in_body or line in ("", "}") or any(w in line for w in words):
+            kept.append(line.replace("__noinline__ ", ""))
+    return "\n".join(kept)
+
+
+@pytest.mark.parametrize("kind", KEPT)
+def test_tasks_are_as_kept(kind: str) -> None:
+    text, path = tasks(source(kind)), GOLDEN / f"handoff_{kind}.cu"
+    if os.environ.get("UPDATE_GOLDEN"):
+        path.write_text(text)
+    assert text == path.read_text()
+
+
+# ---- worker --------------------------------------------------------------------------------
+
+
+def test_an_edge_on_one_worker_has_no_cell_and_keeps_its_barrier() -> None:
+    plan = plan_of(pair(), "worker", "static:affine")
+    made = generate(plan)
+    assert "ev_wait" not in made.text and "ev_notify" not in made.text
+    assert "args.cell" not in made.text and evaluate(made.cells, {"n": 64}) == 0
+    for name in ("make", "use"):  # the body ends at the barrier, or the task has one behind it
+        start = made.text.index(f"body_{name}(")
+        body = made.text[start : made.text.index("\n}", start)]
+        task = made.text[made.text.index(f"bool task_{name}(") :]
+        behind = task[task.index(f"body_{name}(") : task.index("et::task_end(")]
+        assert body.rstrip().endswith("et::sync();") or "et::sync();" in behind
+
+
+def test_a_notify_stays_for_those_who_count() -> None:
+    n = et.dim("n", max=64)
+    p = et.Program("shared")
+    a, x = p.input("a", (n, 4), et.f32), p.scratch("x", (n, 4), et.f32)
+    o, q = p.output("o", (n, 4), et.f32), p.output("q", (n, 4), et.f32)
+    for name, s, t in (("make", a, x), ("near", x, o), ("far", x, q)):
+        p.call(copy, name=name, grid=(n,), reads=lambda i, s=s: s[i, :],
+               writes=lambda i, t=t: t[i, :])
+    how = (("near", "static:affine"), ("far", "ticket"))
+    state = run_passes(p, Options(target="cuda", schedule=how, handoff="worker"))
+    assert state.plan is not None
+    text = generate(state.plan).text
+    assert text.count("et::ev_notify(worker") == 1 and text.count("et::ev_wait(worker") == 1
+    assert "ev_wait" in text[text.index("bool task_far(") : text.index("// grid of make")]
+
+
+# ---- flag ----------------------------------------------------------------------------------
+
+
+def late_reader() -> et.Program:
+    """C waits for A through B only; it reads what A wrote."""
+    p = et.Program("late")
+    a, o = p.input("a", (64,), et.f32), p.output("o", (64,), et.f32)
+    x, z = p.scratch("x", (64,), et.bf16), p.scratch("z", (64,), et.bf16)
+
+    @et.task
+    def add(u, v, out):
+        out[:] = u + v
+
+    p.call(total, name="make", grid=(), reads=lambda: a[:], writes=lambda: x[:])
+    p.call(total, name="B", grid=(), reads=lambda: x[:], writes=lambda: z[:])
+    p.call(add, name="C", grid=(), reads=lambda: (z[:], x[:]), writes=lambda: o[:])
+    return p
+
+
+def test_all_who_touch_a_flagged_tensor_use_words() -> None:
+    text = generate(plan_of(late_reader(), "flag", "ticket")).text
+    assert "et::Word* x;  // scratch bf16[64], with flags" in text
+    assert '#include "cuda/flag.cuh"' in text
+    reads = re.findall(r"flag_read<et::bf16>\(worker, \w+, \w+_tile, TENSOR_x, args\.x\)", text)
+    assert len(reads) == 2
+    views = re.findall(r"et::View<(const )?([\w:]+), 1> \w+\{args\.x[ ,]", text)
+    assert {kind for _, kind in views} == {"et::Word"}
+    assert "ev_wait" not in text and "ev_notify" not in text
+
+
+def test_a_task_is_ready_when_its_words_are_there() -> None:
+    text = source("flag")
+    task = text[text.index("bool body_use(") : text.index("// grid of make")]
+    assert task.index("flag_read") < task.index("et::task_ready") < task.index("out.data[")
+    assert task.count("et::task_ready(worker);") == 1
+    assert "if (!body_use(worker, args, i)) return false;" in task
+
+
+def test_a_body_with_one_store_writes_its_words_straight_away() -> None:
+    text = source("flag")
+    body = text[text.index("void body_make(") : text.index("bool task_make(")]
+    assert "const et::WordsOut<float> out_words{out.data, worker.epoch};" in body
+    assert body.count("out_words[") == 1 and "flag_write" not in body and "_stage" not in body
+
+
+def test_a_body_with_several_stores_publishes_once_when_all_are_done() -> None:
+    text = generate(plan_of(halves(), "flag", "ticket")).text
+    body = text[text.index("void body_make(") : text.index("bool task_make(")]
+    assert body.count("et::flag_write(worker, out, out_stage);") == 1 and "WordsOut" not in body
+    before = body[: body.index("et::flag_write")].rstrip().split("\n")
+    assert before[-1].strip() == "et::sync();"
+
+
+def test_words_are_touched_by_relaxed_accesses_of_their_size_only() -> None:
+    text = (DEVICE / "cuda" / "flag.cuh").read_text()
+    quoted = "\n".join(re.findall(r'"(.*?)"', text))
+    found = set(re.findall(r"\b((?:ld|st|red|atom)\.[\w.]+)", quoted))
+    assert found == {f"{op}.relaxed.gpu{v}.b64" for op in ("ld", "st") for v in ("", ".v2")}
+
+
+def test_hand_tuned_bodies_see_stored_elements_on_both_sides() -> None:
+    hand = "if (et::leads()) out.data[0] = x.data[0];"
+
+    @et.task(cuda=hand)
+    def tuned(x, out):
+        out[:] = x
+
+    p = et.Program("tuned")
+    a, x, o = (getattr(p, r)(n, (64,), et.bf16) for r, n in (
+        ("input", "a"), ("scratch", "x"), ("output", "o")))
+    p.call(tuned, name="make", grid=(), reads=lambda: a[:], writes=lambda: x[:])
+    p.call(tuned, name="use", grid=(), reads=lambda: x[:], writes=lambda: o[:])
+    text = generate(plan_of(p, "flag", "ticket")).text
+    make = text[text.index("void body_make(") : text.index("bool task_make(")]
+    assert "hand_make(worker, et::View<const et::bf16, 1>" in make
+    assert make.index("hand_make(") < make.index("et::flag_write(worker, out, out_stage);")
+    use = text[text.index("bool body_use(") : text.index("bool task_use(")]
+    assert use.index("flag_read") < use.index("task_ready") < use.index("hand_use(")
+    assert "return true;" in use
+
+
+def test_a_plan_with_flags_runs_on_the_cpu_as_it_is() -> None:
+    plan = plan_of(broadcast(), "flag")
+    kernel = CpuKernel(plan, Options(workers=2))
+    assert "et::Word" not in kernel.source and "ev_wait" in kernel.source
+    kernel.close()
+
+
+# ---- bulk ----------------------------------------------------------------------------------
+
+
+def test_the_copy_comes_after_the_waits_and_before_the_task_is_ready() -> None:
+    text = source("bulk")
+    body = text[text.index("void body_use(") : text.index("bool task_use(")]
+    assert body.index("worker.staging.bring<float>(x_tile, x.data, ") < body.index("task_ready")
+    assert "et::Matrix<float>{x_here" in body
+    task = text[text.index("bool task_use(") : text.index("// grid of make")]
+    assert task.index("et::ev_wait") < task.index("body_use(worker")
+
+
+def test_every_task_fences_its_shared_accesses_before_the_barrier_that_ends_it() -> None:
+    lines = source("bulk").split("\n")
+    ends = [k for k, line in enumerate(lines) if "et::fence_shared_reads();" in line]
+    assert len(ends) == 2
+    for k in ends:
+        assert "body_" in lines[k - 1] and lines[k + 1].strip() == "et::sync();"
+
+
+def test_the_barrier_of_the_copies_is_made_before_the_block_first_meets() -> None:
+    text = source("bulk")
+    entry = text[text.index("__global__") :]
+    assert "#define ET_BULK 1" in text
+    assert entry.index("worker.staging.begin();") < entry.index("et::launch_begin(worker)")
+
+
+def test_the_copying_thread_fences_what_others_wrote_first() -> None:
+    text = (DEVICE / "cuda" / "stage.cuh").read_text()
+    code = text[text.index("class Staging") :]
+    assert code.index("fence_global_writes();") < code.index("bulk_copy(") < code.index("bar_over(")
+
+
+def test_without_bulk_copies_the_operand_is_read_in_place() -> None:
+    plan = plan_of(matrix(), "bulk")
+    text = generate(plan, CudaTarget("sm_80", 108, 163 * 1024)).text
+    assert "staging" not in text and "fence_shared" not in text and "ev_wait" in text
+
+
+def test_a_kernel_without_hand_offs_has_none_of_it() -> None:
+    state = run_passes(pair(), Options(target="cuda", schedule="static", handoff="counter"))
+    assert state.plan is not None
+    text = generate(state.plan).text
+    assert "flag_" not in text and "staging" not in text and "#define ET_BULK 0" in text
+    assert text.count("et::ev_wait(worker") == 1
+
+
+# ---- compilers -----------------------------------------------------------------------------
+
+COMPILED = {
+    "worker": lambda: plan_of(pair(), "worker", "auto"),
+    "flag": lambda: plan_of(broadcast(), "flag"),
+    "flag_push": lambda: plan_of(late_reader(), "flag", "push"),
+    "flag_chain": lambda: plan_of(chain(), "flag"),
+    "flag_2d": lambda: plan_of(mlp(), "flag"),
+    "bulk": lambda: plan_of(mlp(), "bulk"),
+    "bulk_chain": lambda: plan_of(chain(), "bulk", "ticket"),
+}
+
+
+@pytest.mark.parametrize("name", COMPILED)
+def test_a_compiler_takes_it(name: str) -> None:
+    text = generate(COMPILED[name](), debug=name == "flag").text
+    built = build_cubin(text, name, "sm_90a", environment())
+    assert built.path.read_bytes()[:4] == b"\x7fELF"

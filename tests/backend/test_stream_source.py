@@ -1,0 +1,80 @@
+"""CUDA of programs with streams: the loader's program, what the tasks do with pages, resources."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from chain import chain
+from support.streams import PROGRAMS, layers, linear
+
+from eventtensor.codegen.cuda import CudaSource, generate
+from eventtensor.compiler import run_passes
+from eventtensor.config import Options, environment
+from eventtensor.runtime.cuda_build import build_cubin
+from eventtensor.target import H200, CudaTarget
+
+A100 = CudaTarget("sm_80", 108, 163 * 1024)
+
+
+def made(program, schedule: str = "static", target: CudaTarget = H200, **options) -> CudaSource:
+    state = run_passes(program, Options(target="cuda", schedule=schedule, **options))
+    assert state.plan is not None
+    return generate(state.plan, target)
+
+
+def test_the_loader_walks_the_same_tiles_with_loads_in_place_of_tasks() -> None:
+    text = made(chain(1024, 32)).text
+    feed = text[text.index("bool feed_layer(") :]
+    grid = text[text.index("bool grid_layer(") :]
+    assert "et::StaticTiles(worker, l * 32)" in feed and "et::StaticTiles(worker, l * 32)" in grid
+    assert "load_layer(worker, args, l, i);" in feed
+    assert re.search(r"worker\.rows\(args\.w \+ .*, 2048, 2048, 2048\);", text)
+    everything = text[text.index("bool feed(") : text.index("Args bind(")]
+    assert "for (int64_t l = 0; l < args.layers; ++l)" in everything
+
+
+def test_only_weights_are_loaded_before_the_launch_has_begun() -> None:
+    text = made(linear(16, 96, 48)).text
+    load = text[text.index("void load_go(") : text.index("bool feed_go(")]
+    assert load.index("worker.settle();") < load.index("worker.whole(args.x")
+    assert load.index("worker.whole(args.x") < load.index("worker.rows(args.w")
+    body = text[text.index("void body_go(") :]
+    assert body.index("worker.pages.hold<et::bf16>()") < body.index("et::stream_matmul<")
+    assert body.index("et::stream_matmul<") < body.index("worker.pages.task_end();")
+
+
+def test_the_loader_claims_where_tiles_are_claimed() -> None:
+    text = made(layers(), "ticket").text
+    assert "et::ClaimingTiles(worker, args.cell.ticket_layer + l)" in text
+    assert "auto tiles = et::ToldTiles(worker);" in text
+    feed = text[text.index("bool feed_layer(") :]
+    assert feed.index("worker.settle();") < feed.index("et::ClaimingTiles")
+
+
+def test_shared_memory_is_split_between_the_ring_and_temporaries() -> None:
+    found = made(chain(1024, 32))
+    page, slots = (int(re.search(rf"#define {n} (\d+)", found.text)[1])
+                   for n in ("ET_PAGE", "ET_SLOTS"))
+    assert page == 32 * 1024 and slots >= 5
+    assert page * slots < found.shared_bytes <= H200.shared_bytes
+    assert found.threads == 256 + 32 and found.aligned == ("w",)
+
+
+def test_without_streams_there_is_no_loader() -> None:
+    for found in (made(chain(1024, 32), stream=False), made(chain(1024, 32), target=A100)):
+        assert "Loader" not in found.text and found.threads == 256 and found.aligned == ()
+
+
+@pytest.mark.parametrize("schedule", ("static", "ticket"))
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_program_compiles_and_keeps_its_registers(name: str, schedule: str) -> None:
+    """Local memory would cost a trip to the L2 at every look (device/cuda/worker.cuh)."""
+    found = made(PROGRAMS[name][0](), schedule)
+    usage = build_cubin(found.text, name, H200.architecture, environment()).usage
+    assert usage.registers <= 168 and usage.spill_bytes == 0
+
+
+def test_other_architectures_take_what_has_no_stream() -> None:
+    found = made(chain(256, 16), target=A100)
+    assert build_cubin(found.text, "chain", "sm_80", environment()).usage.registers <= 255

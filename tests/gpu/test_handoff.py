@@ -1,0 +1,142 @@
+"""Every hand-off on the device: a hundred launches at changing sizes give the threads' results, and
+a word that never comes is a stuck wait."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from backend.conftest import Arrays, assert_same, carried, make_arrays
+from chain import chain
+from gpu.variants import cuda_kernel
+from mlp import mlp
+from support.handoffs import broadcast, halo, halves, layers, matrix, pair, two_ways
+
+import eventtensor as et
+from eventtensor.compiler import run_passes
+from eventtensor.config import Options, environment
+from eventtensor.errors import StuckWait
+from eventtensor.ir.expr import Const, add, compare, mul
+from eventtensor.ir.plan import HandoffKind, Plan
+from eventtensor.runtime.cpu import CpuKernel
+from eventtensor.runtime.cuda import CudaKernel
+
+SCHEDULES = ("static", "static:round_robin", "static:affine", "ticket", "push", "auto")
+LAUNCHES = 100
+# name: (program, hand-offs that are legal under some schedule, largest of each dim, exact)
+PROGRAMS: dict[str, tuple[Callable[[], et.Program], tuple[str, ...], dict[str, int], bool]] = {
+    "pair": (pair, ("worker", "flag", "bulk"), {"n": 40}, True),
+    "pair_16": (lambda: pair(8, 16), ("flag", "bulk"), {"n": 40}, True),
+    "pair_bf16": (lambda: pair(dtype=et.bf16), ("worker", "flag", "bulk"), {"n": 40}, True),
+    "pair_i32": (lambda: pair(dtype=et.i32), ("worker", "flag", "bulk"), {"n": 40}, True),
+    "pair_u8": (lambda: pair(dtype=et.u8), ("flag",), {"n": 40}, True),
+    "broadcast": (broadcast, ("flag", "bulk"), {}, True),
+    "halo": (halo, ("flag",), {"n": 60}, True),
+    "halves": (halves, ("worker", "flag", "bulk"), {}, True),
+    "layers": (lambda: layers(True), ("worker", "flag", "bulk"), {"depth": 8}, True),
+    "matrix": (matrix, ("flag", "bulk"), {"n": 40}, True),
+    "matrix_odd": (lambda: matrix(3, 5), ("flag",), {"n": 40}, True),
+    "two_ways": (two_ways, ("worker", "flag"), {}, True),
+    "carried": (carried, ("worker", "bulk"), {"n": 200, "layers": 9}, True),
+    "mlp": (mlp, ("flag", "bulk"), {"n": 70}, False),
+    "chain": (chain, ("flag", "bulk"), {"layers": 12}, False),
+}
+
+
+def legal_plan(program: et.Program, handoff: str, schedule: str) -> Plan | None:
+    try:
+        state = run_passes(program, Options(target="cuda", schedule=schedule, handoff=handoff))
+    except et.EventTensorError:
+        return None
+    assert state.report is not None and state.report.ok and state.plan is not None
+    return state.plan
+
+
+def sizes(most: dict[str, int], seed: int) -> Iterator[dict[str, int]]:
+    rng = np.random.default_rng(seed)
+    while True:
+        yield {name: int(rng.integers(1, top + 1)) for name, top in most.items()}
+
+
+def same(mine: Arrays, theirs: Arrays, exact: bool, what: str) -> None:
+    for name, x in theirs.items():
+        if exact:
+            np.testing.assert_array_equal(mine[name], x, err_msg=f"{what} {name}")
+        else:
+            got, want = mine[name].astype(np.float32), x.astype(np.float32)
+            np.testing.assert_allclose(got, want, rtol=2e-2, atol=2e-2, err_msg=f"{what} {name}")
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize(
+    "name, handoff", [(n, h) for n, (_, kinds, _, _) in PROGRAMS.items() for h in kinds])
+def test_a_hundred_launches_give_what_the_threads_give(
+    name: str, handoff: str, schedule: str
+) -> None:
+    make, _, most, exact = PROGRAMS[name]
+    plan = legal_plan(make(), handoff, schedule)
+    if plan is None:
+        pytest.skip(f"{handoff} is not legal for {name} under {schedule}")
+    assert any(h.kind is HandoffKind(handoff) for h in plan.handoffs)
+    cpu = CpuKernel(plan, Options(workers=2))
+    with cuda_kernel(plan) as kernel:
+        for k, dims in zip(range(LAUNCHES), sizes(most, seed=7), strict=False):
+            given = make_arrays(plan, dims, seed=k % 5)
+            mine = {n: x.copy() for n, x in given.items()}
+            kernel.launch(dims, mine)
+            cpu.launch(dims, given)
+            same(mine, given, exact, f"launch {k}, {dims}:")
+        assert kernel.compilations == 1
+    cpu.close()
+
+
+@pytest.mark.parametrize("name", ("pair", "broadcast", "layers", "chain", "mlp"))
+def test_bits_do_not_depend_on_the_hand_off_or_the_workers(name: str) -> None:
+    make, kinds, most, _ = PROGRAMS[name]
+    dims = next(sizes(most, seed=3))
+    seen = set()
+    for handoff in ("counter", "auto", *kinds):
+        for workers in (0, 1, 3):
+            plan = legal_plan(make(), handoff, "auto")
+            if plan is None:
+                continue
+            given = make_arrays(plan, dims, seed=1)
+            with cuda_kernel(plan, workers=workers, debug=workers == 3) as kernel:
+                for _ in range(3):
+                    mine = {n: x.copy() for n, x in given.items()}
+                    kernel.launch(dims, mine)
+                    seen.add(b"".join(mine[n].tobytes() for n in sorted(mine)))
+    assert len(seen) == 1
+
+
+def without_the_last_tile(plan: Plan) -> Plan:
+    """From n = 5 on the first grid lacks its last tile: the proof has been made before."""
+    first, *rest = plan.program.body
+    axis = first.grid[0]
+    n = plan.program.dims[0]
+    short = replace(axis, extent=add(axis.extent, mul(Const(-1), compare("<=", 5, n))))
+    body = (replace(first, grid=(short,)), *rest)
+    return replace(plan, program=replace(plan.program, body=body))
+
+
+@pytest.mark.parametrize("schedule", ("static", "ticket"))
+def test_a_word_that_never_comes_is_a_stuck_wait_and_the_next_launch_works(schedule: str) -> None:
+    plan = legal_plan(pair(), "flag", schedule)
+    assert plan is not None
+    quick = replace(environment(), wait_limit_s=0.3)
+    kernel = CudaKernel(without_the_last_tile(plan), Options(target="cuda"), quick)
+    cpu = CpuKernel(plan, Options(workers=2))
+    for _ in range(2):
+        with pytest.raises(StuckWait) as caught:
+            kernel.launch({"n": 5}, make_arrays(plan, {"n": 5}))
+        message = str(caught.value)
+        assert "use(9) waits for x[" in message and "epoch" in message and "n = 5" in message
+        mine = make_arrays(plan, {"n": 4})
+        theirs = {n: x.copy() for n, x in mine.items()}
+        kernel.launch({"n": 4}, mine)
+        cpu.launch({"n": 4}, theirs)
+        assert_same(mine, theirs)
+    kernel.close()
+    cpu.close()

@@ -1,0 +1,36 @@
+"""The fences between the generic and the async proxy, tried millions of times with the back end's
+own names. Without a fence nothing is promised: those counts are shown (-rP), not asserted."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from gpu.child import answers
+
+import eventtensor
+
+HERE = Path(__file__).parent / "litmus"
+DEVICE = Path(eventtensor.__file__).parent / "device"
+FLAGS = ("-std=c++17", "-O3", "--expt-relaxed-constexpr",
+         "-gencode=arch=compute_90a,code=sm_90a", f"-I{DEVICE}")
+
+
+@pytest.mark.parametrize("name", ("slot_reuse", "fresh_bulk"))
+def test_a_fenced_hand_over_between_proxies_shows_no_stale_value(
+    name: str, tmp_path: Path
+) -> None:
+    nvcc = shutil.which("nvcc") or shutil.which("nvcc", path="/usr/local/cuda/bin")
+    if nvcc is None:
+        pytest.skip("nvcc is neither on PATH nor in /usr/local/cuda/bin")
+    program = tmp_path / name
+    subprocess.run([nvcc, *FLAGS, "-o", str(program), str(HERE / f"{name}.cu")], check=True,
+                   timeout=120)
+    found = answers([str(program)], seconds=60)
+    for row in found:
+        print(row)
+    (fenced,) = [row for row in found if row["fence"]]
+    assert fenced["rounds"] >= 2_000_000
+    assert fenced["wrong"] == 0 and fenced["late"] == 0

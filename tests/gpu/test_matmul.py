@@ -1,0 +1,148 @@
+"""Matrix multiplication on the GPU: 16-bit operands on tensor cores within the bound that
+device/cuda/mma.cuh states, all others in the exact order, over layouts, strides and odd shapes."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+import pytest
+from backend import conftest as lab
+
+import eventtensor as et
+from eventtensor.config import Options
+from eventtensor.interp.numbers import matmul
+from eventtensor.ir.plan import Plan
+from eventtensor.runtime.cuda import CudaKernel
+
+SIZES = (1, 3, 8, 16, 17, 33, 64, 100)
+MOST = 4096
+PAD = 3  # columns before a slice, so that its rows are aligned to nothing
+DTYPES = {"bf16": et.bf16, "f16": et.f16, "f32": et.f32}
+Arrays = dict[str, np.ndarray]
+
+
+@et.task
+def plain(a, b, out):
+    out[:] = a @ b
+
+
+@et.task
+def right_rows(a, b, out):
+    """Both operands have K contiguous."""
+    out[:] = a @ b.T
+
+
+@et.task
+def left_columns(a, b, out):
+    out[:] = a.T @ b
+
+
+@et.task
+def both_turned(a, b, out):
+    out[:] = a.T @ b.T
+
+
+@et.task
+def rounded(a, b, out):
+    """The left operand is made here and kept in 16 bits."""
+    out[:] = (a * 0.5).cast(et.bf16) @ b.T
+
+
+# layout: (task kind, left is (m, k), right is (k, n))
+LAYOUTS = {
+    "plain": (plain, True, True), "right_rows": (right_rows, True, False),
+    "left_columns": (left_columns, False, True), "both_turned": (both_turned, False, False),
+}
+
+
+def products(dtype: et.DType) -> et.Program:
+    """Every layout, whole and as a slice of something wider."""
+    p = et.Program("products")
+    m, k, n = (et.dim(d, max=MOST) for d in "mkn")
+    for name, (kind, a_rows, b_rows) in LAYOUTS.items():
+        for pad in (0, PAD):
+            a_shape, b_shape = (m, k) if a_rows else (k, m), (k, n) if b_rows else (n, k)
+            call = f"{name}_{pad}"
+            a = p.input(f"a_{call}", (a_shape[0], a_shape[1] + pad), dtype)
+            b = p.input(f"b_{call}", (b_shape[0], b_shape[1] + pad), dtype)
+            out = p.output(f"out_{call}", (m, n), et.f32)
+            reads = lambda a=a, b=b, s=a_shape, t=b_shape, pad=pad: (
+                a[0 : s[0], pad : s[1] + pad], b[0 : t[0], pad : t[1] + pad])
+            p.call(kind, name=call, grid=(), reads=reads, writes=lambda out=out: out[:, :])
+    return p
+
+
+def cast_product() -> et.Program:
+    p = et.Program("cast_product")
+    m, k, n = (et.dim(d, max=MOST) for d in "mkn")
+    a, b = p.input("a", (m, k), et.f32), p.input("b", (n, k), et.bf16)
+    out = p.output("out", (m, n), et.f32)
+    p.call(rounded, name="go", grid=(), reads=lambda: (a[:, :], b[:, :]), writes=lambda: out[:, :])
+    return p
+
+
+def operands(arrays: Arrays, call: str) -> tuple[np.ndarray, np.ndarray]:
+    """What the call multiplies, as (m, k) and (k, n)."""
+    name, pad = call.rsplit("_", 1)
+    _, a_rows, b_rows = LAYOUTS[name]
+    a, b = (arrays[f"{side}_{call}"][:, int(pad) :] for side in "ab")
+    return a if a_rows else a.T, b if b_rows else b.T
+
+
+def check(found: np.ndarray, a: np.ndarray, b: np.ndarray, exact: bool) -> None:
+    if exact:
+        np.testing.assert_array_equal(found, matmul(a, b))
+        return
+    wide_a, wide_b = a.astype(np.float64), b.astype(np.float64)
+    bound = a.shape[1] * 2.0**-24 * (np.abs(wide_a) @ np.abs(wide_b))
+    error = np.abs(found - wide_a @ wide_b)
+    assert (error <= bound).all(), f"{a.shape} @ {b.shape}: {(error / bound).max()}"
+
+
+def check_products(plan: Plan, dims: dict[str, int], arrays: Arrays, exact: bool) -> None:
+    for p in plan.program.calls:
+        name = p.call.name
+        check(arrays[f"out_{name}"], *operands(arrays, name), exact)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_products_of_every_shape_and_layout(dtype: str) -> None:
+    plan = lab.make_plan(products(DTYPES[dtype]))
+    kernel = CudaKernel(plan, Options(target="cuda"))
+    sizes = SIZES if dtype != "f32" else SIZES[::3]  # the exact order takes NumPy a while
+    for m, k, n in (*product(sizes, repeat=3), (16, 4096, 1), (300, 200, 257), (1, 512, 512)):
+        dims = {"m": m, "k": k, "n": n}
+        arrays = lab.make_arrays(plan, dims, seed=m * 10000 + k * 100 + n)
+        kernel.launch(dims, arrays)
+        check_products(plan, dims, arrays, dtype == "f32")
+    kernel.close()
+
+
+def test_a_value_that_was_cast_is_multiplied_in_16_bits() -> None:
+    plan = lab.make_plan(cast_product())
+    kernel = CudaKernel(plan, Options(target="cuda"))
+    assert "et::Matrix<et::bf16>{v" in kernel.source
+    for m, k, n in product((1, 17, 64), repeat=3):
+        dims = {"m": m, "k": k, "n": n}
+        arrays = lab.make_arrays(plan, dims)
+        kernel.launch(dims, arrays)
+        left = (arrays["a"] * np.float32(0.5)).astype(et.bf16.numpy)
+        check(arrays["out"], left, arrays["b"].T, exact=False)
+    kernel.close()
+
+
+def test_bits_are_the_same_wherever_an_operand_lies() -> None:
+    """The order of the sums hangs on the shape, not on alignment: slices give what copies give."""
+    plan = lab.make_plan(products(et.bf16))
+    kernel = CudaKernel(plan, Options(target="cuda"))
+    for m, k, n in ((17, 100, 33), (64, 64, 64), (16, 500, 5)):
+        dims = {"m": m, "k": k, "n": n}
+        arrays = lab.make_arrays(plan, dims)
+        for name in LAYOUTS:
+            for side in "ab":
+                arrays[f"{side}_{name}_{PAD}"][:, PAD:] = arrays[f"{side}_{name}_0"]
+        kernel.launch(dims, arrays)
+        for name in LAYOUTS:
+            np.testing.assert_array_equal(arrays[f"out_{name}_{PAD}"], arrays[f"out_{name}_0"])
+    kernel.close()

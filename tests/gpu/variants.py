@@ -1,0 +1,49 @@
+"""Every legal way to hand a plan's data over, from one proof."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+from eventtensor.compiler import PASSES, State, run_passes
+from eventtensor.config import Options
+from eventtensor.errors import BadOption
+from eventtensor.ir.plan import HandoffKind, Plan
+from eventtensor.runtime.cuda import CudaKernel
+
+SCHEDULES = ("static", "ticket", "push")
+HANDOFFS = ("auto", *(kind.value for kind in HandoffKind))
+
+
+def proved(program: Any, schedule: str, stream: bool = True) -> State:
+    """A state that all passes have seen."""
+    state = run_passes(program, Options(target="cuda", schedule=schedule, stream=stream))
+    assert state.report is not None and state.report.ok, str(state.report)
+    return state
+
+
+def plans(state: State) -> Iterator[tuple[str, Plan]]:
+    """(hand-off, plan) for each kind that is legal somewhere in the program."""
+    names = [name for name, _ in PASSES]
+    late = PASSES[names.index("handoff") :]
+    for kind in HANDOFFS:
+        again = replace(state, options=replace(state.options, handoff=kind))
+        try:
+            for _, step in late:
+                step(again)
+        except BadOption:
+            continue
+        assert again.plan is not None
+        yield kind, again.plan
+
+
+@contextmanager
+def cuda_kernel(plan: Plan, **options: Any) -> Iterator[CudaKernel]:
+    """A compiled kernel, closed at the end."""
+    kernel = CudaKernel(plan, Options(target="cuda", **options))
+    try:
+        yield kernel
+    finally:
+        kernel.close()

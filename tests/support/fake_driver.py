@@ -1,0 +1,156 @@
+"""libcuda in Python: memory is the host's, a launch is a function that a test gives. What the run
+time asks of the driver, and in which order, can then be tested without a device."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+
+from eventtensor.codegen.cuda.abi import SHARED
+from eventtensor.runtime import cuda_driver
+from eventtensor.runtime.cuda_driver import MAJOR, MINOR, MULTIPROCESSORS, SHARED_BYTES
+from eventtensor.runtime.cuda_launch import LaunchAttribute, LaunchConfig
+
+ATTRIBUTES = {MAJOR: 9, MINOR: 0, MULTIPROCESSORS: 132, SHARED_BYTES: 232448}
+ERRORS = {1: "CUDA_ERROR_INVALID_VALUE", 2: "CUDA_ERROR_OUT_OF_MEMORY", 100: "CUDA_ERROR_NO_DEVICE"}
+
+
+@contextmanager
+def installed(library: Callable[[], Any]) -> Iterator[None]:
+    """The run time finds the driver by `library`; what it has found before is forgotten."""
+    cached = (cuda_driver.library, cuda_driver.function, cuda_driver.device)
+    for each in cached:
+        each.cache_clear()
+    try:
+        with patch.object(cuda_driver, "library", library):
+            yield
+    finally:
+        for each in cached:
+            each.cache_clear()
+
+
+class Launched:
+    """One launch as the driver sees it: configuration, struct Shared, and the words of Launch."""
+
+    def __init__(self, config: int, params: int, rank: int, words: int) -> None:
+        self.config = LaunchConfig.from_buffer_copy(
+            ctypes.string_at(config, ctypes.sizeof(LaunchConfig))
+        )
+        kind = LaunchAttribute * self.config.attribute_count
+        at = (ctypes.c_void_p * 2).from_address(params)
+        self.attributes = [
+            (a.id, a.value) for a in kind.from_address(self.config.attributes)
+        ]
+        dtype = SHARED.dtype(rank)
+        self.shared = np.frombuffer(ctypes.string_at(at[0], dtype.itemsize), dtype)[0]
+        self.words = np.frombuffer(ctypes.string_at(at[1], 8 * words), np.int64).tolist()
+
+
+class FakeDriver:
+    """`answers` makes a function refuse with a status; `run` is what a launch does; `log` has the
+    functions called since it was cleared."""
+
+    def __init__(self, rank: int = 2, words: int = 4, devices: int = 2) -> None:
+        self.rank, self.words, self.devices = rank, words, devices
+        self.answers: dict[str, Callable[..., int]] = {}
+        self.run: Callable[[Launched], None] = lambda _: None
+        self.log: list[str] = []
+        self.launches: list[Launched] = []
+        self.memory: dict[int, Any] = {}
+        self.freed: list[Any] = []  # kept, so that no address comes twice
+        self.memsets: list[tuple[int, int, int]] = []
+        self.context: int | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        if not name.startswith("cu"):
+            raise AttributeError(name)
+
+        def function(*args: Any) -> int:
+            self.log.append(name)
+            refusal = self.answers.get(name)
+            if refusal is not None and (status := refusal(*args)) != 0:
+                return status
+            found = getattr(self, "_" + name, None)
+            if found is not None:
+                found(*args)
+            return 0
+
+        return function
+
+    # ---- the functions that do something ----------------------------------------------------
+
+    def _cuGetErrorName(self, status: int, out: Any) -> None:
+        out._obj.value = ERRORS[status].encode()
+
+    def _cuDeviceGetCount(self, out: Any) -> None:
+        out._obj.value = self.devices
+
+    def _cuDeviceGet(self, out: Any, index: int) -> None:
+        out._obj.value = index
+
+    def _cuDeviceGetAttribute(self, out: Any, kind: int, _: int) -> None:
+        out._obj.value = ATTRIBUTES.get(kind, 1)
+
+    def _cuDevicePrimaryCtxRetain(self, out: Any, device: int) -> None:
+        out._obj.value = 1000 + device
+
+    def _cuCtxSetCurrent(self, context: int) -> None:
+        self.context = context
+
+    def _cuCtxGetCurrent(self, out: Any) -> None:
+        out._obj.value = self.context
+
+    def _cuModuleLoadData(self, out: Any, _: bytes) -> None:
+        out._obj.value = 7
+
+    def _cuModuleGetFunction(self, out: Any, *_: Any) -> None:
+        out._obj.value = 8
+
+    def _cuOccupancyMaxActiveBlocksPerMultiprocessor(self, out: Any, *_: Any) -> None:
+        out._obj.value = 1
+
+    def _cuMemAlloc_v2(self, out: Any, size: int) -> None:
+        memory = ctypes.create_string_buffer(b"\xaa" * size, size)
+        self.memory[ctypes.addressof(memory)] = memory
+        out._obj.value = ctypes.addressof(memory)
+
+    def _cuMemHostAlloc(self, out: Any, size: int, _: int) -> None:
+        self._cuMemAlloc_v2(out, size)
+
+    def _cuMemHostGetDevicePointer_v2(self, out: Any, place: int, _: int) -> None:
+        out._obj.value = place
+
+    def _cuMemFree_v2(self, address: int) -> None:
+        self.freed.append(self.memory.pop(address))
+
+    def _cuMemFreeHost(self, address: int) -> None:
+        self._cuMemFree_v2(address)
+
+    def _cuMemsetD8_v2(self, address: int, value: int, size: int) -> None:
+        ctypes.memset(address, value, size)
+
+    def _cuMemsetD8Async(self, address: int, value: int, size: int, stream: int) -> None:
+        self.memsets.append((address, size, stream))
+        ctypes.memset(address, value, size)
+
+    def _cuMemcpyHtoD_v2(self, address: int, host: int, size: int) -> None:
+        ctypes.memmove(address, host, size)
+
+    def _cuMemcpyDtoH_v2(self, host: int, address: int, size: int) -> None:
+        ctypes.memmove(host, address, size)
+
+    def _cuLaunchKernelEx(self, config: Any, _: Any, params: Any, __: None) -> None:
+        place = config.value if isinstance(config, ctypes.c_void_p) else \
+            ctypes.addressof(config._obj)
+        launched = Launched(place, params.value, self.rank, self.words)
+        self.launches.append(launched)
+        self.run(launched)
+
+    def holds(self, address: int) -> bool:
+        """True if the address lies in memory that is allocated."""
+        return any(a <= address < a + len(m) for a, m in self.memory.items())

@@ -1,0 +1,115 @@
+"""Programs whose operands the loader brings: every kind of page, edges of panels and chunks, and
+several streams in one task."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+import eventtensor as et
+
+Arrays = dict[str, np.ndarray]
+
+
+@et.task
+def product(x, w, out):
+    out[:] = x @ w.T
+
+
+@et.task
+def gated(x, gate, up, scale, out):
+    g = x @ gate.T
+    out[:] = g * et.sigmoid(g) * (x @ up.T) * scale
+
+
+@et.task
+def packed_product(x, w, out):
+    panels, blocks, rows, columns = w.shape
+    out[:] = x @ w.transpose(0, 2, 1, 3).reshape(panels * rows, blocks * columns).T
+
+
+@et.task
+def scaled(x, scale, out):
+    out[:] = x * scale
+
+
+@et.task
+def column(w, x, out):
+    out[:] = (w @ x[:, None])[:, 0]
+
+
+def linear(rows: int = 32, k: int = 512, out: int = 100, dtype=et.bf16) -> et.Program:
+    """A ragged number of rows of weights, tiles that end inside a panel."""
+    n = et.dim("n", max=16)
+    p = et.Program(f"linear_{rows}_{k}_{out}_{dtype}")
+    x, w = p.input("x", (n, k), dtype), p.weight("w", (out, k), dtype)
+    y = p.output("y", (n, out), et.f32)
+    p.call(product, name="go", grid=(-(-out // rows),),
+           reads=lambda i: (x[:, :], w[i * rows : i * rows + rows, :]),
+           writes=lambda i: y[:, i * rows : i * rows + rows])
+    return p
+
+
+def packed(panels: int = 3, k: int = 1024, block: int = 256) -> et.Program:
+    n = et.dim("n", max=8)
+    p = et.Program("packed")
+    x = p.input("x", (n, k), et.bf16)
+    w = p.weight("w", (7, k // block, 16, block), et.bf16)
+    y = p.output("y", (n, 112), et.f32)
+    p.call(packed_product, name="go", grid=(-(-7 // panels),),
+           reads=lambda i: (x[:, :], w[i * panels : i * panels + panels, :, :, :]),
+           writes=lambda i: y[:, i * panels * 16 : i * panels * 16 + panels * 16])
+    return p
+
+
+def layers(k: int = 256) -> et.Program:
+    """Three streams a task (one held, two used up) in a loop, and a hop in between."""
+    n, depth = et.dim("n", max=8), et.dim("depth", max=6)
+    p = et.Program("layers")
+    first = p.input("first", (n, k), et.bf16)
+    gate, up = (p.weight(name, (depth, k, k), et.bf16) for name in ("gate", "up"))
+    scale = p.weight("scale", (depth, k), et.f32)
+    h = p.scratch("h", (depth + 1, n, k), et.bf16)
+    last = p.output("last", (n, k), et.f32)
+    p.call(scaled, name="take", grid=(), reads=lambda: (first[:, :], scale[0, :]),
+           writes=lambda: h[0, :, :])
+    with p.loop("l", depth) as at:
+        p.call(gated, name="layer", grid=(k // 32,),
+               reads=lambda i: (
+                   h[at, :, :], gate[at, i * 32 : i * 32 + 32, :], up[at, i * 32 : i * 32 + 32, :],
+                   scale[at, i * 32 : i * 32 + 32]),
+               writes=lambda i: h[at + 1, :, i * 32 : i * 32 + 32])
+    p.call(scaled, name="give", grid=(), reads=lambda: (h[depth, :, :], scale[0, :]),
+           writes=lambda: last[:, :])
+    return p
+
+
+def state() -> et.Program:
+    """A state that is read by the stream before the same launch writes it."""
+    p = et.Program("state")
+    x, m = p.input("x", (512,), et.bf16), p.state("m", (64, 512), et.bf16)
+    fresh, y = p.input("fresh", (64, 512), et.bf16), p.output("y", (64,), et.f32)
+    p.call(column, name="use", grid=(4,), reads=lambda i: (m[i * 16 : i * 16 + 16, :], x[:]),
+           writes=lambda i: y[i * 16 : i * 16 + 16])
+    p.call(copied, name="renew", grid=(64,), reads=lambda i: fresh[i, :], writes=lambda i: m[i, :])
+    return p
+
+
+@et.task
+def copied(x, out):
+    out[:] = x
+
+
+# name: (program, dims of some launches)
+PROGRAMS: dict[str, tuple[Callable[[], et.Program], list[dict[str, int]]]] = {
+    "linear": (linear, [{"n": k} for k in (1, 16, 7, 9)]),
+    "linear_f16": (lambda: linear(dtype=et.f16), [{"n": 3}, {"n": 16}]),
+    "one_panel": (lambda: linear(16, 96, 48), [{"n": 5}, {"n": 1}]),
+    "tail": (lambda: linear(16, 1056, 20), [{"n": 2}, {"n": 13}]),
+    "many_panels": (lambda: linear(80, 128, 200), [{"n": 8}, {"n": 15}]),
+    "packed": (packed, [{"n": 1}, {"n": 8}]),
+    "packed_small": (lambda: packed(1, 256, 32), [{"n": 3}]),
+    "layers": (layers, [{"n": 1, "depth": 1}, {"n": 8, "depth": 6}, {"n": 3, "depth": 2}]),
+    "state": (state, [{}, {}]),
+}

@@ -1,0 +1,268 @@
+"""Which hand-off each edge gets: what is legal, what is refused and why, what is cheap; text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from support.handoffs import (
+    accumulated,
+    add,
+    broadcast,
+    chained,
+    columns,
+    copy,
+    gathered,
+    halo,
+    implied,
+    indexed,
+    layers,
+    matrix,
+    overwritten,
+    padded,
+    pair,
+    partly_written,
+    two_ways,
+)
+
+import eventtensor as et
+from eventtensor.compiler import run_passes
+from eventtensor.config import Options
+from eventtensor.errors import BadOption
+from eventtensor.ir.plan import HandoffKind, Plan, Policy
+from eventtensor.ir.walk import evaluate
+
+COUNTER, WORKER, FLAG, BULK = (
+    HandoffKind.counter, HandoffKind.worker, HandoffKind.flag, HandoffKind.bulk)
+
+
+def plan_of(program: et.Program, handoff="auto", schedule="static") -> Plan:
+    if not isinstance(handoff, str):
+        handoff = tuple(handoff.items())
+    state = run_passes(program, Options(target="cuda", schedule=schedule, handoff=handoff))
+    assert state.plan is not None and state.report is not None and state.report.ok
+    return state.plan
+
+
+def kinds(plan: Plan) -> dict[tuple[str, str], HandoffKind]:
+    return {(h.event, h.call): h.kind for h in plan.handoffs}
+
+
+def refusal(program: et.Program, handoff, schedule="static") -> str:
+    with pytest.raises(BadOption) as caught:
+        plan_of(program, handoff, schedule)
+    return str(caught.value)
+
+
+# ---- worker --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("schedule", ("auto", "static:affine", "static:round_robin"))
+def test_tiles_that_stay_on_their_worker_need_no_counter(schedule: str) -> None:
+    plan = plan_of(pair(), schedule=schedule)
+    assert kinds(plan) == {("make_done", "use"): WORKER}
+    assert plan.call("make").schedule.shift == plan.call("use").schedule.shift
+
+
+def test_affine_takes_the_shift_of_its_producer_even_if_another_grid_lies_between() -> None:
+    n = et.dim("n", max=64)
+    p = et.Program("between")
+    a, x = p.input("a", (n, 4), et.f32), p.scratch("x", (n, 4), et.f32)
+    o, q = p.output("o", (n, 4), et.f32), p.output("q", (n, 4), et.f32)
+    for name, source, to in (("first", a, o), ("make", a, x), ("use", x, q)):
+        p.call(copy, name=name, grid=(n,), reads=lambda i, s=source: s[i, :],
+               writes=lambda i, t=to: t[i, :])
+    plan = plan_of(p, schedule="auto")
+    how = {c.call: c.schedule for c in plan.calls}
+    assert how["use"].policy is Policy.affine and "make" in how["use"].reason
+    assert how["use"].shift == how["make"].shift != how["first"].shift
+    assert kinds(plan) == {("make_done", "use"): WORKER}
+
+
+def test_round_robin_does_not_shift() -> None:
+    plan = plan_of(pair(), schedule="static:round_robin")
+    assert [evaluate(c.schedule.shift, {"n": 5}) for c in plan.calls] == [0, 0]
+
+
+WORKER_REFUSED: dict[str, tuple[Callable[[], et.Program], str, str]] = {
+    "claimed": (pair, "ticket", "claimed at run time"),
+    "other tiles": (lambda: pair(8, 16), "static:round_robin", "other workers"),
+    "other shift": (pair, "static:balanced", "other workers"),
+    "neighbours": (halo, "static:round_robin", "other"),
+}
+
+
+@pytest.mark.parametrize("name", WORKER_REFUSED)
+def test_worker_is_refused_where_the_owner_may_differ(name: str) -> None:
+    make, schedule, why = WORKER_REFUSED[name]
+    assert why in refusal(make(), {"make_done": "worker"}, schedule)
+
+
+def test_worker_is_refused_for_tiles_that_need_others_of_an_equal_grid() -> None:
+    @et.task
+    def shifted(x, out):
+        out[:] = x
+
+    p = et.Program("rotated")
+    a, x, o = p.input("a", (8,), et.f32), p.scratch("x", (8,), et.f32), p.output("o", (8,), et.f32)
+    p.call(copy, name="make", grid=(8,), reads=lambda i: a[i], writes=lambda i: x[i])
+    p.call(shifted, name="use", grid=(8,), reads=lambda i: x[7 - i], writes=lambda i: o[i])
+    assert "other tiles than its own" in refusal(p, {"make_done": "worker"}, "static:round_robin")
+
+
+def test_an_event_keeps_its_cells_for_those_who_still_count() -> None:
+    n = et.dim("n", max=64)
+    p = et.Program("shared")
+    a, x = p.input("a", (n, 4), et.f32), p.scratch("x", (n, 4), et.f32)
+    o, q = p.output("o", (n, 4), et.f32), p.output("q", (n, 4), et.f32)
+    p.call(copy, name="make", grid=(n,), reads=lambda i: a[i, :], writes=lambda i: x[i, :])
+    p.call(copy, name="near", grid=(n,), reads=lambda i: x[i, :], writes=lambda i: o[i, :])
+    p.call(copy, name="far", grid=(n,), reads=lambda i: x[i, :], writes=lambda i: q[i, :])
+    plan = plan_of(p, "worker", schedule=(("near", "static:affine"), ("far", "ticket")))
+    assert kinds(plan) == {("make_done", "near"): WORKER, ("make_done", "far"): COUNTER}
+
+
+# ---- flag ----------------------------------------------------------------------------------
+
+
+def test_a_small_broadcast_carries_its_flag() -> None:
+    plan = plan_of(broadcast())
+    (h,) = plan.handoffs
+    assert (h.kind, h.tensor) == (FLAG, "x") and "64 words" in h.reason
+    assert [b.tensor for b in plan.words] == ["x"] and not plan.buffers
+    assert evaluate(plan.word_bytes, {}) == 64 * 8
+
+
+def test_words_have_memory_of_their_own() -> None:
+    plan = plan_of(pair(), "flag")
+    assert [b.tensor for b in plan.words] == ["x"]
+    assert evaluate(plan.word_bytes, {"n": 3}) == 3 * 16 * 4 * 8
+    assert evaluate(plan.workspace, {"n": 3}) == 0
+
+
+def test_an_all_to_all_of_many_words_counts() -> None:
+    p = et.Program("all_to_all")
+    a, x = p.input("a", (2112,), et.f32), p.scratch("x", (2112,), et.f32)
+    o = p.output("o", (132, 2112), et.f32)
+    p.call(copy, name="make", grid=(132,), reads=lambda i: a[i * 16 : i * 16 + 16],
+           writes=lambda i: x[i * 16 : i * 16 + 16])
+    p.call(copy, name="use", grid=(132,), reads=lambda i: x[:], writes=lambda i: o[i, :])
+    (h,) = plan_of(p).handoffs
+    assert h.kind is COUNTER and "2112 by one task" in h.reason
+    assert kinds(plan_of(p, "flag")) == {("make_done", "use"): FLAG}
+
+
+FLAG_REFUSED: dict[str, tuple[Callable[[], et.Program], str]] = {
+    "no scratch": (lambda: pair(role="output"), "no scratch"),
+    "too wide": (lambda: pair(dtype=et.i64), "do not fit one word"),
+    "indices": (indexed, "decide indices"),
+    "accumulated": (accumulated, "accumulated into"),
+    "gathered": (gathered, "run-time data decides"),
+    "padded": (padded, "padded"),
+    "rewritten": (lambda: layers(False), "written again"),
+    "unwritten": (partly_written, "unwritten"),
+    "read before": (overwritten, "it also puts make before use on h (war)"),
+}
+
+
+@pytest.mark.parametrize("name", FLAG_REFUSED)
+def test_flag_is_refused_with_the_reason(name: str) -> None:
+    make, why = FLAG_REFUSED[name]
+    assert why in refusal(make(), {"make_done": "flag"})
+
+
+def test_a_loop_axis_makes_flags_legal() -> None:
+    plan = plan_of(layers(True), {"make_done": "flag"})
+    assert kinds(plan)["make_done", "use"] is FLAG
+
+
+def test_an_event_that_holds_an_implied_order_is_no_flag() -> None:
+    assert "it also puts A before C on y" in refusal(implied(), {"A_done": "flag"})
+    assert all(h.kind is not FLAG for h in plan_of(implied()).handoffs if h.event == "A_done")
+
+
+def test_flags_are_legal_together_not_only_one_by_one() -> None:
+    events = {h.event: h for h in plan_of(two_ways(), "flag").handoffs if h.event.startswith("P")}
+    assert sorted(h.kind.value for h in events.values()) == ["counter", "flag"]
+    for event in events:
+        assert any(h.kind is FLAG for h in plan_of(two_ways(), {event: "flag"}).handoffs)
+    assert "on w" in refusal(two_ways(), dict.fromkeys(events, "flag"))
+
+
+def test_every_reader_of_a_flagged_tensor_counts_as_its_edge() -> None:
+    p = et.Program("late")
+    a, o = p.input("a", (8,), et.f32), p.output("o", (8,), et.f32)
+    x, z = p.scratch("x", (8,), et.f32), p.scratch("z", (8,), et.f32)
+    p.call(copy, name="A", grid=(), reads=lambda: a[:], writes=lambda: x[:])
+    p.call(copy, name="B", grid=(), reads=lambda: x[:], writes=lambda: z[:])
+    p.call(add, name="C", grid=(), reads=lambda: (z[:], x[:]), writes=lambda: o[:])
+    plan = plan_of(p, {"A_done": "flag"}, schedule="ticket")
+    assert kinds(plan)["A_done", "B"] is FLAG and "x" in [b.tensor for b in plan.words]
+
+
+def test_several_writers_share_the_words_of_one_tensor() -> None:
+    plan = plan_of(chained(), "flag", schedule="ticket")
+    assert set(kinds(plan).values()) == {FLAG} and {h.tensor for h in plan.handoffs} == {"x"}
+
+
+def test_an_event_may_count_beside_the_flags_of_its_tensor() -> None:
+    plan = plan_of(chained(), {"take_done": "counter", "step_done": "flag"}, schedule="ticket")
+    assert kinds(plan)["take_done", "step"] is COUNTER and kinds(plan)["step_done", "step"] is FLAG
+
+
+# ---- bulk ----------------------------------------------------------------------------------
+
+
+def test_a_large_operand_of_a_product_comes_in_bulk() -> None:
+    (h,) = plan_of(matrix(rows=64)).handoffs
+    assert (h.kind, h.tensor) == (BULK, "x") and "16384 bytes" in h.reason
+
+
+def test_a_small_operand_is_not_copied_unasked() -> None:
+    assert BULK not in kinds(plan_of(matrix(rows=1))).values()
+    assert kinds(plan_of(matrix(rows=1), "bulk")) == {("make_done", "use"): BULK}
+
+
+BULK_REFUSED: dict[str, tuple[Callable[[], et.Program], str]] = {
+    "no scratch": (lambda: pair(role="output"), "no scratch"),
+    "gathered": (gathered, "gathered rows"),
+    "padded": (padded, "padded"),
+    "not 16 bytes": (lambda: matrix(rows=1, width=5), "multiple of 16 bytes"),
+    "apart": (columns, "lie apart"),
+    "not read": (indexed, "no operand of its producers"),
+}
+
+
+@pytest.mark.parametrize("name", BULK_REFUSED)
+def test_bulk_is_refused_with_the_reason(name: str) -> None:
+    make, why = BULK_REFUSED[name]
+    assert why in refusal(make(), {"make_done": "bulk"})
+
+
+# ---- words of the user ---------------------------------------------------------------------
+
+
+def test_unknown_events_and_words_are_refused() -> None:
+    assert "unknown events: nobody" in refusal(pair(), {"nobody": "flag"})
+    assert "unknown handoff 'mail'" in refusal(pair(), "mail")
+
+
+def test_one_word_is_followed_where_it_is_legal() -> None:
+    assert set(kinds(plan_of(two_ways(), "flag", "ticket")).values()) == {COUNTER, FLAG}
+    assert "cannot be handed off by worker" in refusal(pair(), "worker", "ticket")
+    assert set(kinds(plan_of(broadcast(), "counter")).values()) == {COUNTER}
+
+
+def test_other_targets_count_and_hold_plain_scratch() -> None:
+    state = run_passes(broadcast(), Options(target="cpu", handoff="flag"))
+    assert state.plan is not None and not state.plan.handoffs and not state.plan.words
+    assert [b.tensor for b in state.plan.buffers] == ["x"]
+
+
+def test_explain_and_the_plan_show_kind_and_reason() -> None:
+    shown = et.explain(broadcast(), schedule="static", target="cuda")
+    assert "to use by flag of x: at most 64 words for a task" in shown
+    assert "words of x: 512 bytes" in shown
+    text = str(plan_of(pair(), schedule="auto"))
+    assert "handoff make_done -> use: worker; because the tile before it on the same" in text
+    assert "words x at 0; 512 bytes" in str(plan_of(broadcast()))

@@ -1,0 +1,178 @@
+"""Which operands the loader brings, which it does not and why; layouts of regions."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from support.streams import PROGRAMS, layers, linear, packed, product, state
+
+import eventtensor as et
+from eventtensor.compiler import run_passes
+from eventtensor.config import Options
+from eventtensor.ir.expr import Const, Dim, Var, floordiv, minimum, mod
+from eventtensor.ir.layout import divisor, layout_of
+from eventtensor.ir.plan import Plan, StreamKind
+from eventtensor.ir.products import product_of
+from eventtensor.ir.walk import evaluate
+
+ROWS, PACKED, WHOLE = StreamKind.rows, StreamKind.packed, StreamKind.whole
+
+
+def plan_of(program: et.Program, **options) -> Plan:
+    state = run_passes(program, Options(target="cuda", **options))
+    assert state.plan is not None and state.report is not None and state.report.ok
+    return state.plan
+
+
+def kinds(plan: Plan) -> dict[tuple[str, str], StreamKind]:
+    call = plan.program.call
+    return {(s.call, call(s.call).regions[s.arg].tensor): s.kind for s in plan.streams}
+
+
+def test_weights_that_a_product_uses_up_come_by_rows() -> None:
+    plan = plan_of(linear())
+    assert kinds(plan)[("go", "w")] is ROWS
+    (s,) = (s for s in plan.streams if s.kind is ROWS)
+    assert s.chunk == 1024 and s.columns == 16  # 512 columns of two bytes
+
+
+def test_a_long_row_is_cut_into_chunks() -> None:
+    (s,) = (s for s in plan_of(linear(16, 1056, 20)).streams if s.kind is ROWS)
+    assert s.chunk == 2048  # of 2112 bytes
+
+
+def test_the_other_side_must_fit_beside_the_ring() -> None:
+    assert ROWS not in kinds(plan_of(linear(16, 4096, 64))).values()
+
+
+def test_one_side_of_a_product_is_paged_and_the_other_held() -> None:
+    plan = plan_of(linear(16, 96, 48))
+    assert kinds(plan) == {("go", "x"): WHOLE, ("go", "w"): ROWS}
+
+
+def test_packed_panels_are_recognised_through_their_views() -> None:
+    plan = plan_of(packed())
+    assert kinds(plan)[("go", "w")] is PACKED
+    found = product_of(plan.program.call("go").body, 1)
+    assert found is not None and found.block == 256 and not found.left
+
+
+def test_held_pages_come_first_and_products_in_the_order_of_the_body() -> None:
+    plan = plan_of(layers(), handoff="counter")
+    of_layer = [(s.arg, s.kind) for s in plan.streams if s.call == "layer"]
+    assert of_layer == [(1, ROWS), (2, ROWS)]
+    assert kinds(plan)[("take", "scale")] is WHOLE
+    assert ("layer", "h") not in kinds(plan) and ("give", "h") not in kinds(plan)
+
+
+def test_a_state_may_be_read_ahead_of_the_call_that_renews_it() -> None:
+    assert kinds(plan_of(state()))[("use", "m")] is ROWS
+
+
+@pytest.mark.parametrize("schedule, streamed", [("static", True), ("ticket", True),
+                                                ("push", False)])
+def test_tasks_from_a_queue_are_not_known_ahead(schedule: str, streamed: bool) -> None:
+    assert bool(plan_of(linear(), schedule=schedule).streams) is streamed
+
+
+def test_the_stream_can_be_switched_off_and_is_only_for_cuda() -> None:
+    assert plan_of(linear(), stream=False).streams == ()
+    assert run_passes(linear(), Options(target="cpu")).plan.streams == ()
+
+
+def one(w_shape, w_at, dtype=et.bf16, k=64, **facts) -> Plan:
+    """One call that multiplies x (4, k) by some rows of w."""
+    p = et.Program("one")
+    x, w = p.input("x", (4, k), dtype), p.input("w", w_shape, dtype)
+    y = p.output("y", (8, 4, 16), et.f32)
+    p.call(product, name="go", grid=(8,), reads=lambda i: (x[:, :], w_at(w, i)),
+           writes=lambda i: y[i, :, :])
+    return plan_of(p, **facts)
+
+
+NOT_STREAMED = {
+    "rows that do not begin at a multiple of 16 bytes": lambda: one(
+        (128, 68), lambda w, i: w[i * 16 : i * 16 + 16, 2:66]),
+    "padded": lambda: one(
+        (128, 64), lambda w, i: w.padded((1, 0), (1, 0), 0.0)[i * 16 - 1 : i * 16 + 15, :]),
+}
+
+
+@pytest.mark.parametrize("why", NOT_STREAMED)
+def test_what_a_copy_cannot_take_is_read_where_it_lies(why: str) -> None:
+    assert ("go", "w") not in kinds(NOT_STREAMED[why]())
+
+
+def test_columns_of_a_wider_tensor_can_be_copied_row_by_row() -> None:
+    plan = one((128, 128), lambda w, i: w[i * 16 : i * 16 + 16, 64:128])
+    assert kinds(plan)[("go", "w")] is ROWS
+
+
+def test_f32_products_keep_their_order_so_their_weights_are_held() -> None:
+    plan = one((128, 64), lambda w, i: w[i * 16 : i * 16 + 16, :], et.f32)
+    assert kinds(plan)[("go", "w")] is WHOLE
+
+
+def test_an_index_from_run_time_data_is_not_known_ahead() -> None:
+    p = et.Program("gathered")
+    x, w = p.input("x", (4, 64), et.bf16), p.weight("w", (8, 16, 64), et.bf16)
+    at = p.input("at", (8,), et.i32, bound=(0, 7))
+    y = p.output("y", (8, 4, 16), et.f32)
+    p.call(product, name="go", grid=(8,), reads=lambda i: (x[:, :], w[at[i], :, :]),
+           writes=lambda i: y[i, :, :])
+    assert ("go", "w") not in kinds(plan_of(p))
+
+
+def test_explain_says_what_is_streamed_and_why() -> None:
+    text = et.explain(linear(), target="cuda")
+    assert "streams w[i*32:i*32 + 32, 0:512] as rows: no event guards it" in text
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_every_stream_begins_and_steps_at_multiples_of_16_bytes(name: str) -> None:
+    """What a plan says of a layout is true at the dims that are launched."""
+    make, launches = PROGRAMS[name]
+    plan = plan_of(make())
+    assert plan.streams
+    for s in plan.streams:
+        p = plan.program.placed(s.call)
+        tensor = plan.program.tensor(p.call.regions[s.arg].tensor)
+        layout = layout_of(p.call.regions[s.arg], tensor)
+        assert layout is not None
+        for dims in launches:
+            shape = [evaluate(n, dims) for n in tensor.shape]
+            for coords in _corners(p, dims):
+                env = {**dims, **coords}
+                first, row, rows, stride = (
+                    evaluate(e, env) * tensor.dtype.size for e in (
+                        layout.offset, layout.row, layout.rows, layout.stride))
+                assert first % 16 == 0 and row % 16 == 0
+                last = first + (rows // tensor.dtype.size - 1) * stride + row
+                assert first >= 0 and last <= np.prod(shape) * tensor.dtype.size
+
+
+def _corners(p, dims):
+    """The first and the last task of a grid whose extents are numbers or dims."""
+    sizes = {a.var: evaluate(a.extent, dims) for a in p.axes}
+    yield dict.fromkeys(sizes, 0)
+    yield {v: n - 1 for v, n in sizes.items()}
+
+
+@pytest.mark.parametrize("expr, wanted", [
+    (Const(48), 48), (Var("i") * 16 + 32, 16), (Dim("n", 1, None) * Var("i") * 4, 4),
+    (minimum(Var("i") * 8, 12), 4), (mod(Var("i") * 6, 4), 2), (floordiv(Var("i") * 32, 4), 8),
+    (floordiv(Var("i"), 4) * 5, 5),
+])
+def test_a_divisor_divides_every_value(expr, wanted: int) -> None:
+    assert divisor(expr) == wanted
+    for i in range(20):
+        assert evaluate(expr, {"i": i, "n": 7}) % wanted == 0
+
+
+def test_a_product_that_is_used_twice_or_in_a_loop_is_not_streamed() -> None:
+    body = plan_of(linear()).program.call("go").body
+    assert product_of(body, 1) is not None
+    again = replace(body, stmts=(*body.stmts, replace(body.stmts[-1], value=body.stmts[1].id)))
+    assert product_of(again, 1) is None
