@@ -88,8 +88,9 @@ def _handoff(s: State) -> None:
 def _stream(s: State) -> None:
     """What the loader of a GPU kernel brings ahead of the waits."""
     assert s.plan is not None and s.report is not None
-    if s.options.target == "cuda" and s.options.stream and s.report.ok:
-        s.plan = replace(s.plan, streams=streams(s.program, s.plan.calls))
+    if s.options.target == "cuda" and s.report.ok:
+        found = streams(s.program, s.plan.calls, s.options.stream)
+        s.plan = replace(s.plan, streams=found)
 
 
 PASSES = (

@@ -334,7 +334,7 @@ class BadStream(EventTensorError):
 
 class Misaligned(EventTensorError):
     code, title = "ET344", "a streamed argument that does not begin at a multiple of 16 bytes"
-    default_hint = "pass a copy of it, or compile with stream=False"
+    default_hint = "pass a copy of it"
 
 
 # ---- ET35x: artifacts ----------------------------------------------------------------------

@@ -64,7 +64,8 @@ def _grid(p: PlacedCall, c: CallPlan, streams: tuple[Stream, ...]) -> Iterator[s
     yield from (f"    note: {note}" for note in c.notes)
     for s in streams:
         if s.call == p.call.name:
-            yield f"    streams {p.call.regions[s.arg]} as {s.kind.value}: {s.reason}"
+            way = f"as {s.kind.value}" if s.loaded else "in place, by pages"
+            yield f"    streams {p.call.regions[s.arg]} {way}: {s.reason}"
 
 
 def _uses(plan: Plan, event: str) -> Iterator[str]:

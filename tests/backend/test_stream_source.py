@@ -40,8 +40,8 @@ def test_only_weights_are_loaded_before_the_launch_has_begun() -> None:
     assert load.index("worker.settle();") < load.index("worker.whole(args.x")
     assert load.index("worker.whole(args.x") < load.index("worker.rows(args.w")
     body = text[text.index("void body_go(") :]
-    assert body.index("worker.pages.hold<et::bf16>()") < body.index("et::stream_matmul<")
-    assert body.index("et::stream_matmul<") < body.index("worker.pages.task_end();")
+    assert body.index("worker.pages.hold<et::bf16>()") < body.index("et::panel_matmul<")
+    assert body.index("et::panel_matmul<") < body.index("worker.pages.task_end();")
 
 
 def test_the_loader_claims_where_tiles_are_claimed() -> None:
@@ -61,9 +61,11 @@ def test_shared_memory_is_split_between_the_ring_and_temporaries() -> None:
     assert found.threads == 256 + 32 and found.aligned == ("w",)
 
 
-def test_without_streams_there_is_no_loader() -> None:
+def test_without_streams_there_is_no_loader_and_pages_are_used_in_place() -> None:
     for found in (made(chain(1024, 32), stream=False), made(chain(1024, 32), target=A100)):
-        assert "Loader" not in found.text and found.threads == 256 and found.aligned == ()
+        assert "Loader" not in found.text and found.threads == 256
+        assert "et::FromMemory{" in found.text and "et::panel_matmul<et::bf16, 1, 2048, 2048>" \
+            in found.text
 
 
 @pytest.mark.parametrize("schedule", ("static", "ticket"))

@@ -39,9 +39,11 @@ def column(w, x, out):
     out[:] = (w @ x[:, None])[:, 0]
 
 
-def linear(rows: int = 32, k: int = 512, out: int = 100, dtype=et.bf16) -> et.Program:
+def linear(
+    rows: int = 32, k: int = 512, out: int = 100, dtype=et.bf16, most: int = 16
+) -> et.Program:
     """A ragged number of rows of weights, tiles that end inside a panel."""
-    n = et.dim("n", max=16)
+    n = et.dim("n", max=most)
     p = et.Program(f"linear_{rows}_{k}_{out}_{dtype}")
     x, w = p.input("x", (n, k), dtype), p.weight("w", (out, k), dtype)
     y = p.output("y", (n, out), et.f32)
@@ -106,7 +108,7 @@ PROGRAMS: dict[str, tuple[Callable[[], et.Program], list[dict[str, int]]]] = {
     "linear": (linear, [{"n": k} for k in (1, 16, 7, 9)]),
     "linear_f16": (lambda: linear(dtype=et.f16), [{"n": 3}, {"n": 16}]),
     "one_panel": (lambda: linear(16, 96, 48), [{"n": 5}, {"n": 1}]),
-    "tail": (lambda: linear(16, 1056, 20), [{"n": 2}, {"n": 13}]),
+    "tail": (lambda: linear(16, 1056, 20, most=8), [{"n": 2}, {"n": 7}]),
     "many_panels": (lambda: linear(80, 128, 200), [{"n": 8}, {"n": 15}]),
     "packed": (packed, [{"n": 1}, {"n": 8}]),
     "packed_small": (lambda: packed(1, 256, 32), [{"n": 3}]),

@@ -39,7 +39,7 @@ def test_weights_that_a_product_uses_up_come_by_rows() -> None:
 
 
 def test_a_long_row_is_cut_into_chunks() -> None:
-    (s,) = (s for s in plan_of(linear(16, 1056, 20)).streams if s.kind is ROWS)
+    (s,) = (s for s in plan_of(linear(16, 1056, 20, most=8)).streams if s.kind is ROWS)
     assert s.chunk == 2048  # of 2112 bytes
 
 
@@ -74,11 +74,14 @@ def test_a_state_may_be_read_ahead_of_the_call_that_renews_it() -> None:
 @pytest.mark.parametrize("schedule, streamed", [("static", True), ("ticket", True),
                                                 ("push", False)])
 def test_tasks_from_a_queue_are_not_known_ahead(schedule: str, streamed: bool) -> None:
-    assert bool(plan_of(linear(), schedule=schedule).streams) is streamed
+    found = plan_of(linear(), schedule=schedule).streams
+    assert [s.loaded for s in found if s.kind is ROWS] == [streamed]
+    assert all(s.loaded is streamed for s in found)
 
 
 def test_the_stream_can_be_switched_off_and_is_only_for_cuda() -> None:
-    assert plan_of(linear(), stream=False).streams == ()
+    (s,) = plan_of(linear(), stream=False).streams
+    assert s.kind is ROWS and not s.loaded
     assert run_passes(linear(), Options(target="cpu")).plan.streams == ()
 
 

@@ -70,6 +70,12 @@ def layout_of(region: Region, tensor: Tensor) -> Layout | None:
     return Layout(offset, n, row, stride)
 
 
+def row_stride(region: Region, tensor: Tensor) -> Node:
+    """Bytes from one index of the first sliced axis to the next."""
+    first = next(k for k, a in enumerate(region.axes) if isinstance(a, Slice))
+    return mul(product(tensor.shape[first + 1 :]), Const(tensor.dtype.size))
+
+
 def divisor(e: Node) -> int:
     """A number that divides the value whatever the variables are; 0 divides only 0."""
     match e:

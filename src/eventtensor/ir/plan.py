@@ -5,8 +5,8 @@ Cells are visited by small loop nests in the coordinates of a task (or, for rele
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from .expr import Const, Node, Var, minimum
@@ -210,10 +210,11 @@ class StreamKind(Enum):
 @dataclass(frozen=True, slots=True)
 class Stream:
     """A read operand (argument number `arg` of a call) that no event guards and whose bytes the
-    loader brings into shared memory ahead of the waits. `chunk` are the bytes of a row in one
-    page (0: all), `columns` the most that the product's other side has. While the loader is at
-    this call `cap` bytes may be in flight, and with the ring full and nothing in flight it asks
-    for `ahead` pages as far as the L2."""
+    loader brings into shared memory ahead of the waits. Where it does not (`loaded` false), a
+    product takes the pages where they lie, in the same order, so to the same bits. `chunk` are the
+    bytes of a row in one page (0: all), `columns` the most that the product's other side has. While
+    the loader is at this call `cap` bytes may be in flight, and with the ring full and nothing in
+    flight it asks for `ahead` pages as far as the L2."""
 
     call: str
     arg: int
@@ -223,6 +224,12 @@ class Stream:
     chunk: int = 0
     columns: int = 0
     ahead: int = 0
+    loaded: bool = True
+
+
+def in_place(streams: Iterable[Stream]) -> list[Stream]:
+    """The same without a loader: what a task would hold, it reads where it lies."""
+    return [replace(s, loaded=False) for s in streams if s.kind is not StreamKind.whole]
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,8 @@ import os
 import re
 import subprocess
 import tempfile
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
@@ -26,6 +28,7 @@ FLAGS = ("-std=c++17", "-fmad=false", f"-I{DEVICE}")
 _NVCC = ("--expt-relaxed-constexpr", "-cubin", "-diag-suppress=177,550,186", "-Xptxas", "-v")
 _NVRTC = ("--ptxas-options=-v",)
 
+_STACK_BYTES = 256 << 20
 
 @dataclass(frozen=True, slots=True)
 class Usage:
@@ -106,7 +109,16 @@ class _Nvrtc:
         return _Nvrtc(f"nvrtc {major}.{minor}") if int(status) == 0 else None
 
     def compile(self, path: Path, architecture: str) -> tuple[bytes, str]:
-        """The cubin and the compiler's log."""
+        """The cubin and the compiler's log. NVRTC recurses deeply in long functions: it gets a
+        thread with a large stack."""
+        before = threading.stack_size(_STACK_BYTES)
+        try:
+            with ThreadPoolExecutor(1) as deep:
+                return deep.submit(self._compile, path, architecture).result()
+        finally:
+            threading.stack_size(before)
+
+    def _compile(self, path: Path, architecture: str) -> tuple[bytes, str]:
         nvrtc = bindings("nvrtc")
         source = path.read_bytes()
         _, program = nvrtc.nvrtcCreateProgram(source, path.name.encode(), 0, [], [])

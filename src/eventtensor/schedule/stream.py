@@ -13,7 +13,7 @@ from dataclasses import replace
 from ..analysis.deps import dependences
 from ..ir.expr import Const, Node, Var, mul
 from ..ir.layout import Layout, divisor, layout_of
-from ..ir.plan import CallPlan, ScheduleKind, Stream, StreamKind
+from ..ir.plan import CallPlan, ScheduleKind, Stream, StreamKind, in_place
 from ..ir.products import narrow_dtype, product_of
 from ..ir.program import PlacedCall, Program
 from ..ir.tensor import Region, Role, Tensor, region_exprs
@@ -23,7 +23,7 @@ _ALIGN = 16  # bytes: what a bulk copy asks of addresses and sizes
 _STEP = 64  # bytes of a row that a warp takes at once in a product
 _CHUNK = 2048  # bytes of a row in a page: shorter copies cost more to issue than to move
 _MOST_COLUMNS = 64
-_BESIDE = 48 * 1024  # bytes of the product's other side, in shared memory beside the ring
+_BESIDE = 32 * 1024  # bytes of the product's other side, in shared memory beside the ring
 _WHOLE = (1024, 16 * 1024)  # less is not worth a page, more leaves no room to run ahead
 _HELD = 64 * 1024  # bytes that the whole pages of one task may hold
 _SMALL = 96 * 1024  # bytes for a task: the ring holds more than the next one, and hops decide
@@ -31,14 +31,17 @@ _CAPS = (32 * 1024, 48 * 1024, 128 * 1024)  # in flight: small tasks with hops, 
 _AHEAD = 8  # pages asked for as far as the L2, for small tasks
 
 
-def streams(program: Program, calls: tuple[CallPlan, ...]) -> tuple[Stream, ...]:
-    """All streams, in the order in which a task uses them up: held pages first."""
+def streams(program: Program, calls: tuple[CallPlan, ...], on: bool) -> tuple[Stream, ...]:
+    """All streams, in the order in which a task uses them up: held pages first. Where the stream is
+    off, or tasks come from a queue, the loader cannot be ahead: products then read in place."""
     guarded = {(d.sink.call.name, d.tensor) for d in dependences(program).deps if d.kind == "raw"}
     out: list[Stream] = []
     for plan in calls:
-        if plan.schedule.kind is not ScheduleKind.push:
-            p = program.placed(plan.call)
-            out += _of_call(program, p, guarded, bool(plan.waits))
+        found = _of_call(program, program.placed(plan.call), guarded, bool(plan.waits))
+        if on and plan.schedule.kind is not ScheduleKind.push:
+            out += found
+        else:
+            out += in_place(found)
     return tuple(out)
 
 

@@ -9,13 +9,15 @@ from dataclasses import dataclass, field, fields, replace
 
 from ...ir import tile as t
 from ...ir.expr import Const, Node, add, mul
+from ...ir.layout import layout_of, row_stride
 from ...ir.plan import Stream, StreamKind
 from ...ir.products import PANEL, Product, product_of
 from ...ir.program import PlacedCall, Program
 from ..cpp.args import ArgWriter
 from ..cpp.body import BodyWriter
-from ..cpp.expr import ExprWriter
+from ..cpp.expr import ExprWriter, paren
 from ..cpp.value import STORAGE, Value, View, of_view
+from ..emitter import cpp_name
 from .emitter import BlockDialect
 from .threads import WARPS
 
@@ -40,15 +42,17 @@ class StreamBody(BodyWriter):
         self.hidden = frozenset(x for p, _ in self.products.values() for x in p.hidden)
 
     def write(self) -> None:
-        self.out.line("worker.pages.task_begin();")
+        loaded = any(s.loaded for s in self.streams)
+        if loaded:
+            self.out.line("worker.pages.task_begin();")
         held = {s.arg: self.hold(s) for s in self.streams if s.kind is StreamKind.whole}
         paged = frozenset({s.arg for s in self.streams} - held.keys())
         plain = {f.name: getattr(self.args, f.name) for f in fields(self.args)}
         self.args = PageArgs(**plain, held=held, paged=paged)
         super().write()
-        if self.out.met():
+        if loaded and self.out.met():
             self.block_out.ends_met("worker.pages.task_end();")
-        else:
+        elif loaded:
             self.out.line("worker.pages.task_end();")
 
     def hold(self, s: Stream) -> Value:
@@ -78,11 +82,28 @@ class StreamBody(BodyWriter):
         tiles = -(-stream.columns // 8)
         self.take(mul(product.columns, Const(product.k.value * storage.size + _PITCH)), "uint8_t")
         self.take(Const(WARPS * PANEL * 8 * max(4, tiles)), "float")
-        self.out.comment(f"{self.args.name(stream.arg)} from the stream, page by page")
         row = product.k.value * storage.size
-        self.block_out.ends_met(f"et::stream_matmul<{kind}, {tiles}, {row}, {stream.chunk}>"
-                                f"(worker, {out}, {x}, {rows}, {n});")
+        source = "et::FromRing(worker)" if stream.loaded else self.in_memory(stream, row)
+        region = self.call.regions[stream.arg]
+        self.out.comment(f"{self.args.name(stream.arg)} = {region}, by pages")
+        self.block_out.ends_met(f"et::panel_matmul<{kind}, {tiles}, {row}, {stream.chunk}>"
+                                f"(worker, {source}, {out}, {x}, {rows}, {n});")
         return of_view(result, type)
+
+    def in_memory(self, stream: Stream, row: int) -> str:
+        """Pages where they lie: plain rows, or packed panels of one block after the other."""
+        region = self.call.regions[stream.arg]
+        tensor = self.program.tensor(region.tensor)
+        layout = layout_of(region, tensor)
+        assert layout is not None
+        start, chunk = paren(self.expr(layout.offset)), stream.chunk
+        data = f"reinterpret_cast<const char*>(args.{cpp_name(tensor.name)} + {start})"
+        if stream.kind is StreamKind.packed:
+            places = f"{chunk}, {PANEL * row}, {PANEL * chunk}"
+        else:
+            pitch = paren(self.expr(row_stride(region, tensor)))
+            places = f"{pitch}, {PANEL} * {pitch}, {chunk}"
+        return f"et::FromMemory{{{data}, {places}}}"
 
     def reshape(self, id: int, x: Value, type: t.TileType) -> Value:
         """Axes of extent 1 come and go without a copy."""

@@ -4,10 +4,11 @@ back end, written for blocks; what is here is the frame around them.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ...ir.expr import Const, Node, add, maximum, product
-from ...ir.plan import Plan, Stream
+from ...ir.plan import Plan, Stream, in_place
 from ...ir.products import PANEL
 from ...ir.program import PlacedCall
 from ...ir.walk import bounds
@@ -24,7 +25,7 @@ from .room import room
 from .threads import LOADER, THREADS
 
 RESERVED = 3072  # bytes of shared memory for what is declared in the kernel
-NEAR = (8 * 1024, 64 * 1024)  # bytes of it for temporaries where a ring has the rest
+NEAR = (8 * 1024, 96 * 1024)  # bytes of it for temporaries where a ring has the rest
 PAGE = 16 * 1024
 KERNEL = "et_kernel"
 _SLOTS = "@SLOTS@"  # stands in the text until the bodies are written
@@ -59,6 +60,13 @@ def generate(
     )
 
 
+def _by_call(streams: Iterable[Stream]) -> dict[str, tuple[Stream, ...]]:
+    out: dict[str, tuple[Stream, ...]] = {}
+    for s in streams:
+        out[s.call] = (*out.get(s.call, ()), s)
+    return out
+
+
 class BlockWriter(KernelWriter):
     def __init__(self, plan: Plan, target: CudaTarget, flavour: Flavour) -> None:
         """A GPU without bulk copies has no stream: operands are then read where they lie."""
@@ -67,9 +75,9 @@ class BlockWriter(KernelWriter):
         self.handoffs = HandoffEdges(plan, target.has_bulk)
         super().__init__(plan, flavour, self.block_out, self.handoffs)
         self.arena: Node = Const(0)
-        self.streams: dict[str, tuple[Stream, ...]] = {}
-        for s in plan.streams if target.has_bulk else ():
-            self.streams[s.call] = (*self.streams.get(s.call, ()), s)
+        found = plan.streams if target.has_bulk else in_place(plan.streams)
+        self.paged = _by_call(found)
+        self.streams = _by_call(s for s in found if s.loaded)
 
     @property
     def threads(self) -> int:
@@ -99,9 +107,9 @@ class BlockWriter(KernelWriter):
         return self.target.shared_bytes - RESERVED - self.ring_bytes
 
     def aligned(self) -> tuple[str, ...]:
-        """Tensors that bulk copies read."""
+        """Tensors that bulk copies read, or products by 16 bytes."""
         read = (self.program.call(s.call).regions[s.arg].tensor
-                for every in self.streams.values() for s in every)
+                for every in self.paged.values() for s in every)
         return tuple(dict.fromkeys(read))
 
     def text(self) -> str:
@@ -128,6 +136,8 @@ class BlockWriter(KernelWriter):
         o.extend(self.handoffs.includes())
         if self.streams:
             o.line('#include "cuda/stream.cuh"')
+        elif self.paged:
+            o.line('#include "cuda/panels.cuh"')
 
     def cell_count(self) -> Node:
         total: Node = Const(0)
@@ -143,7 +153,7 @@ class BlockWriter(KernelWriter):
         self.arena = maximum(self.arena, room(self.program, p, self.block_out.taken))
 
     def body_writer(self, p: PlacedCall) -> BodyWriter | HandWriter:
-        streams = self.streams.get(p.call.name)
+        streams = self.paged.get(p.call.name)
         if streams is None:
             return super().body_writer(p)
         return StreamBody(self.block_out, self.expr, self.program, p, streams)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import assert_never
 
-from ...ir.expr import Const, Node, mul, product
-from ...ir.layout import layout_of
+from ...ir.expr import Const, Node, mul
+from ...ir.layout import layout_of, row_stride
 from ...ir.plan import ScheduleKind, Stream, StreamKind
 from ...ir.program import Item, Loop, PlacedCall
-from ...ir.tensor import Role, Slice, tile_shape
-from ..cpp.expr import paren
+from ...ir.tensor import Role, tile_shape
+from ..cpp.expr import ExprWriter, paren
 from ..cpp.kernel import KernelWriter
 from ..emitter import cpp_name
 
@@ -22,7 +23,10 @@ class LoaderWriter:
 
     def __init__(self, kernel: KernelWriter, streams: dict[str, tuple[Stream, ...]]) -> None:
         self.kernel, self.streams = kernel, streams
-        self.out, self.expr = kernel.out, kernel.expr
+        self.out = kernel.out
+        self.expr = ExprWriter(kernel.program)  # the tasks check, the loader need not
+        self.sync = replace(kernel.sync, expr=self.expr)
+        self.grids = replace(kernel.grids, expr=self.expr)
 
     def write(self) -> None:
         self.out.comment("---- what the loader does ".ljust(92, "-"))
@@ -74,11 +78,9 @@ class LoaderWriter:
         """Rows, their bytes and distance, also where they touch."""
         region = p.call.regions[s.arg]
         tensor = self.kernel.program.tensor(region.tensor)
-        first = next(k for k, a in enumerate(region.axes) if isinstance(a, Slice))
         rows, k = tile_shape(region, tensor)
-        size = Const(tensor.dtype.size)
-        stride = mul(product(tensor.shape[first + 1 :]), size)
-        return self.expr(rows), self.expr(mul(k, size)), self.expr(stride)
+        row = mul(k, Const(tensor.dtype.size))
+        return self.expr(rows), self.expr(row), self.expr(row_stride(region, tensor))
 
     def grid(self, p: PlacedCall) -> None:
         o, name, plan = self.out, p.call.name, self.kernel.plan.call(p.call.name)
@@ -90,8 +92,8 @@ class LoaderWriter:
             o.line(f"worker.flies({self.streams[name][0].cap});")
             if plan.header or plan.schedule.kind is not ScheduleKind.static:
                 o.line("worker.settle();")  # it gives the cells
-            self.kernel.sync.waits(plan.header)
-            with self.kernel.grids.tiles(p.call, self.claim(p)):
+            self.sync.waits(plan.header)
+            with self.grids.tiles(p.call, self.claim(p)):
                 o.line(f"load_{name}(worker, args{self.kernel.claim_args(p.vars)});")
                 o.line("if (worker.stopped()) return false;")
             o.line("return true;")

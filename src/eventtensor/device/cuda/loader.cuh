@@ -3,11 +3,9 @@
 // issues the copies of pages without gaps; where rows lie apart every lane copies one of them, since
 // a thread needs 40 ns for each copy.
 #pragma once
-#include "worker.cuh"
+#include "panels.cuh"
 
 namespace et {
-
-constexpr uint32_t PANEL = 16;  // rows of a page that feeds a matrix product
 
 class Loader {
  public:
