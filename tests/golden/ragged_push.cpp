@@ -201,7 +201,7 @@ bool group_0(et::Worker& worker, const Args& args) {
   if (queue.open()) {
     worker.busy.store(true, std::memory_order_relaxed);
     {
-      auto tiles = et::AllTiles();
+      auto tiles = et::LaneTiles();
       int64_t t0 = tiles.next(), base = 0;
       for (int64_t e = 0; e < 5; ++e) {
         const int64_t n0_t = std::max<int64_t>(int64_t(args.tiles_[e]), 0);
@@ -214,7 +214,7 @@ bool group_0(et::Worker& worker, const Args& args) {
       }
     }
     {
-      auto tiles = et::AllTiles();
+      auto tiles = et::LaneTiles();
       int64_t t0 = tiles.next(), base = 0;
       for (int64_t e = 0; e < 5; ++e) {
         const int64_t n0_t = std::max<int64_t>(int64_t(args.tiles_[e]), 0);

@@ -257,7 +257,7 @@ __device__ bool group_0(et::Worker& worker, const Args& args) {
   if (queue.open()) {
     et::set_busy(worker, true);
     {
-      auto tiles = et::AllTiles();
+      auto tiles = et::LaneTiles();
       int64_t t0 = tiles.next(), base = 0;
       ET_ROLLED for (int64_t e = 0; e < 5; ++e) {
         const int64_t n0_t = std::max<int64_t>(int64_t(args.tiles_[e]), 0);
@@ -270,7 +270,7 @@ __device__ bool group_0(et::Worker& worker, const Args& args) {
       }
     }
     {
-      auto tiles = et::AllTiles();
+      auto tiles = et::LaneTiles();
       int64_t t0 = tiles.next(), base = 0;
       ET_ROLLED for (int64_t e = 0; e < 5; ++e) {
         const int64_t n0_t = std::max<int64_t>(int64_t(args.tiles_[e]), 0);

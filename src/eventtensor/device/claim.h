@@ -38,13 +38,13 @@ class TicketTiles {
   Cell& ticket_;
 };
 
-// All tiles, for the one worker that opens a queue.
-class AllTiles {
+// All tiles, shared out among the threads of the one worker that opens a queue.
+class LaneTiles {
  public:
-  ET_FN int64_t next() { return next_++; }
+  ET_FN int64_t next() { const int64_t t = next_; next_ += lanes(); return t; }
 
  private:
-  int64_t next_ = 0;
+  int64_t next_ = lane();
 };
 
 // The queue of one push group instance: cells head, tail, opened, then the slots. A slot holds
@@ -58,8 +58,9 @@ class Queue {
 
   ET_FN Queue(Worker& w, int64_t base) : worker_(w), cells_(w.cells + base) {}
 
-  // True for one thread of one worker, which then opens alone.
-  ET_FN bool open() { return leads() && ct_first(cells_[2]); }
+  // True for all threads of one worker, which then opens. Each task is opened by itself, in any
+  // order, so its threads share them out.
+  ET_FN bool open() { return for_all(worker_, [&] { return ct_first(cells_[2]); }) != 0; }
   ET_FN int64_t claim() { return for_all(worker_, [&] { return tk_claim(cells_[0]); }); }
 
   // The task in a claimed slot, once it is there; -1 if the launch is given up.

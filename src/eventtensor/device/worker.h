@@ -111,6 +111,8 @@ class Patience {
 
 // What a worker decides once: here a worker is one thread, so it simply decides.
 inline bool leads() { return true; }
+inline int64_t lane() { return 0; }
+inline int64_t lanes() { return 1; }
 template <class F> inline int64_t for_all(Worker&, F decide) { return decide(); }
 
 // ---- events --------------------------------------------------------------------------------

@@ -234,7 +234,7 @@ class GroupWriter:
         with o.block("if (queue.open())"):
             o.busy(True)
             for p in self.calls:
-                with self.grids.tiles(p.call, "et::AllTiles()"):
+                with self.grids.tiles(p.call, "et::LaneTiles()"):
                     o.line(f"open_{p.call.name}(worker, args{pass_args(p.vars)});")
             o.busy(False)
 
