@@ -40,8 +40,9 @@ HOPPER = (
     Table("Stream kept meanwhile, GB/s", "hop_stream", ("cap",), "handoff",
           says="Cap 3 keeps 97-98% of the stream, cap 4 all of it."),
     Table("Grid-wide dependency, 132 to 132, us", "grid_dependency", ("cap",), "handoff",
-          says="All-to-all is where a counter wins: 132 x 16 flag words to poll cost more than one "
-          "counter and a plain read, and their spread is wide."),
+          says="Here every thread polls every word of its own, and a counter wins all-to-all. The "
+          "compiled hand-off lets one lane of a warp watch a missing word, and is quicker up to "
+          "some thousand words (see the hand-offs between compiled tasks)."),
     Table("L2 reads beside the HBM stream, GB/s (cap 12)", "l2_read",
           ("mode", "resident_mb"), "stream_policy", (("cap", 12),)),
     Table("HBM stream beside L2 reads, GB/s (cap 12)", "l2_stream",

@@ -140,15 +140,17 @@ def test_words_have_memory_of_their_own() -> None:
     assert evaluate(plan.workspace, {"n": 3}) == 0
 
 
-def test_an_all_to_all_of_many_words_counts() -> None:
+@pytest.mark.parametrize("words, kind", [(2112, FLAG), (4224, COUNTER)])
+def test_an_all_to_all_of_many_words_counts(words: int, kind: HandoffKind) -> None:
+    each = words // 132
     p = et.Program("all_to_all")
-    a, x = p.input("a", (2112,), et.f32), p.scratch("x", (2112,), et.f32)
-    o = p.output("o", (132, 2112), et.f32)
-    p.call(copy, name="make", grid=(132,), reads=lambda i: a[i * 16 : i * 16 + 16],
-           writes=lambda i: x[i * 16 : i * 16 + 16])
+    a, x = p.input("a", (words,), et.f32), p.scratch("x", (words,), et.f32)
+    o = p.output("o", (132, words), et.f32)
+    p.call(copy, name="make", grid=(132,), reads=lambda i: a[i * each : i * each + each],
+           writes=lambda i: x[i * each : i * each + each])
     p.call(copy, name="use", grid=(132,), reads=lambda i: x[:], writes=lambda i: o[i, :])
     (h,) = plan_of(p).handoffs
-    assert h.kind is COUNTER and "2112 by one task" in h.reason
+    assert h.kind is kind and (kind is FLAG or f"{words} by one task" in h.reason)
     assert kinds(plan_of(p, "flag")) == {("make_done", "use"): FLAG}
 
 

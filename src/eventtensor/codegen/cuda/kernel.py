@@ -24,7 +24,7 @@ from .loader import LoaderWriter
 from .room import room
 from .threads import LOADER, THREADS
 
-RESERVED = 3072  # bytes of shared memory for what is declared in the kernel
+DECLARED = 2048  # bytes of shared memory for what the kernel declares, besides its Args
 NEAR = (8 * 1024, 96 * 1024)  # bytes of it for temporaries where a ring has the rest
 PAGE = 16 * 1024
 KERNEL = "et_kernel"
@@ -84,6 +84,13 @@ class BlockWriter(KernelWriter):
         return THREADS + (LOADER if self.streams else 0)
 
     @property
+    def dynamic_bytes(self) -> int:
+        """Shared memory for the ring and for temporaries: what declarations leave."""
+        words = len(self.program.dims) + len(self.program.tensors) + len(self.extra_cells())
+        declared = DECLARED + 8 * words + 16 * len(self.plan.events)
+        return self.target.shared_bytes - -(-declared // 1024) * 1024
+
+    @property
     def page(self) -> int:
         """Bytes of a slot of the ring: the largest page."""
         paged = (PANEL * s.chunk for every in self.streams.values() for s in every)
@@ -96,7 +103,7 @@ class BlockWriter(KernelWriter):
             return 0
         wanted = bounds(self.arena, lambda _: (None, None))[1]
         near = NEAR[1] if wanted is None else max(NEAR[0], min(wanted, NEAR[1]))
-        return (self.target.shared_bytes - RESERVED - near) // self.page
+        return (self.dynamic_bytes - near) // self.page
 
     @property
     def ring_bytes(self) -> int:
@@ -104,7 +111,7 @@ class BlockWriter(KernelWriter):
 
     @property
     def near_bytes(self) -> int:
-        return self.target.shared_bytes - RESERVED - self.ring_bytes
+        return self.dynamic_bytes - self.ring_bytes
 
     def aligned(self) -> tuple[str, ...]:
         """Tensors that bulk copies read, or products by 16 bytes."""
