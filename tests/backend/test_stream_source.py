@@ -11,7 +11,7 @@ from support.streams import PROGRAMS, layers, linear
 from eventtensor.codegen.cuda import CudaSource, generate
 from eventtensor.compiler import run_passes
 from eventtensor.config import Options, environment
-from eventtensor.runtime.cuda_build import build_cubin
+from eventtensor.runtime.cuda.build import build_cubin
 from eventtensor.target import H200, CudaTarget
 
 A100 = CudaTarget("sm_80", 108, 163 * 1024)

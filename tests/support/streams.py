@@ -9,6 +9,8 @@ import numpy as np
 
 import eventtensor as et
 
+from .handoffs import copy
+
 Arrays = dict[str, np.ndarray]
 
 
@@ -94,13 +96,50 @@ def state() -> et.Program:
     fresh, y = p.input("fresh", (64, 512), et.bf16), p.output("y", (64,), et.f32)
     p.call(column, name="use", grid=(4,), reads=lambda i: (m[i * 16 : i * 16 + 16, :], x[:]),
            writes=lambda i: y[i * 16 : i * 16 + 16])
-    p.call(copied, name="renew", grid=(64,), reads=lambda i: fresh[i, :], writes=lambda i: m[i, :])
+    p.call(copy, name="renew", grid=(64,), reads=lambda i: fresh[i, :], writes=lambda i: m[i, :])
     return p
 
 
 @et.task
-def copied(x, out):
-    out[:] = x
+def by_chunks(w, x, scale, out):
+    total = et.zeros((16, x.shape[0]), et.f32)
+    for c in et.range(4):
+        part = slice(c * 256, c * 256 + 256)
+        total[:] = total + w[:, part] @ x[:, part].T
+    out[:] = total.T * scale
+
+
+@et.task
+def two_walks(a, b, out):
+    total = et.zeros((32,), et.f32)
+    for c in et.range(6):
+        total[:] = total + a[c, :, :].sum(0) * b[c, :].sum()
+    out[:] = total
+
+
+def chunked() -> et.Program:
+    """A loop that takes a page of weights an iteration, and waits for a chunk of x in each."""
+    n = et.dim("n", max=8)
+    p = et.Program("chunked")
+    first, w = p.input("first", (n, 1024), et.bf16), p.weight("w", (64, 1024), et.bf16)
+    scale = p.weight("scale", (64,), et.f32)
+    x, y = p.scratch("x", (n, 1024), et.bf16), p.output("y", (n, 64), et.f32)
+    p.call(copy, name="take", grid=(4,), reads=lambda i: first[:, i * 256 : i * 256 + 256],
+           writes=lambda i: x[:, i * 256 : i * 256 + 256])
+    p.call(by_chunks, name="go", grid=(4,),
+           reads=lambda i: (w[i * 16 : i * 16 + 16, :], x[:, :], scale[i * 16 : i * 16 + 16]),
+           writes=lambda i: y[:, i * 16 : i * 16 + 16])
+    return p
+
+
+def walks() -> et.Program:
+    """Two operands walked by one loop: their pages alternate."""
+    p = et.Program("walks")
+    a = p.weight("a", (5, 6, 16, 32), et.f32)
+    b, y = p.weight("b", (5, 6, 512), et.f32), p.output("y", (5, 32), et.f32)
+    p.call(two_walks, name="go", grid=(5,), reads=lambda i: (a[i, :, :, :], b[i, :, :]),
+           writes=lambda i: y[i, :])
+    return p
 
 
 # name: (program, dims of some launches)
@@ -114,4 +153,6 @@ PROGRAMS: dict[str, tuple[Callable[[], et.Program], list[dict[str, int]]]] = {
     "packed_small": (lambda: packed(1, 256, 32), [{"n": 3}]),
     "layers": (layers, [{"n": 1, "depth": 1}, {"n": 8, "depth": 6}, {"n": 3, "depth": 2}]),
     "state": (state, [{}, {}]),
+    "chunked": (chunked, [{"n": 1}, {"n": 8}, {"n": 5}]),
+    "walks": (walks, [{}]),
 }

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from support.streams import PROGRAMS, layers, linear, packed, product, state
+from support.streams import PROGRAMS, chunked, layers, linear, packed, product, state, walks
 
 import eventtensor as et
 from eventtensor.compiler import run_passes
@@ -18,6 +18,7 @@ from eventtensor.ir.products import product_of
 from eventtensor.ir.walk import evaluate
 
 ROWS, PACKED, WHOLE = StreamKind.rows, StreamKind.packed, StreamKind.whole
+LOOP = StreamKind.loop
 
 
 def plan_of(program: et.Program, **options) -> Plan:
@@ -65,6 +66,41 @@ def test_held_pages_come_first_and_products_in_the_order_of_the_body() -> None:
     assert of_layer == [(1, ROWS), (2, ROWS)]
     assert kinds(plan)[("take", "scale")] is WHOLE
     assert ("layer", "h") not in kinds(plan) and ("give", "h") not in kinds(plan)
+
+
+def test_a_loop_takes_a_page_an_iteration_and_still_waits_chunk_by_chunk() -> None:
+    plan = plan_of(chunked())
+    assert kinds(plan)[("go", "w")] is LOOP and ("go", "scale") not in kinds(plan)
+    (wait,) = plan.call("go").waits
+    assert wait.chunk is not None
+    assert list(kinds(plan_of(walks())).values()) == [LOOP, LOOP]
+
+
+@et.task
+def ragged_walk(x, out):
+    total = et.zeros((512,), et.f32)
+    for c in et.range((x.shape[0] + 3) // 4):
+        total[:] = total + x[c * 4 : c * 4 + 4, :].sum(0)
+    out[:] = total
+
+
+def test_a_slice_that_may_overhang_is_read_where_it_lies() -> None:
+    p, n = et.Program("ragged"), et.dim("n", max=64)
+    x, y = p.input("x", (n, 512), et.f32), p.output("y", (512,), et.f32)
+    p.call(ragged_walk, name="go", grid=(), reads=lambda: x[:, :], writes=lambda: y[:])
+    assert kinds(plan_of(p)) == {}
+
+
+@et.task(cuda="out.data[0] = x.data[0];")
+def by_hand(x, out):
+    out[:] = x
+
+
+def test_a_hand_tuned_body_reads_its_operands_where_they_lie() -> None:
+    p = et.Program("hand")
+    x, y = p.weight("x", (1024,), et.f32), p.output("y", (1024,), et.f32)
+    p.call(by_hand, name="go", grid=(), reads=lambda: x[:], writes=lambda: y[:])
+    assert plan_of(p).streams == ()
 
 
 def test_a_state_may_be_read_ahead_of_the_call_that_renews_it() -> None:

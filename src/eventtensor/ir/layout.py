@@ -26,6 +26,8 @@ from .expr import (
 )
 from .tensor import Point, Region, Rows, Slice, Tensor, extent
 
+BULK_ALIGN = 16  # bytes: what a bulk copy asks of addresses and sizes
+
 
 @dataclass(frozen=True, slots=True)
 class Layout:
@@ -68,6 +70,14 @@ def layout_of(region: Region, tensor: Tensor) -> Layout | None:
         return None
     n, stride = rows[0] if rows else (Const(1), row)
     return Layout(offset, n, row, stride)
+
+
+def bulk_aligned(layout: Layout, tensor: Tensor) -> bool:
+    """A bulk copy can take every row, at any coordinates and dims."""
+    exprs = [layout.offset, layout.row]
+    if layout.rows != Const(1):
+        exprs.append(layout.stride)
+    return all(divisor(e) * tensor.dtype.size % BULK_ALIGN == 0 for e in exprs)
 
 
 def row_stride(region: Region, tensor: Tensor) -> Node:

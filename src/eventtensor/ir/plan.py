@@ -199,12 +199,17 @@ class Handoff:
 
 class StreamKind(Enum):
     """How a streamed operand is used up. `rows` and `packed` page by page, by the matrix product
-    that it feeds (plain rows, or panels whose blocks of columns lie together); `whole` as one page
-    that stays until the task ends."""
+    that it feeds (plain rows, or panels whose blocks of columns lie together); `loop` a page an
+    iteration of the loop that walks it; `whole` as one page that stays until the task ends."""
 
     rows = "rows"
     packed = "packed"
+    loop = "loop"
     whole = "whole"
+
+    @property
+    def of_product(self) -> bool:
+        return self in (StreamKind.rows, StreamKind.packed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,8 +233,8 @@ class Stream:
 
 
 def in_place(streams: Iterable[Stream]) -> list[Stream]:
-    """The same without a loader: what a task would hold, it reads where it lies."""
-    return [replace(s, loaded=False) for s in streams if s.kind is not StreamKind.whole]
+    """The same without a loader: only products care, what else comes by pages is read in place."""
+    return [replace(s, loaded=False) for s in streams if s.kind.of_product]
 
 
 @dataclass(frozen=True)

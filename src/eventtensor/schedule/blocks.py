@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..ir.expr import Const
-from ..ir.layout import divisor, layout_of
+from ..ir.layout import BULK_ALIGN, bulk_aligned, layout_of
 from ..ir.program import PlacedCall, Program
 from ..ir.tensor import Region, Role, Rows
 from ..ir.tile import (
@@ -19,12 +19,8 @@ from ..ir.tile import (
     all_stmts,
 )
 
-BULK_ALIGN = 16  # bytes: of both addresses and of the length
 
-
-def bulk_operand(
-    program: Program, p: PlacedCall, made: set[str]
-) -> tuple[int | None, str]:
+def bulk_operand(program: Program, p: PlacedCall, made: set[str]) -> tuple[int | None, str]:
     """The first read argument among the tensors `made` that can be copied; else why none can."""
     why = "no operand of its producers is read"
     for k, region in enumerate(p.call.reads):
@@ -44,8 +40,7 @@ def _refusal(program: Program, region: Region) -> str:
     layout = layout_of(region, tensor)
     if layout is None or layout.rows != Const(1):
         return f"the rows read of {tensor.name} lie apart"
-    size = tensor.dtype.size
-    if any(divisor(e) * size % BULK_ALIGN for e in (layout.offset, layout.row)):
+    if not bulk_aligned(layout, tensor):
         return f"what is read of {tensor.name} is not always a multiple of {BULK_ALIGN} bytes"
     return ""
 

@@ -201,8 +201,8 @@ class Payload:
     Measured on an H200: one hop takes 0.60 us by flags and 2.55 us by a counter while weights
     stream, since a flag saves the fence and the second read. But each reader polls every word: a
     chain of products where all 128 workers read all that all have written takes 3.1 us a layer by
-    flags and 3.8 by a counter with 2048 words, 8.4 and 8.2 with 4096; 132 tasks that fold 2112 words
-    of each other 5.3 and 6.7."""
+    flags and 3.8 by a counter with 2048 words, 8.4 and 8.2 with 4096; 132 tasks that fold 2112
+    words of each other 5.3 and 6.7."""
 
     each: int
     polled: int

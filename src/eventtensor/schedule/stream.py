@@ -11,15 +11,15 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from ..analysis.deps import dependences
-from ..ir.expr import Const, Node, Var, mul
-from ..ir.layout import Layout, divisor, layout_of
+from ..ir.expr import Const, Node, Var, add, mul
+from ..ir.layout import Layout, bulk_aligned, layout_of
+from ..ir.looped import loop_page
 from ..ir.plan import CallPlan, ScheduleKind, Stream, StreamKind, in_place
 from ..ir.products import narrow_dtype, product_of
 from ..ir.program import PlacedCall, Program
-from ..ir.tensor import Region, Role, Tensor, region_exprs
+from ..ir.tensor import Point, Region, Role, Tensor, region_exprs
 from ..ir.walk import Bounds, bounds, loads_of
 
-_ALIGN = 16  # bytes: what a bulk copy asks of addresses and sizes
 _STEP = 64  # bytes of a row that a warp takes at once in a product
 _CHUNK = 2048  # bytes of a row in a page: shorter copies cost more to issue than to move
 _MOST_COLUMNS = 64
@@ -48,19 +48,22 @@ def streams(program: Program, calls: tuple[CallPlan, ...], on: bool) -> tuple[St
 def _of_call(
     program: Program, p: PlacedCall, guarded: set[tuple[str, str]], hops: bool
 ) -> list[Stream]:
-    limits, sizes = _limits(program, p), dict[int, int | None]()
-    paged: dict[int, Stream] = {}  # by the product that uses it up
+    if any(h.target == "cuda" for h in p.call.hand_tuned):
+        return []  # it reads its operands where they lie
+    limits, sizes = _limits(p), dict[int, int | None]()
+    paged: dict[int, Stream] = {}  # by the product or the slice that takes the pages
     for k, region in enumerate(p.call.reads):
         tensor = program.tensor(region.tensor)
         layout = layout_of(region, tensor)
-        if layout is None or not _free(p, region, guarded) or not _aligned(layout, tensor):
+        if layout is None or not _free(p, region, guarded) or not bulk_aligned(layout, tensor):
             continue
         sizes[k] = _upper(mul(mul(layout.rows, layout.row), Const(tensor.dtype.size)), limits)
-        found = _paged(p, k, layout, tensor, limits)
+        found = _paged(p, k, layout, tensor, limits) or _looped(p, k, tensor, limits)
         if found is not None and _more(program, p, k, paged.get(found[0]), sizes):
             paged[found[0]] = found[1]
     used = {s.arg for s in paged.values()}
-    held = _held({k: n for k, n in sizes.items() if k not in used})
+    loops = any(s.kind is StreamKind.loop for s in paged.values())
+    held = [] if loops else _held({k: n for k, n in sizes.items() if k not in used})
     why = "no event guards it; used as a whole"
     found_all = [Stream(p.call.name, k, StreamKind.whole, 0, why) for k in held]
     found_all += [s for _, s in sorted(paged.items())]
@@ -101,20 +104,12 @@ def _free(p: PlacedCall, region: Region, guarded: set[tuple[str, str]]) -> bool:
         and not loads_of(*region_exprs(region))
 
 
-def _aligned(layout: Layout, tensor: Tensor) -> bool:
-    """A bulk copy can take every row, at any coordinates and dims."""
-    exprs = [layout.offset, layout.row]
-    if layout.rows != Const(1):
-        exprs.append(layout.stride)
-    return all(divisor(e) * tensor.dtype.size % _ALIGN == 0 for e in exprs)
-
-
 def _paged(
     p: PlacedCall, arg: int, layout: Layout, tensor: Tensor, limits: Mapping[str, Bounds]
 ) -> tuple[int, Stream] | None:
     """The product that uses the operand up and its stream, if tensor cores can take its pages."""
     product, size = product_of(p.call.body, arg), tensor.dtype.size
-    if product is None or any(h.target == "cuda" for h in p.call.hand_tuned):
+    if product is None:
         return None
     columns, k = _upper(product.columns, limits), product.k
     if narrow_dtype(p.call.body, product.other) is not tensor.dtype:
@@ -134,10 +129,36 @@ def _paged(
     return product.id, Stream(p.call.name, arg, StreamKind.packed, 0, why, chunk, columns)
 
 
+def _looped(
+    p: PlacedCall, arg: int, tensor: Tensor, limits: Mapping[str, Bounds]
+) -> tuple[int, Stream] | None:
+    """The slice that a loop takes of the operand in each iteration, if every one is a page that
+    surely lies inside the operand."""
+    page = loop_page(p.call, arg)
+    if page is None:
+        return None
+    top = _upper(page.loop.extent, limits)
+    inner = {**limits, f"%{page.loop.var}": (0, None if top is None else max(top - 1, 0))}
+    for axis, extent in zip(page.inside, p.call.body.args[arg].type.shape, strict=True):
+        first, end = (axis.index, add(axis.index, Const(1))) if isinstance(axis, Point) \
+            else (axis.start, axis.stop)
+        low, high, room = _lower(first, inner), _upper(end, inner), _lower(extent, limits)
+        if low is None or low < 0 or high is None or room is None or high > room:
+            return None
+    layout = layout_of(page.region, tensor)
+    if layout is None or not bulk_aligned(layout, tensor):
+        return None
+    size = _upper(mul(mul(layout.rows, layout.row), Const(tensor.dtype.size)), inner)
+    if size is None or not _WHOLE[0] <= size <= _WHOLE[1]:
+        return None
+    why = "no event guards it; a loop takes a page an iteration"
+    return page.id, Stream(p.call.name, arg, StreamKind.loop, 0, why)
+
+
 # ---- bounds of extents ---------------------------------------------------------------------
 
 
-def _limits(program: Program, p: PlacedCall) -> dict[str, Bounds]:
+def _limits(p: PlacedCall) -> dict[str, Bounds]:
     found: dict[str, Bounds] = {}
     for a in p.axes:
         top = _upper(a.extent, found)
@@ -145,13 +166,16 @@ def _limits(program: Program, p: PlacedCall) -> dict[str, Bounds]:
     return found
 
 
-def _upper(e: Node, limits: Mapping[str, Bounds]) -> int | None:
+def _ends(e: Node, limits: Mapping[str, Bounds]) -> Bounds:
     def of(x: Node) -> Bounds:
-        match x:
-            case Var(name):
-                return limits.get(name, (None, None))
-            case _:
-                return None, None
+        return limits.get(x.name, (None, None)) if isinstance(x, Var) else (None, None)
 
-    return bounds(e, of)[1]
+    return bounds(e, of)
 
+
+def _upper(e: Node, limits: Mapping[str, Bounds]) -> int | None:
+    return _ends(e, limits)[1]
+
+
+def _lower(e: Node, limits: Mapping[str, Bounds]) -> int | None:
+    return _ends(e, limits)[0]

@@ -4,12 +4,14 @@ up their pages. Everything else is as in any body.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
+from functools import partial
 
 from ...ir import tile as t
 from ...ir.expr import Const, Node, add, mul
 from ...ir.layout import layout_of, row_stride
+from ...ir.looped import loop_page
 from ...ir.plan import Stream, StreamKind
 from ...ir.products import PANEL, Product, product_of
 from ...ir.program import PlacedCall, Program
@@ -34,11 +36,19 @@ class StreamBody(BodyWriter):
         super().__init__(out, expr, program, placed)
         self.block_out, self.streams = out, streams
         self.products: dict[int, tuple[Product, Stream]] = {}
+        self.slices: dict[int, Stream] = {}  # by the slice that takes a page
+        self.walked: set[int] = set()  # loops that take pages
+        self.inside: list[int] = []  # loops that are open
         for s in streams:
-            if s.kind is not StreamKind.whole:
+            if s.kind.of_product:
                 found = product_of(self.call.body, s.arg)
                 assert found is not None
                 self.products[found.id] = (found, s)
+            elif s.kind is StreamKind.loop:
+                page = loop_page(self.call, s.arg)
+                assert page is not None
+                self.slices[page.id] = s
+                self.walked.add(page.loop.var)
         self.hidden = frozenset(x for p, _ in self.products.values() for x in p.hidden)
 
     def write(self) -> None:
@@ -64,6 +74,35 @@ class StreamBody(BodyWriter):
         self.out.line(f"const {kind}* const {name}_page = worker.pages.hold<{kind}>();")
         strides = self.row_major(type)
         return of_view(View(f"{name}_page", strides, dtype, name, (), True), type)
+
+    def slice(self, id: int, x: Value, axes: tuple[t.SubAxis, ...], type: t.TileType) -> Value:
+        if id not in self.slices:
+            return super().slice(id, x, axes, type)
+        s = self.slices[id]
+        kind, name = STORAGE[self.call.body.args[s.arg].storage], f"v{id}_page"
+        self.out.line(f"const {kind}* const {name} = worker.pages.hold<{kind}>();")
+        dtype = self.call.body.args[s.arg].storage
+        return of_view(View(name, self.row_major(type), dtype, name, (), True), type)
+
+    def loop(self, s: t.For) -> None:
+        """What an iteration takes of the stream, it gives back at its end."""
+        before = self.enter
+        if s.var in self.walked:
+            self.enter = partial(self._enter, before)
+        self.inside.append(s.var)
+        super().loop(s)
+        self.inside.pop()
+        self.enter = before
+
+    def _enter(self, before: Callable[[t.For], None], s: t.For) -> None:
+        before(s)
+        if s.var in self.walked:
+            self.out.line("worker.pages.task_begin();")
+
+    def hand_on(self, carries: tuple[t.Carry, ...]) -> None:
+        super().hand_on(carries)
+        if self.inside[-1] in self.walked:
+            self.out.line("worker.pages.task_end();")
 
     def let(self, s: t.Let) -> None:
         if s.id not in self.hidden:

@@ -7,9 +7,11 @@ from typing import assert_never
 
 from ...ir.expr import Const, Node, mul
 from ...ir.layout import layout_of, row_stride
+from ...ir.looped import loop_page
 from ...ir.plan import ScheduleKind, Stream, StreamKind
 from ...ir.program import Item, Loop, PlacedCall
-from ...ir.tensor import Role, tile_shape
+from ...ir.tensor import Region, Role, tile_shape
+from ...ir.tile import For
 from ..cpp.expr import ExprWriter, paren
 from ..cpp.kernel import KernelWriter
 from ..emitter import cpp_name
@@ -47,12 +49,26 @@ class LoaderWriter:
             f"{_INLINE}void load_{name}"
             f"(et::Loader& worker, const Args& args{self.kernel.params(p.vars)})"
         ):
+            done: set[int] = set()
             for s in self.streams[name]:
-                self.operand(p, s)
+                page = loop_page(p.call, s.arg) if s.kind is StreamKind.loop else None
+                if page is None:
+                    self.operand(p, s, p.call.regions[s.arg])
+                elif page.loop.var not in done:
+                    done.add(page.loop.var)
+                    self.loop(p, page.loop)
         o.line()
 
-    def operand(self, p: PlacedCall, s: Stream) -> None:
-        region = p.call.regions[s.arg]
+    def loop(self, p: PlacedCall, loop: For) -> None:
+        """The pages of all operands that a loop walks, iteration by iteration."""
+        v = cpp_name(f"%{loop.var}")
+        with self.out.block(f"for (int64_t {v} = 0; {v} < {self.expr(loop.extent)}; ++{v})"):
+            for s in self.streams[p.call.name]:
+                page = loop_page(p.call, s.arg) if s.kind is StreamKind.loop else None
+                if page is not None and page.loop.var == loop.var:
+                    self.operand(p, s, page.region)
+
+    def operand(self, p: PlacedCall, s: Stream, region: Region) -> None:
         tensor = self.kernel.program.tensor(region.tensor)
         layout, size = layout_of(region, tensor), Const(tensor.dtype.size)
         assert layout is not None
@@ -64,7 +80,7 @@ class LoaderWriter:
         if tensor.role is not Role.weight:
             self.out.line("worker.settle();")
         match s.kind:
-            case StreamKind.whole:
+            case StreamKind.whole | StreamKind.loop:
                 self.out.line(f"worker.whole({data}, {rows}, {row}, {stride});")
             case StreamKind.rows:
                 rows, row, stride = self.matrix(p, s)

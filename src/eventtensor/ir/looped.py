@@ -1,0 +1,52 @@
+"""Read arguments of which each iteration of a loop takes one slice: a page an iteration."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .chunks import chunked_reads
+from .expr import Node, add
+from .program import Call
+from .tensor import Axis, Point, Region, Slice
+from .tile import Arg, For, Let, SliceOf, SubAxis
+
+
+@dataclass(frozen=True, slots=True)
+class LoopPage:
+    """Value `id` is the slice that an iteration of `loop` takes; `region` is where it lies, over
+    the loop's value `%var`, and `inside` says where in the argument's tile."""
+
+    loop: For
+    id: int
+    region: Region
+    inside: tuple[SubAxis, ...]
+
+
+def loop_page(call: Call, arg: int) -> LoopPage | None:
+    """The one slice of a read argument that is taken in a loop, if it is taken nowhere else."""
+    found = chunked_reads(call).get(arg)
+    if found is None or len(found.slices) != 1:
+        return None
+    ids = {s.id for s in call.body.stmts if isinstance(s, Let) and s.op == Arg(arg)}
+    taken = [s for s in found.loop.body if isinstance(s, Let) and isinstance(s.op, SliceOf)
+             and s.op.x in ids]
+    if len(taken) != 1:
+        return None
+    (axes,) = found.slices
+    return LoopPage(found.loop, taken[0].id, _sliced(call.regions[arg], axes), axes)
+
+
+def _sliced(region: Region, inside: tuple[SubAxis, ...]) -> Region:
+    """A part of a region: its tile's axes are the region's slices, in order."""
+    rest = iter(inside)
+    return Region(region.tensor, tuple(
+        a if isinstance(a, Point) else _moved(a, next(rest)) for a in region.axes
+    ))
+
+
+def _moved(axis: Axis, by: SubAxis) -> Axis:
+    assert isinstance(axis, Slice)
+    start: Node = axis.start
+    if isinstance(by, Point):
+        return Point(add(start, by.index))
+    return Slice(add(start, by.start), add(start, by.stop))
