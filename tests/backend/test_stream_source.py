@@ -64,7 +64,7 @@ def test_shared_memory_is_split_between_the_ring_and_temporaries() -> None:
 def test_without_streams_there_is_no_loader_and_pages_are_used_in_place() -> None:
     for found in (made(chain(1024, 32), stream=False), made(chain(1024, 32), target=A100)):
         assert "Loader" not in found.text and found.threads == 256
-        assert "et::FromMemory{" in found.text and "et::panel_matmul<et::bf16, 1, 2048, 2048>" \
+        assert "et::FromMemory{" in found.text and "et::panel_matmul<et::bf16, 1, 2048, 2048, 2>" \
             in found.text
 
 
@@ -75,6 +75,7 @@ def test_a_program_compiles_and_keeps_its_registers(name: str, schedule: str) ->
     found = made(PROGRAMS[name][0](), schedule)
     usage = build_cubin(found.text, name, H200.architecture, environment()).usage
     assert usage.registers <= 168 and usage.spill_bytes == 0
+    assert usage.shared_bytes + found.shared_bytes <= H200.shared_bytes
 
 
 def test_other_architectures_take_what_has_no_stream() -> None:

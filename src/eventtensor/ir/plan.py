@@ -217,8 +217,8 @@ class Stream:
     """A read operand (argument number `arg` of a call) that no event guards and whose bytes the
     loader brings into shared memory ahead of the waits. Where it does not (`loaded` false), a
     product takes the pages where they lie, in the same order, so to the same bits. `chunk` are the
-    bytes of a row in one page (0: all), `columns` the most that the product's other side has. While
-    the loader is at this call `cap` bytes may be in flight, and with the ring full and nothing in
+    bytes of a row in one page (0: all), `rows` and `columns` the most that the operand and the
+    product's other side have. While the loader is at this call `cap` bytes may be in flight, and with the ring full and nothing in
     flight it asks for `ahead` pages as far as the L2."""
 
     call: str
@@ -227,6 +227,7 @@ class Stream:
     cap: int
     reason: str
     chunk: int = 0
+    rows: int = 0
     columns: int = 0
     ahead: int = 0
     loaded: bool = True

@@ -111,22 +111,25 @@ def _paged(
     product, size = product_of(p.call.body, arg), tensor.dtype.size
     if product is None:
         return None
-    columns, k = _upper(product.columns, limits), product.k
+    rows, columns = _upper(product.rows, limits), _upper(product.columns, limits)
+    k = product.k
     if narrow_dtype(p.call.body, product.other) is not tensor.dtype:
         return None
     if not isinstance(k, Const) or k.value * size % _STEP:
         return None
-    if columns is None or columns > _MOST_COLUMNS or columns * k.value * size > _BESIDE:
+    if rows is None or columns is None:
+        return None
+    if columns > _MOST_COLUMNS or columns * k.value * size > _BESIDE:
         return None
     if product.block is None:
         why = "no event guards it; rows used up by a matrix product"
         chunk = min(_CHUNK, k.value * size)
-        return product.id, Stream(p.call.name, arg, StreamKind.rows, 0, why, chunk, columns)
+        return product.id, Stream(p.call.name, arg, StreamKind.rows, 0, why, chunk, rows, columns)
     chunk = product.block * size
     if layout.rows != Const(1) or chunk % _STEP or chunk > _CHUNK:
         return None
     why = "no event guards it; packed panels, used up by a matrix product"
-    return product.id, Stream(p.call.name, arg, StreamKind.packed, 0, why, chunk, columns)
+    return product.id, Stream(p.call.name, arg, StreamKind.packed, 0, why, chunk, rows, columns)
 
 
 def _looped(

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, fields, replace
 from functools import partial
 
 from ...ir import tile as t
-from ...ir.expr import Const, Node, add, mul
+from ...ir.expr import Const, Node, mul
 from ...ir.layout import layout_of, row_stride
 from ...ir.looped import loop_page
 from ...ir.plan import Stream, StreamKind
@@ -118,14 +118,16 @@ class StreamBody(BodyWriter):
         assert isinstance(product.k, Const)
         result = self.own(f"v{id}", type)
         out = f"v{id}, {n}, 1" if product.left else f"v{id}, 1, {rows}"
-        tiles = -(-stream.columns // 8)
-        self.take(mul(product.columns, Const(product.k.value * storage.size + _PITCH)), "uint8_t")
-        self.take(Const(WARPS * PANEL * 8 * max(4, tiles)), "float")
+        tiles, panels = -(-stream.columns // 8), -(-stream.rows // PANEL)
+        pitch = _PITCH if stream.columns > 1 else 0
+        self.take(mul(product.columns, Const(product.k.value * storage.size + pitch)), "uint8_t")
+        self.take(Const(WARPS * PANEL * 8 * tiles * min(panels, max(1, 4 // tiles))), "float")
         row = product.k.value * storage.size
         source = "et::FromRing(worker)" if stream.loaded else self.in_memory(stream, row)
         region = self.call.regions[stream.arg]
         self.out.comment(f"{self.args.name(stream.arg)} = {region}, by pages")
-        self.block_out.ends_met(f"et::panel_matmul<{kind}, {tiles}, {row}, {stream.chunk}>"
+        self.block_out.ends_met(f"et::panel_matmul<{kind}, {tiles}, {row}, {stream.chunk}, "
+                                f"{panels}>"
                                 f"(worker, {source}, {out}, {x}, {rows}, {n});")
         return of_view(result, type)
 
@@ -168,8 +170,8 @@ class StreamBody(BodyWriter):
         return f"et::Matrix<{STORAGE[storage]}>{{{view.data}, {k}, {n}}}"
 
     def take(self, extent: Node, kind: str) -> None:
-        """Room that device code takes by itself, with what alignment costs."""
-        self.block_out.taken.append((add(extent, Const(64)), kind))
+        """Room that device code takes by itself."""
+        self.block_out.taken.append((extent, kind))
 
 
 @dataclass(frozen=True)

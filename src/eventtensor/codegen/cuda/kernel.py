@@ -24,8 +24,8 @@ from .loader import LoaderWriter
 from .room import room
 from .threads import LOADER, THREADS
 
-DECLARED = 2048  # bytes of shared memory for what the kernel declares, besides its Args
-NEAR = (8 * 1024, 96 * 1024)  # bytes of it for temporaries where a ring has the rest
+DECLARED = 1024  # bytes of shared memory for what the kernel declares, besides its Args
+NEAR = (8 * 1024, 128 * 1024)  # bytes of it for temporaries where a ring has the rest
 PAGE = 16 * 1024
 KERNEL = "et_kernel"
 _SLOTS = "@SLOTS@"  # stands in the text until the bodies are written

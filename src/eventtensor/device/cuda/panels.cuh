@@ -1,11 +1,11 @@
-// Matrix products whose one operand is used up page by page: PANEL rows by some columns of K, from the
-// stream or where they lie in memory. sm_80 and later.
+// Matrix products whose one operand is used up page by page: PANEL rows by some columns of K, from
+// the stream or where they lie in memory. sm_80 and later.
 //
-// Warps share a page, and groups of them take pages in turn. A lane loads 16 bytes (8 elements of K) of
-// its two rows and of its column of x, and feeds two mma.m16n8k16 (mma.cuh): K is permuted alike on
-// both sides, which a sum does not see. Products of bf16 or f16 are exact in f32; the order of the sums
-// is fixed by the shapes alone (steps in turn over the sums of a warp, then these, then the warps from 0
-// on), so bits do not depend on whether the pages come from the stream.
+// Warps share a page, and groups of them take pages in turn. A lane loads 16 bytes (8 elements of
+// K) of its two rows and of its column of x, and feeds two mma.m16n8k16 (mma.cuh): K is permuted
+// alike on both sides, which a sum does not see. Products of bf16 or f16 are exact in f32; the
+// order of the sums is fixed by the shapes alone (steps in turn over the sums of a warp, then
+// these, then the warps from 0 on), so bits do not depend on where the pages come from.
 #pragma once
 #include "worker.cuh"
 
@@ -20,8 +20,8 @@ constexpr uint32_t STEP_BYTES = 64;  // of a row, in one step of a warp
 constexpr uint32_t SHARE = 4, TURNS = ET_THREADS / 32 / SHARE, SHARERS = TURNS * SHARE;
 static_assert(SHARERS * 32 == ET_THREADS && (TURNS & TURNS - 1) == 0);
 
-// The columns of x (k, n) in shared memory, each with K contiguous, `pitch` bytes apart. Staged in the
-// arena (the plan sees to it that they fit), unless there is one and it lies there already.
+// The columns of x (k, n) in shared memory, each with K contiguous, `pitch` bytes apart. Staged in
+// the arena (the plan sees to it that they fit), unless there is one and it lies there already.
 struct Columns {
   uint32_t at, pitch;
 };
@@ -33,7 +33,8 @@ ET_FN Columns stage_columns(Arena& arena, Matrix<E> x, int64_t k, int64_t n) {
       && x.s1 % EACH == 0 && k % EACH == 0;
   if (wide && n == 1 && __isShared(x.data)) return {uint32_t(__cvta_generic_to_shared(x.data)), 0};
   const uint32_t bytes = uint32_t(k * sizeof(E));
-  const uint32_t pitch = bytes % 128 == 64 ? bytes : (bytes + 127) / 128 * 128 + 64;
+  const uint32_t apart = bytes % 128 == 64 ? bytes : (bytes + 127) / 128 * 128 + 64;
+  const uint32_t pitch = n == 1 ? bytes : apart;
   char* const to = arena.take<char>(n * pitch);
   if (!__isShared(to)) __trap();
   for (int64_t c = 0; c < n; ++c) {
@@ -53,9 +54,7 @@ ET_FN Columns stage_columns(Arena& arena, Matrix<E> x, int64_t k, int64_t n) {
 // Sixteen bytes at an address in shared memory, or anywhere.
 ET_HOT Eight load_eight(uint32_t address) {
   Eight x;
-  asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
-               : "=r"(x.pair[0]), "=r"(x.pair[1]), "=r"(x.pair[2]), "=r"(x.pair[3])
-               : "r"(address));
+  ptx::ld_shared_v4(address, x.pair);
   return x;
 }
 ET_HOT Eight load_eight(const char* address) { return *reinterpret_cast<const Eight*>(address); }
@@ -71,8 +70,8 @@ ET_HOT Eight pick(uint32_t first, const Eight& a, const Eight& b) {
 // The two rows of a page that a lane reads.
 template <class At> struct Lines { At low, high; };
 
-// The sums of one warp over one panel: TILES tiles of 8 columns, in several sums that do not wait for
-// each other.
+// The sums of one warp over one panel: TILES tiles of 8 columns, in several sums that do not wait
+// for each other.
 template <class E, int TILES> class PanelSums {
  public:
   static constexpr uint32_t SUMS = TILES < 4 ? 4 / TILES : 1;
@@ -82,8 +81,8 @@ template <class E, int TILES> class PanelSums {
   template <uint32_t BYTES, class At>
   ET_HOT void add(Lines<At> rows, Columns x, uint32_t k0, uint32_t n, uint32_t part) {
     const uint32_t g = warp_row(), first = part * 2 * STEP_BYTES + warp_chunk() * 16;
-    // Eight lanes read two rows together. Where rows begin in the same bank, odd rows take the second
-    // step of a pair first: the lanes then touch all banks once.
+    // Eight lanes read two rows together. Where rows begin in the same bank, odd rows take the
+    // second step of a pair first: the lanes then touch all banks once.
     constexpr bool same_bank = std::is_same_v<At, uint32_t> && BYTES % 128 == 0;
     const uint32_t turn = same_bank && g % 2 == 1 ? STEP_BYTES : 0;
     const Lines<At> at{rows.low + first, rows.high + first};
@@ -180,11 +179,13 @@ struct FromMemory {
   ET_HOT void end(Worker&, uint32_t) const {}
 };
 
-// c = W x for W of `rows` rows of ROW bytes, in pages of PANEL rows by CHUNK bytes. Ends at a barrier.
-template <class E, int TILES, uint32_t ROW, uint32_t CHUNK, class Source>
-ET_HOT void panel_matmul(Worker& w, Source source, float* c, int64_t s_row, int64_t s_col, Matrix<E> x,
-                         int64_t rows, int64_t n) {
-  constexpr uint32_t PART = PANEL * 8 * TILES, BATCH = TILES < 4 ? 4 / TILES : 1;
+// c = W x for W of `rows` rows of ROW bytes, in pages of PANEL rows by CHUNK bytes. All meet last.
+// PANELS at most; as many are summed up before they are folded as 16 KB of parts hold.
+template <class E, int TILES, uint32_t ROW, uint32_t CHUNK, uint32_t PANELS, class Source>
+ET_HOT void panel_matmul(Worker& w, Source source, float* c, int64_t s_row, int64_t s_col,
+                         Matrix<E> x, int64_t rows, int64_t n) {
+  constexpr uint32_t PART = PANEL * 8 * TILES, FIT = TILES < 4 ? 4 / TILES : 1;
+  constexpr uint32_t BATCH = PANELS < FIT ? PANELS : FIT;
   constexpr uint32_t EACH = (ROW + CHUNK - 1) / CHUNK, LAST = ROW - (EACH - 1) * CHUNK;
   const Arena::Mark mark = w.arena.mark();
   const Columns columns = stage_columns(w.arena, x, ROW / sizeof(E), n);
