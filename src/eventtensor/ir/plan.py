@@ -218,8 +218,8 @@ class Stream:
     loader brings into shared memory ahead of the waits. Where it does not (`loaded` false), a
     product takes the pages where they lie, in the same order, so to the same bits. `chunk` are the
     bytes of a row in one page (0: all), `rows` and `columns` the most that the operand and the
-    product's other side have. While the loader is at this call `cap` bytes may be in flight, and with the ring full and nothing in
-    flight it asks for `ahead` pages as far as the L2."""
+    product's other side have. While the loader is at this call `cap` bytes may be in flight, and
+    with the ring full and nothing in flight it asks for `ahead` pages as far as the L2."""
 
     call: str
     arg: int

@@ -132,16 +132,29 @@ def _block(rows: tuple[int, ...], k: tuple[int, ...], shape: tuple[Node, ...]) -
 
 def narrow_dtype(body: t.Body, id: int) -> DType | None:
     """bf16 or f16 if every element of the value is one (a stored argument, or just rounded)."""
+    match _origin(body, id):
+        case t.Arg(arg):
+            dtype = body.args[arg].storage
+        case t.Cast(_, dtype):
+            pass
+        case _:
+            return None
+    return dtype if dtype in (DType.bf16, DType.f16) else None
+
+
+def argument_of(body: t.Body, id: int) -> int | None:
+    """The read argument of which a value is a view."""
+    found = _origin(body, id)
+    return found.arg if isinstance(found, t.Arg) else None
+
+
+def _origin(body: t.Body, id: int) -> t.Op | None:
+    """What made the elements of a value, before they were only moved."""
     made = {s.id: s.op for s in t.all_stmts(body.stmts) if isinstance(s, t.Let)}
     while id in made:
         match made[id]:
-            case t.Arg(arg):
-                storage = body.args[arg].storage
-                return storage if storage in (DType.bf16, DType.f16) else None
-            case t.Cast(_, dtype):
-                return dtype if dtype in (DType.bf16, DType.f16) else None
             case t.Transpose(x, _) | t.Reshape(x) | t.Broadcast(x) | t.SliceOf(x, _):
                 id = x
-            case _:
-                return None
+            case op:
+                return op
     return None

@@ -13,7 +13,7 @@ from ...ir.expr import Const, Node, mul
 from ...ir.layout import layout_of, row_stride
 from ...ir.looped import loop_page
 from ...ir.plan import Stream, StreamKind
-from ...ir.products import PANEL, Product, product_of
+from ...ir.products import PANEL, Product, argument_of, product_of
 from ...ir.program import PlacedCall, Program
 from ..cpp.args import ArgWriter
 from ..cpp.body import BodyWriter
@@ -119,10 +119,12 @@ class StreamBody(BodyWriter):
         result = self.own(f"v{id}", type)
         out = f"v{id}, {n}, 1" if product.left else f"v{id}, 1, {rows}"
         tiles, panels = -(-stream.columns // 8), -(-stream.rows // PANEL)
-        pitch = _PITCH if stream.columns > 1 else 0
-        self.take(mul(product.columns, Const(product.k.value * storage.size + pitch)), "uint8_t")
-        self.take(Const(WARPS * PANEL * 8 * tiles * min(panels, max(1, 4 // tiles))), "float")
         row = product.k.value * storage.size
+        if stream.columns > 1:
+            self.take(mul(product.columns, Const(row + _PITCH)), "uint8_t")
+        elif argument_of(self.call.body, product.other) not in self.args.staged:
+            self.take(mul(product.columns, Const(row)), "uint8_t")  # else it lies there already
+        self.take(Const(WARPS * PANEL * 8 * tiles * min(panels, max(1, 4 // tiles))), "float")
         source = "et::FromRing(worker)" if stream.loaded else self.in_memory(stream, row)
         region = self.call.regions[stream.arg]
         self.out.comment(f"{self.args.name(stream.arg)} = {region}, by pages")
