@@ -17,7 +17,7 @@ test: lint
 
 # Needs an NVIDIA GPU; elsewhere every test is skipped and says so.
 test-gpu:
-	$(GPU_PYTHON) -m pytest -n 8 -rs tests/gpu
+	$(GPU_PYTHON) -m pytest -n 14 -rs tests/gpu
 
 lint: $(VENV)/installed-test
 	$(BIN)/ruff check .

@@ -18,9 +18,10 @@ sys.path.insert(0, str(HERE.parent / "examples"))
 from row_sum import row_sum
 
 EXAMPLES = ("row_sum", "mlp", "moe", "moe_layers", "blocks", "cholesky", "chain")
-WAIT_LIMIT_S = 0.5
+WAIT_LIMIT_S = 0.2
 ROWS = 64  # a small launch: the host is what takes time
 QUEUED = 100  # launches enqueued in a row, well below what a stream holds
+PROCESSES = 8  # samples of what takes a process each, most of which goes into starting it
 
 
 def small() -> tuple[et.Kernel, dict[str, Any]]:
@@ -75,14 +76,14 @@ def measure_load(bench: Bench) -> None:
         kernel, _ = small()
         kernel.save(folder)
         kernel.close()
-        found = [run_child("load", folder) for _ in range(3 if bench.quick else 20)]
+        found = [run_child("load", folder) for _ in range(3 if bench.quick else PROCESSES)]
     for part in found[0]:
         bench.add("artifact", [f[part] for f in found], "s", part=part)
 
 
 def measure_compile(bench: Bench) -> None:
     """All examples at the same time, each in its own process; few samples, since they are long."""
-    counts = ("1", "1") if bench.quick else ("3", "5")
+    counts = ("1", "1") if bench.quick else ("2", "4")
     names = EXAMPLES[:1] if bench.quick else EXAMPLES
     with ThreadPoolExecutor(len(names)) as pool:
         answers = pool.map(lambda name: run_child("compile", name, *counts), names)

@@ -117,25 +117,22 @@ class Bench:
         return 5 if self.quick else SAMPLES
 
     def add(self, name: str, samples: Iterable[float], unit: str, **fields: Any) -> Row:
-        row = {"name": name, **fields, **spread(samples, unit), **self.context}
-        self.rows.append(row)
-        print_row(row)
-        write(self.out / f"{self.name}.json", self.rows)
-        return row
+        return self._keep({"name": name, **fields, **spread(samples, unit)})
 
     def fail(self, name: str, error: str, **fields: Any) -> None:
         """A row for what is wrong; main() answers 1 then."""
-        self._without_numbers({"name": name, **fields, "error": error})
+        self._keep({"name": name, **fields, "error": error})
 
     def refuse(self, name: str, refused: str, **fields: Any) -> None:
         """A row for what the compiler or the driver does not do, with its words."""
-        self._without_numbers({"name": name, **fields, "refused": refused})
+        self._keep({"name": name, **fields, "refused": refused})
 
-    def _without_numbers(self, row: Row) -> None:
+    def _keep(self, row: Row) -> Row:
         row |= self.context
         self.rows.append(row)
         print_row(row)
         write(self.out / f"{self.name}.json", self.rows)
+        return row
 
 
 def main(name: str, describe: str | None, measure: Callable[[Bench], None]) -> None:

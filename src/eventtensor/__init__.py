@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from .compiler import check, compile
     from .config import Options
     from .errors import EventTensorError
-    from .explain import explain
+    from .explaining import explain
     from .ir.expr import dim
     from .ir.parse import parse_program as parse
     from .ir.tensor import DType
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     )
     from .lang.program import Program
     from .lang.task import task
-    from .runtime.loaded import load
+    from .runtime.cuda.loaded import load
 
     f32 = DType.f32
     bf16 = DType.bf16
@@ -109,8 +109,8 @@ _HOMES = {
     "check": "compiler",
     "compile": "compiler",
     "dim": "ir.expr",
-    "explain": "explain",
-    "load": "runtime.loaded",
+    "explain": "explaining",
+    "load": "runtime.cuda.loaded",
     "parse": "ir.parse",
     "task": "lang.task",
 }

@@ -6,24 +6,9 @@ Codes: ET0xx the language, ET1xx tile bodies, ET2xx the proof, ET3xx compiling a
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from typing import ClassVar
 
-_PACKAGE = str(Path(__file__).parent)
-
-
-def user_place() -> str:
-    """`file:line` of the nearest caller outside this package."""
-    frame = sys._getframe(1)
-    while frame is not None:
-        name = frame.f_code.co_filename
-        if not name.startswith(_PACKAGE) and not name.startswith("<"):
-            return f"{Path(name).name}:{frame.f_lineno}"
-        if frame.f_back is None:
-            break
-        frame = frame.f_back
-    return "<unknown>"
+from .place import user_place
 
 
 class EventTensorError(Exception):
@@ -48,12 +33,9 @@ class EventTensorError(Exception):
 
 def catalogue() -> list[type[EventTensorError]]:
     """All error classes, by code."""
-    found: list[type[EventTensorError]] = []
-    todo = list(EventTensorError.__subclasses__())
-    while todo:
-        cls = todo.pop()
-        found.append(cls)
-        todo.extend(cls.__subclasses__())
+    found = EventTensorError.__subclasses__()
+    for cls in found:
+        found += cls.__subclasses__()
     return sorted(found, key=lambda c: c.code)
 
 
@@ -153,6 +135,122 @@ class NothingWritten(EventTensorError):
     default_hint = "assign with out[:] = value; accumulate with acc[:] += value"
 
 
+# ---- ET2xx: the proof ----------------------------------------------------------------------
+
+
+class ProofError(EventTensorError):
+    code, title = "ET200", "the program could not be proved"
+    default_hint = "et.check(program) returns all problems with their witnesses"
+
+
+class UncoveredRead(ProofError):
+    code, title = "ET201", "a read that no wait orders after its writer"
+    default_hint = "add the missing wait, or leave waits= away so that it is derived"
+
+
+class NoProducer(ProofError):
+    code, title = "ET202", "a read of elements that nobody writes before"
+    default_hint = "write them in an earlier call, or make the tensor an input or state"
+
+
+class CountTooHigh(ProofError):
+    code, title = "ET203", "a cell that expects more notifies than it gets (would hang)"
+    default_hint = "lower count=, or check the notify maps"
+
+
+class CountTooLow(ProofError):
+    code, title = "ET204", "a cell that gets more notifies than it expects (would run early)"
+    default_hint = "raise count=, or check the notify maps"
+
+
+class IndexOutOfRange(ProofError):
+    code, title = "ET205", "an index outside its tensor or event tensor"
+    default_hint = "slices may overhang the upper end only; use padded() for halos"
+
+
+class UnorderedWriters(ProofError):
+    code, title = "ET206", "two unordered tasks write the same element"
+    default_hint = "make the regions disjoint, use accumulates=, or order the tasks by an event"
+
+
+class WriteAfterRead(ProofError):
+    code, title = "ET207", "a write that may come before an earlier read has finished"
+    default_hint = "wait for the reader, or give the tensor one more copy (a ring over the loop)"
+
+
+class EventCycle(ProofError):
+    code, title = "ET208", "a wait for a task that does not come before it in program order"
+    default_hint = "edges go forward: notify in an earlier call than the one that waits"
+
+
+class UnboundedIndex(ProofError):
+    code, title = "ET209", "an index read from a tensor that has no declared bound"
+    default_hint = "declare the tensor with bound=(lo, hi)"
+
+
+class Unproved(ProofError):
+    code, title = "ET210", "something that could be neither proved nor refuted"
+    default_hint = "state what you know of run-time data (bound=, monotone=, distinct=, p.fact)"
+
+
+class UnequalExtents(ProofError):
+    code, title = "ET211", "tile axes that are combined but may differ in extent"
+    default_hint = "slice both sides to the same extent"
+
+
+# ---- ET30x: options, building and running a kernel -----------------------------------------
+
+
+class BadOption(EventTensorError):
+    code, title = "ET300", "an unknown or out-of-range compile option"
+    default_hint = "see et.Options: target, schedule, workers, debug, trace"
+
+
+class StuckWait(EventTensorError):
+    code, title = "ET301", "a wait that no task will end"
+    default_hint = "check the count and the notify map; ET_WAIT_LIMIT_S sets the limit"
+
+
+class NoCompiler(EventTensorError):
+    code, title = "ET302", "no C++ compiler"
+    default_hint = "install g++ or clang++, or name one in CXX"
+
+
+class CompileFailed(EventTensorError):
+    code, title = "ET303", "the C++ compiler refuses the generated source"
+    default_hint = "if the call has a cpp= body, look there first"
+
+
+class KernelClosed(EventTensorError):
+    code, title = "ET304", "a launch of a kernel that is closed"
+    default_hint = "compile again, or close later"
+
+
+class UnboundedGrid(EventTensorError):
+    code, title = "ET305", "a queue for a grid of unknown size"
+    default_hint = "declare bound= on the tensor of the extent, or schedule the call as ticket"
+
+
+class NoTrace(EventTensorError):
+    code, title = "ET306", "a trace was asked of a kernel that keeps none"
+    default_hint = "compile with trace=True and launch once"
+
+
+class NoDevice(EventTensorError):
+    code, title = "ET307", "no CUDA device or driver"
+    default_hint = "an NVIDIA GPU and its driver (libcuda.so.1) are needed, or use target='cpu'"
+
+
+class DeviceFailed(EventTensorError):
+    code, title = "ET308", "the CUDA driver refuses or loses a launch"
+    default_hint = "after a lost launch the process cannot use the device any more: start a new one"
+
+
+class UnboundedTile(EventTensorError):
+    code, title = "ET309", "a tile whose largest size is not known"
+    default_hint = "declare bound= on the tensor that gives its extent"
+
+
 # ---- ET31x and ET32x: what a run on the interpreter finds ----------------------------------
 
 
@@ -211,55 +309,7 @@ class CountMismatch(EventTensorError):
     default_hint = "the count must equal the number of notifies; check both maps"
 
 
-# ---- ET30x: building and running a kernel --------------------------------------------------
-
-
-class StuckWait(EventTensorError):
-    code, title = "ET301", "a wait that no task will end"
-    default_hint = "check the count and the notify map; ET_WAIT_LIMIT_S sets the limit"
-
-
-class NoCompiler(EventTensorError):
-    code, title = "ET302", "no C++ compiler"
-    default_hint = "install g++ or clang++, or name one in CXX"
-
-
-class CompileFailed(EventTensorError):
-    code, title = "ET303", "the C++ compiler refuses the generated source"
-    default_hint = "if the call has a cpp= body, look there first"
-
-
-class KernelClosed(EventTensorError):
-    code, title = "ET304", "a launch of a kernel that is closed"
-    default_hint = "compile again, or close later"
-
-
-class UnboundedGrid(EventTensorError):
-    code, title = "ET305", "a queue for a grid of unknown size"
-    default_hint = "declare bound= on the tensor of the extent, or schedule the call as ticket"
-
-
-class NoTrace(EventTensorError):
-    code, title = "ET306", "a trace was asked of a kernel that keeps none"
-    default_hint = "compile with trace=True and launch once"
-
-
-class NoDevice(EventTensorError):
-    code, title = "ET307", "no CUDA device or driver"
-    default_hint = "an NVIDIA GPU and its driver (libcuda.so.1) are needed, or use target='cpu'"
-
-
-class DeviceFailed(EventTensorError):
-    code, title = "ET308", "the CUDA driver refuses or loses a launch"
-    default_hint = "after a lost launch the process cannot use the device any more: start a new one"
-
-
-class UnboundedTile(EventTensorError):
-    code, title = "ET309", "a tile whose largest size is not known"
-    default_hint = "declare bound= on the tensor that gives its extent"
-
-
-# ---- ET33x: arguments of a launch ----------------------------------------------------------
+# ---- ET33x to ET35x: arguments of a launch, artifacts --------------------------------------
 
 
 class MissingArgument(EventTensorError):
@@ -337,9 +387,6 @@ class Misaligned(EventTensorError):
     default_hint = "pass a copy of it"
 
 
-# ---- ET35x: artifacts ----------------------------------------------------------------------
-
-
 class BadArtifact(EventTensorError):
     code, title = "ET350", "an artifact folder that cannot be loaded"
     default_hint = "write it again with kernel.save(folder), by this version of eventtensor"
@@ -348,74 +395,3 @@ class BadArtifact(EventTensorError):
 class WrongDevice(EventTensorError):
     code, title = "ET351", "an artifact that was made for another GPU"
     default_hint = "compile and save on the kind of GPU that will run it"
-
-
-# ---- ET2xx: the proof ----------------------------------------------------------------------
-
-
-class ProofError(EventTensorError):
-    code, title = "ET200", "the program could not be proved"
-    default_hint = "et.check(program) returns all problems with their witnesses"
-
-
-class UncoveredRead(ProofError):
-    code, title = "ET201", "a read that no wait orders after its writer"
-    default_hint = "add the missing wait, or leave waits= away so that it is derived"
-
-
-class NoProducer(ProofError):
-    code, title = "ET202", "a read of elements that nobody writes before"
-    default_hint = "write them in an earlier call, or make the tensor an input or state"
-
-
-class CountTooHigh(ProofError):
-    code, title = "ET203", "a cell that expects more notifies than it gets (would hang)"
-    default_hint = "lower count=, or check the notify maps"
-
-
-class CountTooLow(ProofError):
-    code, title = "ET204", "a cell that gets more notifies than it expects (would run early)"
-    default_hint = "raise count=, or check the notify maps"
-
-
-class IndexOutOfRange(ProofError):
-    code, title = "ET205", "an index outside its tensor or event tensor"
-    default_hint = "slices may overhang the upper end only; use padded() for halos"
-
-
-class UnorderedWriters(ProofError):
-    code, title = "ET206", "two unordered tasks write the same element"
-    default_hint = "make the regions disjoint, use accumulates=, or order the tasks by an event"
-
-
-class WriteAfterRead(ProofError):
-    code, title = "ET207", "a write that may come before an earlier read has finished"
-    default_hint = "wait for the reader, or give the tensor one more copy (a ring over the loop)"
-
-
-class EventCycle(ProofError):
-    code, title = "ET208", "a wait for a task that does not come before it in program order"
-    default_hint = "edges go forward: notify in an earlier call than the one that waits"
-
-
-class UnboundedIndex(ProofError):
-    code, title = "ET209", "an index read from a tensor that has no declared bound"
-    default_hint = "declare the tensor with bound=(lo, hi)"
-
-
-class Unproved(ProofError):
-    code, title = "ET210", "something that could be neither proved nor refuted"
-    default_hint = "state what you know of run-time data (bound=, monotone=, distinct=, p.fact)"
-
-
-class UnequalExtents(ProofError):
-    code, title = "ET211", "tile axes that are combined but may differ in extent"
-    default_hint = "slice both sides to the same extent"
-
-
-# ---- ET3xx: compiling and running ----------------------------------------------------------
-
-
-class BadOption(EventTensorError):
-    code, title = "ET300", "an unknown or out-of-range compile option"
-    default_hint = "see et.Options: target, schedule, workers, debug, trace"

@@ -14,18 +14,18 @@ from .errors import BadOption, NoTrace
 from .interp.run import run
 from .ir.plan import Plan
 from .runtime.arguments import bind
-from .runtime.artifact import save
 from .runtime.cpu import CpuKernel
-from .runtime.cuda import CudaKernel
-from .runtime.cuda_launch import Step
-from .runtime.loaded import bind_step, call_kernel
+from .runtime.cuda.artifact import save
+from .runtime.cuda.compiled import CudaKernel
+from .runtime.cuda.launch import Step
+from .runtime.cuda.loaded import bind_step, call_kernel
 from .runtime.trace import write_trace
 
 Array = npt.NDArray[Any]
 
 
 class Backend(Protocol):
-    """What runs a plan: `runtime.cpu.CpuKernel`, `runtime.cuda.CudaKernel` and `Interpreter`."""
+    """What runs a plan: `CpuKernel`, `CudaKernel` and `Interpreter`."""
 
     source: str
     workers: int

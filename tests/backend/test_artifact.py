@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from pkgutil import iter_modules
 
 import numpy as np
 import pytest
@@ -22,10 +23,10 @@ from eventtensor.config import Options
 from eventtensor.errors import BadArtifact, StuckWait, WrongDevice
 from eventtensor.ir.plan import Plan
 from eventtensor.ir.walk import evaluate
-from eventtensor.runtime.artifact import check_architecture, read, save
-from eventtensor.runtime.cuda import image_of
+from eventtensor.runtime.cuda.artifact import check_architecture, read, save
+from eventtensor.runtime.cuda.compiled import image_of
+from eventtensor.runtime.cuda.image import Image
 from eventtensor.runtime.failure import failure
-from eventtensor.runtime.image import Image
 
 EXAMPLES = {f.__name__: f for f in (mlp, moe, blocks, cholesky)}
 SCHEDULES = ("static", "ticket", "push")
@@ -143,7 +144,7 @@ for name in ("islpy", "ml_dtypes", "cuda", "cuda.bindings"):
 import eventtensor as et
 from eventtensor import load
 from eventtensor.errors import NoDevice
-from eventtensor.runtime import cuda_driver
+from eventtensor.runtime.cuda import driver as cuda_driver
 """
 LOAD = BLOCKED + """
 cuda_driver.LIBRARY = "libno_such_driver.so.1"
@@ -159,8 +160,8 @@ assert "eventtensor.codegen.cpp" not in sys.modules and "eventtensor.ir.tile" no
 HALVES = BLOCKED + """
 import numpy as np
 from eventtensor.runtime.arguments import bind
-from eventtensor.runtime.artifact import read
-from eventtensor.runtime.cuda_arrays import adopt
+from eventtensor.runtime.cuda.artifact import read
+from eventtensor.runtime.cuda.arrays import adopt
 
 class Tensor:  # what is used of a CUDA tensor of torch
     is_cuda, dtype, shape = True, "torch.bfloat16", (4, 8)
@@ -208,6 +209,8 @@ def test_bf16_of_torch_is_bound_without_ml_dtypes(lab, tmp_path: Path) -> None:
 
 
 def test_every_name_of_the_package_is_found_when_it_is_used() -> None:
+    """A module of the same name would take its place once it is imported."""
     in_a_child(NAMES, Path())
+    assert not {m.name for m in iter_modules(et.__path__)} & set(et.__all__)
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         _ = et.nothing

@@ -11,7 +11,7 @@ import pytest
 import eventtensor as et
 from eventtensor.errors import NotContiguous, ReadOnlyOutput, WrongDType, WrongShape
 from eventtensor.runtime.arguments import bind
-from eventtensor.runtime.cuda_arrays import DeviceArray, adopt
+from eventtensor.runtime.cuda.arrays import DeviceArray, adopt
 
 
 def shown(x: np.ndarray, read_only: bool = False) -> SimpleNamespace:

@@ -17,9 +17,10 @@ import eventtensor as et
 from eventtensor.codegen.cuda import generate
 from eventtensor.config import environment
 from eventtensor.errors import CompileFailed, NoCompiler
-from eventtensor.runtime import cuda_build, cuda_driver
 from eventtensor.runtime.build import DEVICE
-from eventtensor.runtime.cuda_build import Usage, build_cubin
+from eventtensor.runtime.cuda import build as cuda_build
+from eventtensor.runtime.cuda import driver as cuda_driver
+from eventtensor.runtime.cuda.build import Usage, build_cubin
 from eventtensor.target import CudaTarget
 
 ARCHITECTURE = "sm_90a"

@@ -11,9 +11,9 @@ from shutil import which
 import pytest
 
 from eventtensor.codegen.cuda import generate
-from eventtensor.runtime import cuda_driver
 from eventtensor.runtime.build import DEVICE
-from eventtensor.runtime.cuda_launch import LaunchAttribute, LaunchConfig
+from eventtensor.runtime.cuda import driver as cuda_driver
+from eventtensor.runtime.cuda.launch import LaunchAttribute, LaunchConfig
 
 LAYOUT = """
 #include <cuda.h>

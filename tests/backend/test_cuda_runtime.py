@@ -30,11 +30,11 @@ from eventtensor.errors import (
 )
 from eventtensor.ir.expr import Dim
 from eventtensor.ir.plan import Plan
-from eventtensor.runtime import cuda_driver
-from eventtensor.runtime.cuda import image_of
-from eventtensor.runtime.cuda_launch import LaunchConfig, Step, stream_handle
-from eventtensor.runtime.device_kernel import DeviceKernel
-from eventtensor.runtime.loaded import LoadedKernel
+from eventtensor.runtime.cuda import driver as cuda_driver
+from eventtensor.runtime.cuda.compiled import image_of
+from eventtensor.runtime.cuda.kernel import DeviceKernel
+from eventtensor.runtime.cuda.launch import LaunchConfig, Step, stream_handle
+from eventtensor.runtime.cuda.loaded import LoadedKernel
 
 RANK, WORKERS = 2, 132
 

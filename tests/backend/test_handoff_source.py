@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from chain import chain
 from mlp import mlp
-from support.handoffs import broadcast, copy, halves, matrix, pair, total
+from support.handoffs import broadcast, halves, matrix, near_and_far, pair, total
 
 import eventtensor as et
 from eventtensor.codegen.cuda import generate
@@ -20,7 +20,7 @@ from eventtensor.ir.plan import HandoffKind, Plan
 from eventtensor.ir.walk import evaluate
 from eventtensor.runtime.build import DEVICE
 from eventtensor.runtime.cpu import CpuKernel
-from eventtensor.runtime.cuda_build import build_cubin
+from eventtensor.runtime.cuda.build import build_cubin
 from eventtensor.target import CudaTarget
 
 GOLDEN = Path(__file__).parent.parent / "golden"
@@ -79,15 +79,8 @@ def test_an_edge_on_one_worker_has_no_cell_and_keeps_its_barrier() -> None:
 
 
 def test_a_notify_stays_for_those_who_count() -> None:
-    n = et.dim("n", max=64)
-    p = et.Program("shared")
-    a, x = p.input("a", (n, 4), et.f32), p.scratch("x", (n, 4), et.f32)
-    o, q = p.output("o", (n, 4), et.f32), p.output("q", (n, 4), et.f32)
-    for name, s, t in (("make", a, x), ("near", x, o), ("far", x, q)):
-        p.call(copy, name=name, grid=(n,), reads=lambda i, s=s: s[i, :],
-               writes=lambda i, t=t: t[i, :])
     how = (("near", "static:affine"), ("far", "ticket"))
-    state = run_passes(p, Options(target="cuda", schedule=how, handoff="worker"))
+    state = run_passes(near_and_far(), Options(target="cuda", schedule=how, handoff="worker"))
     assert state.plan is not None
     text = generate(state.plan).text
     assert text.count("et::ev_notify(worker") == 1 and text.count("et::ev_wait(worker") == 1
@@ -149,9 +142,8 @@ def test_a_body_with_several_stores_publishes_once_when_all_are_done() -> None:
 
 def test_words_are_touched_by_relaxed_accesses_of_their_size_only() -> None:
     text = (DEVICE / "cuda" / "flag.cuh").read_text()
-    quoted = "\n".join(re.findall(r'"(.*?)"', text))
-    found = set(re.findall(r"\b((?:ld|st|red|atom)\.[\w.]+)", quoted))
-    assert found == {f"{op}.relaxed.gpu{v}.b64" for op in ("ld", "st") for v in ("", ".v2")}
+    found = set(re.findall(r"\bptx::(\w+)", text))
+    assert found == {f"{op}_relaxed_gpu{v}_b64" for op in ("ld", "st") for v in ("", "_v2")}
 
 
 def test_hand_tuned_bodies_see_stored_elements_on_both_sides() -> None:

@@ -39,7 +39,7 @@ def test_mutants_of_events_are_judged_as_brute_force_judges_them(base: str) -> N
 def test_mutants_that_only_wait_or_count_more_are_proved(base: str) -> None:
     state = state_of(base)
     assert state.derived is not None
-    for m in legal(state.program, state.derived):
+    for m in legal(state.derived):
         subject = Subject(state, m.derived, BASES[base].dims[:4])
         assert not subject.truth(), m.name
         report = verify(state.program, m.derived)

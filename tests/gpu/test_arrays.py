@@ -11,8 +11,8 @@ from backend import conftest as lab
 from eventtensor.config import Options
 from eventtensor.errors import NotContiguous, WrongDType
 from eventtensor.runtime.arguments import bind
-from eventtensor.runtime.cuda import CudaKernel
-from eventtensor.runtime.cuda_driver import Buffer, device, download, upload
+from eventtensor.runtime.cuda.compiled import CudaKernel
+from eventtensor.runtime.cuda.driver import Buffer, device, download, upload
 
 
 def on_device(x: np.ndarray) -> tuple[Buffer, SimpleNamespace]:

@@ -13,8 +13,8 @@ from backend.test_failures import QUICK, with_count
 
 from eventtensor.config import Options
 from eventtensor.ir.expr import Const
-from eventtensor.runtime.artifact import save
-from eventtensor.runtime.cuda import CudaKernel
+from eventtensor.runtime.cuda.artifact import save
+from eventtensor.runtime.cuda.compiled import CudaKernel
 
 HEAD = """
 import sys, time
@@ -24,7 +24,7 @@ import numpy as np
 began = time.perf_counter()
 import eventtensor as et
 imported = time.perf_counter()
-from eventtensor.runtime.cuda_driver import device
+from eventtensor.runtime.cuda.driver import device
 device(0)
 there = time.perf_counter()
 kernel = et.load(sys.argv[1])
@@ -55,7 +55,7 @@ def in_a_child(script: str, folder: Path, arrays: dict[str, np.ndarray]) -> str:
     np.savez(folder / "arrays.npz", **arrays)
     done = subprocess.run(
         [sys.executable, "-c", script, str(folder), str(folder / "arrays.npz")],
-        capture_output=True, text=True, timeout=120, check=False,
+        capture_output=True, text=True, timeout=50, check=False,
     )
     assert done.returncode == 0, done.stderr
     print(done.stdout)

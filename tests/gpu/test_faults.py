@@ -38,7 +38,7 @@ def test_a_planted_fault_is_seen_and_never_hangs(base: str) -> None:
     schedule = SCHEDULES[list(BASES).index(base) % len(SCHEDULES)]
     state = passes(BASES[base].make(), schedule)
     dims = BASES[base].dims[-1]
-    found = answers([sys.executable, str(FAULTS), base, schedule], seconds=90,
+    found = answers([sys.executable, str(FAULTS), base, schedule], seconds=50,
                     env={"ET_WAIT_LIMIT_S": "0.2"})
     ended = {row["mutant"]: row["ended"] for row in found}
     assert all(row["right_after"] for row in found), found

@@ -18,6 +18,7 @@ FLAGS = ("-std=c++17", "-O3", "--expt-relaxed-constexpr",
          "-gencode=arch=compute_90a,code=sm_90a", f"-I{DEVICE}")
 
 
+@pytest.mark.limit(120)
 @pytest.mark.parametrize("name", ("slot_reuse", "fresh_bulk"))
 def test_a_fenced_hand_over_between_proxies_shows_no_stale_value(
     name: str, tmp_path: Path
@@ -27,7 +28,7 @@ def test_a_fenced_hand_over_between_proxies_shows_no_stale_value(
         pytest.skip("nvcc is neither on PATH nor in /usr/local/cuda/bin")
     program = tmp_path / name
     subprocess.run([nvcc, *FLAGS, "-o", str(program), str(HERE / f"{name}.cu")], check=True,
-                   timeout=120)
+                   timeout=60)
     found = answers([str(program)], seconds=60)
     for row in found:
         print(row)

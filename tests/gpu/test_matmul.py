@@ -3,23 +3,23 @@ device/cuda/mma.cuh states, all others in the exact order, over layouts, strides
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from itertools import product
 
 import numpy as np
 import pytest
 from backend import conftest as lab
+from gpu.batch import Arrays, Launch, launch_all
+from gpu.variants import cuda_kernel
 
 import eventtensor as et
-from eventtensor.config import Options
 from eventtensor.interp.numbers import matmul
 from eventtensor.ir.plan import Plan
-from eventtensor.runtime.cuda import CudaKernel
 
 SIZES = (1, 3, 8, 16, 17, 33, 64, 100)
 MOST = 4096
 PAD = 3  # columns before a slice, so that its rows are aligned to nothing
 DTYPES = {"bf16": et.bf16, "f16": et.f16, "f32": et.f32}
-Arrays = dict[str, np.ndarray]
 
 
 @et.task
@@ -56,20 +56,20 @@ LAYOUTS = {
 }
 
 
-def products(dtype: et.DType) -> et.Program:
-    """Every layout, whole and as a slice of something wider."""
+def products(dtype: et.DType, layout: str) -> et.Program:
+    """One layout, whole and as a slice of something wider."""
     p = et.Program("products")
     m, k, n = (et.dim(d, max=MOST) for d in "mkn")
-    for name, (kind, a_rows, b_rows) in LAYOUTS.items():
-        for pad in (0, PAD):
-            a_shape, b_shape = (m, k) if a_rows else (k, m), (k, n) if b_rows else (n, k)
-            call = f"{name}_{pad}"
-            a = p.input(f"a_{call}", (a_shape[0], a_shape[1] + pad), dtype)
-            b = p.input(f"b_{call}", (b_shape[0], b_shape[1] + pad), dtype)
-            out = p.output(f"out_{call}", (m, n), et.f32)
-            reads = lambda a=a, b=b, s=a_shape, t=b_shape, pad=pad: (
-                a[0 : s[0], pad : s[1] + pad], b[0 : t[0], pad : t[1] + pad])
-            p.call(kind, name=call, grid=(), reads=reads, writes=lambda out=out: out[:, :])
+    kind, a_rows, b_rows = LAYOUTS[layout]
+    a_shape, b_shape = (m, k) if a_rows else (k, m), (k, n) if b_rows else (n, k)
+    for pad in (0, PAD):
+        a = p.input(f"a_{pad}", (a_shape[0], a_shape[1] + pad), dtype)
+        b = p.input(f"b_{pad}", (b_shape[0], b_shape[1] + pad), dtype)
+        out = p.output(f"out_{pad}", (m, n), et.f32)
+        reads = lambda a=a, b=b, s=a_shape, t=b_shape, pad=pad: (
+            a[0 : s[0], pad : s[1] + pad], b[0 : t[0], pad : t[1] + pad])
+        p.call(kind, name=f"{layout}_{pad}", grid=(), reads=reads,
+               writes=lambda out=out: out[:, :])
     return p
 
 
@@ -82,11 +82,10 @@ def cast_product() -> et.Program:
     return p
 
 
-def operands(arrays: Arrays, call: str) -> tuple[np.ndarray, np.ndarray]:
-    """What the call multiplies, as (m, k) and (k, n)."""
-    name, pad = call.rsplit("_", 1)
-    _, a_rows, b_rows = LAYOUTS[name]
-    a, b = (arrays[f"{side}_{call}"][:, int(pad) :] for side in "ab")
+def operands(arrays: Arrays, layout: str, pad: int) -> tuple[np.ndarray, np.ndarray]:
+    """What a call multiplies, as (m, k) and (k, n)."""
+    _, a_rows, b_rows = LAYOUTS[layout]
+    a, b = (arrays[f"{side}_{pad}"][:, pad:] for side in "ab")
     return a if a_rows else a.T, b if b_rows else b.T
 
 
@@ -100,49 +99,44 @@ def check(found: np.ndarray, a: np.ndarray, b: np.ndarray, exact: bool) -> None:
     assert (error <= bound).all(), f"{a.shape} @ {b.shape}: {(error / bound).max()}"
 
 
-def check_products(plan: Plan, dims: dict[str, int], arrays: Arrays, exact: bool) -> None:
-    for p in plan.program.calls:
-        name = p.call.name
-        check(arrays[f"out_{name}"], *operands(arrays, name), exact)
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_products_of_every_shape_and_layout(dtype: str) -> None:
-    plan = lab.make_plan(products(DTYPES[dtype]))
-    kernel = CudaKernel(plan, Options(target="cuda"))
-    sizes = SIZES if dtype != "f32" else SIZES[::3]  # the exact order takes NumPy a while
-    for m, k, n in (*product(sizes, repeat=3), (16, 4096, 1), (300, 200, 257), (1, 512, 512)):
+def filled(plan: Plan, shapes: Iterable[tuple[int, int, int]]) -> list[Launch]:
+    """A launch for each (m, k, n)."""
+    found = []
+    for m, k, n in shapes:
         dims = {"m": m, "k": k, "n": n}
-        arrays = lab.make_arrays(plan, dims, seed=m * 10000 + k * 100 + n)
-        kernel.launch(dims, arrays)
-        check_products(plan, dims, arrays, dtype == "f32")
-    kernel.close()
+        found.append((dims, lab.make_arrays(plan, dims, seed=m * 10000 + k * 100 + n)))
+    return found
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_products_of_every_shape(dtype: str, layout: str) -> None:
+    plan = lab.make_plan(products(DTYPES[dtype], layout))
+    sizes = SIZES if dtype != "f32" else SIZES[::3]  # the exact order takes NumPy a while
+    odd = ((16, 4096, 1), (300, 200, 257), (1, 512, 512))
+    with cuda_kernel(plan) as kernel:
+        for arrays in launch_all(kernel, filled(plan, (*product(sizes, repeat=3), *odd))):
+            for pad in (0, PAD):
+                check(arrays[f"out_{pad}"], *operands(arrays, layout, pad), dtype == "f32")
 
 
 def test_a_value_that_was_cast_is_multiplied_in_16_bits() -> None:
     plan = lab.make_plan(cast_product())
-    kernel = CudaKernel(plan, Options(target="cuda"))
-    assert "et::Matrix<et::bf16>{v" in kernel.source
-    for m, k, n in product((1, 17, 64), repeat=3):
-        dims = {"m": m, "k": k, "n": n}
-        arrays = lab.make_arrays(plan, dims)
-        kernel.launch(dims, arrays)
-        left = (arrays["a"] * np.float32(0.5)).astype(et.bf16.numpy)
-        check(arrays["out"], left, arrays["b"].T, exact=False)
-    kernel.close()
+    with cuda_kernel(plan) as kernel:
+        assert "et::Matrix<et::bf16>{v" in kernel.source
+        for arrays in launch_all(kernel, filled(plan, product((1, 17, 64), repeat=3))):
+            left = (arrays["a"] * np.float32(0.5)).astype(et.bf16.numpy)
+            check(arrays["out"], left, arrays["b"].T, exact=False)
 
 
-def test_bits_are_the_same_wherever_an_operand_lies() -> None:
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_bits_are_the_same_wherever_an_operand_lies(layout: str) -> None:
     """The order of the sums hangs on the shape, not on alignment: slices give what copies give."""
-    plan = lab.make_plan(products(et.bf16))
-    kernel = CudaKernel(plan, Options(target="cuda"))
-    for m, k, n in ((17, 100, 33), (64, 64, 64), (16, 500, 5)):
-        dims = {"m": m, "k": k, "n": n}
-        arrays = lab.make_arrays(plan, dims)
-        for name in LAYOUTS:
-            for side in "ab":
-                arrays[f"{side}_{name}_{PAD}"][:, PAD:] = arrays[f"{side}_{name}_0"]
-        kernel.launch(dims, arrays)
-        for name in LAYOUTS:
-            np.testing.assert_array_equal(arrays[f"out_{name}_{PAD}"], arrays[f"out_{name}_0"])
-    kernel.close()
+    plan = lab.make_plan(products(et.bf16, layout))
+    launches = filled(plan, ((17, 100, 33), (64, 64, 64), (16, 500, 5)))
+    for _, arrays in launches:
+        for side in "ab":
+            arrays[f"{side}_{PAD}"][:, PAD:] = arrays[f"{side}_0"]
+    with cuda_kernel(plan) as kernel:
+        for arrays in launch_all(kernel, launches):
+            np.testing.assert_array_equal(arrays[f"out_{PAD}"], arrays["out_0"])

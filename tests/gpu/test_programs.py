@@ -4,7 +4,8 @@ number of workers, with and without the stream."""
 from __future__ import annotations
 
 import pytest
-from gpu.arrays import EXAMPLES, assert_near, case
+from gpu.arrays import EXAMPLES, all_bits, assert_near, case
+from gpu.batch import launch_all
 from gpu.variants import SCHEDULES, cuda_kernel, plans, proved
 from support.backends import copies
 
@@ -17,17 +18,17 @@ LAUNCHES = 100
 def test_a_hundred_launches_of_an_example_give_what_program_order_does(
     name: str, schedule: str
 ) -> None:
+    sizes = [SIZES[k * k % len(SIZES)] if k % 7 else SIZES[k % len(SIZES)] for k in range(LAUNCHES)]
+    launches = [case(name, n)[:2] for n in sizes]
     for handoff, plan in plans(proved(EXAMPLES[name].make(), schedule)):
         seen: dict[int, bytes] = {}
         with cuda_kernel(plan) as kernel:
-            for k in range(LAUNCHES):
-                n = SIZES[k * k % len(SIZES)] if k % 7 else SIZES[k % len(SIZES)]
-                dims, arrays, wanted = case(name, n)
-                got = copies(arrays)
-                kernel.launch(dims, got)
-                assert_near(name, got, wanted, f"{handoff}, launch {k}, n = {n}")
-                bits = b"".join(got[key].tobytes() for key in sorted(got))
-                assert seen.setdefault(n, bits) == bits, f"{handoff}, launch {k}, n = {n}"
+            for k, (n, got) in enumerate(zip(sizes, launch_all(kernel, launches), strict=True)):
+                what = f"{handoff}, launch {k}, n = {n}"
+                if n not in seen:
+                    assert_near(name, got, case(name, n)[2], what)
+                    seen[n] = all_bits(got)
+                assert seen[n] == all_bits(got), what
             assert kernel.compilations == 1
 
 
@@ -52,10 +53,7 @@ def test_bits_are_equal_across_schedules_handoffs_workers_and_runs(name: str) ->
         for _, plan in plans(proved(EXAMPLES[name].make(), schedule)):
             for workers in (0, 1, 3):
                 with cuda_kernel(plan, workers=workers) as kernel:
-                    for _ in range(3):
-                        got = copies(arrays)
-                        kernel.launch(dims, got)
-                        seen.add(b"".join(got[k].tobytes() for k in sorted(got)))
+                    seen |= {all_bits(got) for got in launch_all(kernel, [(dims, arrays)] * 3)}
     assert len(seen) == 1
 
 
@@ -64,8 +62,6 @@ def test_without_the_stream_the_result_is_as_near(name: str) -> None:
     plan = proved(EXAMPLES[name].make(), "static", stream=False).plan
     assert plan is not None
     with cuda_kernel(plan, stream=False) as kernel:
-        for n in SIZES:
-            dims, arrays, wanted = case(name, n)
-            got = copies(arrays)
-            kernel.launch(dims, got)
-            assert_near(name, got, wanted, f"n = {n}")
+        found = launch_all(kernel, [case(name, n)[:2] for n in SIZES])
+        for n, got in zip(SIZES, found, strict=True):
+            assert_near(name, got, case(name, n)[2], f"n = {n}")

@@ -3,13 +3,15 @@ thread, for every length around the sixteen lanes, with NaN, zeros of both signs
 
 from __future__ import annotations
 
+from itertools import product
+
 import numpy as np
 import pytest
 from backend import conftest as lab
+from gpu.batch import Arrays, launch_all
+from gpu.variants import cuda_kernel
 
 import eventtensor as et
-from eventtensor.config import Options
-from eventtensor.runtime.cuda import CudaKernel
 
 LENGTHS = (1, 2, 7, 15, 16, 17, 31, 33, 64, 100, 1000)
 KINDS = {"f": et.f32, "i": et.i32, "l": et.i64, "h": et.bf16}
@@ -25,7 +27,6 @@ FOLDS = {
     "sum_all": (lambda x: x.sum(axis=1).sum(axis=0) + et.zeros((1,), x.dtype), 0),
     "softmax": (lambda x: x - x.max(axis=1, keepdims=True) + x.sum(axis=1, keepdims=True), 3),
 }
-Arrays = dict[str, np.ndarray]
 
 
 def kind_of(name: str) -> et.Task:
@@ -37,31 +38,28 @@ def kind_of(name: str) -> et.Task:
     return et.task(name=f"kind_{name}")(body)
 
 
-def folds() -> et.Program:
-    """Every reduction of every dtype; both extents are bound at launch."""
+def folds(letter: str) -> et.Program:
+    """Every reduction of a dtype; both extents are bound at launch."""
     p = et.Program("folds")
     r, n = et.dim("r", max=100), et.dim("n", max=2000)
-    for letter, dtype in KINDS.items():
-        x = p.input(f"x_{letter}", (r, n), dtype)
-        for name, (_, rank) in FOLDS.items():
-            wide = et.i32 if name == "argmax" else et.f32 if letter == "h" else dtype
-            shape = {0: (1,), 1: (r,), 2: (n,), 3: (r, n)}[rank]
-            out = p.output(f"{name}_{letter}", shape, wide)
-            p.call(kind_of(name), name=f"do_{name}_{letter}", grid=(), reads=lambda x=x: x[:, :],
-                   writes=lambda out=out, shape=shape: out[tuple(slice(0, s) for s in shape)])
+    x = p.input("x", (r, n), KINDS[letter])
+    for name, (_, rank) in FOLDS.items():
+        wide = et.i32 if name == "argmax" else et.f32 if letter == "h" else KINDS[letter]
+        shape = {0: (1,), 1: (r,), 2: (n,), 3: (r, n)}[rank]
+        out = p.output(name, shape, wide)
+        p.call(kind_of(name), name=f"do_{name}", grid=(), reads=lambda: x[:, :],
+               writes=lambda out=out, shape=shape: out[tuple(slice(0, s) for s in shape)])
     return p
 
 
-def awkward(arrays: Arrays, rng: np.random.Generator) -> Arrays:
+def awkward(x: np.ndarray, rng: np.random.Generator) -> None:
     """NaN, infinities, zeros of both signs and many equal values."""
-    for name, x in arrays.items():
-        if name.startswith("x_") and x.dtype.kind == "f":
-            special = rng.choice(np.array([np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0]), x.shape)
-            x[...] = np.where(rng.random(x.shape) < 0.1, special, x)
-            x[::3] = np.where(rng.random(x[::3].shape) < 0.5, 0.0, -0.0)
-        elif name.startswith("x_"):
-            x[...] = rng.integers(-3, 4, x.shape)
-    return arrays
+    if x.dtype.kind == "f":
+        special = rng.choice(np.array([np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0]), x.shape)
+        x[...] = np.where(rng.random(x.shape) < 0.1, special, x)
+        x[::3] = np.where(rng.random(x[::3].shape) < 0.5, 0.0, -0.0)
+    else:
+        x[...] = rng.integers(-3, 4, x.shape)
 
 
 def assert_bits(mine: Arrays, theirs: Arrays) -> None:
@@ -75,17 +73,15 @@ def assert_bits(mine: Arrays, theirs: Arrays) -> None:
 
 
 @pytest.mark.parametrize("special", (False, True))
-def test_reductions_have_the_bits_of_the_interpreter(special: bool) -> None:
-    plan = lab.make_plan(folds())
-    kernel = CudaKernel(plan, Options(target="cuda"))
-    for n in LENGTHS:
-        for r in (1, 3, 40):
-            dims = {"r": r, "n": n}
-            arrays = lab.make_arrays(plan, dims, seed=n)
-            if special:
-                arrays = awkward(arrays, np.random.default_rng(n))
+@pytest.mark.parametrize("letter", KINDS)
+def test_reductions_have_the_bits_of_the_interpreter(letter: str, special: bool) -> None:
+    plan = lab.make_plan(folds(letter))
+    launches = []
+    for n, r in product(LENGTHS, (1, 3, 40)):
+        launches.append(({"r": r, "n": n}, lab.make_arrays(plan, {"r": r, "n": n}, seed=n)))
+        if special:
+            awkward(launches[-1][1]["x"], np.random.default_rng(n))
+    with cuda_kernel(plan) as kernel:
+        for (dims, arrays), found in zip(launches, launch_all(kernel, launches), strict=True):
             with np.errstate(all="ignore"):
-                wanted = lab.reference(plan, dims, arrays)
-            kernel.launch(dims, arrays)
-            assert_bits(arrays, wanted)
-    kernel.close()
+                assert_bits(found, lab.reference(plan, dims, arrays))

@@ -13,7 +13,7 @@ from backend import test_regions as regions
 import eventtensor as et
 from eventtensor.config import Options
 from eventtensor.errors import BadOption, BoundViolated, FactViolated
-from eventtensor.runtime.cuda import CudaKernel
+from eventtensor.runtime.cuda.compiled import CudaKernel
 
 CASES: dict[str, Callable[..., None]] = {
     "halos": partial(regions.test_padded_halos_hold_their_value, debug=False),

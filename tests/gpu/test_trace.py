@@ -13,7 +13,7 @@ from backend import conftest as lab
 import eventtensor as et
 from eventtensor.config import Options
 from eventtensor.errors import NoTrace
-from eventtensor.runtime.cuda import CudaKernel
+from eventtensor.runtime.cuda.compiled import CudaKernel
 from eventtensor.runtime.trace import write_trace
 
 SCHEDULES = ("static", "ticket", "push")

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
+from gpu.child import answers
+
+from eventtensor.codegen.cuda import generate
 from eventtensor.compiler import PASSES, State, run_passes
 from eventtensor.config import Options
 from eventtensor.errors import BadOption
 from eventtensor.ir.plan import HandoffKind, Plan
-from eventtensor.runtime.cuda import CudaKernel
+from eventtensor.runtime.cuda.compiled import CudaKernel
+from eventtensor.runtime.cuda.driver import device
 
+COMPILE = Path(__file__).parent / "compile_once.py"
 SCHEDULES = ("static", "ticket", "push")
 HANDOFFS = ("auto", *(kind.value for kind in HandoffKind))
 
@@ -39,10 +47,24 @@ def plans(state: State) -> Iterator[tuple[str, Plan]]:
         yield kind, again.plan
 
 
+def compile_apart(plan: Plan, options: Options) -> None:
+    """Fills the cache from a process of its own."""
+    target = device(options.device).target
+    made = generate(plan, target, options.debug, options.trace)
+    with tempfile.TemporaryDirectory() as folder:
+        source = Path(folder) / "source.cu"
+        source.write_text(made.text)
+        words = (str(source), plan.program.name, target.architecture)
+        answers([sys.executable, str(COMPILE), *words], seconds=50)
+
+
 @contextmanager
 def cuda_kernel(plan: Plan, **options: Any) -> Iterator[CudaKernel]:
     """A compiled kernel, closed at the end."""
-    kernel = CudaKernel(plan, Options(target="cuda", **options))
+    chosen = Options(target="cuda", **options)
+    if chosen.debug:
+        compile_apart(plan, chosen)
+    kernel = CudaKernel(plan, chosen)
     try:
         yield kernel
     finally:

@@ -44,7 +44,7 @@ def mutual() -> et.Program:
     return p
 
 
-def neighbour(step: int, waits: Any = None) -> et.Program:
+def neighbour(step: int) -> et.Program:
     """Tiles of one call that read beside themselves: no event helps."""
     n = et.dim("n", max=4096)
     p = et.Program("neighbour")

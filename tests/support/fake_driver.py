@@ -12,9 +12,9 @@ from unittest.mock import patch
 import numpy as np
 
 from eventtensor.codegen.cuda.abi import SHARED
-from eventtensor.runtime import cuda_driver
-from eventtensor.runtime.cuda_driver import MAJOR, MINOR, MULTIPROCESSORS, SHARED_BYTES
-from eventtensor.runtime.cuda_launch import LaunchAttribute, LaunchConfig
+from eventtensor.runtime.cuda import driver as cuda_driver
+from eventtensor.runtime.cuda.driver import MAJOR, MINOR, MULTIPROCESSORS, SHARED_BYTES
+from eventtensor.runtime.cuda.launch import LaunchAttribute, LaunchConfig
 
 ATTRIBUTES = {MAJOR: 9, MINOR: 0, MULTIPROCESSORS: 132, SHARED_BYTES: 232448}
 ERRORS = {1: "CUDA_ERROR_INVALID_VALUE", 2: "CUDA_ERROR_OUT_OF_MEMORY", 100: "CUDA_ERROR_NO_DEVICE"}

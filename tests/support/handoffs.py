@@ -31,6 +31,23 @@ def product(x, w, out):
     out[:] = x @ w
 
 
+def copies_of_rows(*steps) -> et.Program:
+    """A call for each step (name, source, target), a row a tile; a is given, x scratch."""
+    n = et.dim("n", max=64)
+    p = et.Program("copies")
+    t = {name: getattr(p, role)(name, (n, 4), et.f32) for name, role in (
+        ("a", "input"), ("x", "scratch"), ("o", "output"), ("q", "output"))}
+    for name, source, target in steps:
+        p.call(copy, name=name, grid=(n,), reads=lambda i, s=t[source]: s[i, :],
+               writes=lambda i, d=t[target]: d[i, :])
+    return p
+
+
+def near_and_far() -> et.Program:
+    """Two calls read what one has made."""
+    return copies_of_rows(("make", "a", "x"), ("near", "x", "o"), ("far", "x", "q"))
+
+
 def pair(first=8, second=8, role="scratch", dtype=et.f32, top=64) -> et.Program:
     """Tiles of `first` rows are written, tiles of `second` rows read."""
     n = et.dim("n", max=top)

@@ -162,7 +162,7 @@ def _uncovered(world: World, needs: set[Need]) -> set[Fault]:
     found = set()
     for n in needs:
         second = world.acts[n.second]
-        if not clock_at(world, second, clocks, notifiers, n.stage) >> n.first & 1:
+        if not clock_at(second, clocks, notifiers, n.stage) >> n.first & 1:
             found.add(_pair(world, n.kind, n.first, n.second, n.tensor))
     return found
 

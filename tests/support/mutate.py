@@ -47,7 +47,7 @@ def mutants(program: Program, derived: Derived) -> Iterator[Mutant]:
     yield from _cycles(derived)
 
 
-def legal(program: Program, derived: Derived) -> Iterator[Mutant]:
+def legal(derived: Derived) -> Iterator[Mutant]:
     """Changes that keep a program right: more waiting, more counting, more cells."""
     for event in derived.events:
         assert event.count is not None

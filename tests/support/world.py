@@ -249,16 +249,14 @@ def order_of(world: World) -> list[int]:
     notifiers: dict[Cell, int] = {}
     clocks: list[int] = []
     for k, act in enumerate(world.acts):
-        clocks.append(clock_at(world, act, clocks, notifiers, 10**6))
+        clocks.append(clock_at(act, clocks, notifiers, 10**6))
         mine = clocks[k] | 1 << k
         for cell in act.notified:
             notifiers[cell] = notifiers.get(cell, 0) | mine
     return clocks
 
 
-def clock_at(
-    world: World, act: Act, clocks: list[int], notifiers: Mapping[Cell, int], stage: int
-) -> int:
+def clock_at(act: Act, clocks: list[int], notifiers: Mapping[Cell, int], stage: int) -> int:
     """What is before the act when its first `stage` waits are done."""
     clock = 0 if act.parent is None else clocks[act.parent] | 1 << act.parent
     for w in act.waited:

@@ -11,6 +11,7 @@ from support.handoffs import (
     broadcast,
     chained,
     columns,
+    copies_of_rows,
     copy,
     gathered,
     halo,
@@ -18,6 +19,7 @@ from support.handoffs import (
     indexed,
     layers,
     matrix,
+    near_and_far,
     overwritten,
     padded,
     pair,
@@ -65,13 +67,7 @@ def test_tiles_that_stay_on_their_worker_need_no_counter(schedule: str) -> None:
 
 
 def test_affine_takes_the_shift_of_its_producer_even_if_another_grid_lies_between() -> None:
-    n = et.dim("n", max=64)
-    p = et.Program("between")
-    a, x = p.input("a", (n, 4), et.f32), p.scratch("x", (n, 4), et.f32)
-    o, q = p.output("o", (n, 4), et.f32), p.output("q", (n, 4), et.f32)
-    for name, source, to in (("first", a, o), ("make", a, x), ("use", x, q)):
-        p.call(copy, name=name, grid=(n,), reads=lambda i, s=source: s[i, :],
-               writes=lambda i, t=to: t[i, :])
+    p = copies_of_rows(("first", "a", "o"), ("make", "a", "x"), ("use", "x", "q"))
     plan = plan_of(p, schedule="auto")
     how = {c.call: c.schedule for c in plan.calls}
     assert how["use"].policy is Policy.affine and "make" in how["use"].reason
@@ -111,14 +107,8 @@ def test_worker_is_refused_for_tiles_that_need_others_of_an_equal_grid() -> None
 
 
 def test_an_event_keeps_its_cells_for_those_who_still_count() -> None:
-    n = et.dim("n", max=64)
-    p = et.Program("shared")
-    a, x = p.input("a", (n, 4), et.f32), p.scratch("x", (n, 4), et.f32)
-    o, q = p.output("o", (n, 4), et.f32), p.output("q", (n, 4), et.f32)
-    p.call(copy, name="make", grid=(n,), reads=lambda i: a[i, :], writes=lambda i: x[i, :])
-    p.call(copy, name="near", grid=(n,), reads=lambda i: x[i, :], writes=lambda i: o[i, :])
-    p.call(copy, name="far", grid=(n,), reads=lambda i: x[i, :], writes=lambda i: q[i, :])
-    plan = plan_of(p, "worker", schedule=(("near", "static:affine"), ("far", "ticket")))
+    how = (("near", "static:affine"), ("far", "ticket"))
+    plan = plan_of(near_and_far(), "worker", schedule=how)
     assert kinds(plan) == {("make_done", "near"): WORKER, ("make_done", "far"): COUNTER}
 
 

@@ -68,6 +68,13 @@ def test_held_pages_come_first_and_products_in_the_order_of_the_body() -> None:
     assert ("layer", "h") not in kinds(plan) and ("give", "h") not in kinds(plan)
 
 
+def test_a_task_that_takes_many_pages_holds_none() -> None:
+    """A held page keeps its slot: with more pages than slots, loader and tasks would wait for each
+    other."""
+    assert kinds(plan_of(packed())) == {("go", "w"): PACKED}
+    assert kinds(plan_of(packed(1, 256, 128))) == {("go", "x"): WHOLE, ("go", "w"): PACKED}
+
+
 def test_a_loop_takes_a_page_an_iteration_and_still_waits_chunk_by_chunk() -> None:
     plan = plan_of(chunked())
     assert kinds(plan)[("go", "w")] is LOOP and ("go", "scale") not in kinds(plan)

@@ -68,7 +68,7 @@ def _verify(ask: _Ask) -> CheckReport:
     known = shown(program, ask.events, [*derived.hints, *plain])
     for d in deps:
         problems += _coverage(ask, known, d)
-    problems += [_unguarded(ask, u) for u in unguarded(program, ask.events)]
+    problems += [_unguarded(u) for u in unguarded(program, ask.events)]
     obligations += _facts(program)
     return make_report(_once(problems), obligations)
 
@@ -209,7 +209,7 @@ def _call_of(node: str) -> str:
     return base_name(node.removesuffix(HEADER))
 
 
-def _unguarded(ask: _Ask, u: Unguarded) -> Problem:
+def _unguarded(u: Unguarded) -> Problem:
     pair = smallest_pair(u.relation)
     assert pair is not None
     w = pair_witness(u.source, u.sink, pair, None, u.tensor)
@@ -254,7 +254,7 @@ def _cycles(ask: _Ask) -> list[Problem]:
             pairs = ask.events.map(n).apply_range(ask.events.map(w).reverse())
             wrong = pairs.subtract(_forward(ask, a, b))
             if not wrong.is_empty():
-                out.append(_cycle(ask, a, b, wrong, n.event))
+                out.append(_cycle(a, b, wrong, n.event))
     return out
 
 
@@ -262,9 +262,7 @@ def _forward(ask: _Ask, a: PlacedCall, b: PlacedCall) -> isl.Map:
     return before(ask.program, a, b)
 
 
-def _cycle(
-    ask: _Ask, a: PlacedCall, b: PlacedCall, wrong: isl.Map, event: EventTensor
-) -> Problem:
+def _cycle(a: PlacedCall, b: PlacedCall, wrong: isl.Map, event: EventTensor) -> Problem:
     hit = smallest(wrong.wrap().flatten())
     assert hit is not None
     dims, values = hit

@@ -94,7 +94,7 @@ def _flow(
     # tiles that accumulate in any order stand at one time: none of them hides another
     mixed = _union(program, number, [a for a in found if _any_order(a)])
     final = _union(program, number, [a for a in found if a.writes and not _any_order(a)])
-    order = _schedule(program, number, found)
+    order = _schedule(number, found)
     raw = _run_flow(reads, final, mixed, order)
     other = _run_flow(writes, final, reads.union(mixed), order)
     deps = []
@@ -130,7 +130,7 @@ def _union(program: Program, number: dict[str, int], found: list[Access]) -> isl
     return total
 
 
-def _schedule(program: Program, number: dict[str, int], found: list[Access]) -> isl.UnionMap:
+def _schedule(number: dict[str, int], found: list[Access]) -> isl.UnionMap:
     """Time stamps: position, loop, position, .., then the tile where accumulation orders tiles."""
     involved = {a.node.call.name: a.node for a in found}
     depth = max(len(p.loops) for p in involved.values())
@@ -203,7 +203,7 @@ def _data_orphans(program: Program, found: list[Access]) -> list[Orphan]:
         a.data or _any_order(a) or not _all_of_it(program, a))]
     sure = [a for a in found if a.writes and a not in maybe]
     flow = _run_flow(reads, _union(program, number, sure), _union(program, number, maybe),
-                     _schedule(program, number, found))
+                     _schedule(number, found))
     never = flow.get_must_no_source()
     perhaps = flow.get_may_no_source().subtract(never)
     return _orphans(program, number, found, never) + [

@@ -17,7 +17,7 @@ class StaticTiles {
   ET_FN int64_t next() { const int64_t t = next_; next_ += step_; return t; }
 
  private:
-  // (index - shift) mod count; short division, which a GPU does in a quarter of the time, if it can.
+  // (index - shift) mod count; by short division if it can, a quarter of the time on a GPU.
   ET_FN static int64_t first(int64_t index, int64_t shift, int64_t count) {
     if (shift < 0 || shift > INT32_MAX) return mod(index - shift, count);
     const int64_t t = index - int64_t(uint32_t(shift) % uint32_t(count));
@@ -85,8 +85,8 @@ class Queue {
   Cell* cells_;
 };
 
-// What pushing needs of a worker. On a GPU it is passed by value: functions that push have many call
-// sites and are not inlined, and a worker whose address they took could not stay in registers.
+// What pushing needs of a worker. On a GPU it is passed by value: functions that push have many
+// call sites and are not inlined, and a worker whose address they took could not stay in registers.
 #if defined(__CUDACC__) && !ET_DEBUG
 struct Pusher {
   ET_FN Pusher(const Worker& w) : cells(w.cells) {}

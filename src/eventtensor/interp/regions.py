@@ -179,7 +179,8 @@ def resolve(
     load: LoadFn,
     place: Place,
 ) -> Footprint:
-    """The elements of a region; raises OutOfRange as rules.md, section 1, says."""
+    """The elements of a region. A slice may overhang the upper end, and is clipped there; any other
+    index outside the tensor (and its padding) raises OutOfRange."""
     spans = []
     for k, (axis, size) in enumerate(zip(region.axes, shape, strict=True)):
         pad = None if region.pad is None else (region.pad.lo[k], region.pad.hi[k])

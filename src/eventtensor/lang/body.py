@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from ..errors import BadBody, NothingWritten, NotTraceable, user_place
+from ..errors import BadBody, NothingWritten, NotTraceable
 from ..ir.expr import Node
 from ..ir.tensor import Region, Tensor, tile_shape
 from ..ir.tile import Arg, ArgMode, Body, BodyArg, TileType
+from ..place import error_place
 from .args import AccumulateArg, WriteArg
 from .finish import finish
 from .task import Signature, Task, signature_of
@@ -53,15 +52,8 @@ def _run(kind: Task, args: list[Any], keywords: dict[str, Scalar]) -> object:
         return kind.body(*args, **keywords)
     except (TypeError, AttributeError) as error:
         raise NotTraceable(
-            f"task {kind.name} does what tiles cannot: {error}", place=_place_of(error)
+            f"task {kind.name} does what tiles cannot: {error}", place=error_place(error)
         ) from error
-
-
-def _place_of(error: BaseException) -> str:
-    frames = traceback.extract_tb(error.__traceback__)
-    package = str(Path(__file__).parent.parent)
-    own = [f for f in frames if not f.filename.startswith(package)]
-    return f"{Path(own[-1].filename).name}:{own[-1].lineno}" if own else user_place()
 
 
 def _arguments(

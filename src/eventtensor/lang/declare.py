@@ -82,7 +82,7 @@ def _distinct(name: str, distinct: object, rank: int) -> tuple[int, ...]:
 def event(ctx: Context, name: str, shape: object, count: object) -> EventTensor:
     if not isinstance(shape, tuple | list):
         raise BadEvent(f"the shape of event tensor '{name}' is {shape!r}, not a tuple")
-    sizes = tuple(_event_extent(ctx, name, s) for s in shape)
+    sizes = tuple(_event_extent(name, s) for s in shape)
     if count is None:
         return EventTensor(name, sizes)
     coords = tuple(f"c{k}" for k in range(len(sizes)))
@@ -103,7 +103,7 @@ def event(ctx: Context, name: str, shape: object, count: object) -> EventTensor:
     return EventTensor(name, sizes, e)
 
 
-def _event_extent(ctx: Context, name: str, value: object) -> Node:
+def _event_extent(name: str, value: object) -> Node:
     if not is_index(value):
         raise BadEvent(f"an extent of event tensor '{name}' is {value!r}, not an integer")
     e = wrap(value)  # type: ignore[arg-type]

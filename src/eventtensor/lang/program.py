@@ -8,12 +8,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from .. import ir
-from ..errors import BadCall, BadDim, BadGrid, BadName, user_place
+from ..errors import BadCall, BadDim, BadGrid, BadName
 from ..ir.expr import Dim, ExprLike, Node, Var
 from ..ir.program import Call, EventTensor, Fact, Item, Loop
 from ..ir.tensor import DType, Role, Tensor, region_exprs
 from ..ir.tile import ArgMode
 from ..ir.walk import dims_of, loads_of
+from ..place import user_place
 from . import call as calls
 from . import declare
 from .body import Operand, trace_body

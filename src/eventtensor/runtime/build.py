@@ -31,16 +31,16 @@ class Built:
 
 
 @cache
-def device_digest() -> str:
+def device_digest(*patterns: str) -> str:
+    """Of the files in device/ that these patterns name, pattern by pattern."""
     digest = hashlib.sha256()
-    for path in sorted(DEVICE.iterdir()):
-        if path.suffix in (".h", ".cpp"):
-            digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
+    for path in (p for pattern in patterns for p in sorted(DEVICE.glob(pattern))):
+        digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()
 
 
 def cache_key(source: str, target: CpuTarget, flags: tuple[str, ...]) -> str:
-    parts = (source, device_digest(), target.identity(), " ".join(flags))
+    parts = (source, device_digest("*.h", "*.cpp"), target.identity(), " ".join(flags))
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
 
 

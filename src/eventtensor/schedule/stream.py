@@ -15,7 +15,7 @@ from ..ir.expr import Const, Node, Var, add, mul
 from ..ir.layout import Layout, bulk_aligned, layout_of
 from ..ir.looped import loop_page
 from ..ir.plan import CallPlan, ScheduleKind, Stream, StreamKind, in_place
-from ..ir.products import narrow_dtype, product_of
+from ..ir.products import PANEL, narrow_dtype, product_of
 from ..ir.program import PlacedCall, Program
 from ..ir.tensor import Point, Region, Role, Tensor, region_exprs
 from ..ir.walk import Bounds, bounds, loads_of
@@ -26,6 +26,9 @@ _MOST_COLUMNS = 64
 _BESIDE = 32 * 1024  # bytes of the product's other side, in shared memory beside the ring
 _WHOLE = (1024, 16 * 1024)  # less is not worth a page, more leaves no room to run ahead
 _HELD = 64 * 1024  # bytes that the whole pages of one task may hold
+# A page that is held keeps its slot, and slots are used in turn: a task that holds one may take no
+# more pages than the smallest ring has slots, or loader and tasks wait for each other.
+_FEWEST_SLOTS = 4
 _SMALL = 96 * 1024  # bytes for a task: the ring holds more than the next one, and hops decide
 _CAPS = (32 * 1024, 48 * 1024, 128 * 1024)  # in flight: small tasks with hops, others, no hops
 _AHEAD = 8  # pages asked for as far as the L2, for small tasks
@@ -61,9 +64,12 @@ def _of_call(
         found = _paged(p, k, layout, tensor, limits) or _looped(p, k, tensor, limits)
         if found is not None and _more(program, p, k, paged.get(found[0]), sizes):
             paged[found[0]] = found[1]
+    if sum(s.kind is StreamKind.loop for s in paged.values()) > _FEWEST_SLOTS:
+        paged = {k: s for k, s in paged.items() if s.kind is not StreamKind.loop}
     used = {s.arg for s in paged.values()}
-    loops = any(s.kind is StreamKind.loop for s in paged.values())
-    held = [] if loops else _held({k: n for k, n in sizes.items() if k not in used})
+    held = _held({k: n for k, n in sizes.items() if k not in used})
+    if len(held) + sum(_pages(p, s) for s in paged.values()) > _FEWEST_SLOTS:
+        held = []
     why = "no event guards it; used as a whole"
     found_all = [Stream(p.call.name, k, StreamKind.whole, 0, why) for k in held]
     found_all += [s for _, s in sorted(paged.items())]
@@ -71,6 +77,16 @@ def _of_call(
     small = hops and total <= _SMALL
     cap, ahead = _CAPS[2 if not hops else 0 if small else 1], _AHEAD if small else 0
     return [replace(s, cap=cap, ahead=ahead) for s in found_all]
+
+
+def _pages(p: PlacedCall, s: Stream) -> int:
+    """How many pages a task takes at most; a loop may take any number."""
+    if s.kind is StreamKind.loop:
+        return _FEWEST_SLOTS
+    product = product_of(p.call.body, s.arg)
+    assert product is not None and isinstance(product.k, Const)
+    row = product.k.value * p.call.body.args[s.arg].storage.size
+    return -(-s.rows // PANEL) * -(-row // s.chunk)
 
 
 def _more(

@@ -237,7 +237,7 @@ class KernelWriter:
             writer.write()
             self.ended[p.call.name] = self.out.met()
             if self.gives_up(p):
-                self.out.line(f"return {self.body_ok(p)};")
+                self.out.line("return true;")
         self.out.line()
 
     def body_writer(self, p: PlacedCall) -> BodyWriter | HandWriter:
@@ -259,10 +259,6 @@ class KernelWriter:
         """True if something in the body waits, so that it tells whether the launch goes on."""
         inside = any(w.chunk is not None for w in self.plan.call(p.call.name).waits)
         return inside or any(not self.edges.in_bulk(p.call, k) for k in self.staged(p))
-
-    def body_ok(self, p: PlacedCall) -> str:
-        """What a body that may give up returns at its end."""
-        return "true"
 
     # ---- grids and the worker's program ----------------------------------------------------
 

@@ -25,7 +25,7 @@ from .room import room
 from .threads import LOADER, THREADS
 
 DECLARED = 1024  # bytes of shared memory for what the kernel declares, besides its Args
-NEAR = (8 * 1024, 128 * 1024)  # bytes of it for temporaries where a ring has the rest
+NEAR = (8 * 1024, 96 * 1024)  # bytes of it for temporaries where a ring has the rest
 PAGE = 16 * 1024
 KERNEL = "et_kernel"
 _SLOTS = "@SLOTS@"  # stands in the text until the bodies are written

@@ -38,26 +38,14 @@ template <class S> ET_HOT S payload(Word w) {
 
 ET_HOT uint32_t tag(Word w) { return uint32_t(w >> 32); }
 
-ET_HOT Word word_load(const Word* at) {
-  Word w;
-  asm volatile("ld.relaxed.gpu.b64 %0, [%1];" : "=l"(w) : "l"(at) : "memory");
-  return w;
-}
-
-ET_HOT void word_store(Word* at, Word w) {
-  asm volatile("st.relaxed.gpu.b64 [%0], %1;" ::"l"(at), "l"(w) : "memory");
-}
+ET_HOT Word word_load(const Word* at) { return ptx::ld_relaxed_gpu_b64(at); }
+ET_HOT void word_store(Word* at, Word w) { ptx::st_relaxed_gpu_b64(at, w); }
 
 // Two neighbours, the first 16-byte aligned.
-ET_HOT void words_load(const Word* at, Word (&w)[2]) {
-  asm volatile("ld.relaxed.gpu.v2.b64 {%0, %1}, [%2];" : "=l"(w[0]), "=l"(w[1]) : "l"(at)
-               : "memory");
-}
+ET_HOT void words_load(const Word* at, Word (&w)[2]) { ptx::ld_relaxed_gpu_v2_b64(at, w); }
 ET_HOT void words_load(const Word* at, Word (&w)[1]) { w[0] = word_load(at); }
 
-ET_HOT void words_store(Word* at, const Word (&w)[2]) {
-  asm volatile("st.relaxed.gpu.v2.b64 [%0], {%1, %2};" ::"l"(at), "l"(w[0]), "l"(w[1]) : "memory");
-}
+ET_HOT void words_store(Word* at, const Word (&w)[2]) { ptx::st_relaxed_gpu_v2_b64(at, w); }
 ET_HOT void words_store(Word* at, const Word (&w)[1]) { word_store(at, w[0]); }
 
 // ---- regions of words ------------------------------------------------------------------------

@@ -1,7 +1,7 @@
-// The loader: one warp of a block that walks the schedule ahead of the tasks and brings the operands
-// that no event guards. One lane asks the barriers (one that 32 lanes ask answers more slowly) and
-// issues the copies of pages without gaps; where rows lie apart every lane copies one of them, since
-// a thread needs 40 ns for each copy.
+// The loader: one warp of a block that walks the schedule ahead of the tasks and brings the
+// operands that no event guards. One lane asks the barriers (one that 32 lanes ask answers more
+// slowly) and issues the copies of pages without gaps; where rows lie apart every lane copies one
+// of them, since a thread needs 40 ns for each copy.
 #pragma once
 #include "panels.cuh"
 
@@ -37,8 +37,8 @@ class Loader {
     }
   }
 
-  // Bytes without gaps, as pages of `page` bytes. While the ring is full and nothing is in flight, up
-  // to AHEAD pages are asked for as far as the L2.
+  // Bytes without gaps, as pages of `page` bytes. While the ring is full and nothing is in flight,
+  // up to AHEAD pages are asked for as far as the L2.
   template <uint32_t AHEAD> ET_HOT void run(const void* data, int64_t bytes, uint32_t page) {
     if (lane() == 0) {
       const char* from = static_cast<const char*>(data);
@@ -94,8 +94,8 @@ class Loader {
     return !stopped_;
   }
 
-  // Claims a tile for the worker and tells it, at most TOLD ahead of those that it has begun: what is
-  // claimed early, nobody else can take.
+  // Claims a tile for the worker and tells it, at most TOLD ahead of those that it has begun: what
+  // is claimed early, nobody else can take.
   ET_HOT int64_t claim(int64_t cell) {
     int64_t tile = INT64_MAX;
     if (lane() == 0) {
@@ -194,7 +194,7 @@ ET_FN bool ev_wait(Loader& loader, Event event, int64_t index, int64_t target) {
   return loader.wait(event, index, target);
 }
 
-// Tiles by ticket where the loader claims: the loader's side, and that of the threads that run them.
+// Tiles by ticket where the loader claims: its side, and that of the threads that run them.
 class ClaimingTiles {
  public:
   ET_FN ClaimingTiles(Loader& loader, int64_t cell) : loader_(loader), cell_(cell) {}

@@ -28,19 +28,11 @@ struct alignas(16) Eight { uint32_t pair[4]; };  // eight 16-bit elements
 
 template <class T>
 ET_FN void mma(float (&c)[4], const Eight& upper, const Eight& lower, const Eight& b, int half) {
-  const uint32_t a0 = upper.pair[2 * half], a1 = lower.pair[2 * half];
-  const uint32_t a2 = upper.pair[2 * half + 1], a3 = lower.pair[2 * half + 1];
-  const uint32_t b0 = b.pair[2 * half], b1 = b.pair[2 * half + 1];
-  if constexpr (std::is_same_v<T, bf16>)
-    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
-        "{%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-        : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
-  else
-    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
-        "{%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-        : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+  const uint32_t rows[4] = {upper.pair[2 * half], lower.pair[2 * half],
+                            upper.pair[2 * half + 1], lower.pair[2 * half + 1]};
+  const uint32_t columns[2] = {b.pair[2 * half], b.pair[2 * half + 1]};
+  if constexpr (std::is_same_v<T, bf16>) ptx::mma_bf16(c, rows, columns);
+  else ptx::mma_f16(c, rows, columns);
 }
 
 // Eight elements `step` apart, zeros from `count` on. Not inlined: one copy keeps compiles short.

@@ -1,6 +1,7 @@
-// The stream inside a block: pages go from the loader through the slots of a ring in shared memory to
-// the warps that run tasks, first in, first out. Both sides walk the same schedule, so a page has no
-// name but its number. A second, small ring tells the tasks numbers: the tiles that the loader claims.
+// The stream inside a block: pages go from the loader through the slots of a ring in shared memory
+// to the warps that run tasks, first in, first out. Both sides walk the same schedule, so a page
+// has no name but its number. A second, small ring tells the tasks numbers: the tiles that the
+// loader claims.
 //
 // Contract:
 //  * full[s] ends its phase when the loader has announced the page in slot s and its bytes have
@@ -12,8 +13,8 @@
 //  * A reader waits without a limit, and that is safe: the loader waits for nothing but landing
 //    copies, pages that this block's warps release, and events that they have waited for as well
 //    (bounded, there) before they ask for a page behind them. So it always comes.
-//  * `stop` tells the loader that the tasks are over, or given up; it lets its copies land before it
-//    leaves.
+//  * `stop` tells the loader that the tasks are over, or given up; it lets its copies land before
+//    it leaves.
 #pragma once
 #include "bulk.cuh"
 
@@ -48,15 +49,11 @@ ET_FN void ring_init(Ring& ring) {
 }
 
 ET_FN uint32_t shared_peek(const uint32_t& word) {
-  uint32_t x;
-  asm volatile("ld.relaxed.cta.shared.u32 %0, [%1];" : "=r"(x) : "r"(shared_address(&word))
-               : "memory");
-  return x;
+  return ptx::ld_relaxed_cta_shared(shared_address(&word));
 }
 
 ET_FN void shared_set(uint32_t& word, uint32_t value) {
-  asm volatile("st.relaxed.cta.shared.u32 [%0], %1;" ::"r"(shared_address(&word)), "r"(value)
-               : "memory");
+  ptx::st_relaxed_cta_shared(shared_address(&word), value);
 }
 
 // The reading side; the same in all threads that run tasks, and kept by each of them.

@@ -1,4 +1,4 @@
-// Pages of a product from the stream, as Loader::rows or, for packed panels, Loader::run brings them.
+// Pages of a product from the stream, as Loader::rows or (packed panels) Loader::run brings them.
 #pragma once
 #include "loader.cuh"
 

@@ -6,11 +6,7 @@
 
 namespace et {
 
-ET_FN int64_t now_ns() {
-  int64_t t;
-  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(t));
-  return t;
-}
+ET_FN int64_t now_ns() { return ptx::globaltimer(); }
 
 #if ET_TRACE
 class Tracer {

@@ -16,9 +16,9 @@
 
 namespace et {
 
-// The same in all threads of a block, and kept by each of them, in registers: an acquire empties the
-// L1 cache, so a worker in local memory would cost a trip to the L2 at every look. That is why no
-// function that is not inlined takes one (debug builds aside).
+// The same in all threads of a block, and kept by each of them, in registers: an acquire empties
+// the L1 cache, so a worker in local memory would cost a trip to the L2 at every look. That is why
+// no function that is not inlined takes one (debug builds aside).
 struct Worker {
   ET_FN Worker(const Shared& s, int64_t* board_, char* near, int64_t near_bytes)
       : index(blockIdx.x), count(gridDim.x), shared(&s), board(board_),
@@ -64,8 +64,8 @@ template <class F> ET_FN int64_t for_all(Worker& w, F decide) {
 // ---- failure -------------------------------------------------------------------------------
 
 // Keeps the first report and makes everybody leave. Always false, for `return fail(..)`.
-ET_COLD bool fail_at(const Shared& shared, int64_t worker, const Where& at, Fault code, int64_t what,
-                     int64_t place, int64_t expected, int64_t seen) {
+ET_COLD bool fail_at(const Shared& shared, int64_t worker, const Where& at, Fault code,
+                     int64_t what, int64_t place, int64_t expected, int64_t seen) {
   Control& control = *shared.control;
   if (ct_first(control.reported)) {
     Report& r = *shared.report;
@@ -272,8 +272,8 @@ ET_FN void task_end(Worker& w) {
 // one may take its place as blocks leave. Nothing in any other launch, and before Hopper.
 ET_FN void launch_wait() {
 #if __CUDA_ARCH__ >= 900
-  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
-  asm volatile("griddepcontrol.wait;" ::: "memory");
+  ptx::griddepcontrol_launch_dependents();
+  ptx::griddepcontrol_wait();
 #endif
 }
 

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import WrongDType
-from ..ir.tensor import DType
-from .cuda_driver import download
+from ...errors import WrongDType
+from ...ir.tensor import DType
+from .driver import download
 
 Array = npt.NDArray[Any]
 

@@ -13,15 +13,14 @@ import tempfile
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
-from functools import cache
 from pathlib import Path
 from shutil import which
 from typing import Any
 
-from ..config import Environment
-from ..errors import CompileFailed, NoCompiler, NoDevice
-from .build import DEVICE, write_once
-from .cuda_driver import bindings
+from ...config import Environment
+from ...errors import CompileFailed, NoCompiler, NoDevice
+from ..build import DEVICE, Built, device_digest, write_once
+from .driver import bindings
 
 # No contraction and no fast-math: the same bits as the C++ back end for IEEE operations.
 FLAGS = ("-std=c++17", "-fmad=false", f"-I{DEVICE}")
@@ -29,6 +28,7 @@ _NVCC = ("--expt-relaxed-constexpr", "-cubin", "-diag-suppress=177,550,186", "-X
 _NVRTC = ("--ptxas-options=-v",)
 
 _STACK_BYTES = 256 << 20
+
 
 @dataclass(frozen=True, slots=True)
 class Usage:
@@ -55,21 +55,10 @@ class Usage:
 
 
 @dataclass(frozen=True, slots=True)
-class Cubin:
-    """`fresh` is False if the cache had it."""
+class Cubin(Built):
+    """A cubin, and what the compiler says of it."""
 
-    path: Path
-    key: str
-    fresh: bool
     usage: Usage
-
-
-@cache
-def device_digest() -> str:
-    digest = hashlib.sha256()
-    for path in (*sorted(DEVICE.glob("*.h")), *sorted(DEVICE.glob("cuda/*.cuh"))):
-        digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
-    return digest.hexdigest()
 
 
 def build_cubin(source: str, name: str, architecture: str, env: Environment) -> Cubin:
@@ -80,7 +69,8 @@ def build_cubin(source: str, name: str, architecture: str, env: Environment) -> 
             "there is neither NVRTC (cuda-bindings) nor nvcc",
             hint="install cuda-bindings 13 with NVRTC, or put nvcc on PATH",
         )
-    parts = (source, device_digest(), compiler.version, architecture, " ".join(FLAGS))
+    headers = device_digest("*.h", "cuda/*.cuh")
+    parts = (source, headers, compiler.version, architecture, " ".join(FLAGS))
     key = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
     folder = env.cache_dir / key[:2] / key
     done, told = folder / f"{name}.cubin", folder / f"{name}.json"

@@ -5,13 +5,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ..config import environment
-from .arguments import bind
+from ...config import environment
+from ..arguments import bind
+from ..record import task_rows, timeline, write
 from .artifact import check_architecture, read, save
-from .cuda_driver import device as device_of
-from .cuda_launch import Step
-from .device_kernel import DeviceKernel
-from .record import task_rows, timeline, write
+from .driver import device as device_of
+from .kernel import DeviceKernel
+from .launch import Step
 
 
 class LoadedKernel:

@@ -8,14 +8,14 @@ import json
 from pathlib import Path
 from typing import Any
 
-from ..codegen.cuda.abi import VERSION
-from ..errors import BadArtifact, WrongDevice
-from ..ir.expr import Dim, Node, text
-from ..ir.parse_expr import ExprReader, Unreadable
-from ..ir.tensor import DType, Role, Tensor
-from .build import write_once
+from ...codegen.cuda.abi import VERSION
+from ...errors import BadArtifact, WrongDevice
+from ...ir.expr import Dim, Node, text
+from ...ir.parse_expr import ExprReader, Unreadable
+from ...ir.tensor import DType, Role, Tensor
+from ..build import write_once
+from ..interface import CallNames, EventNames, Interface
 from .image import Image, Placed
-from .interface import CallNames, EventNames, Interface
 
 CUBIN, FACTS, SOURCE = "kernel.cubin", "kernel.json", "kernel.cu"
 Json = dict[str, Any]

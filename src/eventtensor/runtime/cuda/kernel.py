@@ -1,7 +1,7 @@
 """A built kernel on a device: bind, launch, wait, say what went wrong. Needs NumPy and the driver.
 
 Dims may change from one launch to the next without a new compile. Launches of one kernel must not
-overlap (see cuda_launch.Step). A launch that fails makes those behind it leave at once; when the
+overlap (see launch.Step). A launch that fails makes those behind it leave at once; when the
 host has seen the failure (`synchronize`, `check`, or the next call), the kernel works again.
 """
 
@@ -18,13 +18,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..codegen import abi
-from ..codegen.cuda.abi import PROGRESS, SHARED
-from ..errors import BadOption, DeviceFailed, HostArgument, KernelClosed, Misaligned, NoTrace
-from ..ir.tensor import Role, Tensor
-from ..ir.walk import evaluate
-from .cuda_arrays import DeviceArray, adopt
-from .cuda_driver import (
+from ...codegen import abi
+from ...codegen.cuda.abi import PROGRESS, SHARED
+from ...errors import BadOption, DeviceFailed, HostArgument, KernelClosed, Misaligned, NoTrace
+from ...ir.tensor import Role, Tensor
+from ...ir.walk import evaluate
+from ..failure import failure
+from ..record import LaunchRecord
+from .arrays import DeviceArray, adopt
+from .driver import (
     MAX_DYNAMIC_SHARED_BYTES,
     Buffer,
     Device,
@@ -33,11 +35,9 @@ from .cuda_driver import (
     download,
     upload,
 )
-from .cuda_launch import Shape, Step, packed
-from .cuda_memory import Kept, Memory
-from .failure import failure
 from .image import Image
-from .record import LaunchRecord
+from .launch import Shape, Step, packed
+from .memory import Kept, Memory
 
 Array = npt.NDArray[Any]
 TRACE_RECORDS = 4096  # kept of one launch for each worker

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from ..codegen import abi
-from ..codegen.cuda.abi import CONTROL, PROGRESS, SETS, WAITED
-from .cuda_driver import Buffer, Pinned, call, download
+from ...codegen import abi
+from ...codegen.cuda.abi import CONTROL, PROGRESS, SETS, WAITED
+from .driver import Buffer, Pinned, call, download
 from .image import Image
 
 CELL = 8  # bytes

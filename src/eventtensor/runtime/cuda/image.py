@@ -1,12 +1,12 @@
 """A built CUDA kernel with all that a launch needs to know of it: code, interface, and the sizes of
-what it uses, as expressions over dims. `runtime/artifact.py` writes one to a folder."""
+what it uses, as expressions over dims. `artifact.py` writes one to a folder."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..ir.expr import Node
-from .interface import Interface
+from ...ir.expr import Node
+from ..interface import Interface
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,8 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import BadStream, KernelClosed
-from .cuda_driver import Device, call, error_name, function, refusal
+from ...errors import BadStream, KernelClosed
+from .driver import Device, call, error_name, function, refusal
 
 _COOPERATIVE, _PROGRAMMATIC_STREAM_SERIALIZATION = 2, 6  # CUlaunchAttributeID
 

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ..codegen.cuda import KERNEL, CudaSource, generate
-from ..config import Environment, Options, environment
-from ..errors import BadOption
-from ..ir.plan import Buffer, Plan
-from .cuda_arrays import on_host
-from .cuda_build import build_cubin
-from .cuda_driver import device
-from .device_kernel import TRACE_RECORDS, Array, DeviceKernel
-from .facts import check_computed, check_inputs
+from ...codegen.cuda import KERNEL, CudaSource, generate
+from ...config import Environment, Options, environment
+from ...errors import BadOption
+from ...ir.plan import Buffer, Plan
+from ..facts import check_computed, check_inputs
+from ..interface import interface_of
+from ..record import LaunchRecord
+from ..trace import tensors_of_maps
+from .arrays import on_host
+from .build import build_cubin
+from .driver import device
 from .image import Image, Placed
-from .interface import interface_of
-from .record import LaunchRecord
-from .trace import tensors_of_maps
+from .kernel import TRACE_RECORDS, Array, DeviceKernel
 
 
 class CudaKernel(DeviceKernel):

@@ -1,0 +1,191 @@
+// Every instruction that has no name in CUDA C++, as a function named after it. What it is for, and
+// which order it gives, is said where it is used. Included as "cuda/ptx.cuh", for tests put another
+// file of that name in front, to run generated code without a GPU (tests/emulator).
+#pragma once
+#include "../portable.h"
+
+namespace et::ptx {
+
+// ---- barriers of a block -----------------------------------------------------------------------
+
+template <int THREADS> ET_HOT void bar_sync() {
+  asm volatile("bar.sync 1, %0;" ::"n"(THREADS) : "memory");
+}
+
+template <int THREADS> ET_HOT bool bar_red_or(bool mine) {
+  int any;
+  asm volatile(
+      "{\n.reg .pred p, q;\nsetp.ne.s32 p, %1, 0;\nbar.red.or.pred q, 1, %2, p;\n"
+      "selp.s32 %0, 1, 0, q;\n}"
+      : "=r"(any) : "r"(int(mine)), "n"(THREADS) : "memory");
+  return any != 0;
+}
+
+// ---- 64-bit words in global memory ----------------------------------------------------------
+
+ET_HOT void red_release_cta_add_1(int64_t* at) {
+  asm volatile("red.release.cta.add.u64 [%0], 1;" ::"l"(at) : "memory");
+}
+ET_HOT void red_release_gpu_add_1(int64_t* at) {
+  asm volatile("red.release.gpu.add.u64 [%0], 1;" ::"l"(at) : "memory");
+}
+ET_HOT void red_release_sys_add_1(int64_t* at) {
+  asm volatile("red.release.sys.add.u64 [%0], 1;" ::"l"(at) : "memory");
+}
+
+ET_HOT int64_t ld_acquire_cta(const int64_t* at) {
+  int64_t x;
+  asm volatile("ld.acquire.cta.u64 %0, [%1];" : "=l"(x) : "l"(at) : "memory");
+  return x;
+}
+ET_HOT int64_t ld_acquire_gpu(const int64_t* at) {
+  int64_t x;
+  asm volatile("ld.acquire.gpu.u64 %0, [%1];" : "=l"(x) : "l"(at) : "memory");
+  return x;
+}
+ET_HOT int64_t ld_acquire_sys(const int64_t* at) {
+  int64_t x;
+  asm volatile("ld.acquire.sys.u64 %0, [%1];" : "=l"(x) : "l"(at) : "memory");
+  return x;
+}
+
+ET_HOT int64_t ld_relaxed_gpu(const int64_t* at) {
+  int64_t x;
+  asm volatile("ld.relaxed.gpu.u64 %0, [%1];" : "=l"(x) : "l"(at) : "memory");
+  return x;
+}
+ET_HOT void st_relaxed_gpu(int64_t* at, int64_t x) {
+  asm volatile("st.relaxed.gpu.u64 [%0], %1;" ::"l"(at), "l"(x) : "memory");
+}
+ET_HOT void st_release_gpu(int64_t* at, int64_t x) {
+  asm volatile("st.release.gpu.u64 [%0], %1;" ::"l"(at), "l"(x) : "memory");
+}
+
+// These give the value before.
+ET_HOT int64_t atom_relaxed_gpu_add_1(int64_t* at) {
+  int64_t old;
+  asm volatile("atom.relaxed.gpu.add.u64 %0, [%1], 1;" : "=l"(old) : "l"(at) : "memory");
+  return old;
+}
+ET_HOT int64_t atom_acq_rel_gpu_add(int64_t* at, int64_t by) {
+  int64_t old;
+  asm volatile("atom.acq_rel.gpu.add.u64 %0, [%1], %2;"
+               : "=l"(old) : "l"(at), "l"(by) : "memory");
+  return old;
+}
+ET_HOT int64_t atom_acq_rel_gpu_exch_1(int64_t* at) {
+  int64_t old;
+  asm volatile("atom.acq_rel.gpu.exch.b64 %0, [%1], 1;" : "=l"(old) : "l"(at) : "memory");
+  return old;
+}
+
+ET_HOT uint64_t ld_relaxed_gpu_b64(const uint64_t* at) {
+  uint64_t x;
+  asm volatile("ld.relaxed.gpu.b64 %0, [%1];" : "=l"(x) : "l"(at) : "memory");
+  return x;
+}
+ET_HOT void st_relaxed_gpu_b64(uint64_t* at, uint64_t x) {
+  asm volatile("st.relaxed.gpu.b64 [%0], %1;" ::"l"(at), "l"(x) : "memory");
+}
+ET_HOT void ld_relaxed_gpu_v2_b64(const uint64_t* at, uint64_t (&x)[2]) {
+  asm volatile("ld.relaxed.gpu.v2.b64 {%0, %1}, [%2];" : "=l"(x[0]), "=l"(x[1]) : "l"(at)
+               : "memory");
+}
+ET_HOT void st_relaxed_gpu_v2_b64(uint64_t* at, const uint64_t (&x)[2]) {
+  asm volatile("st.relaxed.gpu.v2.b64 [%0], {%1, %2};" ::"l"(at), "l"(x[0]), "l"(x[1]) : "memory");
+}
+
+// ---- shared memory, by its own addresses ----------------------------------------------------
+
+ET_HOT uint32_t ld_relaxed_cta_shared(uint32_t at) {
+  uint32_t x;
+  asm volatile("ld.relaxed.cta.shared.u32 %0, [%1];" : "=r"(x) : "r"(at) : "memory");
+  return x;
+}
+ET_HOT void st_relaxed_cta_shared(uint32_t at, uint32_t x) {
+  asm volatile("st.relaxed.cta.shared.u32 [%0], %1;" ::"r"(at), "r"(x) : "memory");
+}
+ET_HOT void ld_shared_v4(uint32_t at, uint32_t (&x)[4]) {
+  asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3]) : "r"(at));
+}
+
+// ---- mbarriers (sm_90) ------------------------------------------------------------------------
+
+ET_HOT void mbarrier_init(uint32_t bar, uint32_t arrivals) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(bar), "r"(arrivals) : "memory");
+}
+ET_HOT void fence_mbarrier_init() {
+  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
+ET_HOT void mbarrier_arrive_expect_tx(uint32_t bar, uint32_t bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(bar), "r"(bytes)
+               : "memory");
+}
+ET_HOT void mbarrier_arrive(uint32_t bar, uint32_t times) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0], %1;" ::"r"(bar), "r"(times) : "memory");
+}
+ET_HOT bool mbarrier_try_wait_parity(uint32_t bar, uint32_t parity) {
+  uint32_t over;
+  asm volatile(
+      "{\n.reg .pred p;\nmbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n"
+      "selp.u32 %0, 1, 0, p;\n}"
+      : "=r"(over) : "r"(bar), "r"(parity) : "memory");
+  return over != 0;
+}
+
+// ---- bulk copies (sm_90) ----------------------------------------------------------------------
+
+ET_HOT void cp_async_bulk(uint32_t to, const void* from, uint32_t bytes, uint32_t bar) {
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
+          "r"(to), "l"(from), "r"(bytes), "r"(bar) : "memory");
+}
+ET_HOT void cp_async_bulk_cache_hint(uint32_t to, const void* from, uint32_t bytes, uint32_t bar,
+                                     uint64_t policy) {
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "
+      "[%0], [%1], %2, [%3], %4;" ::"r"(to), "l"(from), "r"(bytes), "r"(bar), "l"(policy)
+      : "memory");
+}
+ET_HOT void cp_async_bulk_prefetch_l2(const void* from, uint32_t bytes) {
+  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
+}
+ET_HOT uint64_t createpolicy_evict_first() {
+  uint64_t policy;
+  asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+  return policy;
+}
+ET_HOT void fence_proxy_async_shared() {
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+ET_HOT void fence_proxy_async_global() { asm volatile("fence.proxy.async.global;" ::: "memory"); }
+
+// ---- tensor cores (sm_80): c += a b, m16n8k16 -------------------------------------------------
+
+ET_HOT void mma_bf16(float (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+      "{%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+ET_HOT void mma_f16(float (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
+      "{%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
+// ---- the rest ---------------------------------------------------------------------------------
+
+ET_HOT int64_t globaltimer() {
+  int64_t t;
+  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(t));
+  return t;
+}
+ET_HOT void griddepcontrol_launch_dependents() {
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+}
+ET_HOT void griddepcontrol_wait() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
+
+}  // namespace et::ptx

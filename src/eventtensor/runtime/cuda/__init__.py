@@ -1,0 +1,1 @@
+"""Kernels on an NVIDIA GPU: built, launched, saved and loaded."""
