@@ -340,7 +340,7 @@ extern "C" __global__ void __launch_bounds__(256, 1) et_kernel(const __grid_cons
     cells = lay_out(args);
   }
   __syncthreads();
-  et::Worker worker(shared, board, near, 229376);
+  et::Worker worker(shared, board, near, 230400);
   et::launch_wait();
   const bool begun = et::launch_begin(worker);
   if (begun) {
