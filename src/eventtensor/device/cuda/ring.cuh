@@ -12,7 +12,8 @@
 //    most one phase behind, and the loader itself is at most one round ahead.
 //  * A reader waits without a limit, and that is safe: the loader waits for nothing but landing
 //    copies, pages that this block's warps release, and events that they have waited for as well
-//    (bounded, there) before they ask for a page behind them. So it always comes.
+//    (bounded, there) before they ask for a page behind them. So it always comes. That needs a task
+//    that holds pages to have at most SLOTS in all: slots go round, and a held one comes up again.
 //  * `stop` tells the loader that the tasks are over, or given up; it lets its copies land before
 //    it leaves.
 #pragma once

@@ -1,0 +1,176 @@
+// What device/cuda/ptx.cuh has, for a block as fibers (block.h): the same names and meaning, with
+// the order of memory that each one names. Copies land later, and a thread that looks at what
+// others write lets them run.
+#pragma once
+#include "portable.h"
+
+namespace et::ptx {
+
+// ---- barriers of a block -----------------------------------------------------------------------
+
+template <int THREADS> ET_HOT bool bar_red_or(bool mine) {
+  emu::Block& b = *emu::block;
+  if (b.thread() >= THREADS) b.fault("thread %d has no part in the tasks' barrier", b.thread());
+  emu::Gate& gate = b.barrier(1);
+  gate.any[gate.turn % 2] |= mine;
+  const uint64_t turn = b.meet(gate, "the barrier of the tasks", 0, THREADS);
+  return gate.any[turn % 2];
+}
+template <int THREADS> ET_HOT void bar_sync() { bar_red_or<THREADS>(false); }
+
+// ---- 64-bit words in global memory ----------------------------------------------------------
+
+// Before a change that others may see: any of them may come first, and at times other blocks.
+ET_HOT void let_others() {
+  const uint64_t drawn = emu::block->random();
+  if (drawn % 32 == 0) std::this_thread::sleep_for(std::chrono::microseconds(drawn / 32 % 256));
+  emu::block->pass();
+}
+
+template <class T> ET_HOT T loaded(const T* at, int order) {
+  emu::block->look();
+  return order == __ATOMIC_ACQUIRE ? __atomic_load_n(at, __ATOMIC_ACQUIRE)
+                                   : __atomic_load_n(at, __ATOMIC_RELAXED);
+}
+template <class T> ET_HOT void stored(T* at, T x) {
+  let_others();
+  __atomic_store_n(at, x, __ATOMIC_RELAXED);
+  emu::block->moved();
+}
+
+ET_HOT void red_release_gpu_add_1(int64_t* at) {
+  let_others();
+  __atomic_fetch_add(at, 1, __ATOMIC_RELEASE);
+  emu::block->moved();
+}
+ET_HOT void red_release_cta_add_1(int64_t* at) { red_release_gpu_add_1(at); }
+ET_HOT void red_release_sys_add_1(int64_t* at) { red_release_gpu_add_1(at); }
+
+ET_HOT int64_t ld_acquire_gpu(const int64_t* at) { return loaded(at, __ATOMIC_ACQUIRE); }
+ET_HOT int64_t ld_acquire_cta(const int64_t* at) { return ld_acquire_gpu(at); }
+ET_HOT int64_t ld_acquire_sys(const int64_t* at) { return ld_acquire_gpu(at); }
+ET_HOT int64_t ld_relaxed_gpu(const int64_t* at) { return loaded(at, __ATOMIC_RELAXED); }
+ET_HOT void st_relaxed_gpu(int64_t* at, int64_t x) { stored(at, x); }
+ET_HOT void st_release_gpu(int64_t* at, int64_t x) {
+  let_others();
+  __atomic_store_n(at, x, __ATOMIC_RELEASE);
+  emu::block->moved();
+}
+
+ET_HOT int64_t atom_relaxed_gpu_add_1(int64_t* at) {
+  let_others();
+  emu::block->moved();
+  return __atomic_fetch_add(at, 1, __ATOMIC_RELAXED);
+}
+ET_HOT int64_t atom_acq_rel_gpu_add(int64_t* at, int64_t by) {
+  let_others();
+  emu::block->moved();
+  return __atomic_fetch_add(at, by, __ATOMIC_ACQ_REL);
+}
+ET_HOT int64_t atom_acq_rel_gpu_exch_1(int64_t* at) {
+  let_others();
+  emu::block->moved();
+  return __atomic_exchange_n(at, 1, __ATOMIC_ACQ_REL);
+}
+
+ET_HOT uint64_t ld_relaxed_gpu_b64(const uint64_t* at) { return loaded(at, __ATOMIC_RELAXED); }
+ET_HOT void st_relaxed_gpu_b64(uint64_t* at, uint64_t x) { stored(at, x); }
+ET_HOT void ld_relaxed_gpu_v2_b64(const uint64_t* at, uint64_t (&x)[2]) {
+  if (reinterpret_cast<uintptr_t>(at) % 16 != 0) emu::block->fault("a pair is not aligned");
+  for (int k = 0; k < 2; ++k) x[k] = ld_relaxed_gpu_b64(at + k);
+}
+ET_HOT void st_relaxed_gpu_v2_b64(uint64_t* at, const uint64_t (&x)[2]) {
+  if (reinterpret_cast<uintptr_t>(at) % 16 != 0) emu::block->fault("a pair is not aligned");
+  for (int k = 0; k < 2; ++k) st_relaxed_gpu_b64(at + k, x[k]);
+}
+
+// ---- shared memory, by its own addresses ----------------------------------------------------
+
+ET_HOT uint32_t ld_relaxed_cta_shared(uint32_t at) {
+  uint32_t x;
+  emu::block->look();
+  std::memcpy(&x, emu::block->at(at, 4), 4);
+  return x;
+}
+ET_HOT void st_relaxed_cta_shared(uint32_t at, uint32_t x) {
+  std::memcpy(emu::block->at(at, 4), &x, 4);
+  emu::block->moved();
+}
+ET_HOT void ld_shared_v4(uint32_t at, uint32_t (&x)[4]) {
+  if (at % 16 != 0) emu::block->fault("a load of 16 bytes is not aligned");
+  std::memcpy(x, emu::block->at(at, 16), 16);
+}
+
+// ---- mbarriers ------------------------------------------------------------------------
+
+ET_HOT void mbarrier_init(uint32_t bar, uint32_t arrivals) {
+  const emu::Phases fresh{uint16_t(arrivals), uint16_t(arrivals), 0, 0};
+  std::memcpy(emu::block->at(bar, 8), &fresh, 8);
+}
+ET_HOT void fence_mbarrier_init() {}
+ET_HOT void mbarrier_arrive_expect_tx(uint32_t bar, uint32_t bytes) {
+  char* const at = emu::block->at(bar, 8);
+  emu::advance(at, emu::phases(at), 1, int32_t(bytes));
+}
+ET_HOT void mbarrier_arrive(uint32_t bar, uint32_t times) {
+  char* const at = emu::block->at(bar, 8);
+  emu::advance(at, emu::phases(at), times, 0);
+}
+ET_HOT bool mbarrier_try_wait_parity(uint32_t bar, uint32_t parity) {
+  emu::block->look();
+  return emu::phases(emu::block->at(bar, 8)).parity != parity;
+}
+
+// ---- bulk copies ------------------------------------------------------------------------
+
+ET_HOT void cp_async_bulk(uint32_t to, const void* from, uint32_t bytes, uint32_t bar) {
+  emu::Block& b = *emu::block;
+  b.copy({b.at(to, bytes), static_cast<const char*>(from), bytes,
+          reinterpret_cast<uint64_t*>(b.at(bar, 8))});
+}
+ET_HOT void cp_async_bulk_cache_hint(uint32_t to, const void* from, uint32_t bytes, uint32_t bar,
+                                     uint64_t) {
+  cp_async_bulk(to, from, bytes, bar);
+}
+ET_HOT void cp_async_bulk_prefetch_l2(const void*, uint32_t) {}
+ET_HOT uint64_t createpolicy_evict_first() { return 0; }
+ET_HOT void fence_proxy_async_shared() {}
+ET_HOT void fence_proxy_async_global() {}
+
+// ---- tensor cores: c += a b, m16n8k16 ---------------------------------------------------------
+
+// A lane holds pairs along K: of rows lane / 4 and that + 8 of A, of column lane / 4 of B. Exact
+// products, added in f64 and rounded once.
+template <class F>
+ET_HOT void mma(float (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2], F number) {
+  const auto& all = emu::exchange("mma.sync", ~0u, {{a[0], a[1], a[2], a[3], b[0], b[1]}});
+  const auto half = [&](uint32_t pair, int k) { return number(uint16_t(pair >> k % 2 * 16)); };
+  const int lane = emu::block->thread() % 32;
+  for (int j = 0; j < 4; ++j) {
+    const int row = lane / 4, column = lane % 4 * 2 + j % 2;
+    double sum = c[j];
+    for (int k = 0; k < 16; ++k) {
+      const int q = k % 8 / 2, register_ = k / 8;
+      sum += double(half(all[row * 4 + q].word[j / 2 + 2 * register_], k)) *
+             double(half(all[column * 4 + q].word[4 + register_], k));
+    }
+    c[j] = float(sum);
+  }
+}
+
+float from_bf16(uint16_t);  // numerics.h follows
+float from_f16(uint16_t);
+ET_HOT void mma_bf16(float (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
+  mma(c, a, b, from_bf16);
+}
+ET_HOT void mma_f16(float (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
+  mma(c, a, b, from_f16);
+}
+
+// ---- the rest ---------------------------------------------------------------------------------
+
+ET_HOT int64_t globaltimer() { return emu::now_ns(); }
+ET_HOT void griddepcontrol_launch_dependents() {}
+ET_HOT void griddepcontrol_wait() {}
+
+}  // namespace et::ptx

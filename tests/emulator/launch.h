@@ -1,0 +1,48 @@
+// Runs a generated kernel: one thread of the host a block. Included after it.
+#pragma once
+#include <signal.h>
+
+namespace et::ptx {
+float from_bf16(uint16_t bits) { return value(bf16{bits}); }
+float from_f16(uint16_t bits) { return value(f16{bits}); }
+}  // namespace et::ptx
+
+namespace emu {
+
+// A touch of memory that is not there is a fault like others, as long as a launch runs.
+class Crashes {
+ public:
+  Crashes() {
+    struct sigaction mine = {};
+    mine.sa_handler = [](int signal_) {
+      if (block != nullptr) block->fault("thread %d touches foreign memory", block->thread());
+      signal(signal_, SIG_DFL);  // not ours: it happens again, and ends the process
+    };
+    mine.sa_flags = SA_NODEFER;
+    for (int k = 0; k < 2; ++k) sigaction(SIGNALS[k], &mine, &before_[k]);
+  }
+  ~Crashes() {
+    for (int k = 0; k < 2; ++k) sigaction(SIGNALS[k], &before_[k], nullptr);
+  }
+
+ private:
+  static constexpr int SIGNALS[] = {SIGSEGV, SIGBUS};
+  struct sigaction before_[2];
+};
+
+}  // namespace emu
+
+// Nothing, or what no GPU would do: the message is then in `room` bytes at `said`.
+extern "C" __attribute__((visibility("default"))) int emu_launch(
+    const Shared* shared, const Launch* launch, int blocks, int threads, int64_t shared_bytes,
+    uint64_t seed, int64_t still_ns, char* said, int room) {
+  emu::Launched launched{blocks, threads, shared_bytes, seed, still_ns,
+                         [&] { et_kernel(*shared, *launch); }};
+  const emu::Crashes watched;
+  std::vector<std::thread> running;
+  for (int b = 0; b < blocks; ++b)
+    running.emplace_back([&launched, b] { emu::Block(launched, b).run(); });
+  for (std::thread& r : running) r.join();
+  snprintf(said, size_t(room), "%s", launched.message);
+  return launched.failed ? 1 : 0;
+}
