@@ -18,7 +18,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <functional>
-#include <mutex>
 #include <thread>
 #include <vector>
 
@@ -38,7 +37,8 @@ struct Launched {
   std::function<void()> kernel;
   std::atomic<bool> failed{false};
   std::atomic<int64_t> moves{0};
-  std::mutex lock;
+  std::atomic<bool> said{false};  // somebody writes the message
+  std::atomic<int> running{0};    // blocks
   char message[512] = "";
 };
 
@@ -213,6 +213,8 @@ inline void Block::run() {
   begin_fibers();
   if (_setjmp(home_) == 0) jump(take_runnable());
   if (!launched_.failed) check_end();
+  block = nullptr;
+  --launched_.running;
 }
 
 inline void Block::enter() {
@@ -339,8 +341,7 @@ inline void Block::check_end() {
 }
 
 inline void Block::fault(const char* format, ...) {
-  launched_.lock.lock();
-  if (!launched_.failed) {
+  if (!launched_.said.exchange(true)) {
     va_list args;
     va_start(args, format);
     const int n = snprintf(launched_.message, 64, "block %d: ", index_);
@@ -348,7 +349,6 @@ inline void Block::fault(const char* format, ...) {
     va_end(args);
     launched_.failed = true;
   }
-  launched_.lock.unlock();  // the jump runs no destructor
   _longjmp(home_, 1);
 }
 

@@ -9,25 +9,30 @@ float from_f16(uint16_t bits) { return value(f16{bits}); }
 
 namespace emu {
 
-// A touch of memory that is not there is a fault like others, as long as a launch runs.
+// A touch of memory that is not there is a fault like others, as long as a launch runs, and so is a
+// loop without end: END is sent to its thread.
 class Crashes {
  public:
+  static constexpr int END = SIGUSR2;
   Crashes() {
     struct sigaction mine = {};
     mine.sa_handler = [](int signal_) {
-      if (block != nullptr) block->fault("thread %d touches foreign memory", block->thread());
-      signal(signal_, SIG_DFL);  // not ours: it happens again, and ends the process
+      const bool ended = signal_ == END;
+      if (block != nullptr)
+        block->fault("thread %d %s", block->thread(),
+                     ended ? "does not end" : "touches foreign memory");
+      if (!ended) signal(signal_, SIG_DFL);  // not ours: it happens again, and ends the process
     };
     mine.sa_flags = SA_NODEFER;
-    for (int k = 0; k < 2; ++k) sigaction(SIGNALS[k], &mine, &before_[k]);
+    for (int k = 0; k < 3; ++k) sigaction(SIGNALS[k], &mine, &before_[k]);
   }
   ~Crashes() {
-    for (int k = 0; k < 2; ++k) sigaction(SIGNALS[k], &before_[k], nullptr);
+    for (int k = 0; k < 3; ++k) sigaction(SIGNALS[k], &before_[k], nullptr);
   }
 
  private:
-  static constexpr int SIGNALS[] = {SIGSEGV, SIGBUS};
-  struct sigaction before_[2];
+  static constexpr int SIGNALS[] = {SIGSEGV, SIGBUS, END};
+  struct sigaction before_[3];
 };
 
 }  // namespace emu
@@ -40,8 +45,15 @@ extern "C" __attribute__((visibility("default"))) int emu_launch(
                          [&] { et_kernel(*shared, *launch); }};
   const emu::Crashes watched;
   std::vector<std::thread> running;
+  launched.running = blocks;
   for (int b = 0; b < blocks; ++b)
     running.emplace_back([&launched, b] { emu::Block(launched, b).run(); });
+  const int64_t end = emu::now_ns() + 5 * still_ns;
+  while (launched.running != 0) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    for (std::thread& r : running)
+      if (emu::now_ns() > end) pthread_kill(r.native_handle(), emu::Crashes::END);
+  }
   for (std::thread& r : running) r.join();
   snprintf(said, size_t(room), "%s", launched.message);
   return launched.failed ? 1 : 0;

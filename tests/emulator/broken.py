@@ -1,0 +1,95 @@
+"""One broken kernel, in a process of its own: it may write anywhere. `python broken.py CASE FOLDER`
+ends with 0 if the emulator finds it."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from backend.test_cuda_emulated import arrays_of, assert_close, plan_of
+from moe import moe
+from support.backends import run_direct
+from support.emulated import emulated_kernel
+from support.handoffs import pair
+from support.streams import PROGRAMS
+
+import eventtensor as et
+from eventtensor.runtime.build import DEVICE
+
+Case = tuple[Callable[[], et.Program], dict[str, str], dict[str, int]]
+LAYERS: Case = (PROGRAMS["layers"][0], {"schedule": "ticket"}, {"n": 8, "depth": 4})
+PUSHED: Case = (moe, {"schedule": "push"}, {"n": 9})
+FLAGS: Case = (pair, {"schedule": "static", "handoff": "flag"}, {"n": 4})
+COUNTED: Case = (LAYERS[0], {"schedule": "static", "handoff": "counter"}, LAYERS[2])
+BULK: Case = (pair, {"schedule": "static", "handoff": "bulk"}, {"n": 4})
+# what is broken: (program, header, text, what comes in its place)
+BROKEN: dict[str, tuple[Case, str, str, str]] = {
+    "pages are not released": (
+        LAYERS, "cuda/stream.cuh", "pages_.release(number, TURNS);", ""),
+    "a warp releases its page twice": (
+        LAYERS, "cuda/stream.cuh", "pages_.release(number, TURNS);",
+        "pages_.release(number, TURNS); pages_.release(number, TURNS);"),
+    "pages are read before they land": (
+        LAYERS, "cuda/ring.cuh", "while (!bar_over(full_ + slot * 8, number / SLOTS & 1)) {}", ""),
+    "the loader does not turn the parity over": (
+        LAYERS, "cuda/loader.cuh", "slot_ = 0, round_ ^= 1;", "slot_ = 0;"),
+    "the loader does not wait for the launch to begin": (
+        LAYERS, "cuda/loader.cuh", "while (!bar_over(ring_.begun, 0)) {}", ""),
+    "parts are folded before all are there": (
+        LAYERS, "cuda/panels.cuh", "uint32_t rows, uint32_t n) {\n  sync();",
+        "uint32_t rows, uint32_t n) {"),
+    "the threads do not wait for the one that decides": (
+        LAYERS, "cuda/worker.cuh", "= int64_t(decide());\n  sync();", "= int64_t(decide());"),
+    "a thread loops without end": (
+        FLAGS, "cuda/worker.cuh", "bool launch_begin(Worker& w) {",
+        "bool launch_begin(Worker& w) {\n  for (volatile int k = 0; leads(); ++k) {}"),
+    "an event is not waited for": (
+        COUNTED, "cuda/worker.cuh", "bool reached = false;", "bool reached = true;"),
+    "the sets of cells are not turned over": (
+        LAYERS, "cuda/worker.cuh", "cell_set(s.sets->parity, 1 - parity);", ""),
+    "some threads miss a barrier": (
+        LAYERS, "cuda/panels.cuh", "  sync();\n  return {uint32_t(", "  if (lane() < 200) sync();\n"
+        "  return {uint32_t("),
+    "a queue is read before a task is there": (
+        PUSHED, "claim.h", "if (found != 0) return found - 1;", "return found - 1;"),
+    "a counter forgets an add": (
+        PUSHED, "claim.h", "return ct_add(w.cells[cell], by) == Queue::OPEN;",
+        "return ct_add(w.cells[cell], by & ~1) == Queue::OPEN;"),
+    "tags are not looked at": (
+        FLAGS, "cuda/flag.cuh", "if (tag(w[f][k]) != epoch) missing = e + k;",
+        "if (false) missing = e + k;"),
+    "a copy is not waited for": (
+        BULK, "cuda/stage.cuh", "while (!bar_over(bar(), phase_)) {}", ""),
+}
+
+
+def broken_device(what: str, device: Path) -> None:
+    """The device code, with what the case takes out."""
+    _, header, old, new = BROKEN[what]
+    shutil.copytree(DEVICE, device)
+    text = (device / header).read_text()
+    assert text.count(old) == 1
+    (device / header).write_text(text.replace(old, new))
+
+
+def found(what: str, device: Path) -> bool:
+    make, options, dims = BROKEN[what][0]
+    plan = plan_of(make(), **options)
+    try:
+        with emulated_kernel(plan, wait_limit_s=1, still_s=1, device=device) as kernel:
+            for seed in range(10):
+                got = arrays_of(plan, dims, seed)
+                wanted = run_direct(plan.program, dims, got)
+                kernel.launch(dims, got)
+                assert_close(got, wanted, what)
+    except (AssertionError, et.EventTensorError) as e:
+        print(type(e).__name__, e)
+        return True
+    return False
+
+
+if __name__ == "__main__":
+    broken_device(sys.argv[1], Path(sys.argv[2]))
+    sys.exit(0 if found(sys.argv[1], Path(sys.argv[2])) else 3)
