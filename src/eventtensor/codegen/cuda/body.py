@@ -67,22 +67,20 @@ class StreamBody(BodyWriter):
 
     def hold(self, s: Stream) -> Value:
         """A dense tile in the page that comes next."""
-        name, type = self.args.name(s.arg), self.args.type(s.arg)
-        dtype = self.call.body.args[s.arg].storage
+        name = self.args.name(s.arg)
         self.out.comment(f"{name} = {self.call.regions[s.arg]}, from the stream")
+        return self.next_page(name, s, self.args.type(s.arg))
+
+    def next_page(self, name: str, s: Stream, type: t.TileType) -> Value:
+        dtype = self.call.body.args[s.arg].storage
         kind = STORAGE[dtype]
         self.out.line(f"const {kind}* const {name}_page = worker.pages.hold<{kind}>();")
-        strides = self.row_major(type)
-        return of_view(View(f"{name}_page", strides, dtype, name, (), True), type)
+        return of_view(View(f"{name}_page", self.row_major(type), dtype, name, (), True), type)
 
     def slice(self, id: int, x: Value, axes: tuple[t.SubAxis, ...], type: t.TileType) -> Value:
         if id not in self.slices:
             return super().slice(id, x, axes, type)
-        s = self.slices[id]
-        kind, name = STORAGE[self.call.body.args[s.arg].storage], f"v{id}_page"
-        self.out.line(f"const {kind}* const {name} = worker.pages.hold<{kind}>();")
-        dtype = self.call.body.args[s.arg].storage
-        return of_view(View(name, self.row_major(type), dtype, name, (), True), type)
+        return self.next_page(f"v{id}", self.slices[id], type)
 
     def loop(self, s: t.For) -> None:
         """What an iteration takes of the stream, it gives back at its end."""
