@@ -12,6 +12,7 @@ from backend.conftest import carried, row_sum
 from chain import chain, chain_arrays, pack
 from gpu.arrays import EXAMPLES, all_bits, assert_near, case
 from support.backends import copies, run_direct
+from support.bases import chunks
 from support.emulated import emulated_kernel
 from support.handoffs import broadcast, halo, halves, layers, matrix, pair, two_ways
 from support.streams import PROGRAMS
@@ -184,6 +185,15 @@ def test_a_stuck_wait_is_reported_and_the_next_launch_works(handoff: str) -> Non
             got = arrays_of(plan, {"n": 4})
             kernel.launch({"n": 4}, got)
             assert_same(got, run_direct(plan.program, {"n": 4}, arrays_of(plan, {"n": 4})), "n = 4")
+
+
+def test_a_wait_inside_a_body_gets_stuck_like_any_other() -> None:
+    plan = plan_of(chunks(), schedule="static")
+    part_done, *others = plan.events
+    high = replace(plan, events=(replace(part_done, count=Const(2)), *others))
+    with emulated_kernel(high, wait_limit_s=0.3) as kernel:
+        with pytest.raises(StuckWait, match=r"part_done\[0\], expected 2, seen 1"):
+            kernel.launch({"n": 8}, arrays_of(plan, {"n": 8}))
 
 
 def test_debug_builds_and_delays_change_nothing() -> None:

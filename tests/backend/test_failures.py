@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from support.bases import chunks
 
 import eventtensor as et
 from eventtensor.config import Options, environment
@@ -58,6 +59,16 @@ def test_a_queue_that_never_fills_is_a_stuck_wait(lab) -> None:
     kernel = CpuKernel(with_count(plan, Const(5)), Options(workers=2), QUICK)
     with pytest.raises(StuckWait, match="queue"):
         kernel.launch({"n": 33}, lab.arrays(plan, {"n": 33}))
+    kernel.close()
+
+
+def test_a_wait_inside_a_body_gets_stuck_like_any_other(lab) -> None:
+    """Both workers wait for a chunk in the middle of their tasks: neither will complete."""
+    plan = lab.plan(chunks())
+    assert plan.events[0].name == "part_done"
+    kernel = CpuKernel(with_count(plan, Const(2)), Options(workers=2), QUICK)
+    with pytest.raises(StuckWait, match=r"walk\(\d\) waits for part_done\[0\], expected 2, seen 1"):
+        kernel.launch({"n": 8}, lab.arrays(plan, {"n": 8}))
     kernel.close()
 
 

@@ -72,7 +72,8 @@ def library(text: str, device: Path = DEVICE) -> ctypes.CDLL:
     source = text.replace(DYNAMIC, "char* const near = emu::block->near();")
     source += '\n#include "launch.h"\n'
     folder = prepared(environment().cache_dir)
-    out = folder / f"{sha256((source + str(device)).encode()).hexdigest()[:24]}.so"
+    headers = b"".join(p.read_bytes() for p in sorted(device.rglob("*.*h")))
+    out = folder / f"{sha256(source.encode() + headers).hexdigest()[:24]}.so"
     if not out.exists():
         code = out.with_suffix(".cpp")
         code.write_text(source)

@@ -73,7 +73,7 @@ class Queue {
     const Cell& cell = cells_[FIXED + slot];
     int64_t found = q_get(cell);
     if (found != 0) return found - 1;
-    Patience patience(*w.shared);
+    Patience patience(*w.shared, w.index);
     while ((found = q_get(cell)) == 0) {
       if (aborted(w)) return -1;
       if (!patience.pause()) { fail(w, STUCK_QUEUE, -1, slot, 1, 0); return -1; }

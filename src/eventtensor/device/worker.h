@@ -74,10 +74,16 @@ inline bool fail(Worker& w, Fault code, int64_t what, int64_t place, int64_t exp
 
 inline bool aborted(const Worker& w) { return w.shared->abort.load(std::memory_order_relaxed); }
 
-// How long a wait may last: as long as some task somewhere completes or is inside its body.
+// How long a wait may last: as long as some task somewhere completes or is inside its body. One that
+// waits in its body, for a chunk of an operand, is not among those.
 class Patience {
  public:
-  explicit Patience(const Shared& shared) : shared_(shared) {}
+  Patience(const Shared& shared, int64_t worker)
+      : shared_(shared), mine_(shared.workers[worker]->busy), busy_(mine_.load()) {
+    mine_.store(false, std::memory_order_relaxed);
+  }
+  ~Patience() { mine_.store(busy_, std::memory_order_relaxed); }
+  Patience(const Patience&) = delete;
 
   // Gives the core away; false once nothing has moved for the limit.
   bool pause() {
@@ -103,6 +109,8 @@ class Patience {
   }
 
   const Shared& shared_;
+  std::atomic<bool>& mine_;
+  const bool busy_;
   int64_t turns_ = 0, last_ = -1, beat_ = 0;
   Clock::time_point since_ = Clock::now();
 };
@@ -125,7 +133,7 @@ inline bool ev_wait(Worker& w, Event event, int64_t index, int64_t target) {
 #endif
   const Cell& cell = w.cells[event.base + index];
   if (ev_reached(cell, target)) return true;
-  Patience patience(*w.shared);
+  Patience patience(*w.shared, w.index);
   while (!ev_reached(cell, target)) {
     if (aborted(w)) return false;
     if (!patience.pause())

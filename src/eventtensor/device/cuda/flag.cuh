@@ -156,7 +156,7 @@ ET_HOT int64_t flag_poll(uint32_t epoch, const View<const Word, R>& from, S* til
 template <class S, int R>
 ET_COLD bool flag_long(const Shared& shared, int64_t worker, uint32_t epoch,
                        View<const Word, R> from, S* tile, int64_t tensor, const Word* base) {
-  Patience patience(shared);
+  Patience patience(shared, worker);
   for (;;) {
     const int64_t missing = flag_poll<1>(epoch, from, tile, 64);
     if (!sync_or(missing != NONE_MISSING)) return true;

@@ -9,7 +9,8 @@ namespace et {
 // ---- exact: k ascending, one fused multiply-add a step, from 0 (integers wrap) ----------------
 
 // A thread makes N x N elements: neighbouring columns, and rows that are `down` apart. Beyond the
-// last row or column it repeats that one, and does not store.
+// last row or column it takes the first one, and does not store. (Not the last one: ptxas 13.0
+// makes min(i, n - 1) wrong where it finds by itself that n is constant.)
 template <int N, class T, class A, class B>
 ET_COLD void matmul_exact(T* c, Matrix<A> a, Matrix<B> b, int m, int64_t k, int n) {
   const int down = (m + N - 1) / N, across = (n + N - 1) / N;
@@ -19,8 +20,9 @@ ET_COLD void matmul_exact(T* c, Matrix<A> a, Matrix<B> b, int m, int64_t k, int 
     T sum[N][N] = {};
 #pragma unroll
     for (int j = 0; j < N; ++j) {
-      row[j] = a.data + min(int(at[0]) + j * down, m - 1) * a.s0;
-      column[j] = b.data + min(int(at[1]) * N + j, n - 1) * b.s1;
+      const int r = int(at[0]) + j * down, s = int(at[1]) * N + j;
+      row[j] = a.data + (r < m ? r : 0) * a.s0;
+      column[j] = b.data + (s < n ? s : 0) * b.s1;
     }
 #pragma unroll N == 1 ? 4 : 2
     for (int64_t q = 0; q < k; ++q) {

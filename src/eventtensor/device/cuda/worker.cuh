@@ -86,10 +86,19 @@ ET_FN bool fail(const Worker& w, Fault code, int64_t what, int64_t place, int64_
 ET_FN bool aborted(const Shared& shared) { return cell_peek(shared.control->abort) != 0; }
 ET_FN bool aborted(const Worker& w) { return aborted(*w.shared); }
 
-// How long a wait may last: as long as some task somewhere completes or is inside its body.
+// How long a wait may last: as long as some task somewhere completes or is inside its body. One that
+// waits in its body, for a chunk of an operand, is not among those.
 class Patience {
  public:
-  ET_FN explicit Patience(const Shared& shared) : shared_(shared), since_(now_ns()) {}
+  ET_FN Patience(const Shared& shared, int64_t worker)
+      : shared_(shared), mine_(shared.progress[worker].busy), busy_(cell_peek(mine_)),
+        since_(now_ns()) {
+    if (busy_ != 0) cell_set(mine_, 0);
+  }
+  ET_FN ~Patience() {
+    if (busy_ != 0) cell_set(mine_, busy_);
+  }
+  Patience(const Patience&) = delete;
 
   // Leaves the memory system alone for a moment; false once nothing has moved for the limit.
   ET_FN bool pause() {
@@ -112,6 +121,8 @@ class Patience {
   }
 
   const Shared& shared_;
+  Cell& mine_;
+  const int64_t busy_;
   int64_t turns_ = 0, last_ = -1, beat_ = 0, since_;
 };
 
@@ -185,7 +196,7 @@ ET_COLD void delay(const Worker& w) {
 // The long way of a wait. The abort flag is looked at seldom: each look makes the next poll later.
 ET_COLD bool wait_long(const Shared& shared, int64_t worker, const Cell& cell, int64_t target,
                        Event event, int64_t index) {
-  Patience patience(shared);
+  Patience patience(shared, worker);
   for (int turn = 1; !ev_reached(cell, target); ++turn) {
     if (turn % 8 == 0 && aborted(shared)) return false;
     if (!patience.pause())
