@@ -22,7 +22,7 @@ __device__ bool task_make(et::Worker& worker, const Args& args, int64_t i) {
 __device__ void body_use(et::Worker& worker, const Args& args, int64_t i, int64_t j) {
   worker.pages.task_begin();
   // x = x[i*16:i*16 + 16, 0:64], by one copy
-  const float* const x_here = worker.staging.bring<float>(x_tile, x.data, e3, false);
+  const float* const x_here = worker.staging.bring<float>(x_tile, x.data, e2, false);
   et::task_ready(worker);
   worker.pages.task_end();
 }

@@ -86,13 +86,12 @@ int64_t lay_out(Args& args) {
 void body_partial(et::Worker& worker, const Args& args, int64_t i, int64_t j) {
   // x = a[i*32:i*32 + 32, j*32:j*32 + 32]
   const int64_t e1 = std::min<int64_t>(-i * 32 + args.n, 32);
-  const int64_t e2 = std::min<int64_t>(-j * 32 + 128, 32);
-  const et::View<const float, 2> x{args.a + (i * 32) * 128 + (j * 32), {e1, e2}, {128, 1}};
+  const et::View<const float, 2> x{args.a + (i * 32) * 128 + (j * 32), {e1, 32}, {128, 1}};
   // out = b[i*32:i*32 + 32, j]
   const et::View<float, 1> out{args.b + (i * 32) * 4 + j, {e1}, {4}};
   ET_INDEPENDENT
   for (int64_t i0 = 0; i0 < e1; ++i0)
-    out.data[i0 * 4] = et::lane_sum<float>(e2, [&](int64_t k1) { return x.data[i0 * 128 + k1]; });
+    out.data[i0 * 4] = et::lane_sum<float>(32, [&](int64_t k1) { return x.data[i0 * 128 + k1]; });
 }
 
 bool task_partial(et::Worker& worker, const Args& args, int64_t i, int64_t j) {

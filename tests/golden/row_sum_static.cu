@@ -129,15 +129,14 @@ __device__ int64_t lay_out(Args& args) {
 __device__ void body_partial(et::Worker& worker, const Args& args, int64_t i, int64_t j) {
   // x = a[i*32:i*32 + 32, j*32:j*32 + 32]
   const int64_t e1 = std::min<int64_t>(-i * 32 + args.n, 32);
-  const int64_t e2 = std::min<int64_t>(-j * 32 + 128, 32);
-  const et::View<const float, 2> x{args.a + (i * 32) * 128 + (j * 32), {e1, e2}, {128, 1}};
+  const et::View<const float, 2> x{args.a + (i * 32) * 128 + (j * 32), {e1, 32}, {128, 1}};
   // out = b[i*32:i*32 + 32, j]
   const et::View<float, 1> out{args.b + (i * 32) * 4 + j, {e1}, {4}};
   float* const v1 = worker.arena.take<float>(e1);
   et::sync();
   for (et::Each<1, 16> t1(e1); t1.more(); t1.next()) {
     const int64_t i0 = t1[0];
-    const float v1_found = et::half_sum<float>(e2, [&](int64_t k1) { return x.data[i0 * 128 + k1]; });
+    const float v1_found = et::half_sum<float>(32, [&](int64_t k1) { return x.data[i0 * 128 + k1]; });
     if (et::half_leads()) v1[i0] = v1_found;
   }
   et::sync();

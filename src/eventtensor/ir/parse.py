@@ -7,6 +7,7 @@ import re
 
 from ..errors import BadText
 from .expr import Dim, Node
+from .inside import settled
 from .lines import Line, read_lines, split_once
 from .parse_expr import ExprReader, Unreadable
 from .program import (
@@ -170,9 +171,13 @@ class _ProgramReader:
                 parts.add(child)
         if parts.body is None:
             raise Unreadable(f"call '{name}' has no body")
+        reads, accumulates, writes = (
+            tuple(settled(r, self.tensors[r.tensor], tuple(parts.grid)) for r in regions)
+            for regions in (parts.reads, parts.accumulates, parts.writes)
+        )
         return Call(
-            name, _name(kind), tuple(parts.grid), tuple(parts.reads), tuple(parts.accumulates),
-            tuple(parts.writes), parts.body, "unordered" in flags, _edges(parts.waits),
+            name, _name(kind), tuple(parts.grid), reads, accumulates, writes, parts.body,
+            "unordered" in flags, _edges(parts.waits),
             _edges(parts.notifies), tuple(parts.hand), "pushed" in flags,
             place=f"<text>:{line.number}",
         )

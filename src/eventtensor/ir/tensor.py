@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from functools import cache
 from typing import Any, assert_never
@@ -121,10 +121,12 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """start..stop, clipped at the tensor's upper end unless the region is padded."""
+    """start..stop, clipped at the tensor's upper end unless the region is padded, or the slice is
+    known to lie `inside` (ir/inside.py)."""
 
     start: Node
     stop: Node
+    inside: bool = field(default=False, compare=False)
 
     @property
     def nominal(self) -> Node:
@@ -200,7 +202,7 @@ def extent(axis: Axis, size: Node, padded: bool) -> Node | None:
             return n
         case Slice(start, stop):
             nominal = axis.nominal
-            if padded or nominal == Const(1) or (start == Const(0) and stop == size):
+            if padded or axis.inside or nominal == Const(1) or (start == Const(0) and stop == size):
                 return nominal
             left = add(size, mul(Const(-1), start))
             clipped = minimum(nominal, left)

@@ -155,6 +155,7 @@ class Program:
         self._check_coords(coords)
         axes = calls.grid_axes(ctx, entries, coords)
         found = {k: calls.regions(ctx, v, coords, k) for k, v in {**given, **edges}.items()}
+        found = {k: tuple(r.settled(axes) for r in v) for k, v in found.items()}
         calls.check_roles(chosen, found, axes, unordered)
         ir_regions = {k: tuple(r.region for r in v) for k, v in found.items()}
         self._note_dims(*(a.extent for a in axes))

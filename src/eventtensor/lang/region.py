@@ -6,12 +6,13 @@ A fully point-indexed integer tensor doubles as an index expression (a run-time 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
 from ..errors import BadCall, BadEvent, BadRegion, NonAffine
 from ..ir.expr import Const, Load, Node, Var, add, wrap
-from ..ir.program import EventTensor
+from ..ir.inside import settled
+from ..ir.program import EventTensor, GridAxis
 from ..ir.tensor import Axis, DType, Pad, Point, Region, Rows, Slice, Tensor, extent
 from .index import IndexOps, is_index, reject_products
 
@@ -112,6 +113,12 @@ class RegionRef(IndexOps):
         ):
             raise BadRegion(f"'{self.region}' is not one element, so it is not an integer")
         return Load(self.region.tensor, tuple(a.index for a in self.region.axes))  # type: ignore[union-attr]
+
+    def settled(self, grid: tuple[GridAxis, ...]) -> RegionRef:
+        """With the slices known that surely lie inside, in a call with this grid."""
+        if not isinstance(self.target, Tensor):
+            return self
+        return replace(self, region=settled(self.region, self.target, grid))
 
     def __eq__(self, other: object) -> Any:
         raise NonAffine(

@@ -1,0 +1,35 @@
+"""Which slices surely lie inside their tensor: their tiles keep the nominal extent, a number, where
+others are clipped. Decided by the constant extents of a call's grid alone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from .expr import Const, Node, Var, add, mul
+from .program import GridAxis
+from .tensor import Axis, Region, Slice, Tensor
+from .walk import Bounds, bounds
+
+
+def settled(region: Region, tensor: Tensor, grid: tuple[GridAxis, ...]) -> Region:
+    """The region, with `inside` set on such slices."""
+    if region.pad is not None:
+        return region
+    ranges = _ranges(grid)
+    axes = tuple(_settled(a, s, ranges) for a, s in zip(region.axes, tensor.shape, strict=True))
+    return replace(region, axes=axes)
+
+
+def _ranges(grid: tuple[GridAxis, ...]) -> dict[Node, Bounds]:
+    found: dict[Node, Bounds] = {}
+    for axis in grid:
+        if isinstance(axis.extent, Const):
+            found[Var(axis.var)] = (0, axis.extent.value - 1)
+    return found
+
+
+def _settled(axis: Axis, size: Node, ranges: dict[Node, Bounds]) -> Axis:
+    if not isinstance(axis, Slice) or not isinstance(axis.nominal, Const):
+        return axis
+    left, _ = bounds(add(size, mul(Const(-1), axis.stop)), lambda e: ranges.get(e, (None, None)))
+    return replace(axis, inside=left is not None and left >= 0)
