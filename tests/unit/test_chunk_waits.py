@@ -112,7 +112,7 @@ def test_order_through_a_chunk_is_no_order_of_the_whole_task():
            writes=lambda i: s[rows(i)])
     p.call(walk(T), name="walk", grid=(2,), reads=lambda i: (s[:], f[:]), writes=lambda i: y[i])
     state = passes(p)
-    assert [w.event for w in waits_of(state, "walk", chunked=False)] == ["first_done"]
+    assert [w.event for w in waits_of(state, "walk", chunked=False)] == ["first_done_2"]
     assert [w.event for w in waits_of(state, "walk", chunked=True)] == ["second_done"]
 
 

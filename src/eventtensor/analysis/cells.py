@@ -7,6 +7,7 @@ fibre is a box (so that its count has a closed form), and every producer precede
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 
 import islpy as isl
 
@@ -20,6 +21,7 @@ from .sets.versions import before_text, tile_before_text
 
 KEEP, DROP = 1, 0
 DIVISORS_TRIED = 64
+FEW = 4  # waits that cost a consumer less than one more notify costs every producer
 SIMPLE = 2  # pieces of a relation that are still worth waiting for exactly
 
 
@@ -111,15 +113,26 @@ def keeps_run_time_axis(source: PlacedCall, cells: CellMap) -> bool:
     )
 
 
+def few_waits(cells: CellMap, edge: isl.Map) -> bool:
+    """No consumer of the edge would wait for more than a few of these cells."""
+    waits = edge.reverse().apply_range(cells.relation)
+    widths = [_width(waits, k) for k in range(cells.rank)]
+    return None not in widths and prod(w for w in widths if w is not None) <= FEW
+
+
 def _divisors(edge: isl.Map, k: int) -> list[int]:
     """Group sizes worth trying for coordinate k: how many of its values one consumer needs."""
-    per_consumer = edge.reverse()
+    width = _width(edge.reverse(), k)
+    return [width] if width is not None and 1 < width <= DIVISORS_TRIED else []
+
+
+def _width(per_consumer: isl.Map, k: int) -> int | None:
+    """How far the values of coordinate k lie apart for one consumer; None without a bound."""
     dims = per_consumer.dim(isl.dim_type.out)
     line = per_consumer.project_out(isl.dim_type.out, k + 1, dims - k - 1)
     line = line.project_out(isl.dim_type.out, 0, k)
     top = line.range_product(line).range().unwrap().deltas().dim_max_val(0)
-    width = int(top.to_python()) + 1 if top.is_int() else 0
-    return [width] if 1 < width <= DIVISORS_TRIED else []
+    return int(top.to_python()) + 1 if top.is_int() else None
 
 
 def count_of(program: Program, source: PlacedCall, cells: CellMap) -> Node | None:

@@ -22,6 +22,7 @@ from .cells import (
     before,
     choose,
     count_of,
+    few_waits,
     fits,
     keeps_run_time_axis,
     shape_of_cells,
@@ -222,6 +223,7 @@ def _event_for(build: _Builder, edge: Edge) -> tuple[str, CellMap, isl.Map]:
         if (
             edge.relation.domain().is_subset(known.producers)
             and fits(known, edge.relation)
+            and few_waits(known, edge.relation)
             and (certain or not keeps_run_time_axis(source, known))
         ):
             return name, known, edge.relation
