@@ -78,7 +78,7 @@ def _handoff(s: State) -> None:
     if s.options.target != "cuda" or not s.report.ok:
         return
     found = decide(s.plan, s.derived, s.events, s.options.handoff)
-    flagged = frozenset(h.tensor for h in found if h.kind is HandoffKind.flag)
+    flagged = frozenset(t for h in found if h.kind is HandoffKind.flag for t in h.tensors)
     buffers, workspace = layout(s.program, flagged)
     words, word_bytes = word_layout(s.program, flagged)
     s.plan = replace(s.plan, handoffs=found, buffers=buffers, workspace=workspace, words=words,

@@ -83,7 +83,7 @@ def _uses(plan: Plan, event: str) -> Iterator[str]:
                     yield f"    {who} waits for {_cells(w.cells)}  [{w.reason}]"
     for h in plan.handoffs:
         if h.event == event:
-            what = f" of {h.tensor}" if h.tensor else ""
+            what = f" of {', '.join(h.tensors)}" if h.tensors else ""
             yield f"    to {h.call} by {h.kind.value}{what}: {h.reason}"
 
 

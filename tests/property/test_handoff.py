@@ -48,7 +48,7 @@ def without_flags(plan: Plan) -> Plan:
 
 
 def check_flags(plan: Plan, dims: dict[str, int], arrays: dict) -> None:
-    flagged = {h.tensor for h in plan.handoffs if h.kind is HandoffKind.flag}
+    flagged = {t for h in plan.handoffs if h.kind is HandoffKind.flag for t in h.tensors}
     bare = without_flags(plan)
     for order, seed in ORDERS:
         _, report = run_interp(bare, dims, arrays, order, seed, debug=False)

@@ -167,20 +167,22 @@ def partly_written() -> et.Program:
     return p
 
 
-def implied() -> et.Program:
-    """A before C on y is implied by A, B, C: the event of A and B holds two orders."""
+def implied(role="scratch") -> et.Program:
+    """A before C on y is implied by A, B, C: the event of A and B holds two orders. What y is
+    decides whether it can have flags of its own."""
     p = et.Program("implied")
     a = p.input("a", (8,), et.f32)
-    x, y, z = (p.scratch(n, (8,), et.f32) for n in "xyz")
-    o = p.output("o", (8,), et.f32)
+    x, z = (p.scratch(n, (8,), et.f32) for n in "xz")
+    y, o = getattr(p, role)("y", (8,), et.f32), p.output("o", (8,), et.f32)
     p.call(both, name="A", grid=(), reads=lambda: a[:], writes=lambda: (x[:], y[:]))
     p.call(copy, name="B", grid=(), reads=lambda: x[:], writes=lambda: z[:])
     p.call(add, name="C", grid=(), reads=lambda: (z[:], y[:]), writes=lambda: o[:])
     return p
 
 
-def two_ways() -> et.Program:
-    """P before S on w is implied through Q, by x, and through R, by y; either is enough."""
+def two_ways(role="scratch") -> et.Program:
+    """P before S on w is implied through Q, by x, and through R, by y; either is enough. What w is
+    decides whether it can have flags of its own."""
     @et.task
     def three(v, x, y, w):
         x[:] = v
@@ -193,7 +195,8 @@ def two_ways() -> et.Program:
 
     p = et.Program("two_ways")
     a, o = p.input("a", (8,), et.f32), p.output("o", (8,), et.f32)
-    x, y, w, u, v = (p.scratch(n, (8,), et.f32) for n in ("x", "y", "w", "u", "v"))
+    x, y, u, v = (p.scratch(n, (8,), et.f32) for n in ("x", "y", "u", "v"))
+    w = getattr(p, role)("w", (8,), et.f32)
 
     def tile(t, i):
         return t[i * 2 : i * 2 + 2]

@@ -8,6 +8,7 @@ import pytest
 from support.handoffs import (
     accumulated,
     add,
+    both,
     broadcast,
     chained,
     columns,
@@ -118,7 +119,7 @@ def test_an_event_keeps_its_cells_for_those_who_still_count() -> None:
 def test_a_small_broadcast_carries_its_flag() -> None:
     plan = plan_of(broadcast())
     (h,) = plan.handoffs
-    assert (h.kind, h.tensor) == (FLAG, "x") and "64 words" in h.reason
+    assert (h.kind, h.tensors) == (FLAG, ("x",)) and "64 words" in h.reason
     assert [b.tensor for b in plan.words] == ["x"] and not plan.buffers
     assert evaluate(plan.word_bytes, {}) == 64 * 8
 
@@ -169,16 +170,37 @@ def test_a_loop_axis_makes_flags_legal() -> None:
 
 
 def test_an_event_that_holds_an_implied_order_is_no_flag() -> None:
-    assert "it also puts A before C on y" in refusal(implied(), {"A_done": "flag"})
-    assert all(h.kind is not FLAG for h in plan_of(implied()).handoffs if h.event == "A_done")
+    why = refusal(implied("output"), {"A_done": "flag"})
+    assert "it also puts A before C on y" in why
+    plan = plan_of(implied("output"))
+    assert all(h.kind is not FLAG for h in plan.handoffs if h.event == "A_done")
+
+
+def test_what_an_event_orders_besides_may_carry_flags_too() -> None:
+    plan = plan_of(implied(), {"A_done": "flag"}, schedule="ticket")
+    assert {h.tensors for h in plan.handoffs if h.event == "A_done"} == {("x", "y")}
+
+
+def test_an_event_may_guard_several_tensors_with_flags() -> None:
+    p = et.Program("pairs")
+    a, o = p.input("a", (8,), et.f32), p.output("o", (8,), et.f32)
+    x, y = p.scratch("x", (8,), et.f32), p.scratch("y", (8,), et.f32)
+    p.call(both, name="A", grid=(), reads=lambda: a[:], writes=lambda: (x[:], y[:]))
+    p.call(add, name="B", grid=(2,), reads=lambda i: (x[i * 4 : i * 4 + 4], y[i * 4 : i * 4 + 4]),
+           writes=lambda i: o[i * 4 : i * 4 + 4])
+    (h,) = plan_of(p, schedule="ticket").handoffs
+    assert h.kind is FLAG and h.tensors == ("x", "y") and "8 words" in h.reason
 
 
 def test_flags_are_legal_together_not_only_one_by_one() -> None:
-    events = {h.event: h for h in plan_of(two_ways(), "flag").handoffs if h.event.startswith("P")}
+    def make() -> et.Program:
+        return two_ways("output")
+
+    events = {h.event: h for h in plan_of(make(), "flag").handoffs if h.event.startswith("P")}
     assert sorted(h.kind.value for h in events.values()) == ["counter", "flag"]
     for event in events:
-        assert any(h.kind is FLAG for h in plan_of(two_ways(), {event: "flag"}).handoffs)
-    assert "on w" in refusal(two_ways(), dict.fromkeys(events, "flag"))
+        assert any(h.kind is FLAG for h in plan_of(make(), {event: "flag"}).handoffs)
+    assert "on w" in refusal(make(), dict.fromkeys(events, "flag"))
 
 
 def test_every_reader_of_a_flagged_tensor_counts_as_its_edge() -> None:
@@ -194,7 +216,7 @@ def test_every_reader_of_a_flagged_tensor_counts_as_its_edge() -> None:
 
 def test_several_writers_share_the_words_of_one_tensor() -> None:
     plan = plan_of(chained(), "flag", schedule="ticket")
-    assert set(kinds(plan).values()) == {FLAG} and {h.tensor for h in plan.handoffs} == {"x"}
+    assert set(kinds(plan).values()) == {FLAG} and {h.tensors for h in plan.handoffs} == {("x",)}
 
 
 def test_an_event_may_count_beside_the_flags_of_its_tensor() -> None:
@@ -207,7 +229,7 @@ def test_an_event_may_count_beside_the_flags_of_its_tensor() -> None:
 
 def test_a_large_operand_of_a_product_comes_in_bulk() -> None:
     (h,) = plan_of(matrix(rows=64)).handoffs
-    assert (h.kind, h.tensor) == (BULK, "x") and "16384 bytes" in h.reason
+    assert (h.kind, h.tensors) == (BULK, ("x",)) and "16384 bytes" in h.reason
 
 
 def test_a_small_operand_is_not_copied_unasked() -> None:
@@ -240,7 +262,7 @@ def test_unknown_events_and_words_are_refused() -> None:
 
 
 def test_one_word_is_followed_where_it_is_legal() -> None:
-    assert set(kinds(plan_of(two_ways(), "flag", "ticket")).values()) == {COUNTER, FLAG}
+    assert set(kinds(plan_of(two_ways("output"), "flag", "ticket")).values()) == {COUNTER, FLAG}
     assert "cannot be handed off by worker" in refusal(pair(), "worker", "ticket")
     assert set(kinds(plan_of(broadcast(), "counter")).values()) == {COUNTER}
 

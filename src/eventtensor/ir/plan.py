@@ -187,14 +187,14 @@ class HandoffKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Handoff:
-    """One edge: `call` (or the header before its grid) waits on `event`. `tensor` is what carries
-    flags, or what is copied."""
+    """One edge: `call` (or the header before its grid) waits on `event`. `tensors` are those that
+    carry flags, or the one that is copied."""
 
     event: str
     call: str
     kind: HandoffKind
     reason: str
-    tensor: str = ""
+    tensors: tuple[str, ...] = ()
 
 
 class StreamKind(Enum):

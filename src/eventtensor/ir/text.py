@@ -136,7 +136,7 @@ def _plan_lines(plan: Plan) -> Iterator[str]:
 
 
 def handoff_text(h: Handoff) -> str:
-    what = f" of {h.tensor}" if h.tensor else ""
+    what = f" of {', '.join(h.tensors)}" if h.tensors else ""
     return f"handoff {h.event} -> {h.call}: {h.kind.value}{what}; because {h.reason}"
 
 

@@ -26,6 +26,14 @@ from .owners import call_of
 
 
 @dataclass(frozen=True)
+class Lost:
+    """Why events cannot go: empty if they can. `tensor`: it would help if that had flags too."""
+
+    why: str = ""
+    tensor: str = ""
+
+
+@dataclass(frozen=True)
 class FlagQuestion:
     """A proved program with its events."""
 
@@ -33,27 +41,15 @@ class FlagQuestion:
     derived: Derived
     events: Events
 
-    def tensor_of(self, event: str) -> str | None:
-        """The scratch tensor that travels from the notifiers of an event to its waiters; None if
-        there is none, or more than one."""
+    def tensors_of(self, event: str) -> tuple[str, ...]:
+        """The tensors that travel from the notifiers of an event to its waiters."""
         makers = {n.node for n in self.events.notifies if n.event.name == event}
         takers = {call_of(w.node) for w in self.events.waits if w.event.name == event}
         found = {
             d.tensor for d in dependences(self.program).deps
             if d.kind == "raw" and d.source.call.name in makers and d.sink.call.name in takers
         }
-        return found.pop() if len(found) == 1 else None
-
-    def events_of(self, tensor: str) -> frozenset[str]:
-        """Events between a writer of the tensor and a reader of what it wrote."""
-        pairs = {
-            (d.source.call.name, d.sink.call.name) for d in dependences(self.program).deps
-            if d.tensor == tensor and d.kind == "raw"
-        }
-        return frozenset(
-            w.event.name for w in self.events.waits for n in self.events.notifies
-            if n.event.name == w.event.name and (n.node, call_of(w.node)) in pairs
-        )
+        return tuple(t.name for t in self.program.tensors if t.name in found)
 
     def refusal(self, tensor: str) -> str:
         """Why the elements of a tensor cannot be words with flags; empty if they can."""
@@ -77,15 +73,15 @@ class FlagQuestion:
             return f"a body may leave elements of {tensor} unwritten"
         return ""
 
-    def lost(self, gone: frozenset[str], flagged: frozenset[str], more: frozenset[str]) -> str:
+    def lost(self, gone: frozenset[str], flagged: frozenset[str], more: frozenset[str]) -> Lost:
         """Order that only the events `more` and `gone` gave, apart from the way from a write to a
-        read of the tensors `flagged`; empty if nothing is lost. Nothing is without `gone` alone, so
-        only what `more` may take part in is asked again, as in analysis/check.py."""
+        read of the tensors `flagged`. Nothing is without `gone` alone, so only what `more` may take
+        part in is asked again, as in analysis/check.py."""
         gone |= more
         if any(w.chunk for ws in self.derived.waits.values() for w in ws if w.event in gone):
-            return "a body waits for it chunk by chunk"
+            return Lost("a body waits for it chunk by chunk")
         if any(w.event in gone for ws in self.derived.headers.values() for w in ws):
-            return "every worker waits before a grid"
+            return Lost("every worker waits before a grid")
         kept = _without(self.derived, gone)
         events = kept.uses(self.program)
         deps = dependences(self.program).deps
@@ -99,11 +95,13 @@ class FlagQuestion:
                 continue
             chunked = any(w.chunk for w in kept.waits.get(d.sink.call.name, ()))
             if chunked or not self._ordered(events, known, d):
-                return (f"it also puts {call_of(d.source.call.name)} before "
-                        f"{call_of(d.sink.call.name)} on {d.tensor} ({d.kind})")
+                return Lost(f"it also puts {call_of(d.source.call.name)} before "
+                            f"{call_of(d.sink.call.name)} on {d.tensor} ({d.kind})",
+                            d.tensor if d.kind == "raw" else "")
         for u in unguarded(self.program, events):
-            return f"it also guards {u.tensor}, which a wait of {call_of(u.sink.call.name)} reads"
-        return ""
+            reader = call_of(u.sink.call.name)
+            return Lost(f"it also guards {u.tensor}, which a wait of {reader} reads")
+        return Lost()
 
     @cached_property
     def _links(self) -> list[tuple[str, str, str]]:

@@ -62,14 +62,14 @@ def _followed(found: list[Handoff], work: _Decision, word: str, what: str) -> No
 
 @dataclass
 class _Decision:
-    """`words`: what is asked for each event. `flagged`: event -> (tensor, reason). `refused`:
+    """`words`: what is asked for each event. `flagged`: event -> (tensors, reason). `refused`:
     (event, call, kind) -> reason."""
 
     plan: Plan
     events: Events
     flags: FlagQuestion
     words: dict[str, str]
-    flagged: dict[str, tuple[str, str]] = field(default_factory=dict)
+    flagged: dict[str, tuple[tuple[str, ...], str]] = field(default_factory=dict)
     refused: dict[tuple[str, str, str], str] = field(default_factory=dict)
 
     def waits(self) -> list[Use]:
@@ -84,50 +84,57 @@ class _Decision:
         schedules = {c.call: c.schedule for c in self.plan.calls}
         return not_on_one_worker(self.plan.program, self.events, schedules, wait)
 
-    # ---- flags: all edges of a tensor together -----------------------------------------------
+    # ---- flags: all edges of an event together -----------------------------------------------
+    #
+    # Whoever reads a tensor with flags looks at them. Another event between its writers and readers
+    # may still count: what it orders besides.
 
     def flag(self, event: str) -> None:
-        """Let the tensor of an event carry flags, if that is asked for, or legal and cheap."""
+        """Let the tensors of an event carry flags, if that is asked for, or legal and cheap."""
         word = self.words[event]
         if word not in ("flag", "auto") or event in self.flagged:
             return
         edges = [w for w in self.waits() if w.event.name == event]
         if word == "auto" and all(not self.other_worker(w) for w in edges):
             return
-        tensor, why = self._flag_refusal(event, word)
+        tensors, why = self._flaggable(event, self.flags.tensors_of(event), word)
         if why:
             for w in edges:
                 self.refused[event, call_of(w.node), "flag"] = why
             return
-        assert tensor is not None
-        reason = "asked for" if word == "flag" else self._payload(tensor).why_flag
-        for e in self._replaced(tensor):
-            self.flagged[e] = (tensor, reason)
+        reason = "asked for" if word == "flag" else self._payload(tensors).why_flag
+        self.flagged[event] = (tensors, reason)
 
-    def _replaced(self, tensor: str) -> set[str]:
-        """The events that flags in a tensor stand for: those for which nothing else is asked."""
-        found = self.flags.events_of(tensor)
-        return {e for e in found if self.words[e] in ("flag", "auto")}
+    def _flaggable(
+        self, event: str, tensors: tuple[str, ...], word: str
+    ) -> tuple[tuple[str, ...], str]:
+        """The tensors that must carry flags so that the event may go, or why it may not. What it
+        orders besides, on the way through other calls, may be a tensor that can have flags too."""
+        if not tensors:
+            return (), "no tensor goes this way"
+        if word == "auto" and not self._payload(tensors).cheap:
+            return (), self._payload(tensors).why_not
+        why = next(filter(None, map(self.flags.refusal, tensors)), "")
+        if why:
+            return (), why
+        lost = self.flags.lost(frozenset(self.flagged),
+                               frozenset(self._with_flags().union(tensors)), frozenset({event}))
+        if lost.tensor and not self.flags.refusal(lost.tensor):
+            return self._flaggable(event, (*tensors, lost.tensor), word)
+        return tensors, lost.why
 
-    def _flag_refusal(self, event: str, word: str) -> tuple[str | None, str]:
-        tensor = self.flags.tensor_of(event)
-        if tensor is None:
-            return None, "it does not guard exactly one tensor"
-        if word == "auto" and not self._payload(tensor).cheap:
-            return tensor, self._payload(tensor).why_not
-        tensors = frozenset({t for t, _ in self.flagged.values()} | {tensor})
-        more = frozenset(self._replaced(tensor))
-        why = self.flags.refusal(tensor)
-        return tensor, why or self.flags.lost(frozenset(self.flagged), tensors, more)
+    def _with_flags(self) -> set[str]:
+        return {t for tensors, _ in self.flagged.values() for t in tensors}
 
-    def _payload(self, tensor: str) -> Payload:
-        reads = [
-            _size(self.plan, p, k) for p in self.plan.program.calls
-            for k, r in enumerate(p.call.reads) if r.tensor == tensor
-        ]
-        return Payload(
-            max((s.words for s in reads), default=0), sum(s.words * s.tasks for s in reads)
-        )
+    def _payload(self, tensors: tuple[str, ...]) -> Payload:
+        """Of all calls that read one of the tensors, at most, and altogether."""
+        each, polled = 0, 0
+        for p in self.plan.program.calls:
+            sizes = [_size(self.plan, p, k) for k, r in enumerate(p.call.reads)
+                     if r.tensor in tensors]
+            each = max(each, sum(s.words for s in sizes))
+            polled += sum(s.words * s.tasks for s in sizes)
+        return Payload(each, polled)
 
     # ---- edges ---------------------------------------------------------------------------------
 
@@ -135,8 +142,8 @@ class _Decision:
         event, call = wait.event.name, call_of(wait.node)
         word = self.words[event]
         if event in self.flagged:
-            tensor, reason = self.flagged[event]
-            return Handoff(event, call, HandoffKind.flag, reason, tensor)
+            tensors, reason = self.flagged[event]
+            return Handoff(event, call, HandoffKind.flag, reason, tensors)
         apart = self.other_worker(wait)
         if apart:
             self.refused[event, call, "worker"] = apart
@@ -162,7 +169,7 @@ class _Decision:
             self.refused[event, call, "bulk"] = "it is not waited for at the start of a task"
             return None
         made = {r.tensor for m in makers for r in self.plan.program.call(m).writes}
-        others = {t for t, _ in self.flagged.values()} | self._waited_inside(call)
+        others = self._with_flags() | self._waited_inside(call)
         p = self.plan.program.placed(call)
         arg, why = bulk_operand(self.plan.program, p, made - others)
         if arg is None:
@@ -173,7 +180,7 @@ class _Decision:
         if word == "auto" and not (size >= BULK_BYTES and feeds_product(p.call.body, arg)):
             return None
         reason = "asked for" if word == "bulk" else f"{size} bytes that a matrix product re-reads"
-        return Handoff(event, call, HandoffKind.bulk, reason, p.call.reads[arg].tensor)
+        return Handoff(event, call, HandoffKind.bulk, reason, (p.call.reads[arg].tensor,))
 
     def _waited_inside(self, call: str) -> set[str]:
         """Tensors for which the body of a call may wait chunk by chunk."""
@@ -209,7 +216,7 @@ class Payload:
 
     @property
     def cheap(self) -> bool:
-        return 0 < self.each <= 3072 and self.polled <= 512 * 1024
+        return 0 < self.each <= 3072 and self.polled <= 2 << 20
 
     @property
     def why_flag(self) -> str:

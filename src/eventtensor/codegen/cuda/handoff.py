@@ -25,7 +25,7 @@ class HandoffEdges(Edges):
     @cached_property
     def flagged(self) -> frozenset[str]:
         return frozenset(
-            h.tensor for h in self.plan.handoffs if h.kind is HandoffKind.flag)
+            t for h in self.plan.handoffs if h.kind is HandoffKind.flag for t in h.tensors)
 
     @cached_property
     def has_bulk(self) -> bool:
@@ -74,6 +74,6 @@ class HandoffEdges(Edges):
     def in_bulk(self, call: Call, arg: int) -> bool:
         tensor = call.reads[arg].tensor
         return self.bulk and any(
-            h.kind is HandoffKind.bulk and h.call == call.name and h.tensor == tensor
+            h.kind is HandoffKind.bulk and h.call == call.name and tensor in h.tensors
             for h in self.plan.handoffs
         )
