@@ -2,8 +2,8 @@
 
   deadlock SAMPLES       seconds until a planted deadlock is an error, and that a launch works after
   load FOLDER            seconds to import, to load an artifact and to launch it, without islpy
-  compile EXAMPLE N M    seconds of N compiles into an empty cache, of M out of a full one, and of
-                         M proofs alone
+  compile N M EXAMPLE..  for each example, seconds of N compiles with no cache of any kind, of M out
+                         of a full one, and of M proofs alone
 """
 
 from __future__ import annotations
@@ -108,32 +108,52 @@ def load(folder: str) -> dict[str, Any]:
 # ---- compiling -----------------------------------------------------------------------------------
 
 
-def compile_example(name: str, cold: str, warm: str) -> dict[str, Any]:
-    import row_sum
+def _forget() -> None:
+    """Empties what the analysis keeps between two compiles of one process."""
+    for name, module in list(sys.modules.items()):
+        if name.startswith("eventtensor.analysis"):
+            for kept in vars(module).values():
+                if hasattr(kept, "cache_clear"):
+                    kept.cache_clear()
 
+
+def _times(name: str, folder: Path, cold: int, warm: int) -> dict[str, list[float]]:
     import eventtensor as et
     from eventtensor.compiler import run_passes
     from eventtensor.config import Options
 
-    make = getattr(importlib.import_module(name), name)
+    make, options = getattr(importlib.import_module(name), name), Options(target="cuda")
     took: dict[str, list[float]] = {"prove": [], "cold": [], "warm": []}
-    with tempfile.TemporaryDirectory() as folder:
-        os.environ["ET_CACHE_DIR"] = str(Path(folder) / "first")
-        et.compile(row_sum.row_sum(), target="cuda").close()  # loads the compiler and the driver
-        for kind, count in (("cold", int(cold)), ("warm", int(warm))):
-            for k in range(count):
-                if kind == "cold":
-                    os.environ["ET_CACHE_DIR"] = str(Path(folder) / f"{name}{k}")
-                spent, kernel = seconds(lambda: et.compile(make(), target="cuda"))
-                took[kind].append(spent)
-                kernel.close()
-        options = Options(target="cuda")
-        took["prove"] = [seconds(lambda: run_passes(make(), options))[0] for _ in range(int(warm))]
+    for k in range(cold + warm):
+        if k < cold:
+            _forget()
+            os.environ["ET_CACHE_DIR"] = str(folder / f"{name}{k}")
+        spent, kernel = seconds(lambda: et.compile(make(), target="cuda"))
+        took["cold" if k < cold else "warm"].append(spent)
+        kernel.close()
+    for _ in range(warm):
+        _forget()
+        took["prove"].append(seconds(lambda: run_passes(make(), options))[0])
     return took
 
 
+def compile_examples(cold: str, warm: str, *names: str) -> dict[str, Any]:
+    """One after the other: two compilers at a time take longer than one. NVRTC has a cache of its
+    own, which the caller must have switched off."""
+    import row_sum
+
+    import eventtensor as et
+
+    if os.environ.get("CUDA_CACHE_DISABLE") != "1":
+        raise RuntimeError("a cold compile needs CUDA_CACHE_DISABLE=1")
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["ET_CACHE_DIR"] = str(Path(folder) / "first")
+        et.compile(row_sum.row_sum(), target="cuda").close()  # loads the compiler and the driver
+        return {name: _times(name, Path(folder), int(cold), int(warm)) for name in names}
+
+
 CHILDREN: dict[str, Callable[..., dict[str, Any]]] = {
-    "deadlock": deadlock, "load": load, "compile": compile_example,
+    "deadlock": deadlock, "load": load, "compile": compile_examples,
 }
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ every schedule, what the compiler says of registers and spills, refusals. No GPU
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -124,7 +125,8 @@ def test_memory_order_is_in_the_instructions(lab, tmp_path: Path) -> None:
         check=True, capture_output=True,
     )
     ptx = out.read_text()
-    for wanted in ("red.release.gpu.add", "ld.acquire.gpu", "atom.acq_rel.gpu.add",
-                   "st.release.gpu"):
+    for wanted in ("red.release.gpu.global.add", "ld.acquire.gpu.global",
+                   "atom.acq_rel.gpu.global.add", "st.release.gpu.global"):
         assert wanted in ptx
     assert ".nc." not in ptx and "volatile" not in ptx
+    assert not re.search(r"\b(ld|st|red|atom)\.[a-z_]+\.gpu\.(?!global)", ptx)

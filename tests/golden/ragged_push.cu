@@ -199,7 +199,7 @@ __device__ bool task_add(et::Worker& worker, const Args& args, int64_t e, int64_
 }
 
 // ---- push group 0: scale, add --------------------------------------------------------------
-[[maybe_unused]] __device__ __noinline__ void push_scale(et::Pusher worker, const Args& args, int64_t e, int64_t t) {
+[[maybe_unused]] __device__ void push_scale(et::Pusher worker, const Args& args, int64_t e, int64_t t) {
   et::queue_push(worker, args.cell.group_0, e * args.m + t);
 }
 
@@ -207,7 +207,7 @@ __device__ bool task_add(et::Worker& worker, const Args& args, int64_t e, int64_
   if (et::pending_add(worker, args.cell.pending_scale + e * args.m + t, 1)) push_scale(worker, args, e, t);
 }
 
-[[maybe_unused]] __device__ __noinline__ void push_add(et::Pusher worker, const Args& args, int64_t e, int64_t t) {
+[[maybe_unused]] __device__ void push_add(et::Pusher worker, const Args& args, int64_t e, int64_t t) {
   et::queue_push(worker, args.cell.group_0, args.m * 5 + e * args.m + t);
 }
 
@@ -216,24 +216,24 @@ __device__ bool task_add(et::Worker& worker, const Args& args, int64_t e, int64_
 }
 
 // The last producer of scale_done[..] is claimed.
-__device__ __noinline__ void release_scale_done(et::Pusher worker, const Args& args, int64_t c0, int64_t c1) {
+__device__ void release_scale_done(et::Pusher worker, const Args& args, int64_t c0, int64_t c1) {
   // releases add[c0, c1]
   ready_add(worker, args, c0, c1);
 }
 
-[[maybe_unused]] __device__ __noinline__ void claimed_scale(et::Pusher worker, const Args& args, int64_t e, int64_t t) {
+[[maybe_unused]] __device__ void claimed_scale(et::Pusher worker, const Args& args, int64_t e, int64_t t) {
   if (et::dispatched_add(worker, args.cell.dispatched_scale_done + e * args.m + t, 1)) release_scale_done(worker, args, e, t);
 }
 
-[[maybe_unused]] __device__ __noinline__ void open_scale(et::Pusher worker, const Args& args, int64_t e, int64_t t) {
+[[maybe_unused]] __device__ void open_scale(et::Pusher worker, const Args& args, int64_t e, int64_t t) {
   // Waits for nothing in the group: a seed.
   push_scale(worker, args, e, t);
 }
 
-[[maybe_unused]] __device__ __noinline__ void claimed_add(et::Pusher worker, const Args& args, int64_t e, int64_t t) {
+[[maybe_unused]] __device__ void claimed_add(et::Pusher worker, const Args& args, int64_t e, int64_t t) {
 }
 
-[[maybe_unused]] __device__ __noinline__ void open_add(et::Pusher worker, const Args& args, int64_t e, int64_t t) {
+[[maybe_unused]] __device__ void open_add(et::Pusher worker, const Args& args, int64_t e, int64_t t) {
   int64_t needed = 0;
   needed += int64_t(1 > 0);
   if (et::pending_add(worker, args.cell.pending_add + e * args.m + t, et::Queue::OPEN - needed)) push_add(worker, args, e, t);

@@ -128,7 +128,9 @@ class GroupWriter:
 
     def _head(self, what: str, p: PlacedCall) -> str:
         params = "".join(f", int64_t {cpp_name(v)}" for v in p.vars)
-        head = f"{self.out.outlined}void {what}_{p.call.name}"
+        # Every event that a task waits for makes it ready; the others have one call site or two.
+        kind = self.out.outlined if what == "ready" else self.out.function
+        head = f"{kind}void {what}_{p.call.name}"
         return f"[[maybe_unused]] {head}(et::Pusher worker, const Args& args{params})"
 
     @staticmethod
@@ -158,7 +160,7 @@ class GroupWriter:
         params = "".join(f", int64_t c{k}" for k in range(len(event.shape)))
         self.out.comment(f"The last producer of {event.name}[..] is claimed.")
         with self.out.block(
-            f"{self.out.outlined}void release_{event.name}"
+            f"{self.out.function}void release_{event.name}"
             f"(et::Pusher worker, const Args& args{params})"
         ):
             for r in self.plan.releases:

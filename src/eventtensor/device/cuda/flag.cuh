@@ -92,7 +92,7 @@ template <class S> struct WordsOut {
 template <int V, class S, int R>
 ET_HOT void flag_store(uint32_t epoch, const View<Word, R>& to, const S* tile) {
   const uint32_t n = word_count(to) / V;
-  for (uint32_t e = uint32_t(lane()); e < n; e += uint32_t(lanes())) {
+  ET_ROLLED for (uint32_t e = uint32_t(lane()); e < n; e += uint32_t(lanes())) {
     Word w[V];
 #pragma unroll
     for (int k = 0; k < V; ++k) w[k] = make_word(tile[e * V + k], epoch);
@@ -151,6 +151,12 @@ ET_HOT int64_t flag_poll(uint32_t epoch, const View<const Word, R>& from, S* til
   return NONE_MISSING;
 }
 
+// Word by word, for regions that are not made of pairs and for the long way: one copy of it.
+template <class S, int R>
+ET_COLD int64_t flag_poll_single(uint32_t epoch, View<const Word, R> from, S* tile, int tries) {
+  return flag_poll<1>(epoch, from, tile, tries);
+}
+
 // The long way of a read. Between two looks the threads meet, so that they give up together; the
 // leading one decides.
 template <class S, int R>
@@ -158,7 +164,7 @@ ET_COLD bool flag_long(const Shared& shared, int64_t worker, uint32_t epoch,
                        View<const Word, R> from, S* tile, int64_t tensor, const Word* base) {
   Patience patience(shared, worker);
   for (;;) {
-    const int64_t missing = flag_poll<1>(epoch, from, tile, 64);
+    const int64_t missing = flag_poll_single(epoch, from, tile, 64);
     if (!sync_or(missing != NONE_MISSING)) return true;
     const bool leave = leads() && aborted(shared), stuck = leads() && !patience.pause();
     if (sync_or(leave)) return false;
@@ -177,7 +183,7 @@ ET_HOT bool flag_read(const Worker& w, const View<const Word, R>& from, S* tile,
                       const Word* base) {
   constexpr int TRIES = 256;  // some hundred microseconds: then one may ask whether anything moves
   const int64_t missing = word_pairs(from) ? flag_poll<2>(w.epoch, from, tile, TRIES)
-                                           : flag_poll<1>(w.epoch, from, tile, TRIES);
+                                           : flag_poll_single(w.epoch, from, tile, TRIES);
   return !sync_or(missing != NONE_MISSING) ||
          flag_long(*w.shared, w.index, w.epoch, from, tile, tensor, base);
 }

@@ -12,7 +12,7 @@ namespace et {
 // last row or column it takes the first one, and does not store. (Not the last one: ptxas 13.0
 // makes min(i, n - 1) wrong where it finds by itself that n is constant.)
 template <int N, class T, class A, class B>
-ET_COLD void matmul_exact(T* c, Matrix<A> a, Matrix<B> b, int m, int64_t k, int n) {
+ET_FN void matmul_exact(T* c, Matrix<A> a, Matrix<B> b, int m, int64_t k, int n) {
   const int down = (m + N - 1) / N, across = (n + N - 1) / N;
   for (Each<2> at(down, across); at.more(); at.next()) {
     const A* row[N];
@@ -44,6 +44,12 @@ ET_COLD void matmul_exact(T* c, Matrix<A> a, Matrix<B> b, int m, int64_t k, int 
   }
 }
 
+template <class T, class A, class B>
+ET_COLD void matmul_exact(T* c, Matrix<A> a, Matrix<B> b, int m, int64_t k, int n) {
+  if (int64_t(m) * n >= 4 * ET_THREADS) matmul_exact<4>(c, a, b, m, k, n);
+  else matmul_exact<1>(c, a, b, m, k, n);
+}
+
 // ---- 16 bits on tensor cores -------------------------------------------------------------------
 
 constexpr int MMA_ROOM = 16 * ET_THREADS;  // floats; codegen/cuda/emitter.py reserves them
@@ -65,8 +71,9 @@ ET_FN void matmul(Arena& arena, T* c, Matrix<A> a, Matrix<B> b, int64_t m, int64
     const Arena::Mark mark = arena.mark();
     matmul_16bit(arena.take<float>(MMA_ROOM), c, a, b, m, k, n);
     arena.rewind(mark);
-  } else if (m * n >= 4 * ET_THREADS) matmul_exact<4>(c, a, b, int(m), k, int(n));
-  else matmul_exact<1>(c, a, b, int(m), k, int(n));
+  } else {
+    matmul_exact(c, a, b, int(m), k, int(n));
+  }
   sync();
 }
 

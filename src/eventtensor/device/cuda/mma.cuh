@@ -20,9 +20,9 @@ template <class T> inline constexpr bool is_16bit =
 constexpr int WARP = 32;
 constexpr int K_STEP = 32;  // of K: what one load of each lane covers
 
-ET_FN int warp_index() { return threadIdx.x / WARP; }
-ET_FN int warp_row() { return threadIdx.x % WARP / 4; }    // g
-ET_FN int warp_chunk() { return threadIdx.x % 4; }         // q
+ET_FN int warp_index() { return thread_number() / WARP; }
+ET_FN int warp_row() { return thread_number() % WARP / 4; }    // g
+ET_FN int warp_chunk() { return thread_number() % 4; }         // q
 
 struct alignas(16) Eight { uint32_t pair[4]; };  // eight 16-bit elements
 
@@ -145,7 +145,7 @@ template <class T, int TILES> struct Sums {
   // of the parts, into part 0. All threads of the block meet. `room`: ROOM floats for each warp.
   static constexpr int ROOM = TILES * 4 * WARP;
   ET_FN void fold(int part, int parts, float* room) {
-    float* const mine = room + warp_index() * ROOM + threadIdx.x % WARP;
+    float* const mine = room + warp_index() * ROOM + thread_number() % WARP;
     if (part > 0) each([&](int j, float& x) { mine[j * WARP] = x; });
     sync();
     if (part == 0)

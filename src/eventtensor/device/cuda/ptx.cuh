@@ -23,14 +23,17 @@ template <int THREADS> ET_HOT bool bar_red_or(bool mine) {
 
 // ---- 64-bit words in global memory ----------------------------------------------------------
 
+// An address that is known to be there: without it every atomic also has a way for shared memory.
+ET_HOT uint64_t global(const void* at) { return __cvta_generic_to_global(at); }
+
 ET_HOT void red_release_cta_add_1(int64_t* at) {
   asm volatile("red.release.cta.add.u64 [%0], 1;" ::"l"(at) : "memory");
 }
 ET_HOT void red_release_gpu_add_1(int64_t* at) {
-  asm volatile("red.release.gpu.add.u64 [%0], 1;" ::"l"(at) : "memory");
+  asm volatile("red.release.gpu.global.add.u64 [%0], 1;" ::"l"(global(at)) : "memory");
 }
 ET_HOT void red_release_sys_add_1(int64_t* at) {
-  asm volatile("red.release.sys.add.u64 [%0], 1;" ::"l"(at) : "memory");
+  asm volatile("red.release.sys.global.add.u64 [%0], 1;" ::"l"(global(at)) : "memory");
 }
 
 ET_HOT int64_t ld_acquire_cta(const int64_t* at) {
@@ -40,42 +43,44 @@ ET_HOT int64_t ld_acquire_cta(const int64_t* at) {
 }
 ET_HOT int64_t ld_acquire_gpu(const int64_t* at) {
   int64_t x;
-  asm volatile("ld.acquire.gpu.u64 %0, [%1];" : "=l"(x) : "l"(at) : "memory");
+  asm volatile("ld.acquire.gpu.global.u64 %0, [%1];" : "=l"(x) : "l"(global(at)) : "memory");
   return x;
 }
 ET_HOT int64_t ld_acquire_sys(const int64_t* at) {
   int64_t x;
-  asm volatile("ld.acquire.sys.u64 %0, [%1];" : "=l"(x) : "l"(at) : "memory");
+  asm volatile("ld.acquire.sys.global.u64 %0, [%1];" : "=l"(x) : "l"(global(at)) : "memory");
   return x;
 }
 
 ET_HOT int64_t ld_relaxed_gpu(const int64_t* at) {
   int64_t x;
-  asm volatile("ld.relaxed.gpu.u64 %0, [%1];" : "=l"(x) : "l"(at) : "memory");
+  asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(x) : "l"(global(at)) : "memory");
   return x;
 }
 ET_HOT void st_relaxed_gpu(int64_t* at, int64_t x) {
-  asm volatile("st.relaxed.gpu.u64 [%0], %1;" ::"l"(at), "l"(x) : "memory");
+  asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" ::"l"(global(at)), "l"(x) : "memory");
 }
 ET_HOT void st_release_gpu(int64_t* at, int64_t x) {
-  asm volatile("st.release.gpu.u64 [%0], %1;" ::"l"(at), "l"(x) : "memory");
+  asm volatile("st.release.gpu.global.u64 [%0], %1;" ::"l"(global(at)), "l"(x) : "memory");
 }
 
 // These give the value before.
 ET_HOT int64_t atom_relaxed_gpu_add_1(int64_t* at) {
   int64_t old;
-  asm volatile("atom.relaxed.gpu.add.u64 %0, [%1], 1;" : "=l"(old) : "l"(at) : "memory");
+  asm volatile("atom.relaxed.gpu.global.add.u64 %0, [%1], 1;"
+               : "=l"(old) : "l"(global(at)) : "memory");
   return old;
 }
 ET_HOT int64_t atom_acq_rel_gpu_add(int64_t* at, int64_t by) {
   int64_t old;
-  asm volatile("atom.acq_rel.gpu.add.u64 %0, [%1], %2;"
-               : "=l"(old) : "l"(at), "l"(by) : "memory");
+  asm volatile("atom.acq_rel.gpu.global.add.u64 %0, [%1], %2;"
+               : "=l"(old) : "l"(global(at)), "l"(by) : "memory");
   return old;
 }
 ET_HOT int64_t atom_acq_rel_gpu_exch_1(int64_t* at) {
   int64_t old;
-  asm volatile("atom.acq_rel.gpu.exch.b64 %0, [%1], 1;" : "=l"(old) : "l"(at) : "memory");
+  asm volatile("atom.acq_rel.gpu.global.exch.b64 %0, [%1], 1;"
+               : "=l"(old) : "l"(global(at)) : "memory");
   return old;
 }
 

@@ -36,7 +36,7 @@ struct Ring {
 
 // By one thread; the whole block meets afterwards.
 ET_FN void ring_init(Ring& ring) {
-  for (uint32_t s = 0; s < SLOTS; ++s) {
+  ET_ROLLED for (uint32_t s = 0; s < SLOTS; ++s) {
     bar_init(ring.full[s], 1);
     bar_init(ring.empty[s], WARPS);
   }
@@ -94,7 +94,7 @@ class Pages {
   ET_FN void task_begin() { first_ = next_; held_ = 0; }
 
   ET_FN void task_end() {
-    for (uint32_t k = 0; k < held_; ++k) release(first_ + k - next_, 1);
+    ET_ROLLED for (uint32_t k = 0; k < held_; ++k) release(first_ + k - next_, 1);
     held_ = 0;
   }
 

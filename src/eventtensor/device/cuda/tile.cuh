@@ -9,9 +9,17 @@
 
 namespace et {
 
-ET_FN int64_t lane() { return threadIdx.x; }
+// The number of this thread, read anew. What a compiler works out from it does not change, so it
+// would leave all loops, layers included, and fill the registers for the whole kernel.
+ET_HOT unsigned thread_number() {
+  unsigned x = threadIdx.x;
+  asm volatile("" : "+r"(x));
+  return x;
+}
+
+ET_FN int64_t lane() { return thread_number(); }
 ET_FN int64_t lanes() { return ET_THREADS; }
-ET_FN bool leads() { return threadIdx.x == 0; }
+ET_FN bool leads() { return thread_number() == 0; }
 
 // The elements of a tile of rank R that a thread works on, in row-major order: neighbours in the
 // block have neighbouring elements. TOGETHER threads share one element. Indices are decoded once
@@ -24,7 +32,7 @@ template <int R, int TOGETHER = 1> class Each {
 #pragma unroll
     for (int k = 1; k < R; ++k)
       if (extent_[k] == 0) { extent_[0] = 0; extent_[k] = 1; }
-    decode(threadIdx.x / TOGETHER, at_);
+    decode(thread_number() / TOGETHER, at_);
     decode(ET_THREADS / TOGETHER, step_);
   }
   ET_FN bool more() const { return at_[0] < extent_[0]; }

@@ -86,8 +86,8 @@ ET_FN bool fail(const Worker& w, Fault code, int64_t what, int64_t place, int64_
 ET_FN bool aborted(const Shared& shared) { return cell_peek(shared.control->abort) != 0; }
 ET_FN bool aborted(const Worker& w) { return aborted(*w.shared); }
 
-// How long a wait may last: as long as some task somewhere completes or is inside its body. One that
-// waits in its body, for a chunk of an operand, is not among those.
+// How long a wait may last: as long as some task somewhere completes or is inside its body. One
+// that waits in its body, for a chunk of an operand, is not among those.
 class Patience {
  public:
   ET_FN Patience(const Shared& shared, int64_t worker)
@@ -104,26 +104,26 @@ class Patience {
   ET_FN bool pause() {
     if (turns_ > 32) __nanosleep(turns_ < 256 ? 20 : 500);  // a poll alone takes 0.6 us
     if (++turns_ % 1024 != 0) return true;
-    const int64_t seen = moved(), now = now_ns();
+    const int64_t now = now_ns(), seen = moved(shared_, now);
     if (seen != last_) { last_ = seen; since_ = now; return true; }
     return now - since_ < shared_.limit_ns;
   }
 
  private:
-  // A number that changes while anything moves.
-  ET_FN int64_t moved() {
-    int64_t sum = 0;
+  // A number that changes while anything moves: while a task is inside its body, the time.
+  ET_COLD static int64_t moved(const Shared& shared, int64_t now) {
+    int64_t sum = 0, busy = 0;
     ET_ROLLED for (unsigned k = 0; k < gridDim.x; ++k) {
-      sum += cell_peek(shared_.progress[k].done);
-      if (cell_peek(shared_.progress[k].busy) != 0) sum += ++beat_;
+      sum += cell_peek(shared.progress[k].done);
+      busy |= cell_peek(shared.progress[k].busy);
     }
-    return sum;
+    return busy != 0 ? now : sum;
   }
 
   const Shared& shared_;
   Cell& mine_;
   const int64_t busy_;
-  int64_t turns_ = 0, last_ = -1, beat_ = 0, since_;
+  int64_t turns_ = 0, last_ = -1, since_;
 };
 
 // ---- events --------------------------------------------------------------------------------
@@ -137,7 +137,7 @@ class Patience {
 class SeenCells {
  public:
   ET_FN void clear() {
-    for (Entry& e : entries_) e.cell = nullptr;
+    ET_ROLLED for (Entry& e : entries_) e.cell = nullptr;
   }
   ET_FN bool has(const Cell& cell, int64_t target) const {
     const Entry& e = entries_[slot(cell)];
@@ -193,35 +193,35 @@ ET_COLD void delay(const Worker& w) {
 }
 #endif
 
-// The long way of a wait. The abort flag is looked at seldom: each look makes the next poll later.
-ET_COLD bool wait_long(const Shared& shared, int64_t worker, const Cell& cell, int64_t target,
-                       Event event, int64_t index) {
-  Patience patience(shared, worker);
-  for (int turn = 1; !ev_reached(cell, target); ++turn) {
-    if (turn % 8 == 0 && aborted(shared)) return false;
-    if (!patience.pause())
-      return fail_at(shared, worker, where(), STUCK_WAIT, event.id, index, target,
-                     cell_value(cell));
-  }
-  return true;
-}
-
-// By one thread: waits until the cell has reached `target`; false if the launch is given up.
-ET_FN bool wait_alone(Worker& w, Event event, int64_t index, int64_t target) {
-  const Cell& cell = w.cells[event.base + index];
-#if ET_DEBUG
-  note_wait(w, event, index, target);
-#endif
-  if (leads() && seen_cells().has(cell, target)) return true;
+// By the leading thread: waits until the cell of an event has reached `target`; false if the launch
+// is given up. One copy for all waits, and by values, so that the worker stays in registers. The
+// abort flag is looked at seldom: each look makes the next poll later.
+ET_COLD bool wait_cell(const Shared& shared, const Cell* cells, const Event& event, int64_t index,
+                       int64_t target) {
+  const Cell& cell = cells[event.base + index];
+  if (seen_cells().has(cell, target)) return true;
   bool reached = false;
   ET_ROLLED for (int turn = 0; turn < 64 && !reached; ++turn) reached = ev_reached(cell, target);
-  if (!reached && !wait_long(*w.shared, w.index, cell, target, event, index)) return false;
-  if (leads()) seen_cells().add(cell, target);
+  if (!reached) {
+    Patience patience(shared, blockIdx.x);
+    for (int turn = 1; !ev_reached(cell, target); ++turn) {
+      if (turn % 8 == 0 && aborted(shared)) return false;
+      if (!patience.pause())
+        return fail_at(shared, blockIdx.x, where(), STUCK_WAIT, event.id, index, target,
+                       cell_value(cell));
+    }
+  }
+  seen_cells().add(cell, target);
   return true;
 }
 
-ET_FN bool ev_wait(Worker& w, Event event, int64_t index, int64_t target) {
-  return for_all(w, [&] { return wait_alone(w, event, index, target); }) != 0;
+ET_FN bool ev_wait(Worker& w, const Event& event, int64_t index, int64_t target) {
+  return for_all(w, [&] {
+#if ET_DEBUG
+    note_wait(w, event, index, target);
+#endif
+    return wait_cell(*w.shared, w.cells, event, index, target);
+  }) != 0;
 }
 
 // By one thread, after a sync() that all threads of the task have reached.
