@@ -31,6 +31,11 @@ ET_FN float value(f16 h) {
   float x;
   asm("cvt.f32.f16 %0, %1;" : "=f"(x) : "h"(h.bits));
   if (x == x) return x;  // a NaN keeps its bits below
+#elif defined(__aarch64__) && !defined(__CUDACC__)
+  __fp16 half;
+  std::memcpy(&half, &h.bits, 2);
+  const float x = half;
+  if (x == x) return x;
 #endif
   const uint32_t sign = uint32_t(h.bits & 0x8000u) << 16;
   const uint32_t rest = h.bits & 0x7fffu;
@@ -50,6 +55,11 @@ ET_FN f16 to_f16(float x) {
 #if defined(__CUDA_ARCH__)
   uint16_t bits;
   asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(x));
+  if (x == x) return {bits};
+#elif defined(__aarch64__) && !defined(__CUDACC__)
+  const __fp16 half = __fp16(x);
+  uint16_t bits;
+  std::memcpy(&bits, &half, 2);
   if (x == x) return {bits};
 #endif
   const uint32_t u = float_bits(x);
@@ -100,7 +110,31 @@ template <class T> ET_FN T abs(T a) {
   else return a < 0 ? T(-a) : a;
 }
 ET_FN float rsqrt(float x) { return 1.0f / std::sqrt(x); }
-ET_FN float sigmoid(float x) { return 1.0f / (1.0f + std::exp(-x)); }
+
+#if defined(__CUDACC__)
+ET_FN float exp(float x) { return std::exp(x); }
+#else
+// Within 1 ulp, without branches or calls, so that loops of it become vectors; the same bits alone
+// and in a vector. e^x = 2^n e^r with |r| <= ln 2 / 2. The scale is two factors, since 2^n may be
+// beyond what a float holds; a product with the second one rounds a subnormal once.
+inline float exp(float x) {
+  constexpr float WHOLE = 0x1.8p23f;  // adding it leaves the nearest integer in the low bits
+  const float held = x > 90.0f ? 90.0f : x < -105.0f ? -105.0f : x;
+  const float shifted = std::fma(held, 0x1.715476p0f, WHOLE);
+  const float n = shifted - WHOLE;
+  const int32_t power = int32_t(float_bits(shifted) - float_bits(WHOLE));
+  const float r = std::fma(n, -0x1.7f7d1cp-20f, std::fma(n, -0x1.62e4p-1f, held));
+  const float z = r * r;
+  const float high = std::fma(1.9875691500e-4f, r, 1.3981999507e-3f),
+              middle = std::fma(8.3334519073e-3f, r, 4.1665795894e-2f),
+              low = std::fma(1.6666665459e-1f, r, 5.0000001201e-1f);
+  const float p = 1.0f + std::fma(std::fma(std::fma(high, z, middle), z, low), z, r);
+  const int32_t half = power >> 1;
+  const uint32_t first = uint32_t(half + 127) << 23, second = uint32_t(power - half + 127) << 23;
+  return p * bits_float(first) * bits_float(second);
+}
+#endif
+ET_FN float sigmoid(float x) { return 1.0f / (1.0f + et::exp(-x)); }
 
 // As NumPy: division by zero gives 0 for integers and the IEEE value for floats.
 template <class T> ET_FN T floor_div(T a, T b) {
@@ -177,12 +211,45 @@ template <class T, class F> ET_FN T fold_min(int64_t n, F at) {
 // Order of argmax and top-k: NaN counts as smallest, the lowest index wins ties.
 template <class T> ET_FN bool before(T a, T b) { return a > b || (b != b && a == a); }
 
-template <class T, class F> ET_FN int32_t arg_max(int64_t n, F at) {
-  int64_t best = 0;
-  for (int64_t k = 1; k < n; ++k)
-    if (before<T>(at(k), at(best))) best = k;
+// The place of the largest of at(first) .. at(n-1) and of at(best), the largest before them.
+template <class T, class F>
+ET_FN int32_t arg_max_from(int64_t best, int64_t first, int64_t n, F at) {
+  if (n <= first) return int32_t(best);
+  T top = at(best);
+  for (int64_t k = first; k < n; ++k) {
+    const T x = at(k);
+    if (before<T>(x, top)) { best = k; top = x; }
+  }
   return int32_t(best);
 }
+#if defined(__CUDACC__)
+template <class T, class F> ET_FN int32_t arg_max(int64_t n, F at) {
+  return arg_max_from<T>(0, 1, n, at);
+}
+#else
+// In lanes, each with the block of 16 in which its largest value came first.
+template <class T, class F> inline int32_t arg_max(int64_t n, F at) {
+  T lane[LANES];
+  int32_t block[LANES];
+  for (int l = 0; l < LANES; ++l) { lane[l] = lowest<T>(); block[l] = -1; }
+  const int32_t blocks = int32_t(n / LANES);
+  for (int32_t k = 0; k < blocks; ++k)
+ET_UNROLL_16
+    for (int l = 0; l < LANES; ++l) {
+      const T x = at(int64_t(k) * LANES + l);
+      block[l] = x > lane[l] ? k : block[l];
+      lane[l] = x > lane[l] ? x : lane[l];
+    }
+  int64_t best = -1;
+  for (int l = 0; l < LANES; ++l) {
+    const int64_t found = int64_t(block[l]) * LANES + l;
+    if (block[l] < 0) continue;
+    if (best < 0 || lane[l] > T(at(best)) || (lane[l] == T(at(best)) && found < best)) best = found;
+  }
+  if (best < 0) return arg_max_from<T>(0, 1, n, at);  // nothing above the lowest value
+  return arg_max_from<T>(best, int64_t(blocks) * LANES, n, at);
+}
+#endif
 
 // Indices of the `count` largest into order[0..count): insertion, stable in the index.
 template <class T, class F> ET_FN void top_k(int64_t n, int64_t count, int32_t* order, F at) {

@@ -169,7 +169,7 @@ def _float_literal(x: float) -> str:
 
 
 _UNARY = {
-    "exp": "std::exp({})", "log": "std::log({})", "sqrt": "std::sqrt({})", "tanh": "std::tanh({})",
+    "exp": "et::exp({})", "log": "std::log({})", "sqrt": "std::sqrt({})", "tanh": "std::tanh({})",
     "rsqrt": "et::rsqrt({})", "sigmoid": "et::sigmoid({})",
 }
 _INFIX = {
