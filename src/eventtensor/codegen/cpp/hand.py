@@ -1,18 +1,28 @@
-"""Hand-tuned C++ bodies: a function that sees its arguments as views of the stored elements and the
-coordinates and dims by name. Gathered and padded regions are dense copies there.
+"""Hand-tuned bodies: a function that sees its arguments as views of the stored elements and the
+coordinates and dims by name. A gathered region that is only read is an et::Gathered; gathered ones
+that are written, and padded ones, are dense copies there.
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
+from itertools import chain
+from math import prod
 
+from ...errors import UnboundedTile
+from ...ir.expr import Const
 from ...ir.program import HandTuned, PlacedCall, Program
+from ...ir.tensor import Rows
 from ...ir.tile import ArgMode
 from ..emitter import cpp_name
 from .dialect import Dialect
 from .expr import ExprWriter
 from .frame import BodyFrame
 from .value import STORAGE, Value, View, of_view
+
+# A line that takes memory for temporaries, a number of elements: the host makes room for them.
+_TAKES = re.compile(r"\s*(\S+)\* const (\w+) = worker\.arena\.take<\1>\(([\w *+]+)\);")
 
 
 class HandWriter(BodyFrame):
@@ -25,31 +35,93 @@ class HandWriter(BodyFrame):
         super().__init__(out, expr, program, placed)
         self.tuned = tuned
         taken = {a.name for a in self.call.body.args}
+        named = set(re.findall(r"\w+", tuned.source))
         dims = [d.name for d in program.dims if d.name not in (*taken, *placed.vars)]
-        self.scalars = [(n, cpp_name(n)) for n in placed.vars if n not in taken]
-        self.scalars += [(n, f"args.{cpp_name(n)}") for n in dims]
+        scalars = [(n, cpp_name(n)) for n in placed.vars if n not in taken]
+        scalars += [(n, f"args.{cpp_name(n)}") for n in dims]
+        self.scalars = [(n, value) for n, value in scalars if cpp_name(n) in named]
 
     def function(self) -> None:
-        out, params = self.out, []
-        for a in self.call.body.args:
-            const = "const " if a.mode == ArgMode.read else ""
-            view = f"et::View<{const}{STORAGE[a.storage]}, {len(a.type.shape)}>"
-            params.append(f"{view} {cpp_name(a.name)}")
+        out, body = self.out, self.call.body
+        lines = self.tuned.source.strip("\n").split("\n")
+        self._includes([t.strip() for t in lines if t.lstrip().startswith("#include")])
+        params = [f"{self.view_type(k)} {cpp_name(a.name)}" for k, a in enumerate(body.args)]
         params += [f"int64_t {cpp_name(n)}" for n, _ in self.scalars]
         hand = f"{out.function}void hand_{self.call.name}"
         with out.block(f"{hand}(et::Worker& worker, {', '.join(params)})"):
             out.line("(void)worker;")
-            for n, _ in self.scalars:
-                out.line(f"(void){cpp_name(n)};")
-            for text in self.tuned.source.strip("\n").split("\n"):
-                out.line(text)
+            for name, size in self.constants().items():
+                out.line(f"constexpr int {name} = {size};")
+            for text in lines:
+                if not text.lstrip().startswith("#include"):
+                    self._line(text)
         out.line()
 
+    def _includes(self, wanted: list[str]) -> None:
+        """Headers have namespaces of their own: they stand outside that of the kernel."""
+        if any(self.gathered(k) for k in range(len(self.call.body.args))):
+            wanted = ['#include "gathered.h"', *wanted]
+        if wanted:
+            for text in ("}  // namespace", *dict.fromkeys(wanted), "namespace {", ""):
+                self.out.line(text)
+
+    def _line(self, text: str) -> None:
+        found = _TAKES.fullmatch(text)
+        if found is None:
+            self.out.line(text)
+            return
+        element, name, count = found.groups()
+        self.out.take(name, element, count, Const(self._number(count)))
+
+    def constants(self) -> dict[str, int]:
+        """Extents that are numbers and that the text names: q_1 is that of axis 1 of q."""
+        words = set(re.findall(r"\w+", self.tuned.source)) - {n for n, _ in self.scalars}
+        sizes = {
+            f"{a.name}_{axis}": n.value
+            for k, a in enumerate(self.call.body.args)
+            for axis, n in enumerate(self.args.type(k).shape) if isinstance(n, Const)
+        }
+        return {name: n for name, n in sizes.items() if name in words}
+
+    def _number(self, text: str) -> int:
+        """The value of a sum of products of numbers and constants."""
+        known = self.constants()
+        terms = [term.split("*") for term in text.replace(" ", "").split("+")]
+        for x in chain(*terms):
+            if not x.isdigit() and x not in known:
+                raise UnboundedTile(
+                    f"the hand-tuned body of '{self.call.name}' takes {text} elements, and {x!r} "
+                    "is no number",
+                    place=self.call.place,
+                    hint="use numbers, and extents that are numbers: x_1 is that of axis 1 of x",
+                )
+        return sum(prod(known[x] if x in known else int(x) for x in term) for term in terms)
+
+    def gathered(self, k: int) -> bool:
+        """True if the rows of argument k are seen where they lie."""
+        region = self.call.regions[k]
+        read = self.call.body.args[k].mode == ArgMode.read and not self.args.overwritten(k)
+        return read and region.pad is None and any(isinstance(x, Rows) for x in region.axes)
+
+    def by_value(self, k: int) -> bool:
+        """True for one element that is read: it is loaded before the threads meet."""
+        arg = self.call.body.args[k]
+        return arg.mode == ArgMode.read and not arg.type.shape
+
+    def view_type(self, k: int) -> str:
+        arg = self.call.body.args[k]
+        if self.by_value(k):
+            return STORAGE[arg.storage]
+        const = "const " if arg.mode == ArgMode.read else ""
+        kind = "et::Gathered" if self.gathered(k) else "et::View"
+        return f"{kind}<{const}{STORAGE[arg.storage]}, {len(arg.type.shape)}>"
+
     def write(self) -> None:
-        passed: list[str] = []
+        """What hand-offs bring comes last: until then, indices of the other regions are loaded."""
+        passed: dict[int, str] = {}
         back: list[tuple[View, Value]] = []
-        for k, a in enumerate(self.call.body.args):
-            if a.mode == ArgMode.read:
+        for k in sorted(range(len(self.call.body.args)), key=lambda k: k in self.args.staged):
+            if self.call.body.args[k].mode == ArgMode.read:
                 value = self.args.read(k, storage=True)
             elif self.args.edges.has_flags(self.call.regions[k].tensor):
                 self.targets[k] = self.args.write(k, self.uses, plain=True)
@@ -57,11 +129,12 @@ class HandWriter(BodyFrame):
             else:
                 home = self.args.place(k)
                 value = of_view(home, self.args.type(k))
-            dense = self.dense(k, value)
-            if a.mode != ArgMode.read and dense is not value:
+            dense = value if self.gathered(k) else self.dense(k, value)
+            if self.call.body.args[k].mode != ArgMode.read and dense is not value:
                 back.append((home, dense))
-            passed.append(self.as_view(k, dense))
-        out = ", ".join(("worker", *passed, *(value for _, value in self.scalars)))
+            passed[k] = self.as_view(k, dense)
+        views = (passed[k] for k in sorted(passed))
+        out = ", ".join(("worker", *views, *(value for _, value in self.scalars)))
         self.out.barrier()
         self.out.line(f"hand_{self.call.name}({out});")
         self.out.barrier()
@@ -81,12 +154,15 @@ class HandWriter(BodyFrame):
         return of_view(copy, value.type)
 
     def as_view(self, k: int, value: Value) -> str:
-        """The argument as an et::View of what is stored."""
-        view, arg = value.view, self.call.body.args[k]
+        """The argument as a view of what is stored."""
+        view = value.view
         assert view is not None
-        const = "const " if arg.mode == ArgMode.read else ""
-        shape = ", ".join(self.extent(s) for s in value.type.shape)
-        return (
-            f"et::View<{const}{STORAGE[arg.storage]}, {len(value.type.shape)}>"
-            f"{{{view.data}, {{{shape}}}, {{{', '.join(view.strides)}}}}}"
-        )
+        if self.by_value(k):
+            name = f"{self.args.name(k)}_value"
+            self.out.line(f"const {self.view_type(k)} {name} = {view.place(())};")
+            return name
+        parts = [[self.extent(s) for s in value.type.shape], list(view.strides)]
+        if self.gathered(k):
+            parts.append([table or "nullptr" for table in view.tables])
+        listed = ", ".join(f"{{{', '.join(part)}}}" for part in parts)
+        return f"{self.view_type(k)}{{{view.data}, {listed}}}"

@@ -74,7 +74,7 @@ class BlockWriter(KernelWriter):
         self.block_out = BlockDialect()
         self.handoffs = HandoffEdges(plan, target.has_bulk)
         super().__init__(plan, flavour, self.block_out, self.handoffs)
-        self.arena: Node = Const(0)
+        self.rooms: dict[str, Node] = {}  # bytes of temporaries of a task, by call
         found = plan.streams if target.has_bulk else in_place(plan.streams)
         self.paged = _by_call(found)
         self.streams = _by_call(s for s in found if s.loaded)
@@ -98,12 +98,22 @@ class BlockWriter(KernelWriter):
 
     @property
     def slots(self) -> int:
-        """Temporaries get what the largest task needs (within limits), the ring the rest."""
+        """Temporaries get what the largest task needs that fits, the ring the rest. A task that
+        does not fit goes on in device memory, unless it has a product with pages."""
         if not self.streams:
             return 0
-        wanted = bounds(self.arena, lambda _: (None, None))[1]
-        near = NEAR[1] if wanted is None else max(NEAR[0], min(wanted, NEAR[1]))
-        return (self.dynamic_bytes - near) // self.page
+        tops = {n: bounds(r, lambda _: (None, None))[1] for n, r in self.rooms.items()}
+        fit = (top for top in tops.values() if top is not None and top <= NEAR[1])
+        large = (NEAR[1] for n, top in tops.items()
+                 if n in self.paged and (top is None or top > NEAR[1]))
+        return (self.dynamic_bytes - max(NEAR[0], *fit, *large)) // self.page
+
+    @property
+    def arena(self) -> Node:
+        found: Node = Const(0)
+        for needed in self.rooms.values():
+            found = maximum(found, needed)
+        return found
 
     @property
     def ring_bytes(self) -> int:
@@ -114,9 +124,11 @@ class BlockWriter(KernelWriter):
         return self.dynamic_bytes - self.ring_bytes
 
     def aligned(self) -> tuple[str, ...]:
-        """Tensors that bulk copies read, or products by 16 bytes."""
-        read = (self.program.call(s.call).regions[s.arg].tensor
-                for every in self.paged.values() for s in every)
+        """Tensors that bulk copies read, or products and hand-tuned bodies by 16 bytes."""
+        read = [self.program.call(s.call).regions[s.arg].tensor
+                for every in self.paged.values() for s in every]
+        read += [r.tensor for p in self.program.calls for r in p.call.reads
+                 if any(h.target == "cuda" for h in p.call.hand_tuned)]
         return tuple(dict.fromkeys(read))
 
     def text(self) -> str:
@@ -157,7 +169,7 @@ class BlockWriter(KernelWriter):
     def body(self, p: PlacedCall) -> None:
         self.block_out.taken.clear()
         super().body(p)
-        self.arena = maximum(self.arena, room(self.program, p, self.block_out.taken))
+        self.rooms[p.call.name] = room(self.program, p, self.block_out.taken)
 
     def body_writer(self, p: PlacedCall) -> BodyWriter | HandWriter:
         streams = self.paged.get(p.call.name)

@@ -1,0 +1,105 @@
+"""What hand-tuned bodies are given: gathered rows where they lie, single elements by value, extents
+that are numbers by name, memory of the arena, and headers."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from support.backends import run_direct
+from support.emulated import emulated_kernel
+
+import eventtensor as et
+from eventtensor.codegen.cuda.kernel import generate
+from eventtensor.compiler import run_passes
+from eventtensor.config import Options
+from eventtensor.errors import UnboundedTile
+from eventtensor.ir.plan import Plan
+from eventtensor.runtime.cpu import CpuKernel
+
+# out[c] = scale * sum over rows r of x[rows[r], c], through memory of the arena on the GPU
+CUDA = """
+#include "gathered.h"
+float* const sums = worker.arena.take<float>(2 * x_1 + 8);
+for (int64_t c = et::lane(); c < 2 * x_1; c += et::lanes()) {
+  sums[c] = 0.0f;
+  for (int64_t r = c / x_1; r < x_0; r += 2)
+    sums[c] += et::value(x.data[x.rows[0][r] + c % x_1 * x.stride[1]]);
+}
+et::sync();
+for (int64_t c = et::lane(); c < x_1; c += et::lanes())
+  out.data[c] = scale * (sums[c] + sums[c + x_1]) + float(i);
+"""
+CPP = """
+for (int64_t c = 0; c < x_1; ++c) {
+  float sum = 0.0f;
+  for (int64_t r = 0; r < x.extent[0]; ++r) sum += et::value(x.data[x.rows[0][r] + c]);
+  out.data[c] = scale * sum + float(i);
+}
+"""
+
+
+def gathered(cuda: str = CUDA) -> et.Program:
+    @et.task(cuda=cuda, cpp=CPP)
+    def mix(x, scale, out, *, i):
+        out[:] = x.sum(axis=0) * scale + i.cast(et.f32)
+
+    p, n = et.Program("gathered"), et.dim("n", max=64)
+    x = p.input("x", (n, 24), et.bf16)
+    at = p.input("at", (5, 3), et.i32, bound=n - 1)
+    scale, out = p.input("scale", (5,), et.f32), p.output("out", (5, 24), et.f32)
+    p.call(mix, grid=(5,), reads=lambda i: (x[at[i, :], :], scale[i]), writes=lambda i: out[i, :])
+    return p
+
+
+def arrays() -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(0)
+    return {"x": rng.integers(-8, 8, (9, 24)).astype(et.bf16.numpy),
+            "at": np.array([[0, 8, 3], [4, 4, 4], [1, 2, 0], [7, 0, 7], [8, 8, 0]], np.int32),
+            "scale": np.arange(5, dtype=np.float32) + 0.5, "out": np.zeros((5, 24), np.float32)}
+
+
+def plan_of(program: et.Program, target: str) -> Plan:
+    state = run_passes(program, Options(target=target))
+    assert state.plan is not None and state.report is not None and state.report.ok
+    return state.plan
+
+
+def emulated(program: et.Program) -> np.ndarray:
+    got = arrays()
+    with emulated_kernel(plan_of(program, "cuda"), 2) as kernel:
+        kernel.launch({"n": 9}, got)
+    return got["out"]
+
+
+def meant() -> np.ndarray:
+    return run_direct(plan_of(gathered(), "cuda").program, {"n": 9}, arrays())["out"]
+
+
+def test_gathered_rows_are_read_where_they_lie() -> None:
+    text = generate(plan_of(gathered(), "cuda")).text
+    assert "et::Gathered<const et::bf16, 2> x, float scale, " in text and "x_tile" not in text
+    np.testing.assert_array_equal(emulated(gathered()), meant())
+    kernel, got = CpuKernel(plan_of(gathered(), "cpu"), Options(workers=2)), arrays()
+    kernel.launch({"n": 9}, got)
+    kernel.close()
+    np.testing.assert_array_equal(got["out"], meant())
+
+
+def test_what_the_text_takes_of_the_arena_has_room() -> None:
+    """More than shared memory has: a kernel without room for it stops."""
+    much = CUDA.replace("2 * x_1 + 8", "4096 * x_1 + 8")
+    np.testing.assert_array_equal(emulated(gathered(much)), meant())
+
+
+def test_room_of_unknown_size_is_an_error() -> None:
+    unknown = CUDA.replace("2 * x_1 + 8", "2 * n + 8")
+    with pytest.raises(UnboundedTile, match=r"takes 2 \* n \+ 8 elements, and 'n' is no number"):
+        generate(plan_of(gathered(unknown), "cuda"))
+
+
+def test_only_what_the_text_names_is_passed() -> None:
+    text = generate(plan_of(gathered(), "cuda")).text
+    head = text[text.index("void hand_mix(") :]
+    assert "int64_t i)" in head[: head.index("{")] and "int64_t n" not in head[: head.index("{")]
+    assert "constexpr int x_1 = 24;" in text and "constexpr int x_0 = 3;" in text
+    assert "out_0" not in text
