@@ -1,0 +1,65 @@
+"""ET2xx: the proof."""
+
+from __future__ import annotations
+
+from .base import EventTensorError
+
+
+class ProofError(EventTensorError):
+    code, title = "ET200", "the program could not be proved"
+    default_hint = "et.check(program) returns all problems with their witnesses"
+
+
+class UncoveredRead(ProofError):
+    code, title = "ET201", "a read that no wait orders after its writer"
+    default_hint = "add the missing wait, or leave waits= away so that it is derived"
+
+
+class NoProducer(ProofError):
+    code, title = "ET202", "a read of elements that nobody writes before"
+    default_hint = "write them in an earlier call, or make the tensor an input or state"
+
+
+class CountTooHigh(ProofError):
+    code, title = "ET203", "a cell that expects more notifies than it gets (would hang)"
+    default_hint = "lower count=, or check the notify maps"
+
+
+class CountTooLow(ProofError):
+    code, title = "ET204", "a cell that gets more notifies than it expects (would run early)"
+    default_hint = "raise count=, or check the notify maps"
+
+
+class IndexOutOfRange(ProofError):
+    code, title = "ET205", "an index outside its tensor or event tensor"
+    default_hint = "slices may overhang the upper end only; use padded() for halos"
+
+
+class UnorderedWriters(ProofError):
+    code, title = "ET206", "two unordered tasks write the same element"
+    default_hint = "make the regions disjoint, use accumulates=, or order the tasks by an event"
+
+
+class WriteAfterRead(ProofError):
+    code, title = "ET207", "a write that may come before an earlier read has finished"
+    default_hint = "wait for the reader, or give the tensor one more copy (a ring over the loop)"
+
+
+class EventCycle(ProofError):
+    code, title = "ET208", "a wait for a task that does not come before it in program order"
+    default_hint = "edges go forward: notify in an earlier call than the one that waits"
+
+
+class UnboundedIndex(ProofError):
+    code, title = "ET209", "an index read from a tensor that has no declared bound"
+    default_hint = "declare the tensor with bound=(lo, hi)"
+
+
+class Unproved(ProofError):
+    code, title = "ET210", "something that could be neither proved nor refuted"
+    default_hint = "state what you know of run-time data (bound=, monotone=, distinct=, p.fact)"
+
+
+class UnequalExtents(ProofError):
+    code, title = "ET211", "tile axes that are combined but may differ in extent"
+    default_hint = "slice both sides to the same extent"

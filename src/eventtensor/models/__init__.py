@@ -1,0 +1,1 @@
+"""Dense language models as programs: configs, checkpoints, tokenizers, and the decode step."""

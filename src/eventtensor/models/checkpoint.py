@@ -1,0 +1,93 @@
+"""Checkpoints under logical names, whatever their files call the tensors: embed (vocab, hidden),
+head, final_norm, and layers.L.NAME for each NAME of `layer_shapes`; matrices are (out, in).
+
+A checkpoint is checked as a whole when it is opened, before any tensor is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Protocol
+
+import numpy as np
+
+from ..errors import MissingTensor, UnexpectedTensor, WrongTensorShape
+from .config import ModelConfig
+
+Array = np.ndarray[Any, np.dtype[Any]]
+Shape = tuple[int, ...]
+
+
+class Checkpoint(Protocol):
+    """`tensor` gives float32 or bfloat16, under a logical name."""
+
+    @property
+    def config(self) -> ModelConfig: ...
+
+    def tensor(self, name: str) -> Array: ...
+
+
+def layer_shapes(c: ModelConfig) -> dict[str, Shape]:
+    """The tensors of one layer."""
+    wide, narrow = c.heads * c.head_dim, c.kv_heads * c.head_dim
+    norms = {"q_norm": (c.head_dim,), "k_norm": (c.head_dim,)} if c.qk_norm else {}
+    return {
+        "attn_norm": (c.hidden,),
+        "wq": (wide, c.hidden),
+        "wk": (narrow, c.hidden),
+        "wv": (narrow, c.hidden),
+        **norms,
+        "wo": (c.hidden, wide),
+        "mlp_norm": (c.hidden,),
+        "w_gate": (c.intermediate, c.hidden),
+        "w_up": (c.intermediate, c.hidden),
+        "w_down": (c.hidden, c.intermediate),
+    }
+
+
+def shapes(c: ModelConfig) -> dict[str, Shape]:
+    """All tensors of a model; a tied head is not one of them."""
+    ends: dict[str, Shape] = {"embed": (c.vocab, c.hidden), "final_norm": (c.hidden,)}
+    if not c.tied:
+        ends["head"] = (c.vocab, c.hidden)
+    layer = layer_shapes(c)
+    return ends | {f"layers.{k}.{n}": s for k in range(c.layers) for n, s in layer.items()}
+
+
+def file_names(c: ModelConfig, ends: Mapping[str, str], layer: Mapping[str, str]) -> dict[str, str]:
+    """What a format calls each tensor: `ends` by logical name, `layer` as patterns with {}."""
+    out = {}
+    for name in shapes(c):
+        if name.startswith("layers."):
+            _, number, part = name.split(".")
+            out[name] = layer[part].format(number)
+        else:
+            out[name] = ends[name]
+    return out
+
+
+def check_tensors(
+    c: ModelConfig, names: Mapping[str, str], found: Mapping[str, Shape], spare: Iterable[str]
+) -> None:
+    """The tensors found, by their names in the file, are those of the config, and `spare` ones."""
+    for name, shape in shapes(c).items():
+        key = names[name]
+        if key not in found:
+            raise MissingTensor(f"the checkpoint has no {key}; it should be {shape}")
+        if found[key] != shape:
+            raise WrongTensorShape(f"{key} is {found[key]}; the config asks for {shape}")
+    extra = sorted(found.keys() - set(names.values()) - set(spare))
+    if extra:
+        more = f" and {len(extra) - 1} more" if len(extra) > 1 else ""
+        raise UnexpectedTensor(
+            f"the checkpoint has {extra[0]} {found[extra[0]]}{more}, which a {c.family} model of "
+            f"{c.layers} layers does not use"
+        )
+
+
+def check_name(c: ModelConfig, name: str) -> str:
+    """The name of the tensor that holds it: a tied head is the embedding."""
+    wanted = "embed" if name == "head" and c.tied else name
+    if wanted not in shapes(c):
+        raise MissingTensor(f"a {c.family} model of {c.layers} layers has no tensor {name!r}")
+    return wanted

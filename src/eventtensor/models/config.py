@@ -1,0 +1,225 @@
+"""What a model is made of, read from Hugging Face's config.json. A key that would change the model
+and is not supported is an error that names it; keys that cannot change it are listed here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ..errors import BadModelConfig, UnsupportedModel
+
+_FAMILIES = {"LlamaForCausalLM": "llama", "Qwen3ForCausalLM": "qwen3"}
+
+# Options that these models have, and the values under which the model is the one we compute.
+_FIXED: dict[str, tuple[Any, ...]] = {
+    "attention_bias": (False,),
+    "mlp_bias": (False,),
+    "hidden_act": ("silu",),
+    "use_sliding_window": (False,),
+    "sliding_window": (None,),
+    "partial_rotary_factor": (1, None),
+    "rope_interleaved": (False,),
+    "is_encoder_decoder": (False,),
+    "add_cross_attention": (False,),
+}
+
+_READ = {
+    "architectures", "vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads",
+    "num_key_value_heads", "head_dim", "intermediate_size", "rms_norm_eps", "rope_theta",
+    "rope_scaling", "rope_parameters", "tie_word_embeddings", "max_position_embeddings",
+    "bos_token_id", "eos_token_id", "layer_types",
+}
+
+# For training, for other programs, or about how the file was made.
+_NO_EFFECT = {
+    "model_type", "dtype", "torch_dtype", "transformers_version", "use_cache", "pad_token_id",
+    "unk_token_id", "sep_token_id", "decoder_start_token_id",
+    "initializer_range", "attention_dropout", "pretraining_tp", "max_window_layers",
+    "is_llama_config", "transformers.js_config", "return_dict", "output_hidden_states",
+    "output_attentions", "chunk_size_feed_forward", "id2label", "label2id", "problem_type",
+    "tokenizer_class", "task_specific_params", "generation_config", "unsloth_fixed",
+    "unsloth_version",
+}
+
+
+@dataclass(frozen=True)
+class Llama3Rope:
+    """Llama 3's stretch of slow RoPE frequencies beyond the context of its first training."""
+
+    factor: float
+    low_freq_factor: float
+    high_freq_factor: float
+    original_max_position: int
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """`family` is llama or qwen3; `tied`: the head is the embedding; `qk_norm`: queries and keys of
+    each head are normed before RoPE."""
+
+    family: str
+    vocab: int
+    hidden: int
+    layers: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    intermediate: int
+    norm_eps: float
+    rope_theta: float
+    rope_scaling: Llama3Rope | None
+    tied: bool
+    qk_norm: bool
+    max_position: int
+    bos: tuple[int, ...]
+    eos: tuple[int, ...]
+
+
+def from_hf(config: Mapping[str, Any]) -> ModelConfig:
+    """The model of a config.json."""
+    family = _family(config)
+    _check_options(config)
+    hidden, heads = count(config, "hidden_size"), count(config, "num_attention_heads")
+    kv_heads = count(config, "num_key_value_heads", heads)
+    # Qwen3Config's own default is 128, whatever the hidden size.
+    default_dim = hidden // heads if family == "llama" else 128
+    theta, scaling = _rope(config)
+    return checked(ModelConfig(
+        family=family,
+        vocab=count(config, "vocab_size"),
+        hidden=hidden,
+        layers=count(config, "num_hidden_layers"),
+        heads=heads,
+        kv_heads=kv_heads,
+        head_dim=count(config, "head_dim", default_dim),
+        intermediate=count(config, "intermediate_size"),
+        norm_eps=number(config, "rms_norm_eps"),
+        rope_theta=theta,
+        rope_scaling=scaling,
+        tied=_flag(config, "tie_word_embeddings"),
+        qk_norm=family == "qwen3",
+        max_position=count(config, "max_position_embeddings"),
+        bos=token_ids(config, "bos_token_id"),
+        eos=token_ids(config, "eos_token_id"),
+    ))
+
+
+def checked(config: ModelConfig) -> ModelConfig:
+    """The same config, if its numbers fit together."""
+    if config.heads % config.kv_heads:
+        raise BadModelConfig(
+            f"{config.heads} attention heads cannot share {config.kv_heads} key-value heads evenly"
+        )
+    if config.head_dim % 2:
+        raise BadModelConfig(f"RoPE turns pairs, but a head has {config.head_dim} channels")
+    return config
+
+
+def token_ids(config: Mapping[str, Any], key: str) -> tuple[int, ...]:
+    """A key that holds a token, several, or none."""
+    match config.get(key):
+        case None:
+            return ()
+        case bool():
+            pass
+        case int(one):
+            return (one,)
+        case list(many) if all(isinstance(t, int) and not isinstance(t, bool) for t in many):
+            return tuple(many)
+    raise BadModelConfig(f"{key} is {config[key]!r}; it must be a token id or a list of them")
+
+
+def _family(config: Mapping[str, Any]) -> str:
+    named = config.get("architectures")
+    if not isinstance(named, list) or len(named) != 1:
+        raise BadModelConfig(
+            f"architectures is {named!r}; it must be a list of one of {', '.join(_FAMILIES)}"
+        )
+    if named[0] not in _FAMILIES:
+        raise UnsupportedModel(
+            f"architectures is {named!r}; supported are {', '.join(_FAMILIES)}"
+        )
+    return _FAMILIES[named[0]]
+
+
+def _check_options(config: Mapping[str, Any]) -> None:
+    windowed = bool(config.get("use_sliding_window", "use_sliding_window" not in config))
+    for key, value in config.items():
+        if key in _FIXED:
+            # Qwen3 configs name a window even where use_sliding_window turns it off.
+            if key == "sliding_window" and not windowed:
+                continue
+            if value not in _FIXED[key]:
+                words = " or ".join(repr(v) for v in _FIXED[key])
+                raise UnsupportedModel(f"{key} is {value!r}; supported is {words}")
+        elif key not in _READ | _NO_EFFECT and not key.startswith("_") and value:
+            raise UnsupportedModel(
+                f"{key} is {value!r}, an option that is not known",
+                hint="if it cannot change the model's numbers, take it out of config.json",
+            )
+    types = config.get("layer_types") or ()
+    for kind in types:
+        if kind != "full_attention":
+            raise UnsupportedModel(f"layer_types has {kind!r}; supported is 'full_attention'")
+
+
+def _rope(config: Mapping[str, Any]) -> tuple[float, Llama3Rope | None]:
+    """Newer configs hold all of RoPE in rope_parameters, older ones in rope_theta and
+    rope_scaling."""
+    if config.get("rope_parameters") and config.get("rope_scaling"):
+        raise BadModelConfig("rope_parameters and rope_scaling are both given; one must go")
+    key = "rope_parameters" if config.get("rope_parameters") else "rope_scaling"
+    given = config.get(key) or {}
+    if not isinstance(given, Mapping):
+        raise BadModelConfig(f"{key} is {given!r}; it must be a table")
+    holder = given if "rope_theta" in given else config
+    theta = number(holder, "rope_theta", 10000.0)
+    kind = given.get("rope_type", given.get("type", "default"))
+    match kind:
+        case "default":
+            known, scaling = set[str](), None
+        case "llama3":
+            known = {"factor", "low_freq_factor", "high_freq_factor",
+                     "original_max_position_embeddings"}
+            scaling = Llama3Rope(
+                number(given, "factor"),
+                number(given, "low_freq_factor"),
+                number(given, "high_freq_factor"),
+                count(given, "original_max_position_embeddings"),
+            )
+        case _:
+            raise UnsupportedModel(
+                f"{key} has rope_type {kind!r}; supported are 'default' and 'llama3'"
+            )
+    for name, value in given.items():
+        if name == "partial_rotary_factor" and value == 1:
+            continue
+        if name not in known | {"rope_type", "type", "rope_theta"}:
+            raise UnsupportedModel(f"{key} has {name} = {value!r}, which is not supported")
+    return theta, scaling
+
+
+def count(config: Mapping[str, Any], key: str, default: int | None = None) -> int:
+    """A key that holds a positive integer."""
+    value = config.get(key)
+    value = default if value is None else value
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise BadModelConfig(f"{key} is {value!r}; it must be a positive integer")
+    return value
+
+
+def number(config: Mapping[str, Any], key: str, default: float | None = None) -> float:
+    """A key that holds a positive number."""
+    value = config.get(key)
+    value = default if value is None else value
+    if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
+        raise BadModelConfig(f"{key} is {value!r}; it must be a positive number")
+    return float(value)
+
+
+def _flag(config: Mapping[str, Any], key: str) -> bool:
+    value = config.get(key, False)
+    if not isinstance(value, bool):
+        raise BadModelConfig(f"{key} is {value!r}; it must be true or false")
+    return value

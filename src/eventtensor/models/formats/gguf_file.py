@@ -1,0 +1,154 @@
+"""The container of a GGUF file: metadata and where each tensor lies. What they mean is not here.
+
+The header is read here and not by the package `gguf`, whose reader makes an array of every token:
+seconds before the first word. Unpacking of quantised blocks is the package's.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from ...errors import BadModelFile, UnsupportedTensorType
+from ..checkpoint import Array, Shape
+from ..packages import need
+
+_SCALARS = {
+    0: "<u1", 1: "<i1", 2: "<u2", 3: "<i2", 4: "<u4", 5: "<i4", 6: "<f4", 7: "?",
+    10: "<u8", 11: "<i8", 12: "<f8",
+}  # fmt: skip
+_STRING, _ARRAY = 8, 9
+_VERSIONS = (2, 3)
+_ALIGNMENT = 32
+
+TYPES = ("F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A tensor: row-major shape, type by ggml's name, and its bytes, mapped."""
+
+    shape: Shape
+    type: str
+    data: Array
+
+    def values(self) -> Array:
+        """float32, or bfloat16 where the file has it."""
+        match self.type:
+            case "F32":
+                return self.data.view("<f4").reshape(self.shape)
+            case "BF16":
+                wide: Array = self.data.view(ml_dtypes.bfloat16)
+                return wide.reshape(self.shape)
+            case _:
+                gguf = need("gguf")
+                kind = gguf.GGMLQuantizationType[self.type]
+                rows = self.data.reshape(*self.shape[:-1], -1)
+                found: Array = gguf.quants.dequantize(rows, kind)
+                return found.astype(np.float32, copy=False).reshape(self.shape)
+
+
+@dataclass(frozen=True)
+class GgufFile:
+    path: Path
+    metadata: dict[str, Any]
+    tensors: dict[str, Entry]
+
+
+def read_gguf(path: Path) -> GgufFile:
+    """The file, mapped; only its header is read."""
+    try:
+        raw = np.memmap(path, np.uint8, "r")
+    except (OSError, ValueError) as e:
+        raise BadModelFile(f"{path} cannot be read: {e}") from e
+    r = _Reader(path, raw)
+    if bytes(raw[:4]) != b"GGUF":
+        raise BadModelFile(f"{path} is not a GGUF file: it starts with {bytes(raw[:4])!r}")
+    r.at = 4
+    version = r.number("<u4")
+    if version not in _VERSIONS:
+        raise BadModelFile(f"{path} is GGUF version {version}; 2 and 3, little-endian, are read")
+    tensors, keys = r.number("<u8"), r.number("<u8")
+    metadata = {r.string(): r.value(r.number("<u4")) for _ in range(keys)}
+    infos = [_info(r) for _ in range(tensors)]
+    step = metadata.get("general.alignment", _ALIGNMENT)
+    if not isinstance(step, int) or step < 1:
+        raise BadModelFile(f"{path}: general.alignment is {step!r}")
+    start = -(-r.at // step) * step
+    return GgufFile(path, metadata, {i.name: _entry(path, raw, start, i) for i in infos})
+
+
+@dataclass(frozen=True)
+class _Info:
+    name: str
+    shape: Shape
+    type: int
+    offset: int
+
+
+def _info(r: _Reader) -> _Info:
+    name, axes = r.string(), r.number("<u4")
+    shape = tuple(r.number("<u8") for _ in range(axes))
+    return _Info(name, shape[::-1], r.number("<u4"), r.number("<u8"))
+
+
+def _entry(path: Path, raw: Array, start: int, info: _Info) -> Entry:
+    gguf = need("gguf")
+    known = {int(k): k.name for k in gguf.GGMLQuantizationType}
+    name = known.get(info.type, f"number {info.type}")
+    if name not in TYPES:
+        raise UnsupportedTensorType(f"{info.name} is {name}; supported are {', '.join(TYPES)}")
+    block, size = gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType[name]]
+    if not info.shape or info.shape[-1] % block:
+        raise BadModelFile(f"{path}: {info.name} has rows of {info.shape[-1:]}, not of {block}s")
+    first, count = start + info.offset, prod(info.shape) // block * size
+    if first + count > raw.size:
+        raise BadModelFile(
+            f"{path} ends at byte {raw.size}; {info.name} lies at {first} to {first + count}"
+        )
+    return Entry(info.shape, name, raw[first : first + count])
+
+
+class _Reader:
+    """Reads the header from front to back."""
+
+    def __init__(self, path: Path, raw: Array) -> None:
+        self._path, self._raw, self.at = path, raw.data, 0
+
+    def take(self, count: int) -> memoryview:
+        end = self.at + count
+        if end > len(self._raw):
+            raise BadModelFile(f"{self._path} ends inside its header, at byte {len(self._raw)}")
+        found = self._raw[self.at : end]
+        self.at = end
+        return found
+
+    def number(self, kind: str) -> Any:
+        return np.frombuffer(self.take(np.dtype(kind).itemsize), kind)[0].item()
+
+    def string(self) -> str:
+        (length,) = struct.unpack("<Q", self.take(8))
+        return str(self.take(length), "utf-8", "replace")
+
+    def value(self, kind: int) -> Any:
+        if kind == _STRING:
+            return self.string()
+        if kind == _ARRAY:
+            return self._array(self.number("<u4"), self.number("<u8"))
+        if kind not in _SCALARS:
+            raise BadModelFile(f"{self._path} has a metadata value of unknown type {kind}")
+        return self.number(_SCALARS[kind])
+
+    def _array(self, kind: int, count: int) -> list[Any]:
+        if kind == _STRING:
+            return [self.string() for _ in range(count)]
+        if kind not in _SCALARS:
+            raise BadModelFile(f"{self._path} has an array of metadata type {kind}")
+        dtype = np.dtype(_SCALARS[kind])
+        return list(np.frombuffer(self.take(count * dtype.itemsize), dtype).tolist())

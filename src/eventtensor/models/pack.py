@@ -1,0 +1,156 @@
+"""Weights in the order in which the program streams them: panels of 16 rows.
+
+`cpu`: (panels, K, 16), so that 16 outputs lie side by side. `cuda`: (panels, blocks, 16, block), so
+that a page of the stream is one piece of memory. Every array is made once and filled in place,
+layer by layer: there are never two copies of a model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from math import prod
+from typing import Literal, assert_never
+
+import numpy as np
+
+from ..errors import BadPacking
+from ..ir.products import PANEL
+from .checkpoint import Array, Checkpoint, Shape
+from .config import ModelConfig
+
+Layout = Literal["cpu", "cuda"]
+Progress = Callable[[str, int, int], None]  # name of the array, bytes done, bytes in all
+Allocate = Callable[[str, Shape, np.dtype], Array]
+
+_MOST_COLUMNS = 512  # with 16 rows a page of 16 KB: fewer make more copies, more fewer slots
+_ALIGN = 8  # columns of 16 bits in the 16 bytes that a bulk copy is made of
+_SLAB = 1 << 20  # elements that are cast and moved at once, within a cache
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """A packed matrix of each layer, or of the model. Its `sources` come in `turns`: an equal part
+    of each of them, again and again."""
+
+    rows: int
+    columns: int
+    sources: tuple[str, ...]
+    turns: int
+    per_layer: bool = True
+
+
+def matrices(c: ModelConfig) -> dict[str, Matrix]:
+    wide, narrow = c.heads * c.head_dim, c.kv_heads * c.head_dim
+    down = c.hidden // PANEL
+    return {
+        # The queries that look at a head of keys, the key and the value; then the next head.
+        "w_qkv": Matrix(wide + 2 * narrow, c.hidden, ("wq", "wk", "wv"), c.kv_heads),
+        "w_o": Matrix(c.hidden, wide, ("wo",), down),
+        # A panel of gates and one of the same channels, so that one task has both.
+        "w_gate_up": Matrix(2 * c.intermediate, c.hidden, ("w_gate", "w_up"),
+                            c.intermediate // PANEL),
+        "w_down": Matrix(c.hidden, c.intermediate, ("w_down",), down),
+        "head": Matrix(c.vocab, c.hidden, ("head",), c.vocab // PANEL, per_layer=False),
+    }
+
+
+def block_columns(columns: int) -> int:
+    """Columns of a page: the widest that divides a row, in whole bulk copies and up to 1 KB."""
+    most = min(columns, _MOST_COLUMNS)
+    for block in range(most - most % _ALIGN, 0, -_ALIGN):
+        if columns % block == 0:
+            return block
+    raise BadPacking(f"a row has {columns} columns, not a multiple of {_ALIGN}")
+
+
+def packed_shape(rows: int, columns: int, layout: Layout) -> Shape:
+    if rows % PANEL:
+        raise BadPacking(f"a matrix has {rows} rows, not a multiple of {PANEL}")
+    match layout:
+        case "cpu":
+            return (rows // PANEL, columns, PANEL)
+        case "cuda":
+            block = block_columns(columns)
+            return (rows // PANEL, columns // block, PANEL, block)
+        case _:
+            assert_never(layout)
+
+
+def packed_shapes(c: ModelConfig, layout: Layout) -> dict[str, Shape]:
+    """Of every array that `pack_weights` gives."""
+    norms: dict[str, Shape] = {"norms": (c.layers, 2, c.hidden), "final_norm": (c.hidden,)}
+    if c.qk_norm:
+        norms["qk_norms"] = (c.layers, 2, c.head_dim)
+    out = {"embed": (c.vocab, c.hidden), **norms}
+    for name, m in matrices(c).items():
+        try:
+            shape = packed_shape(m.rows, m.columns, layout)
+        except BadPacking as e:
+            raise BadPacking(f"{name}: {e.message}") from None
+        out[name] = (c.layers, *shape) if m.per_layer else shape
+    return out
+
+
+def pack_weights(
+    checkpoint: Checkpoint,
+    layout: Layout,
+    dtype: np.dtype,
+    progress: Progress | None = None,
+    allocate: Allocate = lambda name, shape, dtype: np.empty(shape, dtype),
+) -> dict[str, Array]:
+    """All arrays that the program takes: matrices and the embedding in `dtype`, norms in f32."""
+    c, dtype = checkpoint.config, np.dtype(dtype)
+    wanted = {
+        name: (shape, np.dtype(np.float32) if "norm" in name else dtype)
+        for name, shape in packed_shapes(c, layout).items()
+    }
+    total = sum(prod(s) * d.itemsize for s, d in wanted.values())
+    out, done = {}, 0
+    for name, (shape, kind) in wanted.items():
+        array = out[name] = allocate(name, shape, kind)
+        for part, sources in _parts(c, name, array):
+            _fill(part, [checkpoint.tensor(s) for s in sources], layout, matrices(c).get(name))
+            done += part.nbytes
+            if progress is not None:
+                progress(name, done, total)
+    return out
+
+
+def _parts(c: ModelConfig, name: str, array: Array) -> list[tuple[Array, list[str]]]:
+    """The pieces that are filled at once, and the tensors that each is made from."""
+    pairs: Mapping[str, tuple[str, ...]] = {
+        "norms": ("attn_norm", "mlp_norm"), "qk_norms": ("q_norm", "k_norm"),
+    }
+    if name in ("embed", "final_norm", "head"):
+        return [(array, [name])]
+    sources = pairs[name] if name in pairs else matrices(c)[name].sources
+    return [(array[k], [f"layers.{k}.{s}" for s in sources]) for k in range(c.layers)]
+
+
+def _fill(out: Array, sources: list[Array], layout: Layout, matrix: Matrix | None) -> None:
+    """What is no matrix is not packed."""
+    if matrix is None:
+        out[...] = np.stack(sources) if len(sources) > 1 else sources[0]
+        return
+    in_turns, at = out.reshape(matrix.turns, -1, *out.shape[1:]), 0
+    for source in sources:
+        panels = len(source) // PANEL // matrix.turns
+        own = in_turns[:, at : at + panels]
+        at += panels
+        _move(own, source.reshape(matrix.turns, panels, PANEL, -1), layout)
+
+
+def _move(out: Array, panels: Array, layout: Layout) -> None:
+    """Cast first: a cast across the transposition would take five times as long."""
+    step = max(1, _SLAB // panels[0].size)
+    for first in range(0, len(panels), step):
+        slab = panels[first : first + step].astype(out.dtype, copy=False)
+        own = out[first : first + step]
+        match layout:
+            case "cpu":
+                own[...] = slab.swapaxes(2, 3)
+            case "cuda":
+                own[...] = slab.reshape(*slab.shape[:3], *own.shape[2::2]).swapaxes(2, 3)
+            case _:
+                assert_never(layout)

@@ -1,0 +1,46 @@
+"""Chats as text, by the Jinja template that comes with a model. Templates come from files that
+others made, so they run in a sandbox, with the few functions that transformers gives them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from ...errors import BadChat
+from ..packages import need
+
+Message = Mapping[str, Any]
+
+
+def render(
+    template: str, messages: Sequence[Message], special: Mapping[str, str], options: dict[str, Any]
+) -> str:
+    """The text up to where the answer begins. `special` has bos_token and the like."""
+    jinja2 = need("jinja2")
+    sandbox = need("jinja2.sandbox")
+    env = sandbox.ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
+    )
+    env.filters["tojson"] = _tojson
+    env.globals["strftime_now"] = _strftime_now
+
+    def raise_exception(message: str) -> None:
+        raise jinja2.TemplateError(message)
+
+    env.globals["raise_exception"] = raise_exception
+    values = {"add_generation_prompt": True, **special, **options, "messages": list(messages)}
+    try:
+        return str(env.from_string(template).render(values))
+    except (jinja2.TemplateError, TypeError, KeyError) as e:
+        raise BadChat(f"the chat template fails: {e}") from e
+
+
+def _tojson(value: Any, indent: int | None = None) -> str:
+    """Jinja's own one escapes HTML."""
+    return json.dumps(value, ensure_ascii=False, indent=indent)
+
+
+def _strftime_now(form: str) -> str:
+    return datetime.now().strftime(form)

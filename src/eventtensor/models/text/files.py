@@ -1,0 +1,146 @@
+"""Tokenizers out of a Hugging Face folder (tokenizer.json) or the metadata of a GGUF file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ...errors import BadModelConfig, BadModelFile, UnsupportedTokenizer
+from ..formats.hf import read_json
+from ..packages import need
+from .tokenizer import Tokenizer
+
+_NAMES = ("bos_token", "eos_token", "pad_token", "unk_token")
+_CONTROL, _USER = 3, 4  # token types of GGUF: special ones, and words added as they are
+
+# How text is cut before pairs are merged, as the published tokenizer.json files do it.
+_WORDS = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|%s| ?[^\s\p{L}\p{N}]+[\r\n]*"
+    r"|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+_CUTS = {"llama-bpe": _WORDS % r"\p{N}{1,3}", "qwen2": _WORDS % r"\p{N}"}
+_PRE = ("smollm", "gpt-2", *_CUTS)
+
+
+def from_folder(folder: Path, eos: tuple[int, ...]) -> Tokenizer | None:
+    """None if the folder has no tokenizer at all."""
+    path = folder / "tokenizer.json"
+    if not path.is_file():
+        if (folder / "tokenizer.model").is_file():
+            raise UnsupportedTokenizer(
+                f"{folder} has tokenizer.model only; supported is tokenizer.json"
+            )
+        return None
+    try:
+        core = need("tokenizers").Tokenizer.from_file(str(path))
+    except Exception as e:  # the package raises nothing narrower
+        raise BadModelFile(f"{path} cannot be read: {e}") from e
+    core.no_truncation()
+    core.no_padding()
+    extra = folder / "tokenizer_config.json"
+    config = read_json(extra) if extra.is_file() else {}
+    special = {k: text for k in _NAMES if (text := _text(config.get(k))) is not None}
+    if not eos and "eos_token" in special:
+        eos = (core.token_to_id(special["eos_token"]),)
+    return Tokenizer(core, eos=eos, special=special, template=_template(folder, config))
+
+
+def _text(token: Any) -> str | None:
+    """Special tokens are given as text, or as a table with their content."""
+    found = token.get("content") if isinstance(token, Mapping) else token
+    return found if isinstance(found, str) else None
+
+
+def _template(folder: Path, config: Mapping[str, Any]) -> str | None:
+    own = folder / "chat_template.jinja"
+    if own.is_file():
+        return own.read_text(encoding="utf-8")
+    match config.get("chat_template"):
+        case str(text):
+            return text
+        case list(several):
+            named = {t["name"]: t["template"] for t in several}
+            return named.get("default")
+        case _:
+            return None
+
+
+def from_gguf(meta: Mapping[str, Any], eos: tuple[int, ...]) -> Tokenizer:
+    model, pre = meta.get("tokenizer.ggml.model"), meta.get("tokenizer.ggml.pre", "gpt-2")
+    if model != "gpt2":
+        raise UnsupportedTokenizer(f"tokenizer.ggml.model is {model!r}; supported is 'gpt2'")
+    if pre not in _PRE:
+        raise UnsupportedTokenizer(
+            f"tokenizer.ggml.pre is {pre!r}; supported are {', '.join(_PRE)}"
+        )
+    tokens = _list(meta, "tokenizer.ggml.tokens")
+    core = _core(tokens, _list(meta, "tokenizer.ggml.merges"), pre)
+    _add_special(core, tokens, meta)
+    special = _special(meta, tokens)
+    # llama.cpp's rule: a file that does not say has a first token if it is Llama 3.
+    if meta.get("tokenizer.ggml.add_bos_token", pre == "llama-bpe"):
+        _add_first(core, special.get("bos_token"))
+    return Tokenizer(core, eos=eos, special=special, template=meta.get("tokenizer.chat_template"))
+
+
+def _list(meta: Mapping[str, Any], key: str) -> list[str]:
+    found = meta.get(key)
+    if not isinstance(found, list) or not found:
+        raise BadModelConfig(f"{key} is not in the metadata")
+    return found
+
+
+def _core(tokens: list[str], merges: list[str], pre: str) -> Any:
+    t = need("tokenizers")
+    pairs = []
+    for merge in merges:
+        left, _, right = merge.partition(" ")
+        pairs.append((left, right))
+    ids = {text: k for k, text in enumerate(tokens)}
+    core = t.Tokenizer(t.models.BPE(vocab=ids, merges=pairs, ignore_merges=pre == "llama-bpe"))
+    parts = []
+    if pre == "smollm":
+        parts.append(t.pre_tokenizers.Digits(individual_digits=True))
+    if pre in _CUTS:
+        parts.append(t.pre_tokenizers.Split(t.Regex(_CUTS[pre]), behavior="isolated"))
+    parts.append(
+        t.pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=pre not in _CUTS)
+    )
+    if pre == "qwen2":
+        core.normalizer = t.normalizers.NFC()
+    core.pre_tokenizer = t.pre_tokenizers.Sequence(parts)
+    core.decoder = t.decoders.ByteLevel()
+    return core
+
+
+def _add_special(core: Any, tokens: list[str], meta: Mapping[str, Any]) -> None:
+    t = need("tokenizers")
+    kinds = meta.get("tokenizer.ggml.token_type", [])
+    for wanted, add in ((_CONTROL, core.add_special_tokens), (_USER, core.add_tokens)):
+        texts = [text for text, kind in zip(tokens, kinds, strict=False) if kind == wanted]
+        add([t.AddedToken(x, special=wanted == _CONTROL, normalized=False) for x in texts])
+
+
+def _special(meta: Mapping[str, Any], tokens: list[str]) -> dict[str, str]:
+    out = {}
+    for name in _NAMES:
+        word = name.replace("unk", "unknown").replace("pad", "padding")
+        key = f"tokenizer.ggml.{word}_id"
+        match meta.get(key):
+            case None:
+                pass
+            case int(at) if 0 <= at < len(tokens):
+                out[name] = tokens[at]
+            case other:
+                raise BadModelConfig(f"{key} is {other!r}; there are {len(tokens)} tokens")
+    return out
+
+
+def _add_first(core: Any, text: str | None) -> None:
+    if text is None:
+        raise BadModelConfig("texts begin with bos, but tokenizer.ggml.bos_token_id is missing")
+    t = need("tokenizers")
+    core.post_processor = t.processors.TemplateProcessing(
+        single=f"{text} $A", special_tokens=[(text, core.token_to_id(text))]
+    )

@@ -1,0 +1,77 @@
+"""Text to tokens and back, chats too, and text piece by piece as its tokens come."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from ...errors import BadChat
+from .chat import Message, render
+
+_BROKEN = "\N{REPLACEMENT CHARACTER}"  # what bytes that are not, or not yet, UTF-8 decode to
+
+
+class Tokenizer:
+    """`core` is one of the package `tokenizers`; `special` has the texts of bos_token and the like;
+    `eos` are the tokens that end an answer."""
+
+    def __init__(
+        self,
+        core: Any,
+        *,
+        eos: tuple[int, ...],
+        special: Mapping[str, str],
+        template: str | None,
+    ) -> None:
+        self._core, self.eos, self.special, self.template = core, eos, special, template
+
+    @property
+    def vocab(self) -> int:
+        return int(self._core.get_vocab_size())
+
+    def encode(self, text: str) -> list[int]:
+        """Special tokens may be written out in the text; a first one is added where the model was
+        trained with it."""
+        return list(self._core.encode(text).ids)
+
+    def decode(self, ids: Iterable[int], *, special: bool = False) -> str:
+        """`special`: with the special tokens."""
+        return str(self._core.decode(list(ids), skip_special_tokens=not special))
+
+    def stream(self) -> TextStream:
+        return TextStream(self)
+
+    def chat(self, messages: Sequence[Message], **options: Any) -> list[int]:
+        """Tokens of a chat, up to where the answer begins; options go to the template."""
+        if self.template is None:
+            raise BadChat("this model has no chat template")
+        text = render(self.template, messages, self.special, options)
+        return list(self._core.encode(text, add_special_tokens=False).ids)
+
+
+class TextStream:
+    """Gives the text of tokens as they come, and never half a character."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
+        self._ids: list[int] = []
+        self._given = 0  # how many of them are in the text given so far
+
+    def push(self, token: int) -> str:
+        """What is new; it may be nothing, if the token ends inside a character."""
+        self._ids.append(token)
+        return self._new(last=False)
+
+    def end(self) -> str:
+        """What is left: bytes that no token has completed."""
+        return self._new(last=True)
+
+    def _new(self, last: bool) -> str:
+        before = self._tokenizer.decode(self._ids[: self._given])
+        now = self._tokenizer.decode(self._ids)
+        if now.endswith(_BROKEN) and not last:
+            return ""
+        # The piece given last stays: a token's text may depend on the one before.
+        self._ids = self._ids[self._given :] or self._ids
+        self._given = len(self._ids)
+        return now[len(before) :]

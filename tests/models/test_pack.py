@@ -1,0 +1,216 @@
+"""Packed weights, element by element from their definition, and the cache of them on disk."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from typing import ClassVar
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from eventtensor.config import environment
+from eventtensor.errors import BadPacking
+from eventtensor.models import cache, pack
+from eventtensor.models.cache import file_digest, packed_weights
+from eventtensor.models.formats.known import KNOWN
+from eventtensor.models.formats.random_weights import RandomCheckpoint
+from eventtensor.models.pack import block_columns, pack_weights, packed_shapes
+
+BF16 = np.dtype(ml_dtypes.bfloat16)
+MATRICES = ("w_qkv", "w_o", "w_gate_up", "w_down", "head")
+
+
+def rows_of(checkpoint, name: str, layer: int) -> np.ndarray:
+    """The matrix that is packed, row by row."""
+    def get(part):
+        return checkpoint.tensor(f"layers.{layer}.{part}")
+
+    match name:
+        case "w_qkv":
+            heads = checkpoint.config.kv_heads
+            parts = [np.split(get(w), heads) for w in ("wq", "wk", "wv")]
+            return np.concatenate([part[g] for g in range(heads) for part in parts])
+        case "w_gate_up":
+            gate, up = get("w_gate"), get("w_up")
+            panels = [x[16 * j : 16 * j + 16] for j in range(len(gate) // 16) for x in (gate, up)]
+            return np.concatenate(panels)
+        case "head":
+            return checkpoint.tensor("head")
+        case _:
+            return get({"w_o": "wo", "w_down": "w_down"}[name])
+
+
+@pytest.mark.parametrize("name", ["tiny-llama", "tiny-qwen3"])
+@pytest.mark.parametrize("dtype", [BF16, np.dtype(np.float32)])
+@pytest.mark.parametrize("layout", ["cpu", "cuda"])
+def test_every_element_is_where_the_layout_says(name, dtype, layout, monkeypatch):
+    monkeypatch.setattr(pack, "_SLAB", 3 * 16 * 128 + 5)  # several slabs a matrix, the last short
+    config = dataclasses.replace(KNOWN[name], intermediate=1040)  # two pages a row of w_down
+    checkpoint = RandomCheckpoint(config)
+    packed = pack_weights(checkpoint, layout, dtype)
+    assert {k: v.shape for k, v in packed.items()} == packed_shapes(config, layout)
+    for matrix in MATRICES:
+        for layer in range(1 if matrix == "head" else config.layers):
+            found = packed[matrix] if matrix == "head" else packed[matrix][layer]
+            wanted = rows_of(checkpoint, matrix, layer)
+            n, k = np.indices(wanted.shape)
+            if layout == "cpu":
+                assert found.shape == (len(wanted) // 16, wanted.shape[1], 16)
+                got = found[n // 16, k, n % 16]
+            else:
+                block = found.shape[-1]
+                got = found[n // 16, k // block, n % 16, k % block]
+            assert found.dtype == dtype and found.size == wanted.size
+            np.testing.assert_array_equal(got, wanted.astype(dtype), matrix)
+    assert layout == "cpu" or packed["w_down"].shape[2] > 1
+
+
+@pytest.mark.parametrize("name", ["tiny-llama", "tiny-qwen3"])
+def test_what_is_not_a_matrix_is_stacked(name):
+    checkpoint = RandomCheckpoint(KNOWN[name])
+    packed = pack_weights(checkpoint, "cpu", BF16)
+    pairs = {"norms": ("attn_norm", "mlp_norm"), "qk_norms": ("q_norm", "k_norm")}
+    for array in ("embed", "final_norm"):
+        np.testing.assert_array_equal(packed[array], checkpoint.tensor(array))
+    assert ("qk_norms" in packed) is (name == "tiny-qwen3")
+    for array in pairs.keys() & packed.keys():
+        assert packed[array].dtype == packed["final_norm"].dtype == np.float32
+        for layer in range(2):
+            for found, part in zip(packed[array][layer], pairs[array], strict=True):
+                np.testing.assert_array_equal(found, checkpoint.tensor(f"layers.{layer}.{part}"))
+
+
+@pytest.mark.parametrize(("columns", "block"), [
+    (576, 288), (1024, 512), (1536, 512), (2560, 512), (9728, 512), (1040, 208), (40, 40),
+])
+def test_a_page_is_the_widest_that_divides_a_row(columns, block):
+    assert block_columns(columns) == block
+
+
+def test_every_known_model_can_be_packed():
+    for name, config in KNOWN.items():
+        for layout in ("cpu", "cuda"):
+            shapes = packed_shapes(config, layout)
+            assert np.prod(shapes["w_gate_up"]) == config.layers * 2 * config.intermediate \
+                * config.hidden, name
+
+
+def test_sizes_that_do_not_fit_are_named():
+    with pytest.raises(BadPacking, match="head: a matrix has 250 rows"):
+        packed_shapes(dataclasses.replace(KNOWN["tiny-llama"], vocab=250), "cpu")
+    with pytest.raises(BadPacking, match="w_qkv: a row has 100 columns"):
+        packed_shapes(dataclasses.replace(KNOWN["tiny-llama"], hidden=100), "cuda")
+
+
+def test_progress_counts_every_byte_once():
+    calls = []
+    packed = pack_weights(RandomCheckpoint(KNOWN["tiny-qwen3"]), "cuda", BF16,
+                          lambda *now: calls.append(now))
+    done, totals = [c[1] for c in calls], {c[2] for c in calls}
+    assert done == sorted(done) and totals == {done[-1]}
+    assert done[-1] == sum(a.nbytes for a in packed.values())
+    assert {c[0] for c in calls} == set(packed)
+
+
+# ---- the cache -----------------------------------------------------------------------------
+
+
+class Counted(RandomCheckpoint):
+    """Counts what is read of it."""
+
+    reads: ClassVar[list[str]] = []
+
+    def tensor(self, name):
+        self.reads.append(name)
+        return super().tensor(name)
+
+
+@pytest.fixture
+def counted():
+    Counted.reads.clear()
+    return Counted(KNOWN["tiny-qwen3"])
+
+
+@pytest.fixture
+def env(tmp_path):
+    return environment({"ET_CACHE_DIR": str(tmp_path / "cache")})
+
+
+def test_a_second_load_reads_nothing_but_the_cache(tmp_path, env, counted):
+    file = tmp_path / "weights"
+    file.write_bytes(b"one")
+    first = packed_weights(counted, [file], "cuda", BF16, env=env)
+    wanted = pack_weights(RandomCheckpoint(counted.config), "cuda", BF16)
+    assert first.keys() == wanted.keys()
+    Counted.reads.clear()
+    second = packed_weights(counted, [file], "cuda", BF16, env=env)
+    assert not Counted.reads
+    for name, array in second.items():
+        assert array.dtype == wanted[name].dtype and array.flags.c_contiguous
+        assert array.ctypes.data % 64 == 0 and not array.flags.writeable
+        np.testing.assert_array_equal(array, wanted[name])
+        np.testing.assert_array_equal(first[name], wanted[name])
+
+
+def test_other_content_layout_or_dtype_is_packed_again(tmp_path, env, counted):
+    file = tmp_path / "weights"
+    file.write_bytes(b"one")
+    packed_weights(counted, [file], "cpu", BF16, env=env)
+    before = os.stat(file)
+    for change in (("cuda", BF16), ("cpu", np.dtype(np.float32))):
+        Counted.reads.clear()
+        packed_weights(counted, [file], *change, env=env)
+        assert Counted.reads
+    file.write_bytes(b"two")  # as long as before, and later
+    os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns + 1))
+    Counted.reads.clear()
+    packed_weights(counted, [file], "cpu", BF16, env=env)
+    assert Counted.reads
+    copy = tmp_path / "elsewhere"
+    copy.write_bytes(b"two")
+    Counted.reads.clear()
+    packed_weights(counted, [copy], "cpu", BF16, env=env)
+    assert not Counted.reads  # the content decides, not the name
+
+
+def test_a_broken_note_of_a_digest_is_made_again(tmp_path, env):
+    file = tmp_path / "weights"
+    file.write_bytes(b"abc")
+    right = file_digest(file, env.cache_dir)
+    (note,) = (env.cache_dir / "digests").iterdir()
+    assert json.loads(note.read_text())["sha256"] == right
+    for broken in ("", "[]", "{}", '{"path": 3}'):
+        note.write_text(broken)
+        assert file_digest(file, env.cache_dir) == right
+
+
+def test_a_failure_leaves_nothing_behind(tmp_path, env, counted, monkeypatch):
+    file = tmp_path / "weights"
+    file.write_bytes(b"one")
+    monkeypatch.setattr(Counted, "tensor", lambda self, name: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        packed_weights(counted, [file], "cpu", BF16, env=env)
+    assert not list((env.cache_dir / "weights").iterdir())
+
+
+def test_two_that_pack_at_once_end_with_one_copy(tmp_path, env, counted, monkeypatch):
+    file = tmp_path / "weights"
+    file.write_bytes(b"one")
+
+    def meanwhile(*args):
+        monkeypatch.setattr(cache, "pack_weights", pack_weights)
+        packed_weights(counted, [file], "cpu", BF16, env=env)
+        return pack_weights(*args)
+
+    monkeypatch.setattr(cache, "pack_weights", meanwhile)
+    found = packed_weights(counted, [file], "cpu", BF16, env=env)
+    np.testing.assert_array_equal(found["embed"], counted.tensor("embed"))
+    assert len(list((env.cache_dir / "weights").iterdir())) == 1
+
+
+def test_random_weights_are_not_kept(env, counted):
+    packed_weights(counted, (), "cpu", BF16, env=env)
+    assert not env.cache_dir.exists()
