@@ -50,3 +50,14 @@ def test_workers_default_to_the_cores(lab) -> None:
     kernel = CpuKernel(plan, Options())
     assert kernel.workers == environment().default_workers and kernel.compilations == 1
     kernel.close()
+
+
+def test_scratch_of_earlier_dims_survives_a_workspace_that_grows(lab) -> None:
+    """Places of scratch are kept for each set of dims; a larger workspace replaces them all."""
+    plan = lab.plan(lab.programs["row_sum"]())
+    kernel = CpuKernel(plan, Options(workers=2))
+    for n in (3, 40, 4000, 3, 40, 4000, 3):
+        arrays = lab.arrays(plan, {"n": n})
+        kernel.launch({"n": n}, arrays)
+        lab.assert_same(arrays, lab.reference(plan, {"n": n}, arrays))
+    kernel.close()

@@ -32,6 +32,7 @@ from .trace import tensors_of_maps
 
 Array = npt.NDArray[Any]
 _ALIGN = 64
+_LAYOUTS = 64  # dims whose scratch tensors are kept
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +63,7 @@ class CpuKernel:
         self._start()
         self._lock = threading.Lock()
         self._workspace: Array = np.empty(0, np.uint8)
+        self._laid_out: dict[tuple[int, ...], dict[str, Array]] = {}
         self._last: LaunchRecord | None = None
         self._loaded = tensors_of_maps(plan)
 
@@ -147,12 +149,22 @@ class CpuKernel:
         return table
 
     def _scratch(self, dims: Mapping[str, int]) -> dict[str, Array]:
-        """Scratch tensors as views of the workspace, which grows when it must."""
+        """Scratch tensors; to lay them out takes longer than a small launch, so a few are kept."""
+        key = tuple(dims[d.name] for d in self.plan.program.dims)
+        if key not in self._laid_out:
+            if len(self._laid_out) == _LAYOUTS:
+                self._laid_out.clear()
+            self._laid_out[key] = self._lay_out(dims)
+        if self.options.debug:
+            self._workspace.fill(0xFF)  # NaN in every float format
+        return self._laid_out[key]
+
+    def _lay_out(self, dims: Mapping[str, int]) -> dict[str, Array]:
+        """Views of the workspace, which grows when it must; views of the old one go with it."""
         needed = evaluate(self.plan.workspace, dims)
         if needed + _ALIGN > self._workspace.nbytes:
             self._workspace = np.empty(needed + _ALIGN, np.uint8)
-        if self.options.debug:
-            self._workspace.fill(0xFF)  # NaN in every float format
+            self._laid_out.clear()
         start = -self._workspace.ctypes.data % _ALIGN
         found: dict[str, Array] = {}
         for b in self.plan.buffers:
