@@ -172,14 +172,15 @@ template <class T, int TILES> struct Sums {
   }
 };
 
-// How the warps of a block share (m, n): blocks of 16 x width, and K in parts where there are fewer
-// blocks than warps. By the shapes alone.
+// How the warps of a block share (m, n): blocks of 16 x width, and K in parts where 16 rows have
+// fewer blocks than there are warps. By k and n alone: a row's bits do not depend on how many rows
+// there are.
 struct Shares {
   ET_FN Shares(int m, int64_t k, int n, int width)
       : across((n + width - 1) / width), blocks((m + 15) / 16 * across) {
     constexpr int WARPS = ET_THREADS / WARP;
     const int64_t steps = (k + K_STEP - 1) / K_STEP;
-    while (parts * 2 * blocks <= WARPS && parts * 2 <= steps) parts *= 2;
+    while (parts * 2 * across <= WARPS && parts * 2 <= steps) parts *= 2;
     length = (steps + parts - 1) / parts * K_STEP;
     groups = WARPS / parts;
   }
@@ -194,7 +195,7 @@ ET_FN void multiply(float* room, float* c, const Side<T>& a, const Side<T>& b, i
   const int part = warp_index() % shares.parts;
   const int64_t begin = part * shares.length;
   const int64_t end = begin + shares.length < k ? begin + shares.length : k;
-  for (int first = 0; first < shares.blocks; first += shares.groups) {  // once if K is in parts
+  for (int first = 0; first < shares.blocks; first += shares.groups) {
     const int block = first + warp_index() / shares.parts;
     const int r0 = block / shares.across * 16, c0 = block % shares.across * 8 * TILES;
     Sums<T, TILES> sums;
