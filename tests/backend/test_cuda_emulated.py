@@ -191,9 +191,9 @@ def test_a_wait_inside_a_body_gets_stuck_like_any_other() -> None:
     plan = plan_of(chunks(), schedule="static")
     part_done, *others = plan.events
     high = replace(plan, events=(replace(part_done, count=Const(2)), *others))
-    with emulated_kernel(high, wait_limit_s=0.3) as kernel:
-        with pytest.raises(StuckWait, match=r"part_done\[0\], expected 2, seen 1"):
-            kernel.launch({"n": 8}, arrays_of(plan, {"n": 8}))
+    stuck = pytest.raises(StuckWait, match=r"part_done\[0\], expected 2, seen 1")
+    with emulated_kernel(high, wait_limit_s=0.3) as kernel, stuck:
+        kernel.launch({"n": 8}, arrays_of(plan, {"n": 8}))
 
 
 def test_debug_builds_and_delays_change_nothing() -> None:

@@ -1,0 +1,5 @@
+"""python -m eventtensor.cli"""
+
+from . import main
+
+main()

@@ -1,0 +1,98 @@
+"""The commands: what is typed, and which function does it. A user error ends a command with its
+text and status 1."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from ..errors import EventTensorError
+from ..models.generate import Settings
+from .listing import models_table
+from .programs import check_program, explain_program
+from .speaking import Chat, answer
+
+app = typer.Typer(
+    help="Compiles tiled programs, and language models, into one persistent kernel.",
+    no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False,
+)
+
+
+class TargetName(StrEnum):
+    auto = "auto"
+    cuda = "cuda"
+    cpu = "cpu"
+
+
+class DTypeName(StrEnum):
+    bf16 = "bf16"
+    f32 = "f32"
+
+
+Model = Annotated[str, typer.Argument(
+    help="smollm2, random:NAME, a Hugging Face folder, or a GGUF file; see `eventtensor models`")]
+Function = Annotated[str, typer.Argument(
+    metavar="MODULE:FUNCTION", help="a function that gives a program, as in examples/mlp.py:mlp")]
+Target = Annotated[TargetName, typer.Option(help="auto: the GPU, where there is one")]
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    """Errors of the user as text: cause and hint."""
+    try:
+        yield
+    except EventTensorError as e:
+        typer.echo(f"{e.code}: {e.message}" + (f"\n  hint: {e.hint}" if e.hint else ""), err=True)
+        raise typer.Exit(1) from None
+    except KeyboardInterrupt:
+        raise typer.Exit(130) from None
+
+
+@app.command()
+def generate(
+    model: Model,
+    prompt: Annotated[str, typer.Option(help="the text to answer or, with --raw, to continue")],
+    max_tokens: Annotated[int, typer.Option(help="end after so many tokens")] = 128,
+    temperature: Annotated[float, typer.Option(help="0: always the likeliest token")] = 0.0,
+    top_k: Annotated[int, typer.Option(help="only the k likeliest tokens; 0: all")] = 0,
+    top_p: Annotated[float, typer.Option(help="only the likeliest that have this share")] = 1.0,
+    seed: Annotated[int, typer.Option(help="of the tokens that are drawn")] = 0,
+    target: Target = TargetName.auto,
+    chat: Annotated[bool | None, typer.Option(
+        "--chat/--raw", help="with the model's chat template (if it has one), or as it is")] = None,
+    dtype: Annotated[DTypeName, typer.Option(help="of weights and cache")] = DTypeName.bf16,
+    system: Annotated[str, typer.Option(help="what the chat begins with")] = "",
+) -> None:
+    """Answer a prompt, as text that comes token by token; the speed goes to stderr."""
+    with _told():
+        settings = Settings(max_tokens, temperature, top_k, top_p, seed)
+        spoken = answer(model, Chat(prompt, system, chat), settings, target.value, dtype.value)
+        for text in spoken:
+            sys.stdout.write(text)
+            sys.stdout.flush()
+
+
+@app.command()
+def models() -> None:
+    """List the models that have a name."""
+    models_table()
+
+
+@app.command()
+def check(function: Function) -> None:
+    """Prove a program: races, deadlocks, indices; for all sizes."""
+    with _told():
+        if not check_program(function):
+            raise typer.Exit(1)
+
+
+@app.command()
+def explain(function: Function, target: Target = TargetName.cpu) -> None:
+    """Tell what was derived of a program: events, maps, schedules."""
+    with _told():
+        explain_program(function, target.value)

@@ -1,0 +1,35 @@
+"""What `eventtensor models` prints."""
+
+from __future__ import annotations
+
+from math import prod
+
+from rich.console import Console
+from rich.table import Table
+
+from ..errors import EventTensorError
+from ..models.checkpoint import shapes
+from ..models.config import ModelConfig
+from ..models.formats.known import KNOWN
+from ..models.source import smollm2_file
+
+
+def models_table() -> None:
+    table = Table("name", "parameters", "layers", "what", box=None, pad_edge=False)
+    try:
+        smollm2_file()
+        what = "SmolLM2-135M-Instruct"
+    except EventTensorError as e:
+        what = f"SmolLM2-135M-Instruct: {e.hint}"
+    table.add_row("smollm2", *_size(KNOWN["smollm2-135m"]), what)
+    for name, config in KNOWN.items():
+        table.add_row(f"random:{name}", *_size(config), "random weights; ?seed=3 gives others")
+    table.add_row("FOLDER", "", "", "Hugging Face: config.json and safetensors")
+    table.add_row("FILE", "", "", "GGUF: F32, F16, BF16, Q8_0, Q4_0 or Q4_1")
+    Console(soft_wrap=True).print(table)
+
+
+def _size(config: ModelConfig) -> tuple[str, str]:
+    count = sum(prod(s) for s in shapes(config).values())
+    shown = f"{count / 1e9:.1f} B" if count >= 1e9 else f"{count / 1e6:.3g} M"
+    return shown, str(config.layers)

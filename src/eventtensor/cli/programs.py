@@ -1,0 +1,54 @@
+"""Programs named on the command line, as module:function or file.py:function."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from ..compiler import check
+from ..errors import BadOption
+from ..explaining import explain
+from ..models.generate import find_target
+
+
+def check_program(name: str) -> bool:
+    """Prints the report; True if all is proved."""
+    report = check(find_program(name))
+    typer.echo(str(report))
+    return report.ok
+
+
+def explain_program(name: str, target: str) -> None:
+    typer.echo(str(explain(find_program(name), target=find_target(target))))
+
+
+def find_program(name: str) -> Any:
+    home, _, function = name.rpartition(":")
+    if not home:
+        raise BadOption(f"{name!r} names no function", hint="as in examples/mlp.py:mlp")
+    found = getattr(_module(home), function, None)
+    if not callable(found):
+        raise BadOption(f"{home} has no function {function!r}", hint="as in examples/mlp.py:mlp")
+    return found()
+
+
+def _module(home: str) -> Any:
+    if not home.endswith(".py"):
+        sys.path.insert(0, "")  # as `python -m` does
+        try:
+            return importlib.import_module(home)
+        except ModuleNotFoundError as e:
+            raise BadOption(f"there is no module {e.name}", hint="a module, or file.py") from e
+    path = Path(home)
+    found = importlib.util.spec_from_file_location(path.stem, path) if path.is_file() else None
+    if found is None or found.loader is None:
+        raise BadOption(f"there is no file {home}", hint="a module, or file.py")
+    sys.path.insert(0, str(path.parent))  # as `python file.py` does
+    module = importlib.util.module_from_spec(found)
+    found.loader.exec_module(module)
+    return module

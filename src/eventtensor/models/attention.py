@@ -1,0 +1,108 @@
+"""Attention over a paged cache: rows are split by tokens, parts of a row are folded afterwards, so
+that what a row gives depends on its own length alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import eventtensor as et
+
+from .config import ModelConfig
+
+# Bodies for a GPU, of device/cuda/attention.cuh. `q_1` is the extent of axis 1 of q.
+_INCLUDE = '#include "cuda/attention.cuh"\n'
+_PLAN = (
+    _INCLUDE + "et::attention::plan(position, request, table, first, row_, left, pages, {split});"
+)
+_ROTATE = _INCLUDE + """
+et::attention::rotate<out_0, out_1, {norm}>(qkv, gains, rope, out, kv, {eps}f, {scale}f);
+"""
+_ATTEND = _INCLUDE + """
+constexpr int ROOM = 8 * q_0 * q_1 + 8 * q_1 + 16 * q_0;
+float* const room = worker.arena.take<float>(8 * q_0 * q_1 + 8 * q_1 + 16 * q_0);
+et::attention::attend<q_0, q_1, kv_0, kv_2, ROOM>(room, q, left, kv, out, ml);
+"""
+_ATTEND_CPP = """
+#include "attention.h"
+et::attention::attend<q_0, q_1, kv_0, kv_2>(q, left, kv, out, ml);
+"""
+_COMBINE = _INCLUDE + "et::attention::combine<part_1, part_2>(part, ml, out);"
+
+
+def _rotate(x: Any, rope: Any) -> Any:
+    """Rows (heads, head_dim) turned by the angles of one position."""
+    half = rope.shape[1]
+    low, high, cos, sin = x[:, :half], x[:, half:], rope[0][None, :], rope[1][None, :]
+    return et.concat([low * cos - high * sin, high * cos + low * sin], axis=1)
+
+
+def _turned(x: Any, gain: Any, rope: Any, c: ModelConfig) -> Any:
+    if c.qk_norm:
+        mean = (x * x).sum(axis=1, keepdims=True) / float(c.head_dim)
+        x = x * et.rsqrt(mean + c.norm_eps) * gain[None, :]
+    return _rotate(x, rope)
+
+
+def plan_attention(split_tokens: int) -> Any:
+    @et.task(cuda=_PLAN.format(split=split_tokens))
+    def plan(position, request, table, first, row, left, pages):
+        """The work items of row t are first[t] .. first[t + 1]: one a split of its tokens."""
+        _, splits, each = table.shape
+        counts = position // split_tokens + 1
+        ends = counts.cumsum(0)
+        first[:] = et.concat([et.zeros((1,), et.i32), ends], axis=0)
+        item = et.iota(row.shape[0])
+        before = (item[:, None] >= ends[None, :]).cast(et.i32).sum(axis=1)
+        mine = et.minimum(before, ends.shape[0] - 1)
+        split = et.minimum(et.maximum(item - et.gather(ends - counts, mine), 0), splits - 1)
+        row[:] = mine
+        left[:] = et.gather(position, mine) + 1 - split * split_tokens
+        at = (et.gather(request, mine) * splits + split) * each
+        flat = table.reshape(table.shape[0] * splits * each)
+        pages[:] = et.gather(flat, at[:, None] + et.iota(each)[None, :])
+
+    return plan
+
+
+def rotate(c: ModelConfig) -> Any:
+    """Queries of a group, ready for the product with keys, and the row's entry of the cache."""
+    group, scale = c.heads // c.kv_heads, c.head_dim**-0.5
+    norm = "true" if c.qk_norm else "false"
+
+    @et.task(cuda=_ROTATE.format(norm=norm, eps=float(c.norm_eps), scale=scale))
+    def rotate(qkv, gains, rope, out, kv):
+        heads = qkv.reshape(group + 2, c.head_dim)
+        out[:] = _turned(heads[:group], gains[0], rope, c) * scale
+        key = _turned(heads[group : group + 1], gains[1], rope, c)
+        kv[:] = et.concat([key, heads[group + 1 :]], axis=0)
+
+    return rotate
+
+
+def attend(dtype: Any) -> Any:
+    @et.task(cuda=_ATTEND if dtype is et.bf16 else None, cpp=_ATTEND_CPP)
+    def attend(q, left, kv, out, ml):
+        """Softmax over one split, unnormalised: the largest score and the sum go beside it. Nobody
+        has written the tokens beyond `left`: whatever lies there has no part in it."""
+        pages, _, each, width = kv.shape
+        tokens = pages * each
+        there = et.iota(tokens) < left
+        keys = kv[:, 0].reshape(tokens, width)
+        known = et.where(there.reshape(pages, each, 1), kv[:, 1], 0.0)
+        values = known.cast(dtype).reshape(tokens, width)
+        score = et.where(there[None, :], q @ keys.T, -1e30)
+        top = score.max(axis=1, keepdims=True)
+        weight = et.exp(score - top)
+        out[:] = weight.cast(dtype) @ values
+        ml[:] = et.concat([top.T, weight.sum(axis=1, keepdims=True).T], axis=0)
+
+    return attend
+
+
+@et.task(cuda=_COMBINE)
+def combine(part, ml, out):
+    top = ml[:, 0].max(axis=0, keepdims=True)
+    scale = et.exp(ml[:, 0] - top)
+    total = (scale * ml[:, 1]).sum(axis=0)
+    mixed = (part * scale[:, :, None]).sum(axis=0) / total[:, None]
+    out[:] = mixed.reshape(out.shape[0])

@@ -1,0 +1,179 @@
+"""The decode step of Llama and Qwen3 models as one program: embedding, every layer, the head and
+the choice of tokens. A row is (request, position), so decoding and chunks of a prompt are the same.
+A token is chosen for each of the first S rows; P more only fill the cache.
+
+Activations go from task to task with the gain of the next norm already in them, and each tile gives
+the sum of its squares beside: whoever reads them applies the scale of the norm to its product.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import eventtensor as et
+
+from ..ir.products import PANEL
+from ..target import H200
+from .attention import attend, combine, plan_attention, rotate
+from .config import ModelConfig
+from .pack import Layout
+from .sampling import Draws
+from .tasks import (
+    Weights,
+    choose,
+    embed,
+    gate_up,
+    head,
+    head_and_tops,
+    project,
+    project_add,
+)
+
+PAGE_BYTES = 16384  # keys and values of one head in a page of the cache
+SPLIT_TOKENS = 128  # one task of attention: part of the result, whatever the batch
+MAX_TOKENS, MAX_REQUESTS = 128, 64
+
+
+@dataclass(frozen=True)
+class Tiles:
+    """Rows of weights that one task takes, for each matrix."""
+
+    qkv: int
+    out: int  # of the two that add to the residual
+    gate_up: int
+    head: int
+
+
+def tiles_for(c: ModelConfig, layout: Layout, workers: int = H200.multiprocessors) -> Tiles:
+    """On a GPU a tile a worker, as far as matrices can be cut so: each task pays for its hop and
+    its fold. Threads take what a cache holds. The head has no hop: pieces without a long tail."""
+    qkv, hidden = (c.heads + 2 * c.kv_heads) * c.head_dim, c.hidden
+
+    def least(rows: int, step: int) -> int:
+        """The smallest tile of which there are at most as many as workers."""
+        sizes = range(step, rows + 1, step)
+        return next(r for r in sizes if rows % r == 0 and rows // r <= workers)
+
+    def most(rows: int, step: int, top: int) -> int:
+        return max(r for r in range(step, min(rows, top) + 1, step) if rows % r == 0)
+
+    if layout == "cuda":
+        return Tiles(least(qkv, PANEL), least(hidden, PANEL), least(2 * c.intermediate, 2 * PANEL),
+                     most(c.vocab, PANEL, 16 * PANEL))
+    return Tiles(most(qkv, PANEL, 64), most(hidden, PANEL, 64),
+                 most(2 * c.intermediate, 2 * PANEL, 128), most(c.vocab, PANEL, 256))
+
+
+def page_tokens(config: ModelConfig) -> int:
+    return max(1, PAGE_BYTES // (2 * config.head_dim * 2))
+
+
+def llama(
+    config: ModelConfig, weights: Weights, tiles: Tiles | None = None, tokens: int = MAX_TOKENS,
+    sampling: bool = False,
+) -> et.Program:
+    tiles = tiles or tiles_for(config, weights.layout)
+    c, dtype, page = config, weights.dtype, page_tokens(config)
+    hd, group, wide = c.head_dim, c.heads // c.kv_heads, c.heads * c.head_dim
+    S, P = et.dim("S", max=min(tokens, MAX_REQUESTS)), et.dim("P", min=0, max=tokens - 1)
+    T = S + P
+    R, M = et.dim("R", max=MAX_REQUESTS), et.dim("M", max=65536)
+    pages, W = et.dim("pages", max=1 << 22), et.dim("W", max=1 << 20)
+    positions = et.dim("positions", max=1 << 20)
+    p = et.Program(f"{c.family}_{c.layers}x{c.hidden}")
+
+    token = p.input("token", (T,), et.i32, bound=c.vocab - 1)
+    position = p.input("position", (T,), et.i32, bound=positions - 1)
+    request = p.input("request", (T,), et.i32, bound=R - 1)
+    slot = p.input("slot", (T,), et.i32, bound=pages * page - 1, distinct=True)
+    per_split = max(1, SPLIT_TOKENS // page)
+    table = p.input("table", (R, M, per_split), et.i32, bound=pages - 1)
+    rope = p.weight("rope", (positions, 2, hd // 2), et.f32)
+    gains = p.weight("gains", (2 * c.layers + 1, c.hidden), et.f32)
+    qk_gains = p.weight("qk_gains", (c.layers, 2, hd), et.f32)
+    rows_in = p.weight("embed", (c.vocab, c.hidden), dtype)
+    w_qkv = weights.matrix(p, "w_qkv", (c.heads + 2 * c.kv_heads) * hd, c.hidden, c.layers)
+    w_o = weights.matrix(p, "w_o", c.hidden, wide, c.layers)
+    w_gate_up = weights.matrix(p, "w_gate_up", 2 * c.intermediate, c.hidden, c.layers)
+    w_down = weights.matrix(p, "w_down", c.hidden, c.intermediate, c.layers)
+    w_head = weights.matrix(p, "head", c.vocab, c.hidden)
+    kv = p.state("kv", (c.layers, pages, c.kv_heads, 2, page, hd), dtype)
+    logits = p.output("logits", (S, c.vocab), et.f32)
+    chosen = p.output("chosen", (S,), et.i32)
+
+    # Each layer has its own: no task waits for memory, and elements may carry flags.
+    h_attn = p.scratch("h_attn", (c.layers + 1, T, c.hidden), et.f32)
+    h_mlp = p.scratch("h_mlp", (c.layers, T, c.hidden), et.f32)
+    norm_tiles, head_tiles = c.hidden // tiles.out, c.vocab // tiles.head
+    x_attn = p.scratch("x_attn", (c.layers + 1, T, c.hidden), dtype)
+    ss_attn = p.scratch("ss_attn", (c.layers + 1, T, norm_tiles), et.f32)
+    x_mlp = p.scratch("x_mlp", (c.layers, T, c.hidden), dtype)
+    ss_mlp = p.scratch("ss_mlp", (c.layers, T, norm_tiles), et.f32)
+    # For each head of keys: the queries that look at it, the key and the value.
+    qkv = p.scratch("qkv", (c.layers, T, c.kv_heads * (group + 2) * hd), et.f32)
+    mixed = p.scratch("mixed", (c.layers, T, wide), dtype)
+    act = p.scratch("act", (c.layers, T, c.intermediate // PANEL, PANEL), dtype)
+    # Work items of attention, found on the device from the positions.
+    first = p.scratch("first", (T + 1,), et.i32, bound=W, monotone=True)
+    row = p.scratch("row", (W,), et.i32, bound=T - 1)
+    left = p.scratch("left", (W,), et.i32)
+    split_pages = p.scratch("split_pages", (W, per_split), et.i32, bound=pages - 1)
+    q = p.scratch("q", (c.layers, T, c.kv_heads, group, hd), dtype)
+    part = p.scratch("part", (c.layers, W, c.kv_heads, group, hd), et.f32)
+    part_ml = p.scratch("part_ml", (c.layers, W, c.kv_heads, 2, group), et.f32)
+    best = p.scratch("best", (S, head_tiles), et.f32)
+    best_at = p.scratch("best_at", (S, head_tiles), et.i32)
+
+    def cut(i, size):
+        return slice(i * size, i * size + size)
+
+    p.call(plan_attention(per_split * page), grid=(),
+           reads=lambda: (position[:], request[:], table[:, :, :]),
+           writes=lambda: (first[:], row[:], left[:], split_pages[:, :]))
+    p.call(embed(norm_tiles), grid=(T,), reads=lambda t: (rows_in[token[t], :], gains[0, :]),
+           writes=lambda t: (h_attn[0, t, :], x_attn[0, t, :], ss_attn[0, t, :]))
+    with p.loop("l", c.layers) as at:
+        p.call(project(weights, c), name="qkv_proj", grid=(w_qkv.rows // tiles.qkv,),
+               reads=lambda i: (x_attn[at, :, :], ss_attn[at, :, :], w_qkv[at, i, tiles.qkv]),
+               writes=lambda i: qkv[at, :, cut(i, tiles.qkv)])
+        p.call(rotate(c), grid=(T, c.kv_heads),
+               reads=lambda t, g: (qkv[at, t, cut(g, (group + 2) * hd)], qk_gains[at, :, :],
+                                   rope[position[t], :, :]),
+               writes=lambda t, g: (q[at, t, g, :, :],
+                                    kv[at, slot[t] // page, g, :, slot[t] % page, :]))
+        p.call(attend(dtype), grid=(first[T], c.kv_heads),
+               reads=lambda w, g: (q[at, row[w], g, :, :], left[w],
+                                   kv[at, split_pages[w, :], g, :, :, :]),
+               writes=lambda w, g: (part[at, w, g, :, :], part_ml[at, w, g, :, :]))
+        p.call(combine, grid=(T, c.kv_heads),
+               reads=lambda t, g: (part[at, first[t] : first[t + 1], g, :, :],
+                                   part_ml[at, first[t] : first[t + 1], g, :, :]),
+               writes=lambda t, g: mixed[at, t, cut(g, group * hd)])
+        p.call(project_add(weights), name="out_proj", grid=(norm_tiles,),
+               reads=lambda i: (mixed[at, :, :], w_o[at, i, tiles.out],
+                                h_attn[at, :, cut(i, tiles.out)],
+                                gains[2 * at + 1, cut(i, tiles.out)]),
+               writes=lambda i: (h_mlp[at, :, cut(i, tiles.out)],
+                                 x_mlp[at, :, cut(i, tiles.out)], ss_mlp[at, :, i]))
+        p.call(gate_up(weights, c), grid=(w_gate_up.rows // tiles.gate_up,),
+               reads=lambda i: (x_mlp[at, :, :], ss_mlp[at, :, :],
+                                w_gate_up[at, i, tiles.gate_up]),
+               writes=lambda i: act[at, :, cut(i, tiles.gate_up // (2 * PANEL)), :])
+        p.call(project_add(weights), name="down_proj", grid=(norm_tiles,),
+               reads=lambda i: (act[at, :, :, :], w_down[at, i, tiles.out],
+                                h_mlp[at, :, cut(i, tiles.out)],
+                                gains[2 * at + 2, cut(i, tiles.out)]),
+               writes=lambda i: (h_attn[at + 1, :, cut(i, tiles.out)],
+                                 x_attn[at + 1, :, cut(i, tiles.out)], ss_attn[at + 1, :, i]))
+    draws = Draws(p, S, logits, chosen, head_tiles) if sampling else None
+    p.call(head(weights, c) if draws is None else head_and_tops(weights, c), grid=(head_tiles,),
+           reads=lambda i: (x_attn[c.layers, 0:S, :], ss_attn[c.layers, 0:S, :],
+                            w_head[i, tiles.head]),
+           writes=lambda i: (logits[:, cut(i, tiles.head)], best[:, i], best_at[:, i],
+                             *(() if draws is None else (draws.tops[:, i],))),
+           notifies=None if draws is None else lambda i: draws.ready[()])
+    p.call(choose(tiles.head), grid=(S,), reads=lambda s: (best[s, :], best_at[s, :]),
+           writes=lambda s: chosen[s])
+    if draws is not None:
+        draws.calls()
+    return p

@@ -1,0 +1,160 @@
+"""Where a model's arrays lie: NumPy's memory for threads and the interpreter, that of a GPU for its
+kernel. Small arrays that change from step to step are made twice, `here` and `there`."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from ..errors import DeviceFailed
+from ..kernel import Kernel
+from ..runtime.arguments import bind
+from ..runtime.cuda.arrays import adopt
+from ..runtime.cuda.driver import Buffer, Device, call, download, upload
+from ..runtime.cuda.driver import device as device_of
+from .checkpoint import Array, Shape
+from .pack import Progress
+
+_PIECE = 64 << 20  # bytes of a weight that go to the device at once
+
+
+@dataclass(frozen=True)
+class Shared:
+    """An array on the host, and where the kernel sees it: the same array, or its twin."""
+
+    here: Array
+    there: Array
+
+
+class Memory(Protocol):
+    def keep(self, arrays: Mapping[str, Any], progress: Progress | None) -> dict[str, Any]:
+        """Arrays that the kernel only reads."""
+
+    def zeros(self, shape: Shape, dtype: np.dtype[Any]) -> Array: ...
+
+    def shared(self, shape: Shape, dtype: np.dtype[Any]) -> Shared: ...
+
+    def send(self, x: Shared) -> None:
+        """The kernel's side gets what the host's has; launches that come later see it."""
+
+    def fetch(self, there: Array) -> Array:
+        """A copy on the host, of after all launches."""
+
+    def bound(self, kernel: Kernel, arguments: Mapping[str, Any]) -> Callable[[], None]:
+        """One launch with these arguments, checked now and not again."""
+
+    def close(self) -> None: ...
+
+
+class HostMemory:
+    def keep(self, arrays: Mapping[str, Any], progress: Progress | None) -> dict[str, Any]:
+        return dict(arrays)
+
+    def zeros(self, shape: Shape, dtype: np.dtype[Any]) -> Array:
+        return np.zeros(shape, dtype)
+
+    def shared(self, shape: Shape, dtype: np.dtype[Any]) -> Shared:
+        one = self.zeros(shape, dtype)
+        return Shared(one, one)
+
+    def send(self, x: Shared) -> None:
+        """It is one array."""
+
+    def fetch(self, there: Array) -> Array:
+        return there.copy()
+
+    def bound(self, kernel: Kernel, arguments: Mapping[str, Any]) -> Callable[[], None]:
+        dims, arrays = bind(kernel.plan.program, arguments)
+        return lambda: kernel.backend.launch(dims, arrays)
+
+    def close(self) -> None:
+        """Nothing to release."""
+
+
+class Piece:
+    """Device memory as other libraries take it."""
+
+    def __init__(self, size: int) -> None:
+        self.buffer = Buffer()
+        self.buffer.reserve(size)
+        self.__cuda_array_interface__ = {
+            "version": 3, "shape": (size,), "typestr": "|u1", "strides": None,
+            "data": (self.buffer.address, False),
+        }
+
+
+class DeviceMemory:
+    """All of it is freed by `close`, or when the object goes."""
+
+    def __init__(self, index: int = 0) -> None:
+        self.device, self._pieces = device_of(index), list[Piece]()
+        self._close = weakref.finalize(self, _free, self.device, self._pieces)
+        self._close.atexit = False  # the driver frees everything when the process ends
+
+    def keep(self, arrays: Mapping[str, Any], progress: Progress | None) -> dict[str, Any]:
+        """Arrays that lie on a device already stay where they are."""
+        out = dict(arrays)
+        host = {name: x for name, x in arrays.items() if isinstance(x, np.ndarray)}
+        total, done = sum(x.nbytes for x in host.values()), 0
+        for name, x in host.items():
+            there = self._empty(x.shape, x.dtype)
+            for at, piece in _pieces(x):
+                with self.device.active():
+                    upload(there.ctypes.data + at, piece)
+                done += piece.nbytes
+                if progress is not None:
+                    progress(name, done, total)
+            out[name] = there
+        return out
+
+    def zeros(self, shape: Shape, dtype: np.dtype[Any]) -> Array:
+        found = self._empty(shape, dtype)
+        with self.device.active():
+            self._pieces[-1].buffer.clear()
+        return found
+
+    def shared(self, shape: Shape, dtype: np.dtype[Any]) -> Shared:
+        return Shared(np.zeros(shape, dtype), self.zeros(shape, dtype))
+
+    def send(self, x: Shared) -> None:
+        with self.device.active():
+            upload(x.there.ctypes.data, x.here)
+
+    def fetch(self, there: Array) -> Array:
+        out = np.empty(there.shape, there.dtype)
+        with self.device.active():
+            download(out, there.ctypes.data)
+        return out
+
+    def bound(self, kernel: Kernel, arguments: Mapping[str, Any]) -> Callable[[], None]:
+        return kernel.bind(**arguments)
+
+    def close(self) -> None:
+        self._close()
+
+    def _empty(self, shape: Shape, dtype: np.dtype[Any]) -> Array:
+        with self.device.active():
+            piece = Piece(max(1, int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize))
+        self._pieces.append(piece)
+        found: Any = adopt({"": piece})[""]
+        return np.asanyarray(found.view(dtype).reshape(shape))
+
+
+def _pieces(x: Array) -> Iterator[tuple[int, Array]]:
+    """(offset, bytes) of an array, a few at a time: it may be a mapped file."""
+    flat = np.ascontiguousarray(x).reshape(-1).view(np.uint8)
+    for at in range(0, flat.nbytes, _PIECE):
+        yield at, flat[at : at + _PIECE]
+
+
+def _free(device: Device, pieces: list[Piece]) -> None:
+    with suppress(DeviceFailed), device.active():  # a lost device has nothing to give back
+        call("cuCtxSynchronize")
+        for piece in pieces:
+            piece.buffer.free()
+    pieces.clear()

@@ -1,0 +1,196 @@
+"""Runs a model step by step: compiled kernel, weights and cache in the memory of its target, rows
+in and chosen tokens out. Which pages a request has is the caller's business."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+import eventtensor as et
+
+from ..errors import BadOption
+from .checkpoint import Array
+from .config import ModelConfig
+from .llama import MAX_REQUESTS, MAX_TOKENS, SPLIT_TOKENS, llama, page_tokens
+from .memory import DeviceMemory, HostMemory, Memory, Shared
+from .pack import Layout, Progress
+from .rope import rope_tables
+from .rows import Choice, Limits, Placed, Row, Tables, check_choices, check_counts
+from .sampling import search_steps
+from .tasks import Weights
+
+__all__ = ["Choice", "Result", "Row", "Runner", "layout_of"]
+
+DTYPES = {"bf16": et.bf16, "f32": et.f32}
+_ROWS = ("token", "position", "request", "slot")
+_CHOICES = ("temperature", "top_k", "top_p", "uniform")
+_LINE = 64  # bytes: where each input begins
+_MOST_BOUND = 256  # launches kept, each for other numbers of rows
+
+
+class Result(NamedTuple):
+    """Of the chosen rows; `logits` has no rows if they were not asked for."""
+
+    tokens: Array
+    logits: Array
+
+
+class Runner:
+    """`weights` are those of `pack_weights`, in host memory or, for target cuda, on the device;
+    `pages` is what the cache holds, for all `requests`; `sampling` lets tokens be drawn. All sizes
+    but the number of rows are fixed, so a launch is bound once for each number of rows."""
+
+    def __init__(
+        self, config: ModelConfig, weights: Mapping[str, Any], *, target: str, dtype: str = "bf16",
+        pages: int, positions: int, requests: int = MAX_REQUESTS, rows: int = MAX_TOKENS,
+        sampling: bool = False, progress: Progress | None = None, **options: Any,
+    ) -> None:
+        if dtype not in DTYPES:
+            raise BadOption(f"unknown dtype {dtype!r}", hint=f"one of {', '.join(DTYPES)}")
+        page, layout = page_tokens(config), layout_of(target)
+        self.config, self.target, self.page, self.pages = config, target, page, pages
+        self.limits = Limits(
+            config.vocab, rows, min(rows, MAX_REQUESTS), requests, positions, pages, page,
+            max(1, SPLIT_TOKENS // page),
+        )
+        program = llama(config, Weights(layout, DTYPES[dtype]), tokens=rows, sampling=sampling)
+        self.kernel = et.compile(program, target=target, **options)
+        on_device = target == "cuda"
+        self.memory: Memory = DeviceMemory(options.get("device", 0)) if on_device else HostMemory()
+        self._cache_row = 2 * config.layers * config.kv_heads * config.head_dim
+        self._place(weights, DTYPES[dtype].numpy, progress)
+        self._bound: dict[tuple[int, ...], Callable[[], None]] = {}
+
+    def _place(
+        self, weights: Mapping[str, Any], dtype: np.dtype[Any], progress: Progress | None
+    ) -> None:
+        c, limits, memory = self.config, self.limits, self.memory
+        kept = {k: v for k, v in weights.items() if k.startswith("w_") or k in ("embed", "head")}
+        self.fixed = memory.keep(
+            {**kept, "gains": _gains(weights), "qk_gains": _qk_gains(c, weights),
+             "rope": np.stack(rope_tables(c, limits.positions), axis=1)}, progress)
+        self._streamed = sum(_bytes(x) for name, x in kept.items() if name != "embed")
+        self._cache_row *= dtype.itemsize
+        shape = (c.layers, limits.pages, c.kv_heads, 2, limits.page, c.head_dim)
+        self.fixed["kv"] = memory.zeros(shape, dtype)
+        self._table = memory.shared(limits.table, np.dtype(np.int32))
+        self.fixed["table"] = self._table.there
+        self._tables = Tables(limits, self._table.here)
+        self._inputs = Inputs(self.kernel, limits, memory)
+        self._logits = memory.zeros((limits.chosen, c.vocab), np.dtype(np.float32))
+        self._chosen = memory.zeros((limits.chosen,), np.dtype(np.int32))
+
+    def step(
+        self, rows: Sequence[Row], tables: Sequence[Sequence[int]], chosen: int = 1,
+        choices: Sequence[Choice] = (), logits: bool = True,
+    ) -> Result:
+        """A token for each of the first `chosen` rows; the others only fill the cache. `tables`:
+        the pages of each request. Without `choices` the likeliest tokens are taken."""
+        check_counts(self.limits, len(rows), chosen)
+        if choices:
+            check_choices(choices, chosen)
+        if self._tables.set(tables):
+            self.memory.send(self._table)
+        placed = self._tables.place(rows)
+        drawn = self._inputs.send(placed, choices or (Choice(),) * chosen)
+        launch = self._launch(chosen, len(rows) - chosen, placed.work, drawn)
+        launch()
+        tokens = self.memory.fetch(self._chosen[:chosen])
+        if self.target == "cuda":
+            self.kernel.check()
+        return Result(tokens, self.memory.fetch(self._logits[: chosen if logits else 0]))
+
+    def _launch(
+        self, chosen: int, more: int, work: int, drawn: Drawn
+    ) -> Callable[[], None]:
+        """Room for work in powers of two, so that growing requests rarely need a new one."""
+        room = 1 << (work - 1).bit_length()
+        key = (chosen, more, room, *drawn)
+        if key not in self._bound:
+            if len(self._bound) == _MOST_BOUND:
+                self._bound.clear()
+            sizes = {"P": more, "W": room} | ({"Q": drawn.steps} if self._inputs.samples else {})
+            self._bound[key] = self.memory.bound(self.kernel, {
+                **self.fixed, **self._inputs.there(chosen, chosen + more, drawn.rows), **sizes,
+                "logits": self._logits[:chosen], "chosen": self._chosen[:chosen],
+            })
+        return self._bound[key]
+
+    def bytes_read(self, rows: Sequence[Row]) -> int:
+        """What a step must read at least: every weight once, and the cache of each row."""
+        return self._streamed + self._cache_row * sum(r.position + 1 for r in rows)
+
+    def close(self) -> None:
+        self.kernel.close()
+        self.memory.close()
+
+
+class Drawn(NamedTuple):
+    """How many rows draw their token, and the most steps that one of them takes for it."""
+
+    rows: int
+    steps: int
+
+
+class Inputs:
+    """What changes with every step, in one piece, so that one copy takes it to the kernel."""
+
+    def __init__(self, kernel: et.Kernel, limits: Limits, memory: Memory) -> None:
+        known = {t.name: t.dtype.numpy for t in kernel.plan.program.tensors}
+        self.samples = "sampled" in known
+        self._memory, self._fields, at = memory, dict[str, tuple[int, int, np.dtype[Any]]](), 0
+        for name in (*_ROWS, *_CHOICES, "sampled") if self.samples else _ROWS:
+            size = (limits.rows if name in _ROWS else limits.chosen) * known[name].itemsize
+            self._fields[name] = (at, size, known[name])
+            at += -(-size // _LINE) * _LINE
+        self._block: Shared = memory.shared((at,), np.dtype(np.uint8))
+        self._here = {n: self._view(self._block.here, n) for n in self._fields}
+
+    def _view(self, block: Array, name: str) -> Array:
+        at, size, dtype = self._fields[name]
+        return block[at : at + size].view(dtype)
+
+    def there(self, chosen: int, rows: int, drawn: int) -> dict[str, Array]:
+        """The arrays that the kernel takes."""
+        counts = dict.fromkeys(_ROWS, rows) | dict.fromkeys(_CHOICES, chosen) | {"sampled": drawn}
+        return {n: self._view(self._block.there, n)[: counts[n]] for n in self._fields}
+
+    def send(self, placed: Placed, choices: Sequence[Choice]) -> Drawn:
+        drawn = [k for k, c in enumerate(choices) if c.temperature > 0]
+        if drawn and not self.samples:
+            raise BadOption("this runner takes the likeliest token only",
+                            hint="make it with sampling=True, or use temperature 0")
+        for name in _ROWS:
+            values = getattr(placed, name)
+            self._here[name][: len(values)] = values
+        if drawn:
+            self._here["sampled"][: len(drawn)] = drawn
+            for name in _CHOICES:
+                self._here[name][: len(choices)] = [getattr(c, name) for c in choices]
+        self._memory.send(self._block)
+        steps = (search_steps(choices[k].top_k, choices[k].top_p) for k in drawn)
+        return Drawn(len(drawn), max(steps, default=0))
+
+
+def layout_of(target: str) -> Layout:
+    """How weights are packed for a target."""
+    return "cuda" if target == "cuda" else "cpu"
+
+
+def _bytes(x: Any) -> int:
+    """Of a NumPy array, or a tensor of torch."""
+    return int(x.nbytes)
+
+
+def _gains(weights: Mapping[str, Any]) -> Array:
+    norms = np.asarray(weights["norms"], np.float32)
+    last = np.asarray(weights["final_norm"], np.float32)[None]
+    return np.concatenate([norms.reshape(-1, norms.shape[-1]), last])
+
+
+def _qk_gains(config: ModelConfig, weights: Mapping[str, Any]) -> Array:
+    if config.qk_norm:
+        return np.asarray(weights["qk_norms"], np.float32)
+    return np.ones((config.layers, 2, config.head_dim), np.float32)

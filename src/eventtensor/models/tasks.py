@@ -1,0 +1,141 @@
+"""The task kinds of a decoder, and how its weights lie. Sums are f32; what goes between tasks has
+the dtype of the weights."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import eventtensor as et
+
+from ..ir.products import PANEL
+from .config import ModelConfig
+from .pack import Layout, packed_shape
+
+# ---- weights ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """A weight of `rows` outputs; [layer, tile, rows of a tile] (or without layer) is a region."""
+
+    ref: Any
+    rows: int
+
+    def __getitem__(self, key: tuple[Any, ...]) -> Any:
+        *layer, tile, rows = key
+        panels = rows // PANEL
+        inner = (slice(None),) * (len(self.ref.shape) - len(layer) - 1)
+        return self.ref[(*layer, slice(tile * panels, tile * panels + panels), *inner)]
+
+
+@dataclass(frozen=True)
+class Weights:
+    """How matrices lie: panels of 16 rows, for threads with these 16 side by side, for a GPU in
+    blocks of columns, each a page of the stream."""
+
+    layout: Layout
+    dtype: Any
+
+    def matrix(self, p: et.Program, name: str, rows: int, columns: int, layers: int = 0) -> Matrix:
+        shape = packed_shape(rows, columns, self.layout)
+        return Matrix(p.weight(name, (layers, *shape) if layers else shape, self.dtype), rows)
+
+    def columns(self, w: Any) -> int:
+        """How many columns a tile has."""
+        return int(w.shape[1] if self.layout == "cpu" else w.shape[1] * w.shape[3])
+
+    def product(self, x: Any, w: Any) -> Any:
+        """x (tokens, columns) times the transposed tile: (tokens, rows)."""
+        if self.layout == "cpu":
+            return et.concat([x @ w[k] for k in range(int(w.shape[0]))], axis=1)
+        panels, blocks, rows, columns = w.shape
+        return x @ w.transpose(0, 2, 1, 3).reshape(panels * rows, blocks * columns).T
+
+
+# ---- parts of bodies -------------------------------------------------------------------------
+
+
+def _scale(ss: Any, c: ModelConfig) -> Any:
+    """1 / root mean square of each row, from the sums of its tiles."""
+    return et.rsqrt(ss.sum(axis=1) / float(c.hidden) + c.norm_eps)
+
+
+# ---- task kinds ------------------------------------------------------------------------------
+
+
+def embed(tiles: int) -> Any:
+    @et.task
+    def embed(x, gain, h, out, ss):
+        h[:] = x
+        out[:] = x * gain
+        ss[:] = (x * x).reshape(tiles, x.shape[0] // tiles).sum(axis=1)
+
+    return embed
+
+
+def project(weights: Weights, c: ModelConfig) -> Any:
+    @et.task
+    def project(x, ss, w, out):
+        scale = _scale(ss, c)[:, None]
+        out[:] = weights.product(x, w) * scale
+
+    return project
+
+
+def project_add(weights: Weights) -> Any:
+    @et.task
+    def project_add(x, w, before, gain, h, out, ss):
+        new = before + weights.product(x.reshape(x.shape[0], weights.columns(w)), w)
+        h[:] = new
+        out[:] = new * gain[None, :]
+        ss[:] = (new * new).sum(axis=1)
+
+    return project_add
+
+
+def gate_up(weights: Weights, c: ModelConfig) -> Any:
+    @et.task
+    def gate_up(x, ss, w, out):
+        scale = _scale(ss, c)[:, None, None]
+        both = weights.product(x, w)
+        pairs = both.reshape(both.shape[0], both.shape[1] // (2 * PANEL), 2, PANEL)
+        gate = pairs[:, :, 0, :] * scale
+        out[:] = gate * et.sigmoid(gate) * (pairs[:, :, 1, :] * scale)
+
+    return gate_up
+
+
+def head(weights: Weights, c: ModelConfig) -> Any:
+    @et.task
+    def head(x, ss, w, logits, best, best_at):
+        found = weights.product(x, w) * _scale(ss, c)[:, None]
+        logits[:] = found
+        best[:] = found.max(axis=1)
+        best_at[:] = et.argmax(found)
+
+    return head
+
+
+def head_and_tops(weights: Weights, c: ModelConfig) -> Any:
+    @et.task
+    def head(x, ss, w, logits, best, best_at, tops):
+        """`tops` are `best` again, for readers whom run-time data sends: those need an event, and
+        `best` alone goes on without."""
+        found = weights.product(x, w) * _scale(ss, c)[:, None]
+        top = found.max(axis=1)
+        logits[:] = found
+        best[:] = top
+        best_at[:] = et.argmax(found)
+        tops[:] = top
+
+    return head
+
+
+def choose(rows: int) -> Any:
+    @et.task
+    def choose(best, best_at, chosen):
+        tile = et.argmax(best)
+        chosen[:] = tile * rows + et.gather(best_at, tile.reshape(1))[0]
+
+    return choose

@@ -1,0 +1,25 @@
+"""Attention over a paged cache on the GPU: near plain NumPy whatever lies in unwritten slots, and
+the same bits in every launch."""
+
+from __future__ import annotations
+
+import pytest
+from models.test_attention import LENGTHS, SHAPES, arrays, close, cuda_plan, dims_of
+
+from eventtensor.config import Options, environment
+from eventtensor.runtime.cuda.compiled import CudaKernel
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_tuned_bodies_are_attention_whatever_lies_in_unwritten_slots(name: str) -> None:
+    shape = SHAPES[name]
+    kernel = CudaKernel(cuda_plan(shape), Options(target="cuda"), environment())
+    for lengths in LENGTHS:
+        seen = set()
+        for _ in range(3):
+            got = arrays(shape, lengths)
+            kernel.launch(dims_of(got), got)
+            close(shape, got, arrays(shape, lengths), str(lengths))
+            seen.add(got["mixed"].tobytes())
+        assert len(seen) == 1
+    kernel.close()

@@ -1,0 +1,273 @@
+"""Attention over a paged cache: against plain NumPy, in the interpreter and as emulated CUDA, for
+lengths around the borders of pages and splits, with caches whose unwritten slots hold NaN."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+import pytest
+from support.backends import run_direct
+from support.emulated import emulated_kernel
+
+import eventtensor as et
+from eventtensor.codegen.cuda.kernel import generate
+from eventtensor.compiler import run_passes
+from eventtensor.config import Options
+from eventtensor.ir.plan import Plan
+from eventtensor.models.attention import attend, combine, plan_attention, rotate
+from eventtensor.models.config import ModelConfig
+from eventtensor.runtime.cpu import CpuKernel
+
+Arrays = dict[str, np.ndarray]
+HEADS = 2  # of keys
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Of a head of keys: queries that look at it, its width, tokens of a page, pages of a split."""
+
+    group: int = 4
+    width: int = 64
+    page: int = 64
+    split: int = 2
+    norm: bool = False
+    dtype: str = "bf16"
+
+    @property
+    def config(self) -> ModelConfig:
+        heads = self.group * HEADS
+        family = "qwen3" if self.norm else "llama"
+        return ModelConfig(family, 96, heads * self.width, 1, heads, HEADS, self.width, 64, 1e-5,
+                           1e4, None, False, self.norm, 2048, (), ())
+
+
+def program(s: Shape) -> et.Program:
+    """Rows of queries, keys and values in, mixed values out."""
+    p, dtype = et.Program("attention"), getattr(et, s.dtype)
+    T, R, M = et.dim("T", max=64), et.dim("R", max=64), et.dim("M", max=64)
+    pages, W = et.dim("pages", max=4096), et.dim("W", max=4096)
+    position = p.input("position", (T,), et.i32, bound=2047)
+    request = p.input("request", (T,), et.i32, bound=R - 1)
+    slot = p.input("slot", (T,), et.i32, bound=pages * s.page - 1, distinct=True)
+    table = p.input("table", (R, M, s.split), et.i32, bound=pages - 1)
+    rope = p.weight("rope", (2048, 2, s.width // 2), et.f32)
+    gains = p.weight("gains", (2, s.width), et.f32)
+    each = (s.group + 2) * s.width
+    given = p.input("given", (T, HEADS * each), et.f32)
+    kv = p.state("kv", (pages, HEADS, 2, s.page, s.width), dtype)
+    mixed = p.output("mixed", (T, HEADS * s.group * s.width), dtype)
+    first = p.output("first", (T + 1,), et.i32, bound=W, monotone=True)
+    row = p.output("row", (W,), et.i32, bound=T - 1)
+    left = p.output("left", (W,), et.i32)
+    split_pages = p.output("split_pages", (W, s.split), et.i32, bound=pages - 1)
+    q = p.output("q", (T, HEADS, s.group, s.width), dtype)
+    part = p.scratch("part", (W, HEADS, s.group, s.width), et.f32)
+    part_ml = p.scratch("part_ml", (W, HEADS, 2, s.group), et.f32)
+
+    def cut(i, size):
+        return slice(i * size, i * size + size)
+
+    p.call(plan_attention(s.split * s.page), grid=(),
+           reads=lambda: (position[:], request[:], table[:, :, :]),
+           writes=lambda: (first[:], row[:], left[:], split_pages[:, :]))
+    p.call(rotate(s.config), grid=(T, HEADS),
+           reads=lambda t, g: (given[t, cut(g, each)], gains[:, :], rope[position[t], :, :]),
+           writes=lambda t, g: (q[t, g, :, :], kv[slot[t] // s.page, g, :, slot[t] % s.page, :]))
+    p.call(attend(dtype), grid=(first[T], HEADS),
+           reads=lambda w, g: (q[row[w], g, :, :], left[w], kv[split_pages[w, :], g, :, :, :]),
+           writes=lambda w, g: (part[w, g, :, :], part_ml[w, g, :, :]))
+    p.call(combine, grid=(T, HEADS),
+           reads=lambda t, g: (part[first[t] : first[t + 1], g, :, :],
+                               part_ml[first[t] : first[t + 1], g, :, :]),
+           writes=lambda t, g: mixed[t, cut(g, s.group * s.width)])
+    return p
+
+
+# ---- numbers -------------------------------------------------------------------------------
+
+
+def arrays(s: Shape, lengths: list[int], seed: int = 0) -> Arrays:
+    """A row for each request, which has `length` tokens with this one; the cache holds those before
+    and NaN elsewhere. Tables name shuffled pages, and page 0 beyond the end."""
+    rng, numpy = np.random.default_rng(seed), getattr(et, s.dtype).numpy
+    splits = max(-(-n // (s.page * s.split)) for n in lengths)
+    count = len(lengths) * splits * s.split + 1
+    order = iter(1 + rng.permutation(count - 1))
+    table = np.zeros((len(lengths), splits * s.split), np.int32)
+    kv = np.full((count, HEADS, 2, s.page, s.width), np.nan, np.float32).astype(numpy)
+    position = np.array(lengths, np.int32) - 1
+    for r, n in enumerate(lengths):
+        held = -(-n // s.page)
+        table[r, :held] = [next(order) for _ in range(held)]
+        for t in range(n - 1):
+            drawn = rng.standard_normal((HEADS, 2, s.width))
+            kv[table[r, t // s.page], :, :, t % s.page] = drawn.astype(np.float32).astype(numpy)
+    row = np.arange(len(lengths))
+    slot = table[row, position // s.page] * s.page + position % s.page
+    angle = np.arange(2048)[:, None] / 100.0 ** (np.arange(s.width // 2) / s.width)
+    work = int((position // (s.page * s.split) + 1).sum())
+    each = HEADS * (s.group + 2) * s.width
+    return {
+        "position": position, "request": row.astype(np.int32), "slot": slot.astype(np.int32),
+        "table": table.reshape(len(lengths), splits, s.split), "kv": kv,
+        "rope": np.stack([np.cos(angle), np.sin(angle)], 1).astype(np.float32),
+        "gains": (1 + rng.standard_normal((2, s.width)) / 4).astype(np.float32),
+        "given": (2 * rng.standard_normal((len(lengths), each))).astype(np.float32),
+        "mixed": np.zeros((len(lengths), HEADS * s.group * s.width), numpy),
+        "first": np.zeros(len(lengths) + 1, np.int32), "row": np.zeros(work, np.int32),
+        "left": np.zeros(work, np.int32), "split_pages": np.zeros((work, s.split), np.int32),
+        "q": np.zeros((len(lengths), HEADS, s.group, s.width), numpy),
+    }
+
+
+def dims_of(a: Arrays) -> dict[str, int]:
+    return {"T": len(a["position"]), "R": a["table"].shape[0], "M": a["table"].shape[1],
+            "pages": a["kv"].shape[0], "W": len(a["row"])}
+
+
+def expected(s: Shape, a: Arrays) -> np.ndarray:
+    """Plain attention in float64 over the tokens of each row."""
+    def turned(x: np.ndarray, gain: np.ndarray, rope: np.ndarray) -> np.ndarray:
+        if s.norm:
+            x = x / np.sqrt((x * x).mean(-1, keepdims=True) + 1e-5) * gain
+        low, high = np.split(x, 2, axis=-1)
+        return np.concatenate([low * rope[0] - high * rope[1], high * rope[0] + low * rope[1]], -1)
+
+    def stored(x: np.ndarray) -> np.ndarray:
+        return x.astype(np.float32).astype(a["kv"].dtype).astype(np.float64)
+
+    mixed = []
+    for t, last in enumerate(a["position"]):
+        heads = a["given"][t].astype(np.float64).reshape(HEADS, s.group + 2, s.width)
+        rope, at = a["rope"][last].astype(np.float64), np.arange(last)
+        pages = a["table"][t].reshape(-1)[at // s.page]
+        old = a["kv"][pages, :, :, at % s.page].astype(np.float64)  # token, head, 2, width
+        for g in range(HEADS):
+            q = stored(turned(heads[g, : s.group], a["gains"][0], rope) * s.width**-0.5)
+            key = stored(turned(heads[g, s.group], a["gains"][1], rope))
+            keys = np.concatenate([old[:, g, 0], key[None]])
+            values = np.concatenate([old[:, g, 1], stored(heads[g, s.group + 1])[None]])
+            score = q @ keys.T
+            weight = np.exp(score - score.max(-1, keepdims=True))
+            mixed.append(weight @ values / weight.sum(-1, keepdims=True))
+    return np.array(mixed).reshape(a["mixed"].shape)
+
+
+def close(s: Shape, got: Arrays, given: Arrays, where: str) -> None:
+    found, wanted = got["mixed"].astype(np.float64), expected(s, given)
+    limit = (1e-5 if s.dtype == "f32" else 5e-3) * (1 + np.abs(wanted))
+    excess = (np.abs(found - wanted) / limit).max()
+    assert excess <= 1, f"{where}: off by {excess} times what rounding explains"
+
+
+def copied(a: Arrays) -> Arrays:
+    return {k: v.copy() for k, v in a.items()}
+
+
+@cache
+def cuda_plan(s: Shape) -> Plan:
+    state = run_passes(program(s), Options(target="cuda"))
+    assert state.plan is not None and state.report is not None and state.report.ok
+    return state.plan
+
+
+def emulated(s: Shape, launches: list[list[int]], seed: int = 0) -> list[Arrays]:
+    found = []
+    with emulated_kernel(cuda_plan(s), 3, seed) as kernel:
+        for lengths in launches:
+            got = arrays(s, lengths)
+            kernel.launch(dims_of(got), got)
+            found.append(got)
+    return found
+
+
+# ---- claims --------------------------------------------------------------------------------
+
+LENGTHS = [[1], [63, 64, 65], [127, 128, 129, 1, 2], [600, 17], [1300]]
+SHAPES = {
+    "llama": Shape(), "qwen": Shape(group=2, width=128, page=32, split=4, norm=True),
+    "one_head": Shape(group=1, width=16, page=256, split=1), "eight": Shape(group=8, width=32),
+    "odd": Shape(group=3, width=80, page=51, split=2), "f32": Shape(dtype="f32", norm=True),
+    "many": Shape(group=18, width=32, page=128, split=1),
+}
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_python_bodies_are_attention_whatever_lies_in_unwritten_slots(name: str) -> None:
+    s = SHAPES[name]
+    for lengths in LENGTHS[:4]:
+        given = arrays(s, lengths)
+        got = run_direct(cuda_plan(s).program, dims_of(given), given)
+        close(s, got, given, str(lengths))
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_tuned_bodies_are_attention_whatever_lies_in_unwritten_slots(name: str) -> None:
+    s = SHAPES[name]
+    for lengths, got in zip(LENGTHS, emulated(s, LENGTHS), strict=True):
+        given = arrays(s, lengths)
+        close(s, got, given, str(lengths))
+        meant = run_direct(cuda_plan(s).program, dims_of(given), given)
+        for exact in ("first", "row", "left", "split_pages"):
+            np.testing.assert_array_equal(got[exact], meant[exact], err_msg=exact)
+        for rounded in ("q", "kv"):
+            np.testing.assert_array_equal(
+                got[rounded].astype(np.float32), meant[rounded].astype(np.float32), rounded)
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_threads_of_a_cpu_give_attention_whatever_lies_in_unwritten_slots(name: str) -> None:
+    s = SHAPES[name]
+    state = run_passes(program(s), Options(target="cpu"))
+    assert state.plan is not None
+    kernel = CpuKernel(state.plan, Options(workers=2))
+    for lengths in LENGTHS:
+        got = arrays(s, lengths)
+        kernel.launch(dims_of(got), got)
+        close(s, got, arrays(s, lengths), str(lengths))
+    kernel.close()
+
+
+def test_a_row_gives_the_same_bits_alone_and_in_any_batch() -> None:
+    s, lengths = SHAPES["llama"], [600, 1, 129]
+    together = arrays(s, lengths)
+    with emulated_kernel(cuda_plan(s), 3) as kernel:
+        got = copied(together)
+        kernel.launch(dims_of(got), got)
+        for r, n in enumerate(lengths):
+            alone = copied(together)
+            for name in ("position", "slot", "given", "mixed", "q"):
+                alone[name] = alone[name][r : r + 1].copy()
+            alone["request"] = np.array([r], np.int32)
+            items = (n - 1) // 128 + 1
+            alone["first"] = np.zeros(2, np.int32)
+            alone |= {k: np.zeros((items, *alone[k].shape[1:]), np.int32)
+                      for k in ("row", "left", "split_pages")}
+            kernel.launch(dims_of(alone), alone)
+            assert alone["mixed"].tobytes() == got["mixed"][r : r + 1].tobytes(), n
+
+
+def test_runs_and_orders_of_tasks_give_the_same_bits() -> None:
+    s = SHAPES["qwen"]
+    found = {emulated(s, [[300, 70, 5]], seed)[0]["mixed"].tobytes() for seed in (0, 1, 2)}
+    assert len(found) == 1
+
+
+def test_items_beyond_the_last_row_are_planned_as_the_python_body_says() -> None:
+    s = SHAPES["llama"]
+    given = arrays(s, [200, 129])
+    for name in ("row", "left", "split_pages"):
+        given[name] = np.zeros((9, *given[name].shape[1:]), np.int32)
+    meant = run_direct(cuda_plan(s).program, dims_of(given), given)
+    with emulated_kernel(cuda_plan(s), 2) as kernel:
+        kernel.launch(dims_of(given), given)
+    for name in ("first", "row", "left", "split_pages"):
+        np.testing.assert_array_equal(given[name], meant[name], err_msg=name)
+
+
+def test_f32_models_have_no_tuned_product_and_bf16_ones_make_no_copy_of_the_cache() -> None:
+    assert "attention::attend" not in generate(cuda_plan(SHAPES["f32"])).text
+    text = generate(cuda_plan(SHAPES["llama"])).text
+    assert "attention::attend<q_0, q_1, kv_0, kv_2, ROOM>" in text and "kv_tile" not in text

@@ -1,0 +1,100 @@
+"""The command `eventtensor`, run as a user runs it: real processes, text out, errors as text."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from eventtensor.errors import EventTensorError
+from eventtensor.models.source import smollm2_file
+
+ROOT = Path(__file__).parents[2]
+
+
+def run(*words, cwd=ROOT):
+    command = [sys.executable, "-m", "eventtensor.cli", *words]
+    return subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=cwd,
+                          check=False)
+
+
+def refused(done, *shown):
+    assert done.returncode != 0 and not done.stdout
+    assert "Traceback" not in done.stderr
+    for text in shown:
+        assert text in done.stderr
+
+
+def test_generate_gives_the_answer_on_stdout_and_the_speed_on_stderr():
+    try:
+        smollm2_file()
+    except EventTensorError as e:
+        pytest.skip(str(e))
+    done = run("generate", "smollm2", "--prompt", "What is the capital of France?",
+               "--target", "cpu", "--dtype", "f32", "--max-tokens", "20")
+    assert (done.returncode, done.stdout) == (0, "The capital of France is Paris.\n"), done.stderr
+    assert re.search(r"37 prompt tokens in \d+ ms; then [\d.]+ tokens/s, .* = \d+% of", done.stderr)
+    raw = run("generate", "smollm2", "--prompt", "One, two, three, four,", "--raw", "--target",
+              "cpu", "--dtype", "f32", "--max-tokens", "4")
+    assert "five" in raw.stdout and "prompt tokens" in raw.stderr
+
+
+def test_models_are_listed():
+    done = run("models")
+    assert done.returncode == 0
+    for name in ("smollm2", "random:qwen3-8b", "8.2 B", "GGUF"):
+        assert name in done.stdout
+
+
+@pytest.mark.parametrize(("words", "shown"), [
+    (("smollm3", "--prompt", "x"), ("ET400", "smollm3", "hint")),
+    (("random:tiny-llama", "--prompt", "x"), ("ET410", "no tokenizer")),
+    (("smollm2", "--prompt", "x", "--top-p", "2"), ("ET300", "top_p is 2.0")),
+    (("smollm2", "--prompt", "x", "--max-tokens", "0"), ("ET300", "max_tokens is 0")),
+    (("smollm2", "--prompt", "x", "--temperature", "-1"), ("ET300", "temperature is -1")),
+    (("smollm2", "--prompt", "x", "--target", "tpu"), ("tpu", "cuda")),
+    (("smollm2", "--prompt", "x", "--top-k", "few"), ("--top-k",)),
+    (("smollm2",), ("--prompt",)),
+])
+def test_what_makes_no_sense_is_refused_in_words(words, shown):
+    refused(run("generate", *words), *shown)
+
+
+def test_a_program_is_proved_and_explained():
+    done = run("check", "examples/row_sum.py:row_sum")
+    assert (done.returncode, "proved" in done.stdout) == (0, True)
+    told = run("explain", "examples/row_sum.py:row_sum")
+    assert told.returncode == 0 and "partial_sum" in told.stdout
+
+
+RACY = """
+import eventtensor as et
+
+@et.task
+def copy(x, out):
+    out[:] = x
+
+def racy():
+    p = et.Program("racy")
+    a, c = p.input("a", (4,), et.f32), p.output("c", (4,), et.f32)
+    p.call(copy, grid=(4,), reads=lambda i: a[0:4], writes=lambda i: c[0:4])
+    return p
+"""
+
+
+def test_a_program_with_a_race_fails_the_check(tmp_path):
+    (tmp_path / "racy.py").write_text(RACY)
+    done = run("check", "racy.py:racy", cwd=tmp_path)
+    assert done.returncode == 1 and "refuted" in done.stdout and "Traceback" not in done.stderr
+    assert run("check", "racy:racy", cwd=tmp_path).stdout == done.stdout
+
+
+@pytest.mark.parametrize(("name", "shown"), [
+    ("examples/row_sum.py:nothing", "no function 'nothing'"), ("row_sum", "names no function"),
+    ("examples/none.py:f", "no file examples/none.py"), ("nowhere:f", "no module nowhere"),
+])
+def test_a_program_that_is_not_there_is_refused_in_words(name, shown):
+    refused(run("check", name), "ET300", shown)

@@ -1,0 +1,222 @@
+"""Steps of a model: bad rows are errors before anything runs, and what a row gives depends neither
+on its place in the batch nor on its pages. What goes to a GPU and back, on a driver in Python."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from support.fake_driver import FakeDriver, installed
+
+from eventtensor.errors import BadOption, BoundViolated, DimOutOfRange, FactViolated
+from eventtensor.models import memory as memory_module
+from eventtensor.models import runner as runner_module
+from eventtensor.models.memory import DeviceMemory
+from eventtensor.models.pack import pack_weights
+from eventtensor.models.runner import Choice, Row, Runner
+from eventtensor.models.source import open_model
+from eventtensor.runtime.arguments import bind
+from eventtensor.runtime.cuda.arrays import DeviceArray
+
+MODEL = open_model("random:tiny-llama")
+SIZES = {"pages": 8, "positions": 512, "requests": 3}
+IDS = [7, 250, 3, 99, 0, 255, 31, 8]
+
+
+@pytest.fixture(scope="module")
+def runner():
+    weights = pack_weights(MODEL.checkpoint, "cpu", np.dtype(np.float32))
+    made = Runner(MODEL.config, weights, target="cpu", dtype="f32", **SIZES)
+    yield made
+    made.close()
+
+
+def prompt(request, count, last_first=True):
+    rows = [Row(request, IDS[k], k) for k in range(count)]
+    return [rows[-1], *rows[:-1]] if last_first else rows
+
+
+# ---- what is refused -------------------------------------------------------------------------
+
+ONE = [Row(0, 5, 0)]
+BAD = [
+    ("token 256", BoundViolated, [Row(0, 256, 0)], [[0]], 1, ()),
+    ("token -1", BoundViolated, [Row(0, -1, 0)], [[0]], 1, ()),
+    ("request 1", BoundViolated, [Row(1, 5, 0)], [[0]], 1, ()),
+    ("position 128; its pages hold", BoundViolated, [Row(0, 5, 128)], [[0]], 1, ()),
+    ("position 512; the runner takes 512", BoundViolated, [Row(0, 5, 512)], [[0, 1, 2, 3]], 1, ()),
+    ("position -1", BoundViolated, [Row(0, 5, -1)], [[0]], 1, ()),
+    ("pages 0 to 8", BoundViolated, ONE, [[0, 8]], 1, ()),
+    ("request 0 has 5 pages", DimOutOfRange, ONE, [[0, 1, 2, 3, 4]], 1, ()),
+    ("4 page tables", DimOutOfRange, ONE, [[0], [1], [2], [3]], 1, ()),
+    ("129 rows", DimOutOfRange, [Row(0, 5, k) for k in range(129)], [[0, 1]], 1, ()),
+    ("0 rows", DimOutOfRange, [], [[0]], 1, ()),
+    ("2 of 1 rows", DimOutOfRange, ONE, [[0]], 2, ()),
+    ("0 of 1 rows", DimOutOfRange, ONE, [[0]], 0, ()),
+    ("two rows write", FactViolated, [Row(0, 5, 3), Row(0, 6, 3)], [[0]], 1, ()),
+    ("name 2 times", FactViolated, ONE, [[3], [3]], 1, ()),
+    ("2 choices for 1", DimOutOfRange, ONE, [[0]], 1, (Choice(), Choice())),
+    ("top_p=0", BoundViolated, ONE, [[0]], 1, (Choice(top_p=0.0),)),
+    ("temperature=nan", BoundViolated, ONE, [[0]], 1, (Choice(temperature=float("nan")),)),
+]
+
+
+@pytest.mark.parametrize(("shown", "kind", "rows", "tables", "chosen", "choices"), BAD,
+                         ids=[b[0] for b in BAD])
+def test_what_cannot_run_is_refused_and_changes_nothing(
+    runner, shown, kind, rows, tables, chosen, choices
+):
+    before = runner.fixed["kv"].copy()
+    with pytest.raises(kind) as caught:
+        runner.step(rows, tables, chosen, choices)
+    assert shown in str(caught.value) and caught.value.hint
+    np.testing.assert_array_equal(runner.fixed["kv"], before)
+
+
+def test_a_page_may_be_shared_by_those_who_only_read_it(runner):
+    """Two requests with the same first page, of which neither writes to it any more."""
+    width = runner.page
+    for start in range(0, width, 16):
+        rows = [Row(0, IDS[k % 8], k) for k in range(start, start + 16)]
+        runner.step(rows, [[5]], 1, logits=False)
+    alone = runner.step([Row(0, 9, width)], [[5, 0]]).logits
+    both = runner.step([Row(0, 9, width), Row(1, 9, width)], [[5, 0], [5, 1]], 2).logits
+    np.testing.assert_array_equal(both, np.repeat(alone, 2, axis=0))
+
+
+def test_an_unknown_dtype_is_refused():
+    with pytest.raises(BadOption, match="f64"):
+        Runner(MODEL.config, {}, target="cpu", dtype="f64", **SIZES)
+
+
+def test_tokens_are_drawn_only_by_a_runner_made_for_it(runner):
+    with pytest.raises(BadOption, match="likeliest token only") as caught:
+        runner.step(ONE, [[0]], 1, [Choice(temperature=1.0)])
+    assert "sampling=True" in caught.value.hint
+
+
+# ---- what a step gives -----------------------------------------------------------------------
+
+
+def test_a_prompt_in_chunks_gives_the_bits_of_a_prompt_at_once(runner):
+    whole = runner.step(prompt(0, 8), [[0]])
+    for k in range(8):
+        single = runner.step([Row(0, IDS[k], k)], [[6]])
+    np.testing.assert_array_equal(whole.logits, single.logits)
+    assert whole.tokens.tolist() == [int(whole.logits[0].argmax())]
+
+
+def test_a_row_does_not_see_the_others_nor_where_its_pages_are(runner):
+    alone = runner.step(prompt(0, 6), [[2]])
+    first, second = prompt(1, 6), [Row(2, 44, 0)]
+    mixed = runner.step([first[0], second[0], *first[1:]], [[0], [7, 1], [4]], 2)
+    np.testing.assert_array_equal(mixed.logits[:1], alone.logits)
+    assert mixed.tokens[0] == alone.tokens[0]
+
+
+def test_logits_come_only_if_wanted_and_are_the_callers_own(runner):
+    kept = runner.step(ONE, [[0]])
+    before = kept.logits.copy()
+    other = runner.step([Row(0, 6, 0)], [[0]], logits=False)
+    assert other.logits.shape == (0, MODEL.config.vocab)
+    np.testing.assert_array_equal(kept.logits, before)
+
+
+def test_a_launch_is_bound_once_for_each_number_of_rows(runner):
+    runner._bound.clear()
+    for k in range(8):
+        runner.step([Row(0, IDS[k], k)], [[k % 3]])
+    assert list(runner._bound) == [(1, 0, 1, 0, 0)]
+    runner.step(prompt(0, 5), [[0]])
+    assert list(runner._bound) == [(1, 0, 1, 0, 0), (1, 4, 8, 0, 0)]
+
+
+def test_a_step_reads_every_matrix_and_its_part_of_the_cache(runner):
+    c = MODEL.config
+    matrices = sum(runner.fixed[k].nbytes for k in ("w_qkv", "w_o", "w_gate_up", "w_down", "head"))
+    token = 2 * c.layers * c.kv_heads * c.head_dim * 4
+    assert runner.bytes_read([Row(0, 5, 9), Row(1, 5, 0)]) == matrices + 11 * token
+
+
+# ---- on a device -----------------------------------------------------------------------------
+
+
+def test_weights_go_to_the_device_in_pieces(monkeypatch):
+    monkeypatch.setattr(memory_module, "_PIECE", 100)
+    driver, told = FakeDriver(), []
+    x, y = np.arange(60, dtype=np.float32).reshape(3, 20), np.ones(3, np.int32)
+    with installed(lambda: driver):
+        memory = DeviceMemory()
+        driver.log.clear()
+        found = memory.keep({"x": x, "y": y}, lambda *told_of: told.append(told_of))
+        assert driver.log.count("cuMemcpyHtoD_v2") == 4
+        assert told == [("x", 100, 252), ("x", 200, 252), ("x", 240, 252), ("y", 252, 252)]
+        np.testing.assert_array_equal(memory.fetch(found["x"]), x)
+        assert memory.keep(found | {"x": "on a device"}, None)["x"] == "on a device"
+        memory.close()
+        assert not driver.memory
+
+
+class Bound:
+    """A kernel in device memory that chooses, for each row, its token plus one."""
+
+    def __init__(self, program, target):
+        self.plan, self.target, self.bindings = SimpleNamespace(program=program.build()), target, 0
+
+    def bind(self, **arguments):
+        self.bindings += 1
+        self.dims, arrays = bind(self.plan.program, arguments)
+        assert all(isinstance(a, DeviceArray) for a in arrays.values())
+        self.arrays = arrays
+
+        def launch():
+            chosen = arrays["chosen"]
+            chosen[:] = arrays["token"][: len(chosen)] + 1
+
+        return launch
+
+    def check(self):
+        """No launch fails."""
+
+    def close(self):
+        """Nothing to release."""
+
+
+@pytest.fixture
+def on_device(monkeypatch):
+    monkeypatch.setattr(runner_module.et, "compile", Bound, raising=False)
+    driver = FakeDriver()
+    weights = pack_weights(MODEL.checkpoint, "cuda", runner_module.DTYPES["bf16"].numpy)
+    with installed(lambda: driver):
+        made = Runner(MODEL.config, weights, target="cuda", **SIZES)
+        yield made, driver
+        made.close()
+        assert not driver.memory
+
+
+def test_a_step_on_a_device_is_one_copy_there_and_one_back(on_device):
+    made, driver = on_device
+    made.step([Row(0, 5, 0)], [[3]], logits=False)
+    driver.log.clear()
+    found = made.step([Row(0, 77, 1)], [[3]], logits=False)
+    assert found.tokens.tolist() == [78] and made.kernel.bindings == 1
+    copies = [name for name in driver.log if "Memcpy" in name]
+    assert copies == ["cuMemcpyHtoD_v2", "cuMemcpyDtoH_v2"]
+
+
+def test_the_device_sees_rows_slots_and_pages(on_device):
+    made, _ = on_device
+    made.step([Row(1, 5, 70), Row(0, 6, 2), Row(1, 4, 69)], [[4], [2, 7]], 2)
+    seen, page = made.kernel.arrays, made.page
+    assert made.kernel.dims | {"S": 2, "P": 1, "R": 3, "pages": 8} == made.kernel.dims
+    assert np.asarray(seen["token"]).tolist() == [5, 6, 4]
+    flat = [2, 7][70 // page] * page + 70 % page
+    assert np.asarray(seen["slot"]).tolist() == [flat, 4 * page + 2, flat - 1]
+    assert np.asarray(seen["table"]).reshape(3, -1)[1, :2].tolist() == [2, 7]
+
+
+def test_weights_on_the_device_are_those_of_the_checkpoint(on_device):
+    made, _ = on_device
+    want = pack_weights(MODEL.checkpoint, "cuda", runner_module.DTYPES["bf16"].numpy)
+    np.testing.assert_array_equal(made.memory.fetch(made.fixed["w_down"]), want["w_down"])
