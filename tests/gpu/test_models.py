@@ -1,0 +1,155 @@
+"""Models on the GPU: tiny ones against transformers, a full-size one against torch on the same
+weights; bits that repeat, and that belong to a request alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Any
+
+import numpy as np
+import pytest
+from models.checks import (
+    check_bits_of_cuts_and_company,
+    check_error_of_bf16,
+    check_greedy,
+    check_logits,
+    check_sampled,
+)
+from models.drawing import Wish, check_case, choice, chooser, random_case
+from models.tiny import MODELS, Pair, pairs
+
+import eventtensor as et
+from eventtensor.models.formats.known import KNOWN
+from eventtensor.models.runner import Choice, Row, Runner
+from eventtensor.models.sampling import TILE
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("transformers")
+
+pytestmark = pytest.mark.limit(240)  # of which a compilation may take a minute
+
+
+# ---- tiny models -----------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module", params=MODELS)
+def pair(request: pytest.FixtureRequest) -> Iterator[Pair]:
+    yield from pairs(request.param, "bf16")
+
+
+@pytest.fixture(scope="module")
+def runner(pair: Pair) -> Iterator[Runner]:
+    with closing(pair.runner("cuda")) as made:
+        yield made
+
+
+def test_logits_are_as_near_as_those_of_transformers_in_bf16(pair: Pair, runner: Runner) -> None:
+    check_error_of_bf16(pair, runner)
+
+
+def test_bits_depend_on_neither_the_batch_nor_the_cuts_of_a_prompt(runner: Runner) -> None:
+    check_bits_of_cuts_and_company(runner)
+
+
+@pytest.mark.parametrize("name", ("llama3", "qwen3"))
+def test_float32_gives_the_logits_and_tokens_of_transformers(name: str) -> None:
+    for pair in pairs(name, "f32"):
+        with closing(pair.runner("cuda")) as runner:
+            check_logits(pair, runner, limit=1e-5)
+            check_greedy(pair, runner)
+            check_bits_of_cuts_and_company(runner)
+
+
+def test_a_step_draws_tokens_of_its_own_logits() -> None:
+    for pair in pairs("llama3", "bf16"):
+        with closing(pair.runner("cuda", sampling=True)) as runner:
+            check_sampled(runner)
+
+
+def test_tokens_of_a_large_vocabulary_are_drawn_as_defined() -> None:
+    vocab, asked, drawn = 151936, 0, 0
+    rng = np.random.default_rng(1)
+    with closing(et.compile(choice(vocab, TILE), target="cuda")) as kernel:
+        for rows in (1, 3, 16):
+            logits, wishes = random_case(rng, rows, vocab)
+            asked += check_case(logits, wishes, chooser(kernel)(logits, wishes))
+            drawn += len(wishes)
+    assert asked > drawn // 2
+
+
+# ---- full size -------------------------------------------------------------------------------
+
+POSITIONS, LENGTHS = 2048, (1, 129, 1024, 1800)
+
+
+class FullSize:
+    """Four requests, each before its next token: tokens before it are random keys and values."""
+
+    def __init__(self, sampling: bool) -> None:
+        from gpu.torch_llama import TorchLlama, random_packed
+
+        config, weights = KNOWN["llama-3.2-1b"], random_packed(KNOWN["llama-3.2-1b"])
+        each = POSITIONS // 64
+        self.runner = Runner(config, weights, target="cuda", pages=4 * each, positions=POSITIONS,
+                             sampling=sampling)
+        assert self.runner.page == 64
+        shape = tuple(self.runner.fixed["kv"].shape)
+        kv = torch.empty(shape, dtype=torch.bfloat16, device="cuda")
+        self.runner.fixed["kv"] = kv.normal_(generator=torch.Generator("cuda").manual_seed(1))
+        torch.cuda.synchronize()  # the kernel runs on a stream of its own
+        self.torch = TorchLlama(config, weights, kv, POSITIONS)
+        order = [int(p) for p in np.random.default_rng(2).permutation(4 * each)]
+        self.tables = [order[k * each : (k + 1) * each] for k in range(4)]
+        self.rows = [Row(k, 1000 + 37 * k, n - 1) for k, n in enumerate(LENGTHS)]
+
+    def step(self, requests: tuple[int, ...] = (0, 1, 2, 3), **options: Any) -> Any:
+        rows = [self.rows[r] for r in requests]
+        return self.runner.step(rows, self.tables, len(rows), **options)
+
+
+@pytest.fixture(scope="module")
+def full() -> Iterator[FullSize]:
+    made = FullSize(sampling=False)
+    yield made
+    made.runner.close()
+
+
+def test_a_full_size_model_is_as_near_as_torch_in_bf16(full: FullSize) -> None:
+    tokens, logits = full.step()
+    np.testing.assert_array_equal(tokens, logits.argmax(1))
+    for k, row in enumerate(full.rows):
+        exact, half = (full.torch.logits(row.token, row.position, full.tables[k], dtype)
+                       for dtype in (torch.float32, torch.bfloat16))
+        got = torch.from_numpy(logits[k]).cuda()
+        ours, theirs = (((x - exact).norm() / exact.norm()).item() for x in (got, half))
+        print(f"length {LENGTHS[k]}: {ours:.3e}, torch in bf16 {theirs:.3e}")
+        assert 0 < ours <= 1.5 * theirs, f"length {LENGTHS[k]}: {ours} beside {theirs}"
+
+
+def test_a_thousand_steps_give_the_same_bits(full: FullSize) -> None:
+    first = full.step()
+    for k in range(1000):
+        again = full.step()
+        assert again.logits.tobytes() == first.logits.tobytes(), f"step {k}"
+        np.testing.assert_array_equal(again.tokens, first.tokens)
+
+
+def test_a_full_size_request_has_the_same_bits_alone(full: FullSize) -> None:
+    together = full.step()
+    for r in range(4):
+        assert full.step((r,)).logits[0].tobytes() == together.logits[r].tobytes(), r
+    paired = full.step((3, 1))
+    assert paired.logits.tobytes() == together.logits[[3, 1]].tobytes()
+
+
+def test_a_full_size_model_draws_tokens_of_its_own_logits() -> None:
+    full = FullSize(sampling=True)
+    wishes = [Wish(0, 1.0, 0, 0.9, 0.3), Wish(2, 0.7, 50, 0.95, 0.8), Wish(3, 1.5, 40, 1.0, 0.5)]
+    own = {w.row: Choice(w.temperature, w.top_k, w.top_p, w.uniform) for w in wishes}
+    tokens, logits = full.step(choices=[own.get(r, Choice()) for r in range(4)])
+    assert check_case(logits, wishes, tokens) >= 2
+    again = full.step(choices=[own.get(r, Choice()) for r in range(4)])
+    np.testing.assert_array_equal(again.tokens, tokens)
+    np.testing.assert_array_equal(full.step().tokens, logits.argmax(1))
+    full.runner.close()

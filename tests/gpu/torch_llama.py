@@ -1,0 +1,98 @@
+"""A full-size Llama of random weights on the GPU, packed as the kernel takes them, and one decode
+step of it in torch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from eventtensor.models.config import ModelConfig
+from eventtensor.models.pack import matrices, packed_shapes
+from eventtensor.models.rope import rope_tables
+
+
+def random_packed(c: ModelConfig, seed: int = 0, device: str = "cuda") -> dict[str, Any]:
+    """Matrices on the device, norms on the host; a tied head is the embedding, packed."""
+    rng = torch.Generator(device).manual_seed(seed)
+    columns = {name: m.columns for name, m in matrices(c).items()} | {"embed": c.hidden}
+    out: dict[str, Any] = {}
+    for name, shape in packed_shapes(c, "cuda").items():
+        if name in columns:
+            made = torch.empty(shape, dtype=torch.bfloat16, device=device)
+            out[name] = made.normal_(0, columns[name] ** -0.5, generator=rng)
+        else:
+            drawn = np.random.default_rng(seed + len(name)).standard_normal(shape, np.float32)
+            out[name] = 1 + drawn / 10
+    if c.tied:
+        panels, blocks, rows, block = out["head"].shape
+        lying = out["embed"].view(panels, rows, blocks, block)
+        out["head"] = lying.transpose(1, 2).contiguous()
+    return out
+
+
+def unpacked(w: torch.Tensor) -> torch.Tensor:
+    """(.., panels, blocks, 16, columns) as (.., rows, columns)."""
+    *before, panels, blocks, rows, columns = w.shape
+    return w.transpose(-3, -2).reshape(*before, panels * rows, blocks * columns)
+
+
+@dataclass(frozen=True)
+class TorchLlama:
+    """`kv` is the cache of the kernel: keys and values of the tokens before are read from it."""
+
+    config: ModelConfig
+    weights: dict[str, Any]
+    kv: torch.Tensor
+    positions: int
+
+    def logits(self, token: int, position: int, pages: Sequence[int], dtype: Any) -> torch.Tensor:
+        """After one token of a request on these pages; sums of norms and softmax are float32."""
+        c, w = self.config, self.weights
+        h = w["embed"][token].to(dtype)
+        rope = [self._here(x[position]).to(dtype) for x in rope_tables(c, self.positions)]
+        for layer in range(c.layers):
+            norms = self._here(w["norms"][layer])
+            x = self._normed(h, norms[0])
+            y = (unpacked(w["w_qkv"][layer]).to(dtype) @ x).view(c.kv_heads, -1, c.head_dim)
+            mixed = self._attended(layer, y, position, pages, rope)
+            h = h + unpacked(w["w_o"][layer]).to(dtype) @ mixed
+            x = self._normed(h, norms[1])
+            pair = (unpacked(w["w_gate_up"][layer]).to(dtype) @ x).view(-1, 2, 16)
+            gate, up = pair[:, 0].reshape(-1), pair[:, 1].reshape(-1)
+            h = h + unpacked(w["w_down"][layer]).to(dtype) @ (torch.nn.functional.silu(gate) * up)
+        last = self._normed(h, self._here(w["final_norm"]))
+        return (unpacked(w["head"]).to(dtype) @ last).float()
+
+    def _here(self, x: np.ndarray) -> torch.Tensor:
+        return torch.from_numpy(x).to(self.kv.device)
+
+    def _normed(self, h: torch.Tensor, gain: torch.Tensor) -> torch.Tensor:
+        wide = h.float()
+        scale = torch.rsqrt(wide.pow(2).mean() + self.config.norm_eps)
+        return (wide * scale * gain).to(h.dtype)
+
+    def _attended(
+        self, layer: int, y: torch.Tensor, position: int, pages: Sequence[int],
+        rope: Sequence[torch.Tensor],
+    ) -> torch.Tensor:
+        """`y`: for each head of keys its queries, the key and the value of this token."""
+        c, dtype = self.config, y.dtype
+
+        def turned(x: torch.Tensor) -> torch.Tensor:
+            low, high = x.chunk(2, -1)
+            cos, sin = rope
+            return torch.cat([low * cos - high * sin, high * cos + low * sin], -1)
+
+        query, key, value = turned(y[:, :-2]), turned(y[:, -2]), y[:, -1]
+        held = self.kv[layer, list(pages)].permute(1, 2, 0, 3, 4)  # head, 2, page, token, channel
+        old = held.reshape(c.kv_heads, 2, -1, c.head_dim)[:, :, :position].to(dtype)
+        # The kernel puts this token into the cache too, in its dtype.
+        keys = torch.cat([old[:, 0], key.to(self.kv.dtype).to(dtype)[:, None]], 1)
+        values = torch.cat([old[:, 1], value.to(self.kv.dtype).to(dtype)[:, None]], 1)
+        score = torch.einsum("hgd,htd->hgt", query, keys) * c.head_dim**-0.5
+        weight = torch.softmax(score.float(), -1).to(dtype)
+        return torch.einsum("hgt,htd->hgd", weight, values).reshape(-1)

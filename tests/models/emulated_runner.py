@@ -1,0 +1,30 @@
+"""A runner whose GPU is the emulator."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from unittest.mock import patch
+
+from models.tiny import Pair
+from support.emulated import DEVICE, EmulatedDriver, Emulation, _no_cubin
+from support.fake_driver import installed
+
+from eventtensor.models.runner import Runner
+from eventtensor.runtime.cuda import compiled
+
+
+@contextmanager
+def emulated_runner(pair: Pair, seed: int = 0) -> Iterator[Runner]:
+    driver = EmulatedDriver(devices=1)
+    with (
+        installed(lambda: driver), patch.object(compiled, "build_cubin", _no_cubin),
+        closing(pair.runner("cuda", workers=2)) as runner,
+    ):
+        kernel = runner.kernel.backend
+        assert isinstance(kernel, compiled.CudaKernel)
+        known = kernel.image.interface
+        driver.rank = kernel.image.rank
+        driver.words = max(1, len(known.dims)) + max(1, len(known.tensors))
+        driver.run = Emulation(kernel.source, driver, seed, 20.0, DEVICE)
+        yield runner

@@ -1,0 +1,160 @@
+"""Temperature, top-k and top-p in the kernel: the tokens of the NumPy definition, whatever else is
+in the batch, in the interpreter, as C++ and as CUDA in the emulator."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from models.drawing import (
+    Choose,
+    Wish,
+    check_case,
+    choice,
+    chooser,
+    kept,
+    launch_arrays,
+    random_case,
+    steps_of,
+)
+from support.emulated import emulated_kernel
+
+import eventtensor as et
+from eventtensor.compiler import run_passes
+from eventtensor.config import Options
+from eventtensor.ir.plan import HandoffKind
+from eventtensor.models.sampling import TILE
+
+VOCAB, PART = 1200, 512  # the last part is not whole
+
+
+@pytest.fixture(scope="module")
+def on_cpu() -> Iterator[Choose]:
+    with closing(et.compile(choice(VOCAB, PART), target="cpu", workers=2)) as kernel:
+        yield chooser(kernel)
+
+
+def test_tokens_are_those_of_the_definition(on_cpu: Choose) -> None:
+    rng, asked, all_rows = np.random.default_rng(1), 0, 0
+    for _ in range(150):
+        logits, wishes = random_case(rng, 5, VOCAB)
+        asked += check_case(logits, wishes, on_cpu(logits, wishes))
+        all_rows += len(wishes)
+    assert asked > 0.9 * all_rows
+
+
+def test_every_kept_token_is_drawn_and_no_other(on_cpu: Choose) -> None:
+    rng = np.random.default_rng(2)
+    logits = rng.standard_normal((1, VOCAB)).astype(np.float32)
+    for w in (Wish(0, 0.5, 7), Wish(0, 1.0, 0, 0.01), Wish(0, 2.0, 9, 0.7), Wish(0, 1.0, 1, 0.0)):
+        found = {int(on_cpu(logits, [replace(w, uniform=float(u))])[0])
+                 for u in np.linspace(0, 1, 400, endpoint=False, dtype=np.float32)}
+        assert found == {int(t) for t in kept(logits[0], w)}, w
+
+
+@pytest.mark.parametrize("top_k", (1, 5, 600, 601))
+def test_ties_at_the_border_go_to_the_lowest_tokens(on_cpu: Choose, top_k: int) -> None:
+    logits = np.zeros((1, VOCAB), np.float32)
+    logits[0, 2] = 1.0
+    order = [2, 0, 1, *range(3, VOCAB)][:top_k]
+    low, high = (on_cpu(logits, [Wish(0, 1.0, top_k, 1.0, u)])[0] for u in (0.0, 0.9999999))
+    assert (low, high) == (min(order), max(order))
+
+
+def test_as_many_equals_as_top_p_needs_are_kept(on_cpu: Choose) -> None:
+    logits = np.zeros((1, VOCAB), np.float32)
+    for share in (0.1004, 0.5004, 0.9996):  # of 1200 equals: 121, 601, 1200
+        last = on_cpu(logits, [Wish(0, 1.0, 0, share, 0.9999999)])[0]
+        assert last == np.ceil(VOCAB * share) - 1
+
+
+def test_top_p_counts_from_the_mass_that_top_k_leaves(on_cpu: Choose) -> None:
+    logits = np.full((1, VOCAB), -5.0, np.float32)
+    logits[0, [3, 700, 701, 900]] = np.log([4.0, 3.0, 2.0, 1.0])
+    # Of 4 + 3 + 2 the first two are 7/9; of the whole row they are less than 0.5.
+    found = {int(on_cpu(logits, [Wish(0, 1.0, 3, 0.75, float(u))])[0]) for u in np.arange(20) / 20}
+    assert found == {3, 700}
+
+
+def test_rows_without_a_wish_or_a_temperature_are_greedy(on_cpu: Choose) -> None:
+    logits = np.random.default_rng(3).standard_normal((4, VOCAB)).astype(np.float32)
+    logits[1, [17, 800]] = 9.0  # the lowest of equals
+    best = logits.argmax(1)
+    np.testing.assert_array_equal(on_cpu(logits, []), best)
+    cold = [Wish(r, 0.0, 50, 0.9, 0.99) for r in (0, 1)]
+    np.testing.assert_array_equal(on_cpu(logits, cold), best)
+
+
+@pytest.mark.parametrize("bad", (np.nan, np.inf))
+@pytest.mark.parametrize("everywhere", (False, True))
+def test_logits_that_are_no_numbers_give_some_token_and_harm_no_other_row(
+    on_cpu: Choose, bad: float, everywhere: bool
+) -> None:
+    logits = np.random.default_rng(4).standard_normal((3, VOCAB)).astype(np.float32)
+    wishes = [Wish(r, 1.0, 20, 0.9, 0.3) for r in range(3)]
+    right = on_cpu(logits, wishes)
+    logits[1, slice(None) if everywhere else 700] = bad
+    got = on_cpu(logits, wishes)
+    assert 0 <= got[1] < VOCAB and got[1] == on_cpu(logits, [])[1]
+    assert (got[0], got[2]) == (right[0], right[2])
+
+
+def test_masked_tokens_are_never_drawn(on_cpu: Choose) -> None:
+    logits = np.full((1, VOCAB), -np.inf, np.float32)
+    logits[0, [5, 1199]] = 0.0
+    found = [int(on_cpu(logits, [Wish(0, 1.0, uniform=u)])[0]) for u in (0.0, 0.49, 0.51, 0.999)]
+    assert found == [5, 5, 1199, 1199]
+
+
+def test_a_token_does_not_depend_on_the_rest_of_the_batch(on_cpu: Choose) -> None:
+    logits, wishes = random_case(np.random.default_rng(5), 12, VOCAB)
+    together = on_cpu(logits, wishes)
+    for w in wishes:
+        alone = on_cpu(logits[w.row : w.row + 1], [replace(w, row=0)])
+        assert alone[0] == together[w.row], w
+
+
+def test_a_search_with_too_few_steps_says_so(on_cpu: Choose) -> None:
+    logits = np.random.default_rng(6).standard_normal((1, VOCAB)).astype(np.float32)
+    one, both = Wish(0, 1.0, 5), Wish(0, 1.0, 5, 0.5)
+    assert (one.steps, both.steps) == (6, 12)
+    a = launch_arrays(logits, [both])
+    with closing(et.compile(choice(VOCAB, PART), target="cpu")) as kernel:  # from the cache
+        kernel(**a, Q=one.steps)
+    assert a["chosen"][0] == -1
+
+
+def test_a_large_vocabulary_is_searched_in_many_parts() -> None:
+    vocab, rng, asked = 151936, np.random.default_rng(8), 0
+    with closing(et.compile(choice(vocab, TILE), target="cpu", workers=2)) as kernel:
+        for _ in range(4):
+            logits, wishes = random_case(rng, 3, vocab)
+            asked += check_case(logits, wishes, chooser(kernel)(logits, wishes))
+    assert asked >= 4
+
+
+def test_interpreter_and_emulated_cuda_draw_the_same_tokens(on_cpu: Choose) -> None:
+    rng = np.random.default_rng(7)
+    cases = [random_case(rng, 3, VOCAB) for _ in range(3)]
+    state = run_passes(choice(VOCAB, PART), Options(target="cuda"))
+    assert state.plan is not None and state.report is not None and state.report.ok
+    with (closing(et.compile(choice(VOCAB, PART), target="interp")) as interp,
+          emulated_kernel(state.plan, 3) as cuda):
+        for logits, wishes in cases:
+            wanted = on_cpu(logits, wishes)
+            check_case(logits, wishes, wanted)
+            np.testing.assert_array_equal(chooser(interp)(logits, wishes), wanted)
+            a = launch_arrays(logits, wishes)
+            cuda.launch({"S": 3, "N": len(wishes), "Q": steps_of(wishes)}, a)
+            np.testing.assert_array_equal(a["chosen"], wanted)
+
+
+def test_the_way_to_a_greedy_token_stays_a_flag() -> None:
+    """Drawing has an event of its own."""
+    plan = run_passes(choice(VOCAB, PART), Options(target="cuda")).plan
+    assert plan is not None
+    found = {h.call: h.kind for h in plan.handoffs}
+    assert found["choose"] is HandoffKind.flag
