@@ -26,7 +26,7 @@ from ..ir.walk import free_vars
 from .report import Kind, Obligation, Problem, Task, Witness
 from .sets.space import Scope, Side
 from .sets.texts import NotAffine
-from .sets.witness import smallest
+from .sets.witness import smallest_of
 
 
 @dataclass(frozen=True)
@@ -118,8 +118,7 @@ def _miss(
             case Slice(start, stop):
                 lo, hi = scope.text(start, side, bound), scope.text(stop, side, bound)
                 scope.require(f"{lo} < {hi}", f"({lo} < 0 or ({lo} >= {size} and {size} >= 1))")
-        scope.finish()
-        hit = smallest(scope.set(side.names))
+        hit = smallest_of(scope, side.names)
         if hit is not None:
             return hit
     return None

@@ -85,7 +85,7 @@ def choose(
         DROP if not certain and loads_of(a.extent) else KEEP for a in source.axes
     ]
     best = make_map(tuple(steps), producers)
-    if count_of(program, source, best) is None:
+    if not _has_count(source, best):
         steps = [KEEP] * len(steps)
         best = make_map(tuple(steps), producers)
     edge = through(best, edge)
@@ -98,7 +98,7 @@ def choose(
             loose = order is not None and k >= len(source.loops) and bool(
                 through(trial, edge).is_subset(order)
             )
-            if (exact or loose) and count_of(program, source, trial) is not None:
+            if (exact or loose) and _has_count(source, trial):
                 edge = edge if exact else through(trial, edge)
                 steps[k], best = step, trial
                 break
@@ -144,6 +144,13 @@ def count_of(program: Program, source: PlacedCall, cells: CellMap) -> Node | Non
         return None
     names = cell_names(cells.rank)
     return product([expr_of(program, s, names) for s in sizes])
+
+
+def _has_count(source: PlacedCall, cells: CellMap) -> bool:
+    """True if `count_of` finds a count."""
+    if loads_of(*(a.extent for a in source.axes)):
+        return _count_by_extents(source, cells) is not None
+    return box_sizes(cells.relation.reverse()) is not None
 
 
 def _count_by_extents(source: PlacedCall, cells: CellMap) -> Node | None:

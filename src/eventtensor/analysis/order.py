@@ -33,6 +33,8 @@ class OrderGraph:
         self.after: dict[str, set[str]] = defaultdict(set)
         self.before: dict[str, set[str]] = defaultdict(set)
         self._sure: dict[tuple[str, str], isl.Map | None] = {}
+        self._paths: dict[tuple[str, str, int], isl.Map | None] = {}
+        self._covers: dict[tuple[str, str, int, int], isl.Map | None] = {}
         for name, node in self.nodes.items():
             if is_header(node):
                 call = self.nodes[name.removesuffix(HEADER)]
@@ -58,6 +60,8 @@ class OrderGraph:
         self.edges[source, sink] = relation if known is None else known.union(relation).coalesce()
         self.after[source].add(sink)
         self.before[sink].add(source)
+        self._paths.clear()
+        self._covers.clear()
 
     def limited(self, sink: str, edges: Iterable[tuple[str, isl.Map]]) -> OrderGraph:
         """The same graph, where only `edges` (source, relation) lead to `sink`."""
@@ -65,6 +69,7 @@ class OrderGraph:
         other.edges = {k: m for k, m in self.edges.items() if k[1] != sink or is_header(
             self.nodes[k[0]])}
         other.after, other.before = defaultdict(set), defaultdict(set)
+        other._paths, other._covers = {}, {}
         for a, b in other.edges:
             other.after[a].add(b)
             other.before[b].add(a)
@@ -116,47 +121,62 @@ class OrderGraph:
     def covers(self, source: str, sink: str, shortest: int, longest: int) -> Iterator[isl.Map]:
         """What paths of shortest..longest edges order, as longer ones are taken in, while it stays
         simple."""
-        cover = None
-        for length, frontier in enumerate(self._frontiers(source, sink, longest), 1):
-            if length >= shortest and sink in frontier:
-                cover = frontier[sink] if cover is None else cover.union(frontier[sink]).coalesce()
+        last = None
+        for length in range(shortest, longest + 1):
+            cover = self._cover(source, sink, shortest, length)
+            if cover is not None and cover is not last:
                 if not _simple(cover):
                     return
                 yield cover
+            last = cover
+
+    def _cover(self, source: str, sink: str, shortest: int, longest: int) -> isl.Map | None:
+        """The union of what paths of shortest..longest edges order."""
+        if longest < shortest:
+            return None
+        key = (source, sink, shortest, longest)
+        if key not in self._covers:
+            shorter = self._cover(source, sink, shortest, longest - 1)
+            found = self._path(source, sink, longest)
+            if shorter is not None and found is not None:
+                found = shorter.union(found).coalesce()
+            self._covers[key] = shorter if found is None else found
+        return self._covers[key]
 
     def left_over(self, source: str, sink: str, want: isl.Map) -> isl.Map:
         """The part of `want` that no path orders; all of it if the paths are too many to follow."""
         left = want
-        for frontier in self._frontiers(source, sink, PATH):
-            if sink in frontier:
-                left = left.subtract(frontier[sink]).coalesce()
+        for length in range(1, PATH + 1):
+            found = self._path(source, sink, length)
+            if found is not None:
+                left = left.subtract(found).coalesce()
             if left.is_empty() or left.n_basic_map() > PIECES:
                 break
         return left
 
-    def _frontiers(
-        self, source: str, sink: str, longest: int
-    ) -> Iterator[dict[str, isl.Map]]:
-        """Where paths of 1, 2, .. edges from the source lead, through calls that lead to `sink`."""
-        useful = self.ancestors(sink) | {sink}
-        frontier = {c: self.edges[source, c] for c in self.after[source] if c in useful}
-        for _ in range(longest):
-            if not frontier:
-                return
-            yield frontier
-            frontier = self._grow(source, frontier, useful)
+    def _path(self, source: str, sink: str, length: int) -> isl.Map | None:
+        """What paths of `length` edges order; None: nothing, or they are not followed. Paths to
+        other sinks begin with the same ones, so each is kept."""
+        if length == 1:
+            return self.edges.get((source, sink))
+        key = (source, sink, length)
+        if key not in self._paths:
+            self._paths[key] = self._longer(source, sink, length)
+        return self._paths[key]
 
-    def _grow(
-        self, source: str, frontier: dict[str, isl.Map], useful: set[str]
-    ) -> dict[str, isl.Map]:
-        grown: dict[str, isl.Map] = {}
-        for middle, so_far in frontier.items():
-            for nxt in self.after[middle] & useful:
-                found = self.join(source, middle, nxt, so_far, self.edges[middle, nxt])
-                if not found.is_empty():
-                    grown[nxt] = grown[nxt].union(found) if nxt in grown else found
-        grown = {k: m.coalesce() for k, m in grown.items() if m.n_basic_map() <= 4 * PIECES}
-        return {k: m for k, m in grown.items() if _simple(m)}
+    def _longer(self, source: str, sink: str, length: int) -> isl.Map | None:
+        total = None
+        for middle in sorted(self.before[sink]):
+            so_far = self._path(source, middle, length - 1)
+            if so_far is None:
+                continue
+            found = self.join(source, middle, sink, so_far, self.edges[middle, sink])
+            if not found.is_empty():
+                total = found if total is None else total.union(found)
+        if total is None or total.n_basic_map() > 4 * PIECES:
+            return None
+        total = total.coalesce()
+        return total if _simple(total) else None
 
     def ancestors(self, sink: str) -> set[str]:
         """Calls from which edges lead to `sink`."""

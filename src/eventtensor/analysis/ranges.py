@@ -7,17 +7,17 @@ from typing import assert_never
 
 import islpy as isl
 
-from ..ir.expr import Const, Node
+from ..ir.expr import Const, Node, Var
 from ..ir.plan import region_nest
 from ..ir.program import GridAxis, PlacedCall, Program
 from ..ir.tensor import Axis, Pad, Point, Region, Rows, Slice, axis_exprs, region_exprs
-from ..ir.walk import free_vars, loads_of
+from ..ir.walk import Bounds, bounds, free_vars, loads_of
 from .access import is_header, nodes
 from .bodies import body_problems
 from .report import Kind, Obligation, Problem, Task, Witness
 from .sets.space import LoadVar, Scope, Side, shape_of
 from .sets.texts import NotAffine, isl_text
-from .sets.witness import smallest, task_of
+from .sets.witness import smallest, smallest_of, task_of
 
 
 def range_problems(program: Program) -> tuple[list[Problem], list[Obligation]]:
@@ -148,10 +148,11 @@ def _outside(
     for load in list(scope.loads):
         for i, size in zip(load.index, program.tensor(load.tensor).shape, strict=True):
             here = scope.copy()
-            index = isl_text(i, here)
-            here.require(f"({index} < 0 or {index} >= {isl_text(size, here)})")
-            here.finish()
-            hit = smallest(here.set(names))
+            index, end = isl_text(i, here), isl_text(size, here)
+            if here.inside(index, end):
+                continue
+            here.require(f"({index} < 0 or {index} >= {end})")
+            hit = smallest_of(here, names)
             if hit is not None:
                 yield load, hit
                 break
@@ -228,6 +229,8 @@ def _find(
     program: Program, p: PlacedCall, violation: Violation, axis: Axis
 ) -> tuple[tuple[tuple[str, int], ...], tuple[Task, ...]] | None:
     left, sign, right, offset = violation
+    if _excluded(p, violation, axis):
+        return None
     scope, side = Scope(program), Side(p, "a_")
     scope.domain(side)
     bound: dict[str, str] = {}
@@ -239,9 +242,30 @@ def _find(
         scope.require(f"{scope.text(axis.start, side)} < {scope.text(axis.stop, side)}")
     a, b = scope.text(left, side, bound), scope.text(right, side, bound)
     scope.require(f"{a} {sign} {b} + {offset}")
-    scope.finish()
-    hit = smallest(scope.set(side.names))
+    hit = smallest_of(scope, side.names)
     return None if hit is None else (tuple(hit[0].items()), (task_of(p, hit[1]),))
+
+
+def _excluded(p: PlacedCall, violation: Violation, axis: Axis) -> bool:
+    """True if the ranges of the coordinates, taken one by one, already exclude it: most indices are
+    so plain that no set is needed."""
+    left, sign, right, offset = violation
+    tops: dict[str, int | None] = {}
+
+    def of(n: Node) -> Bounds:
+        if not isinstance(n, Var) or n.name not in tops:
+            return None, None
+        top = tops[n.name]
+        return 0, None if top is None else top - 1
+
+    for a in p.axes:
+        tops[a.var] = bounds(a.extent, of)[1]
+    if isinstance(axis, Rows) and left is axis.index:
+        tops[axis.var] = bounds(axis.extent, of)[1]
+    (low, high), (least, most) = bounds(left, of), bounds(right, of)
+    if sign == "<":
+        return low is not None and most is not None and low >= most + offset
+    return high is not None and least is not None and high < least + offset
 
 
 def _extents(program: Program, p: PlacedCall) -> list[Problem]:

@@ -25,10 +25,10 @@ from ...ir.expr import (
     mul,
 )
 from ...ir.plan import Nest
-from ...ir.program import EventTensor, PlacedCall, Program
+from ...ir.program import EventTensor, Fact, PlacedCall, Program
 from ...ir.tensor import Point, Region, Rows, Slice
 from ...ir.walk import loads_of, rebuild, substitute
-from .texts import different, isl_cond, isl_text, rising
+from .texts import different, isl_cond, isl_text, least_of, rising
 from .versions import equal_loops
 
 
@@ -159,8 +159,12 @@ class Scope:
     def domain(self, side: Side, depth: int | None = None) -> None:
         """The first `depth` coordinates of the task lie in their ranges."""
         for axis in side.placed.axes[:depth]:
-            name = side.name(axis.var)
-            self.require(f"0 <= {name} < {self.text(axis.extent, side)}")
+            self.within("0", side.name(axis.var), self.resolve(axis.extent, side))
+
+    def within(self, lo: str, name: str, hi: Node) -> None:
+        """lo <= name < hi. A minimum is two bounds: one bound by it would be two pieces."""
+        first, *more = [isl_text(part, self) for part in least_of(hi)]
+        self.require(f"{lo} <= {name} < {first}", *(f"{name} < {other}" for other in more))
 
     def elements(self, region: Region, side: Side, names: tuple[str, ...]) -> None:
         """`names` is an element of the tensor (or a cell of the event tensor) inside the region."""
@@ -171,7 +175,7 @@ class Scope:
                 case Point(index):
                     self.require(f"{e} = {self.text(index, side)}")
                 case Slice(start, stop):
-                    self.require(f"{self.text(start, side)} <= {e} < {self.text(stop, side)}")
+                    self.within(self.text(start, side), e, self.resolve(stop, side))
                 case Rows(var, extent, index):
                     k = self.fresh("k")
                     self.require(f"0 <= {k} < {self.text(extent, side)}")
@@ -205,32 +209,40 @@ class Scope:
 
     def finish(self) -> None:
         """Say what is known of the loads. Facts may add loads, which are tied in too."""
+        patterns = [(f, load) for f in self.program.facts for load in loads_of(f.cond)]
+        done = 0
         for _ in range(2):
-            for known in list(self.loads):
-                self._instantiate_facts(known)
+            fresh, done = self.loads[done:], len(self.loads)
+            for known in fresh:
+                for fact, pattern in patterns:
+                    if pattern.tensor == known.tensor:
+                        self._instantiate(fact, pattern, known)
         for k, a in enumerate(self.loads):
             for b in self.loads[:k]:
                 if a.tensor == b.tensor:
                     self._tie(b, a)
 
-    def _instantiate_facts(self, known: LoadVar) -> None:
-        for fact in self.program.facts:
-            variables = {axis.var for axis in fact.over}
-            for pattern in loads_of(fact.cond):
-                names = [i.name if isinstance(i, Var) else None for i in pattern.index]
-                if pattern.tensor != known.tensor or set(names) != variables:
-                    continue
-                at = {v: i for v, i in zip(names, known.index, strict=True) if v is not None}
-                marked = {v: Var("=" + v) for v in at}
-                outside = []
-                for axis in fact.over:
-                    value = isl_text(at[axis.var], self)
-                    extent = self._at(substitute(axis.extent, marked), at, known.side)
-                    outside += [f"{value} < 0", f"{value} >= {isl_text(extent, self)}"]
-                cond = self._at(substitute(fact.cond, marked), at, known.side)
-                text = "(" + " or ".join([*outside, isl_cond(cond, self)]) + ")"
-                if text not in self.constraints:
-                    self.require(text)
+    def _instantiate(self, fact: Fact, pattern: Load, known: LoadVar) -> None:
+        """A fact for the values of its variables that make `pattern` the known load."""
+        names = [i.name if isinstance(i, Var) else None for i in pattern.index]
+        if set(names) != {axis.var for axis in fact.over}:
+            return
+        at = {v: i for v, i in zip(names, known.index, strict=True) if v is not None}
+        marked = {v: Var("=" + v) for v in at}
+        outside = []
+        for axis in fact.over:
+            value = isl_text(at[axis.var], self)
+            end = isl_text(self._at(substitute(axis.extent, marked), at, known.side), self)
+            if not self.inside(value, end):
+                outside += [f"{value} < 0", f"{value} >= {end}"]
+        cond = self._at(substitute(fact.cond, marked), at, known.side)
+        text = "(" + " or ".join([*outside, isl_cond(cond, self)]) + ")"
+        if text not in self.constraints:
+            self.require(text)
+
+    def inside(self, value: str, end: str) -> bool:
+        """True if the constraints say by form that 0 <= value < end."""
+        return f"0 <= {value} < {end}" in self.constraints
 
     def _at(self, e: Node, at: dict[str, Node], side: Side) -> Node:
         """A fact's expression for given values (over the scope's variables) of its variables."""
@@ -276,18 +288,20 @@ class Scope:
 
     def _body(self, visible: Iterable[str], hidden: Iterable[str] = ()) -> str:
         shown = set(visible)
-        ranges = []
-        for d in self.program.dims:
-            ranges.append(f"d_{d.name} >= {d.min}")
-            if d.max is not None:
-                ranges.append(f"d_{d.name} <= {d.max}")
-        conj = " and ".join([*ranges, *self.constraints]) or "0 = 0"
+        conj = " and ".join(dict.fromkeys(self.constraints)) or "0 = 0"
         gone = [*hidden, *(a for a in self.aux if a not in shown)]
         return f"exists ({', '.join(gone)} : {conj})" if gone else conj
 
+    def _dims(self) -> str:
+        """isl text: the dims lie in their ranges."""
+        ranges = [f"d_{d.name} >= {d.min}" for d in self.program.dims]
+        ranges += [f"d_{d.name} <= {d.max}" for d in self.program.dims if d.max is not None]
+        return f"[{self.params()}] -> {{ : {' and '.join(ranges)} }}"
+
     def set(self, names: tuple[str, ...]) -> isl.Set:
         body = self._body(names)
-        return _read_set(f"[{self.params()}] -> {{ [{', '.join(names)}] : {body} }}")
+        text = f"[{self.params()}] -> {{ [{', '.join(names)}] : {body} }}"
+        return _read_set(text, self._dims())
 
     def map(
         self, names: tuple[str, ...], to: tuple[str, ...], hide: tuple[Side, ...] = ()
@@ -296,18 +310,25 @@ class Scope:
         shown = (*names, *to)
         hidden = [n for side in hide for n in side.names if n not in shown]
         head = f"[{', '.join(names)}] -> [{', '.join(to)}]"
-        return _read_map(f"[{self.params()}] -> {{ {head} : {self._body(shown, hidden)} }}")
+        text = f"[{self.params()}] -> {{ {head} : {self._body(shown, hidden)} }}"
+        return _read_map(text, self._dims())
 
 
 @lru_cache(maxsize=4096)
-def _read_set(text: str) -> isl.Set:
+def _read_set(text: str, dims: str) -> isl.Set:
     """Written-out layers ask the same questions again and again; isl's objects do not change."""
-    return isl.Set(text)
+    return isl.Set(text).intersect_params(_read_dims(dims))
 
 
 @lru_cache(maxsize=4096)
-def _read_map(text: str) -> isl.Map:
-    return isl.Map(text)
+def _read_map(text: str, dims: str) -> isl.Map:
+    return isl.Map(text).intersect_params(_read_dims(dims))
+
+
+@lru_cache(maxsize=16)
+def _read_dims(text: str) -> isl.Set:
+    """Read once and intersected: in every text they would cost as much as all else."""
+    return isl.Set(text)
 
 
 def shape_of(program: Program, name: str) -> tuple[Node, ...]:

@@ -74,6 +74,15 @@ def isl_text(e: Node, scope: Plain | None = None) -> str:
             assert_never(e)
 
 
+def least_of(e: Node) -> list[Node]:
+    """The expressions that `e` is the minimum of; itself if it is none."""
+    match e:
+        case Min(a, b):
+            return [*least_of(a), *least_of(b)]
+        case _:
+            return [e]
+
+
 def isl_cond(e: Node, scope: Plain) -> str:
     """Text of a condition (Compare; Min is and, Max is or)."""
     match e:

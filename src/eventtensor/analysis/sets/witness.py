@@ -10,9 +10,12 @@ import islpy as isl
 from ...ir.program import PlacedCall
 from ..access import HEADER, MARK
 from ..report import Task, Witness
+from .space import Scope
+
+Pair = tuple[dict[str, int], tuple[int, ...]]
 
 
-def smallest(points: isl.Set) -> tuple[dict[str, int], tuple[int, ...]] | None:
+def smallest(points: isl.Set) -> Pair | None:
     """Parameters and coordinates of the lexicographically smallest point, parameters first."""
     if points.is_empty():
         return None
@@ -32,15 +35,21 @@ def smallest(points: isl.Set) -> tuple[dict[str, int], tuple[int, ...]] | None:
     return dims, tuple(values[n:])
 
 
+def smallest_of(scope: Scope, names: tuple[str, ...]) -> Pair | None:
+    """The smallest point of a scope that is not finished. What is empty without what is known of
+    the loads is empty with it, and found so sooner."""
+    if scope.loads and scope.set(names).is_empty():
+        return None
+    scope.finish()
+    return smallest(scope.set(names))
+
+
 def task_of(placed: PlacedCall, coords: tuple[int, ...]) -> Task:
     """Of a chunk node the task, without the iteration."""
     name = placed.call.name.removesuffix(HEADER)
     last = -1 if MARK in name else None
     pairs = zip(placed.vars[:last], coords[:last], strict=True)
     return Task(name.split(MARK)[0], tuple(pairs))
-
-
-Pair = tuple[dict[str, int], tuple[int, ...]]
 
 
 def smallest_pair(pairs: isl.Map) -> Pair | None:
