@@ -11,13 +11,16 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+import eventtensor as et
 from eventtensor.config import environment
 from eventtensor.errors import BadPacking
 from eventtensor.models import cache, pack
 from eventtensor.models.cache import file_digest, packed_weights
 from eventtensor.models.formats.known import KNOWN
 from eventtensor.models.formats.random_weights import RandomCheckpoint
+from eventtensor.models.llama import Tiles, llama
 from eventtensor.models.pack import block_columns, pack_weights, packed_shapes
+from eventtensor.models.tasks import Weights
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
 MATRICES = ("w_qkv", "w_o", "w_gate_up", "w_down", "head")
@@ -214,3 +217,11 @@ def test_two_that_pack_at_once_end_with_one_copy(tmp_path, env, counted, monkeyp
 def test_random_weights_are_not_kept(env, counted):
     packed_weights(counted, (), "cpu", BF16, env=env)
     assert not env.cache_dir.exists()
+
+
+def test_a_tile_must_divide_its_matrix():
+    """A head of 96 rows in tiles of 64 would leave 32 tokens out."""
+    config = dataclasses.replace(KNOWN["tiny-llama"], vocab=96)
+    tiles = Tiles(qkv=16, out=16, gate_up=32, head=64)
+    with pytest.raises(BadPacking, match="head has 96 rows: not a number of tiles of 64"):
+        llama(config, Weights("cpu", et.f32), tiles)

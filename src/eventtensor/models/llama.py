@@ -104,7 +104,7 @@ def llama(
     # Each layer has its own: no task waits for memory, and elements may carry flags.
     h_attn = p.scratch("h_attn", (c.layers + 1, T, c.hidden), et.f32)
     h_mlp = p.scratch("h_mlp", (c.layers, T, c.hidden), et.f32)
-    norm_tiles, head_tiles = c.hidden // tiles.out, c.vocab // tiles.head
+    norm_tiles, head_tiles = w_o.tiles(tiles.out), w_head.tiles(tiles.head)
     x_attn = p.scratch("x_attn", (c.layers + 1, T, c.hidden), dtype)
     ss_attn = p.scratch("ss_attn", (c.layers + 1, T, norm_tiles), et.f32)
     x_mlp = p.scratch("x_mlp", (c.layers, T, c.hidden), dtype)
@@ -133,7 +133,7 @@ def llama(
     p.call(embed(norm_tiles), grid=(T,), reads=lambda t: (rows_in[token[t], :], gains[0, :]),
            writes=lambda t: (h_attn[0, t, :], x_attn[0, t, :], ss_attn[0, t, :]))
     with p.loop("l", c.layers) as at:
-        p.call(project(weights, c), name="qkv_proj", grid=(w_qkv.rows // tiles.qkv,),
+        p.call(project(weights, c), name="qkv_proj", grid=(w_qkv.tiles(tiles.qkv),),
                reads=lambda i: (x_attn[at, :, :], ss_attn[at, :, :], w_qkv[at, i, tiles.qkv]),
                writes=lambda i: qkv[at, :, cut(i, tiles.qkv)])
         p.call(rotate(c), grid=(T, c.kv_heads),
@@ -155,7 +155,7 @@ def llama(
                                 gains[2 * at + 1, cut(i, tiles.out)]),
                writes=lambda i: (h_mlp[at, :, cut(i, tiles.out)],
                                  x_mlp[at, :, cut(i, tiles.out)], ss_mlp[at, :, i]))
-        p.call(gate_up(weights, c), grid=(w_gate_up.rows // tiles.gate_up,),
+        p.call(gate_up(weights, c), grid=(w_gate_up.tiles(tiles.gate_up),),
                reads=lambda i: (x_mlp[at, :, :], ss_mlp[at, :, :],
                                 w_gate_up[at, i, tiles.gate_up]),
                writes=lambda i: act[at, :, cut(i, tiles.gate_up // (2 * PANEL)), :])

@@ -8,6 +8,7 @@ from typing import Any
 
 import eventtensor as et
 
+from ..errors import BadPacking
 from ..ir.products import PANEL
 from .config import ModelConfig
 from .pack import Layout, packed_shape
@@ -21,6 +22,15 @@ class Matrix:
 
     ref: Any
     rows: int
+
+    def tiles(self, rows: int) -> int:
+        """How many tiles of so many rows it has."""
+        if rows % PANEL or self.rows % rows:
+            raise BadPacking(
+                f"{self.ref.name} has {self.rows} rows: not a number of tiles of {rows}",
+                hint=f"a tile is a multiple of {PANEL} rows that divides the matrix",
+            )
+        return self.rows // rows
 
     def __getitem__(self, key: tuple[Any, ...]) -> Any:
         *layer, tile, rows = key
