@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from eventtensor.errors import EventTensorError
+from eventtensor.errors import MissingPackage
 from eventtensor.models.source import smollm2_file
 
 ROOT = Path(__file__).parents[2]
@@ -31,7 +31,7 @@ def refused(done, *shown):
 def test_generate_gives_the_answer_on_stdout_and_the_speed_on_stderr():
     try:
         smollm2_file()
-    except EventTensorError as e:
+    except MissingPackage as e:
         pytest.skip(str(e))
     done = run("generate", "smollm2", "--prompt", "What is the capital of France?",
                "--target", "cpu", "--dtype", "f32", "--max-tokens", "20")

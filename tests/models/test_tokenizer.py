@@ -11,7 +11,13 @@ import tokenizers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eventtensor.errors import BadChat, BadModelConfig, BadModelFile, UnsupportedTokenizer
+from eventtensor.errors import (
+    BadChat,
+    BadModelConfig,
+    BadModelFile,
+    MissingPackage,
+    UnsupportedTokenizer,
+)
 from eventtensor.models.formats.gguf_checkpoint import GgufCheckpoint
 from eventtensor.models.source import smollm2_file
 from eventtensor.models.text.chat import render
@@ -33,7 +39,7 @@ CHARACTERS = st.characters(
 def checkpoint():
     try:
         return GgufCheckpoint(smollm2_file())
-    except Exception as e:
+    except MissingPackage as e:
         pytest.skip(str(e))
 
 
