@@ -6,7 +6,7 @@ import re
 
 import pytest
 from chain import chain
-from support.streams import PROGRAMS, layers, linear
+from support.streams import PROGRAMS, joined, layers, linear, packed
 
 from eventtensor.codegen.cuda import CudaSource, generate
 from eventtensor.compiler import run_passes
@@ -42,6 +42,20 @@ def test_only_weights_are_loaded_before_the_launch_has_begun() -> None:
     body = text[text.index("void body_go(") :]
     assert body.index("worker.pages.hold<et::bf16>()") < body.index("et::panel_matmul<")
     assert body.index("et::panel_matmul<") < body.index("worker.pages.task_end();")
+
+
+def test_the_number_of_columns_decides_the_order_of_pages_on_both_sides() -> None:
+    text = made(packed(most=128)).text
+    assert re.search(r"et::wide_matmul<et::bf16, 2048, 512, 3, 8>\(worker, et::FromRing", text)
+    assert re.search(r"worker\.panels<0, 8>\(args\.w \+ .*, 2048, 512, args\.n\);", text)
+    assert "et::FromMemory{" in made(packed(most=128), stream=False).text
+    few = made(packed()).text
+    assert "et::panel_matmul<et::bf16, 1," in few and "worker.run<0>(args.w" in few
+
+
+def test_joined_axes_of_the_other_side_are_read_where_they_lie() -> None:
+    text = made(joined()).text
+    assert "et::Matrix<et::bf16>{x.data, 1, 512}" in text and "take<et::bf16>" not in text
 
 
 def test_the_loader_claims_where_tiles_are_claimed() -> None:

@@ -13,7 +13,7 @@ from moe import moe
 from support.backends import run_direct
 from support.emulated import emulated_kernel
 from support.handoffs import pair
-from support.streams import PROGRAMS
+from support.streams import PROGRAMS, packed
 
 import eventtensor as et
 from eventtensor.runtime.build import DEVICE
@@ -23,6 +23,7 @@ LAYERS: Case = (PROGRAMS["layers"][0], {"schedule": "ticket"}, {"n": 8, "depth":
 PUSHED: Case = (moe, {"schedule": "push"}, {"n": 9})
 FLAGS: Case = (pair, {"schedule": "static", "handoff": "flag"}, {"n": 4})
 COUNTED: Case = (LAYERS[0], {"schedule": "static", "handoff": "counter"}, LAYERS[2])
+WIDE: Case = (lambda: packed(1, 2048, 256, 128), {"schedule": "static"}, {"n": 100})
 BULK: Case = (pair, {"schedule": "static", "handoff": "bulk"}, {"n": 4})
 # what is broken: (program, header, text, what comes in its place)
 BROKEN: dict[str, tuple[Case, str, str, str]] = {
@@ -45,6 +46,17 @@ BROKEN: dict[str, tuple[Case, str, str, str]] = {
     "a thread loops without end": (
         FLAGS, "cuda/worker.cuh", "bool launch_begin(Worker& w) {",
         "bool launch_begin(Worker& w) {\n  for (volatile int k = 0; leads(); ++k) {}"),
+    "x is read before it lands": (
+        WIDE, "cuda/stream.cuh", "    ptx::cp_async_wait<B::AHEAD - 1>();\n", ""),
+    "x is read before others have brought their share": (
+        WIDE, "cuda/stream.cuh", "    sync();  // all have", "    // all have"),
+    "blank slots are given up while more comes": (
+        WIDE, "cuda/stream.cuh", "if (seen + 1 < turns) pages.release", "pages.release"),
+    "blank slots are kept": (
+        WIDE, "cuda/stream.cuh", "turns > 1 && h < HELD; ++h) pages.release(h, 1);",
+        "false; ++h) pages.release(h, 1);"),
+    "the loader forgets a blank slot": (
+        WIDE, "cuda/loader.cuh", "between == 0 && h < HELD;", "between == 0 && h + 1 < HELD;"),
     "an event is not waited for": (
         COUNTED, "cuda/worker.cuh", "bool reached = false;", "bool reached = true;"),
     "the sets of cells are not turned over": (

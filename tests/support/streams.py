@@ -25,10 +25,25 @@ def gated(x, gate, up, scale, out):
     out[:] = g * et.sigmoid(g) * (x @ up.T) * scale
 
 
+def _panels(w):
+    panels, blocks, rows, columns = w.shape
+    return w.transpose(0, 2, 1, 3).reshape(panels * rows, blocks * columns).T
+
+
 @et.task
 def packed_product(x, w, out):
-    panels, blocks, rows, columns = w.shape
-    out[:] = x @ w.transpose(0, 2, 1, 3).reshape(panels * rows, blocks * columns).T
+    out[:] = x @ _panels(w)
+
+
+@et.task
+def joined_product(x, w, out):
+    out[:] = x.reshape(x.shape[0], x.shape[1] * x.shape[2]) @ _panels(w)
+
+
+@et.task
+def twice(x, w, v, out):
+    """The other side of the second product is what the body has just made."""
+    out[:] = x @ _panels(w) / 16.0 + (x * 2.0).cast(et.bf16) @ _panels(v) / 32.0
 
 
 @et.task
@@ -55,15 +70,46 @@ def linear(
     return p
 
 
-def packed(panels: int = 3, k: int = 1024, block: int = 256) -> et.Program:
-    n = et.dim("n", max=8)
+def packed(
+    panels: int = 3, k: int = 1024, block: int = 256, most: int = 8, total: int = 7, dtype=et.bf16
+) -> et.Program:
+    """Panels of weights, of which the last task may have fewer; many columns go by chunks."""
+    n = et.dim("n", min=0 if most > 8 else 1, max=most)
     p = et.Program("packed")
-    x = p.input("x", (n, k), et.bf16)
-    w = p.weight("w", (7, k // block, 16, block), et.bf16)
-    y = p.output("y", (n, 112), et.f32)
-    p.call(packed_product, name="go", grid=(-(-7 // panels),),
+    x = p.input("x", (n, k), dtype)
+    w = p.weight("w", (total, k // block, 16, block), dtype)
+    y = p.output("y", (n, total * 16), et.f32)
+    p.call(packed_product, name="go", grid=(-(-total // panels),),
            reads=lambda i: (x[:, :], w[i * panels : i * panels + panels, :, :, :]),
            writes=lambda i: y[:, i * panels * 16 : i * panels * 16 + panels * 16])
+    return p
+
+
+def joined() -> et.Program:
+    """The other side is a matrix only once its axes are joined."""
+    n = et.dim("n", max=128)
+    p = et.Program("joined")
+    x, w = p.input("x", (2, n, 32, 16), et.bf16), p.weight("w", (4, 2, 16, 256), et.bf16)
+    y = p.output("y", (2, n, 64), et.f32)
+    p.call(joined_product, name="go", grid=(2,), reads=lambda i: (x[i, :, :, :], w[:, :, :, :]),
+           writes=lambda i: y[i, :, :])
+    return p
+
+
+def wide_layers(k: int = 512) -> et.Program:
+    """Two products with many columns in every layer, and a hop in between."""
+    n, depth = et.dim("n", max=128), et.dim("depth", max=6)
+    p = et.Program("wide_layers")
+    first = p.input("first", (n, k), et.bf16)
+    w = p.weight("w", (depth, k // 16, k // 256, 16, 256), et.bf16)
+    h = p.scratch("h", (depth + 1, n, k), et.bf16)
+    last = p.output("last", (n, k), et.bf16)
+    p.call(copy, name="take", grid=(), reads=lambda: first[:, :], writes=lambda: h[0, :, :])
+    with p.loop("l", depth) as at:
+        p.call(twice, name="layer", grid=(k // 64,),
+               reads=lambda i: (h[at, :, :], w[at, i * 4 : i * 4 + 4, :, :, :], w[at, :4, :, :, :]),
+               writes=lambda i: h[at + 1, :, i * 64 : i * 64 + 64])
+    p.call(copy, name="give", grid=(), reads=lambda: h[depth, :, :], writes=lambda: last[:, :])
     return p
 
 
@@ -151,6 +197,14 @@ PROGRAMS: dict[str, tuple[Callable[[], et.Program], list[dict[str, int]]]] = {
     "many_panels": (lambda: linear(80, 128, 200), [{"n": 8}, {"n": 15}]),
     "packed": (packed, [{"n": 1}, {"n": 8}]),
     "packed_small": (lambda: packed(1, 256, 32), [{"n": 3}]),
+    "wide": (lambda: packed(most=128), [{"n": k} for k in (1, 40, 9, 3, 128)]),
+    "wide_one": (lambda: packed(1, 2048, 512, 128, 2), [{"n": k} for k in (5, 2, 64, 33)]),
+    "wide_many": (lambda: packed(8, 864, 288, 128, 12, et.f16), [{"n": k} for k in (12, 77, 1)]),
+    "wide_pages": (lambda: packed(2, 2048, 1024, 128, 3), [{"n": k} for k in (64, 20, 4)]),
+    "wide_short": (lambda: packed(16, 512, 32, 128, 16), [{"n": k} for k in (50, 17)]),
+    "wide_joined": (joined, [{"n": 3}, {"n": 21}]),
+    "wide_layers": (wide_layers, [{"n": 24, "depth": 3}, {"n": 2, "depth": 1},
+                                  {"n": 65, "depth": 2}]),
     "layers": (layers, [{"n": 1, "depth": 1}, {"n": 8, "depth": 6}, {"n": 3, "depth": 2}]),
     "state": (state, [{}, {}]),
     "chunked": (chunked, [{"n": 1}, {"n": 8}, {"n": 5}]),

@@ -6,7 +6,17 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from support.streams import PROGRAMS, chunked, layers, linear, packed, product, state, walks
+from support.streams import (
+    PROGRAMS,
+    chunked,
+    layers,
+    linear,
+    packed,
+    packed_product,
+    product,
+    state,
+    walks,
+)
 
 import eventtensor as et
 from eventtensor.compiler import run_passes
@@ -14,7 +24,7 @@ from eventtensor.config import Options
 from eventtensor.ir.expr import Const, Dim, Var, floordiv, minimum, mod
 from eventtensor.ir.layout import divisor, layout_of
 from eventtensor.ir.plan import Plan, StreamKind
-from eventtensor.ir.products import product_of
+from eventtensor.ir.products import product_of, staged_columns
 from eventtensor.ir.walk import evaluate
 
 ROWS, PACKED, WHOLE = StreamKind.rows, StreamKind.packed, StreamKind.whole
@@ -48,6 +58,33 @@ def test_the_other_side_must_fit_beside_the_ring() -> None:
     assert ROWS not in kinds(plan_of(linear(16, 4096, 64))).values()
 
 
+def test_packed_panels_need_no_room_for_the_other_side() -> None:
+    """Many columns go chunk by chunk: whether there are many, the launch decides."""
+    (s,) = plan_of(packed(most=128)).streams
+    assert s.kind is PACKED and s.columns == 128
+    assert "chunk by chunk if it has many columns" in s.reason
+    assert "chunk" not in plan_of(packed()).streams[0].reason
+
+
+def test_columns_that_the_loader_does_not_know_must_all_fit() -> None:
+    p = et.Program("ragged_columns")
+    ends = p.input("ends", (5,), et.i32, monotone=True, bound=(0, 128))
+    x, w = p.input("x", (128, 1024), et.bf16), p.weight("w", (4, 4, 16, 256), et.bf16)
+    y = p.output("y", (128, 64), et.f32)
+    p.call(packed_product, name="go", grid=(4,),
+           reads=lambda i: (x[ends[i] : ends[i + 1], :], w[:, :, :, :]),
+           writes=lambda i: y[ends[i] : ends[i + 1], :])
+    assert ("go", "w") not in kinds(plan_of(p))
+
+
+@pytest.mark.parametrize("columns, row, wanted", [
+    (64, 512, 64), (16, 2048, 16), (65, 128, 8), (128, 2048, 8), (128, 4096, 4), (2, 16384, 2),
+    (3, 16384, 1), (2, 28672, 1), (2, 57344, 0),
+])
+def test_how_many_columns_are_staged_as_a_whole(columns: int, row: int, wanted: int) -> None:
+    assert staged_columns(columns, row) == wanted
+
+
 def test_one_side_of_a_product_is_paged_and_the_other_held() -> None:
     plan = plan_of(linear(16, 96, 48))
     assert kinds(plan) == {("go", "x"): WHOLE, ("go", "w"): ROWS}
@@ -72,6 +109,7 @@ def test_a_task_that_takes_many_pages_holds_none() -> None:
     """A held page keeps its slot: with more pages than slots, loader and tasks would wait for each
     other."""
     assert kinds(plan_of(packed())) == {("go", "w"): PACKED}
+    assert kinds(plan_of(packed(1, 256, 128, 128))) == {("go", "w"): PACKED}
     assert kinds(plan_of(packed(1, 256, 128))) == {("go", "x"): WHOLE, ("go", "w"): PACKED}
 
 

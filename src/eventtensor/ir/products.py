@@ -13,6 +13,9 @@ from .expr import product as product_expr
 from .tensor import DType
 
 PANEL = 16  # rows of a page: one side of a tensor-core tile
+_MOST_COLUMNS = 64
+_BESIDE = 32 * 1024  # bytes of the product's other side, in shared memory beside the ring
+_FEW = (8, 16 * 1024)  # columns and bytes of it where more of them go through the ring
 
 Groups = tuple[tuple[int, ...], ...]  # for each axis of a value, the axes of the argument in it
 
@@ -31,6 +34,14 @@ class Product:
     k: Node
     columns: Node
     block: int | None
+
+
+def staged_columns(columns: int, row: int) -> int:
+    """A product whose other side has up to `columns` columns of `row` bytes: up to how many of them
+    are staged as a whole. If that is fewer, more than that many go chunk by chunk (packed only)."""
+    if columns <= _MOST_COLUMNS and columns * row <= _BESIDE:
+        return columns
+    return max(min(_FEW[0], _FEW[1] // row), 1 if row <= _BESIDE else 0)
 
 
 def product_of(body: t.Body, arg: int) -> Product | None:
@@ -77,12 +88,12 @@ def _moved(s: t.Let, groups: Groups, old: t.TileType) -> Groups | None:
         case t.Transpose(_, perm):
             return tuple(groups[p] for p in perm)
         case t.Reshape():
-            return _merged(groups, old.shape, s.type.shape)
+            return merged_axes(groups, old.shape, s.type.shape)
         case _:
             return None
 
 
-def _merged(groups: Groups, old: tuple[Node, ...], new: tuple[Node, ...]) -> Groups | None:
+def merged_axes(groups: Groups, old: tuple[Node, ...], new: tuple[Node, ...]) -> Groups | None:
     """Axes of a reshape that only joins neighbours."""
     out: list[tuple[int, ...]] = []
     k = 0

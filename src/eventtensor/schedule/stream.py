@@ -15,15 +15,13 @@ from ..ir.expr import Const, Node, Var, add, mul
 from ..ir.layout import Layout, bulk_aligned, layout_of
 from ..ir.looped import loop_page
 from ..ir.plan import CallPlan, ScheduleKind, Stream, StreamKind, in_place
-from ..ir.products import PANEL, narrow_dtype, product_of
+from ..ir.products import PANEL, Product, narrow_dtype, product_of, staged_columns
 from ..ir.program import PlacedCall, Program
 from ..ir.tensor import Point, Region, Role, Tensor, region_exprs
-from ..ir.walk import Bounds, bounds, loads_of
+from ..ir.walk import Bounds, bounds, free_vars, loads_of
 
 _STEP = 64  # bytes of a row that a warp takes at once in a product
 _CHUNK = 2048  # bytes of a row in a page: shorter copies cost more to issue than to move
-_MOST_COLUMNS = 64
-_BESIDE = 32 * 1024  # bytes of the product's other side, in shared memory beside the ring
 _WHOLE = (1024, 16 * 1024)  # less is not worth a page, more leaves no room to run ahead
 _HELD = 64 * 1024  # bytes that the whole pages of one task may hold
 # A page that is held keeps its slot, and slots are used in turn: a task that holds one may take no
@@ -80,12 +78,14 @@ def _of_call(
 
 
 def _pages(p: PlacedCall, s: Stream) -> int:
-    """How many pages a task takes at most; a loop may take any number."""
+    """How many pages a task takes at most; a loop, or a product by chunks, may take any number."""
     if s.kind is StreamKind.loop:
         return _FEWEST_SLOTS
     product = product_of(p.call.body, s.arg)
     assert product is not None and isinstance(product.k, Const)
     row = product.k.value * p.call.body.args[s.arg].storage.size
+    if staged_columns(s.columns, row) < s.columns:
+        return _FEWEST_SLOTS
     return -(-s.rows // PANEL) * -(-row // s.chunk)
 
 
@@ -135,7 +135,8 @@ def _paged(
         return None
     if rows is None or columns is None:
         return None
-    if columns > _MOST_COLUMNS or columns * k.value * size > _BESIDE:
+    whole = staged_columns(columns, k.value * size) == columns
+    if not whole and (product.block is None or not _known_ahead(product, limits)):
         return None
     if product.block is None:
         why = "no event guards it; rows used up by a matrix product"
@@ -145,7 +146,13 @@ def _paged(
     if layout.rows != Const(1) or chunk % _STEP or chunk > _CHUNK:
         return None
     why = "no event guards it; packed panels, used up by a matrix product"
+    why += "" if whole else ", chunk by chunk if it has many columns"
     return product.id, Stream(p.call.name, arg, StreamKind.packed, 0, why, chunk, rows, columns)
+
+
+def _known_ahead(product: Product, limits: Mapping[str, Bounds]) -> bool:
+    """The loader knows how many columns there are: by that the order of pages is chosen."""
+    return not loads_of(product.columns) and free_vars(product.columns) <= limits.keys()
 
 
 def _looped(

@@ -7,13 +7,21 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
+from itertools import pairwise
 
 from ...ir import tile as t
-from ...ir.expr import Const, Node, mul
+from ...ir.expr import Const, Node, minimum, mul
 from ...ir.layout import layout_of, row_stride
 from ...ir.looped import loop_page
 from ...ir.plan import Stream, StreamKind
-from ...ir.products import PANEL, Product, argument_of, product_of
+from ...ir.products import (
+    PANEL,
+    Product,
+    argument_of,
+    merged_axes,
+    product_of,
+    staged_columns,
+)
 from ...ir.program import PlacedCall, Program
 from ..cpp.args import ArgWriter
 from ..cpp.body import BodyWriter
@@ -116,20 +124,30 @@ class StreamBody(BodyWriter):
         assert isinstance(product.k, Const)
         result = self.own(f"v{id}", type)
         out = f"v{id}, {n}, 1" if product.left else f"v{id}, 1, {rows}"
-        tiles, panels = -(-stream.columns // 8), -(-stream.rows // PANEL)
-        row = product.k.value * storage.size
-        if stream.columns > 1:
-            self.take(mul(product.columns, Const(row + _PITCH)), "uint8_t")
-        elif argument_of(self.call.body, product.other) not in self.args.staged:
-            self.take(mul(product.columns, Const(row)), "uint8_t")  # else it lies there already
-        self.take(Const(WARPS * PANEL * 8 * tiles * min(panels, max(1, 4 // tiles))), "float")
+        row, panels = product.k.value * storage.size, -(-stream.rows // PANEL)
+        self.staging_room(product, stream, row)
         source = "et::FromRing(worker)" if stream.loaded else self.in_memory(stream, row)
         region = self.call.regions[stream.arg]
         self.out.comment(f"{self.args.name(stream.arg)} = {region}, by pages")
-        self.block_out.ends_met(f"et::panel_matmul<{kind}, {tiles}, {row}, {stream.chunk}, "
-                                f"{panels}>"
-                                f"(worker, {source}, {out}, {x}, {rows}, {n});")
+        few = staged_columns(stream.columns, row)
+        if few < stream.columns:
+            how = f"et::wide_matmul<{kind}, {row}, {stream.chunk}, {panels}, {few}>"
+        else:
+            how = f"et::panel_matmul<{kind}, {-(-few // 8)}, {row}, {stream.chunk}, {panels}>"
+        self.block_out.ends_met(f"{how}(worker, {source}, {out}, {x}, {rows}, {n});")
         return of_view(result, type)
+
+    def staging_room(self, product: Product, stream: Stream, row: int) -> None:
+        """For columns that are staged as a whole and do not lie there already, and what the warps
+        fold through."""
+        columns = staged_columns(stream.columns, row)
+        tiles, panels = max(1, -(-columns // 8)), -(-stream.rows // PANEL)
+        if stream.columns > 1:
+            self.take(mul(minimum(product.columns, columns), Const(row + _PITCH)), "uint8_t")
+        elif argument_of(self.call.body, product.other) not in self.args.staged:
+            self.take(mul(product.columns, Const(row)), "uint8_t")
+        batch = min(panels, max(1, 4 // tiles)) if columns == stream.columns else 4
+        self.take(Const(WARPS * PANEL * 8 * tiles * batch), "float")
 
     def in_memory(self, stream: Stream, row: int) -> str:
         """Pages where they lie: plain rows, or packed panels of one block after the other."""
@@ -147,13 +165,17 @@ class StreamBody(BodyWriter):
         return f"et::FromMemory{{{data}, {places}}}"
 
     def reshape(self, id: int, x: Value, type: t.TileType) -> Value:
-        """Axes of extent 1 come and go without a copy."""
+        """No copy where axes of extent 1 come and go, or neighbours that lie side by side join."""
         view = x.view
-        kept = [k for k, n in enumerate(x.type.shape) if n != Const(1)]
-        new = [n for n in type.shape if n != Const(1)]
-        if view is None or view.tables or new != [x.type.shape[k] for k in kept]:
+        if view is None or view.tables:
             return super().reshape(id, x, type)
-        strides = iter([view.strides[k] for k in kept])
+        kept = [k for k, n in enumerate(x.type.shape) if n != Const(1)]
+        old = tuple(x.type.shape[k] for k in kept)
+        new = tuple(n for n in type.shape if n != Const(1))
+        joined = merged_axes(tuple((k,) for k in kept), old, new)
+        if joined is None or not all(_side_by_side(view, x.type.shape, g) for g in joined):
+            return super().reshape(id, x, type)
+        strides = iter([view.strides[g[-1]] for g in joined])
         moved = tuple("0" if n == Const(1) else next(strides) for n in type.shape)
         return of_view(replace(view, strides=moved, dense=False), type)
 
@@ -185,6 +207,16 @@ class PageArgs(ArgWriter):
         if k in self.paged:
             return Value(self.type(k), _never_read)
         return self.held[k] if k in self.held else super().read(k, storage)
+
+
+def _side_by_side(view: View, shape: tuple[Node, ...], axes: tuple[int, ...]) -> bool:
+    """True if one axis can take the place of these."""
+    for outer, inner in pairwise(axes):
+        size, strides = shape[inner], (view.strides[outer], view.strides[inner])
+        if not isinstance(size, Const) or not all(s.isdecimal() for s in strides) \
+                or int(strides[0]) != int(strides[1]) * size.value:
+            return False
+    return bool(axes)
 
 
 def _never_read(index: tuple[str, ...]) -> str:

@@ -215,3 +215,5 @@ ET_HOT void panel_matmul(Worker& w, Source source, float* c, int64_t s_row, int6
 }
 
 }  // namespace et
+
+#include "chunked.cuh"

@@ -1,0 +1,77 @@
+"""Products of packed weights with few and with many columns in one kernel, against float64."""
+
+from __future__ import annotations
+
+from random import Random
+
+import numpy as np
+import pytest
+from support.emulated import emulated_kernel
+from support.streams import packed
+
+import eventtensor as et
+from eventtensor.compiler import run_passes
+from eventtensor.config import Options
+from eventtensor.ir.plan import Plan
+
+MOST = 128
+# Panels of a task and in all, columns of a page, pages of a row.
+SHAPES = {
+    "one panel a task": (1, 3, 512, 2, et.bf16),
+    "two": (2, 3, 288, 5, et.f16),
+    "three, and one at the end": (3, 4, 256, 4, et.bf16),
+    "rounds of panels": (9, 9, 160, 2, et.bf16),
+    "a page of one step": (4, 4, 32, 16, et.bf16),
+    "large pages, a small ring": (2, 2, 992, 2, et.f16),
+}
+
+
+def plan_of(name: str, stream: bool) -> Plan:
+    panels, total, block, blocks, dtype = SHAPES[name]
+    program = packed(panels, block * blocks, block, MOST, total, dtype)
+    plan = run_passes(program, Options(target="cuda", schedule="static", stream=stream)).plan
+    assert plan is not None and [s.loaded for s in plan.streams] == [stream]
+    return plan
+
+
+def launch(kernel, name: str, n: int) -> np.ndarray:
+    """The result, within what sums in f32 of exact products may be off, in any order."""
+    _, total, block, blocks, dtype = SHAPES[name]
+    rng, k = np.random.default_rng(n), block * blocks
+    x = rng.standard_normal((n, k)).astype(dtype.numpy)
+    w = rng.standard_normal((total, blocks, 16, block)).astype(dtype.numpy)
+    y = np.full((n, total * 16), np.nan, np.float32)
+    kernel.launch({"n": n}, {"x": x, "w": w, "y": y})
+    exact = x.astype(np.float64)
+    rows = w.astype(np.float64).transpose(0, 2, 1, 3).reshape(total * 16, k)
+    bound = k * 2.0**-24 * (np.abs(exact) @ np.abs(rows).T)
+    assert (np.abs(y - exact @ rows.T) <= bound).all(), f"n = {n}"
+    return y
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_any_number_of_columns_is_right_and_has_the_same_bits_in_place(name: str) -> None:
+    """The paths take turns, launch by launch; columns do not see how many others there are."""
+    random = Random(name)
+    sizes = [random.randint(1, 8), random.randint(9, 32), random.randint(33, 64), 0, MOST,
+             *(random.randint(1, MOST) for _ in range(2)), 1]
+    seen: dict[int, bytes] = {}
+    for stream, seed in ((True, 0), (True, 1), (False, 0)):
+        with emulated_kernel(plan_of(name, stream), 2, seed) as kernel:
+            for n in sizes:
+                bits = launch(kernel, name, n).tobytes()
+                assert seen.setdefault(n, bits) == bits, f"n = {n}, {stream=}, {seed=}"
+
+
+def test_a_column_has_the_same_bits_beside_any_number_of_others() -> None:
+    name, found = "two", []
+    _, total, block, blocks, dtype = SHAPES[name]
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((MOST, block * blocks)).astype(dtype.numpy)
+    w = rng.standard_normal((total, blocks, 16, block)).astype(dtype.numpy)
+    with emulated_kernel(plan_of(name, True), 2) as kernel:
+        for n in (9, 17, 40, MOST):
+            y = np.full((n, total * 16), np.nan, np.float32)
+            kernel.launch({"n": n}, {"x": x[:n].copy(), "w": w, "y": y})
+            found.append(y[:9].tobytes())
+    assert len(set(found)) == 1
