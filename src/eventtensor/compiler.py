@@ -71,6 +71,14 @@ def _plan(s: State) -> None:
     s.plan = Plan(s.program, d.events, calls, d.releases, buffers, workspace)
 
 
+def _stream(s: State) -> None:
+    """What the loader of a GPU kernel brings ahead of the waits."""
+    assert s.plan is not None and s.report is not None
+    if s.options.target == "cuda" and s.report.ok:
+        found = streams(s.program, s.plan.calls, s.options.stream)
+        s.plan = replace(s.plan, streams=found)
+
+
 def _handoff(s: State) -> None:
     """How each edge is realised on a GPU, and words for what carries flags; others count."""
     assert s.derived is not None and s.events is not None and s.plan is not None
@@ -85,22 +93,14 @@ def _handoff(s: State) -> None:
                      word_bytes=word_bytes)
 
 
-def _stream(s: State) -> None:
-    """What the loader of a GPU kernel brings ahead of the waits."""
-    assert s.plan is not None and s.report is not None
-    if s.options.target == "cuda" and s.report.ok:
-        found = streams(s.program, s.plan.calls, s.options.stream)
-        s.plan = replace(s.plan, streams=found)
-
-
 PASSES = (
     ("select", _select),
     ("precheck", _precheck),
     ("derive", _derive),
     ("verify", _verify),
     ("plan", _plan),
-    ("handoff", _handoff),
     ("stream", _stream),
+    ("handoff", _handoff),
 )
 
 

@@ -86,6 +86,7 @@ template <class T> T atomicCAS(T* at, T old, T fresh) {
 
 inline int min(int a, int b) { return b < a ? b : a; }
 inline int __ffs(int x) { return __builtin_ffs(x); }
+inline int __popc(unsigned x) { return __builtin_popcount(x); }
 inline uint32_t __byte_perm(uint32_t x, uint32_t y, uint32_t selector) {
   const uint64_t both = uint64_t(y) << 32 | x;
   uint32_t found = 0;

@@ -62,7 +62,7 @@ def test_packed_panels_need_no_room_for_the_other_side() -> None:
     """Many columns go chunk by chunk: whether there are many, the launch decides."""
     (s,) = plan_of(packed(most=128)).streams
     assert s.kind is PACKED and s.columns == 128
-    assert "chunk by chunk if it has many columns" in s.reason
+    assert "chunk by chunk if it has more than 8 columns" in s.reason
     assert "chunk" not in plan_of(packed()).streams[0].reason
 
 

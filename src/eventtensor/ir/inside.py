@@ -1,5 +1,6 @@
-"""Which slices surely lie inside their tensor: their tiles keep the nominal extent, a number, where
-others are clipped. Decided by the constant extents of a call's grid alone."""
+"""Which slices surely lie inside their tensor: their tiles keep the nominal extent, a number
+or a size of the program, where others are clipped. Decided by the constant extents of a call's grid
+and the bounds of dims alone."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from dataclasses import replace
 from .expr import Const, Node, Var, add, mul
 from .program import GridAxis
 from .tensor import Axis, Region, Slice, Tensor
-from .walk import Bounds, bounds
+from .walk import Bounds, bounds, free_vars, loads_of
 
 
 def settled(region: Region, tensor: Tensor, grid: tuple[GridAxis, ...]) -> Region:
@@ -29,7 +30,13 @@ def _ranges(grid: tuple[GridAxis, ...]) -> dict[Node, Bounds]:
 
 
 def _settled(axis: Axis, size: Node, ranges: dict[Node, Bounds]) -> Axis:
-    if not isinstance(axis, Slice) or not isinstance(axis.nominal, Const):
+    if not isinstance(axis, Slice) or not _of_sizes(axis.nominal):
         return axis
     left, _ = bounds(add(size, mul(Const(-1), axis.stop)), lambda e: ranges.get(e, (None, None)))
     return replace(axis, inside=left is not None and left >= 0)
+
+
+def _of_sizes(e: Node) -> bool:
+    """A number or an expression over dims that is never negative."""
+    low, _ = bounds(e, lambda _: (None, None))
+    return not free_vars(e) and not loads_of(e) and low is not None and low >= 0

@@ -12,6 +12,7 @@ from ..analysis.derive import Derived
 from ..analysis.uses import Events, Use
 from ..errors import BadOption
 from ..ir.plan import Handoff, HandoffKind, Plan
+from ..ir.products import argument_of, product_of
 from ..ir.program import PlacedCall
 from ..ir.tensor import tile_shape
 from ..ir.walk import bounds
@@ -177,10 +178,17 @@ class _Decision:
             return None
         size = _size(self.plan, p, arg).words * self.plan.program.tensor(
             p.call.reads[arg].tensor).dtype.size
-        if word == "auto" and not (size >= BULK_BYTES and feeds_product(p.call.body, arg)):
+        if word == "auto" and not (size >= BULK_BYTES and self._staged(p, arg)):
             return None
         reason = "asked for" if word == "bulk" else f"{size} bytes that a matrix product re-reads"
         return Handoff(event, call, HandoffKind.bulk, reason, (p.call.reads[arg].tensor,))
+
+    def _staged(self, p: PlacedCall, arg: int) -> bool:
+        """A product re-reads the operand, all of it at once: many columns go by chunks."""
+        wide = (product_of(p.call.body, s.arg) for s in self.plan.streams
+                if s.call == p.call.name and s.wide)
+        chunked = {argument_of(p.call.body, x.other) for x in wide if x is not None}
+        return arg not in chunked and feeds_product(p.call.body, arg)
 
     def _waited_inside(self, call: str) -> set[str]:
         """Tensors for which the body of a call may wait chunk by chunk."""

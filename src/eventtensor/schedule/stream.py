@@ -81,11 +81,11 @@ def _pages(p: PlacedCall, s: Stream) -> int:
     """How many pages a task takes at most; a loop, or a product by chunks, may take any number."""
     if s.kind is StreamKind.loop:
         return _FEWEST_SLOTS
+    if s.wide:
+        return _FEWEST_SLOTS
     product = product_of(p.call.body, s.arg)
     assert product is not None and isinstance(product.k, Const)
     row = product.k.value * p.call.body.args[s.arg].storage.size
-    if staged_columns(s.columns, row) < s.columns:
-        return _FEWEST_SLOTS
     return -(-s.rows // PANEL) * -(-row // s.chunk)
 
 
@@ -135,19 +135,21 @@ def _paged(
         return None
     if rows is None or columns is None:
         return None
-    whole = staged_columns(columns, k.value * size) == columns
-    if not whole and (product.block is None or not _known_ahead(product, limits)):
+    few = staged_columns(columns, k.value * size)
+    if few < columns and (product.block is None or not _known_ahead(product, limits)):
         return None
     if product.block is None:
         why = "no event guards it; rows used up by a matrix product"
         chunk = min(_CHUNK, k.value * size)
-        return product.id, Stream(p.call.name, arg, StreamKind.rows, 0, why, chunk, rows, columns)
+        kind = StreamKind.rows
+        return product.id, Stream(p.call.name, arg, kind, 0, why, chunk, rows, columns, few)
     chunk = product.block * size
     if layout.rows != Const(1) or chunk % _STEP or chunk > _CHUNK:
         return None
     why = "no event guards it; packed panels, used up by a matrix product"
-    why += "" if whole else ", chunk by chunk if it has many columns"
-    return product.id, Stream(p.call.name, arg, StreamKind.packed, 0, why, chunk, rows, columns)
+    why += "" if few == columns else f", chunk by chunk if it has more than {few} columns"
+    kind = StreamKind.packed
+    return product.id, Stream(p.call.name, arg, kind, 0, why, chunk, rows, columns, few)
 
 
 def _known_ahead(product: Product, limits: Mapping[str, Bounds]) -> bool:

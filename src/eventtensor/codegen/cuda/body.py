@@ -20,7 +20,6 @@ from ...ir.products import (
     argument_of,
     merged_axes,
     product_of,
-    staged_columns,
 )
 from ...ir.program import PlacedCall, Program
 from ..cpp.args import ArgWriter
@@ -129,24 +128,23 @@ class StreamBody(BodyWriter):
         source = "et::FromRing(worker)" if stream.loaded else self.in_memory(stream, row)
         region = self.call.regions[stream.arg]
         self.out.comment(f"{self.args.name(stream.arg)} = {region}, by pages")
-        few = staged_columns(stream.columns, row)
-        if few < stream.columns:
-            how = f"et::wide_matmul<{kind}, {row}, {stream.chunk}, {panels}, {few}>"
+        sizes = f"{row}, {stream.chunk}, {panels}"
+        if stream.wide:
+            how = f"et::wide_matmul<{kind}, {sizes}, {stream.few}>"
         else:
-            how = f"et::panel_matmul<{kind}, {-(-few // 8)}, {row}, {stream.chunk}, {panels}>"
+            how = f"et::panel_matmul<{kind}, {-(-stream.columns // 8)}, {sizes}>"
         self.block_out.ends_met(f"{how}(worker, {source}, {out}, {x}, {rows}, {n});")
         return of_view(result, type)
 
     def staging_room(self, product: Product, stream: Stream, row: int) -> None:
         """For columns that are staged as a whole and do not lie there already, and what the warps
         fold through."""
-        columns = staged_columns(stream.columns, row)
-        tiles, panels = max(1, -(-columns // 8)), -(-stream.rows // PANEL)
+        tiles, panels = max(1, -(-stream.few // 8)), -(-stream.rows // PANEL)
         if stream.columns > 1:
-            self.take(mul(minimum(product.columns, columns), Const(row + _PITCH)), "uint8_t")
+            self.take(mul(minimum(product.columns, stream.few), Const(row + _PITCH)), "uint8_t")
         elif argument_of(self.call.body, product.other) not in self.args.staged:
             self.take(mul(product.columns, Const(row)), "uint8_t")
-        batch = min(panels, max(1, 4 // tiles)) if columns == stream.columns else 4
+        batch = min(panels, max(1, 4 // tiles)) if not stream.wide else 4
         self.take(Const(WARPS * PANEL * 8 * tiles * batch), "float")
 
     def in_memory(self, stream: Stream, row: int) -> str:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from ...ir.expr import Const, Node, add, maximum, product
 from ...ir.plan import Plan, Stream, in_place
-from ...ir.products import PANEL
+from ...ir.products import PANEL, product_of
 from ...ir.program import PlacedCall
 from ...ir.walk import bounds
 from ...target import H200, CudaTarget
@@ -21,7 +21,7 @@ from .body import StreamBody
 from .emitter import BlockDialect
 from .handoff import HandoffEdges
 from .loader import LoaderWriter
-from .room import room
+from .room import room, where_few
 from .threads import LOADER, THREADS
 
 DECLARED = 1024  # bytes of shared memory for what the kernel declares, besides its Args
@@ -102,11 +102,20 @@ class BlockWriter(KernelWriter):
         does not fit goes on in device memory, unless it has a product with pages."""
         if not self.streams:
             return 0
-        tops = {n: bounds(r, lambda _: (None, None))[1] for n, r in self.rooms.items()}
+        tops = {n: self.top(n, r) for n, r in self.rooms.items()}
         fit = (top for top in tops.values() if top is not None and top <= NEAR[1])
         large = (NEAR[1] for n, top in tops.items()
                  if n in self.paged and (top is None or top > NEAR[1]))
         return (self.dynamic_bytes - max(NEAR[0], *fit, *large)) // self.page
+
+    def top(self, call: str, size: Node) -> int | None:
+        """The most bytes of a task that should be near: where a product may have many columns,
+        those of few, since more of them go through the ring (chunked.cuh)."""
+        for s in self.paged.get(call, ()):
+            found = product_of(self.program.call(call).body, s.arg) if s.wide else None
+            if found is not None:
+                size = where_few(size, found.columns, s.few)
+        return bounds(size, lambda _: (None, None))[1]
 
     @property
     def arena(self) -> Node:

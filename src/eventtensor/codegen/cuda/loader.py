@@ -9,7 +9,7 @@ from ...ir.expr import Const, Node, mul
 from ...ir.layout import layout_of, row_stride
 from ...ir.looped import loop_page
 from ...ir.plan import ScheduleKind, Stream, StreamKind
-from ...ir.products import product_of, staged_columns
+from ...ir.products import product_of
 from ...ir.program import Item, Loop, PlacedCall
 from ...ir.tensor import Region, Role, tile_shape
 from ...ir.tile import For
@@ -92,14 +92,13 @@ class LoaderWriter:
                 assert_never(s.kind)
 
     def packed(self, p: PlacedCall, s: Stream, data: str, size: str) -> str:
+        if not s.wide:
+            return f"worker.run<{s.ahead}>({data}, {size}, et::PANEL * {s.chunk});"
         product = product_of(p.call.body, s.arg)
         assert product is not None and isinstance(product.k, Const)
         row = product.k.value * p.call.body.args[s.arg].storage.size
-        few = staged_columns(s.columns, row)
-        if few == s.columns:
-            return f"worker.run<{s.ahead}>({data}, {size}, et::PANEL * {s.chunk});"
         n = self.expr(product.columns)
-        return f"worker.panels<{s.ahead}, {few}>({data}, {size}, {row}, {s.chunk}, {n});"
+        return f"worker.panels<{s.ahead}, {s.few}>({data}, {size}, {row}, {s.chunk}, {n});"
 
     def matrix(self, p: PlacedCall, s: Stream) -> tuple[str, str, str]:
         """Rows, their bytes and distance, also where they touch."""

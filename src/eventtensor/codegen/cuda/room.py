@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from ...errors import UnboundedGrid, UnboundedTile
 from ...ir import tile as t
-from ...ir.expr import Const, Min, Node, add, floordiv, maximum, minimum, mul
+from ...ir.expr import Const, Dim, Min, Node, Sum, add, floordiv, maximum, minimum, mul
 from ...ir.program import PlacedCall, Program
+from ...ir.walk import rebuild
 from ..limits import Ends, Limits
 
 _BYTES = {
@@ -53,6 +54,23 @@ def room(program: Program, placed: PlacedCall, taken: list[tuple[Node, str]]) ->
         size = add(mul(count, Const(_BYTES[element])), Const(_ALIGN - 1))
         total = add(total, mul(floordiv(size, _ALIGN), Const(_ALIGN)))
     return total
+
+
+def where_few(size: Node, columns: Node, few: int) -> Node:
+    """A size where `columns`, a dim or a sum of dims, are at most `few`."""
+    terms = columns.terms if isinstance(columns, Sum) else ((columns, 1),)
+    dims = [d for d, c in terms if isinstance(d, Dim) and d.min >= 0 and c >= 1]
+    if len(dims) < len(terms):
+        return size
+    least = sum(d.min for d in dims)
+
+    def leaf(e: Node) -> Node | None:
+        if not isinstance(e, Dim) or e not in dims:
+            return None
+        most = max(e.min, few - least + e.min)
+        return Dim(e.name, e.min, most if e.max is None else min(e.max, most))
+
+    return rebuild(size, leaf)
 
 
 def _scope(program: Program, placed: PlacedCall) -> TileLimits:
