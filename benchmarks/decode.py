@@ -1,152 +1,273 @@
-"""One decode step of a whole model as one kernel (greedy choice included), beside its floor (bytes
-of weights and cache over the read bandwidth of the same run) and PyTorch in a CUDA graph."""
+"""One decode step of a whole model as one kernel, beside its floor (bytes of weights and cache over
+the read bandwidth of the same run), PyTorch in a CUDA graph, and torch.compile in one; steps that
+draw their tokens; prompts; cold compiles, and artifacts up to the first token.
+
+Rows that a run does not measure stay as they are in the file: for two of them again, say
+`--only step --model llama-3.2-1b --batch 1 --no-peers`.
+"""
 
 from __future__ import annotations
 
+import argparse
 import gc
 import statistics
-from dataclasses import dataclass
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
-import numpy as np
-from measure import Bench, gpu_us, graph, here, main, torch
+from decode_cases import Case, Chosen, Prompt, parse
+from decoder import TEMPERATURE, TOP_P, Cache, Model, Steps, floor_bytes
+from kernels import Made, Wanted, make_all, no_caches
+from measure import Bench, gpu_us, graph, here, machine, print_heads, torch
+from merging import MergingBench
 from reading import measure_read
+from torch_compiled import CompiledPeer, Measured, Task
 
-import eventtensor as et
-from eventtensor.models.config import ModelConfig
 from eventtensor.models.formats.known import KNOWN
-from eventtensor.models.llama import SPLIT_TOKENS, llama, page_tokens
-from eventtensor.models.pack import packed_shapes
-from eventtensor.models.rope import rope_tables
-from eventtensor.models.tasks import Weights
 
 STEPS = 5  # in one sample
-CASES = (
-    ("llama-3.2-1b", 1, 128), ("llama-3.2-1b", 1, 1024), ("llama-3.2-1b", 16, 1024),
-    ("llama-3.2-1b", 64, 1024), ("qwen3-0.6b", 1, 128), ("qwen3-0.6b", 1, 960),
-    ("qwen3-8b", 1, 1024), ("qwen3-8b", 8, 1024), ("qwen3-8b", 16, 1024), ("qwen3-8b", 64, 1024),
-)
+LOADS = 5  # samples of what takes a second or so
+OURS, GRAPH, COMPILE = "eventtensor", "torch graph", "torch.compile"
 
 
 @dataclass
-class Decoder:
-    """Our kernel for up to `batch` requests, with random weights on the device."""
+class Run:
+    """What a run has so far: artifacts, what peers took, and the read bandwidth in GB/s."""
 
-    config: ModelConfig
-    batch: int
-    context: int
+    bench: Bench
+    chosen: Chosen
+    made: dict[Wanted, Made] = field(default_factory=dict)
+    peers: dict[Case, dict[str, Measured]] = field(default_factory=dict)
+    bandwidth: float = 0.0
 
-    def __post_init__(self) -> None:
-        t, c = torch(), self.config
-        program = llama(c, Weights("cuda", et.bf16), tokens=self.batch)
-        self.kernel = et.compile(program, target="cuda")
-        arrays = {n: _random(shape) for n, shape in packed_shapes(c, "cuda").items()
-                  if "norm" not in n}
-        page = page_tokens(c)
-        each = max(1, SPLIT_TOKENS // page)
-        splits = self.context // (page * each) + 1
-        pages = self.batch * splits * each
-        i32 = {"dtype": t.int32, "device": "cuda"}
-        places = t.arange(self.batch, **i32)
-        rope = np.stack(rope_tables(c, self.context + 1), axis=1)
-        arrays |= {
-            "gains": t.ones((2 * c.layers + 1, c.hidden), device="cuda"),
-            "qk_gains": t.ones((c.layers, 2, c.head_dim), device="cuda"),
-            "rope": t.from_numpy(rope).cuda(),
-            "kv": _random((c.layers, pages, c.kv_heads, 2, page, c.head_dim)),
-            "token": places + 17, "position": t.full((self.batch,), self.context, **i32),
-            "request": places.clone(),
-            "slot": places * (splits * each * page) + self.context,
-            "table": t.arange(pages, **i32).view(self.batch, splits, each),
-            "logits": t.full((self.batch, c.vocab), float("nan"), device="cuda"),
-            "chosen": t.full((self.batch,), -1, **i32),
-        }
-        self.arrays = arrays
-        self.step = self.kernel.bind(P=0, W=self.batch * splits, **arrays)
+    @property
+    def repeats(self) -> int:
+        """Steps whose bits are compared."""
+        return 3 if self.bench.quick else 20
 
-    def floor_bytes(self) -> int:
-        """Weights that a step reads once, and the keys and values of every token so far."""
-        c, names = self.config, ("w_qkv", "w_o", "w_gate_up", "w_down", "head")
-        weights = sum(self.arrays[n].numel() * 2 for n in names)
-        return weights + self.batch * (self.context + 1) * c.layers * c.kv_heads * c.head_dim * 4
-
-    def wrong(self, runs: int) -> str:
-        """Repeats give the same bits, and the choice is the largest logit."""
-        first = None
-        for _ in range(runs):
-            self.step(here())
-            self.kernel.synchronize()
-            found = self.arrays["logits"].clone()
-            first = found if first is None else first
-            if not bool((found == first).all()):
-                return "a repeated step gives other logits"
-        same = found.argmax(dim=1) == self.arrays["chosen"]
-        return "" if bool(same.all()) else "the choice is not the largest logit"
-
-    def close(self) -> None:
-        self.kernel.synchronize()
-        self.kernel.close()
-
-
-def _random(shape: tuple[int, ...]) -> Any:
-    t = torch()
-    return t.empty(shape, dtype=t.bfloat16, device="cuda").normal_(0, 0.02)
-
-
-def peer_us(config: ModelConfig, batch: int, context: int, samples: int) -> list[float]:
-    from torch_decode import TorchDecoder
-
-    t = torch()
-    with t.no_grad():
-        peer = TorchDecoder(config, batch, context)
-        return gpu_us(graph(peer.step, STEPS), samples, STEPS)
+    def floor(self, case: Case) -> float:
+        """Milliseconds."""
+        return round(floor_bytes(KNOWN[case.model], case.batch, case.context)
+                     / self.bandwidth / 1e6, 4)
 
 
 def freed() -> None:
+    """What nobody holds any more goes back to the driver, where kernels take theirs from."""
     gc.collect()
     torch().cuda.empty_cache()
 
 
-def measure_case(bench: Bench, name: str, batch: int, context: int, bandwidth: float) -> None:
-    config = KNOWN[name]
-    fields = {"model": name, "batch": batch, "context": context}
-    peer = [us / 1e3 for us in peer_us(config, batch, context, bench.samples)]
-    freed()
-    decoder = Decoder(config, batch, context)
-    measure_step(bench, decoder, fields, bandwidth, peer)
-    decoder.close()
-    del decoder
+@contextmanager
+def reported(bench: Bench, name: str, **fields: Any) -> Iterator[None]:
+    """What goes wrong is a row, and the run goes on."""
+    try:
+        yield
+    except Exception as e:
+        bench.fail(name, f"{type(e).__name__}: {str(e)[:600]}", **fields)
     freed()
 
 
-def measure_step(
-    bench: Bench, decoder: Decoder, fields: dict[str, Any], bandwidth: float, peer: list[float]
+# ---- before the first measurement ------------------------------------------------------------
+
+
+def compile_cold(run: Run, folder: Path, jobs: int) -> None:
+    """A few at a time, each on a core of its own; what they make is used later."""
+    wanted = run.chosen.compiled()
+    with ThreadPoolExecutor(max(1, min(4, jobs // 2))) as pool:
+        found = make_all(wanted, folder / "cold", pool, no_caches(folder / "empty"))
+    for w, made in found.items():
+        about = {"model": w.model, "tokens": w.tokens}
+        if made.error or made.from_cache:
+            run.bench.fail("compile", made.error or "the cache was not empty", **about)
+        else:
+            run.bench.add("compile", [made.seconds], "s", **about)
+    run.made |= found
+
+
+def compile_rest(run: Run, peers: list[CompiledPeer], folder: Path, jobs: int) -> None:
+    """Kernels and peers beside each other; peers, which take longer, begin first."""
+    left = [w for w in run.chosen.kernels() if w not in run.made]
+    with ThreadPoolExecutor(max(1, jobs)) as pool:
+        started = [pool.submit(p.start) for p in peers]
+        run.made |= make_all(left, folder / "warm", pool)
+        for s in started:
+            s.result()
+
+
+def compiled_peers(run: Run, args: argparse.Namespace) -> dict[Case, CompiledPeer]:
+    return {
+        c: CompiledPeer(Task(
+            c.model, c.batch, c.context, TEMPERATURE if c.sampled else 0.0,
+            TOP_P if c.sampled else 1.0, run.bench.samples, STEPS, args.peer_limit,
+            args.tune_peers and c.batch == 1,
+        ))
+        for c in (() if args.no_peers else run.chosen.cases())
+    }
+
+
+def prepare(run: Run, args: argparse.Namespace, folder: Path) -> None:
+    """Compiles everything; then those peers are measured and gone that hold weights of their
+    own."""
+    compile_cold(run, folder, args.jobs)
+    peers = compiled_peers(run, args)
+    try:
+        compile_rest(run, list(peers.values()), folder, args.jobs)
+        if run.chosen.cases():
+            run.bandwidth, _ = measure_read(run.bench)
+            freed()
+        for case, peer in peers.items():
+            run.peers[case] = {COMPILE: peer.measure()}
+            peer.close()
+    finally:
+        for peer in peers.values():
+            peer.close()
+
+
+# ---- a model ---------------------------------------------------------------------------------
+
+
+def graph_peers(run: Run, model: str) -> None:
+    """PyTorch in a CUDA graph, all sizes with the same weights."""
+    from torch_decode import TorchDecoder, TorchWeights
+
+    weights = TorchWeights(KNOWN[model])
+    for case in (c for c in run.peers if c.model == model):
+        options = (TEMPERATURE, TOP_P) if case.sampled else ()
+        try:
+            with torch().no_grad():
+                peer = TorchDecoder(weights, case.batch, case.context, *options)
+                us = gpu_us(graph(peer.step, STEPS), run.bench.samples, STEPS)
+            found = Measured(tuple(u / 1e3 for u in us))
+        except RuntimeError as e:
+            found = Measured(refused=str(e)[:400])
+        run.peers[case] = {GRAPH: found, **run.peers[case]}
+
+
+def add_peers(run: Run, case: Case) -> dict[str, float | str]:
+    """A row for each; and what stands beside ours."""
+    told: dict[str, float | str] = {}
+    for engine, found in run.peers.get(case, {}).items():
+        about = {**case.fields(), "engine": engine, "floor": run.floor(case)}
+        if found.refused:
+            run.bench.refuse(case.part, found.refused, **about)
+            told[engine] = f"refused: {found.refused}"
+            continue
+        more = {"compile_s": round(found.compile_s, 1)} if found.compile_s else {}
+        told[engine] = run.bench.add(case.part, found.ms, "ms", **about, **more,
+                                     percent=percent(run, case, found.ms))["median"]
+    return told
+
+
+def percent(run: Run, case: Case, ms: tuple[float, ...]) -> float:
+    return round(100 * run.floor(case) / statistics.median(ms), 1)
+
+
+def measure_case(run: Run, case: Case, model: Model) -> None:
+    peers = add_peers(run, case)
+    for wanted in run.chosen.kernels_of(case):
+        about = {**case.fields(), "tokens": wanted.tokens, "engine": OURS}
+        with reported(run.bench, case.part, **about):
+            measure_kernel(run, case, wanted, model, {**about, "peers": peers})
+
+
+def measure_kernel(
+    run: Run, case: Case, wanted: Wanted, model: Model, about: dict[str, Any]
 ) -> None:
-    floor = round(decoder.floor_bytes() / bandwidth / 1e6, 4)
-    said = decoder.wrong(3 if bench.quick else 20)
-    if said:
-        bench.fail("step", said, **fields)
-
-    def run() -> None:
-        for _ in range(STEPS):
-            decoder.step(here())
-
-    def add(engine: str, times: list[float], **more: Any) -> float:
-        percent = round(100 * floor / statistics.median(times), 1)
-        return float(bench.add("step", times, "ms", **fields, floor=floor, engine=engine,
-                               percent=percent, **more)["median"])
-
-    other = add("torch graph", peer)
-    add("eventtensor", [us / 1e3 for us in gpu_us(run, bench.samples, STEPS)],
-        peers={"torch graph": other})
+    arguments = Cache(model, case.batch, case.context + 1).decode(case.sampled)
+    with closing(Steps(run.made[wanted].load(), [arguments])) as steps:
+        steps.check(run.repeats)
+        ms = steps.ms(run.bench.samples, each=STEPS)
+        run.bench.add(case.part, ms, "ms", **about, **case.limits(), floor=run.floor(case),
+                      percent=percent(run, case, ms), workspace_bytes=steps.workspace_bytes())
 
 
-def measure(bench: Bench) -> None:
-    bandwidth, _ = measure_read(bench)
-    freed()
-    for name, batch, context in CASES[:1] if bench.quick else CASES:
-        measure_case(bench, name, batch, context, bandwidth)
+def measure_prompt(run: Run, prompt: Prompt, model: Model) -> None:
+    """With and without the step after it."""
+    for wanted in run.chosen.kernels_of_prompt(prompt):
+        for part, more in (("prompt", 0), ("prompt + 1", 1)):
+            about = {"model": prompt.model, "batch": 1, "prompt": prompt.length,
+                     "tokens": wanted.tokens, "part": part, "vllm_ms": prompt.vllm_ms}
+            with reported(run.bench, "prefill", **about):
+                measure_chunks(run, prompt.length, more, wanted, model, about)
+
+
+def measure_chunks(
+    run: Run, length: int, more: int, wanted: Wanted, model: Model, about: dict[str, Any]
+) -> None:
+    cache = Cache(model, 1, length + 1)
+    arguments = cache.prompt(length, wanted.tokens)
+    arguments += [cache.after(arguments[-1], length)] * more
+    with closing(Steps(run.made[wanted].load(), arguments)) as steps:
+        steps.check(3)
+        run.bench.add("prefill", steps.ms(run.bench.samples), "ms", **about,
+                      steps=len(arguments), workspace_bytes=steps.workspace_bytes())
+
+
+def measure_load(run: Run, wanted: Wanted, model: Model) -> None:
+    """From a folder to a token on the host; the weights are on the device."""
+    about = {"model": wanted.model, "tokens": wanted.tokens}
+    with reported(run.bench, "first_token", **about):
+        arguments = Cache(model, 1, 128).decode()
+        found = [first_token(run.made[wanted], arguments) for _ in range(LOADS)]
+        run.bench.add("first_token", [all_of_it for _, all_of_it in found], "s", **about,
+                      load_s=round(statistics.median(load for load, _ in found), 4))
+
+
+def first_token(made: Made, arguments: dict[str, Any]) -> tuple[float, float]:
+    """Seconds until the kernel is loaded, and until the token is there."""
+    torch().cuda.synchronize()
+    started = time.perf_counter()
+    with closing(made.load()) as kernel:
+        loaded = time.perf_counter() - started
+        kernel.bind(**arguments)(here())
+        kernel.synchronize()
+        arguments["chosen"].tolist()
+        return loaded, time.perf_counter() - started
+
+
+def measure_model(run: Run, name: str) -> None:
+    if any(c.model == name for c in run.peers):
+        graph_peers(run, name)
+        freed()
+    model = Model(KNOWN[name])
+    for case in run.chosen.cases():
+        if case.model == name:
+            measure_case(run, case, model)
+    for prompt in run.chosen.prompts():
+        if prompt.model == name:
+            measure_prompt(run, prompt, model)
+    for wanted in run.chosen.loaded():
+        if wanted.model == name:
+            measure_load(run, wanted, model)
+
+
+def measure(bench: Bench, args: argparse.Namespace) -> None:
+    run = Run(bench, args.chosen)
+    with tempfile.TemporaryDirectory() as folder:
+        prepare(run, args, Path(folder))
+        for name in args.chosen.models_of_all():
+            measure_model(run, name)
+            freed()
+
+
+def main() -> None:
+    args = parse(None, __doc__)
+    t = torch()
+    versions = {"torch": t.__version__, "cuda": str(t.version.cuda)}
+    bench = MergingBench("decode", args.out, args.quick, machine(**versions))
+    print(f"{bench.context['gpu']}, {bench.context['versions']}")
+    print_heads()
+    started = time.perf_counter()
+    measure(bench, args)
+    print(f"decode: {time.perf_counter() - started:.1f} s")
+    sys.exit(any("error" in row for row in bench.rows))
 
 
 if __name__ == "__main__":
-    main("decode", __doc__, measure)
+    main()

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, assert_never
 
-from performance_tables import SECTIONS, Section, Table
+from performance_tables import SECTIONS, Listing, Section, Table
 
 RESULTS = Path(__file__).parents[1] / "benchmarks" / "results"
 Row = dict[str, Any]
@@ -26,20 +26,66 @@ def cell(row: Row, more: str) -> str:
     return f"{shown}, {more.format(**row)}" if more else shown
 
 
-def table(t: Table, rows: list[Row]) -> list[str]:
-    kept = [r for r in rows if r["name"] == t.name and t.across in r
-            and all(r[k] == v for k, v in t.only)]
-    if not kept:
+def table(t: Table | Listing, rows: list[Row]) -> list[str]:
+    """Nothing, if none of its rows was measured."""
+    match t:
+        case Table():
+            lines = pivot(t, rows)
+        case Listing():
+            lines = listing(t, rows)
+        case _:
+            assert_never(t)
+    if not lines:
         return []
-    heads = list(dict.fromkeys(r[t.across] for r in kept))
-    keys = list(dict.fromkeys(tuple(r[k] for k in t.down) for r in kept))
-    found = {(tuple(r[k] for k in t.down), r[t.across]): cell(r, t.more) for r in kept}
-    lines = [f"## {t.title}", "", "| " + " | ".join([*t.down, *map(str, heads)]) + " |",
-             "|" + "---|" * (len(t.down) + len(heads))]
-    for key in keys:
-        cells = [found.get((key, h), "") for h in heads]
-        lines.append("| " + " | ".join([*map(str, key), *cells]) + " |")
-    return [*lines, "", *([t.says, ""] if t.says else [])]
+    return [f"## {t.title}", "", *lines, "", *([t.says, ""] if t.says else [])]
+
+
+def kept(t: Table | Listing, rows: list[Row]) -> list[Row]:
+    return [r for r in rows if r["name"] == t.name and all(r.get(k) == v for k, v in t.only)]
+
+
+def pivot(t: Table, rows: list[Row]) -> list[str]:
+    found = [r for r in kept(t, rows) if t.across in r]
+    heads = list(dict.fromkeys(r[t.across] for r in found))
+    keys = list(dict.fromkeys(tuple(r[k] for k in t.down) for r in found))
+    cells = {(tuple(r[k] for k in t.down), r[t.across]): cell(r, t.more) for r in found}
+    lines = [[*key, *(cells.get((key, h), "") for h in heads)] for key in keys]
+    return grid([*t.down, *heads], lines)
+
+
+def listing(t: Listing, rows: list[Row]) -> list[str]:
+    lines = []
+    for row in kept(t, rows):
+        known = beside(t, row, rows) | {k: shown(k, v) for k, v in row.items()}
+        known["median"] = cell(row, "")
+        lines.append([known.get(what, "") for _, what in t.columns])
+    return grid([head for head, _ in t.columns], lines)
+
+
+def beside(t: Listing, row: Row, rows: list[Row]) -> dict[str, str]:
+    """What other engines took: in the same run, or else in the last one that asked them."""
+    found = {
+        r["engine"]: r.get("median", "refused") for r in rows
+        if r["name"] == t.name and "engine" in r and all(r.get(k) == row.get(k) for k in t.alike)
+    }
+    return {k: shown(k, v) for k, v in (found | row.get("peers", {})).items()}
+
+
+def shown(what: str, value: Any) -> str:
+    match value:
+        case int() if what.endswith("_bytes"):
+            return f"{value / 1e6:.1f} MB"
+        case float():
+            return f"{value:.4g}"
+        case str():
+            return value.partition(":")[0]  # "refused: why"
+        case _:
+            return str(value)
+
+
+def grid(heads: list[Any], lines: list[list[Any]]) -> list[str]:
+    texts = ["| " + " | ".join(map(str, line)) + " |" for line in (heads, *lines)]
+    return [texts[0], "|" + "---|" * len(heads), *texts[1:]] if lines else []
 
 
 def section(s: Section, rows: list[Row]) -> list[str]:

@@ -22,13 +22,27 @@ class Table:
 
 
 @dataclass(frozen=True)
+class Listing:
+    """Rows of one name, one below the other. A column is (head, what stands there): `median`, a
+    field of the row, or a peer; peers that were not measured in the same run are taken from rows
+    of their own that are alike in `alike`."""
+
+    title: str
+    name: str
+    columns: tuple[tuple[str, str], ...]
+    only: tuple[tuple[str, object], ...] = ()
+    alike: tuple[str, ...] = ("model", "batch", "context")
+    says: str = ""
+
+
+@dataclass(frozen=True)
 class Section:
     """The tables of one file of results."""
 
     file: str
     title: str
     intro: str
-    tables: tuple[Table, ...]
+    tables: tuple[Table | Listing, ...]
 
 
 HOPPER = (
@@ -125,12 +139,32 @@ CPU = (
           "says little more than that."),
 )
 
+_CASE = (("model", "model"), ("batch", "batch"), ("context", "context"))
+_MEASURED = (("ours", "median"), ("% of floor", "percent"), ("torch graph", "torch graph"),
+             ("torch.compile", "torch.compile"))
+_KERNEL = (("rows", "tokens"), ("workspace", "workspace_bytes"))
+_OURS = (("engine", "eventtensor"),)
+
 DECODE = (
-    Table("One step, ms (percent of the floor)", "step", ("model", "batch", "context", "floor"),
-          "engine", more="{percent}%",
-          says="The whole step with the greedy choice, random weights; `floor` is weights and "
-          "cache over the read bandwidth of the same run. `torch graph` is the model as gpt-fast "
-          "writes it, static cache, in a CUDA graph."),
+    Listing("One step, ms", "step",
+            (*_CASE, ("floor", "floor"), ("must", "must"), *_MEASURED, *_KERNEL), _OURS,
+            says="The whole step with the greedy choice, random weights. `floor` is weights and "
+            "cache over the read bandwidth of the same run, `rows` what the kernel is compiled for "
+            "at most. The peers are the model as gpt-fast writes it (static cache), in a CUDA "
+            "graph, and through torch.compile in one."),
+    Listing("One step that draws its tokens, ms", "sampled",
+            (*_CASE, ("floor", "floor"), *_MEASURED, *_KERNEL), _OURS,
+            says="Temperature 0.8 and top_p 0.9, in the kernel; the peers sort."),
+    Listing("A prompt, ms", "prefill",
+            (("model", "model"), ("tokens", "prompt"), ("what", "part"), ("ours", "median"),
+             ("vLLM 0.26", "vllm_ms"), *_KERNEL),
+            says="By chunks of `rows` through the kernel that decodes; `+ 1` is a step after it. "
+            "vLLM's is its published time for the prompt and a token."),
+    Listing("Compiling a model without caches, s", "compile",
+            (("model", "model"), ("rows", "tokens"), ("seconds", "median"))),
+    Listing("From an artifact to the first token, s", "first_token",
+            (("model", "model"), ("rows", "tokens"), ("all", "median"), ("load", "load_s")),
+            says="The weights are on the device."),
 )
 
 SECTIONS = (

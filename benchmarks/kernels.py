@@ -1,0 +1,99 @@
+"""The kernels that decode.py measures, each compiled by a process of its own and handed over as an
+artifact: many at a time, and also without any cache, to say what a cold compile takes.
+
+A child is started as `kernels.py MODEL TOKENS SAMPLING FOLDER` and prints one JSON object.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import eventtensor as et
+from eventtensor.models.formats.known import KNOWN
+from eventtensor.models.llama import llama
+from eventtensor.models.tasks import Weights
+
+SECONDS = 240  # that a compile may take
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A kernel for up to `tokens` rows a step."""
+
+    model: str
+    tokens: int
+    sampling: bool = False
+
+    def program(self) -> et.Program:
+        return llama(KNOWN[self.model], Weights("cuda", et.bf16), tokens=self.tokens,
+                     sampling=self.sampling)
+
+    def words(self) -> tuple[str, ...]:
+        return self.model, str(self.tokens), str(int(self.sampling))
+
+
+@dataclass(frozen=True)
+class Made:
+    """The folder of an artifact and how it was made, or what went wrong."""
+
+    folder: Path
+    seconds: float = 0.0
+    from_cache: bool = False
+    error: str = ""
+
+    def load(self) -> Any:
+        if self.error:
+            raise RuntimeError(self.error)
+        return et.load(self.folder)
+
+
+def make(wanted: Wanted, folder: Path, env: Mapping[str, str]) -> Made:
+    """By a child; what it says on its way is kept for the error."""
+    place = folder / "_".join(wanted.words())
+    command = [sys.executable, str(Path(__file__)), *wanted.words(), str(place)]
+    try:
+        done = subprocess.run(command, env={**os.environ, **env}, capture_output=True, text=True,
+                              timeout=SECONDS, check=False)
+    except subprocess.TimeoutExpired:
+        return Made(place, error=f"the compile takes longer than {SECONDS} s")
+    if done.returncode != 0:
+        last = " ".join(done.stderr.strip().splitlines()[-3:])  # cause, place and hint
+        return Made(place, error=f"the compile fails: {last[-600:]}")
+    return Made(place, **json.loads(done.stdout.splitlines()[-1]))
+
+
+def make_all(
+    wanted: Iterable[Wanted], folder: Path, pool: ThreadPoolExecutor,
+    env: Mapping[str, str] | None = None,
+) -> dict[Wanted, Made]:
+    """All of them, as many at a time as the pool has threads."""
+    running = {w: pool.submit(make, w, folder, env or {}) for w in dict.fromkeys(wanted)}
+    return {w: r.result() for w, r in running.items()}
+
+
+def no_caches(folder: Path) -> dict[str, str]:
+    """An environment in which nothing is compiled yet: ours, and the one of NVRTC."""
+    return {"ET_CACHE_DIR": str(folder), "CUDA_CACHE_DISABLE": "1",
+            "CUDA_CACHE_PATH": str(folder / "nv")}
+
+
+def child(model: str, tokens: str, sampling: str, folder: str) -> dict[str, Any]:
+    wanted = Wanted(model, int(tokens), bool(int(sampling)))
+    started = time.perf_counter()
+    kernel = et.compile(wanted.program(), target="cuda")
+    took = time.perf_counter() - started
+    kernel.save(folder)
+    return {"seconds": took, "from_cache": kernel.backend.from_cache}
+
+
+if __name__ == "__main__":
+    print(json.dumps(child(*sys.argv[1:])))

@@ -1,0 +1,46 @@
+"""A file of results that is measured piece by piece: a run replaces the rows that it measures, and
+leaves those of other runs as they are."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from measure import Bench, Row, print_row, write
+
+# What tells one row from another; everything else is what was found.
+PARAMETERS = ("name", "engine", "model", "batch", "context", "tokens", "part", "prompt",
+              "temperature", "top_p", "kernel", "megabytes")
+
+
+def key(row: Row) -> tuple[object, ...]:
+    return tuple(row.get(p) for p in PARAMETERS)
+
+
+def merged(before: list[Row], now: list[Row]) -> list[Row]:
+    """New rows where the old ones of their kind stood, others behind them."""
+    fresh = {key(row): row for row in now}
+    kept = [fresh.pop(key(row), row) for row in before]
+    return kept + list(fresh.values())
+
+
+@dataclass
+class MergingBench(Bench):
+    """`rows` are those of this run."""
+
+    before: list[Row] = field(default_factory=list)
+
+    @property
+    def path(self) -> Path:
+        return self.out / f"{self.name}.json"
+
+    def __post_init__(self) -> None:
+        self.before = json.loads(self.path.read_text()) if self.path.exists() else []
+
+    def _keep(self, row: Row) -> Row:
+        row |= self.context
+        self.rows.append(row)
+        print_row(row)
+        write(self.path, merged(self.before, self.rows))
+        return row
