@@ -46,7 +46,7 @@ def test_a_wait_stands_first_in_its_loop_and_may_leave_the_body():
 def test_the_cuda_kernel_waits_in_the_same_place():
     text = generate_cuda(passes(chunks()).plan).text
     body = lines_of(text, "bool body_walk(", "return true;")
-    wait = next(k for k, line in enumerate(body) if "ev_wait" in line)
+    wait = next(k for k, line in enumerate(body) if "ev_wait" in line and "part_done" in line)
     assert "for (int64_t v" in body[wait - 2]
 
 

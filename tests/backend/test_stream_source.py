@@ -46,8 +46,8 @@ def test_only_weights_are_loaded_before_the_launch_has_begun() -> None:
 
 def test_the_number_of_columns_decides_the_order_of_pages_on_both_sides() -> None:
     text = made(packed(most=128)).text
-    assert re.search(r"et::wide_matmul<et::bf16, 2048, 512, 3, 8>\(worker, et::FromRing", text)
-    assert re.search(r"worker\.panels<0, 8>\(args\.w \+ .*, 2048, 512, args\.n\);", text)
+    assert re.search(r"et::wide_matmul<et::bf16, 2048, 512>\(worker, et::FromRing", text)
+    assert re.search(r"worker\.panels<et::bf16, 512>\(args\.w \+ .*, 2048, args\.n\);", text)
     assert "et::FromMemory{" in made(packed(most=128), stream=False).text
     few = made(packed()).text
     assert "et::panel_matmul<et::bf16, 1," in few and "worker.run<0>(args.w" in few

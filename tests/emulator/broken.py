@@ -11,6 +11,7 @@ from pathlib import Path
 from backend.test_cuda_emulated import arrays_of, assert_close, plan_of
 from moe import moe
 from support.backends import run_direct
+from support.early import residual
 from support.emulated import emulated_kernel
 from support.handoffs import pair
 from support.streams import PROGRAMS, packed
@@ -23,7 +24,8 @@ LAYERS: Case = (PROGRAMS["layers"][0], {"schedule": "ticket"}, {"n": 8, "depth":
 PUSHED: Case = (moe, {"schedule": "push"}, {"n": 9})
 FLAGS: Case = (pair, {"schedule": "static", "handoff": "flag"}, {"n": 4})
 COUNTED: Case = (LAYERS[0], {"schedule": "static", "handoff": "counter"}, LAYERS[2])
-WIDE: Case = (lambda: packed(1, 2048, 256, 128), {"schedule": "static"}, {"n": 100})
+WIDE: Case = (lambda: packed(1, 2048, 512, 128, 6), {"schedule": "static"}, {"n": 100})
+TWO: Case = (residual, {"schedule": "static", "handoff": "flag"}, {})
 BULK: Case = (pair, {"schedule": "static", "handoff": "bulk"}, {"n": 4})
 # what is broken: (program, header, text, what comes in its place)
 BROKEN: dict[str, tuple[Case, str, str, str]] = {
@@ -47,16 +49,14 @@ BROKEN: dict[str, tuple[Case, str, str, str]] = {
         FLAGS, "cuda/worker.cuh", "bool launch_begin(Worker& w) {",
         "bool launch_begin(Worker& w) {\n  for (volatile int k = 0; leads(); ++k) {}"),
     "x is read before it lands": (
-        WIDE, "cuda/stream.cuh", "    ptx::cp_async_wait<B::AHEAD - 1>();\n", ""),
-    "x is read before others have brought their share": (
-        WIDE, "cuda/stream.cuh", "    sync();  // all have", "    // all have"),
-    "blank slots are given up while more comes": (
-        WIDE, "cuda/stream.cuh", "if (seen + 1 < turns) pages.release", "pages.release"),
-    "blank slots are kept": (
-        WIDE, "cuda/stream.cuh", "turns > 1 && h < HELD; ++h) pages.release(h, 1);",
-        "false; ++h) pages.release(h, 1);"),
-    "the loader forgets a blank slot": (
-        WIDE, "cuda/loader.cuh", "between == 0 && h < HELD;", "between == 0 && h + 1 < HELD;"),
+        WIDE, "cuda/stream.cuh", "    ptx::cp_async_wait<BUFFERS - 2>();\n", ""),
+    "x is read before other lanes have brought their share": (
+        WIDE, "cuda/stream.cuh", "    __syncwarp();  // what", "    // what"),
+    "x is brought to where it is still read": (
+        WIDE, "cuda/stream.cuh", "to = mine + step % BUFFERS * SIZE", "to = mine"),
+    "a page goes before its last unit is read": (
+        WIDE, "cuda/stream.cuh", "if (last) pages.release",
+        "if (step % GROUPS == 0) pages.release"),
     "an event is not waited for": (
         COUNTED, "cuda/worker.cuh", "bool reached = false;", "bool reached = true;"),
     "the sets of cells are not turned over": (
@@ -70,8 +70,11 @@ BROKEN: dict[str, tuple[Case, str, str, str]] = {
         PUSHED, "claim.h", "return ct_add(w.cells[cell], by) == Queue::OPEN;",
         "return ct_add(w.cells[cell], by & ~1) == Queue::OPEN;"),
     "tags are not looked at": (
-        FLAGS, "cuda/flag.cuh", "if (tag(w[f][k]) != epoch) missing = e + k;",
-        "if (false) missing = e + k;"),
+        FLAGS, "cuda/flag.cuh", "|| !all_tagged(w[f], epoch)", ""),
+    "a place counts as there when another is": (
+        TWO, "cuda/flag.cuh", "left &= ~(1u << f);", "left = 0;"),
+    "a small operand is not put away": (
+        TWO, "cuda/flag.cuh", "    last();\n", ""),
     "a copy is not waited for": (
         BULK, "cuda/stage.cuh", "while (!bar_over(bar(), phase_)) {}", ""),
 }

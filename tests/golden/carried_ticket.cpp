@@ -93,7 +93,14 @@ int64_t lay_out(Args& args) {
 }
 
 // ---- up: task kind step --------------------------------------------------------------------
-void body_up(et::Worker& worker, const Args& args, int64_t l, int64_t i) {
+bool body_up(et::Worker& worker, const Args& args, int64_t l, int64_t i) {
+  // wait down_done[l - 1, i] if (1 <= l), for h (raw), g (war)
+  if (1 <= l)
+    if (!(et::cell_in(worker, EVENT_down_done, 0, l - 1, args.layers) && et::cell_in(worker, EVENT_down_done, 1, i, et::div(args.n + 7, 8)) && et::ev_wait(worker, args.cell.down_done, (l - 1) * et::div(args.n + 7, 8) + i, 1))) return false;
+  if (!et::range_check(worker, TENSOR_h, 0, i * 8, i * 8, args.n)) return false;
+  if (!et::range_check(worker, TENSOR_w, 0, l, l, args.layers)) return false;
+  if (!et::range_check(worker, TENSOR_g, 0, i * 8, i * 8, args.n)) return false;
+  et::task_ready(worker);
   // x = h[i*8:i*8 + 8, 0:16]
   const int64_t e1 = std::min<int64_t>(-i * 8 + args.n, 8);
   const et::View<const float, 2> x{args.h + (i * 8) * 16, {e1, 16}, {16, 1}};
@@ -108,18 +115,12 @@ void body_up(et::Worker& worker, const Args& args, int64_t l, int64_t i) {
     ET_INDEPENDENT
     for (int64_t i1 = 0; i1 < 16; ++i1)
       out.data[i0 * 16 + i1] = (x.data[i0 * 16 + i1] + v2[i0 * 16 + i1]);
+  return true;
 }
 
 bool task_up(et::Worker& worker, const Args& args, int64_t l, int64_t i) {
   et::task_claim(worker, CALL_up, {l, i});
-  // wait down_done[l - 1, i] if (1 <= l), for h (raw), g (war)
-  if (1 <= l)
-    if (!(et::cell_in(worker, EVENT_down_done, 0, l - 1, args.layers) && et::cell_in(worker, EVENT_down_done, 1, i, et::div(args.n + 7, 8)) && et::ev_wait(worker, args.cell.down_done, (l - 1) * et::div(args.n + 7, 8) + i, 1))) return false;
-  if (!et::range_check(worker, TENSOR_h, 0, i * 8, i * 8, args.n)) return false;
-  if (!et::range_check(worker, TENSOR_w, 0, l, l, args.layers)) return false;
-  if (!et::range_check(worker, TENSOR_g, 0, i * 8, i * 8, args.n)) return false;
-  et::task_ready(worker);
-  body_up(worker, args, l, i);
+  if (!body_up(worker, args, l, i)) return false;
   // notify up_done[l, i]
   if (et::cell_in(worker, EVENT_up_done, 0, l, args.layers) && et::cell_in(worker, EVENT_up_done, 1, i, et::div(args.n + 7, 8))) et::ev_notify(worker, args.cell.up_done, l * et::div(args.n + 7, 8) + i);
   et::task_end(worker);
@@ -127,7 +128,13 @@ bool task_up(et::Worker& worker, const Args& args, int64_t l, int64_t i) {
 }
 
 // ---- down: task kind step ------------------------------------------------------------------
-void body_down(et::Worker& worker, const Args& args, int64_t l, int64_t i) {
+bool body_down(et::Worker& worker, const Args& args, int64_t l, int64_t i) {
+  // wait up_done[l, i], for h (war), g (raw)
+  if (!(et::cell_in(worker, EVENT_up_done, 0, l, args.layers) && et::cell_in(worker, EVENT_up_done, 1, i, et::div(args.n + 7, 8)) && et::ev_wait(worker, args.cell.up_done, l * et::div(args.n + 7, 8) + i, 1))) return false;
+  if (!et::range_check(worker, TENSOR_g, 0, i * 8, i * 8, args.n)) return false;
+  if (!et::range_check(worker, TENSOR_w, 0, l, l, args.layers)) return false;
+  if (!et::range_check(worker, TENSOR_h, 0, i * 8, i * 8, args.n)) return false;
+  et::task_ready(worker);
   // x = g[i*8:i*8 + 8, 0:16]
   const int64_t e1 = std::min<int64_t>(-i * 8 + args.n, 8);
   const et::View<const float, 2> x{args.g + (i * 8) * 16, {e1, 16}, {16, 1}};
@@ -142,17 +149,12 @@ void body_down(et::Worker& worker, const Args& args, int64_t l, int64_t i) {
     ET_INDEPENDENT
     for (int64_t i1 = 0; i1 < 16; ++i1)
       out.data[i0 * 16 + i1] = (x.data[i0 * 16 + i1] + v2[i0 * 16 + i1]);
+  return true;
 }
 
 bool task_down(et::Worker& worker, const Args& args, int64_t l, int64_t i) {
   et::task_claim(worker, CALL_down, {l, i});
-  // wait up_done[l, i], for h (war), g (raw)
-  if (!(et::cell_in(worker, EVENT_up_done, 0, l, args.layers) && et::cell_in(worker, EVENT_up_done, 1, i, et::div(args.n + 7, 8)) && et::ev_wait(worker, args.cell.up_done, l * et::div(args.n + 7, 8) + i, 1))) return false;
-  if (!et::range_check(worker, TENSOR_g, 0, i * 8, i * 8, args.n)) return false;
-  if (!et::range_check(worker, TENSOR_w, 0, l, l, args.layers)) return false;
-  if (!et::range_check(worker, TENSOR_h, 0, i * 8, i * 8, args.n)) return false;
-  et::task_ready(worker);
-  body_down(worker, args, l, i);
+  if (!body_down(worker, args, l, i)) return false;
   // notify down_done[l, i] if (l + 2 <= layers)
   if (l + 2 <= args.layers)
     if (et::cell_in(worker, EVENT_down_done, 0, l, args.layers) && et::cell_in(worker, EVENT_down_done, 1, i, et::div(args.n + 7, 8))) et::ev_notify(worker, args.cell.down_done, l * et::div(args.n + 7, 8) + i);

@@ -1,5 +1,6 @@
 // ---- make: task kind total -----------------------------------------------------------------
 __device__ void body_make(et::Worker& worker, const Args& args) {
+  et::task_ready(worker);
   // out = x[0:64], as words that carry their flags
   const et::WordsOut<float> out_words{out.data, worker.epoch};
     out_words[i0] = (x.data[i0] + v1);
@@ -7,7 +8,6 @@ __device__ void body_make(et::Worker& worker, const Args& args) {
 
 __device__ bool task_make(et::Worker& worker, const Args& args) {
   et::task_claim(worker, CALL_make, {});
-  et::task_ready(worker);
   body_make(worker, args);
   et::task_end(worker);
   return true;
@@ -16,7 +16,7 @@ __device__ bool task_make(et::Worker& worker, const Args& args) {
 // ---- use: task kind copy -------------------------------------------------------------------
 __device__ bool body_use(et::Worker& worker, const Args& args, int64_t i) {
   // x = x[0:64], by words that carry their flags
-  if (!et::flag_read<float>(worker, x, x_tile, TENSOR_x, args.x)) return false;
+  if (!et::flag_read<2>(worker, et::Words<float, 1>{x, x_tile, TENSOR_x, &args.x})) return false;
   et::task_ready(worker);
   return true;
 }

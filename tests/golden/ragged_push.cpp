@@ -97,6 +97,7 @@ int64_t lay_out(Args& args) {
 
 // ---- scale: task kind scale_rows -----------------------------------------------------------
 void body_scale(et::Worker& worker, const Args& args, int64_t e, int64_t t) {
+  et::task_ready(worker);
   // x = x[e, t*4:t*4 + 4, 0:8]
   const int64_t e1 = std::min<int64_t>(4, args.m * 4 - t * 4);
   const et::View<const float, 2> x{args.x + e * (args.m * 32) + (t * 4) * 8, {e1, 8}, {8, 1}};
@@ -112,7 +113,6 @@ void body_scale(et::Worker& worker, const Args& args, int64_t e, int64_t t) {
 
 bool task_scale(et::Worker& worker, const Args& args, int64_t e, int64_t t) {
   et::task_claim(worker, CALL_scale, {e, t});
-  et::task_ready(worker);
   body_scale(worker, args, e, t);
   // notify scale_done[e, t]
   et::ev_notify(worker, args.cell.scale_done, e * args.m + t);
@@ -121,7 +121,10 @@ bool task_scale(et::Worker& worker, const Args& args, int64_t e, int64_t t) {
 }
 
 // ---- add: task kind add_rows ---------------------------------------------------------------
-void body_add(et::Worker& worker, const Args& args, int64_t e, int64_t t) {
+bool body_add(et::Worker& worker, const Args& args, int64_t e, int64_t t) {
+  // wait scale_done[e, t], for y (raw)
+  if (!et::ev_wait(worker, args.cell.scale_done, e * args.m + t, 1)) return false;
+  et::task_ready(worker);
   // x = y[e, t*4:t*4 + 4, 0:8]
   const int64_t e1 = std::min<int64_t>(4, args.m * 4 - t * 4);
   const et::View<const float, 2> x{args.y + e * (args.m * 32) + (t * 4) * 8, {e1, 8}, {8, 1}};
@@ -130,14 +133,12 @@ void body_add(et::Worker& worker, const Args& args, int64_t e, int64_t t) {
   ET_INDEPENDENT
   for (int64_t i0 = 0; i0 < 8; ++i0)
     out.data[i0] = et::lane_sum<float>(e1, [&](int64_t k1) { return x.data[k1 * 8 + i0]; });
+  return true;
 }
 
 bool task_add(et::Worker& worker, const Args& args, int64_t e, int64_t t) {
   et::task_claim(worker, CALL_add, {e, t});
-  // wait scale_done[e, t], for y (raw)
-  if (!et::ev_wait(worker, args.cell.scale_done, e * args.m + t, 1)) return false;
-  et::task_ready(worker);
-  body_add(worker, args, e, t);
+  if (!body_add(worker, args, e, t)) return false;
   et::task_end(worker);
   return true;
 }

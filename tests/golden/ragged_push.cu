@@ -4,6 +4,7 @@
 #define ET_TRACE 0
 #define ET_THREADS 256
 #define ET_STREAM 0
+#define ET_WIDE 0
 #define ET_BULK 0
 #include "cuda/std.cuh"
 
@@ -140,6 +141,7 @@ __device__ int64_t lay_out(Args& args) {
 
 // ---- scale: task kind scale_rows -----------------------------------------------------------
 __device__ void body_scale(et::Worker& worker, const Args& args, int64_t e, int64_t t) {
+  et::task_ready(worker);
   // x = x[e, t*4:t*4 + 4, 0:8]
   const int64_t e1 = std::min<int64_t>(4, args.m * 4 - t * 4);
   const et::View<const float, 2> x{args.x + e * (args.m * 32) + (t * 4) * 8, {e1, 8}, {8, 1}};
@@ -157,7 +159,6 @@ __device__ void body_scale(et::Worker& worker, const Args& args, int64_t e, int6
 
 __device__ bool task_scale(et::Worker& worker, const Args& args, int64_t e, int64_t t) {
   et::task_claim(worker, CALL_scale, {e, t});
-  et::task_ready(worker);
   body_scale(worker, args, e, t);
   if (et::leads()) {
     // notify scale_done[e, t]
@@ -168,14 +169,16 @@ __device__ bool task_scale(et::Worker& worker, const Args& args, int64_t e, int6
 }
 
 // ---- add: task kind add_rows ---------------------------------------------------------------
-__device__ void body_add(et::Worker& worker, const Args& args, int64_t e, int64_t t) {
+__device__ bool body_add(et::Worker& worker, const Args& args, int64_t e, int64_t t) {
+  // wait scale_done[e, t], for y (raw)
+  if (!et::ev_wait(worker, args.cell.scale_done, e * args.m + t, 1)) return false;
+  et::task_ready(worker);
   // x = y[e, t*4:t*4 + 4, 0:8]
   const int64_t e1 = std::min<int64_t>(4, args.m * 4 - t * 4);
   const et::View<const float, 2> x{args.y + e * (args.m * 32) + (t * 4) * 8, {e1, 8}, {8, 1}};
   // out = z[e, t, 0:8]
   const et::View<float, 1> out{args.z + e * (args.m * 8) + t * 8, {8}, {1}};
   float* const v1 = worker.arena.take<float>(8);
-  et::sync();
   for (et::Each<1, 16> t1(8); t1.more(); t1.next()) {
     const int64_t i0 = t1[0];
     const float v1_found = et::half_sum<float>(e1, [&](int64_t k1) { return x.data[k1 * 8 + i0]; });
@@ -186,14 +189,12 @@ __device__ void body_add(et::Worker& worker, const Args& args, int64_t e, int64_
     out.data[i0] = v1[i0];
   }
   et::sync();
+  return true;
 }
 
 __device__ bool task_add(et::Worker& worker, const Args& args, int64_t e, int64_t t) {
   et::task_claim(worker, CALL_add, {e, t});
-  // wait scale_done[e, t], for y (raw)
-  if (!et::ev_wait(worker, args.cell.scale_done, e * args.m + t, 1)) return false;
-  et::task_ready(worker);
-  body_add(worker, args, e, t);
+  if (!body_add(worker, args, e, t)) return false;
   et::task_end(worker);
   return true;
 }

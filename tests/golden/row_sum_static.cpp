@@ -84,6 +84,7 @@ int64_t lay_out(Args& args) {
 
 // ---- partial: task kind row_sums -----------------------------------------------------------
 void body_partial(et::Worker& worker, const Args& args, int64_t i, int64_t j) {
+  et::task_ready(worker);
   // x = a[i*32:i*32 + 32, j*32:j*32 + 32]
   const int64_t e1 = std::min<int64_t>(-i * 32 + args.n, 32);
   const et::View<const float, 2> x{args.a + (i * 32) * 128 + (j * 32), {e1, 32}, {128, 1}};
@@ -96,7 +97,6 @@ void body_partial(et::Worker& worker, const Args& args, int64_t i, int64_t j) {
 
 bool task_partial(et::Worker& worker, const Args& args, int64_t i, int64_t j) {
   et::task_claim(worker, CALL_partial, {i, j});
-  et::task_ready(worker);
   body_partial(worker, args, i, j);
   // notify partial_done[i]
   et::ev_notify(worker, args.cell.partial_done, i);
@@ -105,7 +105,10 @@ bool task_partial(et::Worker& worker, const Args& args, int64_t i, int64_t j) {
 }
 
 // ---- final: task kind row_sums -------------------------------------------------------------
-void body_final(et::Worker& worker, const Args& args, int64_t i) {
+bool body_final(et::Worker& worker, const Args& args, int64_t i) {
+  // wait partial_done[i], for b (raw)
+  if (!et::ev_wait(worker, args.cell.partial_done, i, 4)) return false;
+  et::task_ready(worker);
   // x = b[i*32:i*32 + 32, 0:4]
   const int64_t e1 = std::min<int64_t>(-i * 32 + args.n, 32);
   const et::View<const float, 2> x{args.b + (i * 32) * 4, {e1, 4}, {4, 1}};
@@ -114,14 +117,12 @@ void body_final(et::Worker& worker, const Args& args, int64_t i) {
   ET_INDEPENDENT
   for (int64_t i0 = 0; i0 < e1; ++i0)
     out.data[i0] = et::lane_sum<float>(4, [&](int64_t k1) { return x.data[i0 * 4 + k1]; });
+  return true;
 }
 
 bool task_final(et::Worker& worker, const Args& args, int64_t i) {
   et::task_claim(worker, CALL_final, {i});
-  // wait partial_done[i], for b (raw)
-  if (!et::ev_wait(worker, args.cell.partial_done, i, 4)) return false;
-  et::task_ready(worker);
-  body_final(worker, args, i);
+  if (!body_final(worker, args, i)) return false;
   et::task_end(worker);
   return true;
 }

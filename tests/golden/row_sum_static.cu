@@ -4,6 +4,7 @@
 #define ET_TRACE 0
 #define ET_THREADS 256
 #define ET_STREAM 0
+#define ET_WIDE 0
 #define ET_BULK 0
 #include "cuda/std.cuh"
 
@@ -127,6 +128,7 @@ __device__ int64_t lay_out(Args& args) {
 
 // ---- partial: task kind row_sums -----------------------------------------------------------
 __device__ void body_partial(et::Worker& worker, const Args& args, int64_t i, int64_t j) {
+  et::task_ready(worker);
   // x = a[i*32:i*32 + 32, j*32:j*32 + 32]
   const int64_t e1 = std::min<int64_t>(-i * 32 + args.n, 32);
   const et::View<const float, 2> x{args.a + (i * 32) * 128 + (j * 32), {e1, 32}, {128, 1}};
@@ -148,7 +150,6 @@ __device__ void body_partial(et::Worker& worker, const Args& args, int64_t i, in
 
 __device__ bool task_partial(et::Worker& worker, const Args& args, int64_t i, int64_t j) {
   et::task_claim(worker, CALL_partial, {i, j});
-  et::task_ready(worker);
   body_partial(worker, args, i, j);
   if (et::leads()) {
     // notify partial_done[i]
@@ -159,14 +160,16 @@ __device__ bool task_partial(et::Worker& worker, const Args& args, int64_t i, in
 }
 
 // ---- final: task kind row_sums -------------------------------------------------------------
-__device__ void body_final(et::Worker& worker, const Args& args, int64_t i) {
+__device__ bool body_final(et::Worker& worker, const Args& args, int64_t i) {
+  // wait partial_done[i], for b (raw)
+  if (!et::ev_wait(worker, args.cell.partial_done, i, 4)) return false;
+  et::task_ready(worker);
   // x = b[i*32:i*32 + 32, 0:4]
   const int64_t e1 = std::min<int64_t>(-i * 32 + args.n, 32);
   const et::View<const float, 2> x{args.b + (i * 32) * 4, {e1, 4}, {4, 1}};
   // out = c[i*32:i*32 + 32]
   const et::View<float, 1> out{args.c + (i * 32), {e1}, {1}};
   float* const v1 = worker.arena.take<float>(e1);
-  et::sync();
   for (et::Each<1, 16> t1(e1); t1.more(); t1.next()) {
     const int64_t i0 = t1[0];
     const float v1_found = et::half_sum<float>(4, [&](int64_t k1) { return x.data[i0 * 4 + k1]; });
@@ -177,14 +180,12 @@ __device__ void body_final(et::Worker& worker, const Args& args, int64_t i) {
     out.data[i0] = v1[i0];
   }
   et::sync();
+  return true;
 }
 
 __device__ bool task_final(et::Worker& worker, const Args& args, int64_t i) {
   et::task_claim(worker, CALL_final, {i});
-  // wait partial_done[i], for b (raw)
-  if (!et::ev_wait(worker, args.cell.partial_done, i, 4)) return false;
-  et::task_ready(worker);
-  body_final(worker, args, i);
+  if (!body_final(worker, args, i)) return false;
   et::task_end(worker);
   return true;
 }

@@ -200,7 +200,7 @@ PROGRAMS: dict[str, tuple[Callable[[], et.Program], list[dict[str, int]]]] = {
     "wide": (lambda: packed(most=128), [{"n": k} for k in (1, 40, 9, 3, 128)]),
     "wide_one": (lambda: packed(1, 2048, 512, 128, 2), [{"n": k} for k in (5, 2, 64, 33)]),
     "wide_many": (lambda: packed(8, 864, 288, 128, 12, et.f16), [{"n": k} for k in (12, 77, 1)]),
-    "wide_pages": (lambda: packed(2, 2048, 1024, 128, 3), [{"n": k} for k in (64, 20, 4)]),
+    "wide_pages": (lambda: packed(2, 2400, 480, 128, 3), [{"n": k} for k in (64, 20, 4)]),
     "wide_short": (lambda: packed(16, 512, 32, 128, 16), [{"n": k} for k in (50, 17)]),
     "wide_joined": (joined, [{"n": 3}, {"n": 21}]),
     "wide_layers": (wide_layers, [{"n": 24, "depth": 3}, {"n": 2, "depth": 1},

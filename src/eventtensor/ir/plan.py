@@ -218,8 +218,8 @@ class Stream:
     loader brings into shared memory ahead of the waits. Where it does not (`loaded` false), a
     product takes the pages where they lie, in the same order, so to the same bits. `chunk` are the
     bytes of a row in one page (0: all), `rows` and `columns` the most that the operand and the
-    product's other side have; up to `few` columns are staged as a whole, more of them go chunk by
-    chunk through the ring. While the loader is at this call `cap` bytes may be in flight, and
+    product's other side have; where that side is not staged as a whole (`wide`), K goes by chunk
+    by chunk. While the loader is at this call `cap` bytes may be in flight, and
     with the ring full and nothing in flight it asks for `ahead` pages as far as the L2."""
 
     call: str
@@ -230,14 +230,9 @@ class Stream:
     chunk: int = 0
     rows: int = 0
     columns: int = 0
-    few: int = 0
+    wide: bool = False
     ahead: int = 0
     loaded: bool = True
-
-    @property
-    def wide(self) -> bool:
-        """True for a product that may have more columns than are staged as a whole."""
-        return self.few < self.columns
 
 
 def in_place(streams: Iterable[Stream]) -> list[Stream]:

@@ -15,7 +15,6 @@ from .tensor import DType
 PANEL = 16  # rows of a page: one side of a tensor-core tile
 _MOST_COLUMNS = 64
 _BESIDE = 32 * 1024  # bytes of the product's other side, in shared memory beside the ring
-_FEW = (8, 16 * 1024)  # columns and bytes of it where more of them go through the ring
 
 Groups = tuple[tuple[int, ...], ...]  # for each axis of a value, the axes of the argument in it
 
@@ -36,12 +35,10 @@ class Product:
     block: int | None
 
 
-def staged_columns(columns: int, row: int) -> int:
-    """A product whose other side has up to `columns` columns of `row` bytes: up to how many of them
-    are staged as a whole. If that is fewer, more than that many go chunk by chunk (packed only)."""
-    if columns <= _MOST_COLUMNS and columns * row <= _BESIDE:
-        return columns
-    return max(min(_FEW[0], _FEW[1] // row), 1 if row <= _BESIDE else 0)
+def staged_whole(columns: int, row: int) -> bool:
+    """True for a product whose other side, up to `columns` columns of `row` bytes, is staged as a
+    whole. If not, it goes chunk by chunk (packed only)."""
+    return columns <= _MOST_COLUMNS and columns * row <= _BESIDE
 
 
 def product_of(body: t.Body, arg: int) -> Product | None:

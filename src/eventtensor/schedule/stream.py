@@ -15,13 +15,14 @@ from ..ir.expr import Const, Node, Var, add, mul
 from ..ir.layout import Layout, bulk_aligned, layout_of
 from ..ir.looped import loop_page
 from ..ir.plan import CallPlan, ScheduleKind, Stream, StreamKind, in_place
-from ..ir.products import PANEL, Product, narrow_dtype, product_of, staged_columns
+from ..ir.products import PANEL, Product, narrow_dtype, product_of, staged_whole
 from ..ir.program import PlacedCall, Program
 from ..ir.tensor import Point, Region, Role, Tensor, region_exprs
 from ..ir.walk import Bounds, bounds, free_vars, loads_of
 
 _STEP = 64  # bytes of a row that a warp takes at once in a product
 _CHUNK = 2048  # bytes of a row in a page: shorter copies cost more to issue than to move
+_WIDE = 1024  # the same where x goes through the ring too
 _WHOLE = (1024, 16 * 1024)  # less is not worth a page, more leaves no room to run ahead
 _HELD = 64 * 1024  # bytes that the whole pages of one task may hold
 # A page that is held keeps its slot, and slots are used in turn: a task that holds one may take no
@@ -135,21 +136,21 @@ def _paged(
         return None
     if rows is None or columns is None:
         return None
-    few = staged_columns(columns, k.value * size)
-    if few < columns and (product.block is None or not _known_ahead(product, limits)):
+    wide = not staged_whole(columns, k.value * size)
+    if wide and (product.block is None or not _known_ahead(product, limits)):
         return None
     if product.block is None:
         why = "no event guards it; rows used up by a matrix product"
         chunk = min(_CHUNK, k.value * size)
         kind = StreamKind.rows
-        return product.id, Stream(p.call.name, arg, kind, 0, why, chunk, rows, columns, few)
+        return product.id, Stream(p.call.name, arg, kind, 0, why, chunk, rows, columns, wide)
     chunk = product.block * size
-    if layout.rows != Const(1) or chunk % _STEP or chunk > _CHUNK:
+    if layout.rows != Const(1) or chunk % _STEP or chunk > (_WIDE if wide else _CHUNK):
         return None
     why = "no event guards it; packed panels, used up by a matrix product"
-    why += "" if few == columns else f", chunk by chunk if it has more than {few} columns"
+    why += ", chunk by chunk for many columns" if wide else ""
     kind = StreamKind.packed
-    return product.id, Stream(p.call.name, arg, kind, 0, why, chunk, rows, columns, few)
+    return product.id, Stream(p.call.name, arg, kind, 0, why, chunk, rows, columns, wide)
 
 
 def _known_ahead(product: Product, limits: Mapping[str, Bounds]) -> bool:

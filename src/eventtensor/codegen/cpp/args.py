@@ -13,9 +13,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from ...ir import tile as t
-from ...ir.expr import Const, product
+from ...ir.expr import Const, mul, product
+from ...ir.layout import divisor
 from ...ir.program import Call, Program
-from ...ir.tensor import Slice, apart, tile_shape
+from ...ir.tensor import Region, Role, Rows, Slice, apart, axis_exprs, tile_shape
 from ..emitter import cpp_name
 from ..uses import Uses
 from .dialect import Dialect
@@ -41,7 +42,9 @@ class Target:
 @dataclass(frozen=True)
 class ArgWriter:
     """`temp` allocates a dense tile, `fill` assigns one element by element. `staged` are the
-    arguments that `edges` bring into the arena, as far as the body reads them."""
+    arguments that `edges` bring into the arena, as far as the body reads them, `streamed` those
+    that come by pages. `brought` holds what is brought once that is written, `asked` how small ones
+    among them end."""
 
     out: Dialect
     regions: RegionWriter
@@ -52,6 +55,9 @@ class ArgWriter:
     fill: Fill
     edges: Edges = field(default_factory=Edges)
     staged: tuple[int, ...] = ()
+    streamed: frozenset[int] = frozenset()
+    brought: dict[int, Value] = field(default_factory=dict)
+    asked: list[str] = field(default_factory=list)
 
     def name(self, k: int) -> str:
         name = self.call.body.args[k].name
@@ -73,11 +79,8 @@ class ArgWriter:
     def read(self, k: int, storage: bool = False) -> Value:
         """Argument k at the start of the task; `storage` keeps the stored dtype in copies."""
         region, name, type = self.call.regions[k], self.name(k), self.type(k)
-        if k in self.staged:
-            value = self._stage(k)
-            if k == self.staged[-1]:
-                self.out.line("et::task_ready(worker);")
-            return value
+        if k in self.brought:
+            return self.brought[k]
         self.out.comment(f"{name} = {region}")
         if region.pad is not None:
             dense = self.dense(k, storage)
@@ -90,19 +93,115 @@ class ArgWriter:
         self.fill(copy, value)
         return of_view(copy, type)
 
-    def _stage(self, k: int) -> Value:
-        """A copy of what is stored, which is there when all of it has come."""
+    # ---- what comes before the body --------------------------------------------------------
+
+    def is_small(self, k: int) -> bool:
+        """True if a read argument can be asked for before the waits, an element a thread."""
+        region, shape = self.call.regions[k], self.type(k).shape
+        if k in (*self.staged, *self.streamed, *self.brought) or self.overwritten(k):
+            return False
+        if region.pad is not None or any(isinstance(x, Rows) for x in region.axes):
+            return False
+        size = product(shape)
+        return bool(shape) and isinstance(size, Const) and 0 < size.value <= self.edges.ahead
+
+    def is_far(self, k: int) -> bool:
+        """True for a part of a state, which may lie in far memory since an earlier launch, of a
+        size that can be brought nearer while the task waits."""
+        region, size = self.call.regions[k], product(self.type(k).shape)
+        if k in (*self.staged, *self.streamed, *self.brought) or self.overwritten(k):
+            return False
+        tensor = self.program.tensor(region.tensor)
+        if tensor.role is not Role.state or region.pad is not None or not isinstance(size, Const):
+            return False
+        return 0 < size.value * tensor.dtype.size <= self.edges.fetched
+
+    def fetch(self, k: int) -> None:
+        """Part of a state is brought nearer; what is read of it waits all the same."""
         region, name, type = self.call.regions[k], self.name(k), self.type(k)
-        kind, bulk = STORAGE[self.call.body.args[k].storage], self.edges.in_bulk(self.call, k)
-        how = "one copy" if bulk else "words that carry their flags"
-        self.out.comment(f"{name} = {region}, by {how}")
-        view = self.regions.view(name, region, True, None if bulk else "et::Word")
+        self.out.comment(f"{name} = {region}, on its way while the task waits")
+        view = self.regions.view(name, region, True)
+        self.brought[k] = of_view(view, type)
+        kind = f"et::Gathered<const {STORAGE[self.call.body.args[k].storage]}, {len(type.shape)}>"
+        tables = [view.table(axis) or "nullptr" for axis in range(len(type.shape))]
+        parts = ([self.regions.extent(n) for n in type.shape], view.strides, tables)
+        listed = ", ".join(f"{{{', '.join(part)}}}" for part in parts)
+        self.out.line(f"et::fetch_to_l2({kind}{{{view.data}, {listed}}});")
+
+    def ask(self, k: int) -> None:
+        """A small argument sets off."""
+        region, name = self.call.regions[k], self.name(k)
+        kind = STORAGE[self.call.body.args[k].storage]
+        self.out.comment(f"{name} = {region}, asked for ahead")
+        self.regions.view(name, region, True)
+        self.out.line(f"const et::Ahead<{kind}> {name}_here({name});")
         tile = self.dense(k, storage=True)
-        if not bulk:
-            tensor = region.tensor
-            self.out.line(f"if (!et::flag_read<{kind}>(worker, {name}, {tile.data}, "
-                          f"TENSOR_{tensor}, args.{cpp_name(tensor)})) return false;")
-            return of_view(tile, type)
+        self.brought[k] = of_view(tile, self.type(k))
+        self.asked.append(f"{name}_here.put({tile.data});")
+
+    def put(self) -> bool:
+        """What was asked for goes to its tiles, which the threads see when they have met."""
+        self.out.extend(self.asked)
+        done = bool(self.asked)
+        self.asked.clear()
+        return done
+
+    def words_come(self) -> list[int]:
+        """Arguments whose words are still to be read."""
+        return [k for k in self.staged
+                if k not in self.brought and not self.edges.in_bulk(self.call, k)]
+
+    def bring_words(self) -> None:
+        """Words of all operands are asked for together; they are there when all have come."""
+        flagged, words = self.words_come(), []
+        if not flagged:
+            return
+        for k in flagged:
+            self.brought[k], text = self._by_words(k)
+            words.append(text)
+        width = 2 if all(self._in_pairs(self.call.regions[k]) for k in flagged) else 1
+        name = f"flag_read<{width}>"
+        if self.asked:
+            name = f"flag_read_with<{width}>"
+            words.insert(0, f"[&] {{ {' '.join(self.asked)} }}")
+            self.asked.clear()
+        self.out.line(f"if (!et::{name}(worker, {', '.join(words)})) return false;")
+
+    def bring(self) -> None:
+        """All that hand-offs bring."""
+        for k in self.staged:
+            if self.edges.in_bulk(self.call, k):
+                self.brought[k] = self._by_copy(k)
+        self.bring_words()
+
+    def _in_pairs(self, region: Region) -> bool:
+        """True if the elements of a region are pairs of neighbours that begin at even places."""
+        tensor = self.program.tensor(region.tensor)
+        strides = [product(tensor.shape[k + 1 :]) for k in range(len(region.axes))]
+        sliced = [k for k, axis in enumerate(region.axes) if isinstance(axis, Slice)]
+        shape = tile_shape(region, tensor)
+        if not sliced or strides[sliced[-1]] != Const(1):
+            return False
+        starts = [mul(axis_exprs(x)[0], n) for x, n in zip(region.axes, strides, strict=True)]
+        even = [shape[-1], *starts, *(strides[k] for k in sliced[:-1])]
+        return all(divisor(e) % 2 == 0 for e in even)
+
+    def _by_words(self, k: int) -> tuple[Value, str]:
+        """A tile, and the words that it is made of."""
+        region, name, type = self.call.regions[k], self.name(k), self.type(k)
+        self.out.comment(f"{name} = {region}, by words that carry their flags")
+        self.regions.view(name, region, True, "et::Word")
+        tile = self.dense(k, storage=True)
+        kind = f"{STORAGE[self.call.body.args[k].storage]}, {len(type.shape)}"
+        place = f"TENSOR_{region.tensor}, &args.{cpp_name(region.tensor)}"
+        return of_view(tile, type), f"et::Words<{kind}>{{{name}, {tile.data}, {place}}}"
+
+    def _by_copy(self, k: int) -> Value:
+        region, name, type = self.call.regions[k], self.name(k), self.type(k)
+        kind = STORAGE[self.call.body.args[k].storage]
+        self.out.comment(f"{name} = {region}, by one copy")
+        view = self.regions.view(name, region, True)
+        tile = self.dense(k, storage=True)
         count = self.regions.extent(product(type.shape))
         own = "true" if self.overwritten(k) else "false"
         self.out.line(f"const {kind}* const {name}_here = worker.staging.bring<{kind}>("

@@ -4,7 +4,7 @@ barriers are nothing and every thread leads. codegen/cuda overrides this for the
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 from ...ir.expr import Node
@@ -55,6 +55,10 @@ class Dialect(Emitter):
     def shared_loop(self, var: str, size: str) -> str:
         """Head of a loop whose iterations the worker's threads share."""
         return loop(var, size)
+
+    def next_loop(self, reads: Mapping[str, bool], assigns: str) -> None:
+        """Told before `elements`: the buffers that are read (True: at the own index only), and the
+        one that is assigned, at the own index."""
 
     @contextmanager
     def elements(

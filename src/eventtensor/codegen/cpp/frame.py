@@ -1,20 +1,60 @@
-"""What a body is written into: named extents, loops, temporaries from the worker's arena."""
+"""What a body is written into: named extents, loops, temporaries from the worker's arena; and what
+stands before its work: the waits, with what can be read ahead of them.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 from ...ir import tile as t
-from ...ir.expr import Const, Node, product
+from ...ir.expr import Const, Load, Node, product
+from ...ir.plan import Wait
 from ...ir.program import PlacedCall, Program
-from ..uses import analyse
+from ...ir.tensor import Region, Rows, region_exprs
+from ..uses import analyse, read_arguments
 from .args import ArgWriter, Target
 from .dialect import Dialect
+from .early import Settled, place_loads
 from .expr import ExprWriter
 from .region import RegionWriter
 from .value import STORAGE, Index, Value, View, ctype, of_view, scalar
+
+
+def _always(wait: Wait) -> bool:
+    """True if a wait has something to wait for, so that the threads meet after it."""
+    return any(not n.axes and not n.guards for n in wait.cells[-1:])
+
+
+@dataclass(frozen=True)
+class KnownExpr(ExprWriter):
+    """Loads that stand in constants already go by their names."""
+
+    known: dict[Load, str] = field(default_factory=dict)
+
+    def _load(self, e: Load) -> str:
+        return self.known[e] if e in self.known else super()._load(e)
+
+
+@dataclass(frozen=True)
+class KnownRegions(RegionWriter):
+    """Tables that are made already go by their names."""
+
+    made: set[str] = field(default_factory=set)
+
+    def _table(self, name: str, axis: Rows, stride: str) -> str:
+        return name if name in self.made else super()._table(name, axis, stride)
+
+    def tables(self, name: str, region: Region, settled: Settled) -> None:
+        """Make those whose rows can be read."""
+        shape = self.program.tensor(region.tensor).shape
+        for k, axis in enumerate(region.axes):
+            table = f"{name}_rows{k}"
+            if isinstance(axis, Rows) and table not in self.made \
+                    and settled.loads(axis.extent, axis.index):
+                self._table(table, axis, self.expr.stride(shape, k))
+                self.made.add(table)
 
 
 class BodyFrame:
@@ -23,7 +63,9 @@ class BodyFrame:
     def __init__(
         self, out: Dialect, expr: ExprWriter, program: Program, placed: PlacedCall
     ) -> None:
-        self.out, self.expr, self.program, self.placed = out, expr, program, placed
+        self.out, self.program, self.placed = out, program, placed
+        self.known: dict[Load, str] = {}
+        self.expr = KnownExpr(expr.program, expr.debug, self.known)
         self.call = placed.call
         self.uses = analyse(self.call.body)
         self.left = self.uses.count.copy()
@@ -32,15 +74,59 @@ class BodyFrame:
         self.local: list[set[str]] = [set()]
         self._extents: list[dict[Node, str]] = [{}]
         self._count = 0
-        regions = RegionWriter(out, expr, program, self.extent)
+        self.regions = KnownRegions(out, self.expr, program, self.extent)
         self.args = ArgWriter(
-            out, regions, program, self.call, placed.vars, self.temp, self.fill
+            out, self.regions, program, self.call, placed.vars, self.temp, self.fill
         )
         self.temps: set[str] = set()  # names of what lies in the arena
         self.targets: dict[int, Target] = {}
         self.reads: dict[int, Value] = {}
         # Writes what an iteration of a loop begins with: waits for the chunks that it reads.
         self.enter: Callable[[t.For], None] = lambda loop: None
+
+    def prepare(
+        self, settled: Settled, waits: tuple[Wait, ...], wait: Callable[[Wait], None],
+        checks: Callable[[], None],
+    ) -> None:
+        """What comes before the work: waits, operands that hand-offs bring, and ahead of them what
+        can be read by then."""
+        fenced = self.args.edges.before_copies(self.call)
+        self.out.extend(fenced)
+        for w in waits[:-1]:
+            self.early(settled)
+            wait(w)
+            settled = settled.after(w)
+        if waits or self.args.staged:
+            self.early(settled)
+        if self.args.edges.words_first(self.call, waits):
+            self.args.bring_words()
+        put = not self.args.words_come() and self.args.put()
+        for w in waits[-1:]:
+            wait(w)
+        if (put or fenced) and not (waits and _always(waits[-1])):
+            self.out.barrier()
+        checks()
+        self.args.bring()
+        self.out.line("et::task_ready(worker);")
+
+    def early(self, settled: Settled) -> None:
+        """Run-time data that decides places, small operands, and hints for others."""
+        for load in place_loads(self.call.regions):
+            if load not in self.known and settled.loads(load):
+                self.known[load] = self.extent(load)
+        for k, region in enumerate(self.call.regions):
+            if region.pad is None:
+                self.regions.tables(self.args.name(k), region, settled)
+        for k in self.small_args():
+            region = self.call.regions[k]
+            if self.args.is_small(k) and settled.region(region):
+                self.args.ask(k)
+            elif self.args.is_far(k) and settled.loads(*region_exprs(region)):
+                self.args.fetch(k)
+
+    def small_args(self) -> list[int]:
+        """Arguments that the body reads."""
+        return sorted(read_arguments(self.call.body))
 
     def extent(self, e: Node) -> str:
         """A literal, or the name of a constant that holds the extent."""
@@ -112,6 +198,9 @@ class BodyFrame:
 
     def fill(self, to: View, value: Value) -> None:
         """Assign element by element, rounding to the target's storage."""
+        if to.data in (to.buffer, f"{to.buffer}.data", f"{to.buffer}_words") and not to.tables:
+            self.out.next_loop(dict(map(self._memory, value.leaves.items())),
+                               self._memory((to.buffer, True))[0])
         with self.loops(value.type.shape, independent=not to.tables, to=to) as index:
             if to.storage is value.storage:
                 text = value.stored_at(index)
@@ -120,6 +209,13 @@ class BodyFrame:
             else:
                 text = f"et::cast<{STORAGE[to.storage]}>({value.at(index)})"
             self.out.line(f"{to.place(index)} = {text};")
+
+    def _memory(self, leaf: tuple[str, bool]) -> tuple[str, bool]:
+        """A buffer and how it is read. Regions of a tensor are one buffer, in which an index of one
+        of them may be another's."""
+        names = {self.args.name(k): r.tensor for k, r in enumerate(self.call.regions)}
+        name, same = leaf
+        return (f"args.{names[name]}", False) if name in names else (name, same)
 
     def stored(self, id: int, value: Value) -> Value:
         """Evaluate now: a constant for a 0-d value, else a tile of its own."""

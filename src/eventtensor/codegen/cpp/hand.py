@@ -17,6 +17,7 @@ from ...ir.tensor import Rows
 from ...ir.tile import ArgMode
 from ..emitter import cpp_name
 from .dialect import Dialect
+from .early import Settled
 from .expr import ExprWriter
 from .frame import BodyFrame
 from .value import STORAGE, Value, View, of_view
@@ -34,6 +35,7 @@ class HandWriter(BodyFrame):
     ) -> None:
         super().__init__(out, expr, program, placed)
         self.tuned = tuned
+        self.passed: dict[int, str] = {}  # arguments that stand in the body already
         taken = {a.name for a in self.call.body.args}
         named = set(re.findall(r"\w+", tuned.source))
         dims = [d.name for d in program.dims if d.name not in (*taken, *placed.vars)]
@@ -108,6 +110,17 @@ class HandWriter(BodyFrame):
         arg = self.call.body.args[k]
         return arg.mode == ArgMode.read and not arg.type.shape
 
+    def small_args(self) -> list[int]:
+        """All that are read; elements go by value at once."""
+        return [k for k in range(len(self.call.reads)) if not self.by_value(k)]
+
+    def early(self, settled: Settled) -> None:
+        super().early(settled)
+        for k in range(len(self.call.reads)):
+            if self.by_value(k) and k not in (*self.args.staged, *self.passed) \
+                    and not self.args.overwritten(k) and settled.region(self.call.regions[k]):
+                self.passed[k] = self.as_view(k, self.args.read(k, storage=True))
+
     def view_type(self, k: int) -> str:
         arg = self.call.body.args[k]
         if self.by_value(k):
@@ -117,10 +130,10 @@ class HandWriter(BodyFrame):
         return f"{kind}<{const}{STORAGE[arg.storage]}, {len(arg.type.shape)}>"
 
     def write(self) -> None:
-        """What hand-offs bring comes last: until then, indices of the other regions are loaded."""
-        passed: dict[int, str] = {}
         back: list[tuple[View, Value]] = []
-        for k in sorted(range(len(self.call.body.args)), key=lambda k: k in self.args.staged):
+        for k in range(len(self.call.body.args)):
+            if k in self.passed:
+                continue
             if self.call.body.args[k].mode == ArgMode.read:
                 value = self.args.read(k, storage=True)
             elif self.args.edges.has_flags(self.call.regions[k].tensor):
@@ -132,8 +145,8 @@ class HandWriter(BodyFrame):
             dense = value if self.gathered(k) else self.dense(k, value)
             if self.call.body.args[k].mode != ArgMode.read and dense is not value:
                 back.append((home, dense))
-            passed[k] = self.as_view(k, dense)
-        views = (passed[k] for k in sorted(passed))
+            self.passed[k] = self.as_view(k, dense)
+        views = (self.passed[k] for k in sorted(self.passed))
         out = ", ".join(("worker", *views, *(value for _, value in self.scalars)))
         self.out.barrier()
         self.out.line(f"hand_{self.call.name}({out});")

@@ -18,6 +18,7 @@ from ..limits import box
 from ..uses import read_arguments
 from .body import BodyWriter
 from .dialect import Dialect
+from .early import Settled
 from .expr import ExprWriter
 from .grid import GridWriter
 from .hand import HandWriter
@@ -207,16 +208,9 @@ class KernelWriter:
             f"(et::Worker& worker, const Args& args{self.params(p.vars)})"
         ):
             o.line(f"et::task_claim(worker, CALL_{call.name}, {{{coords}}});")
-            self.sync.waits(self.edges.waits(plan))
-            if self.flavour.debug:
-                for region in call.regions:
-                    RegionWriter(o, self.expr, self.program, self.expr).checks(region)
-            if not self.staged(p):
-                o.line("et::task_ready(worker);")
             body = f"body_{call.name}(worker, args{self.claim_args(p.vars)})"
             o.line(f"if (!{body}) return false;" if self.gives_up(p) else f"{body};")
-            o.extend(self.edges.after_body())
-            if self.edges.after_body() or not self.ended[call.name]:
+            if not self.ended[call.name]:
                 o.barrier()
             if self.edges.notifies(plan):
                 with o.leading():
@@ -229,16 +223,30 @@ class KernelWriter:
         params = f"(et::Worker& worker, const Args& args{self.params(p.vars)})"
         result = "bool" if self.gives_up(p) else "void"
         writer = self.body_writer(p)
-        writer.args = replace(writer.args, edges=self.edges, staged=self.staged(p))
+        streamed = frozenset(s.arg for s in self.plan.streams if s.call == p.call.name)
+        writer.args = replace(
+            writer.args, edges=self.edges, staged=self.staged(p), streamed=streamed)
         writer.enter = partial(self.sync.chunk_waits, self.plan.call(p.call.name))
         if isinstance(writer, HandWriter):
             writer.function()
         with self.out.block(f"{self.out.function}{result} body_{p.call.name}{params}"):
+            self.prepare(p, writer)
             writer.write()
             self.ended[p.call.name] = self.out.met()
             if self.gives_up(p):
                 self.out.line("return true;")
         self.out.line()
+
+    def prepare(self, p: PlacedCall, writer: BodyWriter | HandWriter) -> None:
+        """The waits of a task, and the checks of its places."""
+        plan = self.plan.call(p.call.name)
+
+        def checks() -> None:
+            for region in p.call.regions if self.flavour.debug else ():
+                RegionWriter(self.out, self.expr, self.program, self.expr).checks(region)
+
+        writer.prepare(Settled(self.plan, p, plan.header), self.edges.waits(plan),
+                       lambda wait: self.sync.waits((wait,)), checks)
 
     def body_writer(self, p: PlacedCall) -> BodyWriter | HandWriter:
         tuned = self.tuned(p)
@@ -251,14 +259,16 @@ class KernelWriter:
         return next((h for h in p.call.hand_tuned if h.target == self.out.hand_tuned), None)
 
     def staged(self, p: PlacedCall) -> tuple[int, ...]:
-        """Arguments that the body brings into the arena first; it says itself when it is ready."""
+        """Arguments that the body brings into the arena first."""
         read = read_arguments(p.call.body)
         return tuple(k for k in self.edges.staged(p.call) if k in read or self.tuned(p) is not None)
 
     def gives_up(self, p: PlacedCall) -> bool:
         """True if something in the body waits, so that it tells whether the launch goes on."""
-        inside = any(w.chunk is not None for w in self.plan.call(p.call.name).waits)
-        return inside or any(not self.edges.in_bulk(p.call, k) for k in self.staged(p))
+        plan = self.plan.call(p.call.name)
+        waits = self.edges.waits(plan) or any(w.chunk is not None for w in plan.waits)
+        words = any(not self.edges.in_bulk(p.call, k) for k in self.staged(p))
+        return bool(waits) or words or self.flavour.debug
 
     # ---- grids and the worker's program ----------------------------------------------------
 

@@ -138,8 +138,7 @@ class RegionWriter:
                     self._check_slice(tensor, k, add(start, Const(lo)), axis, size)
                 case Rows(var, n, index):
                     v = cpp_name(var)
-                    self.out.line(loop(v, self.expr(n)))
-                    with self.out.indented():
+                    with self.out.block(loop(v, self.expr(n))):
                         self._check(tensor, k, add(index, Const(lo)), size)
                 case _:
                     assert_never(axis)
@@ -154,8 +153,7 @@ class RegionWriter:
         if touched == Const(1):
             self._check(tensor, k, first, size)
         elif touched != Const(0):
-            self.out.line(f"if ({self.expr.condition(touched)})")
-            with self.out.indented():
+            with self.out.block(f"if ({self.expr.condition(touched)})"):
                 self._check(tensor, k, first, size)
 
     def _check(self, tensor: Tensor, axis: int, index: Node, size: Node) -> None:

@@ -62,8 +62,16 @@ class Edges:
         """True if a staged argument is brought by one copy (else word by word)."""
         return False
 
-    def after_body(self) -> list[str]:
-        """What all threads do after a body, before they meet."""
+    def words_first(self, call: Call, waits: tuple[Wait, ...]) -> bool:
+        """True if the words that a task reads are there before the last of its waits is over, as
+        far as the order of calls tells."""
+        return False
+
+    ahead = 0  # elements of an operand that may be asked for before the waits
+    fetched = 0  # bytes of an operand that may be brought nearer before the waits
+
+    def before_copies(self, call: Call) -> list[str]:
+        """What all threads do before they meet and one of them asks for copies in bulk."""
         return []
 
 

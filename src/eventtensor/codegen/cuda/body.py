@@ -10,7 +10,7 @@ from functools import partial
 from itertools import pairwise
 
 from ...ir import tile as t
-from ...ir.expr import Const, Node, minimum, mul
+from ...ir.expr import Const, Node, mul
 from ...ir.layout import layout_of, row_stride
 from ...ir.looped import loop_page
 from ...ir.plan import Stream, StreamKind
@@ -30,6 +30,7 @@ from ..emitter import cpp_name
 from .emitter import BlockDialect
 from .threads import WARPS
 
+_ROUND = 2  # panels that a product with many columns sums up at once (device/cuda/chunked.cuh)
 _PITCH = 192  # bytes that a column of the other side may lie further apart than it is long
 
 
@@ -130,7 +131,7 @@ class StreamBody(BodyWriter):
         self.out.comment(f"{self.args.name(stream.arg)} = {region}, by pages")
         sizes = f"{row}, {stream.chunk}, {panels}"
         if stream.wide:
-            how = f"et::wide_matmul<{kind}, {sizes}, {stream.few}>"
+            how = f"et::wide_matmul<{kind}, {row}, {stream.chunk}>"
         else:
             how = f"et::panel_matmul<{kind}, {-(-stream.columns // 8)}, {sizes}>"
         self.block_out.ends_met(f"{how}(worker, {source}, {out}, {x}, {rows}, {n});")
@@ -139,12 +140,16 @@ class StreamBody(BodyWriter):
     def staging_room(self, product: Product, stream: Stream, row: int) -> None:
         """For columns that are staged as a whole and do not lie there already, and what the warps
         fold through."""
-        tiles, panels = max(1, -(-stream.few // 8)), -(-stream.rows // PANEL)
+        if stream.wide:
+            if not stream.loaded:
+                self.take(Const(WARPS * PANEL * 8 * _ROUND), "float")
+            return
+        tiles, panels = -(-stream.columns // 8), -(-stream.rows // PANEL)
         if stream.columns > 1:
-            self.take(mul(minimum(product.columns, stream.few), Const(row + _PITCH)), "uint8_t")
+            self.take(mul(product.columns, Const(row + _PITCH)), "uint8_t")
         elif argument_of(self.call.body, product.other) not in self.args.staged:
             self.take(mul(product.columns, Const(row)), "uint8_t")
-        batch = min(panels, max(1, 4 // tiles)) if not stream.wide else 4
+        batch = min(panels, max(1, 4 // tiles))
         self.take(Const(WARPS * PANEL * 8 * tiles * batch), "float")
 
     def in_memory(self, stream: Stream, row: int) -> str:

@@ -4,8 +4,10 @@ elements are shared out, and every such loop stands between two barriers.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 
 from ...ir.expr import Const, Node, product
 from ...ir.tensor import DType
@@ -15,10 +17,43 @@ _HALF = 16  # threads that fold one element of a reduction: LANES of device/nume
 _SHORT, _WIDE = 8, 64
 _MMA = (DType.bf16, DType.f16)
 
+# Lines that end at a barrier whenever the worker goes on behind them.
+_MEETS = re.compile(
+    r"if \(!\(?(et::cell_in\(.*\) && )?et::(ev_wait|flag_read\w*<\d>)\(.*\) return false;")
+# Comments, names for places and numbers, and what a worker keeps in registers.
+_NAMES = re.compile(r"(const|auto\*) [\w:<>, *]+[ {].*;|//.*|")
+_KEPT = ("et::task_ready(worker);", "worker.pages.task_begin();")
+_PLAIN = {"et::div", "et::mod", "std::min<int64_t>", "std::max<int64_t>", "int64_t"}
+
+
+def _quiet(text: str) -> bool:
+    """True if a line touches no memory of tasks: that takes `[`, or a function."""
+    if text in _KEPT or text.startswith("//"):
+        return True
+    plain = set(re.findall(r"([\w:<>]+)\(", text)) <= _PLAIN
+    return plain and "[" not in text and _NAMES.fullmatch(text) is not None
+
+
+@dataclass
+class _Loop:
+    """A loop over elements that ended at line `end`: its head, what it reads (True: at the own
+    index only) and what it assigns."""
+
+    end: int
+    head: tuple[tuple[str, ...], tuple[str, ...]]
+    reads: dict[str, bool]
+    assigns: set[str]
+
+    def takes(self, reads: Mapping[str, bool], assigns: str) -> bool:
+        """True if another assignment may follow in each iteration: it reads what the loop assigns
+        at the own index only, and assigns what the loop reads nowhere else."""
+        forward = all(same or name not in self.assigns for name, same in reads.items())
+        return forward and self.reads.get(assigns, True)
+
 
 class BlockDialect(Dialect):
     """`taken` collects what the arena has to hold: extents and element types. A barrier is left out
-    where nothing that touches memory stands between it and the one before."""
+    where nothing that touches memory stands between it and the one before; waits end with one."""
 
     function = "__device__ "
     outlined = "__device__ __noinline__ "
@@ -30,9 +65,16 @@ class BlockDialect(Dialect):
         self.threads = threads
         self.taken: list[tuple[Node, str]] = []
         self._met = False
+        self._told: tuple[Mapping[str, bool], str] | None = None
+        self._last: _Loop | None = None
 
     def line(self, text: str = "") -> None:
         super().line(text)
+        self._met = bool(_MEETS.match(text)) or (self._met and _quiet(text))
+
+    def shallower(self) -> None:
+        """What stood deeper may not have been done."""
+        super().shallower()
         self._met = False
 
     def barrier(self) -> None:
@@ -80,13 +122,23 @@ class BlockDialect(Dialect):
         step = f"{var} += et::lanes()"
         return f"{self.rolled}for (int64_t {var} = et::lane(); {var} < {size}; {step})"
 
+    def next_loop(self, reads: Mapping[str, bool], assigns: str) -> None:
+        self._told = (reads, assigns)
+
     @contextmanager
     def elements(
         self, names: Sequence[str], sizes: Sequence[str], independent: bool,
         serial: frozenset[int],
     ) -> Iterator[None]:
         """One loop over the number of an element. The barrier before it is for scalars that a
-        thread still reads from what this loop assigns; the one after it for those who come next."""
+        thread still reads from what this loop assigns; the one after it for those who come next.
+        Loops over the same elements, in which no data crosses threads, are one."""
+        told, self._told = self._told, None
+        head = (tuple(names), tuple(sizes))
+        if told is not None and self._joins(head, *told):
+            with self._reopened(*told):
+                yield
+            return
         spread = [k for k in range(len(names)) if k not in serial]
         with self._each(names, sizes, spread):
             for k in sorted(serial):
@@ -95,6 +147,30 @@ class BlockDialect(Dialect):
             yield
             for _ in serial:
                 self.shallower()
+        if told is not None and spread and not serial:
+            self._last = _Loop(len(self._lines), head, dict(told[0]), {told[1]})
+
+    def _joins(
+        self, head: tuple[tuple[str, ...], tuple[str, ...]], reads: Mapping[str, bool], assigns: str
+    ) -> bool:
+        last = self._last
+        return last is not None and last.end == len(self._lines) and last.head == head \
+            and last.takes(reads, assigns)
+
+    @contextmanager
+    def _reopened(self, reads: Mapping[str, bool], assigns: str) -> Iterator[None]:
+        """Go on in the loop that has just ended."""
+        last = self._last
+        assert last is not None
+        del self._lines[-2:]  # its end, and the barrier
+        with self.indented():
+            yield
+        self.line("}")
+        self.barrier()
+        for name, same in reads.items():
+            last.reads[name] = last.reads.get(name, True) and same
+        last.assigns.add(assigns)
+        last.end = len(self._lines)
 
     @contextmanager
     def _each(

@@ -6,20 +6,26 @@ cells. Operands that come by flags or in bulk are staged in the arena.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import cached_property
 
 from ...ir.plan import CallPlan, HandoffKind, Notify, Plan, Wait
 from ...ir.program import Call
 from ..cpp.sync import Edges
+from .threads import THREADS, WARPS
 
 _COUNTED = (HandoffKind.counter, HandoffKind.bulk)
+_FETCHED = 64 * 1024  # bytes of an operand that go as far as the L2 ahead of the waits
 
 
 class HandoffEdges(Edges):
     """`bulk` is False where the GPU has no bulk copies: then those operands are read in place."""
 
+    ahead = THREADS - THREADS // WARPS  # an element a thread; the first lane of one warp polls
+
     def __init__(self, plan: Plan, bulk: bool) -> None:
         self.plan, self.bulk = plan, bulk
+        self.fetched = _FETCHED if bulk else 0
         self.kinds = {(h.event, h.call): h.kind for h in plan.handoffs}
 
     @cached_property
@@ -57,8 +63,24 @@ class HandoffEdges(Edges):
         """What all threads do once a launch; they meet before the first task."""
         return ["worker.staging.begin();"] if self.has_bulk else []
 
-    def after_body(self) -> list[str]:
-        return ["et::fence_shared_reads();"] if self.has_bulk else []
+    def before_copies(self, call: Call) -> list[str]:
+        copied = any(self.in_bulk(call, k) for k in range(len(call.reads)))
+        return ["et::fence_shared_reads();"] if copied else []
+
+    def words_first(self, call: Call, waits: tuple[Wait, ...]) -> bool:
+        flagged = [r.tensor for r in call.reads if self.has_flags(r.tensor)]
+        calls = self.plan.program.calls
+        here = next(p.position for p in calls if p.call is call)
+
+        def latest(names: Iterable[str]) -> tuple[bool, tuple[int, ...]]:
+            """A call that comes later in the program has run an iteration before."""
+            places = [p.position for p in calls if p.call.name in names]
+            return max((p < here, p) for p in places)
+
+        writers = {p.call.name for p in calls for r in p.call.writes if r.tensor in flagged}
+        events = {w.event for w in waits}
+        notifiers = {c.call for c in self.plan.calls for n in c.notifies if n.event in events}
+        return bool(writers and notifiers) and latest(writers) < latest(notifiers)
 
     # ---- operands --------------------------------------------------------------------------------
 

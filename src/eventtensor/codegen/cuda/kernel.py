@@ -26,6 +26,8 @@ from .threads import LOADER, THREADS
 
 DECLARED = 1024  # bytes of shared memory for what the kernel declares, besides its Args
 NEAR = (8 * 1024, 96 * 1024)  # bytes of it for temporaries where a ring has the rest
+SOME = 16  # columns for which temporaries are near
+WIDE = (32 * 1024, 64 * 1024)  # bytes of it for x, up to 16 columns a pass and up to 32
 PAGE = 16 * 1024
 KERNEL = "et_kernel"
 _SLOTS = "@SLOTS@"  # stands in the text until the bodies are written
@@ -56,7 +58,7 @@ def generate(
     return CudaSource(
         text, writer.cell_count(), writer.arena, tuple(t.name for t in writer.zeroed()),
         writer.aligned(), coordinate_rank(plan), writer.threads,
-        writer.ring_bytes + writer.near_bytes,
+        writer.ring_bytes + writer.wide_bytes + writer.near_bytes,
     )
 
 
@@ -106,15 +108,22 @@ class BlockWriter(KernelWriter):
         fit = (top for top in tops.values() if top is not None and top <= NEAR[1])
         large = (NEAR[1] for n, top in tops.items()
                  if n in self.paged and (top is None or top > NEAR[1]))
-        return (self.dynamic_bytes - max(NEAR[0], *fit, *large)) // self.page
+        room = self.dynamic_bytes - self.wide_bytes
+        return (room - max(NEAR[0], *fit, *large)) // self.page
+
+    @property
+    def wide_bytes(self) -> int:
+        """Of shared memory, beside the ring: where products with many columns keep x."""
+        columns = [s.columns for every in self.streams.values() for s in every if s.wide]
+        return 0 if not columns else WIDE[0] if max(columns) <= 16 else WIDE[1]
 
     def top(self, call: str, size: Node) -> int | None:
         """The most bytes of a task that should be near: where a product may have many columns,
-        those of few, since more of them go through the ring (chunked.cuh)."""
+        those of some, and with more of them temporaries are in device memory."""
         for s in self.paged.get(call, ()):
             found = product_of(self.program.call(call).body, s.arg) if s.wide else None
             if found is not None:
-                size = where_few(size, found.columns, s.few)
+                size = where_few(size, found.columns, SOME)
         return bounds(size, lambda _: (None, None))[1]
 
     @property
@@ -130,7 +139,7 @@ class BlockWriter(KernelWriter):
 
     @property
     def near_bytes(self) -> int:
-        return self.dynamic_bytes - self.ring_bytes
+        return self.dynamic_bytes - self.ring_bytes - self.wide_bytes
 
     def aligned(self) -> tuple[str, ...]:
         """Tensors that bulk copies read, or products and hand-tuned bodies by 16 bytes."""
@@ -152,6 +161,7 @@ class BlockWriter(KernelWriter):
         if self.streams:
             o.line(f"#define ET_PAGE {self.page}")
             o.line(f"#define ET_SLOTS {_SLOTS}")
+        o.line(f"#define ET_WIDE {self.wide_bytes}")
         o.extend(self.handoffs.defines())
         o.line('#include "cuda/std.cuh"')
         o.line()
@@ -238,6 +248,6 @@ class BlockWriter(KernelWriter):
             o.line("feed(loader, args);")
             o.line("loader.finish();")
             o.line("return;")
-        near = f"near + {self.ring_bytes}, {self.near_bytes}"
+        near = f"near + {self.ring_bytes + self.wide_bytes}, {self.near_bytes}"
         o.line(f"et::Worker worker(shared, board, {near});")
         o.line("worker.pages = et::Pages(ring, near);")

@@ -15,6 +15,7 @@ from ...ir.tensor import Region, Role, tile_shape
 from ...ir.tile import For
 from ..cpp.expr import ExprWriter, paren
 from ..cpp.kernel import KernelWriter
+from ..cpp.value import STORAGE
 from ..emitter import cpp_name
 
 _INLINE = "__device__ __forceinline__ "  # the loader's books stay in registers
@@ -98,7 +99,9 @@ class LoaderWriter:
         assert product is not None and isinstance(product.k, Const)
         row = product.k.value * p.call.body.args[s.arg].storage.size
         n = self.expr(product.columns)
-        return f"worker.panels<{s.ahead}, {s.few}>({data}, {size}, {row}, {s.chunk}, {n});"
+        kind = STORAGE[p.call.body.args[s.arg].storage]
+        how = f"panels<{kind}, {s.chunk}>"
+        return f"worker.{how}({data}, {size}, {row}, {n});"
 
     def matrix(self, p: PlacedCall, s: Stream) -> tuple[str, str, str]:
         """Rows, their bytes and distance, also where they touch."""

@@ -38,6 +38,11 @@ template <class S> ET_HOT S payload(Word w) {
 
 ET_HOT uint32_t tag(Word w) { return uint32_t(w >> 32); }
 
+ET_HOT bool all_tagged(const Word (&w)[1], uint32_t epoch) { return tag(w[0]) == epoch; }
+ET_HOT bool all_tagged(const Word (&w)[2], uint32_t epoch) {
+  return tag(w[0]) == epoch && tag(w[1]) == epoch;
+}
+
 ET_HOT Word word_load(const Word* at) { return ptx::ld_relaxed_gpu_b64(at); }
 ET_HOT void word_store(Word* at, Word w) { ptx::st_relaxed_gpu_b64(at, w); }
 
@@ -56,14 +61,16 @@ template <class W, int R> ET_HOT uint32_t word_count(const View<W, R>& v) {
   return uint32_t(n);
 }
 
-// Where element `e` (row-major in the region) lies.
+// Where element `e` (row-major in the region) lies; a region spans fewer than 2^32 words. One
+// without elements is asked too, for a place that nobody touches.
 template <class W, int R> ET_HOT W* word_at(const View<W, R>& v, uint32_t e) {
-  int64_t at = 0;
+  uint32_t at = 0;
   for (int k = R - 1; k > 0; --k) {
-    at += e % uint32_t(v.extent[k]) * v.stride[k];
-    e /= uint32_t(v.extent[k]);
+    const uint32_t n = v.extent[k] > 0 ? uint32_t(v.extent[k]) : 1;
+    at += e % n * uint32_t(v.stride[k]);
+    e /= n;
   }
-  return v.data + at + (R > 0 ? e * v.stride[0] : 0);
+  return v.data + (R > 0 ? at + e * uint32_t(v.stride[0]) : at);
 }
 
 // True if the region is made of aligned pairs of neighbours.
@@ -109,83 +116,150 @@ ET_HOT void flag_write(const Worker& w, const View<Word, R>& to, const S* tile) 
 
 // ---- await -------------------------------------------------------------------------------------
 
-constexpr int64_t NONE_MISSING = -1, OTHERS_MISSING = -2;
+// A region of words, and the dense tile that they are copied into. `tensor` and the place of its
+// first word are for the report.
+template <class S, int R> struct Words {
+  View<const Word, R> from;
+  S* tile;
+  int64_t tensor;
+  Word* const* base;
 
-// Copies the words of this thread into the tile, V at a time, several loads in flight before the
-// first tag is looked at. Where words of a warp are missing its lanes look again, each at its own;
-// if they have many, one lane watches one word: few pollers leave the memory system to those who
-// bring the data. After `tries` looks in vain the number of a missing word (OTHERS_MISSING if other
-// lanes miss some), else NONE_MISSING. All lanes of a warp stay together.
-template <int V, class S, int R>
-ET_HOT int64_t flag_poll(uint32_t epoch, const View<const Word, R>& from, S* tile, int tries) {
-  constexpr int FLIGHT = 4 / V;
-  const uint32_t n = word_count(from) / V, step = uint32_t(lanes());
-  for (uint32_t base = uint32_t(lane()); base - uint32_t(lane()) < n; base += FLIGHT * step) {
+  template <int V> ET_HOT uint32_t count() const { return word_count(from) / V; }
+  template <int V> ET_HOT const Word* at(uint32_t e) const { return word_at(from, V * e); }
+  template <int V> ET_HOT void put(uint32_t e, const Word (&w)[V]) const {
+    struct alignas(V * sizeof(S)) Some { S x[V]; } some;
+#pragma unroll
+    for (int k = 0; k < V; ++k) some.x[k] = payload<S>(w[k]);
+    *reinterpret_cast<Some*>(tile + V * e) = some;
+  }
+  ET_HOT bool has(const Word* word) const {
+    const uint32_t n = word_count(from);
+    return n > 0 && word >= from.data && word <= word_at(from, n - 1);
+  }
+};
+
+// Puts what place `e` has into the tile of its region. Places are V words; those of several regions
+// are numbered one after the other.
+template <int V, class W>
+ET_HOT void put_at(uint32_t e, const Word (&w)[V], const W& words) { words.put(e, w); }
+template <int V, class W, class... More>
+ET_HOT void put_at(uint32_t e, const Word (&w)[V], const W& words, const More&... more) {
+  const uint32_t n = words.template count<V>();
+  if (e < n) words.put(e, w);
+  else put_at<V>(e - n, w, more...);
+}
+
+// The word that place `e` begins with. Both addresses are made, and one is taken: no branch.
+template <int V, class W> ET_HOT const Word* place_at(uint32_t e, const W& words) {
+  return words.template at<V>(e);
+}
+template <int V, class W, class... More>
+ET_HOT const Word* place_at(uint32_t e, const W& words, const More&... more) {
+  const uint32_t n = words.template count<V>();
+  const Word* const here = words.template at<V>(e);
+  const Word* const there = place_at<V>(e - n, more...);
+  return e < n ? here : there;
+}
+
+// The word of a place that is missing (the first, if all have come meanwhile).
+template <int V> ET_HOT const Word* untagged(const Word* place, uint32_t epoch) {
+  return V == 2 && tag(word_load(place)) == epoch ? place + 1 : place;
+}
+
+// Copies the places of this thread into their tiles. Loads of all regions are in flight together,
+// as many as `auto` hands over by flags at most (schedule/handoff.py): each look is a trip to the
+// L2. Then a thread asks again for what it misses. While most lanes of a warp miss something, one
+// lane watches one word: few pollers leave the memory system to those who bring the data. After
+// `tries` looks in vain a word that is missing (null if only other lanes of the warp miss some),
+// else null. All lanes of a warp stay together.
+template <int V, class... W>
+ET_HOT const Word* flag_poll(uint32_t epoch, int tries, const W&... words) {
+  constexpr uint32_t FLIGHT = 12 / V, MOST = 16;
+  const uint32_t n = (words.template count<V>() + ...), step = ET_THREADS, me = thread_number();
+  for (uint32_t base = me; base - me < n; base += FLIGHT * step) {
+    unsigned left = 0;  // bit f: place f is not there yet
+#pragma unroll
+    for (uint32_t f = 0; f < FLIGHT; ++f) left |= unsigned(base + f * step < n) << f;
     for (;;) {
+      const uint32_t first = anew(base);
       Word w[FLIGHT][V];
-      int64_t missing = NONE_MISSING;
 #pragma unroll
-      for (int f = 0; f < FLIGHT; ++f)
-        if (base + f * step < n) words_load(word_at(from, (base + f * step) * V), w[f]);
+      for (uint32_t f = 0; f < FLIGHT; ++f)  // lanes that miss nothing meet at place 0: no branch
+        words_load(place_at<V>((left >> f & 1) != 0 ? first + f * step : 0, words...), w[f]);
 #pragma unroll
-      for (int f = 0; f < FLIGHT; ++f) {
-        const uint32_t e = (base + f * step) * V;
-        if (base + f * step < n) {
-#pragma unroll
-          for (int k = 0; k < V; ++k) {
-            if (tag(w[f][k]) != epoch) missing = e + k;
-            else tile[e + k] = payload<S>(w[f][k]);
-          }
-        }
+      for (uint32_t f = 0; f < FLIGHT; ++f) {
+        if ((left >> f & 1) == 0 || !all_tagged(w[f], epoch)) continue;
+        put_at<V>(first + f * step, w[f], words...);
+        left &= ~(1u << f);
       }
-      const unsigned lanes_missing = __ballot_sync(~0u, missing != NONE_MISSING);
-      if (lanes_missing == 0) break;
+      const unsigned missing = __ballot_sync(~0u, left != 0);
+      if (missing == 0) break;
+      const Word* const mine =
+          left == 0 ? nullptr : place_at<V>(first + uint32_t(__ffs(int(left)) - 1) * step, words...);
       bool came = --tries > 0;
-      if (n > step && int(threadIdx.x % 32) == __ffs(int(lanes_missing)) - 1) {
-        const Word* const at = word_at(from, uint32_t(missing));
-        while (!(came = tag(word_load(at)) == epoch) && --tries > 0) {}
-      }
-      if (__any_sync(~0u, !came)) return missing == NONE_MISSING ? OTHERS_MISSING : missing;
+      if (n > step && __popc(missing) > int(MOST) && me % 32 == uint32_t(__ffs(int(missing)) - 1))
+        while (!(came = tag(word_load(mine)) == epoch) && --tries > 0) {}
+      if (__any_sync(~0u, !came)) return mine == nullptr ? mine : untagged<V>(mine, epoch);
     }
   }
-  return NONE_MISSING;
+  return nullptr;
 }
 
-// Word by word, for regions that are not made of pairs and for the long way: one copy of it.
-template <class S, int R>
-ET_COLD int64_t flag_poll_single(uint32_t epoch, View<const Word, R> from, S* tile, int tries) {
-  return flag_poll<1>(epoch, from, tile, tries);
+// By all threads: one of the words that some of them miss. They meet in it.
+ET_FN const Word* flag_missed(const Word* missing) {
+  constexpr int COUNT = ET_THREADS / 32;
+  __shared__ const Word* found[COUNT];
+  const unsigned me = thread_number(), lanes_missing = __ballot_sync(~0u, missing != nullptr);
+  const unsigned speaker = lanes_missing == 0 ? 0 : unsigned(__ffs(int(lanes_missing)) - 1);
+  if (me % 32 == speaker) found[me / 32] = missing;
+  sync();
+  const Word* at = nullptr;
+  ET_ROLLED for (int k = 0; k < COUNT; ++k) at = at == nullptr ? found[k] : at;
+  return at;
 }
 
-// The long way of a read. Between two looks the threads meet, so that they give up together; the
-// leading one decides.
+// By all threads, some of which miss a word: one of these is waited for. Null when it has come; else
+// the launch is given up, and all get the word (of which the caller tells the host if it was the
+// limit that ended the wait) or, if others gave up, the place of the abort flag.
+ET_COLD const Word* flag_wait(const Shared& shared, uint32_t epoch, const Word* missing) {
+  const Word* const at = flag_missed(missing);
+  bool gone = false, stuck = false;
+  if (leads()) {
+    Patience patience(shared, blockIdx.x);
+    while (!gone && !stuck && tag(word_load(at)) != epoch) {
+      gone = aborted(shared);
+      stuck = !patience.pause();
+    }
+  }
+  if (sync_or(gone)) return reinterpret_cast<const Word*>(&shared.control->abort);
+  return sync_or(stuck) ? at : nullptr;
+}
+
 template <class S, int R>
-ET_COLD bool flag_long(const Shared& shared, int64_t worker, uint32_t epoch,
-                       View<const Word, R> from, S* tile, int64_t tensor, const Word* base) {
-  Patience patience(shared, worker);
+ET_HOT void flag_report(const Worker& w, const Words<S, R>& words, const Word* stuck) {
+  if (leads() && words.has(stuck))
+    fail(w, STUCK_FLAG, words.tensor, stuck - *words.base, w.epoch, tag(word_load(stuck)));
+}
+
+// Copies regions of words into dense tiles, once all of them are there; false (in all threads) if
+// the launch is given up. With V = 2 all of them are made of aligned pairs. Then `last` is done,
+// and all meet.
+template <int V, class F, class... W>
+ET_HOT bool flag_read_with(const Worker& w, const F& last, const W&... words) {
+  constexpr int TRIES = 256;  // some hundred microseconds: then one may ask whether anything moves
   for (;;) {
-    const int64_t missing = flag_poll_single(epoch, from, tile, 64);
-    if (!sync_or(missing != NONE_MISSING)) return true;
-    const bool leave = leads() && aborted(shared), stuck = leads() && !patience.pause();
-    if (sync_or(leave)) return false;
-    if (!sync_or(stuck)) continue;
-    if (missing < 0) return false;
-    const Word* const at = word_at(from, uint32_t(missing));
-    return fail_at(shared, worker, where(), STUCK_FLAG, tensor, at - base, epoch,
-                   tag(word_load(at)));
+    const Word* const missing = flag_poll<V>(w.epoch, TRIES, words...);
+    last();
+    if (!sync_or(missing != nullptr)) return true;
+    const Word* const stuck = flag_wait(*w.shared, w.epoch, missing);
+    if (stuck == nullptr) continue;
+    (flag_report(w, words, stuck), ...);
+    return false;
   }
 }
 
-// Copies a region of words into a dense tile, once all of them are there; false (in all threads) if
-// the launch is given up. `tensor` and its first word `base` are for the report.
-template <class S, int R>
-ET_HOT bool flag_read(const Worker& w, const View<const Word, R>& from, S* tile, int64_t tensor,
-                      const Word* base) {
-  constexpr int TRIES = 256;  // some hundred microseconds: then one may ask whether anything moves
-  const int64_t missing = word_pairs(from) ? flag_poll<2>(w.epoch, from, tile, TRIES)
-                                           : flag_poll_single(w.epoch, from, tile, TRIES);
-  return !sync_or(missing != NONE_MISSING) ||
-         flag_long(*w.shared, w.index, w.epoch, from, tile, tensor, base);
+template <int V, class... W> ET_HOT bool flag_read(const Worker& w, const W&... words) {
+  return flag_read_with<V>(w, [] {}, words...);
 }
 
 }  // namespace et

@@ -7,26 +7,24 @@
 
 namespace et {
 
-// How a product with many columns (chunked.cuh) uses the ring: HELD slots are blank, for x, and
-// stay the tasks'; pages of W go round through the others. A slot comes up in its turn all the
-// same, so with every BETWEEN pages of W the loader hands the blank ones over again. Nobody writes
-// there: the tasks agree at once (they release what they go on using) as long as more of W follows.
-// W comes by rounds of up to ROOM panels, by chunks in a round, and again for each pass of columns.
-constexpr uint32_t HELD = SLOTS >= 8 ? 4 : 2, BETWEEN = SLOTS - HELD;
-constexpr uint32_t ROOM = BETWEEN < ROUND ? BETWEEN : ROUND;
-static_assert(SLOTS >= 4 && SLOTS <= 32);
-
-// Two halves of a chunk are staged one by one where there are more columns than half of the blank
-// pages have lines of a whole one. The first half has so many bytes.
-ET_FN uint32_t half_chunk(uint32_t chunk) { return (chunk + 2 * UNIT - 1) / (2 * UNIT) * UNIT; }
-
-// Columns in a pass.
-ET_FN uint32_t pass_width(uint32_t n, uint32_t chunk) {
-  const bool halves = 2 * PANEL * half_chunk(chunk) <= PAGE;
-  const uint32_t most = halves ? HELD : HELD / 2, blocks = (n + PANEL - 1) / PANEL;
-  const uint32_t passes = (blocks + most - 1) / most;
-  return (blocks + passes - 1) / passes * PANEL;
+// How a product with many columns (chunked.cuh) goes: by rounds of panels, by passes of columns in a
+// round, by TURNS chunks of K in a pass and by panels in these. The threads bring x by themselves,
+// to a place of their own beside the ring.
+#if ET_WIDE
+// Columns that a pass may have: a warp's share must hold two steps of them.
+template <class E, uint32_t CHUNK> constexpr ET_FN uint32_t most_columns() {
+  if (SHARE_BYTES >= 2 * RoundSums<E, CHUNK, 4>::BYTES) return 32;
+  return SHARE_BYTES >= 2 * RoundSums<E, CHUNK, 2>::BYTES ? 16 : 8;
 }
+
+struct Passes {
+  uint32_t width, count;
+
+  ET_FN Passes(uint32_t n, uint32_t most)
+      : width(most == 8 || n <= 8 ? 8 : most == 16 || n <= 16 ? 16 : 32),
+        count((n + width - 1) / width) {}
+};
+#endif
 
 class Loader {
  public:
@@ -39,9 +37,12 @@ class Loader {
   Cell* cells = nullptr;
   const Shared* shared;
 
-  // How many bytes may be in flight from now on, two pages at least: few of them make every hop of
-  // the tasks quicker, many make a long run of pages quicker.
-  ET_HOT void flies(uint32_t bytes) { cap_ = bytes / PAGE < 2 ? 2 : bytes / PAGE; }
+  // How many bytes may be in flight from now on, two pages at least, and as many as there are slots
+  // at most: few of them make every hop of the tasks quicker, many make a long run of pages quicker.
+  ET_HOT void flies(uint32_t bytes) {
+    const uint32_t pages = bytes / PAGE < 2 ? 2 : bytes / PAGE;
+    cap_ = pages < SLOTS ? pages : SLOTS;
+  }
 
   // Rows of `row_bytes` that lie `stride` bytes apart, as pages of PANEL rows by `chunk` bytes.
   ET_HOT void rows(const void* data, int64_t rows, uint32_t row_bytes, int64_t stride,
@@ -76,26 +77,25 @@ class Loader {
     follow();
   }
 
-  // Packed panels of a product: for up to FEW columns one after the other, else by rounds, chunks
-  // and passes.
-  template <uint32_t AHEAD, uint32_t FEW>
-  ET_HOT void panels(const void* data, int64_t bytes, uint32_t row_bytes, uint32_t chunk,
-                     int64_t n) {
+#if ET_WIDE
+  // Packed panels of a product with many columns, as said above.
+  template <class E, uint32_t CHUNK>
+  ET_HOT void panels(const void* data, int64_t bytes, uint32_t row_bytes, int64_t n) {
     if (n < 1) return;
-    if (n <= FEW) return run<AHEAD>(data, bytes, PANEL * chunk);
     const uint32_t panel = PANEL * row_bytes, count = uint32_t(bytes / panel);
-    const uint32_t width = pass_width(uint32_t(n), chunk);
-    uint32_t between = 0;
+    const Passes passes(uint32_t(n), most_columns<E, CHUNK>());
     if (lane() == 0)
-      for (uint32_t c = 0; c < n; c += width)
-        for (uint32_t p = 0; p < count; p += ROOM) {
-          const char* const from = static_cast<const char*>(data) + int64_t(p) * panel;
-          const uint32_t left = count - p < ROOM ? count - p : ROOM;
-          for (uint32_t k = 0; k < row_bytes && !stopped_; k += chunk)
-            column(from + PANEL * k, left, panel, PANEL * chunk, between);
-        }
+      for (uint32_t p = 0; p < count; p += ROUND)
+        for (uint32_t pass = passes.count; pass-- > 0;)
+          for (uint32_t k = 0; k < row_bytes; k += TURNS * CHUNK) {
+            const uint32_t width = row_bytes - k < TURNS * CHUNK ? row_bytes - k : TURNS * CHUNK;
+            for (uint32_t i = p; i < count && i < p + ROUND && !stopped_; ++i)
+              window(static_cast<const char*>(data) + int64_t(i) * panel + PANEL * k, PANEL * width,
+                     PANEL * CHUNK, pass == 0);
+          }
     follow();
   }
+#endif
 
   // Rows as one page, dense.
   ET_HOT void whole(const void* data, int64_t rows, uint32_t row_bytes, int64_t stride) {
@@ -104,7 +104,7 @@ class Loader {
     const uint32_t all = uint32_t(rows) * row_bytes, bytes = dense ? all : row_bytes;
     if (!open_all(all)) return;
     const char* const from = static_cast<const char*>(data);
-    ET_ROLLED for (uint32_t r = lane(); r < pieces; r += 32)
+    for (uint32_t r = lane(); r < pieces; r += 32)
       bulk_copy(bytes_ + slot_ * PAGE + r * bytes, from + r * stride, bytes, full_ + slot_ * 8);
     advance();
   }
@@ -170,29 +170,14 @@ class Loader {
     stopped_ = __shfl_sync(~0u, stopped_, 0);
   }
 
-  // By one lane: a chunk of some panels, `panel` bytes apart, and blank pages in their turn.
-  ET_HOT void column(const char* from, uint32_t panels, uint32_t panel, uint32_t page,
-                     uint32_t& between) {
-    for (uint32_t i = 0; i < panels; ++i, from += panel) {
-      for (uint32_t h = 0; between == 0 && h < HELD; ++h)
-        if (!blank()) return;
-      between = between == 0 ? BETWEEN - 1 : between - 1;
+  // By one lane: some chunks of a panel. Unless this is the last pass, they come again.
+  ET_HOT void window(const char* from, uint32_t bytes, uint32_t page, bool last) {
+    for (const char* const end = from + bytes; from < end; from += page) {
       if (!open(page)) return;
-      copy_once(0, from, page);
+      if (last) copy_once(0, from, page);
+      else bulk_copy(bytes_ + slot_ * PAGE, from, page, full_ + slot_ * 8);
       advance();
     }
-  }
-
-  // The next slot goes to the tasks as it is, once it is free. It is not in flight.
-  ET_HOT bool blank() {
-    while (!has_room())
-      if (over()) { stopped_ = true; return false; }
-    while (ahead_ == SLOTS) see_landed();
-    ++ahead_;
-    blanks_ |= 1u << slot_;
-    bar_arrive(full_ + slot_ * 8);
-    advance();
-    return true;
   }
 
   // Uses the time until the next slot is free: what lies before `asked` is on its way to the L2.
@@ -219,10 +204,8 @@ class Loader {
   ET_HOT bool open(uint32_t bytes) {
     while (!has_room())
       if (over()) { stopped_ = true; return false; }
-    while (flying_ >= cap_ || ahead_ == SLOTS) see_landed();
+    while (flying_ >= cap_) see_landed();
     ++flying_;
-    ++ahead_;
-    blanks_ &= ~(1u << slot_);
     bar_expect(full_ + slot_ * 8, bytes);
     return true;
   }
@@ -248,17 +231,14 @@ class Loader {
     pass_landed();
   }
   ET_HOT void pass_landed() {
-    flying_ -= blanks_ >> landed_ & 1 ^ 1;
-    --ahead_;
     if (++landed_ == SLOTS) landed_ = 0, landed_round_ ^= 1;
+    --flying_;
   }
 
   Ring& ring_;
   uint32_t full_, empty_, bytes_;                   // addresses in shared memory
   uint32_t slot_ = 0, round_ = 0;                   // where the next page goes
-  uint32_t landed_ = 0, landed_round_ = 0;  // the oldest page that was not yet seen to have landed
-  uint32_t ahead_ = 0, flying_ = 0;         // pages from there on, and those of them with bytes
-  uint32_t blanks_ = 0;                     // slots whose page has none
+  uint32_t landed_ = 0, landed_round_ = 0, flying_ = 0;  // the oldest page in flight
   uint32_t cap_ = SLOTS, claims_ = 0;
   uint64_t policy_;
   bool stopped_ = false;

@@ -5,7 +5,7 @@
 // K) of its two rows and of its column of x, and feeds two mma.m16n8k16 (mma.cuh): K is permuted
 // alike on both sides, which a sum does not see. Products of bf16 or f16 are exact in f32; the
 // order of the sums is fixed by the shapes alone (steps in turn over the sums of a warp, then
-// these, then the warps from 0 on), so bits do not depend on where the pages come from.
+// these, then the warps, as trees), so bits do not depend on where the pages come from.
 #pragma once
 #include "worker.cuh"
 
@@ -70,96 +70,96 @@ ET_HOT Eight pick(uint32_t first, const Eight& a, const Eight& b) {
 // The two rows of a page that a lane reads.
 template <class At> struct Lines { At low, high; };
 
+// Of a row, what the warps that share a page take in one turn: two steps each.
+constexpr uint32_t STRIDE = SHARE * 2 * STEP_BYTES;
+
+// A step of a lane's rows.
+struct Step { Eight low, high; };
+
+// Two of them, as they are loaded. Eight lanes read two rows together; where rows begin in the same
+// bank, odd rows turn: they load the second step first, so that the lanes touch all banks once.
+struct Steps {
+  Eight low[2], high[2];
+
+  ET_HOT Step step(uint32_t turn, uint32_t h) const {
+    return {pick(turn, low[1 - h], low[h]), pick(turn, high[1 - h], high[h])};
+  }
+};
+
+// By how much this lane's rows turn, in a page whose rows have BYTES.
+template <uint32_t BYTES, class At> ET_HOT uint32_t row_turn() {
+  constexpr bool same_bank = std::is_same_v<At, uint32_t> && BYTES % (2 * STEP_BYTES) == 0;
+  return same_bank && warp_row() % 2 == 1 ? STEP_BYTES : 0;
+}
+
+// A lane's column of x, from the first byte of its steps on.
+class LaneColumn {
+ public:
+  ET_HOT LaneColumn(Columns x, uint32_t n, uint32_t first)
+      : n_(n), pitch_(x.pitch), at_(x.at + warp_row() * x.pitch + first) {}
+
+  // Sixteen bytes of it in tile t. Lanes that have no column there leave x as it is.
+  ET_HOT void load(Eight& x, int t, uint32_t k) const {
+    if (t * 8 + uint32_t(warp_row()) < n_) x = load_eight(at_ + t * 8 * pitch_ + k);
+  }
+
+ private:
+  uint32_t n_, pitch_, at_;
+};
+
 // The sums of one warp over one panel: TILES tiles of 8 columns, in several sums that do not wait
-// for each other.
+// for each other. Steps go to them in turn.
 template <class E, int TILES> class PanelSums {
  public:
   static constexpr uint32_t SUMS = TILES < 4 ? 4 / TILES : 1;
 
-  // Adds the pairs of steps `part`, `part` + SHARE, .. of a page whose rows have BYTES, against the
-  // columns of x at this byte of K. All is known at compile time but where things lie.
-  template <uint32_t BYTES, class At>
-  ET_HOT void add(Lines<At> rows, Columns x, uint32_t k0, uint32_t n, uint32_t part) {
-    const uint32_t g = warp_row(), first = part * 2 * STEP_BYTES + warp_chunk() * 16;
-    // Eight lanes read two rows together. Where rows begin in the same bank, odd rows take the
-    // second step of a pair first: the lanes then touch all banks once.
-    constexpr bool same_bank = std::is_same_v<At, uint32_t> && BYTES % 128 == 0;
-    const uint32_t turn = same_bank && g % 2 == 1 ? STEP_BYTES : 0;
-    const Lines<At> at{rows.low + first, rows.high + first};
-    const uint32_t column = x.at + g * x.pitch + k0 + first;
-    constexpr uint32_t STRIDE = SHARE * 2 * STEP_BYTES, PAIRS = BYTES / STRIDE;
-#pragma unroll 1
-    for (uint32_t j = 0; j + SUMS <= PAIRS; j += SUMS) {
-#pragma unroll
-      for (uint32_t s = 0; s < SUMS; ++s)
-        pair(s, at, (j + s) * STRIDE, turn, column, x.pitch, n);
-    }
-#pragma unroll
-    for (uint32_t j = PAIRS / SUMS * SUMS; j < PAIRS; ++j)
-      pair(j % SUMS, at, j * STRIDE, turn, column, x.pitch, n);
-    constexpr uint32_t REST = BYTES % STRIDE;  // pairs, or half a one, for the first parts
-    const uint32_t mine = part * 2 * STEP_BYTES;
-    if (REST != 0 && mine + STEP_BYTES < REST)
-      pair(PAIRS % SUMS, at, PAIRS * STRIDE, turn, column, x.pitch, n);
-    else if (REST % (2 * STEP_BYTES) != 0 && mine < REST)
-      step(PAIRS % SUMS, load_eight(at.low + PAIRS * STRIDE), load_eight(at.high + PAIRS * STRIDE),
-           column + PAIRS * STRIDE, x.pitch, n);
+  // Adds step `s` of a page, for a tile.
+  ET_HOT void add(uint32_t s, int t, const Step& w, const Eight& x) {
+    mma<E>(sum_[s % SUMS][t], w.low, w.high, x, 0);
+    mma<E>(sum_[s % SUMS][t], w.low, w.high, x, 1);
   }
 
-  // As [column][row] into the warp's part.
-  ET_HOT void store(float* part) const {
+  // As [column][row] into the warp's part, the columns that are there.
+  ET_HOT void store(float* part, uint32_t n) const {
     const uint32_t g = warp_row(), q = warp_chunk();
 #pragma unroll
     for (int t = 0; t < TILES; ++t) {
 #pragma unroll
       for (int j = 0; j < 4; ++j) {
-        float total = sum_[0][t][j];
-#pragma unroll
-        for (uint32_t s = 1; s < SUMS; ++s) total += sum_[s][t][j];
-        part[(t * 8 + q * 2 + j % 2) * PANEL + g + j / 2 * 8] = total;
+        const uint32_t column = t * 8 + q * 2 + j % 2;
+        if (column < n) part[column * PANEL + g + j / 2 * 8] = total(t, j);
       }
     }
   }
 
  private:
-  template <class At>
-  ET_HOT void pair(uint32_t s, Lines<At> at, uint32_t k, uint32_t turn, uint32_t column,
-                   uint32_t pitch, uint32_t n) {
-    const uint32_t one = k + turn, two = k + STEP_BYTES - turn;
-    const Eight u0 = load_eight(at.low + one), v0 = load_eight(at.high + one);
-    const Eight u1 = load_eight(at.low + two), v1 = load_eight(at.high + two);
-    step(s, pick(turn, u1, u0), pick(turn, v1, v0), column + k, pitch, n);
-    step(s, pick(turn, u0, u1), pick(turn, v0, v1), column + k + STEP_BYTES, pitch, n);
-  }
-
-  // Lanes whose column is not there bring zeros.
-  ET_HOT void step(uint32_t s, const Eight& u, const Eight& v, uint32_t column, uint32_t pitch,
-                   uint32_t n) {
-#pragma unroll
-    for (int t = 0; t < TILES; ++t) {
-      Eight b{};
-      if (t * 8 + uint32_t(warp_row()) < n) b = load_eight(column + t * 8 * pitch);
-      mma<E>(sum_[s][t], u, v, b, 0);
-      mma<E>(sum_[s][t], u, v, b, 1);
-    }
+  ET_HOT float total(int t, int j) const {
+    const float first = SUMS == 1 ? sum_[0][t][j] : sum_[0][t][j] + sum_[1 % SUMS][t][j];
+    return SUMS < 4 ? first : first + (sum_[2 % SUMS][t][j] + sum_[3 % SUMS][t][j]);
   }
 
   float sum_[SUMS][TILES][4] = {};
 };
 
-// The result (row, column) of some panels goes to c[row * s_row + column * s_col]: the parts of the
-// warps are added in their order.
+// The result (row, column) of up to PANELS panels goes to c[row * s_row + column * s_col]: parts of
+// the warps are added as a tree.
+template <uint32_t PANELS>
 ET_FN void fold_panels(const float* parts, uint32_t part, float* c, int64_t s_row, int64_t s_col,
                        uint32_t rows, uint32_t n) {
   sync();
-  for (uint32_t r = 0; r < rows; r += PANEL, parts += SHARERS * part) {
-    for (uint32_t at = threadIdx.x; at < PANEL * n; at += ET_THREADS) {
-      const uint32_t row = r + at % PANEL, column = at / PANEL;
-      float total = parts[at];
+  for (uint32_t at = threadIdx.x; at < PANELS * PANEL * n; at += ET_THREADS) {
+    const uint32_t panel = at / PANEL % PANELS, column = at / PANEL / PANELS;
+    const uint32_t row = panel * PANEL + at % PANEL;
+    if (row >= rows) continue;
+    const float* const from = parts + panel * SHARERS * part + column * PANEL + at % PANEL;
+    float x[SHARERS];
 #pragma unroll
-      for (uint32_t w = 1; w < SHARERS; ++w) total += parts[w * part + at];
-      if (row < rows) c[row * s_row + column * s_col] = total;
-    }
+    for (uint32_t w = 0; w < SHARERS; ++w) x[w] = from[w * part];
+#pragma unroll
+    for (uint32_t half = SHARERS / 2; half > 0; half /= 2)
+#pragma unroll
+      for (uint32_t w = 0; w < half; ++w) x[w] += x[w + half];
+    c[row * s_row + column * s_col] = x[0];
   }
   sync();
 }
@@ -179,38 +179,164 @@ struct FromMemory {
   ET_HOT void end(Worker&, uint32_t) const {}
 };
 
+// What a warp does in a product: pages `turn`, `turn` + TURNS, .., of each the pairs of steps
+// `part`, `part` + SHARE, .. All is known at compile time but where things lie.
+template <class E, int TILES, uint32_t ROW, uint32_t CHUNK, class Source> class PanelWarp {
+ public:
+  static constexpr uint32_t PART = PANEL * 8 * TILES;  // floats of a warp and panel
+
+  ET_HOT PanelWarp(Source& source, Columns x, uint32_t n)
+      : source_(source), turn_(warp_index() % TURNS), part_(warp_index() / TURNS),
+        first_(part_ * 2 * STEP_BYTES + warp_chunk() * 16), column_(x, n, first_), n_(n) {}
+
+  // Sums up the panels of the next `rows` rows.
+  ET_HOT void panels(float* parts, uint32_t rows) {
+    float* part = parts + warp_index() * PART;
+    if constexpr (ROLLS) {
+      roll(part, rows);
+    } else {
+      ET_ROLLED for (uint32_t r = 0; r < rows; r += PANEL, part += SHARERS * PART)
+        panel(part, rows - r);
+    }
+  }
+
+  ET_HOT uint32_t pages() const { return pages_; }
+
+ private:
+  static constexpr uint32_t EACH = (ROW + CHUNK - 1) / CHUNK, LAST = ROW - (EACH - 1) * CHUNK;
+  static constexpr uint32_t MINE = EACH / TURNS, PAIRS = CHUNK / STRIDE;
+  static constexpr bool ROLLS =
+      TILES == 1 && LAST == CHUNK && EACH % TURNS == 0 && CHUNK % (2 * STRIDE) == 0;
+  using Sums = PanelSums<E, TILES>;
+
+  template <uint32_t BYTES> ET_HOT auto find(uint32_t j, uint32_t rows) {
+    auto at = source_.template page<BYTES>(panels_, j, pages_ + j, rows);
+    at.low += first_, at.high += first_;
+    return at;
+  }
+  ET_HOT void panel_done() { ++panels_, pages_ += EACH; }
+
+  // Where all warps have as many pages. Two pairs are in registers or on their way; a page is
+  // released when it is read, and the next one begins to come before the last products of this one.
+  ET_HOT void roll(float* part, uint32_t rows) {
+    auto at = find<CHUNK>(turn_, rows);
+    load(at, turn_, 0);
+    ET_ROLLED for (uint32_t left = rows; left > 0; part += SHARERS * PART) {
+      Sums sums;
+      const uint32_t after = left < PANEL ? 0 : left - PANEL;
+#pragma unroll (MINE <= 2 ? MINE : 1)
+      for (uint32_t i = 0; i < MINE; ++i) {
+        const uint32_t j = turn_ + i * TURNS;
+#pragma unroll
+        for (uint32_t k = 1; k < PAIRS; ++k) {
+          load(at, j, k);
+          add(sums, at, k - 1);
+        }
+        source_.done(pages_ + j);
+        if (i + 1 == MINE) panel_done();
+        if (i + 1 < MINE || after > 0) {
+          const uint32_t next = i + 1 < MINE ? j + TURNS : turn_;
+          at = find<CHUNK>(next, i + 1 < MINE ? left : after);
+          load(at, next, 0);
+        }
+        add(sums, at, PAIRS - 1);
+      }
+      sums.store(part, n_);
+      left = after;
+    }
+  }
+
+  // Pair k of page j.
+  template <class At> ET_HOT void load(Lines<At> at, uint32_t j, uint32_t k) {
+    const uint32_t from = k * STRIDE, x = j * CHUNK + from;
+    column_.load(x_[k % 2][0], 0, x);
+    load_steps<CHUNK>(w_[k % 2], at, from);
+    column_.load(x_[k % 2][1], 0, x + STEP_BYTES);
+  }
+
+  template <uint32_t BYTES, class At>
+  ET_HOT static void load_steps(Steps& w, Lines<At> at, uint32_t k) {
+    const uint32_t turn = row_turn<BYTES, At>(), one = k + turn, two = k + STEP_BYTES - turn;
+    w.low[0] = load_eight(at.low + one), w.high[0] = load_eight(at.high + one);
+    w.low[1] = load_eight(at.low + two), w.high[1] = load_eight(at.high + two);
+  }
+
+  template <class At> ET_HOT void add(Sums& sums, Lines<At>, uint32_t k) {
+    const uint32_t turn = row_turn<CHUNK, At>();
+#pragma unroll
+    for (uint32_t h = 0; h < 2; ++h)
+      sums.add(2 * k + h, 0, w_[k % 2].step(turn, h), x_[k % 2][h]);
+  }
+
+  // Anywhere: page after page, pair after pair.
+  ET_HOT void panel(float* part, uint32_t rows) {
+    Sums sums;
+    ET_ROLLED for (uint32_t j = turn_ - pages_ & TURNS - 1; j < EACH; j += TURNS) {
+      if (LAST == CHUNK || j + 1 < EACH) page<CHUNK>(sums, j, rows);
+      else page<LAST>(sums, j, rows);
+      source_.done(pages_ + j);
+    }
+    panel_done();
+    sums.store(part, n_);
+  }
+
+  template <uint32_t BYTES> ET_HOT void page(Sums& sums, uint32_t j, uint32_t rows) {
+    const auto at = find<BYTES>(j, rows);
+    constexpr uint32_t J = BYTES / STRIDE, REST = BYTES % STRIDE;
+#pragma unroll
+    for (uint32_t k = 0; k < J; ++k) pair<BYTES>(sums, at, j, k);
+    const uint32_t mine = part_ * 2 * STEP_BYTES;  // the first parts have one more, or half a one
+    if (REST != 0 && mine + STEP_BYTES < REST) pair<BYTES>(sums, at, j, J);
+    else if (REST % (2 * STEP_BYTES) != 0 && mine < REST)
+      step(sums, 2 * J, {load_eight(at.low + J * STRIDE), load_eight(at.high + J * STRIDE)},
+           j * CHUNK + J * STRIDE);
+  }
+
+  template <uint32_t BYTES, class At>
+  ET_HOT void pair(Sums& sums, Lines<At> at, uint32_t j, uint32_t k) {
+    const uint32_t turn = row_turn<BYTES, At>();
+    Steps w;
+    load_steps<BYTES>(w, at, k * STRIDE);
+#pragma unroll
+    for (uint32_t h = 0; h < 2; ++h)
+      step(sums, 2 * k + h, w.step(turn, h), j * CHUNK + k * STRIDE + h * STEP_BYTES);
+  }
+
+  ET_HOT void step(Sums& sums, uint32_t s, const Step& w, uint32_t k) {
+#pragma unroll
+    for (int t = 0; t < TILES; ++t) {
+      Eight x{};
+      column_.load(x, t, k);
+      sums.add(s, t, w, x);
+    }
+  }
+
+  Source& source_;
+  const uint32_t turn_, part_, first_;
+  const LaneColumn column_;
+  const uint32_t n_;
+  Steps w_[2];                       // the pairs that roll, and their x:
+  Eight x_[2][2] = {};               // zeros in lanes without a column
+  uint32_t panels_ = 0, pages_ = 0;  // behind
+};
+
 // c = W x for W of `rows` rows of ROW bytes, in pages of PANEL rows by CHUNK bytes. All meet last.
 // PANELS at most; as many are summed up before they are folded as 16 KB of parts hold.
 template <class E, int TILES, uint32_t ROW, uint32_t CHUNK, uint32_t PANELS, class Source>
 ET_HOT void panel_matmul(Worker& w, Source source, float* c, int64_t s_row, int64_t s_col,
                          Matrix<E> x, int64_t rows, int64_t n) {
-  constexpr uint32_t PART = PANEL * 8 * TILES, FIT = TILES < 4 ? 4 / TILES : 1;
-  constexpr uint32_t BATCH = PANELS < FIT ? PANELS : FIT;
-  constexpr uint32_t EACH = (ROW + CHUNK - 1) / CHUNK, LAST = ROW - (EACH - 1) * CHUNK;
+  using Mine = PanelWarp<E, TILES, ROW, CHUNK, Source>;
+  constexpr uint32_t FIT = TILES < 4 ? 4 / TILES : 1, BATCH = PANELS < FIT ? PANELS : FIT;
   const Arena::Mark mark = w.arena.mark();
   const Columns columns = stage_columns(w.arena, x, ROW / sizeof(E), n);
-  float* const parts = w.arena.take<float>(BATCH * SHARERS * PART);
-  const uint32_t warp = warp_index(), turn = warp % TURNS, part_of_page = warp / TURNS;
-  uint32_t panel = 0, first = 0;  // of the product: panels, and pages
+  float* const parts = w.arena.take<float>(BATCH * SHARERS * Mine::PART);
+  Mine mine(source, columns, uint32_t(n));
   for (int64_t r = 0; r < rows; r += BATCH * PANEL) {
     const uint32_t left = rows - r < BATCH * PANEL ? uint32_t(rows - r) : BATCH * PANEL;
-    float* part = parts + warp * PART;
-    for (uint32_t p = 0; p < left; p += PANEL, ++panel, first += EACH, part += SHARERS * PART) {
-      PanelSums<E, TILES> sums;
-      for (uint32_t j = turn - first & TURNS - 1; j < EACH; j += TURNS) {
-        if (LAST == CHUNK || j + 1 < EACH)
-          sums.template add<CHUNK>(source.template page<CHUNK>(panel, j, first + j, left - p),
-                                   columns, j * CHUNK, uint32_t(n), part_of_page);
-        else
-          sums.template add<LAST>(source.template page<LAST>(panel, j, first + j, left - p),
-                                  columns, j * CHUNK, uint32_t(n), part_of_page);
-        source.done(first + j);
-      }
-      sums.store(part);
-    }
-    fold_panels(parts, PART, c + r * s_row, s_row, s_col, left, uint32_t(n));
+    mine.panels(parts, left);
+    fold_panels<BATCH>(parts, Mine::PART, c + r * s_row, s_row, s_col, left, uint32_t(n));
   }
-  source.end(w, first);
+  source.end(w, mine.pages());
   w.arena.rewind(mark);
 }
 

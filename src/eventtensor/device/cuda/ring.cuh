@@ -73,6 +73,13 @@ class Pages {
     return bytes_ + slot * PAGE;
   }
 
+#if ET_WIDE
+  // Where a warp keeps its part of x in products with many columns (chunked.cuh): beside the ring.
+  ET_FN uint32_t share(uint32_t warp) const {
+    return bytes_ + SLOTS * PAGE + warp * (ET_WIDE / WARPS);
+  }
+#endif
+
   // After this warp's last read of that page, for itself and the warps that leave it alone.
   ET_FN void release(uint32_t ahead, uint32_t warps) {
     fence_shared_reads();

@@ -4,9 +4,9 @@
 //  * The operand was written in this launch. The leading thread has acquired the counters of its
 //    writers (ev_wait), or its block has met since their tasks ran on it; then it does
 //    fence_global_writes, so that its copies, of the async proxy, follow those generic writes.
-//  * The copy lands in the arena, which earlier tasks touched with plain loads and stores. Every
-//    thread does fence_shared_reads before the barrier that ends a task (the generated code says
-//    so), and the copy of a later task follows that barrier.
+//  * The copy lands in the arena, which earlier tasks touched with plain loads and stores. A task
+//    that copies begins with fence_shared_reads in every thread, then they meet (the generated code
+//    says so: a wait ends at a barrier), and the copy follows that barrier.
 //  * One barrier (mbarrier) a block, one arrival a phase. Every thread waits for every phase, and
 //    they meet before the next begins, so nobody is more than one phase behind.
 //  * The wait has no limit of its own: a copy that was issued ends, and its phase with it.

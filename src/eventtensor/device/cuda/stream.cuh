@@ -24,26 +24,12 @@ class FromRing {
 };
 
 // ---- products with many columns (chunked.cuh) --------------------------------------------------
+#if ET_WIDE
 
-// The blank slots of a product, in registers.
-struct Slots {
-  uint32_t at[4];
-
-  ET_HOT Slots(Pages& pages) : at{} {
-#pragma unroll
-    for (uint32_t h = 0; h < HELD; ++h) at[h] = pages.page(h);
-  }
-  ET_HOT uint32_t operator[](uint32_t k) const {
-    const uint32_t low = k % 2 != 0 ? at[1] : at[0], high = k % 2 != 0 ? at[3] : at[2];
-    return HELD > 2 && k / 2 != 0 ? high : low;
-  }
-};
-
-// What is the same for all pieces: the blank pages are handed over `turns` times.
+// What is the same for all pieces.
 template <class E> struct Job {
   Chunked<E> product;
   Pages pages;
-  uint32_t parts, turns;
 };
 
 // In shared memory, written by one thread: registers are for sums.
@@ -52,33 +38,14 @@ template <class E> ET_FN Job<E>& job() {
   return *reinterpret_cast<Job<E>*>(here);
 }
 
-// Lines of x in the blank slots: a line is a column, and as many bytes of it as are staged at once.
-template <uint32_t COLUMNS> struct Buffers {
-  static constexpr uint32_t HALVES = COLUMNS > PANEL * (HELD / 2) ? 2 : 1;
-  static constexpr uint32_t LINES = PANEL * HALVES, EACH = COLUMNS / LINES;  // of a slot; slots
-  static constexpr uint32_t COUNT = HELD / EACH, AHEAD = COUNT - 1;          // buffers
+// Some units of a warp's part of x, as lines of one column; odd ones have the steps of a unit
+// swapped, so that the lanes of a load touch all banks once.
+template <uint32_t UNITS> struct Staged {
+  uint32_t at;
 
-  // What is staged i-th: chunk and bytes of it.
-  ET_HOT Buffers(uint32_t i, uint32_t chunk)
-      : first(i % COUNT * EACH), j(i / HALVES), line(HALVES == 1 ? chunk : half_chunk(chunk)),
-        last(i % HALVES + 1 == HALVES), begin(i % HALVES == 0 ? 0 : line < chunk ? line : chunk),
-        end(last || line > chunk ? chunk : line) {}
-  uint32_t first, j, line;
-  bool last;  // of its chunk
-  uint32_t begin, end;
-};
-
-// One side of the columns.
-template <uint32_t COLUMNS> struct Staged {
-  uint32_t at, below, begin, turn;
-
-  ET_HOT Staged(const Slots& slots, const Buffers<COLUMNS>& b, uint32_t side)
-      : below(8 * b.line), begin(b.begin), turn(step_turn(b.line, warp_row())) {
-    const uint32_t line = side * (COLUMNS / SIDES);
-    at = slots[b.first + line / b.LINES] + (line % b.LINES + warp_row()) * b.line;
-  }
-  ET_HOT Eight operator()(int t, uint32_t byte) const {
-    return load_eight(at + t * below + (byte - begin ^ turn));
+  ET_HOT Eight operator()(int t, uint32_t i, uint32_t s) const {
+    const uint32_t c = t * 8 + warp_row(), turn = c % 2 * STEP_BYTES;
+    return load_eight(at + (c * UNITS + i) * UNIT + (s * STEP_BYTES ^ turn) + warp_chunk() * 16);
   }
 };
 
@@ -91,114 +58,152 @@ template <class E> ET_HOT Eight eight_of(const E* from, int64_t step) {
   return x;
 }
 
-// This thread's share of x goes on its way to the buffer.
-template <class E, uint32_t COLUMNS>
-ET_FN void stage_x(const Chunked<E>& p, const Slots& slots, const Piece& a, Buffers<COLUMNS> b,
-                   bool packed, bool shared) {
-  constexpr uint32_t EACH = 16 / sizeof(E);
-  const E* const x = p.x.data + (int64_t(b.j) * p.chunk + b.begin) / sizeof(E) * p.x.s0;
-  for (uint32_t c = warp_index(); c < a.n; c += WARPS) {
-    const uint32_t to = slots[b.first + c / b.LINES] + c % b.LINES * b.line;
-    const uint32_t turn = step_turn(b.line, c);
-    const E* const from = x + (a.column + c) * p.x.s1;
-    for (uint32_t q = threadIdx.x % 32; q < (b.end - b.begin) / 16; q += 32) {
-      const E* const at = from + q * EACH * p.x.s0;
-      const uint32_t there = to + (q * 16 ^ turn);
-      if (packed && !shared) ptx::cp_async_16(there, at);
-      else if (packed) ptx::st_shared_v4(there, reinterpret_cast<const Eight*>(at)->pair);
-      else ptx::st_shared_v4(there, eight_of(at, p.x.s0).pair);
+// What a lane brings of x: 16 bytes of a unit of every fourth column. They lie in shared memory as
+// Staged reads them.
+struct Lane {
+  uint32_t column, byte;
+  ET_HOT Lane() : column(threadIdx.x % 32 / 8), byte(threadIdx.x % 8 * 16) {}
+  template <uint32_t UNITS> ET_HOT uint32_t to(uint32_t at) const {
+    return at + column * UNITS * UNIT + (byte ^ column % 2 * STEP_BYTES);
+  }
+};
+
+// Units `first` .. of this warp's part of chunk j of some columns of x: how it comes where no copy
+// can take it, since it lies in shared memory or not in pieces of 16 bytes.
+template <class E, uint32_t CHUNK, int TILES, uint32_t UNITS>
+ET_HOT void stage_by_hand(uint32_t column, uint32_t j, uint32_t part, uint32_t first,
+                           uint32_t to) {
+  const Chunked<E>& p = job<E>().product;
+  const Lane me;
+  ET_ROLLED for (uint32_t i = 0; i < UNITS; ++i) {
+    const uint32_t k = unit_at(part, first + i) + me.byte;
+    const int64_t element = (int64_t(j) * CHUNK + k) / sizeof(E);
+    ET_ROLLED for (uint32_t c = me.column; k < CHUNK && c < TILES * 8 && column + c < p.n; c += 4) {
+      const E* const from = p.x.data + element * p.x.s0 + (column + c) * p.x.s1;
+      const uint32_t there = me.to<UNITS>(to) + ((c - me.column) * UNITS + i) * UNIT;
+      if (lies_packed(p.x)) ptx::st_shared_v4(there, reinterpret_cast<const Eight*>(from)->pair);
+      else ptx::st_shared_v4(there, eight_of(from, p.x.s0).pair);
     }
   }
 }
 
-// The page of W that comes `number` pages of W after the first, in the order of all pages.
-ET_HOT uint32_t with_blanks(uint32_t number) { return (number / BETWEEN + 1) * HELD + number; }
-
-// Before this warp looks at a page of W: it has seen the blank ones before that page, and agrees to
-// their next turn if there is one.
-ET_HOT void take_turns(Pages& pages, uint32_t& seen, uint32_t number, uint32_t turns) {
-  while (seen < number / BETWEEN) {
-    ++seen;
-    for (uint32_t h = 0; h < HELD; ++h) {
-      pages.page(seen * SLOTS + h);
-      if (seen + 1 < turns) pages.release(seen * SLOTS + h, 1);
-    }
+// The same by copies that run beside.
+template <class E, uint32_t CHUNK, int TILES, uint32_t UNITS>
+ET_HOT void stage_by_copy(uint32_t column, uint32_t j, uint32_t part, uint32_t first,
+                          uint32_t to) {
+  const Chunked<E>& p = job<E>().product;
+  const Lane me;
+  const uint32_t left = p.n - column, there = me.to<UNITS>(to);
+  const int64_t pitch = p.x.s1;
+  const E* const x = p.x.data + (column + me.column) * pitch
+                     + (j * CHUNK + unit_at(part, first) + me.byte) / sizeof(E);
+#pragma unroll
+  for (uint32_t i = 0; i < UNITS; ++i) {
+    if (unit_at(part, first + i) + me.byte >= CHUNK) break;
+    const E* from = x + i * (SHARE * UNIT / sizeof(E));
+#pragma unroll
+    for (uint32_t c = 0; c < TILES * 8; c += 4, from += 4 * pitch)
+      if (c + me.column < left) ptx::cp_async_16(there + (c * UNITS + i) * UNIT, from);
   }
 }
 
-struct InSlot {
+struct InShare {
   uint32_t at;
   ET_HOT void put(uint32_t k, float x) const { ptx::st_shared_f32(at + 4 * k, x); }
   ET_HOT float get(uint32_t k) const { return ptx::ld_shared_f32(at + 4 * k); }
 };
-static_assert(SHARERS * PART_FLOATS * sizeof(float) <= PAGE);
 
-// `w` pages of W were before this piece.
-template <class E, uint32_t COLUMNS>
-ET_HOT void chunked_piece(Pages& pages, const Slots& slots, const Piece& a, uint32_t w) {
-  using B = Buffers<COLUMNS>;
+// Where a warp is in a product: pages of W and steps that were before.
+struct Progress {
+  uint32_t pages = 0, steps = 0;
+};
+
+// A step is a group of units, of one chunk of each turn. Its x is brought some steps ahead, also
+// that of later pieces. Pages stay until their last group is through.
+template <class E, uint32_t CHUNK, int TILES>
+ET_HOT void chunked_piece(Pages& pages, const Piece& a, Progress& at) {
+  using Sums = RoundSums<E, CHUNK, TILES>;
+  constexpr uint32_t GROUP = Sums::GROUP, GROUPS = units_of(CHUNK) / GROUP;
+  constexpr uint32_t SIZE = Sums::BYTES, BUFFERS = SHARE_BYTES / SIZE;
+  static_assert(BUFFERS >= 2);
+  static_assert(ROUND * TURNS <= SLOTS);
   const Chunked<E>& p = job<E>().product;
-  const uint32_t parts = job<E>().parts, chunk = p.chunk, stages = p.chunks * B::HALVES;
-  const Place mine(parts);
-  const bool packed = lies_packed(p.x), shared = __isShared(p.x.data);
-  const auto stage = [&](uint32_t i) {
-    if (i < stages) stage_x<E, COLUMNS>(p, slots, a, B(i, chunk), packed, shared);
+  const uint32_t mine = pages.share(warp_index()), steps = (p.chunks + TURNS - 1) / TURNS * GROUPS;
+  const Place me;
+  const bool by_copy = lies_packed(p.x) && !__isShared(p.x.data);
+  const auto stage = [&](uint32_t step) {
+    const uint32_t piece = step / steps, in = step % steps, j = in / GROUPS * TURNS + me.turn;
+    const uint32_t passes = (p.n + TILES * 8 - 1) / (TILES * 8), column = piece % passes * TILES * 8;
+    const uint32_t first = in % GROUPS * GROUP, to = mine + step % BUFFERS * SIZE;
+    if (j < p.chunks && piece / passes * ROUND < p.panels) {
+      if (by_copy) stage_by_copy<E, CHUNK, TILES, GROUP>(column, j, me.part, first, to);
+      else stage_by_hand<E, CHUNK, TILES, GROUP>(column, j, me.part, first, to);
+    }
     ptx::cp_async_commit();
   };
-  ChunkSums<E, COLUMNS / SIDES / 8> sums;
-  uint32_t seen = w == 0 ? 0 : (w - 1) / BETWEEN;
-  ET_ROLLED for (uint32_t i = 0; i < B::AHEAD; ++i) stage(i);
-  ET_ROLLED for (uint32_t i = 0; i < stages; ++i) {
-    ptx::cp_async_wait<B::AHEAD - 1>();
-    sync();  // all have what they asked for, and nobody reads the buffer that is filled next
-    stage(i + B::AHEAD);
-    const B b(i, chunk);
-    take_turns(pages, seen, w + a.panels - 1, job<E>().turns);
-    if (mine.panel < a.panels) {
-      const uint32_t page = with_blanks(w + mine.panel);
-      const uint32_t low = pages.page(page) + warp_row() * chunk;
-      sums.add(Lines<uint32_t>{low, low + 8 * chunk}, Staged<COLUMNS>(slots, b, mine.side), chunk,
-               first_unit(b.begin, chunk, b.j, mine.part, parts), b.end, parts * UNIT);
-      if (b.last) pages.release(page, WARPS / SIDES / parts);
+  Sums sums;
+  uint32_t w = at.pages;
+  if (w == 0)
+    ET_ROLLED for (uint32_t step = 0; step + 1 < BUFFERS; ++step) stage(step);
+  ET_ROLLED for (uint32_t step = 0; step < steps; ++step) {
+    const uint32_t left = p.chunks - step / GROUPS * TURNS, width = left < TURNS ? left : TURNS;
+    const uint32_t x = mine + (at.steps + step) % BUFFERS * SIZE;
+    ptx::cp_async_wait<BUFFERS - 2>();
+    __syncwarp();  // what the lanes have brought is there, and nobody reads the buffer before it
+    stage(at.steps + step + BUFFERS - 1);
+    const bool last = step % GROUPS + 1 == GROUPS;
+#pragma unroll
+    for (uint32_t q = 0; q < ROUND; ++q) {
+      const uint32_t number = w + q * width + me.turn;
+      if (q >= a.panels || me.turn >= width) continue;
+      const uint32_t low = pages.page(number) + warp_row() * CHUNK;
+      sums.add(q, Lines<uint32_t>{low, low + 8 * CHUNK}, Staged<GROUP>{x}, me.part,
+               step % GROUPS * GROUP);
+      if (last) pages.release(number, TURNS);
     }
-    w += b.last ? a.panels : 0;
+    if (last) w += width * a.panels;
   }
-  // The buffer that would be filled next is the one that nobody still reads.
-  fold_piece(p, sums, parts, a, InSlot{slots[B(stages, chunk).first]});
+  at.pages = w;
+  at.steps += steps;
+  // The buffer of the last step is free.
+  const uint32_t parts = (at.steps - 1) % BUFFERS * SIZE;
+  __syncwarp();
+  sums.store(InShare{mine + parts});
+  fold_piece<E, TILES>(p, a, [&](uint32_t k) { return InShare{pages.share(k) + parts}; });
 }
 
-// All panels and columns of the job; how many pages they took.
-template <class E> ET_COLD uint32_t chunked_job() {
+// All panels and columns of the job; how many pages they took. All pieces have as many tiles.
+template <class E, uint32_t CHUNK, int TILES> ET_HOT uint32_t chunked_pieces() {
   const Chunked<E>& p = job<E>().product;
   Pages pages = job<E>().pages;
-  const uint32_t width = pass_width(p.n, p.chunk), turns = job<E>().turns;
-  const Slots slots(pages);
-  for (uint32_t h = 0; turns > 1 && h < HELD; ++h) pages.release(h, 1);
+  Progress at;
   Piece a{};
-  uint32_t done = 0;
-  for (; a.column < p.n; a.column += width)
-    for (a.panel = 0; a.panel < p.panels; a.panel += a.panels) {
-      a.n = p.n - a.column < width ? p.n - a.column : width;
-      a.panels = p.panels - a.panel < ROOM ? p.panels - a.panel : ROOM;
-      if (a.n <= 16) chunked_piece<E, 16>(pages, slots, a, done);
-      else if (HELD == 2 || a.n <= 32) chunked_piece<E, 32>(pages, slots, a, done);
-      else chunked_piece<E, HELD == 2 ? 32 : 64>(pages, slots, a, done);
-      done += a.panels * p.chunks;
+  for (; a.panel < p.panels; a.panel += a.panels) {
+    a.panels = p.panels - a.panel < ROUND ? p.panels - a.panel : ROUND;
+    for (a.column = 0; a.column < p.n; a.column += TILES * 8) {
+      a.n = p.n - a.column < TILES * 8 ? p.n - a.column : TILES * 8;
+      chunked_piece<E, CHUNK, TILES>(pages, a, at);
     }
-  for (uint32_t h = 0; h < HELD; ++h) pages.release((turns - 1) * SLOTS + h, 1);
-  return done + turns * HELD;
+  }
+  return at.pages;
+}
+
+template <class E, uint32_t CHUNK> ET_COLD uint32_t chunked_job() {
+  constexpr uint32_t MOST = most_columns<E, CHUNK>();
+  const uint32_t width = Passes(job<E>().product.n, MOST).width;
+  if (width == 8) return chunked_pieces<E, CHUNK, 1>();
+  if (width == 16) return chunked_pieces<E, CHUNK, MOST < 16 ? 1 : 2>();
+  return chunked_pieces<E, CHUNK, MOST < 32 ? 1 : 4>();
 }
 
 // All meet last.
-template <class E, uint32_t PANELS>
+template <class E, uint32_t CHUNK>
 ET_HOT void chunked_product(Worker& w, FromRing source, const Chunked<E>& p) {
-  if (leads()) {
-    const uint32_t width = pass_width(p.n, p.chunk), passes = (p.n + width - 1) / width;
-    const uint32_t pages = passes * p.panels * p.chunks;
-    job<E>() = {p, w.pages, parts_of(PANELS), (pages + BETWEEN - 1) / BETWEEN};
-  }
+  if (leads()) job<E>() = {p, w.pages};
   sync();
-  source.end(w, chunked_job<E>());
+  source.end(w, chunked_job<E, CHUNK>());
+  sync();  // nobody still looks at the job
 }
+#endif
 
 }  // namespace et

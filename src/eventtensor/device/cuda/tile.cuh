@@ -1,7 +1,7 @@
 // Tiles in the memory of a block: how its threads share out elements, the arena for temporaries,
 // unordered adds. Every thread of the block runs the same code; loops over elements are shared out.
 #pragma once
-#include "../view.h"
+#include "../gathered.h"
 #include "sync.cuh"
 
 // Before a loop: unrolling it would cost compile time and instruction cache, and gain nothing.
@@ -9,13 +9,16 @@
 
 namespace et {
 
-// The number of this thread, read anew. What a compiler works out from it does not change, so it
-// would leave all loops, layers included, and fill the registers for the whole kernel.
-ET_HOT unsigned thread_number() {
-  unsigned x = threadIdx.x;
+// A value as if it were read anew: what a compiler works out from it stays where it stands, and does
+// not leave the loop to fill registers.
+ET_HOT unsigned anew(unsigned x) {
   asm volatile("" : "+r"(x));
   return x;
 }
+
+// The number of this thread, read anew. What a compiler works out from it does not change, so it
+// would leave all loops, layers included, and fill the registers for the whole kernel.
+ET_HOT unsigned thread_number() { return anew(threadIdx.x); }
 
 ET_FN int64_t lane() { return thread_number(); }
 ET_FN int64_t lanes() { return ET_THREADS; }
@@ -61,6 +64,55 @@ template <int R, int TOGETHER = 1> class Each {
 
   uint32_t extent_[R], at_[R], step_[R];
 };
+
+// A small operand on its way: an element a thread, asked for before a task waits and put into a
+// tile while it does. The first warp has none, since its first lane polls.
+template <class T> class Ahead {
+ public:
+  template <int R> ET_HOT explicit Ahead(const View<const T, R>& from) : count_(1) {
+    for (int k = 0; k < R; ++k) count_ *= uint32_t(from.extent[k]);
+    uint32_t e = mine();
+    if (e >= count_) return;
+    const T* at = from.data;
+    for (int k = R - 1; k >= 0; --k) {
+      at += e % uint32_t(from.extent[k]) * from.stride[k];
+      e /= uint32_t(from.extent[k]);
+    }
+    value_ = *at;
+  }
+  ET_HOT void put(T* tile) const {
+    if (mine() < count_) tile[mine()] = value_;
+  }
+
+ private:
+  ET_HOT static uint32_t mine() { return thread_number() - 32; }
+
+  uint32_t count_;
+  T value_{};
+};
+
+// A region of which old data may be far away is asked for as far as the L2, a thread each run of
+// neighbours: no more than a hint, so its writers need not be done. Copies ask for multiples of 16
+// bytes. sm_90 and later.
+template <class T, int R> ET_HOT void fetch_to_l2(const Gathered<T, R>& v) {
+  int64_t run = 1;
+  int outer = R;
+  while (outer > 0 && v.rows[outer - 1] == nullptr && v.stride[outer - 1] == run)
+    run *= v.extent[--outer];
+  int64_t rows = 1;
+  for (int k = 0; k < outer; ++k) rows *= v.extent[k];
+  ET_ROLLED for (int64_t r = lane(); r < rows; r += lanes()) {
+    const T* at = v.data;
+    int64_t e = r;
+    for (int k = outer - 1; k >= 0; --k) {
+      const int64_t i = e % v.extent[k];
+      at += v.rows[k] != nullptr ? v.rows[k][i] : i * v.stride[k];
+      e /= v.extent[k];
+    }
+    if ((reinterpret_cast<uint64_t>(at) | run * sizeof(T)) % 16 == 0)
+      ptx::cp_async_bulk_prefetch_l2(at, uint32_t(run * sizeof(T)));
+  }
+}
 
 // Memory for the temporaries of one task: first what the block has left of its shared memory, then
 // device memory. All threads keep the same numbers, so nothing is shared. The host sizes the latter
