@@ -1,9 +1,10 @@
 """Attention over a paged cache: against plain NumPy, in the interpreter and as emulated CUDA, for
-lengths around the borders of pages and splits, with caches whose unwritten slots hold NaN."""
+lengths around the borders of pages, splits and groups, with caches whose unwritten slots hold NaN;
+and the same bits whether a work item is a split or a group."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 import numpy as np
@@ -16,12 +17,16 @@ from eventtensor.codegen.cuda.kernel import generate
 from eventtensor.compiler import run_passes
 from eventtensor.config import Options
 from eventtensor.ir.plan import Plan
-from eventtensor.models.attention import attend, combine, plan_attention, rotate
+from eventtensor.models.attention import Spans, attend, combine, plan_attention, rotate
 from eventtensor.models.config import ModelConfig
+from eventtensor.models.formats.known import KNOWN
+from eventtensor.models.llama import combined_heads, spans_for
+from eventtensor.models.tasks import Weights
 from eventtensor.runtime.cpu import CpuKernel
 
 Arrays = dict[str, np.ndarray]
 HEADS = 2  # of keys
+MIXED = Spans(8, 12)  # items are splits in some of LENGTHS, groups in others
 
 
 @dataclass(frozen=True)
@@ -34,6 +39,8 @@ class Shape:
     split: int = 2
     norm: bool = False
     dtype: str = "bf16"
+    spans: Spans = MIXED
+    combined: int = 1  # heads of keys that a task of combine takes
 
     @property
     def config(self) -> ModelConfig:
@@ -46,7 +53,7 @@ class Shape:
 def program(s: Shape) -> et.Program:
     """Rows of queries, keys and values in, mixed values out."""
     p, dtype = et.Program("attention"), getattr(et, s.dtype)
-    T, R, M = et.dim("T", max=64), et.dim("R", max=64), et.dim("M", max=64)
+    T, R, M = et.dim("T", max=64), et.dim("R", max=64), et.dim("M", max=128)
     pages, W = et.dim("pages", max=4096), et.dim("W", max=4096)
     position = p.input("position", (T,), et.i32, bound=2047)
     request = p.input("request", (T,), et.i32, bound=R - 1)
@@ -57,11 +64,12 @@ def program(s: Shape) -> et.Program:
     each = (s.group + 2) * s.width
     given = p.input("given", (T, HEADS * each), et.f32)
     kv = p.state("kv", (pages, HEADS, 2, s.page, s.width), dtype)
-    mixed = p.output("mixed", (T, HEADS * s.group * s.width), dtype)
+    mixed = p.output("mixed", (T, HEADS * s.group * s.width), et.f32)  # bf16 would hide bits
     first = p.output("first", (T + 1,), et.i32, bound=W, monotone=True)
     row = p.output("row", (W,), et.i32, bound=T - 1)
     left = p.output("left", (W,), et.i32)
-    split_pages = p.output("split_pages", (W, s.split), et.i32, bound=pages - 1)
+    span = p.output("span", (1,), et.i32)
+    item_pages = p.output("item_pages", (W, s.spans.longest * s.split), et.i32, bound=pages - 1)
     q = p.output("q", (T, HEADS, s.group, s.width), dtype)
     part = p.scratch("part", (W, HEADS, s.group, s.width), et.f32)
     part_ml = p.scratch("part_ml", (W, HEADS, 2, s.group), et.f32)
@@ -69,19 +77,20 @@ def program(s: Shape) -> et.Program:
     def cut(i, size):
         return slice(i * size, i * size + size)
 
-    p.call(plan_attention(s.split * s.page), grid=(),
+    p.call(plan_attention(s.split * s.page, s.spans), grid=(),
            reads=lambda: (position[:], request[:], table[:, :, :]),
-           writes=lambda: (first[:], row[:], left[:], split_pages[:, :]))
+           writes=lambda: (first[:], span[:], row[:], left[:], item_pages[:, :]))
     p.call(rotate(s.config), grid=(T, HEADS),
            reads=lambda t, g: (given[t, cut(g, each)], gains[:, :], rope[position[t], :, :]),
            writes=lambda t, g: (q[t, g, :, :], kv[slot[t] // s.page, g, :, slot[t] % s.page, :]))
-    p.call(attend(dtype), grid=(first[T], HEADS),
-           reads=lambda w, g: (q[row[w], g, :, :], left[w], kv[split_pages[w, :], g, :, :, :]),
+    p.call(attend(dtype, s.spans), grid=(first[T], HEADS),
+           reads=lambda w, g: (q[row[w], g, :, :], left[w], kv[item_pages[w, :], g, :, :, :]),
            writes=lambda w, g: (part[w, g, :, :], part_ml[w, g, :, :]))
-    p.call(combine, grid=(T, HEADS),
-           reads=lambda t, g: (part[first[t] : first[t + 1], g, :, :],
-                               part_ml[first[t] : first[t + 1], g, :, :]),
-           writes=lambda t, g: mixed[t, cut(g, s.group * s.width)])
+    p.call(combine(s.spans), grid=(T, HEADS // s.combined),
+           reads=lambda t, g: (part[first[t] : first[t + 1], cut(g, s.combined), :, :],
+                               part_ml[first[t] : first[t + 1], cut(g, s.combined), :, :],
+                               span[0]),
+           writes=lambda t, g: mixed[t, cut(g, s.combined * s.group * s.width)])
     return p
 
 
@@ -115,9 +124,10 @@ def arrays(s: Shape, lengths: list[int], seed: int = 0) -> Arrays:
         "rope": np.stack([np.cos(angle), np.sin(angle)], 1).astype(np.float32),
         "gains": (1 + rng.standard_normal((2, s.width)) / 4).astype(np.float32),
         "given": (2 * rng.standard_normal((len(lengths), each))).astype(np.float32),
-        "mixed": np.zeros((len(lengths), HEADS * s.group * s.width), numpy),
+        "mixed": np.zeros((len(lengths), HEADS * s.group * s.width), np.float32),
         "first": np.zeros(len(lengths) + 1, np.int32), "row": np.zeros(work, np.int32),
-        "left": np.zeros(work, np.int32), "split_pages": np.zeros((work, s.split), np.int32),
+        "left": np.zeros(work, np.int32), "span": np.zeros(1, np.int32),
+        "item_pages": np.zeros((work, s.spans.longest * s.split), np.int32),
         "q": np.zeros((len(lengths), HEADS, s.group, s.width), numpy),
     }
 
@@ -185,19 +195,31 @@ def emulated(s: Shape, launches: list[list[int]], seed: int = 0) -> list[Arrays]
 
 # ---- claims --------------------------------------------------------------------------------
 
-LENGTHS = [[1], [63, 64, 65], [127, 128, 129, 1, 2], [600, 17], [1300]]
+# Of 128 tokens: few splits; 12 and more, in rows of one item; and in rows of two.
+LENGTHS = [[1], [63, 64, 65], [127, 128, 129, 1, 2], [600, 17], [1300, 1025, 1], [2048, 1]]
 SHAPES = {
-    "llama": Shape(), "qwen": Shape(group=2, width=128, page=32, split=4, norm=True),
+    "llama": Shape(combined=2), "qwen": Shape(group=2, width=128, page=32, split=4, norm=True),
     "one_head": Shape(group=1, width=16, page=256, split=1), "eight": Shape(group=8, width=32),
-    "odd": Shape(group=3, width=80, page=51, split=2), "f32": Shape(dtype="f32", norm=True),
-    "many": Shape(group=18, width=32, page=128, split=1),
+    "odd": Shape(group=3, width=80, page=51, split=2),
+    "f32": Shape(dtype="f32", norm=True, spans=Spans()),
+    "many": Shape(group=18, width=32, page=128, split=1, spans=Spans(2, 9), combined=2),
+    "short": Shape(group=5, width=48, page=16, split=1, spans=Spans(3, 30)),
 }
+TUNED = [name for name, s in SHAPES.items() if s.spans.most > 1]
+
+
+def border_lengths(s: Shape) -> list[int]:
+    """At the ends of splits and groups, where the last group is as short and as long as it can be,
+    and between."""
+    split, most = s.page * s.split, s.spans.most
+    ends = (split, most * split, (2 * most - 1) * split, min(2 * most * split, 2047))
+    return [n + k for n in ends for k in (0, 1) if n + k <= 2048] + [1, 700, 1100]
 
 
 @pytest.mark.parametrize("name", SHAPES)
 def test_python_bodies_are_attention_whatever_lies_in_unwritten_slots(name: str) -> None:
     s = SHAPES[name]
-    for lengths in LENGTHS[:4]:
+    for lengths in (*LENGTHS[:4], [1300, 1]):
         given = arrays(s, lengths)
         got = run_direct(cuda_plan(s).program, dims_of(given), given)
         close(s, got, given, str(lengths))
@@ -210,7 +232,7 @@ def test_tuned_bodies_are_attention_whatever_lies_in_unwritten_slots(name: str) 
         given = arrays(s, lengths)
         close(s, got, given, str(lengths))
         meant = run_direct(cuda_plan(s).program, dims_of(given), given)
-        for exact in ("first", "row", "left", "split_pages"):
+        for exact in ("first", "span", "row", "left", "item_pages"):
             np.testing.assert_array_equal(got[exact], meant[exact], err_msg=exact)
         for rounded in ("q", "kv"):
             np.testing.assert_array_equal(
@@ -219,7 +241,7 @@ def test_tuned_bodies_are_attention_whatever_lies_in_unwritten_slots(name: str) 
 
 @pytest.mark.parametrize("name", SHAPES)
 def test_threads_of_a_cpu_give_attention_whatever_lies_in_unwritten_slots(name: str) -> None:
-    s = SHAPES[name]
+    s = replace(SHAPES[name], spans=Spans())
     state = run_passes(program(s), Options(target="cpu"))
     assert state.plan is not None
     kernel = CpuKernel(state.plan, Options(workers=2))
@@ -230,8 +252,20 @@ def test_threads_of_a_cpu_give_attention_whatever_lies_in_unwritten_slots(name: 
     kernel.close()
 
 
+@pytest.mark.parametrize("name", TUNED)
+def test_items_that_are_splits_or_groups_give_the_same_bits(name: str) -> None:
+    s = SHAPES[name]
+    groups, splits = (
+        emulated(replace(s, spans=Spans(s.spans.most, many)), [border_lengths(s)])[0]
+        for many in (0, 1 << 20)
+    )
+    assert (groups["span"][0], splits["span"][0]) == (s.spans.most, 1)
+    assert groups["mixed"].tobytes() == splits["mixed"].tobytes()
+
+
 def test_a_row_gives_the_same_bits_alone_and_in_any_batch() -> None:
-    s, lengths = SHAPES["llama"], [600, 1, 129]
+    """Alone its items are splits, together they are groups."""
+    s, lengths = replace(SHAPES["llama"], spans=Spans(8, 8)), [600, 1, 129]
     together = arrays(s, lengths)
     with emulated_kernel(cuda_plan(s), 3) as kernel:
         got = copied(together)
@@ -244,30 +278,40 @@ def test_a_row_gives_the_same_bits_alone_and_in_any_batch() -> None:
             items = (n - 1) // 128 + 1
             alone["first"] = np.zeros(2, np.int32)
             alone |= {k: np.zeros((items, *alone[k].shape[1:]), np.int32)
-                      for k in ("row", "left", "split_pages")}
+                      for k in ("row", "left", "item_pages")}
             kernel.launch(dims_of(alone), alone)
             assert alone["mixed"].tobytes() == got["mixed"][r : r + 1].tobytes(), n
 
 
 def test_runs_and_orders_of_tasks_give_the_same_bits() -> None:
-    s = SHAPES["qwen"]
-    found = {emulated(s, [[300, 70, 5]], seed)[0]["mixed"].tobytes() for seed in (0, 1, 2)}
+    """With several splits an item: warps meet in the same places for each."""
+    s = replace(SHAPES["qwen"], spans=Spans(2, 0))
+    found = {emulated(s, [[380, 270, 5]], seed)[0]["mixed"].tobytes() for seed in (0, 1, 2)}
     assert len(found) == 1
 
 
 def test_items_beyond_the_last_row_are_planned_as_the_python_body_says() -> None:
     s = SHAPES["llama"]
     given = arrays(s, [200, 129])
-    for name in ("row", "left", "split_pages"):
+    for name in ("row", "left", "item_pages"):
         given[name] = np.zeros((9, *given[name].shape[1:]), np.int32)
     meant = run_direct(cuda_plan(s).program, dims_of(given), given)
     with emulated_kernel(cuda_plan(s), 2) as kernel:
         kernel.launch(dims_of(given), given)
-    for name in ("first", "row", "left", "split_pages"):
+    for name in ("first", "row", "left", "item_pages"):
         np.testing.assert_array_equal(given[name], meant[name], err_msg=name)
 
 
 def test_f32_models_have_no_tuned_product_and_bf16_ones_make_no_copy_of_the_cache() -> None:
     assert "attention::attend" not in generate(cuda_plan(SHAPES["f32"])).text
     text = generate(cuda_plan(SHAPES["llama"])).text
-    assert "attention::attend<q_0, q_1, kv_0, kv_2, ROOM>" in text and "kv_tile" not in text
+    assert "attention::attend<q_0, q_1, kv_0 / 15 * kv_2, kv_2, ROOM>" in text
+    assert "kv_tile" not in text
+
+
+def test_models_take_groups_and_several_heads_where_a_gpu_has_work_for_all_its_workers() -> None:
+    c = KNOWN["llama-3.2-1b"]
+    assert spans_for(c, Weights("cuda", et.bf16)) == Spans(8, 66)
+    assert spans_for(c, Weights("cuda", et.f32)) == spans_for(c, Weights("cpu", et.bf16)) == Spans()
+    assert [combined_heads(c, "cuda", n) for n in (1, 16, 17, 64, 128)] == [1, 1, 2, 4, 4]
+    assert combined_heads(c, "cpu", 128) == 1

@@ -18,6 +18,7 @@ from models.checks import (
 from models.emulated_runner import emulated_runner
 from models.tiny import MODELS, Pair, Session, pairs, random_requests, relative
 
+from eventtensor.models.attention import Spans
 from eventtensor.models.runner import Runner
 
 pytest.importorskip("torch")
@@ -87,6 +88,19 @@ def test_cuda_in_the_emulator_is_as_near_and_its_bits_are_a_request_s_own() -> N
         with emulated_runner(pair) as runner:
             check_error_of_bf16(pair, runner, (100, 20))
             check_bits_of_cuts_and_company(runner, 66, piece=6)
+
+
+def test_cuda_in_the_emulator_gives_the_same_bits_for_splits_and_groups() -> None:
+    """All groups, all splits, and groups in steps of many rows."""
+    requests = random_requests((270, 3), MODELS["llama3"].vocab)
+    for pair in pairs("llama3", "bf16"):
+        found = []
+        for many in (0, 12, 1 << 20):
+            with emulated_runner(pair, spans=Spans(2, many)) as runner:
+                session = Session(runner, requests)
+                steps = ([(0, 128)], [(0, 128)], [(0, 12), (1, 1)], [(0, 2), (1, 2)])
+                found.append([x.tobytes() for c in steps for x in session.step(c)[1].values()])
+        assert found[0] == found[1] == found[2]
 
 
 @pytest.mark.parametrize("name", ("llama3", "qwen3"))

@@ -1,0 +1,150 @@
+// Rows of attention before any product, for the threads of a block: hand-tuned bodies of `plan` and
+// `rotate` in models/attention.py, whose Python bodies are the meaning.
+//
+// GROUP: heads of queries that look at one head of keys; HD: its width, a multiple of 16.
+#pragma once
+#include "reduce.cuh"
+
+namespace et::attention {
+
+constexpr int WARPS = ET_THREADS / WARP;
+
+// A thread as the layout of mma.cuh sees it. Its number is read anew in every task: what compilers
+// work out from it would otherwise stay in registers for the whole kernel.
+struct Thread {
+  int number, lane, warp, g, c;
+  ET_HOT Thread() : number(threadIdx.x) {
+    asm volatile("" : "+r"(number));
+    lane = unsigned(number) % WARP;
+    warp = unsigned(number) / WARP;
+    g = unsigned(lane) / 4;
+    c = lane & 3;
+  }
+};
+
+// The value of the lane whose number differs in the bits of `by`.
+ET_HOT float from_other(float x, int by, Thread me) { return __shfl_sync(~0u, x, me.lane ^ by); }
+
+// ---- plan: the work items of all rows -----------------------------------------------------------
+
+// first[t] .. first[t + 1] are the items of row t, by one warp. An item has `most` splits where all
+// rows have `many` or more, else one; the last of a row has what is left besides.
+ET_FN void item_bounds(View<const int32_t, 1> position, View<int32_t, 1> first,
+                       View<int32_t, 1> span, int split, int most, int many, int lane) {
+  const int rows = int(position.extent[0]);
+  int splits = 0, before = 0;
+  ET_ROLLED for (int t = lane; t < rows; t += WARP) splits += position.data[t] / split + 1;
+#pragma unroll
+  for (int by = 1; by < WARP; by *= 2) splits += __shfl_sync(~0u, splits, lane ^ by);
+  const int each = splits < many ? 1 : most;
+  if (lane == 0) {
+    span.data[0] = each;
+    first.data[0] = 0;
+  }
+  ET_ROLLED for (int base = 0; base < rows; base += WARP) {
+    const int t = base + lane;
+    int sum = t < rows ? max(1, (position.data[t] / split + 1) / each) : 0;
+#pragma unroll
+    for (int by = 1; by < WARP; by *= 2) {
+      const int below = __shfl_sync(~0u, sum, lane < by ? lane : lane - by);
+      if (lane >= by) sum += below;
+    }
+    if (t < rows) first.data[t + 1] = before + sum;
+    before += __shfl_sync(~0u, sum, WARP - 1);
+  }
+}
+
+// The row that an item belongs to.
+ET_FN int row_of(int item, View<int32_t, 1> first) {
+  int low = 0, high = int(first.extent[0]) - 2;
+  while (low < high) {
+    const int middle = (low + high) / 2;
+    if (item < first.data[middle + 1]) high = middle;
+    else low = middle + 1;
+  }
+  return low;
+}
+
+// Page `k` of an item, or another one of its row.
+ET_FN int32_t page_of(int item, int k, View<const int32_t, 1> request, View<const int32_t, 3> table,
+                      View<int32_t, 1> first, View<int32_t, 1> row, int span) {
+  const int t = row.data[item], each = int(table.extent[2]);
+  const int at = (item - first.data[t]) * span * each + k;
+  return table.data[request.data[t] * table.stride[0] + min(at, int(table.extent[1]) * each - 1)];
+}
+
+ET_FN void plan(View<const int32_t, 1> position, View<const int32_t, 1> request,
+                View<const int32_t, 3> table, View<int32_t, 1> first, View<int32_t, 1> span,
+                View<int32_t, 1> row, View<int32_t, 1> left, View<int32_t, 2> pages,
+                int split_tokens, int most, int many) {
+  constexpr int FLIGHT = 4;  // loads of a thread that are on their way together
+  const Thread me;
+  if (me.warp == 0) item_bounds(position, first, span, split_tokens, most, many, me.lane);
+  sync();
+  const int each = span.data[0], used = first.data[position.extent[0]];
+  const int items = int(row.extent[0]), width = int(pages.extent[1]);
+  ET_ROLLED for (int item = me.number; item < items; item += ET_THREADS) {
+    const int t = item < used ? row_of(item, first) : 0, begin = first.data[t];
+    const int rest = position.data[t] + 1 - (item - begin) * each * split_tokens;
+    row.data[item] = t;
+    left.data[item] = item >= used ? 0 : item + 1 < first.data[t + 1] ? each * split_tokens : rest;
+  }
+  sync();
+  ET_ROLLED for (int at = me.number; at < items * width; at += FLIGHT * ET_THREADS) {
+    int32_t page[FLIGHT];
+#pragma unroll
+    for (int k = 0; k < FLIGHT; ++k) {
+      const int item = (at + k * ET_THREADS) / width, nth = (at + k * ET_THREADS) % width;
+      page[k] = item < used ? page_of(item, nth, request, table, first, row, each) : 0;
+    }
+#pragma unroll
+    for (int k = 0; k < FLIGHT; ++k)
+      if (at + k * ET_THREADS < items * width) pages.data[at + k * ET_THREADS] = page[k];
+  }
+}
+
+// ---- rotate: queries and the entry of the cache -------------------------------------------------
+
+// Half a warp has a head. `gains` are used if NORM; the order of sums is that of the meaning of
+// record. A thread loads all it needs before it stores: as far as a compiler can tell, stores might
+// change it.
+template <int GROUP, int HD, bool NORM, class T>
+ET_HOT void rotate_head(int head, const float* x, View<const float, 2> gains,
+                        View<const float, 2> rope, T* to, float eps, float scale, Thread me) {
+  constexpr int HALF = HD / 2, EACH = HD / LANES;
+  const bool query = head < GROUP, turns = head <= GROUP;
+  const float* const gain = gains.data + (query ? 0 : gains.stride[0]);
+  float cosine[EACH], sine[EACH], mine[EACH], other[EACH], norm = 1.0f;
+  if (NORM) {
+    const float sum = half_sum<float>(HD, [&](int64_t k) { return x[k] * x[k]; });
+    norm = rsqrt(from_first(sum) / float(HD) + eps);
+  }
+#pragma unroll
+  for (int j = 0; j < EACH; ++j) {
+    const int k = j * LANES + me.number % LANES, i = k < HALF ? k : k - HALF;
+    const int across = k < HALF ? k + HALF : i;
+    cosine[j] = rope.data[i];
+    sine[j] = k < HALF ? -rope.data[rope.stride[0] + i] : rope.data[rope.stride[0] + i];
+    mine[j] = NORM && turns ? x[k] * norm * gain[k] : x[k];
+    other[j] = NORM && turns ? x[across] * norm * gain[across] : x[across];
+  }
+#pragma unroll
+  for (int j = 0; j < EACH; ++j) {
+    const float turned = mine[j] * cosine[j] + other[j] * sine[j];
+    const float result = query ? turned * scale : turns ? turned : mine[j];
+    to[j * LANES + me.number % LANES] = cast<T>(result);
+  }
+}
+
+template <int GROUP, int HD, bool NORM, class T>
+ET_FN void rotate(View<const float, 1> qkv, View<const float, 2> gains, View<const float, 2> rope,
+                  View<T, 2> out, View<T, 2> kv, float eps, float scale) {
+  const Thread me;
+  ET_ROLLED for (int head = me.number / LANES; head < GROUP + 2; head += ET_THREADS / LANES) {
+    T* const to = head < GROUP ? out.data + head * out.stride[0]
+                               : kv.data + (head - GROUP) * kv.stride[0];
+    rotate_head<GROUP, HD, NORM>(head, qkv.data + head * HD, gains, rope, to, eps, scale, me);
+  }
+}
+
+}  // namespace et::attention
