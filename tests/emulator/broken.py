@@ -55,8 +55,8 @@ BROKEN: dict[str, tuple[Case, str, str, str]] = {
     "x is brought to where it is still read": (
         WIDE, "cuda/stream.cuh", "to = mine + step % BUFFERS * SIZE", "to = mine"),
     "a page goes before its last unit is read": (
-        WIDE, "cuda/stream.cuh", "if (last) pages.release",
-        "if (step % GROUPS == 0) pages.release"),
+        WIDE, "cuda/stream.cuh", "if (last) pages.release(number + q",
+        "if (step % GROUPS == 0) pages.release(number + q"),
     "an event is not waited for": (
         COUNTED, "cuda/worker.cuh", "bool reached = false;", "bool reached = true;"),
     "the sets of cells are not turned over": (

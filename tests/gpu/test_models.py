@@ -17,7 +17,7 @@ from models.checks import (
     check_sampled,
 )
 from models.drawing import Wish, check_case, choice, chooser, random_case
-from models.tiny import MODELS, Pair, pairs
+from models.tiny import MODELS, Pair, Session, pairs, random_requests, relative
 
 import eventtensor as et
 from eventtensor.models.formats.known import KNOWN
@@ -40,12 +40,27 @@ def pair(request: pytest.FixtureRequest) -> Iterator[Pair]:
 
 @pytest.fixture(scope="module")
 def runner(pair: Pair) -> Iterator[Runner]:
+    with closing(pair.runner("cuda", same_bits=True)) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def fast(pair: Pair) -> Iterator[Runner]:
+    """With a kernel of its own for steps of one row."""
     with closing(pair.runner("cuda")) as made:
         yield made
 
 
 def test_logits_are_as_near_as_those_of_transformers_in_bf16(pair: Pair, runner: Runner) -> None:
     check_error_of_bf16(pair, runner)
+
+
+def test_rows_alone_are_as_near_as_those_of_transformers_in_bf16(pair: Pair, fast: Runner) -> None:
+    ids = random_requests((80,), fast.config.vocab, seed=6)
+    exact, half = pair.logits(ids[0]), pair.logits(ids[0], half=True)
+    session = Session(fast, ids)
+    got = np.array([session.step([(0, 1)])[1][0] for _ in ids[0]])
+    assert 0 < relative(got, exact) <= 1.5 * relative(half, exact)
 
 
 def test_bits_depend_on_neither_the_batch_nor_the_cuts_of_a_prompt(runner: Runner) -> None:
@@ -58,6 +73,7 @@ def test_float32_gives_the_logits_and_tokens_of_transformers(name: str) -> None:
         with closing(pair.runner("cuda")) as runner:
             check_logits(pair, runner, limit=1e-5)
             check_greedy(pair, runner)
+        with closing(pair.runner("cuda", same_bits=True)) as runner:
             check_bits_of_cuts_and_company(runner)
 
 
@@ -92,7 +108,7 @@ class FullSize:
         config, weights = KNOWN["llama-3.2-1b"], random_packed(KNOWN["llama-3.2-1b"])
         each = POSITIONS // 64
         self.runner = Runner(config, weights, target="cuda", pages=4 * each, positions=POSITIONS,
-                             sampling=sampling)
+                             sampling=sampling, same_bits=True)
         assert self.runner.page == 64
         shape = tuple(self.runner.fixed["kv"].shape)
         kv = torch.empty(shape, dtype=torch.bfloat16, device="cuda")

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from functools import partial
+from itertools import count
+from typing import Any
 from unittest.mock import patch
 
 from models.tiny import Pair
@@ -12,25 +14,45 @@ from support.emulated import DEVICE, EmulatedDriver, Emulation, _no_cubin
 from support.fake_driver import installed
 
 from eventtensor.models import runner as runner_module
-from eventtensor.models.attention import Spans
-from eventtensor.models.llama import llama
+from eventtensor.models.llama import MAX_TOKENS, llama
 from eventtensor.models.runner import Runner
 from eventtensor.runtime.cuda import compiled
 
 
+class EmulatedKernels(EmulatedDriver):
+    """Each kernel has a number, and a launch of it runs its own code."""
+
+    def __init__(self) -> None:
+        super().__init__(devices=1)
+        self._numbers = count(8)
+        self._kernels: dict[int, tuple[int, int, Emulation]] = {}
+
+    def add(self, kernel: compiled.CudaKernel, seed: int) -> None:
+        known, run = kernel.image.interface, Emulation(kernel.source, self, seed, 20.0, DEVICE)
+        words = max(1, len(known.dims)) + max(1, len(known.tensors))
+        self._kernels[kernel._function] = kernel.image.rank, words, run
+
+    def _cuModuleGetFunction(self, out: Any, *_: Any) -> None:
+        out._obj.value = next(self._numbers)
+
+    def _cuLaunchKernelEx(self, config: Any, kernel: Any, params: Any, _: None) -> None:
+        self.rank, self.words, self.run = self._kernels[kernel.value]
+        super()._cuLaunchKernelEx(config, kernel, params, None)
+
+
 @contextmanager
-def emulated_runner(pair: Pair, seed: int = 0, spans: Spans | None = None) -> Iterator[Runner]:
-    """`spans`: those of attention, instead of the model's own."""
-    driver = EmulatedDriver(devices=1)
+def emulated_runner(
+    pair: Pair, seed: int = 0, span: int | None = None, same_bits: bool = True
+) -> Iterator[Runner]:
+    """`span`: that of attention, instead of the model's own."""
+    driver = EmulatedKernels()
     with (
         installed(lambda: driver), patch.object(compiled, "build_cubin", _no_cubin),
-        patch.object(runner_module, "llama", partial(llama, spans=spans)),
-        closing(pair.runner("cuda", workers=2)) as runner,
+        patch.object(runner_module, "llama", partial(llama, span=span)),
+        closing(pair.runner("cuda", workers=2, same_bits=same_bits)) as runner,
     ):
-        kernel = runner.kernel.backend
-        assert isinstance(kernel, compiled.CudaKernel)
-        known = kernel.image.interface
-        driver.rank = kernel.image.rank
-        driver.words = max(1, len(known.dims)) + max(1, len(known.tensors))
-        driver.run = Emulation(kernel.source, driver, seed, 20.0, DEVICE)
+        for rows in (1, MAX_TOKENS):
+            kernel = runner.ready(rows).backend
+            assert isinstance(kernel, compiled.CudaKernel)
+            driver.add(kernel, seed)
         yield runner

@@ -17,16 +17,15 @@ from eventtensor.codegen.cuda.kernel import generate
 from eventtensor.compiler import run_passes
 from eventtensor.config import Options
 from eventtensor.ir.plan import Plan
-from eventtensor.models.attention import Spans, attend, combine, plan_attention, rotate
+from eventtensor.models.attention import attend, combine, longest, plan_attention, rotate
 from eventtensor.models.config import ModelConfig
 from eventtensor.models.formats.known import KNOWN
-from eventtensor.models.llama import combined_heads, spans_for
+from eventtensor.models.llama import combined_heads, span_for
 from eventtensor.models.tasks import Weights
 from eventtensor.runtime.cpu import CpuKernel
 
 Arrays = dict[str, np.ndarray]
 HEADS = 2  # of keys
-MIXED = Spans(8, 12)  # items are splits in some of LENGTHS, groups in others
 
 
 @dataclass(frozen=True)
@@ -39,7 +38,7 @@ class Shape:
     split: int = 2
     norm: bool = False
     dtype: str = "bf16"
-    spans: Spans = MIXED
+    span: int = 8  # splits of an item
     combined: int = 1  # heads of keys that a task of combine takes
 
     @property
@@ -68,8 +67,7 @@ def program(s: Shape) -> et.Program:
     first = p.output("first", (T + 1,), et.i32, bound=W, monotone=True)
     row = p.output("row", (W,), et.i32, bound=T - 1)
     left = p.output("left", (W,), et.i32)
-    span = p.output("span", (1,), et.i32)
-    item_pages = p.output("item_pages", (W, s.spans.longest * s.split), et.i32, bound=pages - 1)
+    item_pages = p.output("item_pages", (W, longest(s.span) * s.split), et.i32, bound=pages - 1)
     q = p.output("q", (T, HEADS, s.group, s.width), dtype)
     part = p.scratch("part", (W, HEADS, s.group, s.width), et.f32)
     part_ml = p.scratch("part_ml", (W, HEADS, 2, s.group), et.f32)
@@ -77,19 +75,18 @@ def program(s: Shape) -> et.Program:
     def cut(i, size):
         return slice(i * size, i * size + size)
 
-    p.call(plan_attention(s.split * s.page, s.spans), grid=(),
+    p.call(plan_attention(s.split * s.page, s.span), grid=(),
            reads=lambda: (position[:], request[:], table[:, :, :]),
-           writes=lambda: (first[:], span[:], row[:], left[:], item_pages[:, :]))
+           writes=lambda: (first[:], row[:], left[:], item_pages[:, :]))
     p.call(rotate(s.config), grid=(T, HEADS),
            reads=lambda t, g: (given[t, cut(g, each)], gains[:, :], rope[position[t], :, :]),
            writes=lambda t, g: (q[t, g, :, :], kv[slot[t] // s.page, g, :, slot[t] % s.page, :]))
-    p.call(attend(dtype, s.spans), grid=(first[T], HEADS),
+    p.call(attend(dtype), grid=(first[T], HEADS),
            reads=lambda w, g: (q[row[w], g, :, :], left[w], kv[item_pages[w, :], g, :, :, :]),
            writes=lambda w, g: (part[w, g, :, :], part_ml[w, g, :, :]))
-    p.call(combine(s.spans), grid=(T, HEADS // s.combined),
+    p.call(combine, grid=(T, HEADS // s.combined),
            reads=lambda t, g: (part[first[t] : first[t + 1], cut(g, s.combined), :, :],
-                               part_ml[first[t] : first[t + 1], cut(g, s.combined), :, :],
-                               span[0]),
+                               part_ml[first[t] : first[t + 1], cut(g, s.combined), :, :]),
            writes=lambda t, g: mixed[t, cut(g, s.combined * s.group * s.width)])
     return p
 
@@ -126,8 +123,8 @@ def arrays(s: Shape, lengths: list[int], seed: int = 0) -> Arrays:
         "given": (2 * rng.standard_normal((len(lengths), each))).astype(np.float32),
         "mixed": np.zeros((len(lengths), HEADS * s.group * s.width), np.float32),
         "first": np.zeros(len(lengths) + 1, np.int32), "row": np.zeros(work, np.int32),
-        "left": np.zeros(work, np.int32), "span": np.zeros(1, np.int32),
-        "item_pages": np.zeros((work, s.spans.longest * s.split), np.int32),
+        "left": np.zeros(work, np.int32),
+        "item_pages": np.zeros((work, longest(s.span) * s.split), np.int32),
         "q": np.zeros((len(lengths), HEADS, s.group, s.width), numpy),
     }
 
@@ -195,24 +192,24 @@ def emulated(s: Shape, launches: list[list[int]], seed: int = 0) -> list[Arrays]
 
 # ---- claims --------------------------------------------------------------------------------
 
-# Of 128 tokens: few splits; 12 and more, in rows of one item; and in rows of two.
+# Splits of 128 tokens: one, some, rows of one item, and of two.
 LENGTHS = [[1], [63, 64, 65], [127, 128, 129, 1, 2], [600, 17], [1300, 1025, 1], [2048, 1]]
 SHAPES = {
     "llama": Shape(combined=2), "qwen": Shape(group=2, width=128, page=32, split=4, norm=True),
     "one_head": Shape(group=1, width=16, page=256, split=1), "eight": Shape(group=8, width=32),
     "odd": Shape(group=3, width=80, page=51, split=2),
-    "f32": Shape(dtype="f32", norm=True, spans=Spans()),
-    "many": Shape(group=18, width=32, page=128, split=1, spans=Spans(2, 9), combined=2),
-    "short": Shape(group=5, width=48, page=16, split=1, spans=Spans(3, 30)),
+    "f32": Shape(dtype="f32", norm=True, span=1),
+    "splits": Shape(span=1),
+    "many": Shape(group=18, width=32, page=128, split=1, span=2, combined=2),
+    "short": Shape(group=5, width=48, page=16, split=1, span=3),
 }
-TUNED = [name for name, s in SHAPES.items() if s.spans.most > 1]
 
 
 def border_lengths(s: Shape) -> list[int]:
-    """At the ends of splits and groups, where the last group is as short and as long as it can be,
+    """At the ends of splits and items, where the last item is as short and as long as it can be,
     and between."""
-    split, most = s.page * s.split, s.spans.most
-    ends = (split, most * split, (2 * most - 1) * split, min(2 * most * split, 2047))
+    split, span = s.page * s.split, s.span
+    ends = (split, span * split, (2 * span - 1) * split, min(2 * span * split, 2047))
     return [n + k for n in ends for k in (0, 1) if n + k <= 2048] + [1, 700, 1100]
 
 
@@ -228,11 +225,12 @@ def test_python_bodies_are_attention_whatever_lies_in_unwritten_slots(name: str)
 @pytest.mark.parametrize("name", SHAPES)
 def test_tuned_bodies_are_attention_whatever_lies_in_unwritten_slots(name: str) -> None:
     s = SHAPES[name]
-    for lengths, got in zip(LENGTHS, emulated(s, LENGTHS), strict=True):
+    cases = [*LENGTHS, border_lengths(s)]
+    for lengths, got in zip(cases, emulated(s, cases), strict=True):
         given = arrays(s, lengths)
         close(s, got, given, str(lengths))
         meant = run_direct(cuda_plan(s).program, dims_of(given), given)
-        for exact in ("first", "span", "row", "left", "item_pages"):
+        for exact in ("first", "row", "left", "item_pages"):
             np.testing.assert_array_equal(got[exact], meant[exact], err_msg=exact)
         for rounded in ("q", "kv"):
             np.testing.assert_array_equal(
@@ -241,7 +239,7 @@ def test_tuned_bodies_are_attention_whatever_lies_in_unwritten_slots(name: str) 
 
 @pytest.mark.parametrize("name", SHAPES)
 def test_threads_of_a_cpu_give_attention_whatever_lies_in_unwritten_slots(name: str) -> None:
-    s = replace(SHAPES[name], spans=Spans())
+    s = replace(SHAPES[name], span=1)
     state = run_passes(program(s), Options(target="cpu"))
     assert state.plan is not None
     kernel = CpuKernel(state.plan, Options(workers=2))
@@ -252,20 +250,8 @@ def test_threads_of_a_cpu_give_attention_whatever_lies_in_unwritten_slots(name: 
     kernel.close()
 
 
-@pytest.mark.parametrize("name", TUNED)
-def test_items_that_are_splits_or_groups_give_the_same_bits(name: str) -> None:
-    s = SHAPES[name]
-    groups, splits = (
-        emulated(replace(s, spans=Spans(s.spans.most, many)), [border_lengths(s)])[0]
-        for many in (0, 1 << 20)
-    )
-    assert (groups["span"][0], splits["span"][0]) == (s.spans.most, 1)
-    assert groups["mixed"].tobytes() == splits["mixed"].tobytes()
-
-
 def test_a_row_gives_the_same_bits_alone_and_in_any_batch() -> None:
-    """Alone its items are splits, together they are groups."""
-    s, lengths = replace(SHAPES["llama"], spans=Spans(8, 8)), [600, 1, 129]
+    s, lengths = SHAPES["llama"], [600, 1, 129]
     together = arrays(s, lengths)
     with emulated_kernel(cuda_plan(s), 3) as kernel:
         got = copied(together)
@@ -275,7 +261,7 @@ def test_a_row_gives_the_same_bits_alone_and_in_any_batch() -> None:
             for name in ("position", "slot", "given", "mixed", "q"):
                 alone[name] = alone[name][r : r + 1].copy()
             alone["request"] = np.array([r], np.int32)
-            items = (n - 1) // 128 + 1
+            items = max(1, ((n - 1) // 128 + 1) // s.span)
             alone["first"] = np.zeros(2, np.int32)
             alone |= {k: np.zeros((items, *alone[k].shape[1:]), np.int32)
                       for k in ("row", "left", "item_pages")}
@@ -284,8 +270,7 @@ def test_a_row_gives_the_same_bits_alone_and_in_any_batch() -> None:
 
 
 def test_runs_and_orders_of_tasks_give_the_same_bits() -> None:
-    """With several splits an item: warps meet in the same places for each."""
-    s = replace(SHAPES["qwen"], spans=Spans(2, 0))
+    s = replace(SHAPES["qwen"], span=2)
     found = {emulated(s, [[380, 270, 5]], seed)[0]["mixed"].tobytes() for seed in (0, 1, 2)}
     assert len(found) == 1
 
@@ -305,13 +290,13 @@ def test_items_beyond_the_last_row_are_planned_as_the_python_body_says() -> None
 def test_f32_models_have_no_tuned_product_and_bf16_ones_make_no_copy_of_the_cache() -> None:
     assert "attention::attend" not in generate(cuda_plan(SHAPES["f32"])).text
     text = generate(cuda_plan(SHAPES["llama"])).text
-    assert "attention::attend<q_0, q_1, kv_0 / 15 * kv_2, kv_2, ROOM>" in text
+    assert "attention::attend<q_0, q_1, kv_0, kv_2, ROOM>" in text
     assert "kv_tile" not in text
 
 
 def test_models_take_groups_and_several_heads_where_a_gpu_has_work_for_all_its_workers() -> None:
-    c = KNOWN["llama-3.2-1b"]
-    assert spans_for(c, Weights("cuda", et.bf16)) == Spans(8, 66)
-    assert spans_for(c, Weights("cuda", et.f32)) == spans_for(c, Weights("cpu", et.bf16)) == Spans()
+    c, tuned = KNOWN["llama-3.2-1b"], Weights("cuda", et.bf16)
+    assert [span_for(tuned, n) for n in (1, 2, 128)] == [1, 8, 8]
+    assert span_for(Weights("cuda", et.f32), 128) == span_for(Weights("cpu", et.bf16), 128) == 1
     assert [combined_heads(c, "cuda", n) for n in (1, 16, 17, 64, 128)] == [1, 1, 2, 4, 4]
     assert combined_heads(c, "cpu", 128) == 1

@@ -8,7 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from eventtensor.cli import commands
 from eventtensor.errors import MissingPackage
 from eventtensor.models.source import smollm2_file
 
@@ -40,6 +42,19 @@ def test_generate_gives_the_answer_on_stdout_and_the_speed_on_stderr():
     raw = run("generate", "smollm2", "--prompt", "One, two, three, four,", "--raw", "--target",
               "cpu", "--dtype", "f32", "--max-tokens", "4")
     assert "five" in raw.stdout and "prompt tokens" in raw.stderr
+
+
+@pytest.mark.parametrize(("words", "wanted"), [((), False), (("--same-bits",), True)])
+def test_the_same_bits_are_asked_for_by_name(monkeypatch, words, wanted):
+    asked = []
+
+    def answer(name, chat, settings, target, dtype, same_bits):
+        asked.append(same_bits)
+        return iter(["Hi"])
+
+    monkeypatch.setattr(commands, "answer", answer)
+    done = CliRunner().invoke(commands.app, ["generate", "smollm2", "--prompt", "x", *words])
+    assert (done.exit_code, done.stdout, asked) == (0, "Hi", [wanted])
 
 
 def test_models_are_listed():

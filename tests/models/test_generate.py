@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
+from models.fake_kernels import fake_kernels
+from support.fake_driver import FakeDriver, installed
 
 from eventtensor.errors import BadOption, MissingPackage, NoDevice
 from eventtensor.models import generate as generate_module
@@ -106,6 +110,50 @@ def test_drawn_tokens_depend_on_the_seed_and_on_nothing_else_in_the_batch(tiny):
     assert answers(tiny, prompts, other) != together
     assert list(tiny.tokens(prompts[0], Settings(16))) == list(
         tiny.tokens(prompts[0], Settings(16, temperature=1.5, top_k=1, seed=11)))
+
+
+@pytest.mark.parametrize(("same_bits", "launches"), [(False, {128: 3, 1: 5}), (True, {128: 8})])
+def test_on_a_gpu_single_rows_have_their_own_kernel_unless_bits_matter(same_bits, launches):
+    """The first of two requests is alone in the last step of four."""
+    driver = FakeDriver()
+    with (
+        installed(lambda: driver), fake_kernels() as made,
+        Generator(open_model("random:tiny-llama"), target="cuda", context=200, requests=2,
+                  same_bits=same_bits) as generator,
+    ):
+        assert answers(generator, [[5] * 150, [9]], Settings(3)) == [[6, 7, 8], [10, 11, 12]]
+        assert list(generator.tokens([30], Settings(4))) == [31, 32, 33, 34]
+        assert {k.rows: k.launches for k in made} == launches
+
+
+class Slow:
+    """A runner that seems to take so long for a step, and to wait before it for its compiler."""
+
+    def __init__(self, runner, step_s, wait_s):
+        self.runner, self.step_s, self.wait_s, self.now = runner, step_s, wait_s, 0.0
+
+    def __getattr__(self, name):
+        return getattr(self.runner, name)
+
+    def ready(self, rows):
+        self.now += self.wait_s
+        self.wait_s = 0.0
+        return self.runner.ready(rows)
+
+    def step(self, rows, *args, **options):
+        self.ready(len(rows))
+        self.now += self.step_s
+        return self.runner.step(rows, *args, **options)
+
+
+def test_the_wait_for_a_compiler_is_not_in_the_speed(tiny, monkeypatch):
+    slow = Slow(tiny.runner, 2.0, 1000.0)
+    monkeypatch.setattr(tiny, "runner", slow)
+    monkeypatch.setattr(generate_module, "time", SimpleNamespace(perf_counter=lambda: slow.now))
+    found = list(tiny.tokens([5, 6, 7], Settings(9)))
+    t = tiny.timing
+    assert len(found) > 2 and slow.now == 1000 + 2 + 2 * t.steps
+    assert (t.prefill_s, t.decode_s) == (2.0, 2.0 * t.steps)
 
 
 def test_it_ends_at_the_end_token_which_is_not_given(tiny, monkeypatch):

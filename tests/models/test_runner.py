@@ -3,10 +3,9 @@ on its place in the batch nor on its pages. What goes to a GPU and back, on a dr
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
+from models.fake_kernels import fake_kernels
 from support.fake_driver import FakeDriver, installed
 
 from eventtensor.errors import BadOption, BoundViolated, DimOutOfRange, FactViolated
@@ -16,8 +15,6 @@ from eventtensor.models.memory import DeviceMemory
 from eventtensor.models.pack import pack_weights
 from eventtensor.models.runner import Choice, Row, Runner
 from eventtensor.models.source import open_model
-from eventtensor.runtime.arguments import bind
-from eventtensor.runtime.cuda.arrays import DeviceArray
 
 MODEL = open_model("random:tiny-llama")
 SIZES = {"pages": 8, "positions": 512, "requests": 3}
@@ -158,37 +155,11 @@ def test_weights_go_to_the_device_in_pieces(monkeypatch):
         assert not driver.memory
 
 
-class Bound:
-    """A kernel in device memory that chooses, for each row, its token plus one."""
-
-    def __init__(self, program, target):
-        self.plan, self.target, self.bindings = SimpleNamespace(program=program.build()), target, 0
-
-    def bind(self, **arguments):
-        self.bindings += 1
-        self.dims, arrays = bind(self.plan.program, arguments)
-        assert all(isinstance(a, DeviceArray) for a in arrays.values())
-        self.arrays = arrays
-
-        def launch():
-            chosen = arrays["chosen"]
-            chosen[:] = arrays["token"][: len(chosen)] + 1
-
-        return launch
-
-    def check(self):
-        """No launch fails."""
-
-    def close(self):
-        """Nothing to release."""
-
-
 @pytest.fixture
-def on_device(monkeypatch):
-    monkeypatch.setattr(runner_module.et, "compile", Bound, raising=False)
+def on_device():
     driver = FakeDriver()
     weights = pack_weights(MODEL.checkpoint, "cuda", runner_module.DTYPES["bf16"].numpy)
-    with installed(lambda: driver):
+    with installed(lambda: driver), fake_kernels():
         made = Runner(MODEL.config, weights, target="cuda", **SIZES)
         yield made, driver
         made.close()
@@ -200,7 +171,7 @@ def test_a_step_on_a_device_is_one_copy_there_and_one_back(on_device):
     made.step([Row(0, 5, 0)], [[3]], logits=False)
     driver.log.clear()
     found = made.step([Row(0, 77, 1)], [[3]], logits=False)
-    assert found.tokens.tolist() == [78] and made.kernel.bindings == 1
+    assert found.tokens.tolist() == [78] and made.ready(1).bindings == 1
     copies = [name for name in driver.log if "Memcpy" in name]
     assert copies == ["cuMemcpyHtoD_v2", "cuMemcpyDtoH_v2"]
 
@@ -208,8 +179,8 @@ def test_a_step_on_a_device_is_one_copy_there_and_one_back(on_device):
 def test_the_device_sees_rows_slots_and_pages(on_device):
     made, _ = on_device
     made.step([Row(1, 5, 70), Row(0, 6, 2), Row(1, 4, 69)], [[4], [2, 7]], 2)
-    seen, page = made.kernel.arrays, made.page
-    assert made.kernel.dims | {"S": 2, "P": 1, "R": 3, "pages": 8} == made.kernel.dims
+    seen, dims, page = made.ready(3).arrays, made.ready(3).dims, made.page
+    assert dims | {"S": 2, "P": 1, "R": 3, "pages": 8} == dims
     assert np.asarray(seen["token"]).tolist() == [5, 6, 4]
     flat = [2, 7][70 // page] * page + 70 % page
     assert np.asarray(seen["slot"]).tolist() == [flat, 4 * page + 2, flat - 1]

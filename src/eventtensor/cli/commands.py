@@ -67,11 +67,15 @@ def generate(
         "--chat/--raw", help="with the model's chat template (if it has one), or as it is")] = None,
     dtype: Annotated[DTypeName, typer.Option(help="of weights and cache")] = DTypeName.bf16,
     system: Annotated[str, typer.Option(help="what the chat begins with")] = "",
+    same_bits: Annotated[bool, typer.Option(
+        "--same-bits", help="compute, to the bit, what any batch with this prompt gives; on a GPU "
+        "that is slower")] = False,
 ) -> None:
     """Answer a prompt, as text that comes token by token; the speed goes to stderr."""
     with _told():
         settings = Settings(max_tokens, temperature, top_k, top_p, seed)
-        spoken = answer(model, Chat(prompt, system, chat), settings, target.value, dtype.value)
+        spoken = answer(model, Chat(prompt, system, chat), settings, target.value, dtype.value,
+                        same_bits)
         for text in spoken:
             sys.stdout.write(text)
             sys.stdout.flush()

@@ -35,7 +35,7 @@ class Chat:
 
 
 def answer(
-    name: str, chat: Chat, settings: Settings, target: str, dtype: str
+    name: str, chat: Chat, settings: Settings, target: str, dtype: str, same_bits: bool
 ) -> Iterator[str]:
     """Text piece by piece. Progress and speed go to stderr."""
     shown = Console(stderr=True, soft_wrap=True, highlight=False)
@@ -50,7 +50,7 @@ def answer(
     with Bars(shown) as bars:
         made = Generator(model, target=target, dtype=dtype, progress=bars.tell,
                          context=len(prompt) + settings.max_tokens,
-                         sampling=settings.temperature > 0)
+                         sampling=settings.temperature > 0, same_bits=same_bits)
     with made as generator:
         stream = tokenizer.stream()
         for token in generator.tokens(prompt, settings):

@@ -1,10 +1,9 @@
 """Attention over a paged cache: rows are split by tokens, parts of a row are folded afterwards, so
-that what a row gives depends on its own length alone. A work item is one split of a row or, where
-there are many, a group of them; tuned bodies add by splits and groups either way."""
+that what a row gives depends on its own length alone. A work item has `span` splits of a row; what
+would be too little for another item belongs to the last of the row."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import eventtensor as et
@@ -14,35 +13,26 @@ from .config import ModelConfig
 # Bodies for a GPU, of device/cuda/attention.cuh. `q_1` is the extent of axis 1 of q.
 _INCLUDE = '#include "cuda/attention.cuh"\n'
 _PLAN = _INCLUDE + """
-et::attention::plan(position, request, table, first, span, row_, left, pages,
-                    {split}, {most}, {many});
+et::attention::plan(position, request, table, first, row_, left, pages, {split}, {span});
 """
 _ROTATE = _INCLUDE + """
 et::attention::rotate<out_0, out_1, {norm}>(qkv, gains, rope, out, kv, {eps}f, {scale}f);
 """
 _ATTEND = _INCLUDE + """
-constexpr int ROOM = 8 * q_0 * q_1 + 8 * q_1 + 17 * q_0;
-float* const room = worker.arena.take<float>(8 * q_0 * q_1 + 8 * q_1 + 17 * q_0);
-et::attention::attend<q_0, q_1, kv_0 / {longest} * kv_2, kv_2, ROOM>(room, q, left, kv, out, ml);
+constexpr int ROOM = 8 * q_0 * q_1 + 8 * q_1 + 16 * q_0;
+float* const room = worker.arena.take<float>(8 * q_0 * q_1 + 8 * q_1 + 16 * q_0);
+et::attention::attend<q_0, q_1, kv_0, kv_2, ROOM>(room, q, left, kv, out, ml);
 """
 _ATTEND_CPP = """
 #include "attention.h"
 et::attention::attend<q_0, q_1, kv_0, kv_2>(q, left, kv, out, ml);
 """
-_COMBINE = _INCLUDE + "et::attention::combine<part_1, part_2, part_3, {most}>(part, ml, span, out);"
+_COMBINE = _INCLUDE + "et::attention::combine<part_1, part_2, part_3>(part, ml, out);"
 
 
-@dataclass(frozen=True)
-class Spans:
-    """How many splits of a row a work item has: `most` if all rows have `many` splits or more, else
-    one. What would be too little for another item belongs to the last of the row."""
-
-    most: int = 1
-    many: int = 0
-
-    @property
-    def longest(self) -> int:
-        return 2 * self.most - 1
+def longest(span: int) -> int:
+    """The most splits that a work item has."""
+    return 2 * span - 1
 
 
 def _rotate(x: Any, rope: Any) -> Any:
@@ -59,28 +49,24 @@ def _turned(x: Any, gain: Any, rope: Any, c: ModelConfig) -> Any:
     return _rotate(x, rope)
 
 
-def plan_attention(split_tokens: int, spans: Spans) -> Any:
-    @et.task(cuda=_PLAN.format(split=split_tokens, most=spans.most, many=spans.many))
-    def plan(position, request, table, first, span, row, left, pages):
+def plan_attention(split_tokens: int, span: int) -> Any:
+    @et.task(cuda=_PLAN.format(split=split_tokens, span=span))
+    def plan(position, request, table, first, row, left, pages):
         """The work items of row t are first[t] .. first[t + 1]. A page that an item does not need
         is any of its row; items beyond the last row are 0."""
         _, room, each = table.shape
-        splits = position // split_tokens + 1
-        many = splits.sum(axis=0, keepdims=True) >= spans.many
-        step = et.where(many, spans.most, 1)
-        counts = et.where(many, et.maximum(splits // spans.most, 1), splits)
+        counts = et.maximum((position // split_tokens + 1) // span, 1)
         ends = counts.cumsum(0)
         first[:] = et.concat([et.zeros((1,), et.i32), ends], axis=0)
-        span[:] = step
         item = et.iota(row.shape[0])
         before = (item[:, None] >= ends[None, :]).cast(et.i32).sum(axis=1)
         used, mine = before < ends.shape[0], et.minimum(before, ends.shape[0] - 1)
         nth = et.maximum(item - et.gather(ends - counts, mine), 0)
         row[:] = et.where(used, mine, 0)
-        rest = et.gather(position, mine) + 1 - nth * step * split_tokens
+        rest = et.gather(position, mine) + 1 - nth * span * split_tokens
         last = nth + 1 == et.gather(counts, mine)
-        left[:] = et.where(used, et.where(last, rest, step * split_tokens), 0)
-        at = (nth * step * each)[:, None] + et.iota(pages.shape[1])[None, :]
+        left[:] = et.where(used, et.where(last, rest, span * split_tokens), 0)
+        at = (nth * span * each)[:, None] + et.iota(pages.shape[1])[None, :]
         held = et.gather(request, mine)[:, None] * (room * each) + et.minimum(at, room * each - 1)
         flat = table.reshape(table.shape[0] * room * each)
         pages[:] = et.where(used[:, None], et.gather(flat, held), 0)
@@ -103,10 +89,8 @@ def rotate(c: ModelConfig) -> Any:
     return rotate
 
 
-def attend(dtype: Any, spans: Spans) -> Any:
-    tuned = _ATTEND.format(longest=spans.longest) if dtype is et.bf16 else None
-
-    @et.task(cuda=tuned, cpp=_ATTEND_CPP)
+def attend(dtype: Any) -> Any:
+    @et.task(cuda=_ATTEND if dtype is et.bf16 else None, cpp=_ATTEND_CPP)
     def attend(q, left, kv, out, ml):
         """Softmax over one item, unnormalised: the largest score and the sum go beside it. Nobody
         has written the tokens beyond `left`: whatever lies there has no part in it."""
@@ -125,15 +109,11 @@ def attend(dtype: Any, spans: Spans) -> Any:
     return attend
 
 
-def combine(spans: Spans) -> Any:
-    @et.task(cuda=_COMBINE.format(most=spans.most))
-    def combine(part, ml, span, out):
-        """Of all items of a row, for some heads of keys. Whether they are splits or groups, `span`,
-        is for tuned bodies."""
-        top = ml[:, :, 0].max(axis=0, keepdims=True)
-        scale = et.exp(ml[:, :, 0] - top)
-        total = (scale * ml[:, :, 1]).sum(axis=0)
-        mixed = (part * scale[:, :, :, None]).sum(axis=0) / total[:, :, None]
-        out[:] = mixed.reshape(out.shape[0])
-
-    return combine
+@et.task(cuda=_COMBINE)
+def combine(part, ml, out):
+    """Of all items of a row, for some heads of keys."""
+    top = ml[:, :, 0].max(axis=0, keepdims=True)
+    scale = et.exp(ml[:, :, 0] - top)
+    total = (scale * ml[:, :, 1]).sum(axis=0)
+    mixed = (part * scale[:, :, :, None]).sum(axis=0) / total[:, :, None]
+    out[:] = mixed.reshape(out.shape[0])

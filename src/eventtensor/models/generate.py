@@ -1,5 +1,5 @@
 """Text, token by token: prompts go through the kernel in chunks, beside the requests that already
-decode; then every request gets a token a step. Tokens of a request do not depend on the others."""
+decode; then every request gets a token a step."""
 
 from __future__ import annotations
 
@@ -123,11 +123,13 @@ def next_batch(requests: Sequence[Request], most: int) -> Batch:
 
 class Generator:
     """A model on a target, with a cache for `requests` of up to `context` tokens each. Temperatures
-    above 0 need `sampling`."""
+    above 0 need `sampling`. With `same_bits` (see Runner) the tokens of a request do not depend on
+    the others; else, on a GPU, they may where two tokens are all but equally likely."""
 
     def __init__(
         self, model: Model, *, target: str = "auto", dtype: str = "bf16", context: int = 2048,
-        requests: int = 1, sampling: bool = False, progress: Progress | None = None, **options: Any,
+        requests: int = 1, sampling: bool = False, same_bits: bool = False,
+        progress: Progress | None = None, **options: Any,
     ) -> None:
         target = find_target(target)
         if dtype not in DTYPES:
@@ -143,7 +145,7 @@ class Generator:
         self.runner = Runner(
             model.config, weights, target=target, dtype=dtype, pages=requests * self._pages_each,
             positions=-(-self.context // SPLIT_TOKENS) * SPLIT_TOKENS, requests=requests,
-            sampling=sampling, progress=progress, **options,
+            sampling=sampling, same_bits=same_bits, progress=progress, **options,
         )
         self.timing = Timing()
 
@@ -169,8 +171,9 @@ class Generator:
         tables = [r.pages for r in active]
         self.timing = Timing(prompt=sum(len(p) for p in prompts))
         while active:
-            started = time.perf_counter()
             batch = next_batch(active, self.runner.limits.rows)
+            self.runner.ready(len(batch.rows))  # a compiler that is still busy is not our speed
+            started = time.perf_counter()
             found = self._step(batch, tables, settings)
             self._count(batch, active, time.perf_counter() - started)
             taken = Counter(row.request for row in batch.rows)

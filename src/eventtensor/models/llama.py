@@ -14,7 +14,7 @@ import eventtensor as et
 
 from ..ir.products import PANEL
 from ..target import H200
-from .attention import Spans, attend, combine, plan_attention, rotate
+from .attention import attend, combine, longest, plan_attention, rotate
 from .config import ModelConfig
 from .pack import Layout
 from .sampling import Draws
@@ -65,14 +65,12 @@ def tiles_for(c: ModelConfig, layout: Layout, workers: int = H200.multiprocessor
                  most(2 * c.intermediate, 2 * PANEL, 128), most(c.vocab, PANEL, 256))
 
 
-def spans_for(
-    c: ModelConfig, weights: Weights, workers: int = H200.multiprocessors
-) -> Spans:
-    """While a worker has few splits to do, each is a task: all workers have one. Where there are
-    many, a task takes several, and reads the next while it computes."""
-    if weights.layout != "cuda" or weights.dtype is not et.bf16:
-        return Spans()
-    return Spans(GROUP_SPLITS, -(-4 * workers // c.kv_heads))
+def span_for(weights: Weights, tokens: int) -> int:
+    """Splits of a row that a task of attention takes. A single row has too few for all workers of a
+    GPU: each is a task. With more rows a task takes several, and reads the next while it computes;
+    how many rows a step has does not change it, so a row's bits do not hang on that."""
+    many = weights.layout == "cuda" and weights.dtype is et.bf16 and tokens > 1
+    return GROUP_SPLITS if many else 1
 
 
 def combined_heads(
@@ -92,10 +90,10 @@ def page_tokens(config: ModelConfig) -> int:
 
 def llama(
     config: ModelConfig, weights: Weights, tiles: Tiles | None = None, tokens: int = MAX_TOKENS,
-    sampling: bool = False, spans: Spans | None = None,
+    sampling: bool = False, span: int | None = None,
 ) -> et.Program:
     tiles = tiles or tiles_for(config, weights.layout)
-    spans = spans or spans_for(config, weights)
+    span = span or span_for(weights, tokens)
     c, dtype, page = config, weights.dtype, page_tokens(config)
     some = combined_heads(c, weights.layout, tokens)
     hd, group, wide = c.head_dim, c.heads // c.kv_heads, c.heads * c.head_dim
@@ -139,10 +137,9 @@ def llama(
     act = p.scratch("act", (c.layers, T, c.intermediate // PANEL, PANEL), dtype)
     # Work items of attention, found on the device from the positions.
     first = p.scratch("first", (T + 1,), et.i32, bound=W, monotone=True)
-    span = p.scratch("span", (1,), et.i32)
     row = p.scratch("row", (W,), et.i32, bound=T - 1)
     left = p.scratch("left", (W,), et.i32)
-    item_pages = p.scratch("item_pages", (W, spans.longest * per_split), et.i32, bound=pages - 1)
+    item_pages = p.scratch("item_pages", (W, longest(span) * per_split), et.i32, bound=pages - 1)
     q = p.scratch("q", (c.layers, T, c.kv_heads, group, hd), dtype)
     part = p.scratch("part", (c.layers, W, c.kv_heads, group, hd), et.f32)
     part_ml = p.scratch("part_ml", (c.layers, W, c.kv_heads, 2, group), et.f32)
@@ -152,9 +149,9 @@ def llama(
     def cut(i, size):
         return slice(i * size, i * size + size)
 
-    p.call(plan_attention(per_split * page, spans), grid=(),
+    p.call(plan_attention(per_split * page, span), grid=(),
            reads=lambda: (position[:], request[:], table[:, :, :]),
-           writes=lambda: (first[:], span[:], row[:], left[:], item_pages[:, :]))
+           writes=lambda: (first[:], row[:], left[:], item_pages[:, :]))
     p.call(embed(norm_tiles), grid=(T,), reads=lambda t: (rows_in[token[t], :], gains[0, :]),
            writes=lambda t: (h_attn[0, t, :], x_attn[0, t, :], ss_attn[0, t, :]))
     with p.loop("l", c.layers) as at:
@@ -167,15 +164,14 @@ def llama(
                writes=lambda t, g: (q[at, t, g, :, :],
                                     kv[at, slot[t] // page, g, :, slot[t] % page, :]))
         # The heads of one task of `combine` have an axis, so that one event tells of them.
-        p.call(attend(dtype, spans), grid=(first[T], c.kv_heads // some, some),
+        p.call(attend(dtype), grid=(first[T], c.kv_heads // some, some),
                reads=lambda w, g, k: (q[at, row[w], g * some + k, :, :], left[w],
                                       kv[at, item_pages[w, :], g * some + k, :, :, :]),
                writes=lambda w, g, k: (part[at, w, g * some + k, :, :],
                                        part_ml[at, w, g * some + k, :, :]))
-        p.call(combine(spans), grid=(T, c.kv_heads // some),
+        p.call(combine, grid=(T, c.kv_heads // some),
                reads=lambda t, g: (part[at, first[t] : first[t + 1], cut(g, some), :, :],
-                                   part_ml[at, first[t] : first[t + 1], cut(g, some), :, :],
-                                   span[0]),
+                                   part_ml[at, first[t] : first[t + 1], cut(g, some), :, :]),
                writes=lambda t, g: mixed[at, t, cut(g, some * group * hd)])
         p.call(project_add(weights), name="out_proj", grid=(norm_tiles,),
                reads=lambda i: (mixed[at, :, :], w_o[at, i, tiles.out],

@@ -1,9 +1,10 @@
-"""Runs a model step by step: compiled kernel, weights and cache in the memory of its target, rows
+"""Runs a model step by step: compiled kernels, weights and cache in the memory of its target, rows
 in and chosen tokens out. Which pages a request has is the caller's business."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,6 +14,7 @@ import eventtensor as et
 from ..errors import BadOption
 from .checkpoint import Array
 from .config import ModelConfig
+from .kernels import Kernels
 from .llama import MAX_REQUESTS, MAX_TOKENS, SPLIT_TOKENS, llama, page_tokens
 from .memory import DeviceMemory, HostMemory, Memory, Shared
 from .pack import Layout, Progress
@@ -40,12 +42,17 @@ class Result(NamedTuple):
 class Runner:
     """`weights` are those of `pack_weights`, in host memory or, for target cuda, on the device;
     `pages` is what the cache holds, for all `requests`; `sampling` lets tokens be drawn. All sizes
-    but the number of rows are fixed, so a launch is bound once for each number of rows."""
+    but the number of rows are fixed, so a launch is bound once for each number of rows.
+
+    On a GPU steps of one row have a faster kernel of their own, whose sums have other orders. With
+    `same_bits` all steps go through the kernel for `rows`: what a request gives is then the same
+    bits whatever else is in the batch and however its prompt is cut, as it always is on threads."""
 
     def __init__(
         self, config: ModelConfig, weights: Mapping[str, Any], *, target: str, dtype: str = "bf16",
         pages: int, positions: int, requests: int = MAX_REQUESTS, rows: int = MAX_TOKENS,
-        sampling: bool = False, progress: Progress | None = None, **options: Any,
+        sampling: bool = False, same_bits: bool = False, progress: Progress | None = None,
+        **options: Any,
     ) -> None:
         if dtype not in DTYPES:
             raise BadOption(f"unknown dtype {dtype!r}", hint=f"one of {', '.join(DTYPES)}")
@@ -55,13 +62,17 @@ class Runner:
             config.vocab, rows, min(rows, MAX_REQUESTS), requests, positions, pages, page,
             max(1, SPLIT_TOKENS // page),
         )
-        program = llama(config, Weights(layout, DTYPES[dtype]), tokens=rows, sampling=sampling)
-        self.kernel = et.compile(program, target=target, **options)
         on_device = target == "cuda"
         self.memory: Memory = DeviceMemory(options.get("device", 0)) if on_device else HostMemory()
-        self._cache_row = 2 * config.layers * config.kv_heads * config.head_dim
-        self._place(weights, DTYPES[dtype].numpy, progress)
+        kind = Weights(layout, DTYPES[dtype])
+        programs = {most: llama(config, kind, tokens=most, sampling=sampling)
+                    for most in ((rows, 1) if on_device and not same_bits else (rows,))}
+        self.kernels = Kernels(programs, target, options)
         self._bound: dict[tuple[int, ...], Callable[[], None]] = {}
+        with self._closed_by_errors():
+            self._inputs = Inputs(programs[rows], self.limits, self.memory)
+            self._place(weights, DTYPES[dtype].numpy, progress)
+            self.ready(rows)
 
     def _place(
         self, weights: Mapping[str, Any], dtype: np.dtype[Any], progress: Progress | None
@@ -72,13 +83,12 @@ class Runner:
             {**kept, "gains": _gains(weights), "qk_gains": _qk_gains(c, weights),
              "rope": np.stack(rope_tables(c, limits.positions), axis=1)}, progress)
         self._streamed = sum(_bytes(x) for name, x in kept.items() if name != "embed")
-        self._cache_row *= dtype.itemsize
+        self._cache_row = 2 * c.layers * c.kv_heads * c.head_dim * dtype.itemsize
         shape = (c.layers, limits.pages, c.kv_heads, 2, limits.page, c.head_dim)
         self.fixed["kv"] = memory.zeros(shape, dtype)
         self._table = memory.shared(limits.table, np.dtype(np.int32))
         self.fixed["table"] = self._table.there
         self._tables = Tables(limits, self._table.here)
-        self._inputs = Inputs(self.kernel, limits, memory)
         self._logits = memory.zeros((limits.chosen, c.vocab), np.dtype(np.float32))
         self._chosen = memory.zeros((limits.chosen,), np.dtype(np.int32))
 
@@ -87,32 +97,49 @@ class Runner:
         choices: Sequence[Choice] = (), logits: bool = True,
     ) -> Result:
         """A token for each of the first `chosen` rows; the others only fill the cache. `tables`:
-        the pages of each request. Without `choices` the likeliest tokens are taken."""
+        the pages of each request. Without `choices` the likeliest tokens are taken. A launch that
+        fails closes the runner: nobody knows what it has left in the cache."""
         check_counts(self.limits, len(rows), chosen)
         if choices:
             check_choices(choices, chosen)
+        kernel = self.ready(len(rows))
         if self._tables.set(tables):
             self.memory.send(self._table)
         placed = self._tables.place(rows)
         drawn = self._inputs.send(placed, choices or (Choice(),) * chosen)
-        launch = self._launch(chosen, len(rows) - chosen, placed.work, drawn)
-        launch()
-        tokens = self.memory.fetch(self._chosen[:chosen])
-        if self.target == "cuda":
-            self.kernel.check()
+        with self._closed_by_errors():
+            self._launch(kernel, chosen, len(rows) - chosen, placed.work, drawn)()
+            tokens = self.memory.fetch(self._chosen[:chosen])
+            if self.target == "cuda":
+                kernel.check()
         return Result(tokens, self.memory.fetch(self._logits[: chosen if logits else 0]))
 
+    def ready(self, rows: int) -> et.Kernel:
+        """The kernel that takes steps of so many rows. It is built while others already run; who
+        measures a step waits for it here."""
+        with self._closed_by_errors():
+            return self.kernels.of(rows)
+
+    @contextmanager
+    def _closed_by_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except Exception:
+            self.close()
+            raise
+
     def _launch(
-        self, chosen: int, more: int, work: int, drawn: Drawn
+        self, kernel: et.Kernel, chosen: int, more: int, work: int, drawn: Drawn
     ) -> Callable[[], None]:
-        """Room for work in powers of two, so that growing requests rarely need a new one."""
+        """Room for work in powers of two, so that growing requests rarely need a new one. The rows
+        decide the kernel, so that it is no part of the key."""
         room = 1 << (work - 1).bit_length()
         key = (chosen, more, room, *drawn)
         if key not in self._bound:
             if len(self._bound) == _MOST_BOUND:
                 self._bound.clear()
             sizes = {"P": more, "W": room} | ({"Q": drawn.steps} if self._inputs.samples else {})
-            self._bound[key] = self.memory.bound(self.kernel, {
+            self._bound[key] = self.memory.bound(kernel, {
                 **self.fixed, **self._inputs.there(chosen, chosen + more, drawn.rows), **sizes,
                 "logits": self._logits[:chosen], "chosen": self._chosen[:chosen],
             })
@@ -123,7 +150,7 @@ class Runner:
         return self._streamed + self._cache_row * sum(r.position + 1 for r in rows)
 
     def close(self) -> None:
-        self.kernel.close()
+        self.kernels.close()
         self.memory.close()
 
 
@@ -137,8 +164,8 @@ class Drawn(NamedTuple):
 class Inputs:
     """What changes with every step, in one piece, so that one copy takes it to the kernel."""
 
-    def __init__(self, kernel: et.Kernel, limits: Limits, memory: Memory) -> None:
-        known = {t.name: t.dtype.numpy for t in kernel.plan.program.tensors}
+    def __init__(self, program: et.Program, limits: Limits, memory: Memory) -> None:
+        known = {t.name: t.dtype.numpy for t in program.build().tensors}
         self.samples = "sampled" in known
         self._memory, self._fields, at = memory, dict[str, tuple[int, int, np.dtype[Any]]](), 0
         for name in (*_ROWS, *_CHOICES, "sampled") if self.samples else _ROWS:

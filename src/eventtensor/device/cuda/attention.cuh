@@ -17,8 +17,7 @@ template <int N> struct alignas(4 * N) Words { uint32_t at[N]; };  // 2 N elemen
 // ---- sums of a row ------------------------------------------------------------------------------
 
 // What some tokens of a row give for a head: the largest score, and beside it the sum of weights
-// and weighted values. Splits are added to a group and groups to the row, both in order; bits do
-// not hang on who does it. The first to be added is taken as it is.
+// and weighted values. The items of a row are added in order; the first is taken as it is.
 template <int N> struct Sums {
   float best = LOW, total = 0.0f, value[N] = {};
 
@@ -37,8 +36,8 @@ template <int N> struct Sums {
 // A warp has 16 tokens at a time. Scores are q (as rows, 8 to 15 empty) times keys (as columns), so
 // that lane (g, c) holds head g and tokens 2c, 2c + 1, 8 + 2c, 9 + 2c: as it must for the second
 // product, values (columns of the head as rows) times weights (heads as columns). K is permuted
-// alike on both sides of a product: a lane loads neighbours, straight into its fragments. The warps
-// meet twice a split: for its largest scores, and for its sums.
+// alike on both sides of a product: a lane loads neighbours, straight into its fragments. Each warp
+// has a largest score of its own, and goes on alone; they meet once, at the end.
 
 // An address that is kept as one, where compilers would keep a base and an offset.
 template <class T> ET_HOT void settle(T*& at) {
@@ -65,90 +64,96 @@ template <int COUNT, int OF> ET_HOT int column_of(int w, int of) {
   return 2 * (WIDE * (w / WIDE * OF + of) + w % WIDE);
 }
 
-// Tokens of an item that a warp takes of one split: 16 from `base` on, and 16 more every `STEP`.
-// Those from `end` on are not touched: token 0 stands in for them.
+// Tokens of an item that a warp takes at once: 16 from `base` on. Those from `end` on are not
+// touched: token 0 stands in for them.
 struct Tokens {
   static constexpr int STEP = 16 * WARPS;
   int base, end;
   ET_HOT bool any() const { return base < end; }
+  ET_HOT Tokens next() const { return {base + STEP, end}; }
+  // Of the token that score and weight `n` of this lane belong to.
+  ET_HOT int number(int n, Thread me) const { return base + n / 2 * 8 + 2 * me.c + n % 2; }
 };
 
-template <int HD, int PAGE, int STEPS> struct Tile {
+// What a warp has found: for head g the largest score and this lane's share of the sum of weights,
+// and the weighted values: columns of word w, heads 2c and 2c + 1.
+template <int HD> struct Part {
+  float top = LOW, sum = 0.0f;
+  float value[HD / 16][4] = {};
+
+  // The largest score is `now`.
+  ET_HOT void rescale(float now, Thread me) {
+    const float by = std::exp(top - now);
+    const float even = __shfl_sync(~0u, by, 8 * me.c), odd = __shfl_sync(~0u, by, 8 * me.c + 4);
+    top = now;
+    sum *= by;
+#pragma unroll
+    for (int w = 0; w < HD / 16; ++w)
+#pragma unroll
+      for (int k = 0; k < 4; ++k) value[w][k] *= k % 2 == 0 ? even : odd;
+  }
+};
+
+template <int HD, int PAGE> struct Tile {
   static constexpr int KEY = HD / 8, VALUE = HD / 16;  // words of a token that a lane loads
-  uint32_t key[STEPS][2][KEY], value[STEPS][4][VALUE];
+  uint32_t key[2][KEY], value[4][VALUE];
 
   ET_HOT void load_keys(const Gathered<const bf16, 4>& kv, Tokens at, Thread me) {
 #pragma unroll
-    for (int n = 0; n < 2 * STEPS; ++n) {
-      const int t = at.base + n / 2 * Tokens::STEP + n % 2 * 8 + me.g;
-      load_row<KEY, 4>(key[n / 2][n % 2], token(kv, t, at.end), me.c);
-    }
+    for (int n = 0; n < 2; ++n)
+      load_row<KEY, 4>(key[n], token(kv, at.base + 8 * n + me.g, at.end), me.c);
     __syncwarp();  // no load may sink below it: all are on their way before the first is used
   }
   ET_HOT void load_values(const Gathered<const bf16, 4>& kv, Tokens at, Thread me) {
 #pragma unroll
-    for (int n = 0; n < 4 * STEPS; ++n) {
-      const bf16* const from = token(kv, number(at, n, me), at.end) + kv.stride[1];
-      load_row<VALUE, 8>(value[n / 4][n % 4], from, me.g);
-    }
+    for (int n = 0; n < 4; ++n)
+      load_row<VALUE, 8>(value[n], token(kv, at.number(n, me), at.end) + kv.stride[1], me.g);
     __syncwarp();
   }
   static ET_HOT const bf16* token(const Gathered<const bf16, 4>& kv, int t, int end) {
     const unsigned held = t < end ? t : 0;
     return kv.data + kv.rows[0][held / PAGE] + int64_t(held % PAGE) * kv.stride[2];
   }
-  // Of the token that score and weight `n` of this lane belong to.
-  static ET_HOT int number(Tokens at, int n, Thread me) {
-    return at.base + n / 4 * Tokens::STEP + n % 4 / 2 * 8 + 2 * me.c + n % 2;
-  }
 
-  // Gives the largest. Queries are loaded every time, a few words at once: the L1 has room for
-  // them, registers have none.
-  ET_HOT float scores(float (&score)[4 * STEPS], const bf16* query, Tokens at, Thread me) const {
-    constexpr int SOME = KEY % 4 == 0 ? 4 : 2;
-    float found[2 * STEPS][4] = {}, top = LOW;
+  // Gives the largest. `query(q, w)` are words w, .. of this lane's head of queries.
+  static constexpr int SOME = KEY % 4 == 0 ? 4 : 2;
+  template <class Q>
+  ET_HOT float scores(float (&score)[4], const Q& query, Tokens at, Thread me) const {
+    float found[2][4] = {}, top = LOW;
 #pragma unroll
     for (int w = 0; w < KEY; w += SOME) {
       uint32_t q[SOME];
-      load_row<SOME, 4>(q, query + 8 * w, me.c);
+      query(q, w, me);
 #pragma unroll
       for (int k = 0; k < SOME; k += 2)
 #pragma unroll
-        for (int n = 0; n < 2 * STEPS; ++n) {
+        for (int n = 0; n < 2; ++n) {
           const uint32_t rows[4] = {q[k], 0, q[k + 1], 0};
-          const uint32_t columns[2] = {key[n / 2][n % 2][w + k], key[n / 2][n % 2][w + k + 1]};
+          const uint32_t columns[2] = {key[n][w + k], key[n][w + k + 1]};
           ptx::mma_bf16(found[n], rows, columns);
         }
     }
 #pragma unroll
-    for (int n = 0; n < 4 * STEPS; ++n) {
-      score[n] = number(at, n, me) < at.end ? found[n / 2][n % 2] : LOW;
+    for (int n = 0; n < 4; ++n) {
+      score[n] = at.number(n, me) < at.end ? found[n / 2][n % 2] : LOW;
       top = max(top, score[n]);
     }
     top = max(top, from_other(top, 1, me));
     return max(top, from_other(top, 2, me));
   }
 
-  // Scores become weights beside the largest of the split; gives their sum for head g, and pairs of
-  // them as the second product takes them.
-  static ET_HOT float weigh(uint32_t (&weights)[STEPS][2], float (&score)[4 * STEPS], float best) {
-    float sum = 0.0f;
+  // Adds weights and weighted values, for scores of which `top` is the largest.
+  ET_HOT void add(Part<HD>& part, float (&score)[4], float top, bool first, Thread me) const {
+    if (first) part.top = top;
+    else part.rescale(max(part.top, top), me);
 #pragma unroll
-    for (int n = 0; n < 4 * STEPS; ++n) sum += score[n] = std::exp(score[n] - best);
+    for (int n = 0; n < 4; ++n) part.sum += score[n] = std::exp(score[n] - part.top);
+    const uint32_t columns[2] = {pair(score[0], score[1]), pair(score[2], score[3])};
 #pragma unroll
-    for (int n = 0; n < 2 * STEPS; ++n)
-      weights[n / 2][n % 2] = pair(score[2 * n], score[2 * n + 1]);
-    return sum;
-  }
-
-  // Weighted values: the columns of word w, for heads 2c and 2c + 1.
-  ET_HOT void mix(float (&mixed)[4], const uint32_t (&weights)[STEPS][2], int w) const {
-#pragma unroll
-    for (int n = 0; n < STEPS; ++n) {
-      const auto& v = value[n];
-      const uint32_t rows[4] = {low(v[0][w], v[1][w]), high(v[0][w], v[1][w]),
-                                low(v[2][w], v[3][w]), high(v[2][w], v[3][w])};
-      ptx::mma_bf16(mixed, rows, weights[n]);
+    for (int w = 0; w < VALUE; ++w) {
+      const uint32_t rows[4] = {low(value[0][w], value[1][w]), high(value[0][w], value[1][w]),
+                                low(value[2][w], value[3][w]), high(value[2][w], value[3][w])};
+      ptx::mma_bf16(part.value[w], rows, columns);
     }
   }
   static ET_HOT uint32_t low(uint32_t a, uint32_t b) { return __byte_perm(a, b, 0x5410); }
@@ -158,162 +163,176 @@ template <int HD, int PAGE, int STEPS> struct Tile {
   }
 };
 
-// Where the warps meet: pairs of columns (w, parity of the head) by lane, the largest scores, the
-// sums, and the largest of all. Between two splits it needs no barrier of its own: each place is
-// read before the one of the two barriers of the next split that comes before it is written.
+// How the parts of the warps lie in `room`: pairs of columns (w, parity of the head) by lane, then
+// the largest scores and the sums.
 template <int GROUP, int HD> struct Meeting {
   static constexpr int ACROSS = (GROUP + 1) / 2;          // lanes c that have heads
   static constexpr int PAIRS = HD / 16 * 2 * 8 * ACROSS;  // of one warp
-  static constexpr int FLOATS = WARPS * (2 * PAIRS + 2 * GROUP) + GROUP;
+  static constexpr int FLOATS = WARPS * (2 * PAIRS + 2 * GROUP);
 
   struct alignas(8) Two { float even, odd; };
   Two* pairs;
-  float *top, *sum, *best;
+  float *top, *sum;
 
   ET_HOT explicit Meeting(float* room)
       : pairs(reinterpret_cast<Two*>(room)), top(room + 2 * WARPS * PAIRS),
-        sum(top + WARPS * GROUP), best(sum + WARPS * GROUP) {}
+        sum(top + WARPS * GROUP) {}
 
-  // The largest score of head g in the split.
-  ET_HOT float largest(float mine, Thread me) const {
-    const int head = me.g < GROUP ? me.g : 0;
-    if (me.c == 0 && me.g < GROUP) top[me.warp * GROUP + head] = mine;
-    sync();
-    float found = LOW;
-#pragma unroll
-    for (int k = 0; k < WARPS; ++k) found = max(found, top[k * GROUP + head]);
-    return found;
-  }
-
-  ET_HOT void put_sum(float mine, float largest, Thread me) const {
-    mine += from_other(mine, 1, me);
-    mine += from_other(mine, 2, me);
-    if (me.c != 0 || me.g >= GROUP) return;
-    sum[me.warp * GROUP + me.g] = mine;
-    if (me.warp == 0) best[me.g] = largest;
-  }
-
-  // Columns of word w, for heads 2c and 2c + 1.
-  ET_HOT void put(const float (&mixed)[4], int w, Thread me) const {
+  ET_HOT void put(const Part<HD>& part, Thread me) const {
+    float total = part.sum + from_other(part.sum, 1, me);
+    total += from_other(total, 2, me);
+    if (me.c == 0 && me.g < GROUP) {
+      top[me.warp * GROUP + me.g] = part.top;
+      sum[me.warp * GROUP + me.g] = total;
+    }
     if (me.c >= ACROSS) return;
     Two* const mine = pairs + me.warp * PAIRS + me.g * ACROSS + me.c;
 #pragma unroll
-    for (int k = 0; k < 2; ++k) mine[(2 * w + k) * 8 * ACROSS] = {mixed[k], mixed[k + 2]};
-  }
-
-  // Of pair `at`, which is in two columns of this head, from `column` on.
-  static ET_HOT int head(unsigned at) { return 2 * (at % ACROSS) + at / ACROSS / 8 % 2; }
-  static ET_HOT int column(unsigned at) {
-    return column_of<HD / 16, 8>(at / ACROSS / 16, at / ACROSS % 8);
-  }
-
-  // Adds what all warps have put there.
-  ET_HOT void add(Sums<2>& sums, unsigned at) const {
-    float value[2] = {}, total = 0.0f;
+    for (int w = 0; w < HD / 16; ++w)
 #pragma unroll
-    for (int n = 0; n < WARPS; ++n) {
-      value[0] += pairs[n * PAIRS + at].even;
-      value[1] += pairs[n * PAIRS + at].odd;
-      total += sum[n * GROUP + head(at)];
-    }
-    sums.add(best[head(at)], total, value);
-  }
-};
-
-// `count` tokens, TOKENS a split. What is loaded of a split goes where the one before it was, as
-// soon as that has been used; it comes from the L2, to which splits after it are on their way.
-template <int HEADS, int HD, int TOKENS, int PAGE> struct Item {
-  static constexpr int STEPS = (TOKENS + Tokens::STEP - 1) / Tokens::STEP;
-  static constexpr int BYTES = TOKENS * HD * 4;                            // of a split
-  static constexpr int AHEAD = BYTES < (1 << 16) ? (1 << 17) / BYTES : 2;  // splits asked for
-  static constexpr int PAIRS = Meeting<HEADS, HD>::PAIRS;
-  static constexpr int OWN = (PAIRS + ET_THREADS - 1) / ET_THREADS;  // pairs of a thread
-
-  const Gathered<const bf16, 4>& kv;
-  const Meeting<HEADS, HD> meeting;
-  const int count;
-  Tile<HD, PAGE, STEPS> tile = {};  // what has no value would be kept for the whole kernel
-  Sums<2> sums[OWN];
-
-  ET_HOT Item(float* room, const Gathered<const bf16, 4>& kv, int count)
-      : kv(kv), meeting(room), count(count) {
-    const Thread me;
-    if (tokens(0, me).any()) {
-      tile.load_keys(kv, tokens(0, me), me);
-      tile.load_values(kv, tokens(0, me), me);
-    }
-    fetch(1, AHEAD);
+      for (int k = 0; k < 2; ++k)
+        mine[(2 * w + k) * 8 * ACROSS] = {part.value[w][k], part.value[w][k + 2]};
   }
 
-  ET_HOT Tokens tokens(int split, Thread me) const {
-    return {split * TOKENS + me.warp * 16, min(count, (split + 1) * TOKENS)};
-  }
-
-  // Asks for what is there of some splits; a thread for the keys or the values of a page.
-  ET_HOT void fetch(int split, int splits) const {
-#if ET_STREAM  // it needs a GPU that has bulk copies
-    const unsigned number = Thread().number;
-    const int page = split * (TOKENS / PAGE) + number / 2, there = min(count - page * PAGE, PAGE);
-    if (number >= 2 * splits * (TOKENS / PAGE) || there <= 0) return;
-    bulk_prefetch(kv.data + kv.rows[0][page] + number % 2 * kv.stride[1], there * HD * 2);
-#endif
-  }
-
-  // Heads of `q` lie `pitch` elements apart.
-  ET_HOT void splits(const bf16* q, int64_t pitch) {
-    const int all = (count + TOKENS - 1) / TOKENS;
-    ET_ROLLED for (int split = 0; split < all; ++split) {
-      const Thread me;  // anew: its addresses would fill registers through the loop
-      const Tokens now = tokens(split, me), next = tokens(split + 1, me);
-      float score[4 * STEPS] = {}, top = LOW;
-      fetch(split + 1 + AHEAD, 1);
-      if (now.any()) top = tile.scores(score, q + (me.g < HEADS ? me.g : 0) * pitch, now, me);
-      if (next.any()) tile.load_keys(kv, next, me);
-      mix(score, meeting.largest(top, me), now.any(), me);
-      if (next.any()) tile.load_values(kv, next, me);
-      sync();
-      add();
-    }
-  }
-
-  // What this warp has of a split goes to the meeting: 0 if nothing.
-  ET_HOT void mix(float (&score)[4 * STEPS], float best, bool any, Thread me) const {
-    uint32_t weights[STEPS][2] = {};
-    meeting.put_sum(any ? tile.weigh(weights, score, best) : 0.0f, best, me);
+  // The largest score of a head, and what the values of each warp weigh beside it.
+  ET_HOT float weigh(int head, float (&scale)[WARPS]) const {
+    float best = LOW;
 #pragma unroll
-    for (int w = 0; w < HD / 16; ++w) {
-      float mixed[4] = {};
-      if (any) tile.mix(mixed, weights, w);
-      meeting.put(mixed, w, me);
-    }
+    for (int k = 0; k < WARPS; ++k) best = max(best, top[k * GROUP + head]);
+#pragma unroll
+    for (int k = 0; k < WARPS; ++k) scale[k] = std::exp(top[k * GROUP + head] - best);
+    return best;
   }
 
   // What all warps have put there.
-  ET_HOT void add() {
-    const unsigned number = Thread().number;
+  ET_HOT void fold(View<float, 2> out, View<float, 2> ml, Thread me) const {
+    ET_ROLLED for (unsigned at = me.number; at < PAIRS; at += ET_THREADS) {
+      const int head = 2 * (at % ACROSS) + at / ACROSS / 8 % 2;
+      const int column = column_of<HD / 16, 8>(at / ACROSS / 16, at / ACROSS % 8);
+      if (head >= GROUP) continue;
+      float scale[WARPS], even = 0.0f, odd = 0.0f, total = 0.0f;
+      const float best = weigh(head, scale);
 #pragma unroll
-    for (int k = 0; k < OWN; ++k)
-      if (number + k * ET_THREADS < PAIRS) meeting.add(sums[k], number + k * ET_THREADS);
-  }
-
-  ET_HOT void store(View<float, 2> out, View<float, 2> ml) const {
-#pragma unroll
-    for (int k = 0; k < OWN; ++k) {
-      const unsigned at = Thread().number + k * ET_THREADS;
-      const int head = meeting.head(at), column = meeting.column(at);
-      if (at >= PAIRS || head >= HEADS) continue;
-      out.data[head * out.stride[0] + column] = sums[k].value[0];
-      out.data[head * out.stride[0] + column + 1] = sums[k].value[1];
+      for (int n = 0; n < WARPS; ++n) {
+        even += pairs[n * PAIRS + at].even * scale[n];
+        odd += pairs[n * PAIRS + at].odd * scale[n];
+        total += sum[n * GROUP + head] * scale[n];
+      }
+      out.data[head * out.stride[0] + column] = even;
+      out.data[head * out.stride[0] + column + 1] = odd;
       if (column != 0) continue;
-      ml.data[head] = sums[k].best;
-      ml.data[ml.stride[0] + head] = sums[k].total;
+      ml.data[head] = best;
+      ml.data[ml.stride[0] + head] = total;
     }
   }
 };
 
-// `left` tokens of the pages count. A split has TOKENS. Elements of a row are neighbours, and it
-// begins at a multiple of 16 bytes. Eight heads at a time. `room` has ROOM floats.
-template <int GROUP, int HD, int TOKENS, int PAGE, int ROOM>
+// Queries in registers, loaded before keys and values; or loaded every time, a few words at once:
+// the L1 has room for them, registers have none.
+template <int KEY, int SOME> struct HeldQueries {
+  uint32_t held[KEY];
+  ET_HOT HeldQueries(const bf16* query, Thread me) {
+#pragma unroll
+    for (int w = 0; w < KEY; w += SOME) {
+      uint32_t some[SOME];
+      load_row<SOME, 4>(some, query + 8 * w, me.c);
+#pragma unroll
+      for (int k = 0; k < SOME; ++k) held[w + k] = some[k];
+    }
+  }
+  ET_HOT void operator()(uint32_t (&q)[SOME], int w, Thread) const {
+#pragma unroll
+    for (int k = 0; k < SOME; ++k) q[k] = held[w + k];
+  }
+};
+
+template <int SOME> struct QueriesInPlace {
+  const bf16* query;
+  ET_HOT void operator()(uint32_t (&q)[SOME], int w, Thread me) const {
+    load_row<SOME, 4>(q, query + 8 * w, me.c);
+  }
+};
+
+// One step has all `count` tokens. Heads of `q` lie `pitch` elements apart.
+template <int HEADS, int HD, int PAGE>
+ET_HOT void attend_once(float* room, const bf16* q, int64_t pitch, int count,
+                        const Gathered<const bf16, 4>& kv, View<float, 2> out, View<float, 2> ml) {
+  using Mine = Tile<HD, PAGE>;
+  const Thread me;
+  const Tokens now{me.warp * 16, count};
+  Part<HD> part;
+  if (now.any()) {
+    const HeldQueries<Mine::KEY, Mine::SOME> queries(q + (me.g < HEADS ? me.g : 0) * pitch, me);
+    Mine tile;
+    tile.load_keys(kv, now, me);
+    tile.load_values(kv, now, me);
+    float score[4];
+    const float top = tile.scores(score, queries, now, me);
+    tile.add(part, score, top, true, me);
+  }
+  const Meeting<HEADS, HD> meeting(room);
+  meeting.put(part, me);
+  sync();
+  meeting.fold(out, ml, me);
+}
+
+// Asks for the keys and values of a page as far as the L2, if it has any of `count` tokens.
+template <int HD, int PAGE>
+ET_HOT void fetch_page(const Gathered<const bf16, 4>& kv, int page, int count, Thread me) {
+#if ET_STREAM  // it needs a GPU that has bulk copies
+  const int there = min(count - page * PAGE, PAGE);
+  if (there > 0 && me.lane < 2)
+    bulk_prefetch(kv.data + kv.rows[0][page] + me.lane * kv.stride[1], there * HD * 2);
+#endif
+}
+
+// What is loaded comes from the L2, to which pages after it are on their way. Where registers allow
+// (EARLY), it goes where the tokens before were as soon as these have been used; a wide head has
+// keys or values there, and its warps wait for each other's loads. Heads of `q` lie `pitch`
+// elements apart.
+template <int HEADS, int HD, int PAGE>
+ET_HOT void attend_heads(float* room, const bf16* q, int64_t pitch, int count,
+                         const Gathered<const bf16, 4>& kv, View<float, 2> out,
+                         View<float, 2> ml) {
+  constexpr bool EARLY = HD <= 64;
+  constexpr int STEP = Tokens::STEP, BEYOND = (1 << 16) / (HD * 4 * STEP) + 1;  // 64 KB ahead
+  Part<HD> part;
+  Tile<HD, PAGE> tile = {};  // what has no value would be kept for the whole kernel
+  {
+    const Thread me;
+    const Tokens now{me.warp * 16, count};
+    if (now.any()) {
+      tile.load_keys(kv, now, me);
+      if (EARLY) tile.load_values(kv, now, me);
+    }
+    ET_ROLLED for (int page = STEP / PAGE + me.warp; page < BEYOND * STEP / PAGE; page += WARPS)
+      fetch_page<HD, PAGE>(kv, page, count, me);
+  }
+  ET_ROLLED for (int done = 0; done < count; done += STEP) {
+    const Thread me;  // anew: its addresses would fill registers through the loop
+    const Tokens now{done + me.warp * 16, count}, next = now.next();
+    if (!now.any()) break;
+    if (me.warp < STEP / PAGE)
+      fetch_page<HD, PAGE>(kv, (done + BEYOND * STEP) / PAGE + me.warp, count, me);
+    float score[4] = {};
+    const QueriesInPlace<Tile<HD, PAGE>::SOME> queries{q + (me.g < HEADS ? me.g : 0) * pitch};
+    const float top = tile.scores(score, queries, now, me);
+    if (EARLY && next.any()) tile.load_keys(kv, next, me);
+    if (!EARLY) tile.load_values(kv, now, me);
+    tile.add(part, score, top, done == 0, me);
+    if (EARLY && next.any()) tile.load_values(kv, next, me);
+    if (!EARLY && next.any()) tile.load_keys(kv, next, me);
+  }
+  const Thread me;
+  const Meeting<HEADS, HD> meeting(room);
+  meeting.put(part, me);
+  sync();
+  meeting.fold(out, ml, me);
+}
+
+// `left` tokens of the pages count. Elements of a row are neighbours, and it begins at a multiple of
+// 16 bytes. Eight heads at a time. `room` has ROOM floats.
+template <int GROUP, int HD, int PAGES, int PAGE, int ROOM>
 ET_FN void attend(float* room, View<const bf16, 2> q, int32_t left, Gathered<const bf16, 4> kv,
                   View<float, 2> out, View<float, 2> ml) {
   constexpr int HEADS = GROUP < 8 ? GROUP : 8;
@@ -322,17 +341,16 @@ ET_FN void attend(float* room, View<const bf16, 2> q, int32_t left, Gathered<con
   settle(kv.data);
   settle(out.data);
   settle(ml.data);
-  {
-    Item<HEADS, HD, TOKENS, PAGE> item(room, kv, left);
-    item.splits(q.data, q.stride[0]);
-    item.store(out, ml);
-  }
+  if constexpr (PAGES * PAGE <= Tokens::STEP)
+    attend_once<HEADS, HD, PAGE>(room, q.data, q.stride[0], left, kv, out, ml);
+  else
+    attend_heads<HEADS, HD, PAGE>(room, q.data, q.stride[0], left, kv, out, ml);
   if constexpr (GROUP > 8) {
     sync();
     q.data += 8 * q.stride[0];
     out.data += 8 * out.stride[0];
     ml.data += 8;
-    attend<GROUP - 8, HD, TOKENS, PAGE, ROOM>(room, q, left, kv, out, ml);
+    attend<GROUP - 8, HD, PAGES, PAGE, ROOM>(room, q, left, kv, out, ml);
   }
 }
 
@@ -363,29 +381,17 @@ ET_HOT void add_parts(Sums<EACH>& sums, const float* values, int64_t value_pitch
   }
 }
 
-// Parts are splits if `span` is less than SPAN: SPAN of them are a group, and the last group of a
-// row has what is left besides. Else they are groups. A thread has elements of one head of queries;
-// KV: heads of keys.
-template <int KV, int GROUP, int HD, int SPAN, class T>
-ET_FN void combine(View<const float, 4> part, View<const float, 4> ml, int32_t span,
-                   View<T, 1> out) {
+// A thread has elements of one head of queries; KV: heads of keys.
+template <int KV, int GROUP, int HD, class T>
+ET_FN void combine(View<const float, 4> part, View<const float, 4> ml, View<T, 1> out) {
   constexpr int ALL = KV * GROUP * HD;
   constexpr int EACH = ALL >= 4 * ET_THREADS ? 4 : ALL >= 2 * ET_THREADS ? 2 : 1;
   const Thread me;
-  const int count = int(part.extent[0]);
   ET_ROLLED for (int e = EACH * me.number; e < ALL; e += EACH * ET_THREADS) {
-    const float* const values = part.data + e;
     const float* const tops = ml.data + e / (GROUP * HD) * ml.stride[1] + e / HD % GROUP;
     Sums<EACH> row;
-    ET_ROLLED for (int base = 0, some; span < SPAN && base < count; base += some) {
-      some = count - base < 2 * SPAN ? count - base : SPAN;
-      Sums<EACH> group;
-      add_parts(group, values + base * part.stride[0], part.stride[0],
-                tops + base * ml.stride[0], ml.stride[0], ml.stride[2], some);
-      row.add(group.best, group.total, group.value);
-    }
-    if (span >= SPAN)
-      add_parts(row, values, part.stride[0], tops, ml.stride[0], ml.stride[2], count);
+    add_parts(row, part.data + e, part.stride[0], tops, ml.stride[0], ml.stride[2],
+              int(part.extent[0]));
 #pragma unroll
     for (int n = 0; n < EACH; ++n) out.data[e + n] = cast<T>(row.value[n] / row.total);
   }

@@ -27,23 +27,16 @@ ET_HOT float from_other(float x, int by, Thread me) { return __shfl_sync(~0u, x,
 
 // ---- plan: the work items of all rows -----------------------------------------------------------
 
-// first[t] .. first[t + 1] are the items of row t, by one warp. An item has `most` splits where all
-// rows have `many` or more, else one; the last of a row has what is left besides.
-ET_FN void item_bounds(View<const int32_t, 1> position, View<int32_t, 1> first,
-                       View<int32_t, 1> span, int split, int most, int many, int lane) {
+// first[t] .. first[t + 1] are the items of row t, of `span` splits each; the last of a row has what
+// is left besides. By one warp.
+ET_FN void item_bounds(View<const int32_t, 1> position, View<int32_t, 1> first, int split, int span,
+                       int lane) {
   const int rows = int(position.extent[0]);
-  int splits = 0, before = 0;
-  ET_ROLLED for (int t = lane; t < rows; t += WARP) splits += position.data[t] / split + 1;
-#pragma unroll
-  for (int by = 1; by < WARP; by *= 2) splits += __shfl_sync(~0u, splits, lane ^ by);
-  const int each = splits < many ? 1 : most;
-  if (lane == 0) {
-    span.data[0] = each;
-    first.data[0] = 0;
-  }
+  int before = 0;
+  if (lane == 0) first.data[0] = 0;
   ET_ROLLED for (int base = 0; base < rows; base += WARP) {
     const int t = base + lane;
-    int sum = t < rows ? max(1, (position.data[t] / split + 1) / each) : 0;
+    int sum = t < rows ? max(1, (position.data[t] / split + 1) / span) : 0;
 #pragma unroll
     for (int by = 1; by < WARP; by *= 2) {
       const int below = __shfl_sync(~0u, sum, lane < by ? lane : lane - by);
@@ -74,20 +67,19 @@ ET_FN int32_t page_of(int item, int k, View<const int32_t, 1> request, View<cons
 }
 
 ET_FN void plan(View<const int32_t, 1> position, View<const int32_t, 1> request,
-                View<const int32_t, 3> table, View<int32_t, 1> first, View<int32_t, 1> span,
-                View<int32_t, 1> row, View<int32_t, 1> left, View<int32_t, 2> pages,
-                int split_tokens, int most, int many) {
+                View<const int32_t, 3> table, View<int32_t, 1> first, View<int32_t, 1> row,
+                View<int32_t, 1> left, View<int32_t, 2> pages, int split_tokens, int span) {
   constexpr int FLIGHT = 4;  // loads of a thread that are on their way together
   const Thread me;
-  if (me.warp == 0) item_bounds(position, first, span, split_tokens, most, many, me.lane);
+  if (me.warp == 0) item_bounds(position, first, split_tokens, span, me.lane);
   sync();
-  const int each = span.data[0], used = first.data[position.extent[0]];
+  const int used = first.data[position.extent[0]];
   const int items = int(row.extent[0]), width = int(pages.extent[1]);
   ET_ROLLED for (int item = me.number; item < items; item += ET_THREADS) {
     const int t = item < used ? row_of(item, first) : 0, begin = first.data[t];
-    const int rest = position.data[t] + 1 - (item - begin) * each * split_tokens;
+    const int rest = position.data[t] + 1 - (item - begin) * span * split_tokens;
     row.data[item] = t;
-    left.data[item] = item >= used ? 0 : item + 1 < first.data[t + 1] ? each * split_tokens : rest;
+    left.data[item] = item >= used ? 0 : item + 1 < first.data[t + 1] ? span * split_tokens : rest;
   }
   sync();
   ET_ROLLED for (int at = me.number; at < items * width; at += FLIGHT * ET_THREADS) {
@@ -95,7 +87,7 @@ ET_FN void plan(View<const int32_t, 1> position, View<const int32_t, 1> request,
 #pragma unroll
     for (int k = 0; k < FLIGHT; ++k) {
       const int item = (at + k * ET_THREADS) / width, nth = (at + k * ET_THREADS) % width;
-      page[k] = item < used ? page_of(item, nth, request, table, first, row, each) : 0;
+      page[k] = item < used ? page_of(item, nth, request, table, first, row, span) : 0;
     }
 #pragma unroll
     for (int k = 0; k < FLIGHT; ++k)

@@ -52,27 +52,49 @@ template <class E, uint32_t CHUNK, int TILES> class RoundSums {
   // What they need of x, and room for the sums.
   static constexpr uint32_t X = TILES * 8 * GROUP * UNIT, BYTES = X < 4 * FLOATS ? 4 * FLOATS : X;
 
-  // Adds units `first` .. of the warp's part of a page to the sums of panel `p` of the round.
+  // Adds units `first` .. of the warp's part of a page to the sums of a panel of the round.
   // `x(t, i, step)` are 16 bytes of the lane's column of tile t, of the i-th of these units.
   template <class At, class X>
-  ET_HOT void add(uint32_t p, Lines<At> rows, const X& x, uint32_t part, uint32_t first) {
+  ET_HOT void add(uint32_t panel, Lines<At> rows, const X& x, uint32_t part, uint32_t first) {
     // Where rows begin in the same bank, odd ones take the second step first: the lanes of a load
     // then touch all banks once.
     constexpr bool same_bank = std::is_same_v<At, uint32_t> && CHUNK % UNIT == 0;
     const uint32_t turn = same_bank && warp_row() % 2 == 1 ? STEP_BYTES : 0;
-    const uint32_t q = warp_chunk() * 16;
 #pragma unroll
     for (uint32_t i = 0; i < GROUP; ++i) {
-      const uint32_t k = unit_at(part, first + i);
+      const uint32_t k = unit_at(part, first + i), at = k + warp_chunk() * 16;
       if (k >= CHUNK) break;
       const bool both = CHUNK % UNIT == 0 || k + STEP_BYTES < CHUNK;
-      const uint32_t one = k + q + turn, two = k + q + STEP_BYTES - turn;
+      const uint32_t one = at + turn, two = at + STEP_BYTES - turn;
       const Eight u = load_eight(rows.low + one), v = load_eight(rows.high + one);
       const Eight u2 = both ? load_eight(rows.low + two) : u;
       const Eight v2 = both ? load_eight(rows.high + two) : v;
-      step(p, pick(turn, u2, u), pick(turn, v2, v), x, i, 0);
-      if (both) step(p, pick(turn, u, u2), pick(turn, v, v2), x, i, 1);
+      const Eight low[2] = {pick(turn, u2, u), pick(turn, u, u2)};
+      const Eight high[2] = {pick(turn, v2, v), pick(turn, v, v2)};
+#pragma unroll
+      for (uint32_t s = 0; s < 2; ++s)
+        if (s == 0 || both) {
+          const Eight l[1] = {low[s]}, h[1] = {high[s]};
+          step(panel, l, h, x, i, s);
+        }
     }
+  }
+
+  // The same for two panels, so that x is read once for both. (No turns: in registers there is room
+  // for one step of them.)
+  template <class X>
+  ET_HOT void add_two(const Lines<uint32_t> (&rows)[2], const X& x, uint32_t part,
+                      uint32_t first) {
+#pragma unroll
+    for (uint32_t i = 0; i < GROUP; ++i)
+#pragma unroll
+      for (uint32_t s = 0; s < 2; ++s) {
+        const uint32_t k = unit_at(part, first + i) + s * STEP_BYTES, at = k + warp_chunk() * 16;
+        if (k >= CHUNK) break;
+        const Eight low[2] = {load_eight(rows[0].low + at), load_eight(rows[1].low + at)};
+        const Eight high[2] = {load_eight(rows[0].high + at), load_eight(rows[1].high + at)};
+        step(0, low, high, x, i, s);
+      }
   }
 
   // As [panel][column][row].
@@ -88,9 +110,9 @@ template <class E, uint32_t CHUNK, int TILES> class RoundSums {
   }
 
  private:
-  template <class X>
-  ET_HOT void step(uint32_t p, const Eight& low, const Eight& high, const X& x, uint32_t i,
-                   uint32_t s) {
+  template <uint32_t COUNT, class X>
+  ET_HOT void step(uint32_t panel, const Eight (&low)[COUNT], const Eight (&high)[COUNT],
+                   const X& x, uint32_t i, uint32_t s) {
     constexpr int SOME = TILES < 2 ? TILES : 2;
 #pragma unroll
     for (int t = 0; t < TILES; t += SOME) {
@@ -100,7 +122,10 @@ template <class E, uint32_t CHUNK, int TILES> class RoundSums {
 #pragma unroll
       for (int half = 0; half < 2; ++half)
 #pragma unroll
-        for (int k = 0; k < SOME; ++k) mma<E>(sum_[p][t + k], low, high, b[k], half);
+        for (uint32_t p = 0; p < COUNT; ++p)
+#pragma unroll
+          for (int k = 0; k < SOME; ++k)
+            mma<E>(sum_[panel + p][t + k], low[p], high[p], b[k], half);
     }
   }
 
@@ -164,8 +189,10 @@ ET_COLD void piece_in_place(FromMemory w, Chunked<E> p, Piece a, float* room) {
     const E* const at = p.x.data + a.column * p.x.s1 + int64_t(j) * (CHUNK / sizeof(E)) * p.x.s0;
     const InPlace<E> x{{at, p.x.s0, p.x.s1}, a.n - 1, me.part, packed};
 #pragma unroll
-    for (uint32_t q = 0; q < ROUND; ++q)
-      if (q < a.panels) sums.add(q, w.page<0>(a.panel + q, j, 0, PANEL), x, me.part, 0);
+    for (uint32_t q = 0; q < ROUND; ++q) {
+      if (q >= a.panels) continue;
+      sums.add(q, w.page<0>(a.panel + q, j, 0, PANEL), x, me.part, 0);
+    }
   }
   sums.store(Anywhere{room + warp_index() * sums.FLOATS});
   fold_piece<E, TILES>(p, a, [&](uint32_t k) { return Anywhere{room + k * sums.FLOATS}; });

@@ -107,6 +107,11 @@ ET_HOT void stage_by_copy(uint32_t column, uint32_t j, uint32_t part, uint32_t f
   }
 }
 
+template <uint32_t CHUNK> ET_HOT Lines<uint32_t> page_rows(Pages& pages, uint32_t number) {
+  const uint32_t low = pages.page(number) + warp_row() * CHUNK;
+  return {low, low + 8 * CHUNK};
+}
+
 struct InShare {
   uint32_t at;
   ET_HOT void put(uint32_t k, float x) const { ptx::st_shared_f32(at + 4 * k, x); }
@@ -152,14 +157,21 @@ ET_HOT void chunked_piece(Pages& pages, const Piece& a, Progress& at) {
     __syncwarp();  // what the lanes have brought is there, and nobody reads the buffer before it
     stage(at.steps + step + BUFFERS - 1);
     const bool last = step % GROUPS + 1 == GROUPS;
-#pragma unroll
-    for (uint32_t q = 0; q < ROUND; ++q) {
-      const uint32_t number = w + q * width + me.turn;
-      if (q >= a.panels || me.turn >= width) continue;
-      const uint32_t low = pages.page(number) + warp_row() * CHUNK;
-      sums.add(q, Lines<uint32_t>{low, low + 8 * CHUNK}, Staged<GROUP>{x}, me.part,
-               step % GROUPS * GROUP);
+    const uint32_t number = w + me.turn, first = step % GROUPS * GROUP;
+    if (TILES == 4 && a.panels == 2 && me.turn < width) {
+      const Lines<uint32_t> rows[2] = {page_rows<CHUNK>(pages, number),
+                                       page_rows<CHUNK>(pages, number + width)};
+      sums.add_two(rows, Staged<GROUP>{x}, me.part, first);
       if (last) pages.release(number, TURNS);
+      if (last) pages.release(number + width, TURNS);
+    } else {
+#pragma unroll
+      for (uint32_t q = 0; q < ROUND; ++q) {
+        if (q >= a.panels || me.turn >= width) continue;
+        const Lines<uint32_t> rows = page_rows<CHUNK>(pages, number + q * width);
+        sums.add(q, rows, Staged<GROUP>{x}, me.part, first);
+        if (last) pages.release(number + q * width, TURNS);
+      }
     }
     if (last) w += width * a.panels;
   }

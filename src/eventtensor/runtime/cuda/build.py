@@ -28,6 +28,7 @@ _NVCC = ("--expt-relaxed-constexpr", "-cubin", "-diag-suppress=177,550,186", "-X
 _NVRTC = ("--ptxas-options=-v",)
 
 _STACK_BYTES = 256 << 20
+_STARTING = threading.Lock()  # the size of stacks is one for the process
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,12 +102,14 @@ class _Nvrtc:
     def compile(self, path: Path, architecture: str) -> tuple[bytes, str]:
         """The cubin and the compiler's log. NVRTC recurses deeply in long functions: it gets a
         thread with a large stack."""
-        before = threading.stack_size(_STACK_BYTES)
-        try:
-            with ThreadPoolExecutor(1) as deep:
-                return deep.submit(self._compile, path, architecture).result()
-        finally:
-            threading.stack_size(before)
+        with ThreadPoolExecutor(1) as deep:
+            with _STARTING:
+                before = threading.stack_size(_STACK_BYTES)
+                try:
+                    found = deep.submit(self._compile, path, architecture)
+                finally:
+                    threading.stack_size(before)
+            return found.result()
 
     def _compile(self, path: Path, architecture: str) -> tuple[bytes, str]:
         nvrtc = bindings("nvrtc")

@@ -1,0 +1,71 @@
+"""Kernels in device memory that choose, for each row, its token plus one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+from unittest.mock import patch
+
+from eventtensor.lang.program import Program
+from eventtensor.models import kernels as kernels_module
+from eventtensor.runtime.arguments import bind
+from eventtensor.runtime.cuda.arrays import DeviceArray
+
+
+class FakeKernel:
+    """`rows`: the most that it takes; `failure`: what a launch of it leads to."""
+
+    def __init__(self, program: Program) -> None:
+        self._program, self.bindings, self.launches = program.build(), 0, 0
+        dims = {d.name: d for d in self._program.dims}
+        self.rows = dims["P"].max + 1
+        self.closed = False
+        self.failure: Exception | None = None
+        self.dims: dict[str, int] = {}
+        self.arrays: dict[str, Any] = {}
+
+    def bind(self, **arguments: Any) -> Callable[[], None]:
+        self.bindings += 1
+        self.dims, self.arrays = bind(self._program, arguments)
+        assert all(isinstance(a, DeviceArray) for a in self.arrays.values())
+        arrays = self.arrays
+
+        def launch() -> None:
+            self.launches += 1
+            chosen = arrays["chosen"]
+            chosen[:] = arrays["token"][: len(chosen)] + 1
+
+        return launch
+
+    def check(self) -> None:
+        if self.failure is not None:
+            raise self.failure
+
+    def close(self) -> None:
+        self.closed = True
+
+
+@contextmanager
+def fake_kernels(
+    build: Callable[[FakeKernel], None] = lambda kernel: None,
+    plan: Callable[[FakeKernel], None] = lambda kernel: None,
+) -> Iterator[list[FakeKernel]]:
+    """All kernels that were planned; `plan` and `build` are called where that happens to one."""
+    made: list[FakeKernel] = []
+
+    def planned(
+        program: Program, target: str, options: Mapping[str, Any]
+    ) -> Callable[[], FakeKernel]:
+        kernel = FakeKernel(program)
+        plan(kernel)
+        made.append(kernel)
+
+        def built() -> FakeKernel:
+            build(kernel)
+            return kernel
+
+        return built
+
+    with patch.object(kernels_module, "planned", planned):
+        yield made

@@ -1,0 +1,220 @@
+"""The kernels of a runner on a GPU: which one takes which step, how they are built, that they work
+on the same memory, and what an error of one does to the other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from threading import Barrier, Event, current_thread
+from typing import Any
+
+import numpy as np
+import pytest
+from models.emulated_runner import emulated_runner
+from models.fake_kernels import FakeKernel, fake_kernels
+from models.tiny import Session, pairs, random_requests, relative
+from support.fake_driver import FakeDriver, installed
+
+from eventtensor.errors import BadOption, CompileFailed, KernelClosed, StuckWait
+from eventtensor.models.pack import pack_weights
+from eventtensor.models.runner import DTYPES, Choice, Row, Runner
+from eventtensor.models.source import open_model
+
+MODEL = open_model("random:tiny-llama")
+WEIGHTS = pack_weights(MODEL.checkpoint, "cuda", DTYPES["bf16"].numpy)
+PATIENCE_S = 20.0
+
+
+@pytest.fixture
+def driver() -> Iterator[FakeDriver]:
+    found = FakeDriver()
+    with installed(lambda: found):
+        yield found
+
+
+def make(**options: Any) -> Runner:
+    return Runner(MODEL.config, WEIGHTS, target="cuda", pages=8, positions=512, requests=3,
+                  **options)
+
+
+def prompt(count: int) -> list[Row]:
+    return [Row(0, 5, k) for k in reversed(range(count))]
+
+
+# ---- which kernel takes which step -----------------------------------------------------------
+
+STEPS: list[tuple[list[Row], list[list[int]], int]] = [
+    (prompt(1), [[0]], 1),  # one row
+    (prompt(2), [[0]], 1),  # one that gets a token, one that does not
+    ([Row(0, 5, 0), Row(1, 5, 0)], [[0], [1]], 2),
+    (prompt(128), [[0, 1]], 1),
+    ([Row(1, 7, 130)], [[0], [1, 2, 3]], 1),  # one row, far into its request
+]
+
+
+@pytest.mark.parametrize(("options", "takers"), [
+    ({}, [1, 128, 128, 128, 1]),
+    ({"same_bits": True}, [128] * 5),
+    ({"rows": 128, "sampling": True}, [1, 128, 128, 128, 1]),
+], ids=["both", "same bits", "sampling"])
+def test_steps_of_one_row_have_a_kernel_of_their_own(
+    driver: FakeDriver, options: dict[str, Any], takers: list[int]
+) -> None:
+    with fake_kernels() as kernels, closing(make(**options)) as runner:
+        found = []
+        for rows, tables, chosen in STEPS:
+            before = {k.rows: k.launches for k in kernels}
+            assert runner.step(rows, tables, chosen).tokens.tolist() == [
+                r.token + 1 for r in rows[:chosen]]
+            found += [k.rows for k in kernels if k.launches > before[k.rows]]
+        assert found == takers
+        assert {k.rows for k in kernels} == set(takers)
+
+
+def test_a_runner_for_one_row_has_one_kernel(driver: FakeDriver) -> None:
+    for options in ({"rows": 1}, {"rows": 1, "same_bits": True}):
+        with fake_kernels() as kernels, closing(make(**options)) as runner:
+            runner.step(prompt(1), [[0]])
+            assert [k.rows for k in kernels] == [1] and kernels[0].launches == 1
+
+
+@pytest.mark.parametrize("target", ("cpu", "interp"))
+def test_threads_and_the_interpreter_have_one_kernel(target: str) -> None:
+    weights = pack_weights(MODEL.checkpoint, "cpu", DTYPES["f32"].numpy)
+    with fake_kernels() as kernels, closing(Runner(
+        MODEL.config, weights, target=target, dtype="f32", pages=8, positions=512, requests=3,
+    )):
+        assert [k.rows for k in kernels] == [128]
+
+
+def test_both_see_the_same_memory(driver: FakeDriver) -> None:
+    with fake_kernels() as kernels, closing(make(sampling=True)) as runner:
+        choice = (Choice(0.5, 3),)
+        runner.step(prompt(1), [[0]], 1, choice)
+        runner.step(prompt(2), [[0]], 1, choice)
+        many, one = (k.arrays for k in kernels)
+        assert set(many) == set(one) >= {"w_qkv", "kv", "table", "token", "logits", "chosen"}
+        assert {n: many[n].ctypes.data for n in many} == {n: one[n].ctypes.data for n in one}
+
+
+# ---- how they are built ----------------------------------------------------------------------
+
+
+def test_both_are_built_at_the_same_time_and_planned_one_by_one(driver: FakeDriver) -> None:
+    together, me, planners = Barrier(2), current_thread(), []
+
+    def build(kernel: FakeKernel) -> None:
+        together.wait(PATIENCE_S)
+        assert current_thread() is not me
+
+    def plan(kernel: FakeKernel) -> None:
+        planners.append(current_thread())
+
+    with fake_kernels(build, plan), closing(make()) as runner:
+        assert runner.ready(1) is not runner.ready(2)
+    assert planners == [me, me]
+
+
+def test_prompts_do_not_wait_for_the_kernel_of_one_row(driver: FakeDriver) -> None:
+    wanted = Event()
+
+    def build(kernel: FakeKernel) -> None:
+        assert kernel.rows > 1 or wanted.wait(PATIENCE_S), "somebody waits for it"
+
+    with fake_kernels(build) as kernels, closing(make()) as runner:
+        runner.step(prompt(9), [[0]])
+        wanted.set()
+        runner.step(prompt(1), [[0]])
+        assert [k.launches for k in kernels] == [1, 1]
+
+
+# ---- errors ----------------------------------------------------------------------------------
+
+
+def refusing(rows: int) -> Callable[[FakeKernel], None]:
+    def build(kernel: FakeKernel) -> None:
+        if kernel.rows == rows:
+            raise CompileFailed(f"no kernel for {rows}")
+
+    return build
+
+
+def closed(runner: Runner, driver: FakeDriver) -> bool:
+    for rows in (1, 2):
+        with pytest.raises(KernelClosed):
+            runner.step(prompt(rows), [[0]])
+    return not driver.memory
+
+
+def test_a_runner_whose_kernel_for_many_rows_fails_is_not_made(driver: FakeDriver) -> None:
+    with fake_kernels(refusing(128)) as kernels, pytest.raises(CompileFailed, match="128"):
+        make()
+    assert [k.closed for k in kernels] == [False, True] and not driver.memory
+
+
+def test_a_kernel_for_one_row_that_fails_closes_the_other(driver: FakeDriver) -> None:
+    with fake_kernels(refusing(1)) as kernels:
+        runner = make()
+        runner.step(prompt(2), [[0]])
+        with pytest.raises(CompileFailed, match="for 1"):
+            runner.step(prompt(1), [[0]])
+        assert kernels[0].closed and closed(runner, driver)
+
+
+def test_a_program_that_cannot_be_planned_closes_the_other(driver: FakeDriver) -> None:
+    with (
+        fake_kernels(plan=refusing(1)) as kernels, pytest.raises(CompileFailed, match="for 1"),
+    ):
+        make()
+    assert [k.closed for k in kernels] == [True]
+
+
+@pytest.mark.parametrize("rows", (1, 2))
+def test_a_launch_that_fails_closes_both(driver: FakeDriver, rows: int) -> None:
+    with fake_kernels() as kernels:
+        runner = make()
+        runner.step(prompt(3 - rows), [[0]])
+        runner.ready(rows).failure = StuckWait("nothing moves")
+        with pytest.raises(StuckWait):
+            runner.step(prompt(rows), [[0]])
+        assert all(k.closed for k in kernels) and closed(runner, driver)
+
+
+def test_a_step_that_is_refused_closes_nothing(driver: FakeDriver) -> None:
+    with fake_kernels() as kernels, closing(make()) as runner:
+        with pytest.raises(BadOption, match="likeliest"):
+            runner.step(prompt(1), [[0]], 1, [Choice(0.5)])
+        runner.step(prompt(1), [[0]])
+        assert not any(k.closed for k in kernels)
+
+
+def test_an_unknown_target_or_option_is_refused() -> None:
+    with pytest.raises(BadOption, match="tpu"):
+        Runner(MODEL.config, {}, target="tpu", pages=8, positions=512)
+    with pytest.raises(TypeError, match="fast"):
+        Runner(MODEL.config, {}, target="cpu", pages=8, positions=512, fast=True)
+
+
+# ---- the real kernels, in the emulator -------------------------------------------------------
+
+
+@pytest.mark.filterwarnings("ignore:mkldnn_matmul failed")  # torch in bf16, where there is none
+def test_both_kernels_give_the_same_logits_but_for_rounding() -> None:
+    """A prompt, then single tokens: on both kernels, and on the one for many rows alone."""
+    pytest.importorskip("transformers")
+    for pair in pairs("llama3", "bf16"):
+        ids = random_requests((70,), 320)
+        chunks = [[(0, 64)], *[[(0, 1)]] * 6]
+        found: dict[bool, list[np.ndarray]] = {}
+        for same_bits in (False, True):
+            with emulated_runner(pair, same_bits=same_bits) as runner:
+                session = Session(runner, ids)
+                found[same_bits] = [session.step(c)[1][0] for c in chunks]
+                bound = [len(runner.ready(rows).backend._steps) for rows in (1, 2)]
+                assert bound == ([2, 2] if same_bits else [1, 1])
+        exact = pair.logits(ids[0])[63:]
+        noise = relative(pair.logits(ids[0], half=True)[63:], exact)
+        assert found[False][0].tobytes() == found[True][0].tobytes()
+        for mine in found.values():
+            assert 0 < relative(np.array(mine), exact) <= 1.5 * noise
+        assert relative(np.array(found[False]), np.array(found[True])) <= 1.5 * noise
