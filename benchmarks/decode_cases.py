@@ -74,7 +74,7 @@ LOADED = tuple(Wanted(m, MOST) for m in ("llama-3.2-1b", "qwen3-8b"))
 @dataclass(frozen=True)
 class Chosen:
     """What a run measures. `tokens` are the rows that kernels are compiled for, 0 for as many as
-    the case has; empty if nothing was said."""
+    the case has; empty if nothing was said: then as Runner does it, one row or many."""
 
     parts: tuple[str, ...] = PARTS
     models: tuple[str, ...] = ()
@@ -106,7 +106,8 @@ class Chosen:
 
     def kernels_of(self, case: Case) -> tuple[Wanted, ...]:
         """Kernels for fewer rows than the case has are left out."""
-        sizes = dict.fromkeys(t or case.batch for t in self.tokens or (0,))
+        default = 1 if case.batch == 1 else MOST
+        sizes = dict.fromkeys(t or case.batch for t in self.tokens or (default,))
         return tuple(Wanted(case.model, t, case.sampled) for t in sizes if t >= case.batch)
 
     def kernels_of_prompt(self, prompt: Prompt) -> tuple[Wanted, ...]:
@@ -136,7 +137,7 @@ def parse(words: Sequence[str] | None, describe: str | None) -> argparse.Namespa
     add("--model", action="append", choices=known)
     add("--batch", action="append", type=int, choices=sorted({c.batch for c in CASES}))
     add("--tokens", action="append", type=_tokens,
-        help="rows that a kernel is compiled for: a number, or 'batch' (the default)")
+        help="rows that a kernel is compiled for: a number, or 'batch' (default: 1, or 128)")
     add("--no-peers", action="store_true", help="nothing of PyTorch")
     add("--peer-limit", type=int, default=60, help="seconds that torch.compile may take")
     add("--tune-peers", action="store_true", help="inductor searches shapes, for batch 1")

@@ -41,7 +41,7 @@ def chosen(*words: str) -> Chosen:
 def test_words_choose_rows_and_only_their_kernels() -> None:
     found = chosen("--only", "step", "--model", "llama-3.2-1b", "--batch", "1", "--batch", "64")
     assert [(c.batch, c.context) for c in found.cases()] == [(1, 128), (1, 1024), (64, 1024)]
-    assert found.kernels() == (Wanted("llama-3.2-1b", 1), Wanted("llama-3.2-1b", 64))
+    assert found.kernels() == (Wanted("llama-3.2-1b", 1), Wanted("llama-3.2-1b", 128))
     assert found.models_of_all() == ("llama-3.2-1b",)
     assert not (found.prompts() or found.compiled() or found.loaded())
 
@@ -50,7 +50,7 @@ def test_a_run_without_words_measures_everything() -> None:
     found = chosen()
     assert found.cases() == CASES and len([c for c in CASES if not c.sampled]) == 10
     assert [p.model for p in found.prompts()] == ["llama-3.2-1b", "qwen3-8b"]
-    assert Wanted("llama-3.2-1b", 64, True) in found.kernels()
+    assert Wanted("llama-3.2-1b", 128, True) in found.kernels()
     assert set(found.compiled()) <= set(found.kernels())  # what is compiled cold is used
 
 
@@ -224,7 +224,7 @@ def no_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         return [2e3] * samples
 
     def made(wanted: Wanted, folder: Path, env: Any) -> Made:
-        broken = wanted == Wanted("qwen3-8b", 8)
+        broken = wanted == Wanted("qwen3-0.6b", 1)
         return Made(folder, 1.0, error="it does not compile" if broken else "")
 
     child = tmp_path / "peer.py"
@@ -269,14 +269,14 @@ def test_a_whole_run_has_all_rows_and_a_page(
     assert len(ours) == 12 and all("tokens" in r for r in ours)
     failed = [r for r in rows if "error" in r]
     assert [(r["model"], r["batch"], r["error"]) for r in failed] == [
-        ("qwen3-8b", 8, "RuntimeError: it does not compile")
-    ]
+        ("qwen3-0.6b", 1, "RuntimeError: it does not compile")
+    ] * 2
     first, many = ours[0], ours[3]
     assert first["peers"] == {"torch graph": 2.0, "torch.compile": 4.0}
     assert many["peers"]["torch.compile"] == "refused: no memory"
     assert first["must"] == 0.68 and first["workspace_bytes"] == 3_000_000
     assert first["percent"] == pytest.approx(100 * first["floor"] / 2.0, abs=0.1)
     page = performance_doc.page(tmp_path)
-    assert "| llama-3.2-1b | 64 | 1024 |" in page and "| refused | 64 | 3.0 MB |" in page
+    assert "| llama-3.2-1b | 64 | 1024 |" in page and "| refused | 128 | 3.0 MB |" in page
     for title in ("One step, ms", "draws its tokens", "A prompt", "without caches", "artifact"):
         assert title in page, title
