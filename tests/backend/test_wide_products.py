@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 
 import numpy as np
@@ -10,9 +11,12 @@ from support.emulated import emulated_kernel
 from support.streams import packed
 
 import eventtensor as et
+from eventtensor.codegen.cuda.kernel import generate
 from eventtensor.compiler import run_passes
 from eventtensor.config import Options
+from eventtensor.errors import NoRoom
 from eventtensor.ir.plan import Plan
+from eventtensor.target import H200
 
 MOST = 128
 # Panels of a task and in all, columns of a page, pages of a row.
@@ -75,3 +79,9 @@ def test_a_column_has_the_same_bits_beside_any_number_of_others() -> None:
             kernel.launch({"n": n}, {"x": x[:n].copy(), "w": w, "y": y})
             found.append(y[:1].tobytes())
     assert len(set(found)) == 1
+
+
+def test_a_gpu_with_too_little_shared_memory_is_refused() -> None:
+    small = replace(H200, shared_bytes=99 * 1024)
+    with pytest.raises(NoRoom, match="leave 1 pages for the stream"):
+        generate(plan_of("two", True), small)

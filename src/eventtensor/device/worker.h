@@ -172,6 +172,7 @@ inline void grid_begin(Worker& w, int64_t call, std::initializer_list<int64_t> l
 inline void task_claim(Worker& w, int64_t call, std::initializer_list<int64_t> coords) {
   w.call = call;
   std::copy(coords.begin(), coords.end(), w.coords);
+  w.arena.reset();  // a task may take of it before its waits are over
 #if ET_TRACE
   w.t_claim = now_ns();
 #endif
@@ -205,7 +206,6 @@ inline void task_hooks(Worker& w) {
 // Its waits are over.
 inline void task_ready(Worker& w) {
   w.busy.store(true, std::memory_order_relaxed);
-  w.arena.reset();
 #if ET_TRACE
   w.t_ready = now_ns();
 #endif

@@ -57,6 +57,11 @@ class UnboundedTile(EventTensorError):
     default_hint = "declare bound= on the tensor that gives its extent"
 
 
+class NoRoom(EventTensorError):
+    code, title = "ET319", "too little shared memory for what a kernel streams"
+    default_hint = "smaller tiles, blocks of at most 512 columns, or stream=False"
+
+
 # ---- ET31x and ET32x: what a run on the interpreter finds ----------------------------------
 
 

@@ -197,6 +197,11 @@ class Handoff:
     tensors: tuple[str, ...] = ()
 
 
+# A page that is held keeps its slot, and slots are used in turn: a task that holds one may take no
+# more pages than the smallest ring has slots, or loader and tasks wait for each other.
+FEWEST_SLOTS = 4
+
+
 class StreamKind(Enum):
     """How a streamed operand is used up. `rows` and `packed` page by page, by the matrix product
     that it feeds (plain rows, or panels whose blocks of columns lie together); `loop` a page an

@@ -35,7 +35,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class Limits:
-    """What a runner was made for. A page has `page` tokens, a task of attention `split` pages."""
+    """What a runner was made for. A page has `page` tokens, a split of attention `split` pages."""
 
     vocab: int
     rows: int
@@ -58,7 +58,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class Placed:
-    """Rows as arrays; `work` is how many tasks of attention they make for a head."""
+    """Rows as arrays; `work`: room for their items of attention, of a head."""
 
     token: Array
     position: Array

@@ -117,6 +117,7 @@ class Runner:
     def ready(self, rows: int) -> et.Kernel:
         """The kernel that takes steps of so many rows. It is built while others already run; who
         measures a step waits for it here."""
+        check_counts(self.limits, rows, 1)
         with self._closed_by_errors():
             return self.kernels.of(rows)
 

@@ -14,7 +14,14 @@ from ..analysis.deps import dependences
 from ..ir.expr import Const, Node, Var, add, mul
 from ..ir.layout import Layout, bulk_aligned, layout_of
 from ..ir.looped import loop_page
-from ..ir.plan import CallPlan, ScheduleKind, Stream, StreamKind, in_place
+from ..ir.plan import (
+    FEWEST_SLOTS,
+    CallPlan,
+    ScheduleKind,
+    Stream,
+    StreamKind,
+    in_place,
+)
 from ..ir.products import PANEL, Product, narrow_dtype, product_of, staged_whole
 from ..ir.program import PlacedCall, Program
 from ..ir.tensor import Point, Region, Role, Tensor, region_exprs
@@ -22,12 +29,9 @@ from ..ir.walk import Bounds, bounds, free_vars, loads_of
 
 _STEP = 64  # bytes of a row that a warp takes at once in a product
 _CHUNK = 2048  # bytes of a row in a page: shorter copies cost more to issue than to move
-_WIDE = 1024  # the same where x goes through the ring too
+_WIDE = 1024  # the same for products with many columns: a page of 16 KB
 _WHOLE = (1024, 16 * 1024)  # less is not worth a page, more leaves no room to run ahead
 _HELD = 64 * 1024  # bytes that the whole pages of one task may hold
-# A page that is held keeps its slot, and slots are used in turn: a task that holds one may take no
-# more pages than the smallest ring has slots, or loader and tasks wait for each other.
-_FEWEST_SLOTS = 4
 _SMALL = 96 * 1024  # bytes for a task: the ring holds more than the next one, and hops decide
 _CAPS = (32 * 1024, 48 * 1024, 128 * 1024)  # in flight: small tasks with hops, others, no hops
 _AHEAD = 8  # pages asked for as far as the L2, for small tasks
@@ -63,11 +67,11 @@ def _of_call(
         found = _paged(p, k, layout, tensor, limits) or _looped(p, k, tensor, limits)
         if found is not None and _more(program, p, k, paged.get(found[0]), sizes):
             paged[found[0]] = found[1]
-    if sum(s.kind is StreamKind.loop for s in paged.values()) > _FEWEST_SLOTS:
+    if sum(s.kind is StreamKind.loop for s in paged.values()) > FEWEST_SLOTS:
         paged = {k: s for k, s in paged.items() if s.kind is not StreamKind.loop}
     used = {s.arg for s in paged.values()}
     held = _held({k: n for k, n in sizes.items() if k not in used})
-    if len(held) + sum(_pages(p, s) for s in paged.values()) > _FEWEST_SLOTS:
+    if len(held) + sum(_pages(p, s) for s in paged.values()) > FEWEST_SLOTS:
         held = []
     why = "no event guards it; used as a whole"
     found_all = [Stream(p.call.name, k, StreamKind.whole, 0, why) for k in held]
@@ -80,10 +84,8 @@ def _of_call(
 
 def _pages(p: PlacedCall, s: Stream) -> int:
     """How many pages a task takes at most; a loop, or a product by chunks, may take any number."""
-    if s.kind is StreamKind.loop:
-        return _FEWEST_SLOTS
-    if s.wide:
-        return _FEWEST_SLOTS
+    if s.wide or s.kind is StreamKind.loop:
+        return FEWEST_SLOTS
     product = product_of(p.call.body, s.arg)
     assert product is not None and isinstance(product.k, Const)
     row = product.k.value * p.call.body.args[s.arg].storage.size

@@ -5,7 +5,7 @@ when the last input arrives.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from ...ir.expr import Load, Node, Select, Var
@@ -26,7 +26,7 @@ def sure_loads(e: Node) -> Iterator[Load]:
         yield e
 
 
-def place_loads(regions: Iterable[Region]) -> tuple[Load, ...]:
+def place_loads(regions: Sequence[Region]) -> tuple[Load, ...]:
     """Run-time data that decides where regions lie, but for the rows of gathered ones."""
     exprs = [e for r in regions for e in region_exprs(r)]
     rows = {a.var for r in regions for a in r.axes if isinstance(a, Rows)}

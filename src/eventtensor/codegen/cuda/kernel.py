@@ -7,8 +7,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from ...errors import NoRoom
 from ...ir.expr import Const, Node, add, maximum, product
-from ...ir.plan import Plan, Stream, in_place
+from ...ir.plan import FEWEST_SLOTS, Plan, Stream, in_place
 from ...ir.products import PANEL, product_of
 from ...ir.program import PlacedCall
 from ...ir.walk import bounds
@@ -109,7 +110,13 @@ class BlockWriter(KernelWriter):
         large = (NEAR[1] for n, top in tops.items()
                  if n in self.paged and (top is None or top > NEAR[1]))
         room = self.dynamic_bytes - self.wide_bytes
-        return (room - max(NEAR[0], *fit, *large)) // self.page
+        found = (room - max(NEAR[0], *fit, *large)) // self.page
+        if found < FEWEST_SLOTS:
+            raise NoRoom(
+                f"{self.dynamic_bytes} bytes of shared memory leave {found} pages for the stream",
+                place=self.program.name,
+            )
+        return found
 
     @property
     def wide_bytes(self) -> int:
@@ -120,8 +127,9 @@ class BlockWriter(KernelWriter):
     def top(self, call: str, size: Node) -> int | None:
         """The most bytes of a task that should be near: where a product may have many columns,
         those of some, and with more of them temporaries are in device memory."""
-        for s in self.paged.get(call, ()):
-            found = product_of(self.program.call(call).body, s.arg) if s.wide else None
+        streams = [s for s in self.paged.get(call, ()) if s.kind.of_product]
+        for s in streams if all(s.wide for s in streams) else ():
+            found = product_of(self.program.call(call).body, s.arg)
             if found is not None:
                 size = where_few(size, found.columns, SOME)
         return bounds(size, lambda _: (None, None))[1]

@@ -1,7 +1,7 @@
 // Shared memory by its own addresses (see ptx.cuh): copies of 16 bytes from global memory that run
 // beside the thread that asks (sm_80), in groups, of which all but the youngest few can be waited
 // for; stores. The copies belong to the generic proxy, so that what an acquire has made visible may
-// be copied; a barrier of the block shows what has landed to other threads. Included as
+// be copied; a barrier of the warp or the block shows what has landed to others. Included as
 // "cuda/cp_async.cuh", like ptx.cuh.
 #pragma once
 #include "../portable.h"

@@ -37,11 +37,14 @@ class Loader {
   Cell* cells = nullptr;
   const Shared* shared;
 
-  // How many bytes may be in flight from now on, two pages at least, and as many as there are slots
-  // at most: few of them make every hop of the tasks quicker, many make a long run of pages quicker.
+  // How many bytes may be in flight from now on, two pages at least: few of them make every hop of
+  // the tasks quicker, many make a long run of pages quicker. MOST: a warp that takes every TURNS-th
+  // page asks for one when it has seen those before; with so few in flight, what was in its slot has
+  // landed by then, and the barrier's parity means this page.
+  static constexpr uint32_t MOST = SLOTS - TURNS;
   ET_HOT void flies(uint32_t bytes) {
     const uint32_t pages = bytes / PAGE < 2 ? 2 : bytes / PAGE;
-    cap_ = pages < SLOTS ? pages : SLOTS;
+    cap_ = pages < MOST ? pages : MOST;
   }
 
   // Rows of `row_bytes` that lie `stride` bytes apart, as pages of PANEL rows by `chunk` bytes.
@@ -239,7 +242,7 @@ class Loader {
   uint32_t full_, empty_, bytes_;                   // addresses in shared memory
   uint32_t slot_ = 0, round_ = 0;                   // where the next page goes
   uint32_t landed_ = 0, landed_round_ = 0, flying_ = 0;  // the oldest page in flight
-  uint32_t cap_ = SLOTS, claims_ = 0;
+  uint32_t cap_ = MOST, claims_ = 0;
   uint64_t policy_;
   bool stopped_ = false;
 };

@@ -1,4 +1,4 @@
-// Pages of a product from the stream, as Loader::rows, Loader::run or Loader::chunked brings them.
+// Pages of a product from the stream, as Loader::rows, Loader::run or Loader::panels brings them.
 #pragma once
 #include "loader.cuh"
 
