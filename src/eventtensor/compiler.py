@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from .analysis.check import precheck, verify
 from .analysis.derive import Derived, derive
@@ -126,9 +127,23 @@ def check(program: Builder | Program, schedule: str = "auto") -> CheckReport:
     return report
 
 
-def _named(choice: str | Mapping[str, str]) -> str | tuple[tuple[str, str], ...]:
-    """One word for all, or pairs (name, word)."""
-    return choice if isinstance(choice, str) else tuple(sorted(choice.items()))
+def planned(
+    program: Builder | Program, target: str, options: Mapping[str, Any]
+) -> Callable[[], Kernel]:
+    """What builds the kernel of a program, on any thread. Proof and plan are made here and now: isl
+    has one context, with one bound on its work, for the whole process."""
+    if target not in BACKENDS:
+        raise BadOption(f"unknown target {target!r}", hint=f"one of {', '.join(BACKENDS)}")
+    pairs: dict[str, Any] = {k: tuple(sorted(v.items())) if isinstance(v, Mapping) else v
+                             for k, v in options.items()}
+    known = Options(target, **pairs)
+    state = run_passes(program, known)
+    report, plan = state.report, state.plan
+    assert report is not None
+    if not report.ok:
+        raise report.problems[0].error()
+    assert plan is not None
+    return lambda: Kernel(plan, known, report)
 
 
 def compile(
@@ -145,14 +160,7 @@ def compile(
     """Derive, prove, schedule and build a program for a target, once for all sizes. `handoff` (for
     target cuda) is counter, worker, flag or bulk: one word is followed wherever it is legal, a word
     for a named event must be."""
-    if target not in BACKENDS:
-        raise BadOption(f"unknown target {target!r}", hint=f"one of {', '.join(BACKENDS)}")
-    options = Options(
-        target, _named(schedule), workers, debug, trace, _named(handoff), stream, device
-    )
-    state = run_passes(program, options)
-    assert state.report is not None
-    if not state.report.ok:
-        raise state.report.problems[0].error()
-    assert state.plan is not None
-    return Kernel(state.plan, options, state.report)
+    return planned(program, target, {
+        "schedule": schedule, "workers": workers, "debug": debug, "trace": trace,
+        "handoff": handoff, "stream": stream, "device": device,
+    })()

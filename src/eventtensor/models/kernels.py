@@ -3,14 +3,13 @@ and nobody waits for one before its first step."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
-from ..compiler import run_passes
-from ..config import Options
-from ..errors import BadOption, KernelClosed
-from ..kernel import BACKENDS, Kernel
+from ..compiler import planned
+from ..errors import KernelClosed
+from ..kernel import Kernel
 from ..lang.program import Program
 
 
@@ -44,21 +43,3 @@ class Kernels:
         for made in self._made.values():
             if made.exception() is None:
                 made.result().close()
-
-
-def planned(program: Program, target: str, options: Mapping[str, Any]) -> Callable[[], Kernel]:
-    """What builds the kernel of a program, on any thread. Proof and plan are made here and now: isl
-    has one context, with one bound on its work, for the whole process."""
-    if target not in BACKENDS:
-        raise BadOption(f"unknown target {target!r}", hint=f"one of {', '.join(BACKENDS)}")
-    named: dict[str, Any] = {
-        k: tuple(sorted(v.items())) if isinstance(v, Mapping) else v for k, v in options.items()
-    }
-    known = Options(target, **named)
-    state = run_passes(program, known)
-    report, plan = state.report, state.plan
-    assert report is not None
-    if not report.ok:
-        raise report.problems[0].error()
-    assert plan is not None
-    return lambda: Kernel(plan, known, report)

@@ -4,14 +4,19 @@
 
 namespace et {
 
+// The two rows of a page that this lane reads, once it is there.
+template <uint32_t BYTES> ET_HOT Lines<uint32_t> page_rows(Pages& pages, uint32_t number) {
+  const uint32_t low = pages.page(number) + warp_row() * BYTES;
+  return {low, low + 8 * BYTES};
+}
+
 class FromRing {
  public:
   ET_HOT explicit FromRing(const Worker& w) : pages_(w.pages) {}
 
   template <uint32_t BYTES>
   ET_HOT Lines<uint32_t> page(uint32_t, uint32_t, uint32_t number, uint32_t) {
-    const uint32_t low = pages_.page(number) + warp_row() * BYTES;
-    return {low, low + 8 * BYTES};
+    return page_rows<BYTES>(pages_, number);
   }
   ET_HOT void done(uint32_t number) { pages_.release(number, TURNS); }
   ET_HOT void end(Worker& w, uint32_t pages) {
@@ -105,11 +110,6 @@ ET_HOT void stage_by_copy(uint32_t column, uint32_t j, uint32_t part, uint32_t f
     for (uint32_t c = 0; c < TILES * 8; c += 4, from += 4 * pitch)
       if (c + me.column < left) ptx::cp_async_16(there + (c * UNITS + i) * UNIT, from);
   }
-}
-
-template <uint32_t CHUNK> ET_HOT Lines<uint32_t> page_rows(Pages& pages, uint32_t number) {
-  const uint32_t low = pages.page(number) + warp_row() * CHUNK;
-  return {low, low + 8 * CHUNK};
 }
 
 struct InShare {
