@@ -126,6 +126,17 @@ OPS = {
     "slice": (lambda a: a.f[3:11, 5] * a.y[1, 2:10], "f", (8,)),
     "slice_lazy": (lambda a: (a.f * a.y)[3:11, 5], "f", (8,)),
     "update": (lambda a: masked(a.f), "f", (M, K)),
+    "histogram": (
+        lambda a: et.histogram(a.i.reshape(M * K) % 9 - 2, [1, a.i.reshape(M * K) * 77777], 6),
+        "i", (2, 6),
+    ),
+    "histogram_l": (lambda a: et.histogram(a.l[0] % 5, [a.i[1], a.i[2], 3], 4), "i", (3, 4)),
+    "histogram_far": (lambda a: et.histogram(a.l[1] * 2**33, [1], 3), "i", (1, 3)),
+    "gather_lazy": (
+        lambda a: et.gather(a.f[0], (et.iota(M)[:, None] + et.iota(5)[None, :]) % K).sum(axis=1),
+        "f", (M,),
+    ),
+    "iota_columns": (lambda a: et.iota(M)[:, None] - et.iota(K)[None, :] + a.i, "i", (M, K)),
     "cumsum0": (lambda a: a.f.cumsum(axis=0), "f", (M, K)),
     "cumsum1": (lambda a: a.i.cumsum(axis=1), "i", (M, K)),
     "gather0": (lambda a: et.gather(a.f * a.y, a.i[0:5, 0] % M, axis=0), "f", (5, K)),

@@ -314,7 +314,7 @@ __device__ bool group_0(et::Worker& worker, const Args& args) {
 }
 
 // What every worker does.
-__device__ bool run(et::Worker& worker, const Args& args) {
+__device__ __forceinline__ bool run(et::Worker& worker, const Args& args) {
   if (!group_0(worker, args)) return false;
   return true;
 }

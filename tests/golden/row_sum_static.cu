@@ -218,7 +218,7 @@ __device__ bool grid_final(et::Worker& worker, const Args& args) {
 }
 
 // What every worker does.
-__device__ bool run(et::Worker& worker, const Args& args) {
+__device__ __forceinline__ bool run(et::Worker& worker, const Args& args) {
   if (!grid_partial(worker, args)) return false;
   if (!grid_final(worker, args)) return false;
   return true;

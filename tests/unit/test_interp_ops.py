@@ -177,6 +177,13 @@ def test_ties_are_stable_in_long_rows() -> None:
     ]
 
 
+def test_a_histogram_adds_weights_by_index_and_leaves_out_what_is_no_bin() -> None:
+    index = np.array([2, 0, 2, -1, 3, 0, 4], np.int32)
+    ones, x = np.ones(7, np.int32), np.array([1, 2, 2**31 - 1, 9, 5, 7, 9], np.int32)
+    got = one(t.Histogram(0, (1, 2)), index, ones, x, kind=I32, shape=(2, 4))
+    assert got.tolist() == [[2, 0, 2, 1], [9, 0, -(2**31), 5]]  # sums wrap
+
+
 def test_topk_of_integers_reaches_the_smallest_one() -> None:
     x = np.array([-(2**31), 7, -(2**31), 2**31 - 1], np.int32)
     assert one(t.TopK(0, 4, True), x, kind=I32, shape=(4,)).tolist() == [3, 1, 0, 2]

@@ -156,6 +156,7 @@ def everything() -> et.Program:
         m = x.T @ et.concat([x[:, 0:2], x.transpose(0, 1)[:, 2:4]], axis=1)
         top, index = et.topk(m, 2)
         low = et.gather(acc, index[:, 1], axis=0).cumsum(axis=0) / 3
+        low = low + et.histogram(index[:, 0], [1, index[:, 1]], 4).cast(et.f32).max()
         low = low + top.min() + et.argmax(x).cast(et.f32).sum() + et.iota(32).cast(et.f16)
         low = et.exp(low) + et.log(-low) + et.sqrt(et.abs(low)) + et.rsqrt(low) + et.tanh(low)
         out[:] = et.minimum(low, 1e38) % 2.0 // 1.0 + et.maximum(low, i)

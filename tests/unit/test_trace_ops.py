@@ -162,11 +162,12 @@ def test_makers_gather_cumsum_argmax_and_topk():
         out[:] = picked + et.zeros((8, 4)) + et.full((4,), 2, et.bf16)
         out[:, 0] = et.argmax(x).cast(et.f32)
         out[:, 0:2] = top + where.cast(et.f32) + et.cumsum(top)
+        out[0:2, :] = et.histogram(k, [1, k * 2], 4).cast(et.f32)
 
     found = "\n".join(ops(trace(f)))
     for part in ("iota() : i32[8]", "gather(%0, ", "cumsum(", "argmax(%0) : i32[8]",
                  "topk_values(%0, k=2) : f32[8, 2]", "topk_indices(%0, k=2) : i32[8, 2]",
-                 "store out[0:8, 0] = ", "store out[0:8, 0:2] = "):
+                 "histogram(", " : i32[2, 4]", "store out[0:8, 0] = ", "store out[0:8, 0:2] = "):
         assert part in found
 
 

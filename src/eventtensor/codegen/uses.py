@@ -116,8 +116,8 @@ def _rereads(op: t.Op, type: t.TileType, types: dict[int, t.TileType]) -> tuple[
             return (x,) if repeats(types[x], type) else ()
         case t.MatMul(a, b):
             return (a, b)
-        case t.Gather(x, index, _):
-            return (x, index)
+        case t.Gather(x, index, _):  # of a line, each entry of the index has one element
+            return (x,) if len(types[x].shape) == 1 else (x, index)
         case t.ArgMax(x) | t.TopK(x, _, _) | t.Reshape(x):
             return (x,)
         case _:

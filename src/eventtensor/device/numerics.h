@@ -77,6 +77,13 @@ ET_FN f16 to_f16(float x) {
 
 // Float to integer: towards zero, ends of the range beyond it, 0 for NaN.
 template <class T> ET_FN T truncate(float x) {
+#if defined(__CUDA_ARCH__)
+  if constexpr (std::is_same_v<T, int32_t>) {  // one instruction means the same
+    int32_t whole;
+    asm("cvt.rzi.s32.f32 %0, %1;" : "=r"(whole) : "f"(x));
+    return whole;
+  }
+#endif
   if (x != x) return 0;
   if (x <= float(std::numeric_limits<T>::min())) return std::numeric_limits<T>::min();
   if (x >= float(std::numeric_limits<T>::max())) return std::numeric_limits<T>::max();
@@ -264,6 +271,23 @@ template <class T, class F> ET_FN void top_k(int64_t n, int64_t count, int32_t* 
     order[place] = int32_t(k);
   }
 }
+
+#if !defined(__CUDACC__)
+// sums[r * bins + index(k)] += weight_r(k) for all k; what is no bin is left out. Sums wrap.
+template <class I, class... W>
+ET_FN void histogram(int32_t* sums, int64_t bins, int64_t n, I index, W... weight) {
+  for (int64_t b = 0; b < int64_t(sizeof...(W)) * bins; ++b) sums[b] = 0;
+  for (int64_t k = 0; k < n; ++k) {
+    const int64_t bin = index(k);
+    if (bin < 0 || bin >= bins) continue;
+    int32_t* to = sums + bin;
+    for (const int32_t x : {weight(k)...}) {
+      *to = int32_t(uint32_t(*to) + uint32_t(x));
+      to += bins;
+    }
+  }
+}
+#endif
 
 // ---- accumulation --------------------------------------------------------------------------
 template <class S, class T> ET_FN void accumulate(S& place, T x) {

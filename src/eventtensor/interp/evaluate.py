@@ -137,6 +137,10 @@ class _Frame:
             case t.TopK(x, k, indices):
                 order = self.largest(v[x], k, "topk")
                 return order if indices else np.take_along_axis(v[x], order, axis=-1)
+            case t.Histogram(index, weights):
+                for w in weights:
+                    self.same("histogram", v[index].shape, v[w].shape)
+                return numbers.histogram(v[index], [v[w] for w in weights], self.shape(type)[1])
             case _:
                 return self.layout(op, type)
 

@@ -120,6 +120,15 @@ def cumsum(x: Array, axis: int) -> Array:
     return np.asarray(np.add.accumulate(x, axis=axis, dtype=x.dtype) + x.dtype.type(0))
 
 
+def histogram(index: Array, weights: list[Array], bins: int) -> Array:
+    """Sums of weights by index, modulo 2^32; indices that are no bin are left out."""
+    inside = (index >= 0) & (index < bins)
+    out = np.zeros((len(weights), bins), np.int64)
+    for row, w in zip(out, weights, strict=True):
+        np.add.at(row, index[inside], w[inside])
+    return out.astype(np.int32)
+
+
 def matmul(a: Array, b: Array) -> Array:
     """k ascending; each step is one fused multiply-add in f32 (integers wrap)."""
     acc = np.zeros((a.shape[0], b.shape[1]), a.dtype)

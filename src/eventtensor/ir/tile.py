@@ -188,9 +188,19 @@ class TopK:
     indices: bool
 
 
+@dataclass(frozen=True, slots=True)
+class Histogram:
+    """Row r of the i32 result has the sums of `weights[r]`: element b of those whose index is b.
+    What has another index is left out. Sums wrap, so that they need no order."""
+
+    index: int
+    weights: tuple[int, ...]
+
+
 Op = (
     Arg | Literal | Index | Unary | Binary | Where | Cast | Broadcast | Reduce | MatMul | Transpose
     | Reshape | Concat | Iota | SliceOf | Update | Cumsum | Gather | ArgMax | TopK
+    | Histogram
 )
 
 
@@ -293,6 +303,8 @@ def operands(op: Op) -> tuple[int, ...]:
             return (x, value)
         case Gather(x, index, _):
             return (x, index)
+        case Histogram(index, weights):
+            return (index, *weights)
         case _:
             return (op.x,)
 

@@ -28,6 +28,7 @@ from .tile import (
     Cumsum,
     For,
     Gather,
+    Histogram,
     Index,
     Iota,
     Let,
@@ -242,6 +243,9 @@ def _plain_op(name: str, xs: list[int]) -> Op:
     if name == "where":
         c, a, b = xs
         return Where(c, a, b)
+    if name == "histogram":
+        index, first, *more = xs
+        return Histogram(index, (first, *more))
     raise Unreadable(f"'{name}' is not an operation")
 
 

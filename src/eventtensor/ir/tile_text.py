@@ -19,6 +19,7 @@ from .tile import (
     Cumsum,
     For,
     Gather,
+    Histogram,
     Index,
     Iota,
     Let,
@@ -102,7 +103,8 @@ def op_text(op: Op, body: Body) -> str:
 
 
 def _simple_text(
-    op: Broadcast | Reduce | MatMul | Transpose | Reshape | Iota | Cumsum | Gather | ArgMax | TopK,
+    op: Broadcast | Reduce | MatMul | Transpose | Reshape | Iota | Cumsum | Gather | ArgMax | TopK
+    | Histogram,
 ) -> str:
     match op:
         case Broadcast(x):
@@ -125,5 +127,7 @@ def _simple_text(
             return f"argmax(%{x})"
         case TopK(x, k, indices):
             return f"{'topk_indices' if indices else 'topk_values'}(%{x}, k={k})"
+        case Histogram(index, weights):
+            return f"histogram({', '.join(f'%{x}' for x in (index, *weights))})"
         case _:
             assert_never(op)

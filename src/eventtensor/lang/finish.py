@@ -15,6 +15,7 @@ from ..ir.tile import (
     Concat,
     For,
     Gather,
+    Histogram,
     Index,
     Iota,
     Let,
@@ -101,6 +102,8 @@ def _map_op(op: Op, f: Rename) -> Op:
             return Update(f(x), _map_axes(axes, f), f(value))
         case Gather(x, index, axis):
             return Gather(f(x), f(index), axis)
+        case Histogram(index, weights):
+            return Histogram(f(index), tuple(f(x) for x in weights))
         case _:
             return replace(op, x=f(op.x))
 

@@ -184,6 +184,18 @@ def topk(x: Tile, k: int) -> tuple[Tile, Tile]:
     return Tile(tr, top), Tile(tr, index)
 
 
+def histogram(index: Tile, weights: Sequence[object], bins: int) -> Tile:
+    """Sums of integer weights by index: element (r, b) is the sum of `weights[r]` where the index
+    is b. Indices that are no bin are left out."""
+    if isinstance(bins, bool) or not isinstance(bins, int):
+        raise BadShape(f"histogram with {bins!r} bins", hint="bins is a Python integer")
+    if not isinstance(weights, tuple | list):
+        raise BadShape("histogram needs a list of weights")
+    tr, at = current(), _needs_tile(index, "histogram").read()
+    xs = [lift(tr, w, DType.i32) for w in weights]
+    return Tile(tr, values.histogram(tr, at, xs, bins))
+
+
 def _needs_tile(x: object, what: str) -> Tile:
     if not isinstance(x, Tile):
         raise NotTraceable(f"{what} of {x!r}, which is not a tile")

@@ -14,6 +14,7 @@ from ..ir.tile import (
     Concat,
     Cumsum,
     Gather,
+    Histogram,
     Index,
     Iota,
     Literal,
@@ -240,3 +241,19 @@ def topk(tr: Tracer, x: Value, k: int) -> tuple[Value, Value]:
     shape = (*x.shape[:-1], Const(k))
     values = tr.emit(TopK(x.id, k, False), TileType(x.dtype, shape))
     return values, tr.emit(TopK(x.id, k, True), TileType(DType.i32, shape))
+
+
+def histogram(tr: Tracer, index: Value, weights: list[Value], bins: int) -> Value:
+    if index.dtype not in INTS or any(w.dtype is not DType.i32 for w in weights):
+        kinds = ", ".join(str(x.dtype) for x in (index, *weights))
+        raise BadDType(f"histogram of {kinds}",
+                       hint="the index is i32 or i64 and weights are i32: floats have no exact sum")
+    shape = index.shape
+    for w in weights:
+        shape = join(tr, shape, w.shape)
+    if len(shape) != 1 or not weights or bins < 1:
+        raise BadShape(f"histogram of {index.type} in {bins} bins, with {len(weights)} weights",
+                       hint="the index has one axis, and there is a weight and a bin at least")
+    at, *shown = (broadcast(tr, x, shape).id for x in (index, *weights))
+    type_ = TileType(DType.i32, (Const(len(weights)), Const(bins)))
+    return tr.emit(Histogram(at, tuple(shown)), type_)

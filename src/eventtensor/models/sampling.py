@@ -11,48 +11,65 @@ from typing import Any
 
 import eventtensor as et
 
-# A key is how far log p lies below the largest, in steps: smaller keys are more likely. Beyond the
-# last key p is below 2e-28.
+# A key is how far log p lies below the largest, in steps: smaller keys are more likely. What has
+# the last key, or lies beyond it, has no mass: its p is below 2e-28.
 STEPS, KEYS = 1 << 18, 1 << 24
-BUCKETS = 16  # one digit of a key: a reduction has 16 threads for each of its outputs
-DIGITS = 6
-# A task's part of a row: 16 KB of keys and weights, and 63 parts for 128 K tokens.
-TILE = 2048
-# Tokens that one thread adds up in order, and lines that are looked at together.
-LINE, LINES = 32, 16
+LAST = KEYS - 1
+# A digit of a key has 16 groups of 16 bins: sums of groups say which bins to read.
+GROUPS, DIGITS = 16, 3
+BINS = GROUPS * GROUPS
+# The most tokens in a part of a row: their masses, of 18 bits each, add up in 31.
+TILE, MASS = 8191, 1 << 18
+# Neighbours that a draw adds up, at each of its levels.
+LEVELS = (256, 16, 1)
 
-# What a part remembers of the search: the row's, the same in every part, and the last three its
-# own. All are whole numbers up to 2^24, or masses.
-FIELDS = ("unit", "start", "count", "mass", "want_count", "want_mass", "edge", "ties",
-          "below", "equals", "equal_mass")
+# What a part remembers of the search: the row's, the same in every part, and the last two its own.
+# `top` and `rate` make a key of a logit; `unit` is the width of a bin in keys, 0 when all is found;
+# `need` is what is still to come from `start` on. The rest are whole numbers up to 2^24, or masses.
+FIELDS = ("top", "rate", "unit", "start", "mass", "need", "need_mass", "edge", "ties",
+          "below", "equals")
 NEVER = 3e38  # a target that nothing reaches
 
 
 def search_steps(top_k: int, top_p: float) -> int:
-    """Steps that a row needs: a digit each, of one threshold or of both."""
-    return DIGITS * (2 if top_k > 0 and top_p < 1 else 1)
+    """Steps that a row needs: a digit each, of no threshold, of one or of both. The first digit and
+    the last have tasks of their own."""
+    return max(DIGITS * ((top_k > 0) + (top_p < 1)) - 1, 0)
 
 
 # ---- parts of bodies -------------------------------------------------------------------------
 
 
-def _keys(below: Any) -> Any:
-    return (et.minimum(below, KEYS / STEPS - 1 / STEPS) * float(STEPS)).cast(et.i32)
+def _key(logits: Any, top: Any, rate: Any) -> Any:
+    """A whole number, as f32."""
+    return et.minimum((top - logits) * rate, float(LAST)).cast(et.i32).cast(et.f32)
 
 
-def _histogram(below: Any, s: Any) -> Any:
-    """How many, and their mass, for each value of the digit that is looked for. Weights are p but
-    for a factor that a row shares."""
-    key, weight = _keys(below), et.exp(-below)
-    start, unit, edge = (s[FIELDS.index(k)].cast(et.i32) for k in ("start", "unit", "edge"))
-    inside = (key >= start) & (key <= edge)
-    digit = et.where(inside, (key - start) // et.maximum(unit, 1), BUCKETS)
+def _weight(key: Any) -> Any:
+    """p but for a factor that a row shares."""
+    return et.exp(key * (-1.0 / STEPS))
 
-    def here() -> Any:  # twice, so that no array of all pairs is kept
-        return digit[None, :] == et.iota(BUCKETS)[:, None]
 
-    mass = et.where(here(), weight[None, :], 0.0).sum(axis=1)
-    return et.concat([here().cast(et.f32).sum(axis=1)[None, :], mass[None, :]], axis=0)
+def _count(counted: Any, logits: Any, s: dict[str, Any], unit: Any) -> None:
+    """How many tokens are in each bin of the digit that is looked for, and their mass. A mass is
+    added up in units of the bin's largest. What is used twice is written twice: memory for it would
+    be that of all tokens. No branches, so that threads load for many tokens at once."""
+    start, per = s["start"], 1.0 / unit  # exact: a power of two
+
+    def far() -> Any:
+        return _key(logits, s["top"], s["rate"]) - start
+
+    def rest() -> Any:
+        return far() - (far() * per).cast(et.i32).cast(et.f32) * unit
+
+    index = et.where(far() < 0.0, -1.0, far() * per).cast(et.i32)
+    beyond = (far() > s["edge"] - start).cast(et.i32) * BINS
+    some = (far() < float(LAST) - start).cast(et.f32)
+    mass = (_weight(rest()) * float(MASS) + 0.5) * some
+    found = et.histogram(index + beyond, [1, mass.cast(et.i32)], BINS)
+    firsts = start + et.iota(BINS).cast(et.f32) * unit
+    counted[0, :] = found[0].cast(et.f32)
+    counted[1, :] = found[1].cast(et.f32) * (1.0 / MASS) * _weight(firsts)
 
 
 def _ceil(x: Any) -> Any:
@@ -60,9 +77,17 @@ def _ceil(x: Any) -> Any:
     return whole + (whole < x).cast(et.f32)
 
 
+def _of_row(parts: Any) -> Any:
+    """The sum over all parts: one sum a thread, of elements that are loaded together."""
+    total = parts[0]
+    for k in range(1, int(parts.shape[0])):
+        total = total + parts[k]
+    return total
+
+
 @dataclass(frozen=True)
 class _Found:
-    """The bucket in which the target is reached: what lies before it, and what is in it."""
+    """The bin, or the group, in which a target is reached: what lies before it and in it."""
 
     digit: Any
     count: Any
@@ -75,143 +100,179 @@ class _Found:
         return self.inside_mass / et.maximum(self.inside, 1.0)
 
 
-def _find(counts: Any, s: dict[str, Any], want_mass: Any) -> _Found:
-    """`counts` of the whole row. Where rounding keeps the target away it is the last bucket in
-    which something is."""
-    upto = s["count"] + counts[0].cumsum(0)
-    upto_mass = s["mass"] + counts[1].cumsum(0)
-    reached = (upto >= s["want_count"]) | (upto_mass >= want_mass)
-    last = et.where(counts[0] > 0.0, et.iota(BUCKETS), 0).max(axis=0)
-    digit = et.minimum((~reached).cast(et.i32).sum(axis=0), last)
-    before = et.concat([s["count"].reshape(1), upto], axis=0)
-    before_mass = et.concat([s["mass"].reshape(1), upto_mass], axis=0)
-    return _Found(digit, *(et.gather(x, digit.reshape(1))[0]
-                           for x in (before, before_mass, counts[0], counts[1])))
+def _find(counts: Any, need: Any, need_mass: Any) -> _Found:
+    """Where rounding keeps the target away it is the last in which something is."""
+    ends = counts.cumsum(1)
+    short = (ends[0] < need) & (ends[1] < need_mass)
+    last = et.where(counts[0] > 0.0, et.iota(GROUPS), 0).max(axis=0)
+    digit = et.minimum(short.cast(et.i32).sum(axis=0), last)
+    before = et.maximum(digit - 1, 0).reshape(1)
+    found = [et.where(digit > 0, et.gather(ends[k], before)[0], 0.0) for k in range(2)]
+    return _Found(digit, *found, *(et.gather(counts[k], digit.reshape(1))[0] for k in range(2)))
 
 
-def _narrowed(state: Any, counts: Any, mine: Any, top_p: Any) -> Any:
-    """The search after one more digit, of what the row and this part have counted. After the last
-    digit it ends (unit 0), or goes on from the threshold of top-k to that of top-p."""
-    s = {k: state[i] for i, k in enumerate(FIELDS)}
+def _narrowed(
+    s: dict[str, Any], groups: Any, bins: Any, top_p: Any
+) -> tuple[dict[str, Any], Any, Any]:
+    """The search after one more digit, of what all parts have counted, and that digit: a group and
+    a bin of it. After the last digit the search ends, or goes on from the threshold of top-k to
+    that of top-p."""
+    row, by_count = _of_row(groups), s["need"] < NEVER
     share = et.where(top_p < 1.0, top_p, NEVER)
-    first_mass = et.minimum(share * counts[1].sum(axis=0), NEVER)
-    by_count = s["want_count"] < NEVER
-    unknown = (s["want_mass"] < 0.0) & ~by_count
-    want_mass = et.where(unknown, first_mass, et.where(by_count, NEVER, s["want_mass"]))
-    f = _find(counts, s, want_mass)
-    start = s["start"] + f.digit.cast(et.f32) * s["unit"]
+    whole = et.minimum(share * row[1].sum(axis=0), NEVER)
+    need_mass = et.where(by_count, NEVER, et.where(s["need_mass"] < 0.0, whole, s["need_mass"]))
+    g = _find(row, s["need"], need_mass)
+    f = _find(_of_row(bins[:, :, g.digit, :]), s["need"] - g.count, need_mass - g.mass)
+    need, left = s["need"] - g.count - f.count, need_mass - g.mass - f.mass
+    mass = s["mass"] + g.mass + f.mass
+    start = s["start"] + (g.digit * GROUPS + f.digit).cast(et.f32) * s["unit"]
     last = s["unit"] <= 1.0
-    needed = et.where(by_count, s["want_count"] - f.count, _ceil((want_mass - f.mass) / f.each))
-    ties = et.minimum(et.maximum(et.minimum(needed, f.inside), 1.0),
-                      et.where(start == s["edge"], s["ties"], NEVER))
+    needed = et.minimum(et.where(by_count, need, _ceil(left / f.each)), f.inside)
+    ties = et.minimum(et.maximum(needed, 1.0), et.where(start == s["edge"], s["ties"], NEVER))
     again = last & by_count & (top_p < 1.0)
-    begin = et.where(again, float(KEYS // BUCKETS), 0.0)
-    below = s["below"] + et.where(et.iota(BUCKETS) < f.digit, mine[1], 0.0).sum(axis=0)
-    equals, equal_mass = (et.gather(x, f.digit.reshape(1))[0] for x in (mine[0], mine[1]))
-    return _stack((
-        et.where(last, begin, s["unit"] / float(BUCKETS)),
-        et.where(again, 0.0, start), et.where(again, 0.0, f.count), et.where(again, 0.0, f.mass),
-        et.where(again, NEVER, s["want_count"]),
-        et.where(again, top_p * (f.mass + ties * f.each), want_mass),
-        et.where(last, start, s["edge"]), et.where(last, ties, s["ties"]),
-        et.where(again, 0.0, below), equals, equal_mass,
-    ))
+    return {
+        "top": s["top"], "rate": s["rate"],
+        "unit": et.where(last, et.where(again, float(KEYS // BINS), 0.0), s["unit"] / float(BINS)),
+        "start": et.where(again, 0.0, start), "mass": et.where(again, 0.0, mass),
+        "need": et.where(by_count & ~again, need, NEVER),
+        "need_mass": et.where(again, top_p * (mass + ties * f.each),
+                              et.where(by_count, -1.0, left)),
+        "edge": et.where(last, start, s["edge"]), "ties": et.where(last, ties, s["ties"]),
+        "again": again,
+    }, g.digit, f.digit
 
 
-def _stack(values: tuple[Any, ...]) -> Any:
-    """Numbers as one tile, in one loop."""
-    number, out = et.iota(len(values)), values[-1]
-    for k, v in enumerate(values[:-1]):
-        out = et.where(number == k, v, out)
+def _before(masses: Any, digit: Any) -> Any:
+    """What there is before a digit, along the last axis."""
+    return et.where(et.iota(GROUPS) < digit, masses, 0.0).sum(axis=-1)
+
+
+def _fields(state: Any) -> dict[str, Any]:
+    return {k: state[i] for i, k in enumerate(FIELDS)}
+
+
+def _stack(values: dict[str, Any]) -> Any:
+    """A state, in one loop."""
+    number, out = et.iota(len(FIELDS)), values[FIELDS[-1]]
+    for k, name in enumerate(FIELDS[:-1]):
+        out = et.where(number == k, values[name], out)
     return out
 
 
 # ---- task kinds ------------------------------------------------------------------------------
 
 
-@et.task
-def first_digit(logits, tops, temperature, top_k, below, counts, state):
-    """How far below the top log p is in this part, and the first digit. A target of -1 is set when
-    the mass of the row is known."""
-    far = (tops.max(axis=0) - logits) / et.maximum(temperature, 1e-30)
-    begin, rest = et.full((), float(KEYS // BUCKETS)), et.full((), float(KEYS))
-    zero = et.zeros(())
-    want = et.where(top_k > 0, top_k.cast(et.f32), NEVER)
-    now = _stack((begin, zero, zero, zero, want, zero - 1.0, rest, rest, zero, zero, zero))
-    state[:] = now
-    below[:] = far
-    counts[:] = _histogram(far, now)
+def _tell(counted: Any, groups: Any, bins: Any) -> Any:
+    found = counted.reshape(2, GROUPS, GROUPS)
+    sums = found.sum(axis=2)
+    groups[:] = sums
+    bins[:] = found
+    return sums
 
 
 @et.task
-def next_digit(below, top_p, before, mine, state, counts, after):
+def first_digit(logits, tops, temperature, top_k, top_p, groups, bins, state):
+    """A mass of -1 is set when that of the row is known. A row that keeps all has no search: all of
+    it is below the edge."""
+    unit, all_keys, zero = float(KEYS // BINS), et.full((), float(KEYS)), et.zeros(())
+    sought = (temperature > 0.0) & ((top_k > 0) | (top_p < 1.0))
+    begin = dict.fromkeys(FIELDS, zero) | {
+        "top": tops.max(axis=0), "rate": float(STEPS) / et.maximum(temperature, 1e-30),
+        "unit": et.where(sought, unit, 0.0), "need_mass": zero - 1.0,
+        "need": et.where(top_k > 0, top_k.cast(et.f32), NEVER), "edge": all_keys, "ties": all_keys,
+    }
+    counted = et.zeros((2, BINS))
+    _count(counted, logits, begin, et.full((), unit))
+    sums = _tell(counted, groups, bins)
+    state[:] = _stack(begin | {"below": et.where(sought, 0.0, sums[1].sum(axis=0))})
+
+
+@et.task
+def next_digit(logits, top_p, groups, bins, before, sums, found, after, *, t):
     """What all parts of the row have counted says where to look; a row that is done only stays."""
-    now, found = state + 0.0, et.zeros((2, BUCKETS))
-    for _ in et.range((state[0] > 0.0).cast(et.i32)):
-        now[:] = _narrowed(state, before.sum(axis=0), mine, top_p)
-    for _ in et.range((now[0] > 0.0).cast(et.i32)):
-        found[:] = _histogram(below, now)
+    now, counted = before + 0.0, et.zeros((2, BINS))
+    for _ in et.range((before[FIELDS.index("unit")] > 0.0).cast(et.i32)):
+        s, g, f = _narrowed(_fields(before), groups, bins, top_p)
+        mine = bins[t, :, g, :]
+        below = before[FIELDS.index("below")] + _before(groups[t, 1], g) + _before(mine[1], f)
+        now[:] = _stack(s | {"below": et.where(s["again"], 0.0, below), "equals": mine[0, f]})
+    for _ in et.range((now[FIELDS.index("unit")] > 0.0).cast(et.i32)):
+        s = _fields(now)
+        _count(counted, logits, s, s["unit"])
+    _tell(counted, sums, found)
     after[:] = now
-    counts[:] = found
 
 
-def draw(tile: int) -> Any:
+def draw(part: int) -> Any:
     @et.task
-    def draw(below, greedy, temperature, uniform, state, token):
-        """The part, the line of it and the token at which the sums of what is kept pass `uniform`.
-        -1 if the search has had too few steps."""
-        unit, edge, ties = (state[0, FIELDS.index(k)] for k in ("unit", "edge", "ties"))
-        parts = (state[:, FIELDS.index(k)] for k in ("below", "equals", "equal_mass"))
-        part = _Kept(ties, *parts)
-        total = part.ends[part.ends.shape[0] - 1]
-        p, aim = part.at(uniform * total)
-        key = edge.cast(et.i32)
-        chunks = tile // (LINE * LINES)
-        sums = [et.zeros((chunks, LINES)) for _ in range(3)]
-        for c in et.range(chunks):
-            lines = _weights(below, key, p * tile + c * (LINE * LINES), LINES)
-            for x, out in zip(lines, sums, strict=True):
-                out[c] = x.sum(axis=1)
-        line = _Kept(part.kept_of(p), *(x.reshape(chunks * LINES) for x in sums))
-        k, aim = line.at(aim)
-        tokens = _weights(below, key, p * tile + k * LINE, 1)
-        t, _ = _Kept(line.kept_of(k), *(x[0] for x in tokens)).at(aim)
-        found = et.minimum(p * tile + k * LINE + t, below.shape[0] - 1)
-        right = (total > 0.0) & (total < NEVER) & (temperature > 0.0)
-        token[:] = et.where(right, et.where(unit > 0.0, -1, found), greedy)
+    def draw(logits, greedy, temperature, top_p, uniform, groups, bins, state, token):
+        """The last digit; then the part, the line of it and the token at which the sums of what is
+        kept pass `uniform`. -1 if the search has had too few steps."""
+        before = _fields(state[0])
+        searching = before["unit"] > 0.0
+        after, g, f = _narrowed(before, groups, bins, top_p)
+        top, rate = before["top"], before["rate"]
+        unit, edge, ties = (et.where(searching, after[k], before[k])
+                            for k in ("unit", "edge", "ties"))
+        mine = bins[:, :, g, :]
+        more = _before(groups[:, 1], g) + _before(mine[:, 1], f)
+        below = state[:, FIELDS.index("below")] + et.where(searching, more, 0.0)
+        equals = et.where(searching, mine[:, 0, f], state[:, FIELDS.index("equals")])
+        each = et.where(edge < float(LAST), _weight(edge), 0.0)
+        kept = _Kept(ties, each, below, equals)
+        total = kept.ends[kept.ends.shape[0] - 1]
+        at, aim = kept.at(uniform * total)
+        first, ends = at * part, et.minimum(at * part + part, logits.shape[0])
+        ties, size = kept.kept_of(at), part
+        for inner in LEVELS:
+            lines = _lines(logits, top, rate, edge, first, ends, -(-size // inner), inner)
+            kept = _Kept(ties, each, *lines)
+            at, aim = kept.at(aim)
+            first, ties, size = first + at * inner, kept.kept_of(at), inner
+        right = (et.abs(top) < NEVER) & (rate > 0.0) & (total > 0.0) & (temperature > 0.0)
+        found = et.where(unit > 0.0, -1, et.minimum(first, logits.shape[0] - 1))
+        token[:] = et.where(right, found, greedy)
 
     return draw
 
 
-def _weights(below: Any, edge: Any, first: Any, lines: int) -> tuple[Any, Any, Any]:
-    """Of the tokens from `first` on, in lines: weights of those before the edge, ones for those on
-    it, their weights."""
-    at = first + et.iota(lines * LINE)
-    far = et.gather(below, et.minimum(at, below.shape[0] - 1)).reshape(lines, LINE)
-    there, key = (at < below.shape[0]).reshape(lines, LINE), _keys(far)
-    on = there & (key == edge)
-    before = there & (key < edge)
-    weight = et.exp(-far)
-    return et.where(before, weight, 0.0), on.cast(et.f32), et.where(on, weight, 0.0)
+def _lines(
+    logits: Any, top: Any, rate: Any, edge: Any, first: Any, ends: Any, lines: int, size: int
+) -> tuple[Any, Any]:
+    """Of the tokens from `first` to `ends`, in lines: weights of those before the edge, and how
+    many are on it."""
+
+    starts = first + et.iota(lines) * size
+
+    def at() -> Any:
+        return starts[:, None] + et.iota(size)[None, :]
+
+    def key() -> Any:
+        return _key(et.gather(logits, et.minimum(at(), logits.shape[0] - 1)), top, rate)
+
+    # Factors, not conditions: threads then load for many tokens at once.
+    here, near = (at() < ends).cast(et.f32), (key() < et.minimum(edge, float(LAST))).cast(et.f32)
+    on = (at() < ends).cast(et.f32) * (key() == edge).cast(et.f32)
+    return (_weight(key()) * near * here).sum(axis=1), on.sum(axis=1)
 
 
 class _Kept:
     """What is kept of neighbours, of which each has the weight `below` before the edge and `equals`
-    tokens of the weight `equal_mass` on it; the first `ties` of these stay."""
+    tokens of the weight `each` on it; the first `ties` of these stay."""
 
-    def __init__(self, ties: Any, below: Any, equals: Any, equal_mass: Any) -> None:
-        free = et.maximum(ties - (equals.cumsum(0) - equals), 0.0)
-        self.kept = et.minimum(free, equals)
-        self.mass = below + self.kept * equal_mass / et.maximum(equals, 1.0)
+    def __init__(self, ties: Any, each: Any, below: Any, equals: Any) -> None:
+        self.kept = et.minimum(et.maximum(ties - (equals.cumsum(0) - equals), 0.0), equals)
+        self.mass = below + self.kept * each
         self.ends = self.mass.cumsum(0)
 
     def at(self, aim: Any) -> tuple[Any, Any]:
         """Whose sum passes `aim` (the last that has a mass if rounding keeps the sums below), and
         what is left of it there."""
-        last = et.where(self.mass > 0.0, et.iota(self.mass.shape[0]), 0).max(axis=0)
+        n = self.mass.shape[0]
+        last = et.where(self.mass > 0.0, et.iota(n), 0).max(axis=0)
         found = et.minimum((self.ends <= aim).cast(et.i32).sum(axis=0), last)
-        begins = et.concat([et.zeros((1,)), self.ends], axis=0)
-        return found, aim - et.gather(begins, found.reshape(1))[0]
+        begins = et.where(et.iota(n) + 1 == found, self.ends, 0.0).sum(axis=0)
+        return found, aim - begins
 
     def kept_of(self, k: Any) -> Any:
         return et.gather(self.kept, k.reshape(1))[0]
@@ -235,15 +296,16 @@ class Draws:
     most `search_steps` of a row. A launch without rows to draw has N = 0 and Q = 0, and does and
     waits for nothing.
 
-    Cost on CUDA: a step is one hop, and for each part 2 * 16 * 2048 looks in shared memory by 256
-    threads (some 2 us), over all blocks: 128 K tokens are 63 parts. The logits are read once."""
+    Cost on CUDA: a threshold takes three passes over the logits, in parts of at most `part` tokens
+    (16 parts for 128 K), with a hop after each; the draw reads one part."""
 
     def __init__(
         self, p: et.Program, rows: Any, logits: Any, chosen: Any, tiles: int, part: int = TILE
     ) -> None:
-        self.p, self.logits, self.chosen, self.part = p, logits, chosen, part
+        self.p, self.logits, self.chosen = p, logits, chosen
         self.parts = -(-logits.shape[1] // part)
-        self.N, self.Q = et.dim("N", min=0, max=64), et.dim("Q", min=0, max=2 * DIGITS)
+        self.part = -(-logits.shape[1] // self.parts)
+        self.N, self.Q = et.dim("N", min=0, max=64), et.dim("Q", min=0, max=2 * DIGITS - 1)
         self.sampled = p.input("sampled", (self.N,), et.i32, bound=rows - 1, distinct=True)
         self.temperature = p.input("temperature", (rows,), et.f32)
         self.top_k = p.input("top_k", (rows,), et.i32)
@@ -253,27 +315,36 @@ class Draws:
         self.ready = p.events("logits_ready", (), count=tiles)
 
     def calls(self) -> None:
-        p, N, Q, sampled, row = self.p, self.N, self.Q, self.sampled, self.logits.shape[1]
+        p, N, Q, sampled = self.p, self.N, self.Q, self.sampled
         steps = (Q + 1, N, self.parts)
-        below = p.scratch("draw_below", (N, row), et.f32)
-        counts = p.scratch("draw_counts", (*steps, 2, BUCKETS), et.f32)
+        groups = p.scratch("draw_groups", (*steps, 2, GROUPS), et.f32)
+        bins = p.scratch("draw_bins", (*steps, 2, GROUPS, GROUPS), et.f32)
         state = p.scratch("draw_state", (*steps, len(FIELDS)), et.f32)
+        # Told by name: what is derived would tie the logits to the event of the greedy choice.
+        counted = p.events("counted", (Q + 1, N), count=self.parts)
 
         def cut(t: Any) -> slice:
             return slice(t * self.part, t * self.part + self.part)
 
         p.call(first_digit, grid=(N, self.parts), waits=lambda n, t: self.ready[()],
+               notifies=lambda n, t: counted[0, n],
                reads=lambda n, t: (self.logits[sampled[n], cut(t)], self.tops[sampled[n], :],
-                                   self.temperature[sampled[n]], self.top_k[sampled[n]]),
-               writes=lambda n, t: (below[n, cut(t)], counts[0, n, t, :, :], state[0, n, t, :]))
+                                   self.temperature[sampled[n]], self.top_k[sampled[n]],
+                                   self.top_p[sampled[n]]),
+               writes=lambda n, t: (groups[0, n, t, :, :], bins[0, n, t, :, :, :],
+                                    state[0, n, t, :]))
         with p.loop("step", Q) as at:
             p.call(next_digit, grid=(N, self.parts),
-                   reads=lambda n, t: (below[n, cut(t)], self.top_p[sampled[n]],
-                                       counts[at, n, :, :, :], counts[at, n, t, :, :],
+                   waits=lambda n, t: (self.ready[()], counted[at, n]),
+                   notifies=lambda n, t: counted[at + 1, n],
+                   reads=lambda n, t: (self.logits[sampled[n], cut(t)], self.top_p[sampled[n]],
+                                       groups[at, n, :, :, :], bins[at, n, :, :, :, :],
                                        state[at, n, t, :]),
-                   writes=lambda n, t: (counts[at + 1, n, t, :, :], state[at + 1, n, t, :]))
+                   writes=lambda n, t: (groups[at + 1, n, t, :, :], bins[at + 1, n, t, :, :, :],
+                                        state[at + 1, n, t, :]))
         p.call(draw(self.part), grid=(N,),
-               reads=lambda n: (below[n, :], self.chosen[sampled[n]],
-                                self.temperature[sampled[n]], self.uniform[sampled[n]],
-                                state[Q, n, :, :]),
+               reads=lambda n: (self.logits[sampled[n], :], self.chosen[sampled[n]],
+                                self.temperature[sampled[n]], self.top_p[sampled[n]],
+                                self.uniform[sampled[n]], groups[Q, n, :, :, :],
+                                bins[Q, n, :, :, :, :], state[Q, n, :, :]),
                writes=lambda n: self.chosen[sampled[n]])

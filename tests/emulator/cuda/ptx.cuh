@@ -100,6 +100,13 @@ ET_HOT void ld_shared_v4(uint32_t at, uint32_t (&x)[4]) {
   if (at % 16 != 0) emu::block->fault("a load of 16 bytes is not aligned");
   std::memcpy(x, emu::block->at(at, 16), 16);
 }
+ET_HOT void red_shared_add(uint32_t at, uint32_t x) {
+  uint32_t sum = 0;
+  std::memcpy(&sum, emu::block->at(at, 4), 4);
+  sum += x;
+  std::memcpy(emu::block->at(at, 4), &sum, 4);
+  emu::block->pass();
+}
 
 // ---- mbarriers ------------------------------------------------------------------------
 

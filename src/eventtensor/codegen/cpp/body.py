@@ -104,6 +104,8 @@ class BodyWriter(FoldWriter):
                 return self.argmax(id, v[x], type)
             case t.TopK(x, k, indices):
                 return self.topk(id, v[x], k, indices, type)
+            case t.Histogram(index, weights):
+                return self.histogram(id, v[index], [v[w] for w in weights], type)
             case t.Cumsum(x, axis):
                 return self.cumsum(id, v[x], axis, type)
             case t.Concat(xs, axis):
@@ -142,6 +144,8 @@ class BodyWriter(FoldWriter):
             at = lambda _: x.at(zeros)
             return Value(type, at, elsewhere(x.leaves), None, x.cheap, x.storage)
         view = x.view
+        if view is None and x.cheap and cv.long_axes(x.type) == cv.long_axes(type):
+            return cv.with_ones(x, type)
         if view is None or not view.dense:
             view = self.stored(id, x).view
             assert view is not None

@@ -21,6 +21,7 @@ class Dialect(Emitter):
     """Lines of C++ for a worker that is one thread."""
 
     function = ""  # stands before a function's type
+    inlined = ""  # the same, for one that has to be part of its caller
     rolled = ""  # stands before a loop that gains nothing from being unrolled
     outlined = ""  # the same, for one with several call sites and no part in a body
     hand_tuned = "cpp"  # whose hand-tuned bodies fit

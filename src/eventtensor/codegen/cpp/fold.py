@@ -1,4 +1,4 @@
-"""Ops along an axis: reductions, argmax, top-k, prefix sums.
+"""Ops along an axis: reductions, argmax, top-k, prefix sums, histograms.
 
 A reduction is lazy where one thread folds an element. Where several do it together it is evaluated
 at once: each result is a tile, or a constant that all threads know.
@@ -91,4 +91,13 @@ class FoldWriter(BodyFrame):
             self.out.line(f"{ctype(type.dtype)} sum = 0;")
             self.out.line(f"{self.out.rolled}for (int64_t {k} = 0; {k} < {n}; ++{k})")
             self.out.line(f"  {result.place(full)} = sum = sum + {x.at(full)};")
+        return of_view(result, type)
+
+    def histogram(self, id: int, index: Value, weights: list[Value], type: t.TileType) -> Value:
+        n, bins, k = self.extent(index.type.shape[0]), self.extent(type.shape[1]), f"k{id}"
+        result = self.own(f"v{id}", type)
+        looks = [f"[&](int64_t {k}) {{ return {x.at((k,))}; }}" for x in (index, *weights)]
+        self.out.barrier()
+        self.out.line(f"et::histogram(v{id}, {bins}, {n}, {', '.join(looks)});")
+        self.out.barrier()
         return of_view(result, type)

@@ -300,7 +300,7 @@ class KernelWriter:
 
     def run(self) -> None:
         self.out.comment("What every worker does.")
-        head = f"{self.out.function}bool run(et::Worker& worker, const Args& args)"
+        head = f"{self.out.inlined}bool run(et::Worker& worker, const Args& args)"
         with self.out.block(head):
             self.items(self.program.body, ())
             self.out.line("return true;")

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from ...ir.expr import Const
+from ...ir.expr import Const, Node
 from ...ir.tensor import DType
 from ...ir.tile import COMPARE, TileType
 
@@ -126,6 +126,21 @@ def broadcast(x: Value, type: TileType) -> Value:
         strides = ("0" if one else s for one, s in zip(ones, x.view.strides, strict=True))
         view = replace(x.view, strides=("0",) * skip + tuple(strides), dense=False)
     return Value(type, at, elsewhere(x.leaves), view, x.cheap, x.storage)
+
+
+def long_axes(type: TileType) -> list[Node]:
+    """The extents that are not always 1."""
+    return [s for s in type.shape if s != Const(1)]
+
+
+def with_ones(x: Value, type: TileType) -> Value:
+    """A lazy value whose axes of extent 1 come and go."""
+
+    def at(index: Index) -> str:
+        rest = iter(i for i, s in zip(index, type.shape, strict=True) if s != Const(1))
+        return x.at(tuple("0" if s == Const(1) else next(rest) for s in x.type.shape))
+
+    return replace(x, type=type, at=at, leaves=elsewhere(x.leaves))
 
 
 def transpose(x: Value, perm: tuple[int, ...], type: TileType) -> Value:

@@ -57,6 +57,7 @@ class BlockDialect(Dialect):
 
     function = "__device__ "
     outlined = "__device__ __noinline__ "
+    inlined = "__device__ __forceinline__ "  # a worker that has an address lies in memory
     rolled = "ET_ROLLED "
     hand_tuned = "cuda"
 

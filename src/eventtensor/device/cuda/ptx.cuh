@@ -110,6 +110,9 @@ ET_HOT uint32_t ld_relaxed_cta_shared(uint32_t at) {
 ET_HOT void st_relaxed_cta_shared(uint32_t at, uint32_t x) {
   asm volatile("st.relaxed.cta.shared.u32 [%0], %1;" ::"r"(at), "r"(x) : "memory");
 }
+ET_HOT void red_shared_add(uint32_t at, uint32_t x) {
+  asm volatile("red.relaxed.cta.shared.add.u32 [%0], %1;" ::"r"(at), "r"(x) : "memory");
+}
 ET_HOT void ld_shared_v4(uint32_t at, uint32_t (&x)[4]) {
   asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
                : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3]) : "r"(at));

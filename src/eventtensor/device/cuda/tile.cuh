@@ -168,5 +168,6 @@ template <class S, class T> ET_FN void accumulate_atomic(S& place, T x) {
 
 }  // namespace et
 
+#include "histogram.cuh"
 #include "matmul.cuh"
 #include "reduce.cuh"
