@@ -3,6 +3,7 @@ real run time, in orders that seeds decide."""
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -35,7 +36,7 @@ HANDOFFS: dict[str, tuple[Callable[[], et.Program], tuple[str, ...], list[Dims]]
     "pair": (pair, ("worker", "flag", "bulk"), [{"n": 3}, {"n": 1}, {"n": 5}]),
     "pair_16": (lambda: pair(8, 16), ("flag", "bulk"), [{"n": 3}, {"n": 2}]),
     "pair_u8": (lambda: pair(dtype=et.u8), ("flag",), [{"n": 3}, {"n": 4}]),
-    "pair_bf16": (lambda: pair(dtype=et.bf16), ("bulk",), [{"n": 3}, {"n": 4}]),
+    "pair_bf16": (lambda: pair(dtype=et.bf16), ("flag", "bulk"), [{"n": 3}, {"n": 4}]),
     "broadcast": (broadcast, ("flag", "bulk"), [{}, {}]),
     "halo": (halo, ("flag",), [{"n": 7}, {"n": 12}]),
     "halves": (halves, ("flag",), [{}, {}]),
@@ -185,6 +186,23 @@ def test_a_stuck_wait_is_reported_and_the_next_launch_works(handoff: str) -> Non
             got = arrays_of(plan, {"n": 4})
             kernel.launch({"n": 4}, got)
             assert_same(got, run_direct(plan.program, {"n": 4}, arrays_of(plan, {"n": 4})), "n = 4")
+
+
+@pytest.mark.parametrize("dtype", (et.f32, et.bf16))
+def test_when_the_epochs_begin_anew_no_word_carries_one(dtype: et.DType) -> None:
+    plan = plan_of(pair(dtype=dtype), schedule="static", handoff="flag")
+    last, size = 0xFFFE, evaluate(plan.word_bytes, {"n": 5})
+    with emulated_kernel(plan) as kernel:
+        memory = kernel._memory
+        epoch = ctypes.c_int64.from_address(memory.control.address)
+        for n, before, after in ((5, 0, 1), (1, last - 1, 0), (5, 0, 1)):
+            epoch.value = before
+            got = arrays_of(plan, {"n": n}, n)
+            kernel.launch({"n": n}, got)
+            wanted = run_direct(plan.program, {"n": n}, arrays_of(plan, {"n": n}, n))
+            assert_same(got, wanted, f"epoch {before + 1}")
+            words = ctypes.string_at(memory.words.reserve(size).address, size)
+            assert epoch.value == after and any(words) == (after > 0)
 
 
 def test_a_wait_inside_a_body_gets_stuck_like_any_other() -> None:

@@ -7,11 +7,12 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from backend.test_cuda_emulated import Arrays, arrays_of, assert_same
+from backend.test_cuda_emulated import Arrays, arrays_of, assert_close, assert_same
 from support.backends import copies, run_direct
 from support.early import (
     chosen,
     layered,
+    normed,
     odd,
     paged,
     planned,
@@ -41,12 +42,14 @@ PROGRAMS: dict[str, tuple[Callable[[], et.Program], list[Dims]]] = {
     "layered": (layered, [{"depth": 3, "n": 4}, {"depth": 1, "n": 2}]),
     "paged": (paged, [{"n": 4, "pages": 6}]),
     "residual": (residual, [{}, {}]),
+    "residual_16": (lambda: residual(dtype=et.bf16), [{}, {}]),
     "odd": (odd, [{}, {}]),
     "shifted": (shifted, [{}, {}]),
     "several": (several, [{}]),
 }
 HOW = [(name, "counter") for name in PROGRAMS] + [
-    ("residual", "flag"), ("residual", "auto"), ("odd", "flag")]
+    ("residual", "flag"), ("residual", "auto"), ("odd", "flag"), ("residual_16", "flag"),
+    ("residual_16", "auto")]
 
 
 def plan_of(program: et.Program, handoff: str = "counter") -> Plan:
@@ -131,22 +134,54 @@ def test_a_small_operand_that_nobody_writes_is_on_its_way_while_the_task_waits()
 def test_words_of_all_operands_are_asked_for_together() -> None:
     body = body_of(residual(), "flag")
     assert body.count("et::flag_read") == 1 and "ev_wait" not in body
-    in_order(body, "gain_here(gain)", "et::flag_read_with<2>(worker, [&] {",
+    in_order(body, "gain_here(gain)", "et::flag_read_with(worker, [&] {",
              "gain_here.put(gain_tile); }", "TENSOR_x", "TENSOR_y", "et::task_ready")
 
 
 def test_words_that_come_first_are_read_before_the_wait() -> None:
-    in_order(body_of(residual(), "auto"), "et::flag_read_with<2>", "TENSOR_y",
+    in_order(body_of(residual(), "auto"), "et::flag_read_with(", "TENSOR_y",
              "args.cell.many_done", "et::task_ready")
 
 
 def test_an_odd_number_of_words_is_read_one_by_one() -> None:
-    assert "et::flag_read_with<1>" in body_of(odd(), "flag")
+    assert "et::Words<float, 1, 4, 1>" in body_of(odd(), "flag")
 
 
-def test_a_word_whose_neighbour_came_without_it_is_reported() -> None:
-    plan = plan_of(word_by_word(), "flag")
-    assert "et::flag_read<2>" in generate(plan).text
+def test_words_that_only_the_end_needs_are_on_their_way_while_the_product_runs() -> None:
+    in_order(body_of(normed(), "flag"), "et::flag_read(worker, et::Words<et::bf16, 2, 16, 1>{x",
+             "const et::Late ss_late(et::Words<float, 1, 16, 1>{ss", "et::task_ready",
+             "et::panel_matmul", "if (!et::flag_read_late(worker, ss_late)) return false;",
+             "ss_tile[")
+    for other in (normed(before=True), normed(old=True)):
+        body = body_of(other, "flag")
+        assert "Late" not in body and body.count("et::flag_read(") == 1
+
+
+def test_late_words_give_what_program_order_does() -> None:
+    plan = plan_of(normed(), "flag")
+    for seed in range(4):
+        with emulated_kernel(plan, 2 + seed % 2, seed) as kernel:
+            for k in range(3):
+                got = arrays_of(plan, {}, k)
+                kernel.launch({}, got)
+                wanted = run_direct(plan.program, {}, arrays_of(plan, {}, k))
+                assert_close(got, wanted, f"seed {seed}, launch {k}")
+
+
+def test_a_late_word_that_does_not_come_is_reported() -> None:
+    plan = plan_of(normed(), "flag")
+    make, sums, use = plan.program.body
+    short = replace(sums, grid=(replace(sums.grid[0], extent=Const(7)),))
+    broken = replace(plan, program=replace(plan.program, body=(make, short, use)))
+    stuck = pytest.raises(StuckWait, match=r"use\(\d\) waits for.*ss\[7\]")
+    with emulated_kernel(broken, wait_limit_s=0.3) as kernel, stuck:
+        kernel.launch({}, arrays_of(plan, {}))
+
+
+@pytest.mark.parametrize("dtype", (et.f32, et.bf16))
+def test_a_word_whose_neighbour_came_without_it_is_reported(dtype: et.DType) -> None:
+    plan = plan_of(word_by_word(dtype), "flag")
+    assert ", 1, 16, 1>" in generate(plan).text
     make, *rest = plan.program.body
     short = replace(make, grid=(replace(make.grid[0], extent=Const(15)),))
     broken = replace(plan, program=replace(plan.program, body=(short, *rest)))

@@ -108,12 +108,12 @@ def late_reader() -> et.Program:
 
 def test_all_who_touch_a_flagged_tensor_use_words() -> None:
     text = generate(plan_of(late_reader(), "flag", "ticket")).text
-    assert "et::Word* x;  // scratch bf16[64], with flags" in text
+    assert "et::Word<et::bf16>* x;  // scratch bf16[64], with flags" in text
     assert '#include "cuda/flag.cuh"' in text
-    reads = re.findall(r"et::Words<et::bf16, 1>\{\w+, \w+_tile, TENSOR_x, &args\.x\}", text)
+    reads = re.findall(r"et::Words<et::bf16, 1, 16, 1>\{\w+, \w+_tile, TENSOR_x, &args\.x\}", text)
     assert len(reads) == 2
-    views = re.findall(r"et::View<(const )?([\w:]+), 1> \w+\{args\.x[ ,]", text)
-    assert {kind for _, kind in views} == {"et::Word"}
+    views = re.findall(r"et::View<(const )?([\w:<>]+), 1> \w+\{args\.x[ ,]", text)
+    assert {kind for _, kind in views} == {"et::Word<et::bf16>"}
     assert "ev_wait" not in text and "ev_notify" not in text
 
 
@@ -143,7 +143,42 @@ def test_a_body_with_several_stores_publishes_once_when_all_are_done() -> None:
 def test_words_are_touched_by_relaxed_accesses_of_their_size_only() -> None:
     text = (DEVICE / "cuda" / "flag.cuh").read_text()
     found = set(re.findall(r"\bptx::(\w+)", text))
-    assert found == {f"{op}_relaxed_gpu{v}_b64" for op in ("ld", "st") for v in ("", "_v2")}
+    singles = {f"{op}_relaxed_gpu_{n}" for op in ("ld", "st") for n in ("b32", "b64")}
+    asked = {f"ld_relaxed_gpu_{n}_if" for n in ("b32", "b64", "v4_b32", "v2_b64")}
+    assert found == singles | asked | {"st_relaxed_gpu_v4_b32", "st_relaxed_gpu_v2_b64"}
+
+
+def looks(*sizes: tuple[int, et.DType]) -> list[str]:
+    """Bytes of a place and slots of a thread, for two tensors that one task reads."""
+    p = et.Program("looks")
+    a, b, x, y, o, q = (
+        getattr(p, role)(name, (n,), dtype)
+        for role, names in (("input", "ab"), ("scratch", "xy"), ("output", "oq"))
+        for name, (n, dtype) in zip(names, sizes, strict=True))
+
+    @et.task
+    def copies(u, v, to_u, to_v):
+        to_u[:] = u
+        to_v[:] = v
+
+    p.call(copies, name="make", grid=(), reads=lambda: (a[:], b[:]), writes=lambda: (x[:], y[:]))
+    p.call(copies, name="use", grid=(), reads=lambda: (x[:], y[:]), writes=lambda: (o[:], q[:]))
+    return re.findall(r"et::Words<[\w:]+, 1, ([^>]*)>", generate(plan_of(p, "flag", "ticket")).text)
+
+
+def test_a_thread_asks_for_all_its_words_in_one_look() -> None:
+    assert looks((2048, et.bf16), (2048, et.f32)) == ["16, 2", "16, 4"]
+    assert looks((8192, et.bf16), (16, et.u8)) == ["16, 8", "16, 1"]
+
+
+def test_words_are_asked_for_by_16_bytes_where_they_fill_them() -> None:
+    assert looks((501, et.f32), (501, et.bf16)) == ["4, 2", "4, 2"]
+    assert looks((502, et.f32), (502, et.bf16)) == ["16, 1", "4, 2"]
+
+
+def test_registers_bound_how_many_words_are_asked_for_at_once() -> None:
+    assert looks((4096, et.f32), (16, et.bf16)) == ["16, 8", "16, 1"]
+    assert looks((4096, et.f32), (4096, et.bf16)) == ["16, 4", "16, 4"]
 
 
 def test_hand_tuned_bodies_see_stored_elements_on_both_sides() -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from backend.test_cuda_emulated import arrays_of, assert_close, plan_of
 from moe import moe
 from support.backends import run_direct
-from support.early import residual
+from support.early import normed, residual, word_by_word
 from support.emulated import emulated_kernel
 from support.handoffs import pair
 from support.streams import PROGRAMS, packed
@@ -22,6 +22,8 @@ from eventtensor.runtime.build import DEVICE
 Case = tuple[Callable[[], et.Program], dict[str, str], dict[str, int]]
 LAYERS: Case = (PROGRAMS["layers"][0], {"schedule": "ticket"}, {"n": 8, "depth": 4})
 PUSHED: Case = (moe, {"schedule": "push"}, {"n": 9})
+THIN: Case = (lambda: word_by_word(et.bf16), {"schedule": "static", "handoff": "flag"}, {})
+LATE: Case = (normed, {"schedule": "static", "handoff": "flag"}, {})
 FLAGS: Case = (pair, {"schedule": "static", "handoff": "flag"}, {"n": 4})
 COUNTED: Case = (LAYERS[0], {"schedule": "static", "handoff": "counter"}, LAYERS[2])
 WIDE: Case = (lambda: packed(1, 2048, 512, 128, 6), {"schedule": "static"}, {"n": 100})
@@ -70,9 +72,19 @@ BROKEN: dict[str, tuple[Case, str, str, str]] = {
         PUSHED, "claim.h", "return ct_add(w.cells[cell], by) == Queue::OPEN;",
         "return ct_add(w.cells[cell], by & ~1) == Queue::OPEN;"),
     "tags are not looked at": (
-        FLAGS, "cuda/flag.cuh", "|| !all_tagged(w[f], epoch)", ""),
+        FLAGS, "cuda/flag.cuh", "there && tag(w) == epoch", "true"),
+    "one tag stands for its neighbours": (
+        THIN, "cuda/flag.cuh", "there && tag(w) == epoch", "tag(w) == epoch"),
+    "short words are taken for long ones": (
+        THIN, "cuda/flag.cuh", "sizeof(W) == 4) return place[k]", "false) return 0"),
     "a place counts as there when another is": (
         TWO, "cuda/flag.cuh", "left &= ~(1u << f);", "left = 0;"),
+    "late words are not waited for": (
+        LATE, "cuda/flag.cuh", "return flag_read_rest(w, done, [] {}, words_);",
+        "return sync_or(false) || true;"),
+    "late words count as there": (
+        LATE, "cuda/flag.cuh", "done |= unsigned(e < from.places() && from.put(",
+        "done |= unsigned(1 | from.put("),
     "a small operand is not put away": (
         TWO, "cuda/flag.cuh", "    last();\n", ""),
     "a copy is not waited for": (

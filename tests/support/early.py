@@ -76,12 +76,12 @@ def paged() -> et.Program:
     return p
 
 
-def residual(words: int = 700, few: int = 5) -> et.Program:
+def residual(words: int = 700, few: int = 5, dtype=et.f32) -> et.Program:
     """Two operands by words, of sizes that no number of threads divides, and a small one."""
     p = et.Program("residual")
-    a, b = p.input("a", (words, 8), et.f32), p.input("b", (few, 8), et.f32)
+    a, b = p.input("a", (words, 8), dtype), p.input("b", (few, 8), et.f32)
     gain = p.weight("gain", (8,), et.f32)
-    x, y = p.scratch("x", (words, 8), et.f32), p.scratch("y", (few, 8), et.f32)
+    x, y = p.scratch("x", (words, 8), dtype), p.scratch("y", (few, 8), et.f32)
     o = p.output("o", (3, 8), et.f32)
     p.call(copy, name="some", grid=(few,), reads=lambda i: b[i, :], writes=lambda i: y[i, :])
     p.call(copy, name="many", grid=(4,), reads=lambda i: a[i * 175 : i * 175 + 175, :],
@@ -130,11 +130,42 @@ def several(size: int = 600) -> et.Program:
     return p
 
 
-def word_by_word() -> et.Program:
-    """Pairs of words that two tasks make."""
+def word_by_word(dtype=et.f32) -> et.Program:
+    """Neighbouring words that several tasks make."""
     p = et.Program("word_by_word")
-    a, x = p.input("a", (16,), et.f32), p.scratch("x", (16,), et.f32)
-    o = p.output("o", (3, 16), et.f32)
+    a, x = p.input("a", (16,), dtype), p.scratch("x", (16,), dtype)
+    o = p.output("o", (3, 16), dtype)
     p.call(copy, name="make", grid=(16,), reads=lambda i: a[i], writes=lambda i: x[i])
     p.call(copy, name="use", grid=(3,), reads=lambda i: x[:], writes=lambda i: o[i, :])
+    return p
+
+
+def normed(before: bool = False, old: bool = False) -> et.Program:
+    """A product by pages, of words, and a scale from other words, used after it or `before`; these
+    are made after those or, if they are `old`, first."""
+    p = et.Program("normed")
+    a, b = p.input("a", (1, 512), et.bf16), p.input("b", (8,), et.f32)
+    w = p.weight("w", (96, 512), et.bf16)
+    x, ss = p.scratch("x", (1, 512), et.bf16), p.scratch("ss", (8,), et.f32)
+    o = p.output("o", (1, 96), et.f32)
+
+    @et.task
+    def after(x, ss, w, out):
+        found = x @ w.T
+        out[:] = found * ss.sum()
+
+    @et.task
+    def ahead(x, ss, w, out):
+        scale = ss.sum()
+        out[:] = (x @ w.T) * scale
+
+    if old:
+        p.call(copy, name="sums", grid=(8,), reads=lambda i: b[i], writes=lambda i: ss[i])
+    p.call(copy, name="make", grid=(4,), reads=lambda i: a[:, i * 128 : i * 128 + 128],
+           writes=lambda i: x[:, i * 128 : i * 128 + 128])
+    if not old:
+        p.call(copy, name="sums", grid=(8,), reads=lambda i: b[i], writes=lambda i: ss[i])
+    p.call(ahead if before else after, name="use", grid=(3,),
+           reads=lambda i: (x[:, :], ss[:], w[i * 32 : i * 32 + 32, :]),
+           writes=lambda i: o[:, i * 32 : i * 32 + 32])
     return p

@@ -131,12 +131,20 @@ def test_words_have_memory_of_their_own() -> None:
     assert evaluate(plan.workspace, {"n": 3}) == 0
 
 
-@pytest.mark.parametrize("words, kind", [(2112, FLAG), (4224, COUNTER)])
-def test_an_all_to_all_of_many_words_counts(words: int, kind: HandoffKind) -> None:
+def test_small_elements_have_small_words() -> None:
+    plan = plan_of(pair(dtype=et.bf16), "flag")
+    assert evaluate(plan.word_bytes, {"n": 3}) == 3 * 16 * 4 * 4
+
+
+@pytest.mark.parametrize("words, dtype, kind", [
+    (2112, et.f32, FLAG), (4224, et.f32, COUNTER), (4224, et.bf16, FLAG), (8448, et.bf16, COUNTER)])
+def test_an_all_to_all_of_many_words_counts(
+    words: int, dtype: et.DType, kind: HandoffKind
+) -> None:
     each = words // 132
     p = et.Program("all_to_all")
-    a, x = p.input("a", (words,), et.f32), p.scratch("x", (words,), et.f32)
-    o = p.output("o", (132, words), et.f32)
+    a, x = p.input("a", (words,), dtype), p.scratch("x", (words,), dtype)
+    o = p.output("o", (132, words), dtype)
     p.call(copy, name="make", grid=(132,), reads=lambda i: a[i * each : i * each + each],
            writes=lambda i: x[i * each : i * each + each])
     p.call(copy, name="use", grid=(132,), reads=lambda i: x[:], writes=lambda i: o[i, :])

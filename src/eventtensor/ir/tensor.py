@@ -33,6 +33,11 @@ class DType(Enum):
         return int(self.numpy.itemsize)
 
     @property
+    def word(self) -> int:
+        """Bytes of a word: an element of at most four, and its flag (device/cuda/flag.cuh)."""
+        return 4 if self.size <= 2 else 8
+
+    @property
     def tile_dtype(self) -> DType:
         """The dtype of a tile loaded from this storage: bf16 and f16 load as f32, u8 as i32."""
         match self:

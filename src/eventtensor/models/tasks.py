@@ -87,8 +87,7 @@ def embed(tiles: int) -> Any:
 def project(weights: Weights, c: ModelConfig) -> Any:
     @et.task
     def project(x, ss, w, out):
-        scale = _scale(ss, c)[:, None]
-        out[:] = weights.product(x, w) * scale
+        out[:] = weights.product(x, w) * _scale(ss, c)[:, None]
 
     return project
 
@@ -107,8 +106,8 @@ def project_add(weights: Weights) -> Any:
 def gate_up(weights: Weights, c: ModelConfig) -> Any:
     @et.task
     def gate_up(x, ss, w, out):
-        scale = _scale(ss, c)[:, None, None]
         both = weights.product(x, w)
+        scale = _scale(ss, c)[:, None, None]  # not before the product, which can begin without
         pairs = both.reshape(both.shape[0], both.shape[1] // (2 * PANEL), 2, PANEL)
         gate = pairs[:, :, 0, :] * scale
         out[:] = gate * et.sigmoid(gate) * (pairs[:, :, 1, :] * scale)

@@ -129,13 +129,13 @@ class _Decision:
 
     def _payload(self, tensors: tuple[str, ...]) -> Payload:
         """Of all calls that read one of the tensors, at most, and altogether."""
-        each, polled = 0, 0
-        for p in self.plan.program.calls:
-            sizes = [_size(self.plan, p, k) for k, r in enumerate(p.call.reads)
-                     if r.tensor in tensors]
-            each = max(each, sum(s.words for s in sizes))
-            polled += sum(s.words * s.tasks for s in sizes)
-        return Payload(each, polled)
+        read = [[_size(self.plan, p, k) for k, r in enumerate(p.call.reads) if r.tensor in tensors]
+                for p in self.plan.program.calls]
+        each = [sum(s.words for s in sizes) for sizes in read]
+        bytes_ = [sum(s.words * s.word for s in sizes) for sizes in read]
+        tasks = [max((s.tasks for s in sizes), default=0) for sizes in read]
+        polled = [sum(n * t for n, t in zip(x, tasks, strict=True)) for x in (each, bytes_)]
+        return Payload(max(each), polled[0], max(bytes_), polled[1])
 
     # ---- edges ---------------------------------------------------------------------------------
 
@@ -200,13 +200,18 @@ class _Decision:
 # ---- cost ----------------------------------------------------------------------------------
 
 UNKNOWN = 1 << 62  # words of a tile, or tasks of a grid, without a known bound
+FLAG_BYTES = 24 * 1024  # words of a task that `auto` hands over by flags, and of all its readers
+POLLED_BYTES = 16 << 20
 BULK_BYTES = 16384  # below this, plain loads take no longer than a copy and its barrier
 
 
 @dataclass(frozen=True)
 class _Size:
+    """Words of a tile, tasks of its grid, and bytes of a word."""
+
     words: int
     tasks: int
+    word: int
 
 
 @dataclass(frozen=True)
@@ -216,15 +221,17 @@ class Payload:
     Measured on an H200: one hop takes 0.60 us by flags and 2.55 us by a counter while weights
     stream, since a flag saves the fence and the second read. But each reader polls every word: a
     chain of products where all 128 workers read all that all have written takes 3.1 us a layer by
-    flags and 3.8 by a counter with 2048 words, 8.4 and 8.2 with 4096; 132 tasks that fold 2112
-    words of each other 5.3 and 6.7."""
+    flags and 3.8 by a counter with 2048 words of 8 bytes, 8.4 and 8.2 with 4096; 132 tasks that
+    fold 2112 such words of each other 5.3 and 6.7."""
 
     each: int
     polled: int
+    bytes_each: int
+    bytes_polled: int
 
     @property
     def cheap(self) -> bool:
-        return 0 < self.each <= 3072 and self.polled <= 2 << 20
+        return 0 < self.bytes_each <= FLAG_BYTES and self.bytes_polled <= POLLED_BYTES
 
     @property
     def why_flag(self) -> str:
@@ -240,9 +247,10 @@ class Payload:
 def _size(plan: Plan, p: PlacedCall, arg: int) -> _Size:
     """Upper bounds for one argument of a call."""
     region = p.call.regions[arg]
-    shape = tile_shape(region, plan.program.tensor(region.tensor))
-    return _Size(_product([bounds(e, lambda _: (0, None))[1] for e in shape]),
-                 _product([bounds(a.extent, lambda _: (0, None))[1] for a in p.call.grid]))
+    tensor = plan.program.tensor(region.tensor)
+    words = [bounds(e, lambda _: (0, None))[1] for e in tile_shape(region, tensor)]
+    tasks = [bounds(a.extent, lambda _: (0, None))[1] for a in p.call.grid]
+    return _Size(_product(words), _product(tasks), tensor.dtype.word)
 
 
 def _product(sizes: list[int | None]) -> int:

@@ -8,7 +8,6 @@ from ..ir.program import Program
 from ..ir.tensor import Role, Tensor
 
 ALIGN = 64
-WORD = 8  # bytes: an element of at most four, and its flag
 
 
 def layout(
@@ -22,7 +21,7 @@ def layout(
 def word_layout(program: Program, flagged: frozenset[str]) -> tuple[tuple[Buffer, ...], Node]:
     """Tensors whose elements carry flags, a word each. They have memory of their own: what a float
     left behind could look like a flag, and offsets move with the dims."""
-    return _one_after_the_other([(t, WORD) for t in program.tensors if t.name in flagged])
+    return _one_after_the_other([(t, t.dtype.word) for t in program.tensors if t.name in flagged])
 
 
 def _one_after_the_other(

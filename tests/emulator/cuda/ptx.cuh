@@ -73,15 +73,39 @@ ET_HOT int64_t atom_acq_rel_gpu_exch_1(int64_t* at) {
   return __atomic_exchange_n(at, 1, __ATOMIC_ACQ_REL);
 }
 
+ET_HOT uint32_t ld_relaxed_gpu_b32(const uint32_t* at) { return loaded(at, __ATOMIC_RELAXED); }
 ET_HOT uint64_t ld_relaxed_gpu_b64(const uint64_t* at) { return loaded(at, __ATOMIC_RELAXED); }
+ET_HOT void st_relaxed_gpu_b32(uint32_t* at, uint32_t x) { stored(at, x); }
 ET_HOT void st_relaxed_gpu_b64(uint64_t* at, uint64_t x) { stored(at, x); }
-ET_HOT void ld_relaxed_gpu_v2_b64(const uint64_t* at, uint64_t (&x)[2]) {
-  if (reinterpret_cast<uintptr_t>(at) % 16 != 0) emu::block->fault("a pair is not aligned");
-  for (int k = 0; k < 2; ++k) x[k] = ld_relaxed_gpu_b64(at + k);
+
+inline void aligned_16(const void* at) {
+  if (reinterpret_cast<uintptr_t>(at) % 16 != 0) emu::block->fault("16 bytes are not aligned");
+}
+ET_HOT void st_relaxed_gpu_v4_b32(uint32_t* at, const uint32_t (&x)[4]) {
+  aligned_16(at);
+  for (int k = 0; k < 4; ++k) st_relaxed_gpu_b32(at + k, x[k]);
 }
 ET_HOT void st_relaxed_gpu_v2_b64(uint64_t* at, const uint64_t (&x)[2]) {
-  if (reinterpret_cast<uintptr_t>(at) % 16 != 0) emu::block->fault("a pair is not aligned");
+  aligned_16(at);
   for (int k = 0; k < 2; ++k) st_relaxed_gpu_b64(at + k, x[k]);
+}
+ET_HOT void ld_relaxed_gpu_b32_if(bool wanted, const uint32_t* at, uint32_t (&x)[4]) {
+  if (wanted) x[0] = ld_relaxed_gpu_b32(at);
+}
+ET_HOT void ld_relaxed_gpu_v4_b32_if(bool wanted, const uint32_t* at, uint32_t (&x)[4]) {
+  if (wanted) aligned_16(at);
+  for (int k = 0; wanted && k < 4; ++k) x[k] = ld_relaxed_gpu_b32(at + k);
+}
+ET_HOT void ld_relaxed_gpu_b64_if(bool wanted, const uint64_t* at, uint32_t (&x)[4]) {
+  const uint64_t w = wanted ? ld_relaxed_gpu_b64(at) : 0;
+  if (wanted) x[0] = uint32_t(w), x[1] = uint32_t(w >> 32);
+}
+ET_HOT void ld_relaxed_gpu_v2_b64_if(bool wanted, const uint64_t* at, uint32_t (&x)[4]) {
+  if (wanted) aligned_16(at);
+  for (int k = 0; wanted && k < 2; ++k) {
+    const uint64_t w = ld_relaxed_gpu_b64(at + k);
+    x[2 * k] = uint32_t(w), x[2 * k + 1] = uint32_t(w >> 32);
+  }
 }
 
 // ---- shared memory, by its own addresses ----------------------------------------------------

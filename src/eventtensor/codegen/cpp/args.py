@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from ...ir import tile as t
-from ...ir.expr import Const, mul, product
+from ...ir.expr import Const, floordiv, mul, product
 from ...ir.layout import divisor
 from ...ir.program import Call, Program
 from ...ir.tensor import Region, Role, Rows, Slice, apart, axis_exprs, tile_shape
@@ -43,8 +43,9 @@ class Target:
 class ArgWriter:
     """`temp` allocates a dense tile, `fill` assigns one element by element. `staged` are the
     arguments that `edges` bring into the arena, as far as the body reads them, `streamed` those
-    that come by pages. `brought` holds what is brought once that is written, `asked` how small ones
-    among them end."""
+    that come by pages, `late` those that a body needs after its product only. `brought` holds what
+    is brought once that is written, `asked` how small ones among them end, `waiting` how late ones
+    do."""
 
     out: Dialect
     regions: RegionWriter
@@ -56,8 +57,10 @@ class ArgWriter:
     edges: Edges = field(default_factory=Edges)
     staged: tuple[int, ...] = ()
     streamed: frozenset[int] = frozenset()
+    late: frozenset[int] = frozenset()
     brought: dict[int, Value] = field(default_factory=dict)
     asked: list[str] = field(default_factory=list)
+    waiting: list[str] = field(default_factory=list)
 
     def name(self, k: int) -> str:
         name = self.call.body.args[k].name
@@ -152,20 +155,27 @@ class ArgWriter:
                 if k not in self.brought and not self.edges.in_bulk(self.call, k)]
 
     def bring_words(self) -> None:
-        """Words of all operands are asked for together; they are there when all have come."""
-        flagged, words = self.words_come(), []
-        if not flagged:
-            return
-        for k in flagged:
-            self.brought[k], text = self._by_words(k)
-            words.append(text)
-        width = 2 if all(self._in_pairs(self.call.regions[k]) for k in flagged) else 1
-        name = f"flag_read<{width}>"
-        if self.asked:
-            name = f"flag_read_with<{width}>"
+        """Words are asked for together, and there when all have come. What a body needs late sets
+        off then."""
+        flagged = self.words_come()
+        late = self.edges.apart(self.call, [k for k in flagged if k not in self.late],
+                                [k for k in flagged if k in self.late])
+        words = self._by_words([k for k in flagged if k not in late])
+        if words and self.asked:
             words.insert(0, f"[&] {{ {' '.join(self.asked)} }}")
+        if words:
+            name = "flag_read_with" if self.asked else "flag_read"
+            self.out.line(f"if (!et::{name}(worker, {', '.join(words)})) return false;")
             self.asked.clear()
-        self.out.line(f"if (!et::{name}(worker, {', '.join(words)})) return false;")
+        for k in late:
+            (text,), name = self._by_words([k]), f"{self.name(k)}_late"
+            self.out.line(f"const et::Late {name}({text});")
+            self.waiting.append(f"if (!et::flag_read_late(worker, {name})) return false;")
+
+    def end_words(self) -> None:
+        """What has set off late is there."""
+        self.out.extend(self.waiting)
+        self.waiting.clear()
 
     def bring(self) -> None:
         """All that hand-offs bring."""
@@ -174,27 +184,36 @@ class ArgWriter:
                 self.brought[k] = self._by_copy(k)
         self.bring_words()
 
-    def _in_pairs(self, region: Region) -> bool:
-        """True if the elements of a region are pairs of neighbours that begin at even places."""
+    def _in_place(self, region: Region) -> int:
+        """Words of a place: as many neighbours as 16 bytes hold if they fill a region, else one."""
         tensor = self.program.tensor(region.tensor)
         strides = [product(tensor.shape[k + 1 :]) for k in range(len(region.axes))]
         sliced = [k for k, axis in enumerate(region.axes) if isinstance(axis, Slice)]
         shape = tile_shape(region, tensor)
         if not sliced or strides[sliced[-1]] != Const(1):
-            return False
+            return 1
         starts = [mul(axis_exprs(x)[0], n) for x, n in zip(region.axes, strides, strict=True)]
-        even = [shape[-1], *starts, *(strides[k] for k in sliced[:-1])]
-        return all(divisor(e) % 2 == 0 for e in even)
+        whole = [shape[-1], *starts, *(strides[k] for k in sliced[:-1])]
+        n = 16 // tensor.dtype.word
+        return n if all(divisor(e) % n == 0 for e in whole) else 1
 
-    def _by_words(self, k: int) -> tuple[Value, str]:
-        """A tile, and the words that it is made of."""
-        region, name, type = self.call.regions[k], self.name(k), self.type(k)
-        self.out.comment(f"{name} = {region}, by words that carry their flags")
-        self.regions.view(name, region, True, "et::Word")
-        tile = self.dense(k, storage=True)
-        kind = f"{STORAGE[self.call.body.args[k].storage]}, {len(type.shape)}"
-        place = f"TENSOR_{region.tensor}, &args.{cpp_name(region.tensor)}"
-        return of_view(tile, type), f"et::Words<{kind}>{{{name}, {tile.data}, {place}}}"
+    def _by_words(self, args: list[int]) -> list[str]:
+        """Tiles for arguments, and the words that these are made of."""
+        in_place = [self._in_place(self.call.regions[k]) for k in args]
+        places = [floordiv(product(self.type(k).shape), n)
+                  for k, n in zip(args, in_place, strict=True)]
+        found = []
+        for k, n, slots in zip(args, in_place, self.edges.slots(places), strict=True):
+            region, name, type = self.call.regions[k], self.name(k), self.type(k)
+            element = STORAGE[self.call.body.args[k].storage]
+            self.out.comment(f"{name} = {region}, by words that carry their flags")
+            self.regions.view(name, region, True, f"et::Word<{element}>")
+            tile = self.dense(k, storage=True)
+            self.brought[k] = of_view(tile, type)
+            kind = f"{element}, {len(type.shape)}, {16 if n > 1 else 4}, {slots}"
+            place = f"TENSOR_{region.tensor}, &args.{cpp_name(region.tensor)}"
+            found.append(f"et::Words<{kind}>{{{name}, {tile.data}, {place}}}")
+        return found
 
     def _by_copy(self, k: int) -> Value:
         region, name, type = self.call.regions[k], self.name(k), self.type(k)
@@ -239,7 +258,7 @@ class ArgWriter:
         region, name, type = self.call.regions[k], self.name(k), self.type(k)
         dtype = self.call.body.args[k].storage
         self.out.comment(f"{name} = {region}, as words that carry their flags")
-        view = self.regions.view(name, region, False, "et::Word")
+        view = self.regions.view(name, region, False, f"et::Word<{STORAGE[dtype]}>")
         if not plain and _stored_once(self.call.body, k):
             self.out.line(f"const et::WordsOut<{STORAGE[dtype]}> {name}_words"
                           f"{{{view.data}, worker.epoch}};")

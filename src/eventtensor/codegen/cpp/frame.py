@@ -110,6 +110,10 @@ class BodyFrame:
         self.args.bring()
         self.out.line("et::task_ready(worker);")
 
+    def late(self) -> frozenset[int]:
+        """Arguments that nothing needs before the product of a body."""
+        return frozenset()
+
     def early(self, settled: Settled) -> None:
         """Run-time data that decides places, small operands, and hints for others."""
         for load in place_loads(self.call.regions):

@@ -121,7 +121,7 @@ class KernelWriter:
                 shape = ", ".join(str(s) for s in t.shape)
                 const = "const " if t.role.read_only else ""
                 flags = self.edges.has_flags(t.name)
-                kind = "et::Word" if flags else STORAGE[t.dtype]
+                kind = f"et::Word<{STORAGE[t.dtype]}>" if flags else STORAGE[t.dtype]
                 o.line(f"{const}{kind}* {cpp_name(t.name)};"
                        f"  // {t.role.value} {t.dtype}[{shape}]{', with flags' if flags else ''}")
             o.comment("Where each counter lies in the launch's set of cells.")
@@ -225,7 +225,8 @@ class KernelWriter:
         writer = self.body_writer(p)
         streamed = frozenset(s.arg for s in self.plan.streams if s.call == p.call.name)
         writer.args = replace(
-            writer.args, edges=self.edges, staged=self.staged(p), streamed=streamed)
+            writer.args, edges=self.edges, staged=self.staged(p), streamed=streamed,
+            late=writer.late())
         writer.enter = partial(self.sync.chunk_waits, self.plan.call(p.call.name))
         if isinstance(writer, HandWriter):
             writer.function()

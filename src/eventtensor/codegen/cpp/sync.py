@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ...ir.expr import Const, Node, text
@@ -61,6 +61,14 @@ class Edges:
     def in_bulk(self, call: Call, arg: int) -> bool:
         """True if a staged argument is brought by one copy (else word by word)."""
         return False
+
+    def slots(self, places: Sequence[Node]) -> list[int]:
+        """How many places of words each thread asks for at once, of so many in each region."""
+        return [1 for _ in places]
+
+    def apart(self, call: Call, first: Sequence[int], late: Sequence[int]) -> list[int]:
+        """Of arguments that are needed late, those that are worth a look of their own."""
+        return []
 
     def words_first(self, call: Call, waits: tuple[Wait, ...]) -> bool:
         """True if the words that a task reads are there before the last of its waits is over, as

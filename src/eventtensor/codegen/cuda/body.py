@@ -27,6 +27,7 @@ from ..cpp.body import BodyWriter
 from ..cpp.expr import ExprWriter, paren
 from ..cpp.value import STORAGE, Value, View, of_view
 from ..emitter import cpp_name
+from ..uses import stmt_operands
 from .emitter import BlockDialect
 from .threads import WARPS
 
@@ -135,7 +136,21 @@ class StreamBody(BodyWriter):
         else:
             how = f"et::panel_matmul<{kind}, {-(-stream.columns // 8)}, {sizes}>"
         self.block_out.ends_met(f"{how}(worker, {source}, {out}, {x}, {rows}, {n});")
+        self.args.end_words()
         return of_view(result, type)
+
+    def late(self) -> frozenset[int]:
+        """Those that no statement up to the first product names, if that is done once."""
+        stmts = self.call.body.stmts
+        first = next((k for k, s in enumerate(stmts)
+                      if isinstance(s, t.Let) and s.id in self.products), None)
+        if first is None:
+            return frozenset()
+        used = {x for s in t.all_stmts(stmts[: first + 1]) for x in stmt_operands(s)}
+        args = [(s.op.arg, s.id) for s in t.all_stmts(stmts)
+                if isinstance(s, t.Let) and isinstance(s.op, t.Arg)]
+        early = {arg for arg, id in args if id in used or id in self.uses.named}
+        return frozenset(arg for arg, _ in args) - early
 
     def staging_room(self, product: Product, stream: Stream, row: int) -> None:
         """For columns that are staged as a whole and do not lie there already, and what the warps

@@ -19,7 +19,7 @@ _MMA = (DType.bf16, DType.f16)
 
 # Lines that end at a barrier whenever the worker goes on behind them.
 _MEETS = re.compile(
-    r"if \(!\(?(et::cell_in\(.*\) && )?et::(ev_wait|flag_read\w*<\d>)\(.*\) return false;")
+    r"if \(!\(?(et::cell_in\(.*\) && )?et::(ev_wait|flag_read\w*)\(.*\) return false;")
 # Comments, names for places and numbers, and what a worker keeps in registers.
 _NAMES = re.compile(r"(const|auto\*) [\w:<>, *]+[ {].*;|//.*|")
 _KEPT = ("et::task_ready(worker);", "worker.pages.task_begin();")
@@ -28,7 +28,7 @@ _PLAIN = {"et::div", "et::mod", "std::min<int64_t>", "std::max<int64_t>", "int64
 
 def _quiet(text: str) -> bool:
     """True if a line touches no memory of tasks: that takes `[`, or a function."""
-    if text in _KEPT or text.startswith("//"):
+    if text in _KEPT or text.startswith(("//", "const et::Late ")):
         return True
     plain = set(re.findall(r"([\w:<>]+)\(", text)) <= _PLAIN
     return plain and "[" not in text and _NAMES.fullmatch(text) is not None

@@ -6,16 +6,20 @@ cells. Operands that come by flags or in bulk are staged in the arena.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 
+from ...ir.expr import Node
 from ...ir.plan import CallPlan, HandoffKind, Notify, Plan, Wait
 from ...ir.program import Call
+from ...ir.walk import bounds
 from ..cpp.sync import Edges
 from .threads import THREADS, WARPS
 
 _COUNTED = (HandoffKind.counter, HandoffKind.bulk)
 _FETCHED = 64 * 1024  # bytes of an operand that go as far as the L2 ahead of the waits
+
+_SLOTS = 9  # places of 16 bytes of words that a thread has on their way at once
 
 
 class HandoffEdges(Edges):
@@ -68,24 +72,42 @@ class HandoffEdges(Edges):
         return ["et::fence_shared_reads();"] if copied else []
 
     def words_first(self, call: Call, waits: tuple[Wait, ...]) -> bool:
-        flagged = [r.tensor for r in call.reads if self.has_flags(r.tensor)]
-        calls = self.plan.program.calls
-        here = next(p.position for p in calls if p.call is call)
-
-        def latest(names: Iterable[str]) -> tuple[bool, tuple[int, ...]]:
-            """A call that comes later in the program has run an iteration before."""
-            places = [p.position for p in calls if p.call.name in names]
-            return max((p < here, p) for p in places)
-
-        writers = {p.call.name for p in calls for r in p.call.writes if r.tensor in flagged}
+        writers = self._writers(r.tensor for r in call.reads if self.has_flags(r.tensor))
         events = {w.event for w in waits}
         notifiers = {c.call for c in self.plan.calls for n in c.notifies if n.event in events}
-        return bool(writers and notifiers) and latest(writers) < latest(notifiers)
+        return bool(writers and notifiers) and \
+            self._latest(call, writers) < self._latest(call, notifiers)
+
+    def apart(self, call: Call, first: Sequence[int], late: Sequence[int]) -> list[int]:
+        """Those that come when the last of the others do, or after them."""
+        if not first:
+            return []
+        others = self._latest(call, self._writers(call.reads[k].tensor for k in first))
+        return [k for k in late
+                if self._latest(call, self._writers([call.reads[k].tensor])) >= others]
+
+    def _writers(self, tensors: Iterable[str]) -> set[str]:
+        names = set(tensors)
+        return {p.call.name for p in self.plan.program.calls for r in p.call.writes
+                if r.tensor in names}
+
+    def _latest(self, call: Call, names: Iterable[str]) -> tuple[bool, tuple[int, ...]]:
+        """A call that comes later in the program has run an iteration before."""
+        calls, wanted = self.plan.program.calls, set(names)
+        here = next(p.position for p in calls if p.call is call)
+        return max((p.position < here, p.position) for p in calls if p.call.name in wanted)
 
     # ---- operands --------------------------------------------------------------------------------
 
     def has_flags(self, tensor: str) -> bool:
         return tensor in self.flagged
+
+    def slots(self, places: Sequence[Node]) -> list[int]:
+        """All that there may be, as far as that is known and registers allow."""
+        most = [bounds(n, lambda _: (0, None))[1] for n in places]
+        all_ = [_SLOTS if n is None else max(1, -(-n // THREADS)) for n in most]
+        share = max(1, _SLOTS // max(1, len(places)))
+        return all_ if sum(all_) <= _SLOTS else [min(n, share) for n in all_]
 
     def staged(self, call: Call) -> tuple[int, ...]:
         return tuple(

@@ -1,57 +1,82 @@
-// Data that carries its flag: an element travels as one 8-byte word {payload, epoch}. No counter,
-// no fence, and the wait is the read itself.
+// Data that carries its flag: an element travels in one word {payload, epoch}, of 4 bytes if it has
+// at most two, else of 8. No counter, no fence, and the wait is the read itself.
 //
 // Contract, by the PTX memory model:
-//  * A word is one aligned 64-bit scalar, written and read with st/ld.relaxed.gpu.b64 only, or as
-//    half of a .v2.b64, which is two such accesses with a tag in EACH. Accesses of one size at one
-//    address, both strong and of a scope that holds both threads, are morally strong; so a load
-//    gives the value of one whole store, never half of two: payload and tag belong together.
+//  * A word is one aligned scalar, written and read with st/ld.relaxed.gpu of its size only, or as
+//    part of a vector of such accesses (.v2.b64, .v4.b32), with a tag in EACH. Accesses of one size
+//    at one address, both strong and of a scope that holds both threads, are morally strong; so a
+//    load gives the value of one whole store, never half of two: payload and tag belong together.
 //  * It orders nothing else: to see one word says nothing about another, or about other memory. So
 //    every word that is read has its own tag checked here, and the compiler uses flags only where
 //    the program is proved without the order that a counter would have given (schedule/flags.py).
 //  * Each word is written once a launch (the proof shows that no write of the tensor conflicts with
 //    another access but the reads of its value), and launches of a kernel are ordered. A tag equal
 //    to the epoch is then the one store of this launch. Words hold tags of earlier epochs only, or
-//    0: the memory is theirs alone, is cleared when it is made, and before the epochs begin anew
-//    (turn_over in worker.cuh).
+//    0: the memory is theirs alone, is cleared when it is made, and before the epochs, of 16 bits,
+//    begin anew (launch_end in worker.cuh).
 //  * Reads end at a block barrier (sync_or), which passes the copies on to all its threads.
 #pragma once
 #include "worker.cuh"
 
 namespace et {
 
-using Word = uint64_t;  // payload in the low half, epoch in the high half
+// Payload in the low half, epoch in the high half.
+template <class S> using Word = std::conditional_t<(sizeof(S) <= 2), uint32_t, uint64_t>;
 
-template <class S> ET_HOT Word make_word(S x, uint32_t epoch) {
+template <class S> ET_HOT Word<S> make_word(S x, uint32_t epoch) {
   static_assert(sizeof(S) <= 4);
   uint32_t bits = 0;
   std::memcpy(&bits, &x, sizeof(S));
-  return Word(epoch) << 32 | bits;
+  return Word<S>(epoch) << 4 * sizeof(Word<S>) | bits;
 }
 
-template <class S> ET_HOT S payload(Word w) {
+template <class S> ET_HOT S payload(Word<S> w) {
   const uint32_t bits = uint32_t(w);
   S x;
   std::memcpy(&x, &bits, sizeof(S));
   return x;
 }
 
-ET_HOT uint32_t tag(Word w) { return uint32_t(w >> 32); }
+template <class W> ET_HOT uint32_t tag(W w) { return uint32_t(w >> 4 * sizeof(W)); }
 
-ET_HOT bool all_tagged(const Word (&w)[1], uint32_t epoch) { return tag(w[0]) == epoch; }
-ET_HOT bool all_tagged(const Word (&w)[2], uint32_t epoch) {
-  return tag(w[0]) == epoch && tag(w[1]) == epoch;
+ET_HOT uint32_t word_load(const uint32_t* at) { return ptx::ld_relaxed_gpu_b32(at); }
+ET_HOT uint64_t word_load(const uint64_t* at) { return ptx::ld_relaxed_gpu_b64(at); }
+
+ET_HOT void word_store(uint32_t* at, uint32_t w) { ptx::st_relaxed_gpu_b32(at, w); }
+ET_HOT void word_store(uint64_t* at, uint64_t w) { ptx::st_relaxed_gpu_b64(at, w); }
+
+template <class W> ET_HOT void words_store(W* at, const W (&w)[1]) { word_store(at, w[0]); }
+ET_HOT void words_store(uint32_t* at, const uint32_t (&w)[4]) { ptx::st_relaxed_gpu_v4_b32(at, w); }
+ET_HOT void words_store(uint64_t* at, const uint64_t (&w)[2]) { ptx::st_relaxed_gpu_v2_b64(at, w); }
+
+// A place: words that a lane asks for at once, neighbours in 16 aligned bytes (BYTES = 16) or a
+// single one (BYTES = 4), in registers.
+using WordPlace = uint32_t[4];
+template <int BYTES, class W> constexpr uint32_t IN_PLACE = BYTES == 16 ? 16 / sizeof(W) : 1;
+
+// Lanes that do not want it leave it as it is.
+template <int BYTES> ET_HOT void place_load(bool wanted, const uint32_t* at, WordPlace& to) {
+  if constexpr (BYTES == 16) ptx::ld_relaxed_gpu_v4_b32_if(wanted, at, to);
+  else ptx::ld_relaxed_gpu_b32_if(wanted, at, to);
+}
+template <int BYTES> ET_HOT void place_load(bool wanted, const uint64_t* at, WordPlace& to) {
+  if constexpr (BYTES == 16) ptx::ld_relaxed_gpu_v2_b64_if(wanted, at, to);
+  else ptx::ld_relaxed_gpu_b64_if(wanted, at, to);
+}
+template <class W> ET_HOT W word_of(const WordPlace& place, uint32_t k) {
+  if constexpr (sizeof(W) == 4) return place[k];
+  else return W(place[2 * k + 1]) << 32 | place[2 * k];
 }
 
-ET_HOT Word word_load(const Word* at) { return ptx::ld_relaxed_gpu_b64(at); }
-ET_HOT void word_store(Word* at, Word w) { ptx::st_relaxed_gpu_b64(at, w); }
-
-// Two neighbours, the first 16-byte aligned.
-ET_HOT void words_load(const Word* at, Word (&w)[2]) { ptx::ld_relaxed_gpu_v2_b64(at, w); }
-ET_HOT void words_load(const Word* at, Word (&w)[1]) { w[0] = word_load(at); }
-
-ET_HOT void words_store(Word* at, const Word (&w)[2]) { ptx::st_relaxed_gpu_v2_b64(at, w); }
-ET_HOT void words_store(Word* at, const Word (&w)[1]) { word_store(at, w[0]); }
+// The address of a word of either size, 0 for none; the lowest bit is set for one of 4 bytes.
+using AnyWord = uint64_t;
+template <class W> ET_HOT AnyWord any_word(const W* at) {
+  return reinterpret_cast<AnyWord>(at) | (sizeof(W) == 4);
+}
+ET_HOT uint32_t tag_at(AnyWord at) {
+  return at % 2 != 0 ? tag(word_load(reinterpret_cast<const uint32_t*>(at - 1)))
+                     : tag(word_load(reinterpret_cast<const uint64_t*>(at)));
+}
 
 // ---- regions of words ------------------------------------------------------------------------
 
@@ -73,12 +98,12 @@ template <class W, int R> ET_HOT W* word_at(const View<W, R>& v, uint32_t e) {
   return v.data + (R > 0 ? at + e * uint32_t(v.stride[0]) : at);
 }
 
-// True if the region is made of aligned pairs of neighbours.
-template <class W, int R> ET_HOT bool word_pairs(const View<W, R>& v) {
-  constexpr int last = R > 0 ? R - 1 : 0;
-  if (R == 0 || v.stride[last] != 1 || v.extent[last] % 2 != 0) return false;
+// True if the region is made of places of 16 bytes.
+template <class W, int R> ET_HOT bool in_places(const View<W, R>& v) {
+  constexpr int last = R > 0 ? R - 1 : 0, N = IN_PLACE<16, W>;
+  if (R == 0 || v.stride[last] != 1 || v.extent[last] % N != 0) return false;
   for (int k = 0; k < last; ++k)
-    if (v.stride[k] % 2 != 0) return false;
+    if (v.stride[k] % N != 0) return false;
   return reinterpret_cast<uintptr_t>(v.data) % 16 == 0;
 }
 
@@ -86,180 +111,241 @@ template <class W, int R> ET_HOT bool word_pairs(const View<W, R>& v) {
 
 // Elements that become words as they are assigned, each once.
 template <class S> struct WordsOut {
-  struct Place {
-    Word* at;
+  struct Element {
+    Word<S>* at;
     uint32_t epoch;
     ET_HOT void operator=(S x) const { word_store(at, make_word(x, epoch)); }
   };
-  Word* data;
+  Word<S>* data;
   uint32_t epoch;
-  ET_HOT Place operator[](int64_t k) const { return {data + k, epoch}; }
+  ET_HOT Element operator[](int64_t k) const { return {data + k, epoch}; }
 };
 
-template <int V, class S, int R>
-ET_HOT void flag_store(uint32_t epoch, const View<Word, R>& to, const S* tile) {
-  const uint32_t n = word_count(to) / V;
+template <int BYTES, class S, int R>
+ET_HOT void flag_store(uint32_t epoch, const View<Word<S>, R>& to, const S* tile) {
+  constexpr uint32_t N = IN_PLACE<BYTES, Word<S>>;
+  const uint32_t n = word_count(to) / N;
   ET_ROLLED for (uint32_t e = uint32_t(lane()); e < n; e += uint32_t(lanes())) {
-    Word w[V];
+    Word<S> w[N];
 #pragma unroll
-    for (int k = 0; k < V; ++k) w[k] = make_word(tile[e * V + k], epoch);
-    words_store(word_at(to, e * V), w);
+    for (uint32_t k = 0; k < N; ++k) w[k] = make_word(tile[e * N + k], epoch);
+    words_store(word_at(to, e * N), w);
   }
 }
 
 // Writes a dense tile as words, each once. By all threads, after a barrier that ended the tile.
 template <class S, int R>
-ET_HOT void flag_write(const Worker& w, const View<Word, R>& to, const S* tile) {
-  if (word_pairs(to)) flag_store<2>(w.epoch, to, tile);
-  else flag_store<1>(w.epoch, to, tile);
+ET_HOT void flag_write(const Worker& w, const View<Word<S>, R>& to, const S* tile) {
+  if (in_places(to)) flag_store<16>(w.epoch, to, tile);
+  else flag_store<4>(w.epoch, to, tile);
 }
 
 // ---- await -------------------------------------------------------------------------------------
 
-// A region of words, and the dense tile that they are copied into. `tensor` and the place of its
-// first word are for the report.
-template <class S, int R> struct Words {
-  View<const Word, R> from;
+// A region of words, and the dense tile that they are copied into, in places of BYTES; a thread has
+// SLOTS of them at once. `tensor` and where its first word lies are for the report.
+template <class S, int R, int BYTES, uint32_t SLOTS_> struct Words {
+  using W = Word<S>;
+  static constexpr uint32_t SLOTS = SLOTS_, N = IN_PLACE<BYTES, W>;
+  View<const W, R> from;
   S* tile;
   int64_t tensor;
-  Word* const* base;
+  W* const* base;
 
-  template <int V> ET_HOT uint32_t count() const { return word_count(from) / V; }
-  template <int V> ET_HOT const Word* at(uint32_t e) const { return word_at(from, V * e); }
-  template <int V> ET_HOT void put(uint32_t e, const Word (&w)[V]) const {
-    struct alignas(V * sizeof(S)) Some { S x[V]; } some;
-#pragma unroll
-    for (int k = 0; k < V; ++k) some.x[k] = payload<S>(w[k]);
-    *reinterpret_cast<Some*>(tile + V * e) = some;
+  ET_HOT uint32_t places() const { return word_count(from) / N; }
+  ET_HOT const W* at(uint32_t e) const { return word_at(from, N * e); }
+  ET_HOT void load(bool wanted, uint32_t e, WordPlace& to) const {
+    place_load<BYTES>(wanted, at(e), to);
   }
-  ET_HOT bool has(const Word* word) const {
+  // Copies place `e`, if all its words are there.
+  ET_HOT bool put(uint32_t e, const WordPlace& place, uint32_t epoch) const {
+    struct alignas(N * sizeof(S)) Some { S x[N]; } some;
+    bool there = true;
+#pragma unroll
+    for (uint32_t k = 0; k < N; ++k) {
+      const W w = word_of<W>(place, k);
+      there = there && tag(w) == epoch;
+      some.x[k] = payload<S>(w);
+    }
+    if (there) *reinterpret_cast<Some*>(tile + N * e) = some;
+    return there;
+  }
+  // The element that is `word`; -1 if that lies elsewhere.
+  ET_HOT int64_t element(AnyWord word) const {
     const uint32_t n = word_count(from);
-    return n > 0 && word >= from.data && word <= word_at(from, n - 1);
+    if (n == 0 || word < any_word(from.data) || word > any_word(word_at(from, n - 1))) return -1;
+    return int64_t(word - any_word(*base)) / int64_t(sizeof(W));
   }
 };
 
-// Puts what place `e` has into the tile of its region. Places are V words; those of several regions
-// are numbered one after the other.
-template <int V, class W>
-ET_HOT void put_at(uint32_t e, const Word (&w)[V], const W& words) { words.put(e, w); }
-template <int V, class W, class... More>
-ET_HOT void put_at(uint32_t e, const Word (&w)[V], const W& words, const More&... more) {
-  const uint32_t n = words.template count<V>();
-  if (e < n) words.put(e, w);
-  else put_at<V>(e - n, w, more...);
-}
-
-// The word that place `e` begins with. Both addresses are made, and one is taken: no branch.
-template <int V, class W> ET_HOT const Word* place_at(uint32_t e, const W& words) {
-  return words.template at<V>(e);
-}
-template <int V, class W, class... More>
-ET_HOT const Word* place_at(uint32_t e, const W& words, const More&... more) {
-  const uint32_t n = words.template count<V>();
-  const Word* const here = words.template at<V>(e);
-  const Word* const there = place_at<V>(e - n, more...);
-  return e < n ? here : there;
-}
-
-// The word of a place that is missing (the first, if all have come meanwhile).
-template <int V> ET_HOT const Word* untagged(const Word* place, uint32_t epoch) {
-  return V == 2 && tag(word_load(place)) == epoch ? place + 1 : place;
-}
-
-// Copies the places of this thread into their tiles. Loads of all regions are in flight together,
-// as many as `auto` hands over by flags at most (schedule/handoff.py): each look is a trip to the
-// L2. Then a thread asks again for what it misses. While most lanes of a warp miss something, one
-// lane watches one word: few pollers leave the memory system to those who bring the data. After
-// `tries` looks in vain a word that is missing (null if only other lanes of the warp miss some),
-// else null. All lanes of a warp stay together.
-template <int V, class... W>
-ET_HOT const Word* flag_poll(uint32_t epoch, int tries, const W&... words) {
-  constexpr uint32_t FLIGHT = 12 / V, MOST = 16;
-  const uint32_t n = (words.template count<V>() + ...), step = ET_THREADS, me = thread_number();
-  for (uint32_t base = me; base - me < n; base += FLIGHT * step) {
-    unsigned left = 0;  // bit f: place f is not there yet
-#pragma unroll
-    for (uint32_t f = 0; f < FLIGHT; ++f) left |= unsigned(base + f * step < n) << f;
-    for (;;) {
-      const uint32_t first = anew(base);
-      Word w[FLIGHT][V];
-#pragma unroll
-      for (uint32_t f = 0; f < FLIGHT; ++f)  // lanes that miss nothing meet at place 0: no branch
-        words_load(place_at<V>((left >> f & 1) != 0 ? first + f * step : 0, words...), w[f]);
-#pragma unroll
-      for (uint32_t f = 0; f < FLIGHT; ++f) {
-        if ((left >> f & 1) == 0 || !all_tagged(w[f], epoch)) continue;
-        put_at<V>(first + f * step, w[f], words...);
-        left &= ~(1u << f);
-      }
-      const unsigned missing = __ballot_sync(~0u, left != 0);
-      if (missing == 0) break;
-      const Word* const mine =
-          left == 0 ? nullptr : place_at<V>(first + uint32_t(__ffs(int(left)) - 1) * step, words...);
-      bool came = --tries > 0;
-      if (n > step && __popc(missing) > int(MOST) && me % 32 == uint32_t(__ffs(int(missing)) - 1))
-        while (!(came = tag(word_load(mine)) == epoch) && --tries > 0) {}
-      if (__any_sync(~0u, !came)) return mine == nullptr ? mine : untagged<V>(mine, epoch);
-    }
-  }
-  return nullptr;
-}
-
-// By all threads: one of the words that some of them miss. They meet in it.
-ET_FN const Word* flag_missed(const Word* missing) {
-  constexpr int COUNT = ET_THREADS / 32;
-  __shared__ const Word* found[COUNT];
-  const unsigned me = thread_number(), lanes_missing = __ballot_sync(~0u, missing != nullptr);
-  const unsigned speaker = lanes_missing == 0 ? 0 : unsigned(__ffs(int(lanes_missing)) - 1);
-  if (me % 32 == speaker) found[me / 32] = missing;
-  sync();
-  const Word* at = nullptr;
-  ET_ROLLED for (int k = 0; k < COUNT; ++k) at = at == nullptr ? found[k] : at;
+// The first of some neighbours that is missing (the last, if all have come meanwhile).
+ET_COLD AnyWord untagged(AnyWord at, uint32_t count, uint32_t epoch) {
+  for (uint32_t k = 1; k < count && tag_at(at) == epoch; ++k) at += at % 2 != 0 ? 4 : 8;
   return at;
 }
 
-// By all threads, some of which miss a word: one of these is waited for. Null when it has come; else
+// The places of a thread in one round, region by region: f(slot, number in the region, region).
+template <uint32_t SLOT = 0, class F, class W, class... More>
+ET_HOT void each_place(uint32_t me, uint32_t round, const F& f, const W& words,
+                       const More&... more) {
+#pragma unroll
+  for (uint32_t k = 0; k < W::SLOTS; ++k)
+    f(SLOT + k, me + (round * W::SLOTS + k) * ET_THREADS, words);
+  if constexpr (sizeof...(More) > 0) each_place<SLOT + W::SLOTS>(me, round, f, more...);
+}
+
+// What a look does with each place; bit f of `left`: what slot f is for is not there yet. These are
+// structs, as NVRTC 13.0 takes generic lambdas for host functions.
+struct CountPlace {
+  unsigned& left;
+  template <class W> ET_HOT void operator()(uint32_t f, uint32_t e, const W& from) const {
+    left |= unsigned(e < from.places()) << f;
+  }
+};
+struct AskPlace {
+  const unsigned& left;
+  WordPlace* at;
+  template <class W> ET_HOT void operator()(uint32_t f, uint32_t e, const W& from) const {
+    from.load((left >> f & 1) != 0, e, at[f]);
+  }
+};
+struct PutPlace {
+  unsigned& left;
+  const WordPlace* at;
+  uint32_t epoch;
+  template <class W> ET_HOT void operator()(uint32_t f, uint32_t e, const W& from) const {
+    if ((left >> f & 1) != 0 && from.put(e, at[f], epoch)) left &= ~(1u << f);
+  }
+};
+struct FirstLeft {
+  const unsigned& left;
+  AnyWord& word;
+  uint32_t& in_place;
+  template <class W> ET_HOT void operator()(uint32_t f, uint32_t e, const W& from) const {
+    if (in_place == 0 && (left >> f & 1) != 0) word = any_word(from.at(e)), in_place = W::N;
+  }
+};
+
+// Copies the places of this thread into their tiles, as many at once as it has slots: all that
+// there are, as far as the plan knows how many (codegen/cuda/handoff.py). Their loads are in flight
+// together, for each look is a trip to the L2; so each slot has registers of its own. A thread asks
+// for what it misses, and for nothing else: with few words in all, idle lanes would crowd the one
+// that everybody waits for. While most lanes of a warp miss something, one lane watches one word:
+// few pollers leave the memory system to those who bring the data. After `tries` looks in vain a
+// word that is missing (0 if only other lanes of the warp miss some), else 0. All lanes of a warp
+// stay together. Bits of `done` stand for slots that are served already, in the first round.
+template <class... W>
+ET_HOT AnyWord flag_poll(uint32_t epoch, int tries, unsigned done, const W&... words) {
+  constexpr int MOST = 16;
+  const uint32_t me = thread_number();
+  const bool many = (words.places() + ...) > ET_THREADS;
+  for (uint32_t round = 0; ((round * W::SLOTS * ET_THREADS < words.places()) || ...); ++round) {
+    unsigned left = 0;
+    each_place(me, round, CountPlace{left}, words...);
+    if (round == 0) left &= ~done;
+    for (;;) {
+      const uint32_t again = anew(me);
+      WordPlace at[(W::SLOTS + ...)] = {};
+      each_place(again, round, AskPlace{left, at}, words...);
+      each_place(again, round, PutPlace{left, at, epoch}, words...);
+      const unsigned missing = __ballot_sync(~0u, left != 0);
+      if (missing == 0) break;
+      AnyWord mine = 0;
+      uint32_t in_place = 0;
+      each_place(again, round, FirstLeft{left, mine, in_place}, words...);
+      bool came = --tries > 0;
+      if (many && __popc(missing) > MOST && me % 32 == uint32_t(__ffs(int(missing)) - 1))
+        while (!(came = tag_at(mine) == epoch) && --tries > 0) {}
+      if (__any_sync(~0u, !came)) return untagged(mine, in_place, epoch);
+    }
+  }
+  return 0;
+}
+
+// By all threads: one of the words that some of them miss. They meet in it.
+ET_FN AnyWord flag_missed(AnyWord missing) {
+  constexpr int COUNT = ET_THREADS / 32;
+  __shared__ AnyWord found[COUNT];
+  const unsigned me = thread_number(), lanes_missing = __ballot_sync(~0u, missing != 0);
+  const unsigned speaker = lanes_missing == 0 ? 0 : unsigned(__ffs(int(lanes_missing)) - 1);
+  if (me % 32 == speaker) found[me / 32] = missing;
+  sync();
+  AnyWord at = 0;
+  ET_ROLLED for (int k = 0; k < COUNT; ++k) at = at == 0 ? found[k] : at;
+  return at;
+}
+
+// By all threads, some of which miss a word: one of these is waited for. 0 when it has come; else
 // the launch is given up, and all get the word (of which the caller tells the host if it was the
 // limit that ended the wait) or, if others gave up, the place of the abort flag.
-ET_COLD const Word* flag_wait(const Shared& shared, uint32_t epoch, const Word* missing) {
-  const Word* const at = flag_missed(missing);
+ET_COLD AnyWord flag_wait(const Shared& shared, uint32_t epoch, AnyWord missing) {
+  const AnyWord at = flag_missed(missing);
   bool gone = false, stuck = false;
   if (leads()) {
     Patience patience(shared, blockIdx.x);
-    while (!gone && !stuck && tag(word_load(at)) != epoch) {
+    while (!gone && !stuck && tag_at(at) != epoch) {
       gone = aborted(shared);
       stuck = !patience.pause();
     }
   }
-  if (sync_or(gone)) return reinterpret_cast<const Word*>(&shared.control->abort);
-  return sync_or(stuck) ? at : nullptr;
+  if (sync_or(gone)) return any_word(reinterpret_cast<const uint64_t*>(&shared.control->abort));
+  return sync_or(stuck) ? at : 0;
 }
 
-template <class S, int R>
-ET_HOT void flag_report(const Worker& w, const Words<S, R>& words, const Word* stuck) {
-  if (leads() && words.has(stuck))
-    fail(w, STUCK_FLAG, words.tensor, stuck - *words.base, w.epoch, tag(word_load(stuck)));
+template <class W> ET_HOT void flag_report(const Worker& w, const W& words, AnyWord stuck) {
+  const int64_t element = words.element(stuck);
+  if (leads() && element >= 0)
+    fail(w, STUCK_FLAG, words.tensor, element, w.epoch, tag_at(stuck));
 }
 
-// Copies regions of words into dense tiles, once all of them are there; false (in all threads) if
-// the launch is given up. With V = 2 all of them are made of aligned pairs. Then `last` is done,
-// and all meet.
-template <int V, class F, class... W>
-ET_HOT bool flag_read_with(const Worker& w, const F& last, const W&... words) {
+template <class F, class... W>
+ET_HOT bool flag_read_rest(const Worker& w, unsigned done, const F& last, const W&... words) {
   constexpr int TRIES = 256;  // some hundred microseconds: then one may ask whether anything moves
   for (;;) {
-    const Word* const missing = flag_poll<V>(w.epoch, TRIES, words...);
+    const AnyWord missing = flag_poll(w.epoch, TRIES, done, words...);
     last();
-    if (!sync_or(missing != nullptr)) return true;
-    const Word* const stuck = flag_wait(*w.shared, w.epoch, missing);
-    if (stuck == nullptr) continue;
+    if (!sync_or(missing != 0)) return true;
+    const AnyWord stuck = flag_wait(*w.shared, w.epoch, missing);
+    if (stuck == 0) continue;
     (flag_report(w, words, stuck), ...);
     return false;
   }
 }
 
-template <int V, class... W> ET_HOT bool flag_read(const Worker& w, const W&... words) {
-  return flag_read_with<V>(w, [] {}, words...);
+// Copies regions of words into dense tiles, once all of them are there; false (in all threads) if
+// the launch is given up. Then `last` is done, and all meet.
+template <class F, class... W>
+ET_HOT bool flag_read_with(const Worker& w, const F& last, const W&... words) {
+  return flag_read_rest(w, 0, last, words...);
+}
+template <class... W> ET_HOT bool flag_read(const Worker& w, const W&... words) {
+  return flag_read_with(w, [] {}, words...);
+}
+
+// A region that is needed later: its words are on their way from here on. flag_read_late ends as
+// flag_read does.
+template <class W> class Late {
+ public:
+  ET_HOT explicit Late(const W& words) : words_(words) {
+    each_place(thread_number(), 0, [&](uint32_t f, uint32_t e, const W& from) {
+      from.load(e < from.places(), e, at_[f]);
+    }, words_);
+  }
+  ET_HOT bool read(const Worker& w) const {
+    unsigned done = 0;
+    each_place(thread_number(), 0, [&](uint32_t f, uint32_t e, const W& from) {
+      done |= unsigned(e < from.places() && from.put(e, at_[f], w.epoch)) << f;
+    }, words_);
+    return flag_read_rest(w, done, [] {}, words_);
+  }
+
+ private:
+  const W words_;
+  WordPlace at_[W::SLOTS] = {};
+};
+
+template <class W> ET_HOT bool flag_read_late(const Worker& w, const Late<W>& late) {
+  return late.read(w);
 }
 
 }  // namespace et

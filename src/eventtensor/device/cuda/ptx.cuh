@@ -21,7 +21,7 @@ template <int THREADS> ET_HOT bool bar_red_or(bool mine) {
   return any != 0;
 }
 
-// ---- 64-bit words in global memory ----------------------------------------------------------
+// ---- words in global memory -----------------------------------------------------------------
 
 // An address that is known to be there: without it every atomic also has a way for shared memory.
 ET_HOT uint64_t global(const void* at) { return __cvta_generic_to_global(at); }
@@ -84,20 +84,58 @@ ET_HOT int64_t atom_acq_rel_gpu_exch_1(int64_t* at) {
   return old;
 }
 
-ET_HOT uint64_t ld_relaxed_gpu_b64(const uint64_t* at) {
-  uint64_t x;
-  asm volatile("ld.relaxed.gpu.b64 %0, [%1];" : "=l"(x) : "l"(at) : "memory");
+ET_HOT uint32_t ld_relaxed_gpu_b32(const uint32_t* at) {
+  uint32_t x;
+  asm volatile("ld.relaxed.gpu.global.b32 %0, [%1];" : "=r"(x) : "l"(global(at)) : "memory");
   return x;
 }
-ET_HOT void st_relaxed_gpu_b64(uint64_t* at, uint64_t x) {
-  asm volatile("st.relaxed.gpu.b64 [%0], %1;" ::"l"(at), "l"(x) : "memory");
+ET_HOT uint64_t ld_relaxed_gpu_b64(const uint64_t* at) {
+  uint64_t x;
+  asm volatile("ld.relaxed.gpu.global.b64 %0, [%1];" : "=l"(x) : "l"(global(at)) : "memory");
+  return x;
 }
-ET_HOT void ld_relaxed_gpu_v2_b64(const uint64_t* at, uint64_t (&x)[2]) {
-  asm volatile("ld.relaxed.gpu.v2.b64 {%0, %1}, [%2];" : "=l"(x[0]), "=l"(x[1]) : "l"(at)
-               : "memory");
+ET_HOT void st_relaxed_gpu_b32(uint32_t* at, uint32_t x) {
+  asm volatile("st.relaxed.gpu.global.b32 [%0], %1;" ::"l"(global(at)), "r"(x) : "memory");
+}
+ET_HOT void st_relaxed_gpu_b64(uint64_t* at, uint64_t x) {
+  asm volatile("st.relaxed.gpu.global.b64 [%0], %1;" ::"l"(global(at)), "l"(x) : "memory");
+}
+ET_HOT void st_relaxed_gpu_v4_b32(uint32_t* at, const uint32_t (&x)[4]) {
+  asm volatile("st.relaxed.gpu.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(global(at)), "r"(x[0]),
+               "r"(x[1]), "r"(x[2]), "r"(x[3]) : "memory");
 }
 ET_HOT void st_relaxed_gpu_v2_b64(uint64_t* at, const uint64_t (&x)[2]) {
-  asm volatile("st.relaxed.gpu.v2.b64 [%0], {%1, %2};" ::"l"(at), "l"(x[0]), "l"(x[1]) : "memory");
+  asm volatile("st.relaxed.gpu.global.v2.b64 [%0], {%1, %2};" ::"l"(global(at)), "l"(x[0]),
+               "l"(x[1]) : "memory");
+}
+
+// A word, or all of 16 aligned bytes. Where the load is not wanted, x stays as it is: a predicate,
+// no branch.
+ET_HOT void ld_relaxed_gpu_b32_if(bool wanted, const uint32_t* at, uint32_t (&x)[4]) {
+  asm volatile("{\n.reg .pred p;\nsetp.ne.s32 p, %2, 0;\n@p ld.relaxed.gpu.global.b32 %0, [%1];\n}"
+               : "+r"(x[0]) : "l"(global(at)), "r"(int(wanted)) : "memory");
+}
+ET_HOT void ld_relaxed_gpu_v4_b32_if(bool wanted, const uint32_t* at, uint32_t (&x)[4]) {
+  asm volatile(
+      "{\n.reg .pred p;\nsetp.ne.s32 p, %5, 0;\n"
+      "@p ld.relaxed.gpu.global.v4.b32 {%0, %1, %2, %3}, [%4];\n}"
+      : "+r"(x[0]), "+r"(x[1]), "+r"(x[2]), "+r"(x[3]) : "l"(global(at)), "r"(int(wanted))
+      : "memory");
+}
+ET_HOT void ld_relaxed_gpu_b64_if(bool wanted, const uint64_t* at, uint32_t (&x)[4]) {
+  asm volatile(
+      "{\n.reg .pred p;\n.reg .b64 a;\nsetp.ne.s32 p, %3, 0;\nmov.b64 a, {%0, %1};\n"
+      "@p ld.relaxed.gpu.global.b64 a, [%2];\nmov.b64 {%0, %1}, a;\n}"
+      : "+r"(x[0]), "+r"(x[1]) : "l"(global(at)), "r"(int(wanted)) : "memory");
+}
+ET_HOT void ld_relaxed_gpu_v2_b64_if(bool wanted, const uint64_t* at, uint32_t (&x)[4]) {
+  asm volatile(
+      "{\n.reg .pred p;\n.reg .b64 a, b;\nsetp.ne.s32 p, %5, 0;\n"
+      "mov.b64 a, {%0, %1};\nmov.b64 b, {%2, %3};\n"
+      "@p ld.relaxed.gpu.global.v2.b64 {a, b}, [%4];\n"
+      "mov.b64 {%0, %1}, a;\nmov.b64 {%2, %3}, b;\n}"
+      : "+r"(x[0]), "+r"(x[1]), "+r"(x[2]), "+r"(x[3]) : "l"(global(at)), "r"(int(wanted))
+      : "memory");
 }
 
 // ---- shared memory, by its own addresses ----------------------------------------------------

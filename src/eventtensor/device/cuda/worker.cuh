@@ -36,7 +36,8 @@ struct Worker {
 #if ET_BULK
   Staging staging;  // operands that are copied in bulk
 #endif
-  uint32_t epoch = 0;  // the number of this launch, never 0: the tag of data that carries its flag
+  uint32_t epoch = 0;  // the number of this launch, never 0: the tag of data that carries its flag,
+                       // which has room for 16 bits
   Tracer tracer;
   int64_t done = 0;  // tasks of this launch; only that it changes matters
 };
@@ -308,8 +309,10 @@ ET_FN bool launch_begin(Worker& w) {
   return true;
 }
 
+constexpr uint32_t LAST_EPOCH = 0xfffe;
+
 // By one thread of the last worker to leave, when everybody has read what it changes: turns the
-// sets over and counts the launch. When the epochs are used up, no word may carry an old one.
+// sets over and counts the launch.
 ET_FN void turn_over(Worker& w, int64_t cells) {
   const Shared& s = *w.shared;
   const int64_t parity = cell_peek(s.sets->parity);
@@ -317,23 +320,29 @@ ET_FN void turn_over(Worker& w, int64_t cells) {
   cell_set(parity == 0 ? s.sets->used_even : s.sets->used_odd, cells);
   cell_set(s.sets->parity, 1 - parity);
   s.control->step = s.step;
-  const bool used_up = w.epoch == 0xfffffffe;
-  ET_ROLLED for (int64_t k = 0; used_up && k < s.word_count; ++k) cell_set(s.words[k], 0);
-  cell_set(s.control->epoch, used_up ? 0 : int64_t(w.epoch));
+  cell_set(s.control->epoch, w.epoch == LAST_EPOCH ? 0 : int64_t(w.epoch));
+}
+
+// By all threads of the last worker to leave: the epochs begin anew, so no word may carry one.
+ET_COLD void clear_words(const Shared& s) {
+  ET_ROLLED for (int64_t k = lane(); k < s.word_count; k += lanes()) cell_set(s.words[k], 0);
 }
 
 ET_FN void launch_end(Worker& w, int64_t cells) {
   sync();
   const auto last = [&] { return ct_add(w.shared->sets->left, 1) == w.count; };
   if (leads()) w.tracer.close(w.shared->progress[w.index]);
-#if ET_DEBUG
+  if (!ET_DEBUG && w.epoch != LAST_EPOCH) {
+    if (leads() && last()) turn_over(w, cells);
+    return;
+  }
   if (for_all(w, last) == 0) return;
+#if ET_DEBUG
   check_waits(w, cells);
+#endif
+  if (w.epoch == LAST_EPOCH) clear_words(*w.shared);
   sync();
   if (leads()) turn_over(w, cells);
-#else
-  if (leads() && last()) turn_over(w, cells);
-#endif
 }
 
 }  // namespace et
