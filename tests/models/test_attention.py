@@ -20,7 +20,7 @@ from eventtensor.ir.plan import Plan
 from eventtensor.models.attention import attend, combine, longest, plan_attention, rotate
 from eventtensor.models.config import ModelConfig
 from eventtensor.models.formats.known import KNOWN
-from eventtensor.models.llama import combined_heads, span_for
+from eventtensor.models.llama import combined_heads, llama, rotated_heads, span_for
 from eventtensor.models.tasks import Weights
 from eventtensor.runtime.cpu import CpuKernel
 
@@ -78,11 +78,15 @@ def program(s: Shape) -> et.Program:
     p.call(plan_attention(s.split * s.page, s.span), grid=(),
            reads=lambda: (position[:], request[:], table[:, :, :]),
            writes=lambda: (first[:], row[:], left[:], item_pages[:, :]))
-    p.call(rotate(s.config), grid=(T, HEADS),
-           reads=lambda t, g: (given[t, cut(g, each)], gains[:, :], rope[position[t], :, :]),
-           writes=lambda t, g: (q[t, g, :, :], kv[slot[t] // s.page, g, :, slot[t] % s.page, :]))
-    p.call(attend(dtype), grid=(first[T], HEADS),
-           reads=lambda w, g: (q[row[w], g, :, :], left[w], kv[item_pages[w, :], g, :, :, :]),
+    p.call(rotate(s.config, s.page), grid=(T, HEADS // s.combined),
+           reads=lambda t, g: (given[t, cut(g, s.combined * each)], gains[:, :],
+                               rope[position[t], :, :], slot[t], position[0 : t + 1],
+                               table[request[t], :, :]),
+           writes=lambda t, g: (q[t, cut(g, s.combined), :, :],
+                                kv[slot[t] // s.page, cut(g, s.combined), :, slot[t] % s.page, :]))
+    p.call(attend(dtype, HEADS), grid=(first[T], HEADS),
+           reads=lambda w, g: (q[row[w], g, :, :], left[w], kv[item_pages[w, :], g, :, :, :],
+                               left[w:W], item_pages[w:W, :]),
            writes=lambda w, g: (part[w, g, :, :], part_ml[w, g, :, :]))
     p.call(combine, grid=(T, HEADS // s.combined),
            reads=lambda t, g: (part[first[t] : first[t + 1], cut(g, s.combined), :, :],
@@ -300,3 +304,14 @@ def test_models_take_groups_and_several_heads_where_a_gpu_has_work_for_all_its_w
     assert span_for(Weights("cuda", et.f32), 128) == span_for(Weights("cpu", et.bf16), 128) == 1
     assert [combined_heads(c, "cuda", n) for n in (1, 16, 17, 64, 128)] == [1, 1, 2, 4, 4]
     assert combined_heads(c, "cpu", 128) == 1
+    assert [rotated_heads(c, n) for n in (1, 2, 4)] == [1, 2, 4]
+    assert [rotated_heads(KNOWN["qwen3-32b"], n) for n in (1, 2, 4)] == [1, 2, 1]
+
+
+def test_rows_that_are_attended_first_come_nearer_where_there_are_many() -> None:
+    s = SHAPES["llama"]
+    assert "RowBegin<out_0, 64> begin(positions, table" in generate(cuda_plan(s)).text
+    one, many = (run_passes(llama(KNOWN["tiny-llama"], Weights("cuda", et.bf16), tokens=n),
+                            Options(target="cuda")).plan for n in (1, 2))
+    assert one is not None and many is not None
+    assert ["RowBegin" in generate(plan).text for plan in (one, many)] == [False, True]

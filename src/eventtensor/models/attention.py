@@ -16,12 +16,18 @@ _PLAN = _INCLUDE + """
 et::attention::plan(position, request, table, first, row_, left, pages, {split}, {span});
 """
 _ROTATE = _INCLUDE + """
-et::attention::rotate<out_0, out_1, {norm}>(qkv, gains, rope, out, kv, {eps}f, {scale}f);
+et::attention::rotate<out_0, out_1, out_2, {norm}>(qkv, gains, rope, out, kv, {eps}f, {scale}f);
+"""
+_ROTATE_AND_FETCH = _INCLUDE + """
+const et::attention::RowBegin<out_0, {page}> begin(positions, table, {rows});
+et::attention::rotate<out_0, out_1, out_2, {norm}>(qkv, gains, rope, out, kv, {eps}f, {scale}f);
+begin.fetch(kv, place, {heads} * 2 * {page} * out_2);
 """
 _ATTEND = _INCLUDE + """
 constexpr int ROOM = 8 * q_0 * q_1 + 8 * q_1 + 16 * q_0;
 float* const room = worker.arena.take<float>(8 * q_0 * q_1 + 8 * q_1 + 16 * q_0);
-et::attention::attend<q_0, q_1, kv_0, kv_2, ROOM>(room, q, left, kv, out, ml);
+et::attention::attend<q_0, q_1, kv_0, kv_2, ROOM>(
+    room, q, left, kv, {{all_left, all_pages, {after}, {heads} * 2 * kv_2 * q_1}}, out, ml);
 """
 _ATTEND_CPP = """
 #include "attention.h"
@@ -36,16 +42,17 @@ def longest(span: int) -> int:
 
 
 def _rotate(x: Any, rope: Any) -> Any:
-    """Rows (heads, head_dim) turned by the angles of one position."""
+    """Heads (groups, heads, head_dim) turned by the angles of one position."""
     half = rope.shape[1]
-    low, high, cos, sin = x[:, :half], x[:, half:], rope[0][None, :], rope[1][None, :]
-    return et.concat([low * cos - high * sin, high * cos + low * sin], axis=1)
+    low, high = x[:, :, :half], x[:, :, half:]
+    cos, sin = rope[0][None, None, :], rope[1][None, None, :]
+    return et.concat([low * cos - high * sin, high * cos + low * sin], axis=2)
 
 
 def _turned(x: Any, gain: Any, rope: Any, c: ModelConfig) -> Any:
     if c.qk_norm:
-        mean = (x * x).sum(axis=1, keepdims=True) / float(c.head_dim)
-        x = x * et.rsqrt(mean + c.norm_eps) * gain[None, :]
+        mean = (x * x).sum(axis=2, keepdims=True) / float(c.head_dim)
+        x = x * et.rsqrt(mean + c.norm_eps) * gain[None, None, :]
     return _rotate(x, rope)
 
 
@@ -74,26 +81,39 @@ def plan_attention(split_tokens: int, span: int) -> Any:
     return plan
 
 
-def rotate(c: ModelConfig) -> Any:
-    """Queries of a group, ready for the product with keys, and the row's entry of the cache."""
-    group, scale = c.heads // c.kv_heads, c.head_dim**-0.5
-    norm = "true" if c.qk_norm else "false"
+def _at_once(heads: int) -> str:
+    """How many items or rows all workers attend at a time; read anew, for no register is free."""
+    return f"(et::anew(unsigned(worker.count)) + {heads - 1}) / {heads}"
 
-    @et.task(cuda=_ROTATE.format(norm=norm, eps=float(c.norm_eps), scale=scale))
-    def rotate(qkv, gains, rope, out, kv):
-        heads = qkv.reshape(group + 2, c.head_dim)
-        out[:] = _turned(heads[:group], gains[0], rope, c) * scale
-        key = _turned(heads[group : group + 1], gains[1], rope, c)
-        kv[:] = et.concat([key, heads[group + 1 :]], axis=0)
+
+def rotate(c: ModelConfig, page: int, fetches: bool = True) -> Any:
+    """For some heads of keys: the queries that look at them, ready for the product with keys, and
+    the row's entry of the cache. If it `fetches`, the begin of rows that are attended first comes
+    nearer: of the rows before (`positions`), this is the last; pages have `page` tokens."""
+    group, scale = c.heads // c.kv_heads, c.head_dim**-0.5
+    norm, heads = "true" if c.qk_norm else "false", c.kv_heads
+    tuned = (_ROTATE_AND_FETCH if fetches else _ROTATE).format(
+        norm=norm, eps=float(c.norm_eps), scale=scale, page=page, rows=_at_once(heads), heads=heads)
+
+    @et.task(cuda=tuned)
+    def rotate(qkv, gains, rope, place, positions, table, out, kv):
+        heads = qkv.reshape(out.shape[0], group + 2, c.head_dim)
+        out[:] = _turned(heads[:, :group], gains[0], rope, c) * scale
+        key = _turned(heads[:, group : group + 1], gains[1], rope, c)
+        kv[:] = et.concat([key, heads[:, group + 1 :]], axis=1)
 
     return rotate
 
 
-def attend(dtype: Any) -> Any:
-    @et.task(cuda=_ATTEND if dtype is et.bf16 else None, cpp=_ATTEND_CPP)
-    def attend(q, left, kv, out, ml):
+def attend(dtype: Any, heads: int) -> Any:
+    """`heads`: of keys, that an item is attended for, one after the other."""
+    tuned = _ATTEND.format(heads=heads, after=_at_once(heads)) if dtype is et.bf16 else None
+
+    @et.task(cuda=tuned, cpp=_ATTEND_CPP)
+    def attend(q, left, kv, all_left, all_pages, out, ml):
         """Softmax over one item, unnormalised: the largest score and the sum go beside it. Nobody
-        has written the tokens beyond `left`: whatever lies there has no part in it."""
+        has written the tokens beyond `left`: whatever lies there has no part in it. `all_left` and
+        `all_pages` tell of this item and those after it, so that these can be brought nearer."""
         pages, _, each, width = kv.shape
         tokens = pages * each
         there = et.iota(tokens) < left

@@ -32,6 +32,7 @@ from .tasks import (
 PAGE_BYTES = 16384  # keys and values of one head in a page of the cache
 SPLIT_TOKENS = 128  # of attention: part of the result, whatever the batch
 GROUP_SPLITS = 8  # which one task takes where there are many: part of the result as well
+ROTATED_WORDS = 3072  # of a task of rotate
 MAX_TOKENS, MAX_REQUESTS = 128, 64
 
 
@@ -84,6 +85,11 @@ def combined_heads(
     return next((n for n in sizes if n * workers >= tokens * c.kv_heads), sizes[-1])
 
 
+def rotated_heads(c: ModelConfig, some: int) -> int:
+    """Heads of keys that a task of `rotate` takes: `some`, if what it needs may come by flags."""
+    return some if some * (c.heads // c.kv_heads + 2) * c.head_dim <= ROTATED_WORDS else 1
+
+
 def page_tokens(config: ModelConfig) -> int:
     return max(1, PAGE_BYTES // (2 * config.head_dim * 2))
 
@@ -96,6 +102,7 @@ def llama(
     span = span or span_for(weights, tokens)
     c, dtype, page = config, weights.dtype, page_tokens(config)
     some = combined_heads(c, weights.layout, tokens)
+    turned = rotated_heads(c, some)
     hd, group, wide = c.head_dim, c.heads // c.kv_heads, c.heads * c.head_dim
     S, P = et.dim("S", max=min(tokens, MAX_REQUESTS)), et.dim("P", min=0, max=tokens - 1)
     T = S + P
@@ -158,15 +165,17 @@ def llama(
         p.call(project(weights, c), name="qkv_proj", grid=(w_qkv.tiles(tiles.qkv),),
                reads=lambda i: (x_attn[at, :, :], ss_attn[at, :, :], w_qkv[at, i, tiles.qkv]),
                writes=lambda i: qkv[at, :, cut(i, tiles.qkv)])
-        p.call(rotate(c), grid=(T, c.kv_heads),
-               reads=lambda t, g: (qkv[at, t, cut(g, (group + 2) * hd)], qk_gains[at, :, :],
-                                   rope[position[t], :, :]),
-               writes=lambda t, g: (q[at, t, g, :, :],
-                                    kv[at, slot[t] // page, g, :, slot[t] % page, :]))
-        # The heads of one task of `combine` have an axis, so that one event tells of them.
-        p.call(attend(dtype), grid=(first[T], c.kv_heads // some, some),
+        p.call(rotate(c, page, span > 1), grid=(T, c.kv_heads // turned),
+               reads=lambda t, g: (qkv[at, t, cut(g, turned * (group + 2) * hd)],
+                                   qk_gains[at, :, :], rope[position[t], :, :], slot[t],
+                                   position[0 : t + 1], table[request[t], :, :]),
+               writes=lambda t, g: (q[at, t, cut(g, turned), :, :],
+                                    kv[at, slot[t] // page, cut(g, turned), :, slot[t] % page, :]))
+        # The heads of one task before and after have an axis, so that one event tells of them.
+        p.call(attend(dtype, c.kv_heads), grid=(first[T], c.kv_heads // some, some),
                reads=lambda w, g, k: (q[at, row[w], g * some + k, :, :], left[w],
-                                      kv[at, item_pages[w, :], g * some + k, :, :, :]),
+                                      kv[at, item_pages[w, :], g * some + k, :, :, :],
+                                      left[w:W], item_pages[w:W, :]),
                writes=lambda w, g, k: (part[at, w, g * some + k, :, :],
                                        part_ml[at, w, g * some + k, :, :]))
         p.call(combine, grid=(T, c.kv_heads // some),

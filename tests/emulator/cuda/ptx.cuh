@@ -198,7 +198,21 @@ ET_HOT void mma_f16(float (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2
   mma(c, a, b, from_f16);
 }
 
+// ---- numbers ----------------------------------------------------------------------------------
+
+ET_HOT float ex2_approx(float x) { return std::exp2(x); }
+ET_HOT uint32_t cvt_bf16x2(float low, float high) {
+  const auto nearest = [](float x) {
+    uint32_t bits;
+    std::memcpy(&bits, &x, sizeof bits);
+    return x != x ? 0x7fffu : (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
+  };
+  return nearest(low) | nearest(high) << 16;
+}
+
 // ---- the rest ---------------------------------------------------------------------------------
+
+ET_HOT void ld_global_once_v4(const void* at, uint32_t (&x)[4]) { std::memcpy(x, at, sizeof x); }
 
 ET_HOT int64_t globaltimer() { return emu::now_ns(); }
 ET_HOT void griddepcontrol_launch_dependents() {}

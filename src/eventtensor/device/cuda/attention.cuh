@@ -27,13 +27,18 @@ template <class T> ET_HOT void settle(T*& at) {
 #endif
 }
 
-// `COUNT` words of a row, in loads that lanes `of` OF have side by side.
-template <int COUNT, int OF> ET_HOT void load_row(uint32_t (&x)[COUNT], const bf16* row, int of) {
+// `COUNT` words of a row, in loads that lanes `of` OF have side by side. What is read ONCE takes no
+// room in the L1.
+template <int COUNT, int OF, bool ONCE = false>
+ET_HOT void load_row(uint32_t (&x)[COUNT], const bf16* row, int of) {
   constexpr int WIDE = COUNT % 4 == 0 ? 4 : COUNT % 2 == 0 ? 2 : 1;
-  const bf16* const begin = row + 2 * WIDE * of;  // one address for all of them
+  const bf16* begin = row + 2 * WIDE * of;
+  settle(begin);  // one address for all of them
 #pragma unroll
   for (int j = 0; j < COUNT / WIDE; ++j) {
-    const auto some = *reinterpret_cast<const Words<WIDE>*>(begin + 2 * WIDE * OF * j);
+    Words<WIDE> some;
+    if constexpr (ONCE && WIDE == 4) ptx::ld_global_once_v4(begin + 2 * WIDE * OF * j, some.at);
+    else some = *reinterpret_cast<const Words<WIDE>*>(begin + 2 * WIDE * OF * j);
 #pragma unroll
     for (int k = 0; k < WIDE; ++k) x[j * WIDE + k] = some.at[k];
   }
@@ -46,15 +51,39 @@ template <int COUNT, int OF> ET_HOT int column_of(int w, int of) {
 }
 
 // Tokens of an item that a warp takes at once: 16 from `base` on. Those from `end` on are not
-// touched: token 0 stands in for them.
+// touched: the last one stands in for them.
 struct Tokens {
   static constexpr int STEP = 16 * WARPS;
   int base, end;
   ET_HOT bool any() const { return base < end; }
   ET_HOT Tokens next() const { return {base + STEP, end}; }
-  // Of the token that score and weight `n` of this lane belong to.
-  ET_HOT int number(int n, Thread me) const { return base + n / 2 * 8 + 2 * me.c + n % 2; }
+  // Of the 16, the one that score and weight `n` of this lane belong to.
+  static ET_HOT int number(int n, Thread me) { return n / 2 * 8 + 2 * me.c + n % 2; }
 };
+
+// Where their keys lie. If a page has all 16 or none, it is looked up once.
+template <int PAGE> struct Places {
+  static constexpr bool TOGETHER = PAGE % 16 == 0;
+  const Gathered<const bf16, 4>& kv;
+  const bf16* first;
+  unsigned base, last, stride;
+
+  ET_HOT Places(const Gathered<const bf16, 4>& kv_, Tokens at)
+      : kv(kv_), base(at.base), last(at.end - 1 - at.base), stride(unsigned(kv_.stride[2])) {
+    if (TOGETHER) first = place(base);
+    if (TOGETHER) settle(first);
+  }
+  ET_HOT const bf16* operator()(unsigned k) const {
+    const unsigned held = k < last ? k : last;
+    return TOGETHER ? first + held * stride : place(base + held);
+  }
+  ET_HOT const bf16* place(unsigned t) const {
+    return kv.data + (kv.rows[0][t / PAGE] + t % PAGE * stride);
+  }
+};
+
+ET_HOT float larger(float a, float b) { return ::fmaxf(a, b); }  // NaN shows in the weights
+ET_HOT float power(float x) { return ptx::ex2_approx(x * 1.44269504f); }  // of e
 
 // What a warp has found: for head g the largest score and this lane's share of the sum of weights,
 // and the weighted values: columns of word w, heads 2c and 2c + 1.
@@ -64,7 +93,7 @@ template <int HD> struct Part {
 
   // The largest score is `now`.
   ET_HOT void rescale(float now, Thread me) {
-    const float by = std::exp(top - now);
+    const float by = power(top - now);
     const float even = __shfl_sync(~0u, by, 8 * me.c), odd = __shfl_sync(~0u, by, 8 * me.c + 4);
     top = now;
     sum *= by;
@@ -80,27 +109,24 @@ template <int HD, int PAGE> struct Tile {
   uint32_t key[2][KEY], value[4][VALUE];
 
   ET_HOT void load_keys(const Gathered<const bf16, 4>& kv, Tokens at, Thread me) {
+    const Places<PAGE> token(kv, at);
 #pragma unroll
-    for (int n = 0; n < 2; ++n)
-      load_row<KEY, 4>(key[n], token(kv, at.base + 8 * n + me.g, at.end), me.c);
+    for (int n = 0; n < 2; ++n) load_row<KEY, 4, true>(key[n], token(8 * n + me.g), me.c);
     __syncwarp();  // no load may sink below it: all are on their way before the first is used
   }
   ET_HOT void load_values(const Gathered<const bf16, 4>& kv, Tokens at, Thread me) {
+    const Places<PAGE> token(kv, at);
 #pragma unroll
     for (int n = 0; n < 4; ++n)
-      load_row<VALUE, 8>(value[n], token(kv, at.number(n, me), at.end) + kv.stride[1], me.g);
+      load_row<VALUE, 8, true>(value[n], token(at.number(n, me)) + kv.stride[1], me.g);
     __syncwarp();
   }
-  static ET_HOT const bf16* token(const Gathered<const bf16, 4>& kv, int t, int end) {
-    const unsigned held = t < end ? t : 0;
-    return kv.data + kv.rows[0][held / PAGE] + int64_t(held % PAGE) * kv.stride[2];
-  }
 
-  // Gives the largest. `query(q, w)` are words w, .. of this lane's head of queries.
+  // Of all 16 tokens, there or not. `query(q, w)` are words w, .. of this lane's head of queries.
   static constexpr int SOME = KEY % 4 == 0 ? 4 : 2;
   template <class Q>
-  ET_HOT float scores(float (&score)[4], const Q& query, Tokens at, Thread me) const {
-    float found[2][4] = {}, top = LOW;
+  ET_HOT void scores(float (&score)[4], const Q& query, Thread me) const {
+    float found[2][4] = {};
 #pragma unroll
     for (int w = 0; w < KEY; w += SOME) {
       uint32_t q[SOME];
@@ -115,21 +141,23 @@ template <int HD, int PAGE> struct Tile {
         }
     }
 #pragma unroll
-    for (int n = 0; n < 4; ++n) {
-      score[n] = at.number(n, me) < at.end ? found[n / 2][n % 2] : LOW;
-      top = max(top, score[n]);
-    }
-    top = max(top, from_other(top, 1, me));
-    return max(top, from_other(top, 2, me));
+    for (int n = 0; n < 4; ++n) score[n] = found[n / 2][n % 2];
   }
 
-  // Adds weights and weighted values, for scores of which `top` is the largest.
-  ET_HOT void add(Part<HD>& part, float (&score)[4], float top, bool first, Thread me) const {
-    if (first) part.top = top;
-    else part.rescale(max(part.top, top), me);
+  // Adds weights and weighted values.
+  ET_HOT void add(Part<HD>& part, float (&score)[4], Tokens at, Thread me) const {
+    float top = part.top;
 #pragma unroll
-    for (int n = 0; n < 4; ++n) part.sum += score[n] = std::exp(score[n] - part.top);
-    const uint32_t columns[2] = {pair(score[0], score[1]), pair(score[2], score[3])};
+    for (int n = 0; n < 4; ++n) {
+      score[n] = at.number(n, me) < at.end - at.base ? score[n] : LOW;
+      top = larger(top, score[n]);
+    }
+    top = larger(top, from_other(top, 1, me));
+    part.rescale(larger(top, from_other(top, 2, me)), me);
+#pragma unroll
+    for (int n = 0; n < 4; ++n) part.sum += score[n] = power(score[n] - part.top);
+    const uint32_t columns[2] = {ptx::cvt_bf16x2(score[0], score[1]),
+                                 ptx::cvt_bf16x2(score[2], score[3])};
 #pragma unroll
     for (int w = 0; w < VALUE; ++w) {
       const uint32_t rows[4] = {low(value[0][w], value[1][w]), high(value[0][w], value[1][w]),
@@ -139,9 +167,6 @@ template <int HD, int PAGE> struct Tile {
   }
   static ET_HOT uint32_t low(uint32_t a, uint32_t b) { return __byte_perm(a, b, 0x5410); }
   static ET_HOT uint32_t high(uint32_t a, uint32_t b) { return __byte_perm(a, b, 0x7632); }
-  static ET_HOT uint32_t pair(float a, float b) {
-    return to_bf16(a).bits | uint32_t(to_bf16(b).bits) << 16;
-  }
 };
 
 // How the parts of the warps lie in `room`: pairs of columns (w, parity of the head) by lane, then
@@ -179,9 +204,9 @@ template <int GROUP, int HD> struct Meeting {
   ET_HOT float weigh(int head, float (&scale)[WARPS]) const {
     float best = LOW;
 #pragma unroll
-    for (int k = 0; k < WARPS; ++k) best = max(best, top[k * GROUP + head]);
+    for (int k = 0; k < WARPS; ++k) best = larger(best, top[k * GROUP + head]);
 #pragma unroll
-    for (int k = 0; k < WARPS; ++k) scale[k] = std::exp(top[k * GROUP + head] - best);
+    for (int k = 0; k < WARPS; ++k) scale[k] = power(top[k * GROUP + head] - best);
     return best;
   }
 
@@ -208,29 +233,29 @@ template <int GROUP, int HD> struct Meeting {
   }
 };
 
-// Queries in registers, loaded before keys and values; or loaded every time, a few words at once:
-// the L1 has room for them, registers have none.
-template <int KEY, int SOME> struct HeldQueries {
-  uint32_t held[KEY];
-  ET_HOT HeldQueries(const bf16* query, Thread me) {
-#pragma unroll
-    for (int w = 0; w < KEY; w += SOME) {
-      uint32_t some[SOME];
-      load_row<SOME, 4>(some, query + 8 * w, me.c);
-#pragma unroll
-      for (int k = 0; k < SOME; ++k) held[w + k] = some[k];
-    }
-  }
-  ET_HOT void operator()(uint32_t (&q)[SOME], int w, Thread) const {
-#pragma unroll
-    for (int k = 0; k < SOME; ++k) q[k] = held[w + k];
-  }
-};
+// Queries in registers (HELD), loaded before keys and values; or loaded every time, a few words at
+// once: the L1 has room for them, registers have none. Heads lie `pitch` elements apart.
+template <int HEADS, int KEY, int SOME, bool HELD> struct QueriesOf {
+  const bf16* all;
+  int64_t pitch;
+  uint32_t held[HELD ? KEY : 1];
 
-template <int SOME> struct QueriesInPlace {
-  const bf16* query;
+  ET_HOT QueriesOf(const bf16* q, int64_t pitch_) : all(q), pitch(pitch_) {
+    if (HELD) load<HELD ? KEY : 1>(held, 0, Thread());
+  }
   ET_HOT void operator()(uint32_t (&q)[SOME], int w, Thread me) const {
-    load_row<SOME, 4>(q, query + 8 * w, me.c);
+    if (!HELD) return load<SOME>(q, w, me);
+#pragma unroll
+    for (int k = 0; k < SOME; ++k) q[k] = held[HELD ? w + k : 0];
+  }
+  template <int COUNT> ET_HOT void load(uint32_t (&q)[COUNT], int from, Thread me) const {
+#pragma unroll
+    for (int w = 0; w < COUNT; w += SOME) {
+      uint32_t some[SOME];
+      load_row<SOME, 4>(some, all + (me.g < HEADS ? me.g : 0) * pitch + 8 * (from + w), me.c);
+#pragma unroll
+      for (int k = 0; k < SOME && w + k < COUNT; ++k) q[w + k] = some[k];
+    }
   }
 };
 
@@ -243,13 +268,13 @@ ET_HOT void attend_once(float* room, const bf16* q, int64_t pitch, int count,
   const Tokens now{me.warp * 16, count};
   Part<HD> part;
   if (now.any()) {
-    const HeldQueries<Mine::KEY, Mine::SOME> queries(q + (me.g < HEADS ? me.g : 0) * pitch, me);
+    const QueriesOf<HEADS, Mine::KEY, Mine::SOME, true> queries(q, pitch);
     Mine tile;
     tile.load_keys(kv, now, me);
     tile.load_values(kv, now, me);
     float score[4];
-    const float top = tile.scores(score, queries, now, me);
-    tile.add(part, score, top, true, me);
+    tile.scores(score, queries, me);
+    tile.add(part, score, now, me);
   }
   const Meeting<HEADS, HD> meeting(room);
   meeting.put(part, me);
@@ -257,26 +282,51 @@ ET_HOT void attend_once(float* room, const bf16* q, int64_t pitch, int count,
   meeting.fold(out, ml, me);
 }
 
-// Asks for the keys and values of a page as far as the L2, if it has any of `count` tokens.
+// An item that will be taken about when this one is done: this one and those after it have `left`
+// tokens in `pages`, which lie `pitch` elements apart.
+struct Following {
+  View<const int32_t, 1> left;
+  View<const int32_t, 2> pages;
+  int64_t after, pitch;
+};
+
+// A full page of its begin for each lane of a warp, looked up long before it is asked for.
+template <int PAGE> struct NextPage {
+  int page = 0, left = 0;
+
+  ET_HOT NextPage(const Following& item, Thread me) {
+    if (me.warp != 0 || me.lane >= FETCHED || me.lane >= item.pages.extent[1]) return;
+    if (item.after >= item.left.extent[0]) return;
+    left = item.left.data[item.after];
+    page = item.pages.data[item.after * item.pages.stride[0] + me.lane];
+  }
+  ET_HOT void fetch(const Gathered<const bf16, 4>& kv, int64_t pitch, Thread me) const {
+    if ((me.lane + 1) * PAGE <= left) fetch_page(kv.data + page * pitch, 2 * kv.stride[1]);
+  }
+};
+
+// The keys and values of a page, if it has any of `count` tokens.
 template <int HD, int PAGE>
-ET_HOT void fetch_page(const Gathered<const bf16, 4>& kv, int page, int count, Thread me) {
-#if ET_STREAM  // it needs a GPU that has bulk copies
+ET_HOT void fetch_there(const Gathered<const bf16, 4>& kv, int page, int count, Thread me) {
   const int there = min(count - page * PAGE, PAGE);
   if (there > 0 && me.lane < 2)
-    bulk_prefetch(kv.data + kv.rows[0][page] + me.lane * kv.stride[1], there * HD * 2);
-#endif
+    fetch_page(kv.data + kv.rows[0][page] + me.lane * kv.stride[1], there * HD);
 }
 
 // What is loaded comes from the L2, to which pages after it are on their way. Where registers allow
 // (EARLY), it goes where the tokens before were as soon as these have been used; a wide head has
 // keys or values there, and its warps wait for each other's loads. Heads of `q` lie `pitch`
-// elements apart.
+// elements apart. When all of the item is on its way, what follows it begins to come.
 template <int HEADS, int HD, int PAGE>
 ET_HOT void attend_heads(float* room, const bf16* q, int64_t pitch, int count,
-                         const Gathered<const bf16, 4>& kv, View<float, 2> out,
-                         View<float, 2> ml) {
+                         const Gathered<const bf16, 4>& kv, const Following& following,
+                         View<float, 2> out, View<float, 2> ml) {
   constexpr bool EARLY = HD <= 64;
+  using Queries = QueriesOf<HEADS, Tile<HD, PAGE>::KEY, Tile<HD, PAGE>::SOME, EARLY>;
   constexpr int STEP = Tokens::STEP, BEYOND = (1 << 16) / (HD * 4 * STEP) + 1;  // 64 KB ahead
+  constexpr int FETCH = STEP < PAGE ? 1 : STEP / PAGE;  // warps that do, a page each
+  const int settled = count < BEYOND * STEP ? 0 : count - BEYOND * STEP;
+  const NextPage<PAGE> after(following, Thread());
   Part<HD> part;
   Tile<HD, PAGE> tile = {};  // what has no value would be kept for the whole kernel
   {
@@ -287,20 +337,22 @@ ET_HOT void attend_heads(float* room, const bf16* q, int64_t pitch, int count,
       if (EARLY) tile.load_values(kv, now, me);
     }
     ET_ROLLED for (int page = STEP / PAGE + me.warp; page < BEYOND * STEP / PAGE; page += WARPS)
-      fetch_page<HD, PAGE>(kv, page, count, me);
+      fetch_there<HD, PAGE>(kv, page, count, me);
   }
+  const Queries queries(q, pitch);
   ET_ROLLED for (int done = 0; done < count; done += STEP) {
     const Thread me;  // anew: its addresses would fill registers through the loop
     const Tokens now{done + me.warp * 16, count}, next = now.next();
     if (!now.any()) break;
-    if (me.warp < STEP / PAGE)
-      fetch_page<HD, PAGE>(kv, (done + BEYOND * STEP) / PAGE + me.warp, count, me);
+    if (me.warp < FETCH) {
+      fetch_there<HD, PAGE>(kv, (done + BEYOND * STEP) / PAGE + me.warp, count, me);
+      if (done == settled / STEP * STEP) after.fetch(kv, following.pitch, me);
+    }
     float score[4] = {};
-    const QueriesInPlace<Tile<HD, PAGE>::SOME> queries{q + (me.g < HEADS ? me.g : 0) * pitch};
-    const float top = tile.scores(score, queries, now, me);
+    tile.scores(score, queries, me);
     if (EARLY && next.any()) tile.load_keys(kv, next, me);
     if (!EARLY) tile.load_values(kv, now, me);
-    tile.add(part, score, top, done == 0, me);
+    tile.add(part, score, now, me);
     if (EARLY && next.any()) tile.load_values(kv, next, me);
     if (!EARLY && next.any()) tile.load_keys(kv, next, me);
   }
@@ -315,7 +367,7 @@ ET_HOT void attend_heads(float* room, const bf16* q, int64_t pitch, int count,
 // 16 bytes. Eight heads at a time. `room` has ROOM floats.
 template <int GROUP, int HD, int PAGES, int PAGE, int ROOM>
 ET_FN void attend(float* room, View<const bf16, 2> q, int32_t left, Gathered<const bf16, 4> kv,
-                  View<float, 2> out, View<float, 2> ml) {
+                  Following following, View<float, 2> out, View<float, 2> ml) {
   constexpr int HEADS = GROUP < 8 ? GROUP : 8;
   static_assert(ROOM >= Meeting<HEADS, HD>::FLOATS && HD % 16 == 0);
   settle(q.data);
@@ -325,13 +377,13 @@ ET_FN void attend(float* room, View<const bf16, 2> q, int32_t left, Gathered<con
   if constexpr (PAGES * PAGE <= Tokens::STEP)
     attend_once<HEADS, HD, PAGE>(room, q.data, q.stride[0], left, kv, out, ml);
   else
-    attend_heads<HEADS, HD, PAGE>(room, q.data, q.stride[0], left, kv, out, ml);
+    attend_heads<HEADS, HD, PAGE>(room, q.data, q.stride[0], left, kv, following, out, ml);
   if constexpr (GROUP > 8) {
     sync();
     q.data += 8 * q.stride[0];
     out.data += 8 * out.stride[0];
     ml.data += 8;
-    attend<GROUP - 8, HD, PAGES, PAGE, ROOM>(room, q, left, kv, out, ml);
+    attend<GROUP - 8, HD, PAGES, PAGE, ROOM>(room, q, left, kv, following, out, ml);
   }
 }
 

@@ -95,11 +95,22 @@ ET_FN void plan(View<const int32_t, 1> position, View<const int32_t, 1> request,
   }
 }
 
+// ---- what will be read comes nearer -------------------------------------------------------------
+
+constexpr int FETCHED = 8;  // pages of a head, which have 16 KB
+
+// Asks for it as far as the L2: no more than a hint.
+template <class T> ET_HOT void fetch_page(const T* at, int64_t elements) {
+#if ET_STREAM  // it needs a GPU that has bulk copies
+  bulk_prefetch(at, uint32_t(elements * sizeof(T)));
+#endif
+}
+
 // ---- rotate: queries and the entry of the cache -------------------------------------------------
 
-// Half a warp has a head. `gains` are used if NORM; the order of sums is that of the meaning of
-// record. A thread loads all it needs before it stores: as far as a compiler can tell, stores might
-// change it.
+// Half a warp has a head: `head` of those of queries, then the key and the value. `gains` are used
+// if NORM; the order of sums is that of the meaning of record. A thread loads all it needs before it
+// stores: as far as a compiler can tell, stores might change it.
 template <int GROUP, int HD, bool NORM, class T>
 ET_HOT void rotate_head(int head, const float* x, View<const float, 2> gains,
                         View<const float, 2> rope, T* to, float eps, float scale, Thread me) {
@@ -128,14 +139,40 @@ ET_HOT void rotate_head(int head, const float* x, View<const float, 2> gains,
   }
 }
 
-template <int GROUP, int HD, bool NORM, class T>
+// The begin of a row sets out for the L2, where attention of the first rows finds it: full pages,
+// of keys and values side by side, one for each lane and by a warp for each head.
+template <int HEADS, int PAGE> struct RowBegin {
+  int page = -1;
+
+  // `position` has the rows up to this one.
+  ET_HOT RowBegin(View<const int32_t, 1> position, View<const int32_t, 2> table, int64_t rows) {
+    const Thread me;
+    const int64_t row = position.extent[0] - 1;
+    if (row >= rows || me.lane >= FETCHED || me.warp >= HEADS) return;
+    if (me.lane >= table.extent[0] * table.extent[1]) return;
+    const int found = table.data[me.lane];  // beside the load of the position
+    if ((me.lane + 1) * PAGE <= position.data[row]) page = found;
+  }
+  // Its entry of the cache has place `slot`; pages lie `pitch` elements apart.
+  template <class T> ET_HOT void fetch(View<T, 3> kv, int slot, int64_t pitch) const {
+    const Thread me;
+    const T* const begin = kv.data - slot / PAGE * pitch - slot % PAGE * kv.extent[2];
+    ET_ROLLED for (int head = me.warp; page >= 0 && head < HEADS; head += WARPS)
+      fetch_page(begin + page * pitch + head * kv.stride[0], 2 * kv.stride[1]);
+  }
+};
+
+// Heads of keys, each with the queries that look at it. `qkv` has them one after the other.
+template <int HEADS, int GROUP, int HD, bool NORM, class T>
 ET_FN void rotate(View<const float, 1> qkv, View<const float, 2> gains, View<const float, 2> rope,
-                  View<T, 2> out, View<T, 2> kv, float eps, float scale) {
+                  View<T, 3> out, View<T, 3> kv, float eps, float scale) {
+  constexpr int EACH = GROUP + 2;
   const Thread me;
-  ET_ROLLED for (int head = me.number / LANES; head < GROUP + 2; head += ET_THREADS / LANES) {
-    T* const to = head < GROUP ? out.data + head * out.stride[0]
-                               : kv.data + (head - GROUP) * kv.stride[0];
-    rotate_head<GROUP, HD, NORM>(head, qkv.data + head * HD, gains, rope, to, eps, scale, me);
+  ET_ROLLED for (int at = me.number / LANES; at < HEADS * EACH; at += ET_THREADS / LANES) {
+    const int of = at / EACH, head = at % EACH;
+    T* const to = head < GROUP ? out.data + of * out.stride[0] + head * out.stride[1]
+                               : kv.data + of * kv.stride[0] + (head - GROUP) * kv.stride[1];
+    rotate_head<GROUP, HD, NORM>(head, qkv.data + at * HD, gains, rope, to, eps, scale, me);
   }
 }
 

@@ -222,7 +222,25 @@ ET_HOT void mma_f16(float (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
+// ---- numbers ----------------------------------------------------------------------------------
+
+ET_HOT float ex2_approx(float x) {  // of 2; what is too small for a normal number is 0
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+ET_HOT uint32_t cvt_bf16x2(float low, float high) {  // to the nearest, ties to even (sm_80)
+  uint32_t x;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(x) : "f"(high), "f"(low));
+  return x;
+}
+
 // ---- the rest ---------------------------------------------------------------------------------
+
+ET_HOT void ld_global_once_v4(const void* at, uint32_t (&x)[4]) {
+  asm volatile("ld.global.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3]) : "l"(global(at)) : "memory");
+}
 
 ET_HOT int64_t globaltimer() {
   int64_t t;
