@@ -3,7 +3,8 @@
 // a seeded generator chooses. Blocks run at the same time. What no thread of a GPU may do is a
 // fault: the launch is given up, and the host gets its message.
 //
-// Not seen: a missing fence between the proxies, and a weaker order of memory than the host has.
+// Not seen: a missing fence between the proxies, other than before wgmma (pending.h), and a weaker
+// order of memory than the host has.
 #pragma once
 #include <link.h>
 #include <setjmp.h>
@@ -20,6 +21,7 @@
 #include <functional>
 #include <thread>
 #include <vector>
+#include "pending.h"
 
 namespace emu {
 
@@ -31,7 +33,7 @@ inline int64_t now_ns() { return std::chrono::steady_clock::now().time_since_epo
 // What the blocks of a launch share.
 struct Launched {
   int blocks, threads;
-  int64_t shared_bytes;
+  int64_t shared_bytes, align;  // its addresses have no more
   uint64_t seed;
   int64_t still_ns;  // nothing moves for so long: a fault
   std::function<void()> kernel;
@@ -61,6 +63,7 @@ struct Fiber {
   jmp_buf place;
   ucontext_t begin;
   bool begun = false;
+  Pending pending;
 };
 
 class Block {
@@ -93,6 +96,16 @@ class Block {
   char* at(uint32_t handle, size_t bytes);
   bool is_shared(const void* p) const { return in_near(p) || in_static(p); }
   void copy(Copy c);
+  void late(uint32_t bar);  // this thread's copies land later, and arrive
+  // The same, of a place that this thread writes now, or that a copy of it writes later.
+  char* written(uint32_t handle, size_t bytes) { return written(handle, bytes, now_); }
+  char* written(uint32_t handle, size_t bytes, int thread);
+  void asked(uint32_t handle);
+  void fence_proxies() { proxies_.fence(now_); }
+  void arrive() { proxies_.arrive(now_); }
+  int hidden(uint32_t handle) { return proxies_.hidden(at(handle, 16) - near_, now_); }
+  Pending& pending() { return fibers_[now_].pending; }
+  Warpgroup& warpgroup() { return warpgroups_[now_ / 128]; }
 
   uint64_t random() {
     random_ ^= random_ << 13, random_ ^= random_ >> 7, random_ ^= random_ << 17;
@@ -109,6 +122,7 @@ class Block {
   __attribute__((noinline)) void suspend();
   int take_runnable();
   void land();
+  void land_late();
   void check_end();
   bool in_near(const void* p) const { return p >= near_ && p < near_ + launched_.shared_bytes; }
   bool in_static(const void* p) const { return p >= static_ && p < static_ + static_bytes_; }
@@ -123,7 +137,10 @@ class Block {
   std::vector<Fiber> fibers_;
   std::vector<int> runnable_;
   std::vector<Copy> copies_;
+  std::vector<Late> lates_;
   std::vector<Gate> barriers_, warps_;
+  std::vector<Warpgroup> warpgroups_;
+  Proxies proxies_;
   jmp_buf home_;
 };
 
@@ -162,9 +179,12 @@ inline void advance(void* bar, Phases p, uint32_t arrived, int32_t bytes) {
 inline Block::Block(Launched& launched, int index)
     : launched_(launched), index_(index), alive_(launched.threads),
       random_((launched.seed + 1) * 0x9e3779b97f4a7c15u ^ uint64_t(index + 1) << 32),
-      memory_(size_t(launched.shared_bytes) + 2 * GUARD, char(POISON)), fibers_(launched.threads),
-      barriers_(2), warps_(launched.threads / 32 * 2) {
-  near_ = reinterpret_cast<char*>((reinterpret_cast<uintptr_t>(memory_.data()) + 127) / 128 * 128);
+      memory_(size_t(launched.shared_bytes) + 2 * GUARD + 2048, char(POISON)),
+      fibers_(launched.threads), barriers_(2), warps_(launched.threads / 32 * 2),
+      warpgroups_(launched.threads / 128 + 1),
+      proxies_(size_t(launched.shared_bytes), launched.threads) {
+  const auto begin = (reinterpret_cast<uintptr_t>(memory_.data()) + 1023) / 1024 * 1024;
+  near_ = reinterpret_cast<char*>(begin) + launched.align;
   void* const stacks = mmap(nullptr, fibers_.size() * STACK, PROT_READ | PROT_WRITE,
                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (stacks == MAP_FAILED) std::abort();
@@ -276,6 +296,7 @@ inline uint64_t Block::meet(Gate& gate, const char* what, unsigned mask, int siz
     fault("thread %d is at %s (%x), others of them are at %s (%x)", now_, what, mask, gate.what,
           gate.mask);
   gate.what = what, gate.mask = mask;
+  if (mask == 0) arrive();  // other warps are here, too
   const uint64_t turn = gate.turn;
   if (++gate.arrived == size) {
     gate.arrived = 0;
@@ -297,17 +318,29 @@ constexpr uint32_t NEAR = 1u << 24, STATIC = 2u << 24;
 
 inline uint32_t Block::handle(const void* p) {
   const char* const c = static_cast<const char*>(p);
-  if (in_near(c)) return NEAR + uint32_t(c - near_);
+  if (in_near(c)) return uint32_t(NEAR + launched_.align + (c - near_));
   if (in_static(c)) return STATIC + uint32_t(c - static_);
   fault("an address is taken for one in shared memory, and is not");
 }
 
 inline char* Block::at(uint32_t handle, size_t bytes) {
   const bool is_static = handle >= STATIC;
-  const size_t offset = handle - (is_static ? STATIC : NEAR);
+  const size_t offset = handle - (is_static ? STATIC : NEAR + size_t(launched_.align));
   const size_t size = is_static ? static_bytes_ : size_t(launched_.shared_bytes);
-  if (handle < NEAR || offset + bytes > size) fault("%x lies outside shared memory", handle);
+  if (handle < NEAR || offset > size || bytes > size - offset)
+    fault("%x lies outside shared memory", handle);
   return (is_static ? static_ : near_) + offset;
+}
+
+inline char* Block::written(uint32_t handle, size_t bytes, int thread) {
+  char* const found = at(handle, bytes);
+  if (in_near(found)) proxies_.wrote(size_t(found - near_), thread);
+  return found;
+}
+
+inline void Block::asked(uint32_t handle) {
+  const char* const found = at(handle, 16);
+  if (in_near(found)) proxies_.asked(size_t(found - near_), now_);
 }
 
 // Lands later. Until then its place holds nothing, and what was there is lost.
@@ -315,13 +348,16 @@ inline void Block::copy(Copy c) {
   const auto bits = reinterpret_cast<uintptr_t>(c.to) | reinterpret_cast<uintptr_t>(c.from);
   if ((bits | c.bytes) % 16 != 0) fault("a bulk copy is not aligned to 16 bytes");
   std::memset(c.to, POISON, c.bytes);
+  if (in_near(c.to)) proxies_.copied(size_t(c.to - near_), c.bytes);
   copies_.push_back(c);
 }
 
 // By odd seeds soon, by even ones seldom before the threads do nothing but look.
 inline void Block::land() {
   const bool soon = launched_.seed % 2 == 1 || idle_ > 64;
-  if (copies_.empty() || random() % (soon ? 8 : 2048) != 0) return;
+  if (random() % (soon ? 8 : 2048) != 0) return;
+  if (!lates_.empty() && (copies_.empty() || random() % 2 == 0)) return land_late();
+  if (copies_.empty()) return;
   std::swap(copies_[random() % copies_.size()], copies_.back());
   const Copy c = copies_.back();
   copies_.pop_back();
@@ -330,12 +366,16 @@ inline void Block::land() {
 }
 
 inline void Block::check_end() {
-  const char* wrong = copies_.empty() ? nullptr : "it has left, and its copies have not landed";
+  const char* wrong = copies_.empty() && lates_.empty() ? nullptr : "it has left, and its copies have not landed";
   const char* const end = near_ + launched_.shared_bytes;
   for (size_t k = 0; k < GUARD - 128; ++k)
     if (end[k] != char(POISON)) wrong = "it has written beyond the end of its shared memory";
   for (size_t t = 0; t < fibers_.size(); ++t)
     if (stacks_[t * STACK] != char(POISON)) wrong = "the emulator's stacks are too small";
+  for (const Fiber& f : fibers_)
+    if (!f.pending.sums.empty()) wrong = "it has left, and has not waited for products of wgmma";
+  for (const Warpgroup& g : warpgroups_)
+    if (!g.whole()) wrong = "some warps of a group have not taken part in a product of wgmma";
   if (wrong == nullptr) return;
   if (_setjmp(home_) == 0) fault("%s", wrong);
 }

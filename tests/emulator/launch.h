@@ -1,4 +1,5 @@
-// Runs a generated kernel: one thread of the host a block. Included after it.
+// Runs a generated kernel: one thread of the host a block. Included after it. NEAR_ALIGN: what its
+// dynamic shared memory asks for.
 #pragma once
 #include <signal.h>
 
@@ -8,6 +9,24 @@ float from_f16(uint16_t bits) { return value(f16{bits}); }
 }  // namespace et::ptx
 
 namespace emu {
+
+// ---- copies of 16 bytes that arrive at a barrier ---------------------------------------------
+
+inline void Block::late(uint32_t bar) {
+  auto& groups = pending().copies;
+  Late l{{}, now_, bar};
+  for (const auto& g : groups) l.copies.insert(l.copies.end(), g.begin(), g.end());
+  groups.assign(1, {});
+  lates_.push_back(std::move(l));
+}
+
+inline void Block::land_late() {
+  std::swap(lates_[random() % lates_.size()], lates_.back());
+  const Late l = lates_.back();
+  lates_.pop_back();
+  for (const Asked& a : l.copies) std::memcpy(written(a.to, 16, l.thread), a.from, 16);
+  advance(at(l.bar, 8), phases(at(l.bar, 8)), 1, 0);
+}
 
 // A touch of memory that is not there is a fault like others, as long as a launch runs, and so is a
 // loop without end: END is sent to its thread.
@@ -41,7 +60,7 @@ class Crashes {
 extern "C" __attribute__((visibility("default"))) int emu_launch(
     const Shared* shared, const Launch* launch, int blocks, int threads, int64_t shared_bytes,
     uint64_t seed, int64_t still_ns, char* said, int room) {
-  emu::Launched launched{blocks, threads, shared_bytes, seed, still_ns,
+  emu::Launched launched{blocks, threads, shared_bytes, NEAR_ALIGN, seed, still_ns,
                          [&] { et_kernel(*shared, *launch); }};
   const emu::Crashes watched;
   std::vector<std::thread> running;

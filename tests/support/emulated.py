@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -28,7 +29,7 @@ EMULATOR = Path(__file__).parents[1] / "emulator"
 # As IEEE as the device: no contraction, and integers that wrap.
 FLAGS = ("-std=c++17", "-O1", "-ffp-contract=off", "-fwrapv", "-fno-strict-aliasing", "-fPIC",
          "-fvisibility=hidden", "-pthread", "-w")
-DYNAMIC = "extern __shared__ __align__(128) char near[];"
+DYNAMIC = re.compile(r"extern __shared__ __align__\((\d+)\) char near\[\];")
 GUARD, GUARD_BYTE = 256, 0xA5
 
 
@@ -68,11 +69,12 @@ def prepared(cache_dir: Path) -> Path:
 
 def library(text: str, device: Path = DEVICE) -> ctypes.CDLL:
     """The kernel and the emulator, compiled once for each source."""
-    assert text.count(DYNAMIC) == 1
-    source = text.replace(DYNAMIC, "char* const near = emu::block->near();")
-    source += '\n#include "launch.h"\n'
+    (align,) = DYNAMIC.findall(text)
+    source = DYNAMIC.sub("char* const near = emu::block->near();", text)
+    source += f'\n#define NEAR_ALIGN {align}\n#include "launch.h"\n'
     folder = prepared(environment().cache_dir)
-    headers = b"".join(p.read_bytes() for p in sorted(device.rglob("*.*h")))
+    folders = (device, EMULATOR / "cuda")
+    headers = b"".join(p.read_bytes() for f in folders for p in sorted(f.rglob("*.*h")))
     out = folder / f"{sha256(source.encode() + headers).hexdigest()[:24]}.so"
     if not out.exists():
         code = out.with_suffix(".cpp")

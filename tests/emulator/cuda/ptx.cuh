@@ -117,7 +117,7 @@ ET_HOT uint32_t ld_relaxed_cta_shared(uint32_t at) {
   return x;
 }
 ET_HOT void st_relaxed_cta_shared(uint32_t at, uint32_t x) {
-  std::memcpy(emu::block->at(at, 4), &x, 4);
+  std::memcpy(emu::block->written(at, 4), &x, 4);
   emu::block->moved();
 }
 ET_HOT void ld_shared_v4(uint32_t at, uint32_t (&x)[4]) {
@@ -145,6 +145,7 @@ ET_HOT void mbarrier_arrive_expect_tx(uint32_t bar, uint32_t bytes) {
 }
 ET_HOT void mbarrier_arrive(uint32_t bar, uint32_t times) {
   char* const at = emu::block->at(bar, 8);
+  emu::block->arrive();
   emu::advance(at, emu::phases(at), times, 0);
 }
 ET_HOT bool mbarrier_try_wait_parity(uint32_t bar, uint32_t parity) {
@@ -165,7 +166,8 @@ ET_HOT void cp_async_bulk_cache_hint(uint32_t to, const void* from, uint32_t byt
 }
 ET_HOT void cp_async_bulk_prefetch_l2(const void*, uint32_t) {}
 ET_HOT uint64_t createpolicy_evict_first() { return 0; }
-ET_HOT void fence_proxy_async_shared() {}
+ET_HOT uint64_t createpolicy_evict_normal() { return 0; }
+ET_HOT void fence_proxy_async_shared() { emu::block->fence_proxies(); }
 ET_HOT void fence_proxy_async_global() {}
 
 // ---- tensor cores: c += a b, m16n8k16 ---------------------------------------------------------
