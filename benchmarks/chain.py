@@ -24,7 +24,6 @@ from chain import chain, pack
 
 # 32 MB and 8 MB of weights a layer; all of them exceed the L2 several times.
 SHAPES = ((4096, 64), (2048, 128))
-BLOCK = 512  # columns in a block of packed weights: with 16 rows a page of 16 KB
 LAUNCHES = 10  # in one graph
 
 
@@ -33,11 +32,12 @@ class Variant:
     rows: int
     stream: bool
     handoff: str = "auto"
-    block: int = BLOCK
+    packed: bool = True
 
 
 VARIANTS = (
-    Variant(16, True), Variant(32, True), Variant(32, True, block=0), Variant(32, False, block=0),
+    Variant(16, True), Variant(32, True), Variant(32, True, packed=False),
+    Variant(32, False, packed=False),
     Variant(32, True, "counter"), Variant(16, True, "flag"), Variant(32, True, "bulk"),
 )
 
@@ -69,20 +69,20 @@ def allowed(layers: int) -> float:
 
 
 def compiled(width: int, variant: Variant) -> et.Kernel:
-    return et.compile(chain(width, variant.rows, variant.block), target="cuda", schedule="static",
+    return et.compile(chain(width, variant.rows, variant.packed), target="cuda", schedule="static",
                       stream=variant.stream, handoff=variant.handoff)
 
 
-def laid_out(arrays: dict[str, Any], block: int) -> dict[str, Any]:
+def laid_out(arrays: dict[str, Any], packed: bool) -> dict[str, Any]:
     w = arrays["w"]
-    return {**arrays, "w": pack(w, block).contiguous() if block else w}
+    return {**arrays, "w": pack(w).contiguous() if packed else w}
 
 
-def wrong(kernel: et.Kernel, arrays: dict[str, Any], block: int, runs: int) -> str:
+def wrong(kernel: et.Kernel, arrays: dict[str, Any], packed: bool, runs: int) -> str:
     """What is wrong with some runs, of one layer and of all, or nothing."""
     for layers in (1, len(arrays["w"])):
         plain = {**arrays, "w": arrays["w"][:layers]}
-        given = laid_out(plain, block)
+        given = laid_out(plain, packed)
         wanted, seen, step = reference(plain), set(), kernel.bind(**given)
         for _ in range(runs):
             given["last"].fill_(float("nan"))
@@ -104,18 +104,18 @@ def measure_variant(
     layers, width = arrays["w"].shape[:2]
     told = {"width": width, "layers": layers, "megabytes": width * width * 2 >> 20,
             "rows": variant.rows, "handoff": variant.handoff,
-            "weights": "packed" if variant.block else "rows",
+            "weights": "packed" if variant.packed else "rows",
             "stream": "stream" if variant.stream else "no stream"}
     try:
         kernel = compiled(width, variant)
     except BadOption as refused:
         bench.refuse("chain", str(refused), **told)
         return
-    said = wrong(kernel, arrays, variant.block, 3 if bench.quick else 10)
+    said = wrong(kernel, arrays, variant.packed, 3 if bench.quick else 10)
     if said:
         bench.fail("chain", said, **told)
     else:
-        step = kernel.bind(**laid_out(arrays, variant.block))
+        step = kernel.bind(**laid_out(arrays, variant.packed))
         times = graph_us(lambda: step(here()), bench.samples, LAUNCHES)
         kernel.synchronize()
         middle = statistics.median(times)

@@ -2,7 +2,7 @@
 
 At batch 1 a decoder is this chain: the weights of a layer are known long before its input is, so
 they can be on their way while the layers before are still at work. Weights may lie packed, each
-panel of 16 rows in blocks of columns: a page of the stream is then one copy.
+panel of 16 rows in blocks of 8 columns: a page of the stream is then one copy.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 import eventtensor as et
 
 Arrays = dict[str, np.ndarray]
-PANEL = 16
+PANEL, BLOCK = 16, 8
 
 
 @et.task
@@ -33,20 +33,19 @@ def packed_layer(w, x, out):
     out[:] = et.tanh((plain @ x[:, None])[:, 0])
 
 
-def pack(w, block: int):
-    """Weights (layers, rows, columns), NumPy's or torch's, as panels of 16 rows by blocks."""
+def pack(w):
+    """Weights (layers, rows, columns), NumPy's or torch's, as panels of blocks."""
     layers, rows, columns = w.shape
-    split = w.reshape(layers, rows // PANEL, PANEL, columns // block, block)
+    split = w.reshape(layers, rows // PANEL, PANEL, columns // BLOCK, BLOCK)
     return split.swapaxes(2, 3)
 
 
-def chain(width: int = 256, rows: int = 16, block: int = 0) -> et.Program:
-    """`width` is a multiple of `rows`, the rows of weights in one tile; `block` are the columns in
-    a block of packed weights (0: plain rows)."""
+def chain(width: int = 256, rows: int = 16, packed: bool = False) -> et.Program:
+    """`width` is a multiple of `rows`, the rows of weights in one tile."""
     layers = et.dim("layers", max=256)
     p = et.Program(f"chain_{width}")
     first = p.input("first", (width,), et.bf16)
-    shape = (width // PANEL, width // block, PANEL, block) if block else (width, width)
+    shape = (width // PANEL, width // BLOCK, PANEL, BLOCK) if packed else (width, width)
     w = p.weight("w", (layers, *shape), et.bf16)
     x = p.scratch("x", (layers + 1, width), et.bf16)
     last = p.output("last", (width,), et.bf16)
@@ -59,9 +58,9 @@ def chain(width: int = 256, rows: int = 16, block: int = 0) -> et.Program:
            writes=lambda i: x[0, tile(i)])
     with p.loop("l", layers) as at:
         panels = rows // PANEL
-        p.call(packed_layer if block else layer, name="layer", grid=(tiles,),
+        p.call(packed_layer if packed else layer, name="layer", grid=(tiles,),
                reads=lambda i: (
-                   w[at, i * panels : i * panels + panels, :, :, :] if block
+                   w[at, i * panels : i * panels + panels, :, :, :] if packed
                    else w[at, tile(i), :], x[at, :]),
                writes=lambda i: x[at + 1, tile(i)])
     p.call(copy, name="give", grid=(tiles,), reads=lambda i: x[layers, tile(i)],

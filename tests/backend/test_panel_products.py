@@ -13,14 +13,15 @@ from eventtensor.config import Options
 from eventtensor.ir.plan import Plan
 
 STAGED = 32 * 1024  # bytes of x up to which a product takes it as a whole
-# Panels of a task and in all, columns of a page, pages of a row.
+# Panels of a task and in all, columns of a row: pages have up to 512 of them.
 PACKED = {
-    "a page for each half of the warps": (3, 4, 512, 2, et.bf16),
-    "two pages": (2, 3, 512, 4, et.bf16),
-    "three, with more pairs each": (1, 2, 1024, 6, et.f16),
-    "more panels than are folded at once": (6, 6, 512, 2, et.f16),
-    "an odd number of pages": (2, 3, 512, 3, et.bf16),
-    "one pair a page": (2, 2, 256, 2, et.bf16),
+    "a page for each half of the warps": (3, 4, 1024, et.bf16),
+    "two pages": (2, 3, 2048, et.bf16),
+    "many pages": (1, 2, 6144, et.f16),
+    "more panels than are folded at once": (6, 6, 1024, et.f16),
+    "an odd number of pages": (2, 3, 1536, et.bf16),
+    "one page": (2, 2, 256, et.bf16),
+    "pages of an odd number of steps": (2, 2, 1440, et.bf16),
 }
 # Rows of a task and in all, columns of a row: whole pages, and a last one that is smaller.
 PLAIN = {"whole pages": (24, 40, 2048), "a smaller last page": (16, 40, 1120)}
@@ -28,8 +29,8 @@ PLAIN = {"whole pages": (24, 40, 2048), "a smaller last page": (16, 40, 1120)}
 
 def plan_of(name: str, stream: bool, most: int) -> Plan:
     if name in PACKED:
-        panels, total, block, blocks, dtype = PACKED[name]
-        program = packed(panels, block * blocks, block, most, total, dtype)
+        panels, total, k, dtype = PACKED[name]
+        program = packed(panels, k, most, total, dtype)
     else:
         rows, out, k = PLAIN[name]
         program = linear(rows, k, out, most=most)
@@ -45,10 +46,10 @@ def operands(name: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         _, out, k = PLAIN[name]
         w = rng.standard_normal((out, k)).astype(et.bf16.numpy)
         return rng.standard_normal((8, k)).astype(et.bf16.numpy), w, w
-    _, total, block, blocks, dtype = PACKED[name]
-    x = rng.standard_normal((8, block * blocks)).astype(dtype.numpy)
-    w = rng.standard_normal((total, blocks, 16, block)).astype(dtype.numpy)
-    return x, w, w.transpose(0, 2, 1, 3).reshape(total * 16, block * blocks)
+    _, total, k, dtype = PACKED[name]
+    x = rng.standard_normal((8, k)).astype(dtype.numpy)
+    w = rng.standard_normal((total, k // 8, 16, 8)).astype(dtype.numpy)
+    return x, w, w.transpose(0, 2, 1, 3).reshape(total * 16, k)
 
 
 @pytest.mark.parametrize("name", [*PACKED, *PLAIN])

@@ -46,9 +46,9 @@ def test_only_weights_are_loaded_before_the_launch_has_begun() -> None:
 
 def test_the_number_of_columns_decides_the_order_of_pages_on_both_sides() -> None:
     text = made(packed(most=128)).text
-    assert re.search(r"et::wide_matmul<et::bf16, 2048, 512>\(worker, et::FromRing", text)
-    assert re.search(r"worker\.panels<et::bf16, 512>\(args\.w \+ .*, 2048, args\.n\);", text)
-    assert "et::FromMemory{" in made(packed(most=128), stream=False).text
+    assert re.search(r"et::wide_matmul<et::bf16, 2048>\(worker, et::PanelsFromRing", text)
+    assert re.search(r"worker\.panels\(args\.w \+ .*, 2048, 32768, args\.n\);", text)
+    assert "et::PanelsInPlace{" in made(packed(most=128), stream=False).text
     few = made(packed()).text
     assert "et::panel_matmul<et::bf16, 1," in few and "worker.run<0>(args.w" in few
 
@@ -78,7 +78,7 @@ def test_shared_memory_is_split_between_the_ring_and_temporaries() -> None:
 def test_without_streams_there_is_no_loader_and_pages_are_used_in_place() -> None:
     for found in (made(chain(1024, 32), stream=False), made(chain(1024, 32), target=A100)):
         assert "Loader" not in found.text and found.threads == 256
-        assert "et::FromMemory{" in found.text and "et::panel_matmul<et::bf16, 1, 2048, 2048, 2>" \
+        assert "et::RowsInPlace{" in found.text and "et::panel_matmul<et::bf16, 1, 2048, 2048, 2>" \
             in found.text
 
 

@@ -19,20 +19,22 @@ from eventtensor.ir.plan import Plan
 from eventtensor.target import H200
 
 MOST = 128
-# Panels of a task and in all, columns of a page, pages of a row.
+# Panels of a task and in all, columns of a row.
 SHAPES = {
-    "one panel a task": (1, 3, 512, 2, et.bf16),
-    "two": (2, 3, 288, 5, et.f16),
-    "three, and one at the end": (3, 4, 256, 4, et.bf16),
-    "rounds of panels": (9, 9, 160, 2, et.bf16),
-    "a page of one step": (4, 4, 32, 16, et.bf16),
-    "a page of half a unit more": (5, 5, 480, 3, et.f16),
+    "one panel a task": (1, 3, 1024, et.bf16),
+    "two": (2, 3, 1440, et.f16),
+    "three, and one at the end": (3, 4, 1024, et.bf16),
+    "a lone group": (4, 4, 512, et.bf16),
+    "a group and one panel": (5, 5, 1440, et.f16),
+    "two groups": (8, 8, 576, et.bf16),
+    "two groups and one panel": (9, 9, 320, et.bf16),
+    "one step": (2, 2, 32, et.bf16),
 }
 
 
 def plan_of(name: str, stream: bool) -> Plan:
-    panels, total, block, blocks, dtype = SHAPES[name]
-    program = packed(panels, block * blocks, block, MOST, total, dtype)
+    panels, total, k, dtype = SHAPES[name]
+    program = packed(panels, k, MOST, total, dtype)
     plan = run_passes(program, Options(target="cuda", schedule="static", stream=stream)).plan
     assert plan is not None and [s.loaded for s in plan.streams] == [stream]
     return plan
@@ -40,10 +42,10 @@ def plan_of(name: str, stream: bool) -> Plan:
 
 def launch(kernel, name: str, n: int) -> np.ndarray:
     """The result, within what sums in f32 of exact products may be off, in any order."""
-    _, total, block, blocks, dtype = SHAPES[name]
-    rng, k = np.random.default_rng(n), block * blocks
+    _, total, k, dtype = SHAPES[name]
+    rng = np.random.default_rng(n)
     x = rng.standard_normal((n, k)).astype(dtype.numpy)
-    w = rng.standard_normal((total, blocks, 16, block)).astype(dtype.numpy)
+    w = rng.standard_normal((total, k // 8, 16, 8)).astype(dtype.numpy)
     y = np.full((n, total * 16), np.nan, np.float32)
     kernel.launch({"n": n}, {"x": x, "w": w, "y": y})
     exact = x.astype(np.float64)
@@ -69,10 +71,10 @@ def test_any_number_of_columns_is_right_and_has_the_same_bits_in_place(name: str
 
 def test_a_column_has_the_same_bits_beside_any_number_of_others() -> None:
     name, found = "two", []
-    _, total, block, blocks, dtype = SHAPES[name]
+    _, total, k, dtype = SHAPES[name]
     rng = np.random.default_rng(0)
-    x = rng.standard_normal((MOST, block * blocks)).astype(dtype.numpy)
-    w = rng.standard_normal((total, blocks, 16, block)).astype(dtype.numpy)
+    x = rng.standard_normal((MOST, k)).astype(dtype.numpy)
+    w = rng.standard_normal((total, k // 8, 16, 8)).astype(dtype.numpy)
     with emulated_kernel(plan_of(name, True), 2) as kernel:
         for n in (1, 9, 17, 40, MOST):
             y = np.full((n, total * 16), np.nan, np.float32)

@@ -19,16 +19,16 @@ def test_the_chain_is_proved_and_has_a_cell_a_layer(rows):
     assert shapes["layer_done"] == ["layers"]
 
 
-@pytest.mark.parametrize("block", (0, 32))
+@pytest.mark.parametrize("packed", (False, True))
 @pytest.mark.parametrize("target", ("interp", "cpu"))
 @pytest.mark.parametrize("schedule", ("static", "ticket", "push"))
-def test_the_chain_is_right_at_every_depth(target, schedule, block):
-    kernel = et.compile(chain(64, 16, block), target=target, schedule=schedule, workers=2)
+def test_the_chain_is_right_at_every_depth(target, schedule, packed):
+    kernel = et.compile(chain(64, 16, packed), target=target, schedule=schedule, workers=2)
     for layers in (1, 5, 2):
         v = chain_arrays(layers, np.random.default_rng(layers), 64)
         wanted = chain_reference(v)
-        if block:
-            v["w"] = np.ascontiguousarray(pack(v["w"], block))
+        if packed:
+            v["w"] = np.ascontiguousarray(pack(v["w"]))
         kernel(**v)
         got = v["last"].astype(np.float64)
         assert np.linalg.norm(got - wanted) <= 1e-2 * np.linalg.norm(wanted)

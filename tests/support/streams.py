@@ -71,13 +71,13 @@ def linear(
 
 
 def packed(
-    panels: int = 3, k: int = 1024, block: int = 256, most: int = 8, total: int = 7, dtype=et.bf16
+    panels: int = 3, k: int = 1024, most: int = 8, total: int = 7, dtype=et.bf16
 ) -> et.Program:
-    """Panels of weights, of which the last task may have fewer; many columns go by chunks."""
+    """Panels of weights, of which the last task may have fewer; many columns go line by line."""
     n = et.dim("n", min=0 if most > 8 else 1, max=most)
     p = et.Program("packed")
     x = p.input("x", (n, k), dtype)
-    w = p.weight("w", (total, k // block, 16, block), dtype)
+    w = p.weight("w", (total, k // 8, 16, 8), dtype)
     y = p.output("y", (n, total * 16), et.f32)
     p.call(packed_product, name="go", grid=(-(-total // panels),),
            reads=lambda i: (x[:, :], w[i * panels : i * panels + panels, :, :, :]),
@@ -89,7 +89,7 @@ def joined() -> et.Program:
     """The other side is a matrix only once its axes are joined."""
     n = et.dim("n", max=128)
     p = et.Program("joined")
-    x, w = p.input("x", (2, n, 32, 16), et.bf16), p.weight("w", (4, 2, 16, 256), et.bf16)
+    x, w = p.input("x", (2, n, 32, 16), et.bf16), p.weight("w", (4, 64, 16, 8), et.bf16)
     y = p.output("y", (2, n, 64), et.f32)
     p.call(joined_product, name="go", grid=(2,), reads=lambda i: (x[i, :, :, :], w[:, :, :, :]),
            writes=lambda i: y[i, :, :])
@@ -101,7 +101,7 @@ def wide_layers(k: int = 512) -> et.Program:
     n, depth = et.dim("n", max=128), et.dim("depth", max=6)
     p = et.Program("wide_layers")
     first = p.input("first", (n, k), et.bf16)
-    w = p.weight("w", (depth, k // 16, k // 256, 16, 256), et.bf16)
+    w = p.weight("w", (depth, k // 16, k // 8, 16, 8), et.bf16)
     h = p.scratch("h", (depth + 1, n, k), et.bf16)
     last = p.output("last", (n, k), et.bf16)
     p.call(copy, name="take", grid=(), reads=lambda: first[:, :], writes=lambda: h[0, :, :])
@@ -196,12 +196,12 @@ PROGRAMS: dict[str, tuple[Callable[[], et.Program], list[dict[str, int]]]] = {
     "tail": (lambda: linear(16, 1056, 20, most=8), [{"n": 2}, {"n": 7}]),
     "many_panels": (lambda: linear(80, 128, 200), [{"n": 8}, {"n": 15}]),
     "packed": (packed, [{"n": 1}, {"n": 8}]),
-    "packed_small": (lambda: packed(1, 256, 32), [{"n": 3}]),
+    "packed_small": (lambda: packed(1, 256), [{"n": 3}]),
     "wide": (lambda: packed(most=128), [{"n": k} for k in (1, 40, 9, 3, 128)]),
-    "wide_one": (lambda: packed(1, 2048, 512, 128, 2), [{"n": k} for k in (5, 2, 64, 33)]),
-    "wide_many": (lambda: packed(8, 864, 288, 128, 12, et.f16), [{"n": k} for k in (12, 77, 1)]),
-    "wide_pages": (lambda: packed(2, 2400, 480, 128, 3), [{"n": k} for k in (64, 20, 4)]),
-    "wide_short": (lambda: packed(16, 512, 32, 128, 16), [{"n": k} for k in (50, 17)]),
+    "wide_one": (lambda: packed(1, 2048, 128, 2), [{"n": k} for k in (5, 2, 64, 33)]),
+    "wide_many": (lambda: packed(8, 864, 128, 12, et.f16), [{"n": k} for k in (12, 77, 1)]),
+    "wide_pages": (lambda: packed(2, 2400, 128, 3), [{"n": k} for k in (64, 20, 4)]),
+    "wide_short": (lambda: packed(16, 512, 128, 16), [{"n": k} for k in (50, 17)]),
     "wide_joined": (joined, [{"n": 3}, {"n": 21}]),
     "wide_layers": (wide_layers, [{"n": 24, "depth": 3}, {"n": 2, "depth": 1},
                                   {"n": 65, "depth": 2}]),

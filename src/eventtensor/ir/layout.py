@@ -86,6 +86,11 @@ def row_stride(region: Region, tensor: Tensor) -> Node:
     return mul(product(tensor.shape[first + 1 :]), Const(tensor.dtype.size))
 
 
+def panel_stride(tensor: Tensor) -> Node:
+    """Bytes from one panel of packed rows (blocks, rows, columns) to the next."""
+    return mul(product(tensor.shape[-3:]), Const(tensor.dtype.size))
+
+
 def divisor(e: Node) -> int:
     """A number that divides the value whatever the variables are; 0 divides only 0."""
     match e:

@@ -12,7 +12,8 @@ from .expr import Const, Node
 from .expr import product as product_expr
 from .tensor import DType
 
-PANEL = 16  # rows of a page: one side of a tensor-core tile
+PANEL = 16  # rows of a panel: one side of a tensor-core tile
+BLOCK = 8  # columns of a block: with 16 bits each the 16 bytes that tensor cores take of a row
 _MOST_COLUMNS = 64
 _BESIDE = 32 * 1024  # bytes of the product's other side, in shared memory beside the ring
 
@@ -22,8 +23,9 @@ Groups = tuple[tuple[int, ...], ...]  # for each axis of a value, the axes of th
 @dataclass(frozen=True, slots=True)
 class Product:
     """Value `id` is the argument times value `other`, or the reverse if not `left`. `hidden` values
-    only lead from the argument to the product. `block` is the number of columns in one block of a
-    packed argument ([panels,] blocks, PANEL rows, columns), None for plain rows."""
+    only lead from the argument to the product. `packed`: the argument is ([panels,] blocks, PANEL
+    rows, BLOCK columns), so that any columns of a panel that are neighbours lie together; if not,
+    it has plain rows."""
 
     id: int
     left: bool
@@ -32,7 +34,7 @@ class Product:
     rows: Node
     k: Node
     columns: Node
-    block: int | None
+    packed: bool
 
 
 def staged_whole(columns: int, row: int) -> bool:
@@ -116,26 +118,24 @@ def _product(
     left = s.op.a == at
     rows, k = groups if left else (groups[1], groups[0])
     other = s.op.b if left else s.op.a
-    block = _block(rows, k, shape)
-    if block == 0:
+    packed = _packed(rows, k, shape)
+    if packed is None:
         return None
     m, n = s.type.shape
     return Product(
         s.id, left, other, frozenset({*hidden, at}), m if left else n,
-        types[at].shape[1 if left else 0], n if left else m, block,
+        types[at].shape[1 if left else 0], n if left else m, packed,
     )
 
 
-def _block(rows: tuple[int, ...], k: tuple[int, ...], shape: tuple[Node, ...]) -> int | None:
-    """None for plain rows, the columns of a block for packed ones, 0 for anything else."""
+def _packed(rows: tuple[int, ...], k: tuple[int, ...], shape: tuple[Node, ...]) -> bool | None:
+    """Whether rows are packed or plain; None if they are neither."""
     if (rows, k) == ((0,), (1,)):
-        return None
+        return False
     if (rows, k) not in (((1,), (0, 2)), ((0, 2), (1, 3))):
-        return 0
-    columns = shape[k[-1]]
-    if shape[rows[-1]] != Const(PANEL) or not isinstance(columns, Const):
-        return 0
-    return columns.value
+        return None
+    block = (shape[rows[-1]], shape[k[-1]]) == (Const(PANEL), Const(BLOCK))
+    return True if block else None
 
 
 def narrow_dtype(body: t.Body, id: int) -> DType | None:

@@ -3,7 +3,9 @@ the choice of tokens. A row is (request, position), so decoding and chunks of a 
 A token is chosen for each of the first S rows; P more only fill the cache.
 
 Activations go from task to task with the gain of the next norm already in them, and each tile gives
-the sum of its squares beside: whoever reads them applies the scale of the norm to its product.
+the sum of its squares beside: whoever reads them applies the scale of the norm to its product. With
+one row, who multiplies adds to the residual. With many, tasks take large tiles and a part of K, so
+that x is read less often, and others add the parts up.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from ..target import H200
 from .attention import attend, combine, longest, plan_attention, rotate
 from .config import ModelConfig
 from .pack import Layout
+from .residual import PIECE_SUMS, PIECES, Level, Residual
 from .sampling import Draws
 from .tasks import (
     Weights,
@@ -26,29 +29,36 @@ from .tasks import (
     head,
     head_and_tops,
     project,
-    project_add,
 )
 
 PAGE_BYTES = 16384  # keys and values of one head in a page of the cache
 SPLIT_TOKENS = 128  # of attention: part of the result, whatever the batch
 GROUP_SPLITS = 8  # which one task takes where there are many: part of the result as well
 ROTATED_WORDS = 3072  # of a task of rotate
+WIDE_ROWS, PART_COLUMNS = 128, 128  # that products with many columns take at a time
 MAX_TOKENS, MAX_REQUESTS = 128, 64
 
 
 @dataclass(frozen=True)
 class Tiles:
-    """Rows of weights that one task takes, for each matrix."""
+    """Rows of weights that one task takes, for each matrix, and into how many parts of K the
+    matrices are cut that add to the residual."""
 
     qkv: int
     out: int  # of the two that add to the residual
     gate_up: int
     head: int
+    out_parts: int = 1
+    down_parts: int = 1
 
 
-def tiles_for(c: ModelConfig, layout: Layout, workers: int = H200.multiprocessors) -> Tiles:
+def tiles_for(
+    c: ModelConfig, layout: Layout, many: bool = False, workers: int = H200.multiprocessors
+) -> Tiles:
     """On a GPU a tile a worker, as far as matrices can be cut so: each task pays for its hop and
-    its fold. Threads take what a cache holds. The head has no hop: pieces without a long tail."""
+    its fold. Threads take what a cache holds. The head has no hop: pieces without a long tail.
+    With many rows a tile of the residual's is up to WIDE_ROWS, whose x the workers of a GPU read
+    once: there are as many parts of K as give each of them a task."""
     qkv, hidden = (c.heads + 2 * c.kv_heads) * c.head_dim, c.hidden
 
     def least(rows: int, step: int) -> int:
@@ -59,6 +69,18 @@ def tiles_for(c: ModelConfig, layout: Layout, workers: int = H200.multiprocessor
     def most(rows: int, step: int, top: int) -> int:
         return max(r for r in range(step, min(rows, top) + 1, step) if rows % r == 0)
 
+    def parts(tiles: int, columns: int) -> int:
+        most = columns // PART_COLUMNS
+        fit = (n for n in range(1, workers // tiles + 1)
+               if columns % (n * PART_COLUMNS) == 0 and n <= most)
+        return max(fit, default=1)
+
+    if layout == "cuda" and many:
+        out = most(hidden, PANEL, WIDE_ROWS)
+        tiles = hidden // out
+        return Tiles(least(qkv, PANEL), out, least(2 * c.intermediate, 2 * PANEL),
+                     most(c.vocab, PANEL, WIDE_ROWS),
+                     parts(tiles, c.heads * c.head_dim), parts(tiles, c.intermediate))
     if layout == "cuda":
         return Tiles(least(qkv, PANEL), least(hidden, PANEL), least(2 * c.intermediate, 2 * PANEL),
                      most(c.vocab, PANEL, 16 * PANEL))
@@ -98,8 +120,8 @@ def llama(
     config: ModelConfig, weights: Weights, tiles: Tiles | None = None, tokens: int = MAX_TOKENS,
     sampling: bool = False, span: int | None = None,
 ) -> et.Program:
-    tiles = tiles or tiles_for(config, weights.layout)
     span = span or span_for(weights, tokens)
+    tiles = tiles or tiles_for(config, weights.layout, span > 1)
     c, dtype, page = config, weights.dtype, page_tokens(config)
     some = combined_heads(c, weights.layout, tokens)
     turned = rotated_heads(c, some)
@@ -133,7 +155,8 @@ def llama(
     # Each layer has its own: no task waits for memory, and elements may carry flags.
     h_attn = p.scratch("h_attn", (c.layers + 1, T, c.hidden), et.f32)
     h_mlp = p.scratch("h_mlp", (c.layers, T, c.hidden), et.f32)
-    norm_tiles, head_tiles = w_o.tiles(tiles.out), w_head.tiles(tiles.head)
+    in_parts, head_tiles = max(tiles.out_parts, tiles.down_parts) > 1, w_head.tiles(tiles.head)
+    norm_tiles = PIECES * PIECE_SUMS if in_parts else w_o.tiles(tiles.out)
     x_attn = p.scratch("x_attn", (c.layers + 1, T, c.hidden), dtype)
     ss_attn = p.scratch("ss_attn", (c.layers + 1, T, norm_tiles), et.f32)
     x_mlp = p.scratch("x_mlp", (c.layers, T, c.hidden), dtype)
@@ -152,6 +175,8 @@ def llama(
     part_ml = p.scratch("part_ml", (c.layers, W, c.kv_heads, 2, group), et.f32)
     best = p.scratch("best", (S, head_tiles), et.f32)
     best_at = p.scratch("best_at", (S, head_tiles), et.i32)
+
+    residual = Residual(p, weights, T, tiles.out, in_parts)
 
     def cut(i, size):
         return slice(i * size, i * size + size)
@@ -182,22 +207,16 @@ def llama(
                reads=lambda t, g: (part[at, first[t] : first[t + 1], cut(g, some), :, :],
                                    part_ml[at, first[t] : first[t + 1], cut(g, some), :, :]),
                writes=lambda t, g: mixed[at, t, cut(g, some * group * hd)])
-        p.call(project_add(weights), name="out_proj", grid=(norm_tiles,),
-               reads=lambda i: (mixed[at, :, :], w_o[at, i, tiles.out],
-                                h_attn[at, :, cut(i, tiles.out)],
-                                gains[2 * at + 1, cut(i, tiles.out)]),
-               writes=lambda i: (h_mlp[at, :, cut(i, tiles.out)],
-                                 x_mlp[at, :, cut(i, tiles.out)], ss_mlp[at, :, i]))
+        residual.add("out", at, lambda s, n: mixed[at, :, cut(s, wide // n)], w_o, tiles.out_parts,
+                     Level(h_attn, x_attn, ss_attn, at), lambda some: gains[2 * at + 1, some],
+                     Level(h_mlp, x_mlp, ss_mlp, at))
         p.call(gate_up(weights, c), grid=(w_gate_up.tiles(tiles.gate_up),),
                reads=lambda i: (x_mlp[at, :, :], ss_mlp[at, :, :],
                                 w_gate_up[at, i, tiles.gate_up]),
                writes=lambda i: act[at, :, cut(i, tiles.gate_up // (2 * PANEL)), :])
-        p.call(project_add(weights), name="down_proj", grid=(norm_tiles,),
-               reads=lambda i: (act[at, :, :, :], w_down[at, i, tiles.out],
-                                h_mlp[at, :, cut(i, tiles.out)],
-                                gains[2 * at + 2, cut(i, tiles.out)]),
-               writes=lambda i: (h_attn[at + 1, :, cut(i, tiles.out)],
-                                 x_attn[at + 1, :, cut(i, tiles.out)], ss_attn[at + 1, :, i]))
+        residual.add("down", at, lambda s, n: act[at, :, cut(s, c.intermediate // PANEL // n), :],
+                     w_down, tiles.down_parts, Level(h_mlp, x_mlp, ss_mlp, at),
+                     lambda some: gains[2 * at + 2, some], Level(h_attn, x_attn, ss_attn, at + 1))
     draws = Draws(p, S, logits, chosen, head_tiles) if sampling else None
     p.call(head(weights, c) if draws is None else head_and_tops(weights, c), grid=(head_tiles,),
            reads=lambda i: (x_attn[c.layers, 0:S, :], ss_attn[c.layers, 0:S, :],

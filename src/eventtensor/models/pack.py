@@ -1,8 +1,8 @@
 """Weights in the order in which the program streams them: panels of 16 rows.
 
-`cpu`: (panels, K, 16), so that 16 outputs lie side by side. `cuda`: (panels, blocks, 16, block), so
-that a page of the stream is one piece of memory. Every array is made once and filled in place,
-layer by layer: there are never two copies of a model.
+`cpu`: (panels, K, 16), so that 16 outputs lie side by side. `cuda`: (panels, K / 8, 16, 8), blocks
+as tensor cores load them, so that any part of a panel's K is one piece of memory. Every array is
+made once and filled in place, layer by layer: there are never two copies of a model.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Literal, assert_never
 import numpy as np
 
 from ..errors import BadPacking
-from ..ir.products import PANEL
+from ..ir.products import BLOCK, PANEL
 from .checkpoint import Array, Checkpoint, Shape
 from .config import ModelConfig
 
@@ -23,8 +23,6 @@ Layout = Literal["cpu", "cuda"]
 Progress = Callable[[str, int, int], None]  # name of the array, bytes done, bytes in all
 Allocate = Callable[[str, Shape, np.dtype], Array]
 
-_MOST_COLUMNS = 512  # with 16 rows a page of 16 KB: fewer make more copies, more fewer slots
-_ALIGN = 8  # columns of 16 bits in the 16 bytes that a bulk copy is made of
 _SLAB = 1 << 20  # elements that are cast and moved at once, within a cache
 
 
@@ -55,15 +53,6 @@ def matrices(c: ModelConfig) -> dict[str, Matrix]:
     }
 
 
-def block_columns(columns: int) -> int:
-    """Columns of a page: the widest that divides a row, in whole bulk copies and up to 1 KB."""
-    most = min(columns, _MOST_COLUMNS)
-    for block in range(most - most % _ALIGN, 0, -_ALIGN):
-        if columns % block == 0:
-            return block
-    raise BadPacking(f"a row has {columns} columns, not a multiple of {_ALIGN}")
-
-
 def packed_shape(rows: int, columns: int, layout: Layout) -> Shape:
     if rows % PANEL:
         raise BadPacking(f"a matrix has {rows} rows, not a multiple of {PANEL}")
@@ -71,8 +60,9 @@ def packed_shape(rows: int, columns: int, layout: Layout) -> Shape:
         case "cpu":
             return (rows // PANEL, columns, PANEL)
         case "cuda":
-            block = block_columns(columns)
-            return (rows // PANEL, columns // block, PANEL, block)
+            if columns % BLOCK:
+                raise BadPacking(f"a row has {columns} columns, not a multiple of {BLOCK}")
+            return (rows // PANEL, columns // BLOCK, PANEL, BLOCK)
         case _:
             assert_never(layout)
 
@@ -151,6 +141,8 @@ def _move(out: Array, panels: Array, layout: Layout) -> None:
             case "cpu":
                 own[...] = slab.swapaxes(2, 3)
             case "cuda":
-                own[...] = slab.reshape(*slab.shape[:3], *own.shape[2::2]).swapaxes(2, 3)
+                blocks = slab.reshape(*slab.shape[:3], *own.shape[2::2]).swapaxes(2, 3)
+                whole = np.dtype((np.void, BLOCK * out.dtype.itemsize))  # moved as one
+                own.view(whole)[...] = blocks.view(whole)
             case _:
                 assert_never(layout)

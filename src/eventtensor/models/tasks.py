@@ -39,10 +39,17 @@ class Matrix:
         return self.ref[(*layer, slice(tile * panels, tile * panels + panels), *inner)]
 
 
+    def part(self, layer: Any, tile: Any, rows: int, part: Any, parts: int) -> Any:
+        """Part `part` of `parts` of the columns of a tile. (For a GPU.)"""
+        panels, each = rows // PANEL, int(self.ref.shape[-3]) // parts
+        return self.ref[layer, tile * panels : tile * panels + panels,
+                        part * each : part * each + each, :, :]
+
+
 @dataclass(frozen=True)
 class Weights:
     """How matrices lie: panels of 16 rows, for threads with these 16 side by side, for a GPU in
-    blocks of columns, each a page of the stream."""
+    blocks of 8 columns."""
 
     layout: Layout
     dtype: Any
@@ -92,6 +99,27 @@ def project(weights: Weights, c: ModelConfig) -> Any:
     return project
 
 
+def multiply(weights: Weights) -> Any:
+    @et.task
+    def multiply(x, w, out):
+        out[:] = weights.product(x.reshape(x.shape[0], weights.columns(w)), w)
+
+    return multiply
+
+
+def add_parts(parts: int, sums: int) -> Any:
+    @et.task
+    def add_parts(part, before, gain, h, out, ss):
+        new = before
+        for k in range(parts):
+            new = new + part[k, :]
+        h[:] = new
+        out[:] = new * gain
+        ss[:] = (new * new).reshape(sums, new.shape[0] // sums).sum(axis=1)
+
+    return add_parts
+
+
 def project_add(weights: Weights) -> Any:
     @et.task
     def project_add(x, w, before, gain, h, out, ss):
@@ -109,8 +137,8 @@ def gate_up(weights: Weights, c: ModelConfig) -> Any:
         both = weights.product(x, w)
         scale = _scale(ss, c)[:, None, None]  # not before the product, which can begin without
         pairs = both.reshape(both.shape[0], both.shape[1] // (2 * PANEL), 2, PANEL)
-        gate = pairs[:, :, 0, :] * scale
-        out[:] = gate * et.sigmoid(gate) * (pairs[:, :, 1, :] * scale)
+        gate, again = pairs[:, :, 0, :] * scale, pairs[:, :, 0, :] * scale  # rather than kept
+        out[:] = gate * et.sigmoid(again) * (pairs[:, :, 1, :] * scale)
 
     return gate_up
 

@@ -29,7 +29,7 @@ from ..ir.walk import Bounds, bounds, free_vars, loads_of
 
 _STEP = 64  # bytes of a row that a warp takes at once in a product
 _CHUNK = 2048  # bytes of a row in a page: shorter copies cost more to issue than to move
-_WIDE = 1024  # the same for products with many columns: a page of 16 KB
+_PANEL_CHUNK = 1024  # the same in a panel, where a page is one copy of 16 KB
 _WHOLE = (1024, 16 * 1024)  # less is not worth a page, more leaves no room to run ahead
 _HELD = 64 * 1024  # bytes that the whole pages of one task may hold
 _SMALL = 96 * 1024  # bytes for a task: the ring holds more than the next one, and hops decide
@@ -139,20 +139,26 @@ def _paged(
     if rows is None or columns is None:
         return None
     wide = not staged_whole(columns, k.value * size)
-    if wide and (product.block is None or not _known_ahead(product, limits)):
+    if wide and not (product.packed and _known_ahead(product, limits)):
         return None
-    if product.block is None:
+    if not product.packed:
         why = "no event guards it; rows used up by a matrix product"
         chunk = min(_CHUNK, k.value * size)
         kind = StreamKind.rows
         return product.id, Stream(p.call.name, arg, kind, 0, why, chunk, rows, columns, wide)
-    chunk = product.block * size
-    if layout.rows != Const(1) or chunk % _STEP or chunk > (_WIDE if wide else _CHUNK):
-        return None
+    if layout.rows != Const(1) and not wide:
+        return None  # panels that lie apart come only by groups
+    chunk = _panel_chunk(k.value * size)
     why = "no event guards it; packed panels, used up by a matrix product"
     why += ", chunk by chunk for many columns" if wide else ""
     kind = StreamKind.packed
     return product.id, Stream(p.call.name, arg, kind, 0, why, chunk, rows, columns, wide)
+
+
+def _panel_chunk(row: int) -> int:
+    """Bytes of a row in a page of a panel: the most that divide the row."""
+    steps, most = row // _STEP, _PANEL_CHUNK // _STEP
+    return _STEP * max(n for n in range(1, most + 1) if steps % n == 0)
 
 
 def _known_ahead(product: Product, limits: Mapping[str, Bounds]) -> bool:

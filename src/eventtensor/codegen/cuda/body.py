@@ -11,7 +11,7 @@ from itertools import pairwise
 
 from ...ir import tile as t
 from ...ir.expr import Const, Node, mul
-from ...ir.layout import layout_of, row_stride
+from ...ir.layout import layout_of, panel_stride, row_stride
 from ...ir.looped import loop_page
 from ...ir.plan import Stream, StreamKind
 from ...ir.products import (
@@ -31,7 +31,6 @@ from ..uses import stmt_operands
 from .emitter import BlockDialect
 from .threads import WARPS
 
-_ROUND = 2  # panels that a product with many columns sums up at once (device/cuda/chunked.cuh)
 _PITCH = 192  # bytes that a column of the other side may lie further apart than it is long
 
 
@@ -127,12 +126,12 @@ class StreamBody(BodyWriter):
         out = f"v{id}, {n}, 1" if product.left else f"v{id}, 1, {rows}"
         row, panels = product.k.value * storage.size, -(-stream.rows // PANEL)
         self.staging_room(product, stream, row)
-        source = "et::FromRing(worker)" if stream.loaded else self.in_memory(stream, row)
+        source = self.in_ring(stream) if stream.loaded else self.in_memory(stream, row)
         region = self.call.regions[stream.arg]
         self.out.comment(f"{self.args.name(stream.arg)} = {region}, by pages")
         sizes = f"{row}, {stream.chunk}, {panels}"
         if stream.wide:
-            how = f"et::wide_matmul<{kind}, {row}, {stream.chunk}>"
+            how = f"et::wide_matmul<{kind}, {row}>"
         else:
             how = f"et::panel_matmul<{kind}, {-(-stream.columns // 8)}, {sizes}>"
         self.block_out.ends_met(f"{how}(worker, {source}, {out}, {x}, {rows}, {n});")
@@ -156,8 +155,6 @@ class StreamBody(BodyWriter):
         """For columns that are staged as a whole and do not lie there already, and what the warps
         fold through."""
         if stream.wide:
-            if not stream.loaded:
-                self.take(Const(WARPS * PANEL * 8 * _ROUND), "float")
             return
         tiles, panels = -(-stream.columns // 8), -(-stream.rows // PANEL)
         if stream.columns > 1:
@@ -167,8 +164,12 @@ class StreamBody(BodyWriter):
         batch = min(panels, max(1, 4 // tiles))
         self.take(Const(WARPS * PANEL * 8 * tiles * batch), "float")
 
+    def in_ring(self, stream: Stream) -> str:
+        kind = "PanelsFromRing" if stream.kind is StreamKind.packed else "RowsFromRing"
+        return f"et::{kind}(worker)"
+
     def in_memory(self, stream: Stream, row: int) -> str:
-        """Pages where they lie: plain rows, or packed panels of one block after the other."""
+        """Pages where they lie: packed panels, one after the other, or plain rows."""
         region = self.call.regions[stream.arg]
         tensor = self.program.tensor(region.tensor)
         layout = layout_of(region, tensor)
@@ -176,11 +177,9 @@ class StreamBody(BodyWriter):
         start, chunk = paren(self.expr(layout.offset)), stream.chunk
         data = f"reinterpret_cast<const char*>(args.{cpp_name(tensor.name)} + {start})"
         if stream.kind is StreamKind.packed:
-            places = f"{chunk}, {PANEL * row}, {PANEL * chunk}"
-        else:
-            pitch = paren(self.expr(row_stride(region, tensor)))
-            places = f"{pitch}, {PANEL} * {pitch}, {chunk}"
-        return f"et::FromMemory{{{data}, {places}}}"
+            stride = self.expr(panel_stride(tensor))
+            return f"et::PanelsInPlace{{{data}, {stride}, {PANEL * chunk}}}"
+        return f"et::RowsInPlace{{{data}, {self.expr(row_stride(region, tensor))}, {chunk}}}"
 
     def reshape(self, id: int, x: Value, type: t.TileType) -> Value:
         """No copy where axes of extent 1 come and go, or neighbours that lie side by side join."""

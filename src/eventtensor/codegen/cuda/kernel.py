@@ -23,12 +23,12 @@ from .emitter import BlockDialect
 from .handoff import HandoffEdges
 from .loader import LoaderWriter
 from .room import room, where_few
-from .threads import LOADER, THREADS
+from .threads import BRINGERS, LOADER, THREADS
 
 DECLARED = 1024  # bytes of shared memory for what the kernel declares, besides its Args
 NEAR = (8 * 1024, 96 * 1024)  # bytes of it for temporaries where a ring has the rest
 SOME = 16  # columns for which temporaries are near
-WIDE = (32 * 1024, 64 * 1024)  # bytes of it for x, up to 16 columns a pass and up to 32
+WIDE = 65 * 1024  # bytes of it for x where products have many columns
 PAGE = 16 * 1024
 KERNEL = "et_kernel"
 _SLOTS = "@SLOTS@"  # stands in the text until the bodies are written
@@ -84,7 +84,9 @@ class BlockWriter(KernelWriter):
 
     @property
     def threads(self) -> int:
-        return THREADS + (LOADER if self.streams else 0)
+        """Of a block: those that run tasks, the loader's, and those that bring lines of x."""
+        bringers = 32 * BRINGERS if self.wide_bytes else 0
+        return THREADS + (LOADER if self.streams else 0) + bringers
 
     @property
     def dynamic_bytes(self) -> int:
@@ -121,8 +123,7 @@ class BlockWriter(KernelWriter):
     @property
     def wide_bytes(self) -> int:
         """Of shared memory, beside the ring: where products with many columns keep x."""
-        columns = [s.columns for every in self.streams.values() for s in every if s.wide]
-        return 0 if not columns else WIDE[0] if max(columns) <= 16 else WIDE[1]
+        return WIDE if any(s.wide for every in self.streams.values() for s in every) else 0
 
     def top(self, call: str, size: Node) -> int | None:
         """The most bytes of a task that should be near: where a product may have many columns,
@@ -170,6 +171,8 @@ class BlockWriter(KernelWriter):
             o.line(f"#define ET_PAGE {self.page}")
             o.line(f"#define ET_SLOTS {_SLOTS}")
         o.line(f"#define ET_WIDE {self.wide_bytes}")
+        if self.wide_bytes:
+            o.line(f"#define ET_BRINGERS {BRINGERS}")
         o.extend(self.handoffs.defines())
         o.line('#include "cuda/std.cuh"')
         o.line()
@@ -183,7 +186,7 @@ class BlockWriter(KernelWriter):
         if self.streams:
             o.line('#include "cuda/stream.cuh"')
         elif self.paged:
-            o.line('#include "cuda/panels.cuh"')
+            o.line('#include "cuda/wide.cuh"')
 
     def cell_count(self) -> Node:
         total: Node = Const(0)
@@ -251,6 +254,10 @@ class BlockWriter(KernelWriter):
         o.line("__shared__ et::Ring ring;")
         o.line("if (et::leads()) et::ring_init(ring);")
         o.line("__syncthreads();")
+        if self.wide_bytes:
+            with o.block(f"if (threadIdx.x >= ET_THREADS + {LOADER})"):
+                o.line("et::Bringer(ring, near).run();")
+                o.line("return;")
         with o.block("if (threadIdx.x >= ET_THREADS)"):
             o.line("et::Loader loader(shared, ring, near);")
             o.line("feed(loader, args);")

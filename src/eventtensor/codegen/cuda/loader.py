@@ -5,17 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import assert_never
 
-from ...ir.expr import Const, Node, mul
-from ...ir.layout import layout_of, row_stride
+from ...ir.expr import Const, Node, floordiv, mul
+from ...ir.layout import layout_of, panel_stride, row_stride
 from ...ir.looped import loop_page
 from ...ir.plan import ScheduleKind, Stream, StreamKind
-from ...ir.products import product_of
+from ...ir.products import PANEL, product_of
 from ...ir.program import Item, Loop, PlacedCall
 from ...ir.tensor import Region, Role, tile_shape
 from ...ir.tile import For
 from ..cpp.expr import ExprWriter, paren
 from ..cpp.kernel import KernelWriter
-from ..cpp.value import STORAGE
 from ..emitter import cpp_name
 
 _INLINE = "__device__ __forceinline__ "  # the loader's books stay in registers
@@ -98,10 +97,11 @@ class LoaderWriter:
         product = product_of(p.call.body, s.arg)
         assert product is not None and isinstance(product.k, Const)
         row = product.k.value * p.call.body.args[s.arg].storage.size
+        panels = self.expr(floordiv(product.rows, PANEL))
         n = self.expr(product.columns)
-        kind = STORAGE[p.call.body.args[s.arg].storage]
-        how = f"panels<{kind}, {s.chunk}>"
-        return f"worker.{how}({data}, {size}, {row}, {n});"
+        tensor = self.kernel.program.tensor(p.call.regions[s.arg].tensor)
+        stride = self.expr(panel_stride(tensor))
+        return f"worker.panels({data}, {panels}, {row}, {stride}, {n});"
 
     def matrix(self, p: PlacedCall, s: Stream) -> tuple[str, str, str]:
         """Rows, their bytes and distance, also where they touch."""

@@ -1,5 +1,6 @@
-"""The shape of a block: threads that run tasks, and one warp that loads."""
+"""The shape of a block: threads that run tasks, a warp that loads, warps that bring lines of x."""
 
 THREADS = 256
 WARPS = THREADS // 32
 LOADER = 32
+BRINGERS = 2  # warps

@@ -44,9 +44,9 @@ ET_FN void bulk_copy(uint32_t to, const void* from, uint32_t bytes, uint32_t bar
   ptx::cp_async_bulk(to, from, bytes, bar);
 }
 
-// The same for bytes that are read once: they leave the L2 first, so that what is shared stays.
-ET_FN void bulk_copy_once(uint32_t to, const void* from, uint32_t bytes, uint32_t bar,
-                          uint64_t policy) {
+// The same, and how the bytes are held in the L2.
+ET_FN void bulk_copy(uint32_t to, const void* from, uint32_t bytes, uint32_t bar,
+                     uint64_t policy) {
   ptx::cp_async_bulk_cache_hint(to, from, bytes, bar, policy);
 }
 
@@ -55,7 +55,9 @@ ET_FN void bulk_prefetch(const void* from, uint32_t bytes) {
   ptx::cp_async_bulk_prefetch_l2(from, bytes);
 }
 
+// Bytes that are read once leave the L2 first, so that what is shared stays; others as usual.
 ET_FN uint64_t policy_once() { return ptx::createpolicy_evict_first(); }
+ET_FN uint64_t policy_again() { return ptx::createpolicy_evict_normal(); }
 
 // The same by reference, for who has one of each.
 ET_FN void bar_expect(Barrier& bar, uint32_t bytes) { bar_expect(shared_address(&bar), bytes); }
@@ -68,6 +70,10 @@ ET_FN void bulk_copy(void* to, const void* from, uint32_t bytes, Barrier& bar) {
 }
 
 ET_FN void fence_shared_reads() { ptx::fence_proxy_async_shared(); }
+
+// Between plain stores to shared memory (and copies of cp.async) that a thread knows of and the async
+// proxy's reads of them (wgmma), on either side of the barrier that tells of them.
+ET_FN void fence_shared_writes() { ptx::fence_proxy_async_shared(); }
 
 ET_FN void fence_global_writes() { ptx::fence_proxy_async_global(); }
 

@@ -16,6 +16,10 @@ ET_HOT void cp_async_commit() { asm volatile("cp.async.commit_group;" ::: "memor
 template <int YOUNGEST> ET_HOT void cp_async_wait() {
   asm volatile("cp.async.wait_group %0;" ::"n"(YOUNGEST) : "memory");
 }
+// Arrives at a barrier (mbarrier, sm_80) when this thread's copies have landed.
+ET_HOT void cp_async_mbarrier_arrive(uint32_t bar) {
+  asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(bar) : "memory");
+}
 ET_HOT void st_shared_v4(uint32_t at, const uint32_t (&x)[4]) {
   asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};"
                ::"r"(at), "r"(x[0]), "r"(x[1]), "r"(x[2]), "r"(x[3]) : "memory");

@@ -3,35 +3,16 @@
 // slowly) and issues the copies of pages without gaps; where rows lie apart every lane copies one
 // of them, since a thread needs 40 ns for each copy.
 #pragma once
-#include "chunked.cuh"
+#include "wide.cuh"
 
 namespace et {
-
-// How a product with many columns (chunked.cuh) goes: by rounds of panels, by passes of columns in a
-// round, by TURNS chunks of K in a pass and by panels in these. The threads bring x by themselves,
-// to a place of their own beside the ring.
-#if ET_WIDE
-// Columns that a pass may have: a warp's share must hold two steps of them.
-template <class E, uint32_t CHUNK> constexpr ET_FN uint32_t most_columns() {
-  if (SHARE_BYTES >= 2 * RoundSums<E, CHUNK, 4>::BYTES) return 32;
-  return SHARE_BYTES >= 2 * RoundSums<E, CHUNK, 2>::BYTES ? 16 : 8;
-}
-
-struct Passes {
-  uint32_t width, count;
-
-  ET_FN Passes(uint32_t n, uint32_t most)
-      : width(most == 8 || n <= 8 ? 8 : most == 16 || n <= 16 ? 16 : 32),
-        count((n + width - 1) / width) {}
-};
-#endif
 
 class Loader {
  public:
   ET_HOT Loader(const Shared& s, Ring& ring, char* bytes)
       : index(blockIdx.x), count(gridDim.x), shared(&s), ring_(ring),
         full_(shared_address(ring.full)), empty_(shared_address(ring.empty)),
-        bytes_(shared_address(bytes)), policy_(policy_once()) {}
+        bytes_(shared_address(bytes)), once_(policy_once()), again_(policy_again()) {}
 
   int64_t index, count;
   Cell* cells = nullptr;
@@ -80,25 +61,17 @@ class Loader {
     follow();
   }
 
-#if ET_WIDE
-  // Packed panels of a product with many columns, as said above.
-  template <class E, uint32_t CHUNK>
-  ET_HOT void panels(const void* data, int64_t bytes, uint32_t row_bytes, int64_t n) {
-    if (n < 1) return;
-    const uint32_t panel = PANEL * row_bytes, count = uint32_t(bytes / panel);
-    const Passes passes(uint32_t(n), most_columns<E, CHUNK>());
+  // Packed panels of a product with many columns (walk.cuh), `stride` bytes apart: by rounds, by
+  // passes of columns, by pages of K, by the groups of the round.
+  ET_HOT void panels(const void* data, uint32_t count, uint32_t row, int64_t stride, int64_t n) {
+    const Walk walk(count, row);
     if (lane() == 0)
-      for (uint32_t p = 0; p < count; p += ROUND)
-        for (uint32_t pass = passes.count; pass-- > 0;)
-          for (uint32_t k = 0; k < row_bytes; k += TURNS * CHUNK) {
-            const uint32_t width = row_bytes - k < TURNS * CHUNK ? row_bytes - k : TURNS * CHUNK;
-            for (uint32_t i = p; i < count && i < p + ROUND && !stopped_; ++i)
-              window(static_cast<const char*>(data) + int64_t(i) * panel + PANEL * k, PANEL * width,
-                     PANEL * CHUNK, pass == 0);
-          }
+      for (uint32_t first = 0; first < count; first += walk.round(first))
+        for (int64_t left = n; left > 0; left -= MOST_COLUMNS)
+          round(static_cast<const char*>(data) + first * stride, stride, walk, first,
+                left <= MOST_COLUMNS);
     follow();
   }
-#endif
 
   // Rows as one page, dense.
   ET_HOT void whole(const void* data, int64_t rows, uint32_t row_bytes, int64_t stride) {
@@ -173,14 +146,26 @@ class Loader {
     stopped_ = __shfl_sync(~0u, stopped_, 0);
   }
 
-  // By one lane: some chunks of a panel. Unless this is the last pass, they come again.
-  ET_HOT void window(const char* from, uint32_t bytes, uint32_t page, bool last) {
-    for (const char* const end = from + bytes; from < end; from += page) {
-      if (!open(page)) return;
-      if (last) copy_once(0, from, page);
-      else bulk_copy(bytes_ + slot_ * PAGE, from, page, full_ + slot_ * 8);
-      advance();
+  // By one lane: the pages of a round. Unless this is the last pass, they come again.
+  ET_HOT void round(const char* from, int64_t stride, const Walk& walk, uint32_t first, bool last) {
+    const uint32_t span = walk.span(), apart = PANEL * span;
+    const uint32_t count[2] = {walk.count(first), walk.lone(first) ? 0 : walk.count(first + GROUP)};
+    for (uint32_t k = 0; k < walk.row && !stopped_; k += span, from += apart) {
+      const uint32_t bytes = PANEL * (walk.row - k < span ? walk.row - k : span);
+      group(from, stride, count[0], bytes, apart, last);
+      if (count[1] != 0) group(from + GROUP * stride, stride, count[1], bytes, apart, last);
     }
+  }
+
+  // A page of up to GROUP pieces.
+  ET_HOT void group(const char* from, int64_t stride, uint32_t count, uint32_t bytes,
+                    uint32_t apart, bool last) {
+    if (!open(count * bytes)) return;
+    const uint32_t to = bytes_ + slot_ * PAGE, bar = full_ + slot_ * 8;
+#pragma unroll
+    for (uint32_t p = 0; p < GROUP; ++p, from += stride)
+      if (p < count) bulk_copy(to + p * apart, from, bytes, bar, last ? once_ : again_);
+    advance();
   }
 
   // Uses the time until the next slot is free: what lies before `asked` is on its way to the L2.
@@ -226,7 +211,7 @@ class Loader {
   }
 
   ET_HOT void copy_once(uint32_t at, const char* from, uint32_t bytes) {
-    bulk_copy_once(bytes_ + slot_ * PAGE + at, from, bytes, full_ + slot_ * 8, policy_);
+    bulk_copy(bytes_ + slot_ * PAGE + at, from, bytes, full_ + slot_ * 8, once_);
   }
 
   ET_HOT void see_landed() {
@@ -243,7 +228,7 @@ class Loader {
   uint32_t slot_ = 0, round_ = 0;                   // where the next page goes
   uint32_t landed_ = 0, landed_round_ = 0, flying_ = 0;  // the oldest page in flight
   uint32_t cap_ = MOST, claims_ = 0;
-  uint64_t policy_;
+  uint64_t once_, again_;
   bool stopped_ = false;
 };
 

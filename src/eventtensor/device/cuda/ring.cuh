@@ -17,13 +17,45 @@
 //  * `stop` tells the loader that the tasks are over, or given up; it lets its copies land before
 //    it leaves.
 #pragma once
+#include "../view.h"
 #include "bulk.cuh"
+#include "walk.cuh"
 
 namespace et {
 
 constexpr uint32_t PAGE = ET_PAGE, SLOTS = ET_SLOTS;
 constexpr uint32_t TOLD = 2;  // tiles that may be claimed before they are begun
 constexpr uint32_t WARPS = ET_THREADS / 32;
+
+#if ET_WIDE
+constexpr uint32_t LINE_BYTES = MOST_COLUMNS * LINE;
+constexpr uint32_t PLACES = (ET_WIDE - 1024) / LINE_BYTES;
+
+// What the bringers bring (lines.cuh): elements of 16 bits, whichever they are.
+struct LineJob {
+  Matrix<uint16_t> x;
+  Walk walk;
+  uint32_t n;
+};
+
+struct Lines {
+  Barrier full[PLACES], empty[PLACES];
+  Barrier given;  // over once there is a job
+  LineJob job;
+};
+
+// By one thread; the whole block meets afterwards.
+ET_FN void lines_init(Lines& lines) {
+  ET_ROLLED for (uint32_t k = 0; k < PLACES; ++k) {
+    bar_init(lines.full[k], 32 * ET_BRINGERS);
+    bar_init(lines.empty[k], WARPS);
+  }
+  bar_init(lines.given, 1);
+}
+
+// Where lines lie: beside the ring, as the swizzle wants them.
+ET_FN uint32_t beside_ring(uint32_t bytes) { return (bytes + SLOTS * PAGE + 1023) / 1024 * 1024; }
+#endif
 
 struct Ring {
   Barrier full[SLOTS], empty[SLOTS];
@@ -32,6 +64,9 @@ struct Ring {
   Barrier begun;  // over once the tasks of the block begin, with `cells` (null: they never do)
   Cell* cells;
   uint32_t stop;
+#if ET_WIDE
+  Lines lines;
+#endif
 };
 
 // By one thread; the whole block meets afterwards.
@@ -46,6 +81,9 @@ ET_FN void ring_init(Ring& ring) {
   }
   bar_init(ring.begun, 1);
   ring.stop = 0;
+#if ET_WIDE
+  lines_init(ring.lines);
+#endif
   bar_init_done();
 }
 
@@ -74,9 +112,26 @@ class Pages {
   }
 
 #if ET_WIDE
-  // Where a warp keeps its part of x in products with many columns (chunked.cuh): beside the ring.
-  ET_FN uint32_t share(uint32_t warp) const {
-    return bytes_ + SLOTS * PAGE + warp * (ET_WIDE / WARPS);
+  ET_FN uint32_t beside() const { return beside_ring(bytes_); }
+
+  // By one thread: what the lines from the next one on are of.
+  ET_FN void give(const LineJob& job) {
+    ring_->lines.job = job;
+    bar_arrive(ring_->lines.given);
+  }
+
+  // The place of the line `ahead` places after the next one, once it is there. It stays until it is
+  // released; `lines` of them are then behind.
+  ET_FN uint32_t line(uint32_t ahead) {
+    const uint32_t number = line_ + ahead, place = number % PLACES;
+    while (!bar_over(ring_->lines.full[place], number / PLACES & 1)) {}
+    fence_shared_writes();
+    return place;
+  }
+  ET_FN void release_line(uint32_t place, uint32_t lines) {
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) bar_arrive(shared_address(&ring_->lines.empty[place]), lines);
+    line_ += lines;
   }
 #endif
 
@@ -127,7 +182,7 @@ class Pages {
   Ring* ring_ = nullptr;
   uint32_t full_ = 0, empty_ = 0, bytes_ = 0;
   char* base_ = nullptr;
-  uint32_t next_ = 0, first_ = 0, held_ = 0, heard_ = 0;
+  uint32_t next_ = 0, first_ = 0, held_ = 0, heard_ = 0, line_ = 0;
 };
 
 }  // namespace et

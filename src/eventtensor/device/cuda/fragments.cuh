@@ -1,0 +1,139 @@
+// What a warp takes of a page: 16 rows by 32 columns of K at a time (a step), as two fragments of
+// mma.m16n8k16, from shared memory or where the page lies. sm_80 and later.
+//
+// Panels are packed by blocks of 16 rows by 16 bytes: a step is 1 KB without gaps, and a fragment
+// one load. Of plain rows a lane loads 16 bytes (8 elements of K) of two rows: K is then permuted,
+// alike on both sides of the product, which a sum does not see.
+#pragma once
+#include "cuda/wgmma.cuh"
+#include "worker.cuh"
+
+namespace et {
+
+constexpr uint32_t PANEL = 16;       // rows of a page
+constexpr uint32_t STEP_BYTES = 64;  // of a row, in a step
+constexpr uint32_t FRAGMENT_BYTES = PANEL * STEP_BYTES / 2;
+
+struct Fragment { uint32_t word[4]; };
+
+template <class E> ET_HOT void mma(float (&c)[4], const Fragment& w, const Eight& x, int half) {
+  const uint32_t column[2] = {x.pair[2 * half], x.pair[2 * half + 1]};
+  if constexpr (std::is_same_v<E, bf16>) ptx::mma_bf16(c, w.word, column);
+  else ptx::mma_f16(c, w.word, column);
+}
+
+// Sixteen bytes at an address in shared memory, or anywhere.
+ET_HOT Eight load_eight(uint32_t address) {
+  Eight x;
+  ptx::ld_shared_v4(address, x.pair);
+  return x;
+}
+ET_HOT Eight load_eight(const char* address) { return *reinterpret_cast<const Eight*>(address); }
+
+// ---- packed panels ---------------------------------------------------------------------------
+
+// The fragment whose bytes begin here.
+ET_HOT Fragment load_fragment(uint32_t at) {
+  Fragment f;
+  ptx::ldmatrix_x4(at + threadIdx.x % 32 * 16, f.word);
+  return f;
+}
+ET_HOT Fragment load_fragment(const char* at) {
+  const uint32_t* const from = reinterpret_cast<const uint32_t*>(at) + threadIdx.x % 32;
+  return {{from[0], from[32], from[64], from[96]}};
+}
+
+template <class At> class PanelPage {
+ public:
+  static constexpr bool NATURAL = true;  // K is in its order
+  struct Pair { Fragment fragment[2][2]; };
+
+  // A page from byte k of each row on.
+  ET_HOT PanelPage(At at, uint32_t k) : at_(at + k * PANEL) {}
+
+  // Loads COUNT steps, and gives their fragments.
+  template <int COUNT> ET_HOT void load(Pair& w, uint32_t k) const {
+#pragma unroll
+    for (int f = 0; f < 2 * COUNT; ++f)
+      w.fragment[f / 2][f % 2] = load_fragment(at_ + k * PANEL + f * FRAGMENT_BYTES);
+  }
+  ET_HOT static Fragment fragment(const Pair& w, int step, int half) {
+    return w.fragment[step][half];
+  }
+
+ private:
+  At at_;
+};
+
+// ---- plain rows --------------------------------------------------------------------------------
+
+// One of two, in registers.
+ET_HOT uint32_t pick(bool first, uint32_t a, uint32_t b) { return first ? a : b; }
+
+// Rows of BYTES. Eight lanes read two rows together; where rows begin in the same bank, odd rows
+// turn: they load the second step first, so that the lanes touch all banks once.
+template <uint32_t BYTES, class At> class RowsPage {
+ public:
+  static constexpr bool NATURAL = false;
+  struct Pair { Eight low[2], high[2]; };
+
+  ET_HOT RowsPage(At low, At high, uint32_t k)
+      : low_(low + k + warp_chunk() * 16), high_(high + k + warp_chunk() * 16) {}
+
+  template <int COUNT> ET_HOT void load(Pair& w, uint32_t k) const {
+#pragma unroll
+    for (int s = 0; s < COUNT; ++s) {
+      const uint32_t at = k + (COUNT == 2 && turns() ? 1 - s : s) * STEP_BYTES;
+      w.low[s] = load_eight(low_ + at), w.high[s] = load_eight(high_ + at);
+    }
+  }
+  ET_HOT static Fragment fragment(const Pair& w, int step, int half) {
+    const bool turn = turns();
+    const auto word = [&](const Eight (&x)[2], int k) {
+      return pick(turn, x[1 - step].pair[2 * half + k], x[step].pair[2 * half + k]);
+    };
+    return {{word(w.low, 0), word(w.high, 0), word(w.low, 1), word(w.high, 1)}};
+  }
+
+ private:
+  ET_HOT static bool turns() {
+    constexpr bool same_bank = std::is_same_v<At, uint32_t> && BYTES % (2 * STEP_BYTES) == 0;
+    return same_bank && warp_row() % 2 == 1;
+  }
+
+  At low_, high_;
+};
+
+// ---- the columns of x ------------------------------------------------------------------------
+
+// Columns in shared memory, each with K contiguous, `pitch` bytes apart.
+struct Columns {
+  uint32_t at, pitch;
+};
+
+// Of a column a lane holds what meets the fragments of a step: in K's order by ldmatrix, permuted
+// by its own 16 bytes. A pitch for which the lanes of a load touch all banks once: 16 or 64 more
+// than a multiple of 128.
+constexpr ET_FN uint32_t pitch_of(uint32_t bytes, bool natural) {
+  const uint32_t more = natural ? 16 : 64;
+  return bytes % 128 == more ? bytes : (bytes + 127) / 128 * 128 + more;
+}
+
+template <bool NATURAL> class LaneColumn {
+ public:
+  ET_HOT LaneColumn(Columns x, uint32_t n, uint32_t k)
+      : n_(n), pitch_(x.pitch), at_(x.at + k + (NATURAL ? threadIdx.x % 32 / 8 : warp_chunk()) * 16),
+        column_(NATURAL ? threadIdx.x % 8 : warp_row()) {}
+
+  // A step from byte k on of the columns of tile t. Beyond the last one it is anything.
+  ET_HOT void load(Eight& x, int t, uint32_t k) const {
+    const uint32_t column = t * 8 + column_;
+    if constexpr (NATURAL) ptx::ldmatrix_x4(at_ + (column < n_ ? column : 0) * pitch_ + k, x.pair);
+    else if (column < n_) x = load_eight(at_ + column * pitch_ + k);
+  }
+
+ private:
+  uint32_t n_, pitch_, at_, column_;
+};
+
+}  // namespace et

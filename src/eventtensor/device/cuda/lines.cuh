@@ -1,0 +1,117 @@
+// Lines of x for products with many columns (walk.cuh): warps of their own, the bringers, copy them
+// to places beside the ring, some ahead of those that multiply. sm_90.
+//
+// A line is 64 columns by 256 bytes of K, as wgmma takes it: two times columns of 128 bytes, whose
+// pieces of 16 are swapped (128-byte swizzle), so that neither copies nor products meet in a bank.
+// Lines go up in K; of a lone group a line of one half's page and one of the other's take turns.
+// Beyond the end of K there are zeros; columns beyond the last one are anything.
+//
+// Contract:
+//  * `full` of a place ends its phase when every lane of the bringers has arrived, its copies
+//    landed. What they wrote belongs to the generic proxy: who has seen the phase over does a fence
+//    before the tensor cores read it. `empty` ends when the warps that multiply with it have arrived
+//    WARPS times, after their products are through.
+//  * A job is given by one thread, after all threads may see x. Every bringer has a part in every
+//    line, so a job ends only when all of them have taken it.
+#pragma once
+#include "cuda/cp_async.cuh"
+#include "ring.cuh"
+#include "wide.cuh"
+
+namespace et {
+
+constexpr uint32_t SWIZZLE = 128;  // bytes of a column that lie together
+
+class Bringer {
+ public:
+  ET_HOT Bringer(Ring& ring, char* bytes)
+      : ring_(ring), full_(shared_address(ring.lines.full)),
+        empty_(shared_address(ring.lines.empty)), column_((threadIdx.x - ET_THREADS - 32) / 8),
+        byte_(threadIdx.x % 8 * 16),
+        place_(beside_ring(shared_address(bytes)) + column_ * SWIZZLE +
+               (threadIdx.x % 8 ^ column_ % 8) * 16) {}
+
+  // All jobs, until the tasks are over.
+  ET_HOT void run() {
+    for (uint32_t number = 0; wait(shared_address(&ring_.lines.given), number & 1); ++number) {
+      job_ = ring_.lines.job;
+      by_copy_ = lies_packed(job_.x) && !__isShared(job_.x.data);
+      for (uint32_t panel = 0; panel < job_.walk.panels; panel += job_.walk.round(panel))
+        for (uint32_t column = 0; column < job_.n; column += MOST_COLUMNS)
+          if (!pass(column, job_.walk.lone(panel))) return;
+    }
+  }
+
+ private:
+  static constexpr uint32_t SWEEP = ET_BRINGERS * 4;  // columns that all lanes copy at once
+
+  // False if the tasks are over.
+  ET_HOT bool wait(uint32_t bar, uint32_t parity) const {
+    while (!bar_over(bar, parity))
+      if (shared_peek(ring_.stop) != 0) return false;
+    return true;
+  }
+
+  ET_HOT bool pass(uint32_t column, bool lone) {
+    const uint32_t row = job_.walk.row, span = job_.walk.span();
+    const uint32_t left = job_.n - column < MOST_COLUMNS ? job_.n - column : MOST_COLUMNS;
+    x_ = job_.x.data + (column + column_) * job_.x.s1 + byte_ / 2;
+    columns_ = left > column_ ? (left - column_ + SWEEP - 1) / SWEEP : 0;
+    for (uint32_t page = 0; page < row; page += lone ? 2 * span : span)
+      for (uint32_t k = page; k < page + span && k < row; k += LINE)
+        for (uint32_t h = 0; h <= lone; ++h)
+          if (!line(column, k + h * span)) return false;
+    return true;
+  }
+
+  // A lane brings two pieces of each of its columns.
+  ET_HOT bool line(uint32_t column, uint32_t k) {
+    const uint32_t to = place_ + at_ * LINE_BYTES, full = full_ + at_ * 8;
+    if (!wait(empty_ + at_ * 8, round_ ^ 1)) return false;
+    if (by_copy_ && k + LINE <= job_.walk.row) {
+      copy(k, to);
+      ptx::cp_async_mbarrier_arrive(full);
+    } else {
+      move(column, k + byte_, to);
+      move(column, k + byte_ + SWIZZLE, to + LINE_BYTES / 2);
+      bar_arrive(full);
+    }
+    if (++at_ == PLACES) at_ = 0, round_ ^= 1;
+    return true;
+  }
+
+  ET_HOT void copy(uint32_t k, uint32_t to) const {
+    const uint16_t* from = x_ + k / 2;
+    const int64_t step = SWEEP * job_.x.s1;
+#pragma unroll
+    for (uint32_t c = 0; c < MOST_COLUMNS / SWEEP; ++c, from += step)
+      if (c < columns_) {
+        ptx::cp_async_16(to + c * SWEEP * SWIZZLE, from);
+        ptx::cp_async_16(to + c * SWEEP * SWIZZLE + LINE_BYTES / 2, from + SWIZZLE / 2);
+      }
+  }
+
+  // By hand, where x lies in shared memory or not in pieces of 16 bytes, and at the end of K.
+  ET_HOT void move(uint32_t first, uint32_t k, uint32_t to) const {
+    const Matrix<uint16_t> x = job_.x;
+    ET_ROLLED for (uint32_t c = 0; c < columns_; ++c) {
+      uint32_t some[4] = {};
+      const uint16_t* const from = x.data + (first + column_ + c * SWEEP) * x.s1 + k / 2 * x.s0;
+      if (k < job_.walk.row)
+#pragma unroll
+        for (int j = 0; j < 4; ++j)
+          some[j] = from[2 * j * x.s0] | uint32_t(from[(2 * j + 1) * x.s0]) << 16;
+      ptx::st_shared_v4(to + c * SWEEP * SWIZZLE, some);
+    }
+  }
+
+  Ring& ring_;
+  const uint32_t full_, empty_, column_, byte_, place_;
+  LineJob job_;
+  bool by_copy_ = false;
+  const uint16_t* x_ = nullptr;     // this lane's piece of its first column of the pass,
+  uint32_t columns_ = 0;            // and how many columns it has
+  uint32_t at_ = 0, round_ = 0;     // the place of the next line
+};
+
+}  // namespace et

@@ -1,0 +1,74 @@
+// Products of packed panels with an x of many columns, which shared memory does not hold, as walk.cuh
+// says; here without a stream. sm_80 and later.
+#pragma once
+#include "panels.cuh"
+#include "walk.cuh"
+
+namespace et {
+
+// A product c = W x, n columns of x.
+template <class E> struct Wide {
+  float* c;
+  int64_t s_row, s_col;
+  Matrix<E> x;
+  Walk walk;
+  uint32_t n;
+};
+
+template <class E> ET_FN bool lies_packed(const Matrix<E>& x) {
+  return x.s0 == 1 && reinterpret_cast<uint64_t>(x.data) % 16 == 0 && x.s1 % 8 == 0;
+}
+
+// ---- in place: a warp makes 16 rows by 8 columns at a time ---------------------------------------
+
+// What a step of mma wants of a lane's column, from element k on.
+template <class E> ET_HOT Eight column_step(const Matrix<E>& x, uint32_t column, uint32_t k) {
+  const E* const from = x.data + column * x.s1 + (k + warp_chunk() * 2) * x.s0;
+  Eight found;
+#pragma unroll
+  for (int j = 0; j < 4; ++j)
+    found.pair[j] = from[8 * j * x.s0].bits | uint32_t(from[(8 * j + 1) * x.s0].bits) << 16;
+  return found;
+}
+
+template <class E>
+ET_COLD void wide_in_place(PanelsInPlace w, Wide<E> p) {
+  const uint32_t across = (p.n + 7) / 8;
+  for (uint32_t at = warp_index(); at < p.walk.panels * across; at += SHARERS) {
+    const uint32_t panel = at / across, column = at % across * 8 + warp_row();
+    const bool lone = p.walk.lone(panel / GROUP * GROUP) && panel / GROUP % 2 == 0;
+    float sum[2][4] = {};
+    for (uint32_t k = 0; k < p.walk.row; k += STEP_BYTES) {
+      const char* const page = w.data + panel * w.panel + k * PANEL;
+      const Eight x = column_step(p.x, column < p.n ? column : 0, k / sizeof(E));
+      const bool odd = lone && (k >> p.walk.log) % 2 == 1;
+#pragma unroll
+      for (int half = 0; half < 2; ++half)
+        mma<E>(sum[odd], load_fragment(page + half * FRAGMENT_BYTES), x, half);
+    }
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      const uint32_t row = panel * PANEL + warp_row() + j / 2 * 8;
+      const uint32_t to = at % across * 8 + warp_chunk() * 2 + j % 2;
+      if (to < p.n) p.c[row * p.s_row + to * p.s_col] = lone ? sum[0][j] + sum[1][j] : sum[0][j];
+    }
+  }
+}
+
+// All panels and columns of a product, with no stream. All meet last.
+template <class E> ET_HOT void wide_product(Worker&, PanelsInPlace w, const Wide<E>& p) {
+  sync();
+  wide_in_place(w, p);
+  sync();
+}
+
+// c = W x for packed panels, in place or from the stream. No pages come for no columns.
+template <class E, uint32_t ROW, class Source>
+ET_HOT void wide_matmul(Worker& w, Source source, float* c, int64_t s_row, int64_t s_col,
+                        Matrix<E> x, int64_t rows, int64_t n) {
+  static_assert(ROW % STEP_BYTES == 0);
+  if (n < 1 || rows < 1) return sync();
+  wide_product(w, source, Wide<E>{c, s_row, s_col, x, {uint32_t(rows) / PANEL, ROW}, uint32_t(n)});
+}
+
+}  // namespace et
