@@ -137,7 +137,8 @@ def test_small_elements_have_small_words() -> None:
 
 
 @pytest.mark.parametrize("words, dtype, kind", [
-    (2112, et.f32, FLAG), (4224, et.f32, COUNTER), (4224, et.bf16, FLAG), (8448, et.bf16, COUNTER)])
+    (4224, et.f32, FLAG), (5280, et.f32, COUNTER),
+    (8448, et.bf16, FLAG), (10560, et.bf16, COUNTER)])
 def test_an_all_to_all_of_many_words_counts(
     words: int, dtype: et.DType, kind: HandoffKind
 ) -> None:
@@ -236,8 +237,8 @@ def test_an_event_may_count_beside_the_flags_of_its_tensor() -> None:
 
 
 def test_a_large_operand_of_a_product_comes_in_bulk() -> None:
-    (h,) = plan_of(matrix(rows=64)).handoffs
-    assert (h.kind, h.tensors) == (BULK, ("x",)) and "16384 bytes" in h.reason
+    (h,) = plan_of(matrix(rows=128)).handoffs
+    assert (h.kind, h.tensors) == (BULK, ("x",)) and "32768 bytes" in h.reason
 
 
 def test_a_small_operand_is_not_copied_unasked() -> None:

@@ -59,7 +59,7 @@ class UnboundedTile(EventTensorError):
 
 class NoRoom(EventTensorError):
     code, title = "ET319", "too little shared memory for what a kernel streams"
-    default_hint = "smaller tiles, blocks of at most 512 columns, or stream=False"
+    default_hint = "smaller tiles, or stream=False"
 
 
 # ---- ET31x and ET32x: what a run on the interpreter finds ----------------------------------

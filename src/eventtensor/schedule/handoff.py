@@ -200,7 +200,7 @@ class _Decision:
 # ---- cost ----------------------------------------------------------------------------------
 
 UNKNOWN = 1 << 62  # words of a tile, or tasks of a grid, without a known bound
-FLAG_BYTES = 24 * 1024  # words of a task that `auto` hands over by flags, and of all its readers
+FLAG_BYTES = 36 * 1024  # words of a task that `auto` hands over by flags, and of all its readers
 POLLED_BYTES = 16 << 20
 BULK_BYTES = 16384  # below this, plain loads take no longer than a copy and its barrier
 

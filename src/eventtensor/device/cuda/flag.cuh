@@ -230,15 +230,12 @@ struct FirstLeft {
 // there are, as far as the plan knows how many (codegen/cuda/handoff.py). Their loads are in flight
 // together, for each look is a trip to the L2; so each slot has registers of its own. A thread asks
 // for what it misses, and for nothing else: with few words in all, idle lanes would crowd the one
-// that everybody waits for. While most lanes of a warp miss something, one lane watches one word:
-// few pollers leave the memory system to those who bring the data. After `tries` looks in vain a
-// word that is missing (0 if only other lanes of the warp miss some), else 0. All lanes of a warp
-// stay together. Bits of `done` stand for slots that are served already, in the first round.
+// that everybody waits for. After `tries` looks in vain a word that is missing (0 if only other
+// lanes of the warp miss some), else 0. All lanes of a warp stay together. Bits of `done` stand for
+// slots that are served already, in the first round.
 template <class... W>
 ET_HOT AnyWord flag_poll(uint32_t epoch, int tries, unsigned done, const W&... words) {
-  constexpr int MOST = 16;
   const uint32_t me = thread_number();
-  const bool many = (words.places() + ...) > ET_THREADS;
   for (uint32_t round = 0; ((round * W::SLOTS * ET_THREADS < words.places()) || ...); ++round) {
     unsigned left = 0;
     each_place(me, round, CountPlace{left}, words...);
@@ -248,15 +245,12 @@ ET_HOT AnyWord flag_poll(uint32_t epoch, int tries, unsigned done, const W&... w
       WordPlace at[(W::SLOTS + ...)] = {};
       each_place(again, round, AskPlace{left, at}, words...);
       each_place(again, round, PutPlace{left, at, epoch}, words...);
-      const unsigned missing = __ballot_sync(~0u, left != 0);
-      if (missing == 0) break;
+      if (!__any_sync(~0u, left != 0)) break;
+      if (--tries > 0) continue;
       AnyWord mine = 0;
       uint32_t in_place = 0;
       each_place(again, round, FirstLeft{left, mine, in_place}, words...);
-      bool came = --tries > 0;
-      if (many && __popc(missing) > MOST && me % 32 == uint32_t(__ffs(int(missing)) - 1))
-        while (!(came = tag_at(mine) == epoch) && --tries > 0) {}
-      if (__any_sync(~0u, !came)) return untagged(mine, in_place, epoch);
+      return untagged(mine, in_place, epoch);
     }
   }
   return 0;
