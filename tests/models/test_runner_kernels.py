@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from threading import Barrier, Event, current_thread
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -167,6 +168,20 @@ def test_a_program_that_cannot_be_planned_closes_the_other(driver: FakeDriver) -
     ):
         make()
     assert [k.closed for k in kernels] == [True]
+
+
+@pytest.mark.parametrize("rows", (1, 2))
+def test_a_kernel_that_fails_to_close_keeps_none_open(driver: FakeDriver, rows: int) -> None:
+    def refuse() -> None:
+        raise StuckWait("it goes on")
+
+    with fake_kernels() as kernels:
+        runner = make()
+        runner.ready(1)
+        stubborn = runner.ready(rows)
+        with patch.object(stubborn, "close", refuse), pytest.raises(StuckWait):
+            runner.close()
+        assert all(k.closed for k in kernels if k is not stubborn) and not driver.memory
 
 
 @pytest.mark.parametrize("rows", (1, 2))

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
 from typing import Any
 
 from ..compiler import planned
@@ -38,8 +39,9 @@ class Kernels:
         return self._made[min(most for most in self._made if rows <= most)].result()
 
     def close(self) -> None:
-        """Waits for those that are being built."""
+        """Waits for those that are being built. One that fails to close keeps none from it."""
         self._closed = True
-        for made in self._made.values():
-            if made.exception() is None:
-                made.result().close()
+        with ExitStack() as closing:
+            for made in self._made.values():
+                if made.exception() is None:
+                    closing.callback(made.result().close)

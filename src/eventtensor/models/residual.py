@@ -1,5 +1,5 @@
-"""How a product is added to the residual: by who multiplies, tile by tile, or in parts of K that a
-task a row adds up."""
+"""How a product is added to the residual: by who multiplies, tile by tile, or in parts of K that
+other tasks add up."""
 
 from __future__ import annotations
 

@@ -151,8 +151,10 @@ class Runner:
         return self._streamed + self._cache_row * sum(r.position + 1 for r in rows)
 
     def close(self) -> None:
-        self.kernels.close()
-        self.memory.close()
+        try:
+            self.kernels.close()
+        finally:
+            self.memory.close()
 
 
 class Drawn(NamedTuple):
