@@ -24,11 +24,5 @@ ET_HOT void st_shared_v4(uint32_t at, const uint32_t (&x)[4]) {
   if (at % 16 != 0) emu::block->fault("a store of 16 bytes is not aligned");
   std::memcpy(emu::block->written(at, 16), x, 16);
 }
-ET_HOT void st_shared_f32(uint32_t at, float x) { std::memcpy(emu::block->written(at, 4), &x, 4); }
-ET_HOT float ld_shared_f32(uint32_t at) {
-  float x;
-  std::memcpy(&x, emu::block->at(at, 4), 4);
-  return x;
-}
 
 }  // namespace et::ptx

@@ -1,8 +1,7 @@
 // Shared memory by its own addresses (see ptx.cuh): copies of 16 bytes from global memory that run
-// beside the thread that asks (sm_80), in groups, of which all but the youngest few can be waited
-// for; stores. The copies belong to the generic proxy, so that what an acquire has made visible may
-// be copied; a barrier of the warp or the block shows what has landed to others. Included as
-// "cuda/cp_async.cuh", like ptx.cuh.
+// beside the thread that asks (sm_80), and arrive at a barrier when they have landed; stores. The
+// copies belong to the generic proxy, so that what an acquire has made visible may be copied.
+// Included as "cuda/cp_async.cuh", like ptx.cuh.
 #pragma once
 #include "../portable.h"
 
@@ -12,10 +11,6 @@ ET_HOT void cp_async_16(uint32_t to, const void* from) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;"
                ::"r"(to), "l"(__cvta_generic_to_global(from)) : "memory");
 }
-ET_HOT void cp_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-template <int YOUNGEST> ET_HOT void cp_async_wait() {
-  asm volatile("cp.async.wait_group %0;" ::"n"(YOUNGEST) : "memory");
-}
 // Arrives at a barrier (mbarrier, sm_80) when this thread's copies have landed.
 ET_HOT void cp_async_mbarrier_arrive(uint32_t bar) {
   asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(bar) : "memory");
@@ -23,14 +18,6 @@ ET_HOT void cp_async_mbarrier_arrive(uint32_t bar) {
 ET_HOT void st_shared_v4(uint32_t at, const uint32_t (&x)[4]) {
   asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};"
                ::"r"(at), "r"(x[0]), "r"(x[1]), "r"(x[2]), "r"(x[3]) : "memory");
-}
-ET_HOT void st_shared_f32(uint32_t at, float x) {
-  asm volatile("st.shared.f32 [%0], %1;" ::"r"(at), "f"(x) : "memory");
-}
-ET_HOT float ld_shared_f32(uint32_t at) {
-  float x;
-  asm volatile("ld.shared.f32 %0, [%1];" : "=f"(x) : "r"(at) : "memory");
-  return x;
 }
 
 }  // namespace et::ptx
