@@ -70,9 +70,7 @@ def tiles_for(
         return max(r for r in range(step, min(rows, top) + 1, step) if rows % r == 0)
 
     def parts(tiles: int, columns: int) -> int:
-        most = columns // PART_COLUMNS
-        fit = (n for n in range(1, workers // tiles + 1)
-               if columns % (n * PART_COLUMNS) == 0 and n <= most)
+        fit = (n for n in range(1, workers // tiles + 1) if columns % (n * PART_COLUMNS) == 0)
         return max(fit, default=1)
 
     if layout == "cuda" and many:
