@@ -38,7 +38,7 @@ class State:
 
 def _select(s: State) -> None:
     """A schedule for each call, with its reason."""
-    s.choices = select(s.program, s.options.schedule)
+    s.choices = select(s.program, s.options)
     s.program = mark_pushed(s.program, s.choices)
 
 
@@ -76,7 +76,7 @@ def _stream(s: State) -> None:
     """What the loader of a GPU kernel brings ahead of the waits."""
     assert s.plan is not None and s.report is not None
     if s.options.target == "cuda" and s.report.ok:
-        found = streams(s.program, s.plan.calls, s.options.stream)
+        found = streams(s.plan, s.options.stream, s.options.debug)
         s.plan = replace(s.plan, streams=found)
 
 

@@ -129,8 +129,20 @@ def test_the_arena_holds_the_temporaries_of_the_largest_task(lab) -> None:
     assert evaluate(made.arena, {"n": 3, "layers": 2}) == 3 * 16 * 4
 
 
+@et.task
+def product(x, w, out):
+    out[:] = x @ w
+
+
 def test_a_tile_of_unknown_size_is_refused(lab) -> None:
-    plan = lab.plan(moe())
+    p = et.Program("parts")
+    ends = p.input("ends", (5,), et.i32, monotone=True, bound=(0, 100))
+    x, w = p.input("x", (100, 8), et.f32), p.weight("w", (8, 8), et.f32)
+    y = p.state("y", (100, 8), et.f32)
+    p.call(product, grid=(4,), reads=lambda i: (x[ends[i] : ends[i + 1], :], w[:, :]),
+           writes=lambda i: y[ends[i] : ends[i + 1], :])
+    plan = lab.plan(p)
+    generate(plan)
     free = tuple(replace(t, bound=None) for t in plan.program.tensors)
     with pytest.raises(UnboundedTile, match="elements"):
         generate(replace(plan, program=replace(plan.program, tensors=free)))

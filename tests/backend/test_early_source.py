@@ -24,7 +24,7 @@ from support.early import (
 from support.emulated import emulated_kernel
 
 import eventtensor as et
-from eventtensor.codegen.cpp.early import Settled, place_loads, sure_loads
+from eventtensor.codegen.cpp.early import place_loads, sure_loads
 from eventtensor.codegen.cuda import generate
 from eventtensor.codegen.cuda.emitter import BlockDialect, _Loop
 from eventtensor.compiler import run_passes
@@ -32,6 +32,7 @@ from eventtensor.config import Options
 from eventtensor.errors import StuckWait
 from eventtensor.ir.expr import Const, Load, Var, compare, select
 from eventtensor.ir.plan import Plan
+from eventtensor.ir.settled import Settled
 from eventtensor.ir.walk import evaluate
 from eventtensor.target import CudaTarget
 

@@ -47,6 +47,25 @@ def test_padded_halos_hold_their_value(lab, debug: bool) -> None:
 
 
 @et.task
+def two_products(x, a, b, out):
+    both = et.zeros((2, 3))
+    for k in et.range(2):
+        both[:] = both + x[:, k * 2 : k * 2 + 2] @ (a + b)[k * 2 : k * 2 + 2]
+    out[:] = et.concat([x @ a, x @ b, both], axis=1)
+
+
+def test_rows_that_several_products_take_are_copied_once(lab) -> None:
+    p = et.Program("products")
+    at = p.input("at", (2,), et.i32, bound=5)
+    x, out = p.input("x", (6, 4), et.f32), p.output("out", (2, 9), et.f32)
+    a, b = p.input("a", (4, 3), et.f32), p.input("b", (4, 3), et.f32)
+    p.call(two_products, grid=(), reads=lambda: (x[at[0:2], :], a[:, :], b[:, :]),
+           writes=lambda: out[:, :])
+    run(lab, p, {}, {"at": np.array([4, 1], np.int32), "x": floats(6, 4), "a": floats(4, 3, seed=1),
+                     "b": floats(4, 3, seed=2), "out": np.zeros((2, 9), np.float32)})
+
+
+@et.task
 def copy(x, out):
     out[:] = x * 1.0
 

@@ -340,3 +340,18 @@ def test_a_grid_that_depends_on_a_run_time_coordinate_is_counted_where_it_exists
         kernel(t=np.array([2, 0, 3, 1], np.int32), x=values, s=np.zeros_like(values), o=out)
         assert out[2, 2, 2] == values[2, 2, 2] and out[0, 1, 0] == values[0, 1, 0]
         kernel.close()
+
+
+@pytest.mark.parametrize("count", [None, 2, 1, 3])
+def test_the_variable_of_a_loop_of_one_iteration_may_be_0_in_maps(count):
+    """As it is in those that are derived (no count here)."""
+    p = et.Program("p")
+    used, x = p.input("used", (1,), I, bound=8), p.input("x", (8, 2), F)
+    s, o = p.scratch("s", (1, 8, 2), F), p.output("o", (1, 8), F)
+    done = p.events("done", (1, 8), count=count or 2)
+    with p.loop("l", 1) as at:
+        p.call(copy, grid=(used[at], 2), reads=lambda a, i: x[a, i],
+               writes=lambda a, i: s[at, a, i], notifies=lambda a, i: done[0, a])
+        p.call(total, grid=(used[at],), reads=lambda a: s[at, a, :], writes=lambda a: o[at, a],
+               waits=None if count is None else lambda a: done[0, a])
+    assert et.check(p).ok is (count in (None, 2))

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from support.handoffs import copy
 from support.streams import (
     PROGRAMS,
     chunked,
@@ -66,7 +67,7 @@ def test_packed_panels_need_no_room_for_the_other_side() -> None:
     assert "chunk" not in plan_of(packed()).streams[0].reason
 
 
-def test_columns_that_the_loader_does_not_know_must_all_fit() -> None:
+def test_columns_without_a_bound_are_not_streamed() -> None:
     p = et.Program("ragged_columns")
     ends = p.input("ends", (5,), et.i32, monotone=True, bound=(0, 128))
     x, w = p.input("x", (128, 1024), et.bf16), p.weight("w", (4, 128, 16, 8), et.bf16)
@@ -75,6 +76,43 @@ def test_columns_that_the_loader_does_not_know_must_all_fit() -> None:
            reads=lambda i: (x[ends[i] : ends[i + 1], :], w[:, :, :, :]),
            writes=lambda i: y[ends[i] : ends[i + 1], :])
     assert ("go", "w") not in kinds(plan_of(p))
+
+
+def parts_of_rows(maker: str, most: int) -> et.Program:
+    """Products with at most so many columns; how many, run-time data says: an input, or what one
+    task or one for each number has computed."""
+    p = et.Program("parts_of_rows")
+    given = p.input("given", (5,), et.i32, monotone=True, bound=(0, 500))
+    x, w = p.input("x", (500, 1024), et.bf16), p.weight("w", (4, 128, 16, 8), et.bf16)
+    y = p.state("y", (500, 64), et.f32)
+    ends = given if maker == "given" else p.scratch("ends", (5,), et.i32, monotone=True,
+                                                    bound=(0, 500))
+    if maker == "one":
+        p.call(copy, name="plan", grid=(), reads=lambda: given[:], writes=lambda: ends[:])
+    if maker == "each":
+        p.call(copy, name="plan", grid=(5,), reads=lambda i: given[i], writes=lambda i: ends[i])
+
+    def some(i):
+        return slice(ends[i], et.min(ends[i] + most, ends[i + 1]))
+
+    p.call(packed_product, name="go", grid=(4,), reads=lambda i: (x[some(i), :], w[:, :, :, :]),
+           writes=lambda i: y[some(i), :])
+    return p
+
+
+@pytest.mark.parametrize(("maker", "most", "after"), [
+    ("given", 128, ()), ("one", 128, ("plan_done",)), ("one", 8, ()), ("each", 8, ()),
+])
+def test_many_columns_go_by_chunks_if_the_loader_learns_how_many(
+    maker: str, most: int, after: tuple[str, ...]
+) -> None:
+    """By their number the order of pages is chosen; few are staged as a whole in any case."""
+    (s,) = (s for s in plan_of(parts_of_rows(maker, most)).streams if s.call == "go")
+    assert s.kind is PACKED and s.columns == most and s.wide is (most > 8) and s.after == after
+
+
+def test_many_columns_whose_number_each_tile_waits_for_are_not_streamed() -> None:
+    assert ("go", "w") not in kinds(plan_of(parts_of_rows("each", 128)))
 
 
 @pytest.mark.parametrize("columns, row, wanted", [
@@ -199,14 +237,71 @@ def test_f32_products_keep_their_order_so_their_weights_are_held() -> None:
     assert kinds(plan)[("go", "w")] is WHOLE
 
 
-def test_an_index_from_run_time_data_is_not_known_ahead() -> None:
-    p = et.Program("gathered")
+def routed(computed: bool, ragged: bool = False) -> et.Program:
+    """Weights at a place that run-time data decides: an input, or what a task has computed."""
+    p = et.Program("routed")
     x, w = p.input("x", (4, 64), et.bf16), p.weight("w", (8, 16, 64), et.bf16)
-    at = p.input("at", (8,), et.i32, bound=(0, 7))
-    y = p.output("y", (8, 4, 16), et.f32)
+    given, many = p.input("given", (8,), et.i32, bound=(0, 7)), p.input("many", (), et.i32, bound=8)
+    made = p.scratch("made", (8,), et.i32, bound=(0, 7))
+    used = p.scratch("used", (), et.i32, bound=8)
+    at, y = made if computed else given, p.state("y", (8, 4, 16), et.f32)
+    p.call(copy_both, name="plan", grid=(), reads=lambda: (given[:], many[()]),
+           writes=lambda: (made[:], used[()]))
+    p.call(product, name="go", grid=(used[()] if ragged else 8,),
+           reads=lambda i: (x[:, :], w[at[i], :, :]), writes=lambda i: y[i, :, :])
+    return p
+
+
+@et.task
+def copy_both(x, y, to_x, to_y):
+    to_x[:] = x
+    to_y[:] = y
+
+
+@pytest.mark.parametrize(("computed", "ragged", "after"), [
+    (False, False, ()), (True, False, ("plan_done",)), (True, True, ()),
+])
+def test_an_index_is_known_ahead_if_waits_for_one_cell_settle_it(
+    computed: bool, ragged: bool, after: tuple[str, ...]
+) -> None:
+    """Inputs are settled; else the loader waits before the grid, or as a task does."""
+    plan = plan_of(routed(computed, ragged))
+    (s,) = (s for s in plan.streams if s.call == "go")
+    assert s.kind is ROWS and s.after == after
+    assert bool(plan.call("go").header) is ragged
+
+
+def test_an_index_that_each_tile_waits_for_is_not_known_ahead() -> None:
+    p = et.Program("each")
+    x, w = p.input("x", (4, 64), et.bf16), p.weight("w", (8, 16, 64), et.bf16)
+    given, y = p.input("given", (8,), et.i32, bound=(0, 7)), p.output("y", (8, 4, 16), et.f32)
+    at = p.scratch("at", (8,), et.i32, bound=(0, 7))
+    p.call(copy, name="plan", grid=(8,), reads=lambda i: given[i], writes=lambda i: at[i])
     p.call(product, name="go", grid=(8,), reads=lambda i: (x[:, :], w[at[i], :, :]),
            writes=lambda i: y[i, :, :])
     assert ("go", "w") not in kinds(plan_of(p))
+
+
+def test_what_the_loader_waits_for_keeps_its_cell() -> None:
+    """One task makes what the one after it on the same worker needs, but the loader looks too."""
+    p = et.Program("single")
+    x, w = p.input("x", (4, 64), et.bf16), p.weight("w", (8, 16, 64), et.bf16)
+    given, y = p.input("given", (), et.i32, bound=(0, 7)), p.output("y", (4, 16), et.f32)
+    at = p.scratch("at", (), et.i32, bound=(0, 7))
+    p.call(copy, name="plan", grid=(), reads=lambda: given[()], writes=lambda: at[()])
+    p.call(product, name="go", grid=(), reads=lambda: (x[:, :], w[at[()], :, :]),
+           writes=lambda: y[:, :])
+    plan = plan_of(p)
+    assert [(h.kind.value, h.reason) for h in plan.handoffs] \
+        == [("counter", "the loader waits for it as well")]
+    (without,) = plan_of(p, stream=False).handoffs
+    assert without.kind.value == "worker"
+
+
+def test_in_debug_run_time_places_are_checked_before_anything_is_read_there() -> None:
+    for debug in (False, True):
+        (s,) = (s for s in plan_of(routed(True, True), debug=debug).streams if s.call == "go")
+        assert s.loaded is not debug
 
 
 def test_explain_says_what_is_streamed_and_why() -> None:

@@ -69,13 +69,18 @@ def _once(nest: Nest) -> bool:
 
 def existence(placed: PlacedCall, kept: dict[str, str]) -> Node:
     """1 if the kept coordinates of a cell lie within the extents that run-time data gives."""
-    names = {v: Var(c) for v, c in kept.items()}
+    names = {**_single(placed), **{v: Var(c) for v, c in kept.items()}}
     tests = [
         names[a.var] < substitute(a.extent, names)
         for a in placed.axes
         if a.var in kept and loads_of(a.extent)
     ]
     return product(tests)
+
+
+def _single(placed: PlacedCall) -> dict[str, Node]:
+    """Coordinates that have one value: a loop of one iteration."""
+    return {a.var: Const(0) for a in placed.axes if a.extent == ONE}
 
 
 def box_sizes(fibre: isl.Map) -> list[isl.PwAff] | None:
@@ -145,18 +150,20 @@ def _product(sizes: list[isl.PwAff], domain: isl.Set) -> isl.PwAff:
 
 
 def _by_extents(placed: PlacedCall, nest: Nest) -> Node | None:
-    """The count by form: cell coordinates are distinct task coordinates, the rest multiplies."""
+    """The count by form: cell coordinates are distinct task coordinates or numbers, the rest
+    multiplies."""
     if nest.axes or nest.guards:
         return None
-    index = nest.index
-    if not all(isinstance(i, Var) for i in index) or len(set(index)) != len(index):
+    varying = [i for i in nest.index if not isinstance(i, Const)]
+    if not all(isinstance(i, Var) for i in varying) or len(set(varying)) != len(varying):
         return None
-    kept = {i.name: Var(f"c{k}") for k, i in enumerate(index) if isinstance(i, Var)}
+    kept = {i.name: Var(f"c{k}") for k, i in enumerate(nest.index) if isinstance(i, Var)}
     if not set(kept) <= set(placed.vars):
         return None
-    if any(free_vars(axis.extent) - set(kept) for axis in placed.axes):
+    known: dict[str, Node] = {**_single(placed), **kept}
+    if any(free_vars(axis.extent) - set(known) for axis in placed.axes):
         return None
-    return product([substitute(a.extent, kept) for a in placed.axes if a.var not in kept])
+    return product([substitute(a.extent, known) for a in placed.axes if a.var not in kept])
 
 
 def notify_count(program: Program, event: EventTensor) -> Node:

@@ -17,10 +17,12 @@ class StaticTiles {
   ET_FN int64_t next() { const int64_t t = next_; next_ += step_; return t; }
 
  private:
-  // (index - shift) mod count; by short division if it can, a quarter of the time on a GPU.
+  // (index - shift) mod count; by short division if it can, a quarter of the time on a GPU. The long
+  // one does not ask for powers of two, as `mod` does: of all grids together, that costs registers.
   ET_FN static int64_t first(int64_t index, int64_t shift, int64_t count) {
-    if (shift < 0 || shift > INT32_MAX) return mod(index - shift, count);
-    const int64_t t = index - int64_t(uint32_t(shift) % uint32_t(count));
+    const uint64_t by = uint64_t(shift);  // tiles before these: not negative
+    const int64_t t = index - int64_t(by <= INT32_MAX ? uint32_t(by) % uint32_t(count)
+                                                      : by % uint64_t(count));
     return t < 0 ? t + count : t;
   }
 

@@ -225,7 +225,9 @@ class Stream:
     bytes of a row in one page (0: all), `rows` and `columns` the most that the operand and the
     product's other side have; where that side is not staged as a whole (`wide`), K goes by chunk
     by chunk. While the loader is at this call `cap` bytes may be in flight, and
-    with the ring full and nothing in flight it asks for `ahead` pages as far as the L2."""
+    with the ring full and nothing in flight it asks for `ahead` pages as far as the L2. Run-time
+    data that decides where the operand lies is there once the waits of the call for the events
+    `after` are over, of which each has one cell for the whole grid: the loader does them too."""
 
     call: str
     arg: int
@@ -238,11 +240,12 @@ class Stream:
     wide: bool = False
     ahead: int = 0
     loaded: bool = True
+    after: tuple[str, ...] = ()
 
 
 def in_place(streams: Iterable[Stream]) -> list[Stream]:
     """The same without a loader: only products care, what else comes by pages is read in place."""
-    return [replace(s, loaded=False) for s in streams if s.kind.of_product]
+    return [replace(s, loaded=False, after=()) for s in streams if s.kind.of_product]
 
 
 @dataclass(frozen=True)

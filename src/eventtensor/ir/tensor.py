@@ -9,7 +9,7 @@ from typing import Any, assert_never
 
 import numpy as np
 
-from .expr import Const, Node, add, maximum, minimum, mul, text
+from .expr import Const, Min, Node, add, maximum, minimum, mul, text
 from .walk import loads_of
 
 
@@ -135,7 +135,14 @@ class Slice:
 
     @property
     def nominal(self) -> Node:
-        return add(self.stop, mul(Const(-1), self.start))
+        """Of a slice that ends at a minimum, the lesser of two lengths: each may have a bound where
+        neither end has one."""
+        if isinstance(self.stop, Min):
+            return minimum(self._up_to(self.stop.a), self._up_to(self.stop.b))
+        return self._up_to(self.stop)
+
+    def _up_to(self, end: Node) -> Node:
+        return add(end, mul(Const(-1), self.start))
 
 
 @dataclass(frozen=True, slots=True)

@@ -148,6 +148,8 @@ class _Decision:
         apart = self.other_worker(wait)
         if apart:
             self.refused[event, call, "worker"] = apart
+        if not apart and self._loader_waits(event, call):
+            self.refused[event, call, "worker"] = apart = "the loader waits for it as well"
         if word in ("auto", "worker") and not apart:
             reason = "the tile before it on the same worker made what it needs"
             return Handoff(event, call, HandoffKind.worker, reason)
@@ -157,6 +159,9 @@ class _Decision:
                 return found
         reason = "asked for" if word == "counter" else self._why_counter(event, call, word)
         return Handoff(event, call, HandoffKind.counter, reason)
+
+    def _loader_waits(self, event: str, call: str) -> bool:
+        return any(s.call == call and event in s.after for s in self.plan.streams)
 
     def _why_counter(self, event: str, call: str, word: str) -> str:
         kinds = ("worker", "flag") if word == "auto" else (word,)

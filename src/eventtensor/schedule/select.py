@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from ..config import Options
 from ..errors import BadOption
 from ..ir.plan import Policy, ScheduleKind
+from ..ir.products import product_of
 from ..ir.program import Call, Item, Loop, PlacedCall, Program, has_data_extent
+from ..ir.tensor import Role
 from ..ir.tile import For, all_stmts
 from ..ir.walk import free_vars, loads_of
 
@@ -30,33 +33,39 @@ _NAMED = {
 }
 
 
-def select(
-    program: Program, schedule: str | tuple[tuple[str, str], ...]
-) -> dict[str, Choice]:
+def select(program: Program, options: Options) -> dict[str, Choice]:
     """One choice for each call. Pairs name calls; the others are `auto`."""
+    schedule = options.schedule
     named = dict(schedule) if not isinstance(schedule, str) else {}
     default = schedule if isinstance(schedule, str) else "auto"
+    ahead = options.target == "cuda" and options.stream
     unknown = set(named) - {p.call.name for p in program.calls}
     if unknown:
         raise BadOption(f"schedule names unknown calls: {', '.join(sorted(unknown))}")
     ragged = {p.call.name for p in program.calls if has_data_extent(p.call)}
     return {
-        p.call.name: _choice(program, p, named.get(p.call.name, default), ragged)
+        p.call.name: _choice(program, p, named.get(p.call.name, default), ragged, ahead)
         for p in program.calls
     }
 
 
-def _choice(program: Program, p: PlacedCall, asked: str, ragged: set[str]) -> Choice:
+def _choice(
+    program: Program, p: PlacedCall, asked: str, ragged: set[str], ahead: bool
+) -> Choice:
     if asked == "auto":
-        return _auto(program, p, ragged)
+        return _auto(program, p, ragged, ahead)
     if asked not in _NAMED:
         known = ", ".join(["auto", *_NAMED])
         raise BadOption(f"unknown schedule {asked!r}", hint=f"one of {known}")
     return Choice(*_NAMED[asked], "asked for")
 
 
-def _auto(program: Program, p: PlacedCall, ragged: set[str]) -> Choice:
+def _auto(program: Program, p: PlacedCall, ragged: set[str], ahead: bool) -> Choice:
+    """`ahead`: a loader may run ahead of the tasks."""
     if p.call.name in ragged:
+        if ahead and _takes_weights(program, p.call):
+            why = "run-time extents: balance by claiming, weights come ahead of the claimed tile"
+            return Choice(ScheduleKind.ticket, Policy.balanced, why)
         near = _neighbours(program, p) & ragged
         if near:
             others = ", ".join(sorted(near))
@@ -68,6 +77,16 @@ def _auto(program: Program, p: PlacedCall, ragged: set[str]) -> Choice:
         return Choice(ScheduleKind.ticket, Policy.balanced, why)
     why = "uniform tiles: no claim to pay, leftovers balanced across grids"
     return Choice(ScheduleKind.static, Policy.affine, why)
+
+
+def _takes_weights(program: Program, call: Call) -> bool:
+    """True if a product of the body takes a weight, which a loader can bring where it knows the
+    tiles ahead: not those of a queue."""
+    tuned = any(h.target == "cuda" for h in call.hand_tuned)
+    return not tuned and any(
+        program.tensor(r.tensor).role is Role.weight and product_of(call.body, k) is not None
+        for k, r in enumerate(call.reads)
+    )
 
 
 def _uneven(call: Call) -> bool:

@@ -1,14 +1,15 @@
 """Which operands the loader brings ahead of the waits: reads that no event guards.
 
-Pre: dependences of the program. Post: every stream reads memory that no task of the launch writes
-before (the loader needs no event), at addresses that no run-time data decides, in rows that a bulk
-copy can take. Page sizes and caps are what was measured on an H200 (docs/tuning-log.md).
+Pre: a proved plan. Post: every stream reads memory that no task of the launch writes before, in
+rows that a bulk copy can take. Dims and coordinates decide where; what a product uses up may also
+lie where run-time data says, if waits of one cell for the whole grid settle it, which the loader
+does as well. Page sizes and caps were measured on an H200 (docs/tuning-log.md).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from ..analysis.deps import dependences
 from ..ir.expr import Const, Node, Var, add, mul
@@ -16,14 +17,16 @@ from ..ir.layout import Layout, bulk_aligned, layout_of
 from ..ir.looped import loop_page
 from ..ir.plan import (
     FEWEST_SLOTS,
-    CallPlan,
+    Plan,
     ScheduleKind,
     Stream,
     StreamKind,
+    Wait,
     in_place,
 )
-from ..ir.products import PANEL, Product, narrow_dtype, product_of, staged_whole
+from ..ir.products import PANEL, narrow_dtype, product_of, staged_whole
 from ..ir.program import PlacedCall, Program
+from ..ir.settled import Settled
 from ..ir.tensor import Point, Region, Role, Tensor, region_exprs
 from ..ir.walk import Bounds, bounds, free_vars, loads_of
 
@@ -37,23 +40,44 @@ _CAPS = (32 * 1024, 48 * 1024, 128 * 1024)  # in flight: small tasks with hops, 
 _AHEAD = 8  # pages asked for as far as the L2, for small tasks
 
 
-def streams(program: Program, calls: tuple[CallPlan, ...], on: bool) -> tuple[Stream, ...]:
+def streams(plan: Plan, on: bool, debug: bool) -> tuple[Stream, ...]:
     """All streams, in the order in which a task uses them up: held pages first. Where the stream is
-    off, or tasks come from a queue, the loader cannot be ahead: products then read in place."""
+    off, or tasks come from a queue, the loader cannot be ahead; in debug it must not be ahead of
+    the checks of run-time data. Products then read in place."""
+    program = plan.program
     guarded = {(d.sink.call.name, d.tensor) for d in dependences(program).deps if d.kind == "raw"}
     out: list[Stream] = []
-    for plan in calls:
-        found = _of_call(program, program.placed(plan.call), guarded, bool(plan.waits))
-        if on and plan.schedule.kind is not ScheduleKind.push:
-            out += found
-        else:
-            out += in_place(found)
+    for call in plan.calls:
+        known = _Known(Settled(plan, program.placed(call.call), call.header), call.waits)
+        found = _of_call(program, known, guarded, bool(call.waits or call.header))
+        by_data = any(_by_data(known.placed.call.reads[s.arg]) for s in found)
+        here = not on or call.schedule.kind is ScheduleKind.push or (debug and by_data)
+        out += in_place(found) if here else found
     return tuple(out)
 
 
+@dataclass(frozen=True)
+class _Known:
+    """What a loader knows: all that is settled when the grid may be enumerated, and more after some
+    of the waits of a task."""
+
+    settled: Settled
+    waits: tuple[Wait, ...]
+
+    @property
+    def placed(self) -> PlacedCall:
+        return self.settled.placed
+
+    def after(self, *exprs: Node) -> tuple[str, ...] | None:
+        """Events after which it knows the values; None if it never does."""
+        found = self.settled.needed(self.waits, *exprs)
+        return None if found is None else tuple(dict.fromkeys(w.event for w in found))
+
+
 def _of_call(
-    program: Program, p: PlacedCall, guarded: set[tuple[str, str]], hops: bool
+    program: Program, known: _Known, guarded: set[tuple[str, str]], hops: bool
 ) -> list[Stream]:
+    p = known.placed
     if any(h.target == "cuda" for h in p.call.hand_tuned):
         return []  # it reads its operands where they lie
     limits, sizes = _limits(p), dict[int, int | None]()
@@ -61,16 +85,21 @@ def _of_call(
     for k, region in enumerate(p.call.reads):
         tensor = program.tensor(region.tensor)
         layout = layout_of(region, tensor)
-        if layout is None or not _free(p, region, guarded) or not bulk_aligned(layout, tensor):
+        if layout is None or not bulk_aligned(layout, tensor):
+            continue
+        if not _free(p, region, guarded):
             continue
         sizes[k] = _upper(mul(mul(layout.rows, layout.row), Const(tensor.dtype.size)), limits)
-        found = _paged(p, k, layout, tensor, limits) or _looped(p, k, tensor, limits)
+        found = _paged(known, k, layout, tensor, limits)
+        if found is None and not _by_data(region):
+            found = _looped(p, k, tensor, limits)
         if found is not None and _more(program, p, k, paged.get(found[0]), sizes):
             paged[found[0]] = found[1]
     if sum(s.kind is StreamKind.loop for s in paged.values()) > FEWEST_SLOTS:
         paged = {k: s for k, s in paged.items() if s.kind is not StreamKind.loop}
     used = {s.arg for s in paged.values()}
-    held = _held({k: n for k, n in sizes.items() if k not in used})
+    held = _held({k: n for k, n in sizes.items()
+                  if k not in used and not _by_data(p.call.reads[k])})
     if len(held) + sum(_pages(p, s) for s in paged.values()) > FEWEST_SLOTS:
         held = []
     why = "no event guards it; used as a whole"
@@ -116,17 +145,22 @@ def _held(sizes: dict[int, int | None]) -> list[int]:
 
 
 def _free(p: PlacedCall, region: Region, guarded: set[tuple[str, str]]) -> bool:
-    """Nothing of this launch decides what the region holds or where it lies."""
+    """No task of this launch decides what the region holds."""
     name = region.tensor
     written = any(r.tensor == name for r in (*p.call.writes, *p.call.accumulates))
-    return not written and (p.call.name, name) not in guarded \
-        and not loads_of(*region_exprs(region))
+    return not written and (p.call.name, name) not in guarded
+
+
+def _by_data(region: Region) -> bool:
+    """Run-time data decides where it lies."""
+    return bool(loads_of(*region_exprs(region)))
 
 
 def _paged(
-    p: PlacedCall, arg: int, layout: Layout, tensor: Tensor, limits: Mapping[str, Bounds]
+    known: _Known, arg: int, layout: Layout, tensor: Tensor, limits: Mapping[str, Bounds]
 ) -> tuple[int, Stream] | None:
     """The product that uses the operand up and its stream, if tensor cores can take its pages."""
+    p = known.placed
     product, size = product_of(p.call.body, arg), tensor.dtype.size
     if product is None:
         return None
@@ -139,31 +173,33 @@ def _paged(
     if rows is None or columns is None:
         return None
     wide = not staged_whole(columns, k.value * size)
-    if wide and not (product.packed and _known_ahead(product, limits)):
+    if wide and not (product.packed and free_vars(product.columns) <= limits.keys()):
+        return None
+    # By the number of columns the order of pages is chosen, where they go by chunks.
+    told = (*region_exprs(p.call.reads[arg]), *((product.columns,) if wide else ()))
+    after = known.after(*told)
+    if after is None:
         return None
     if not product.packed:
         why = "no event guards it; rows used up by a matrix product"
         chunk = min(_CHUNK, k.value * size)
         kind = StreamKind.rows
-        return product.id, Stream(p.call.name, arg, kind, 0, why, chunk, rows, columns, wide)
+        return product.id, Stream(p.call.name, arg, kind, 0, why, chunk, rows, columns, wide,
+                                  after=after)
     if layout.rows != Const(1) and not wide:
         return None  # panels that lie apart come only by groups
     chunk = _panel_chunk(k.value * size)
     why = "no event guards it; packed panels, used up by a matrix product"
     why += ", chunk by chunk for many columns" if wide else ""
     kind = StreamKind.packed
-    return product.id, Stream(p.call.name, arg, kind, 0, why, chunk, rows, columns, wide)
+    return product.id, Stream(p.call.name, arg, kind, 0, why, chunk, rows, columns, wide,
+                              after=after)
 
 
 def _panel_chunk(row: int) -> int:
     """Bytes of a row in a page of a panel: the most that divide the row."""
     steps, most = row // _STEP, _PANEL_CHUNK // _STEP
     return _STEP * max(n for n in range(1, most + 1) if steps % n == 0)
-
-
-def _known_ahead(product: Product, limits: Mapping[str, Bounds]) -> bool:
-    """The loader knows how many columns there are: by that the order of pages is chosen."""
-    return not loads_of(product.columns) and free_vars(product.columns) <= limits.keys()
 
 
 def _looped(

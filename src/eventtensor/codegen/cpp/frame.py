@@ -12,12 +12,13 @@ from ...ir import tile as t
 from ...ir.expr import Const, Load, Node, product
 from ...ir.plan import Wait
 from ...ir.program import PlacedCall, Program
+from ...ir.settled import Settled
 from ...ir.tensor import Region, Rows, region_exprs
 from ...ir.walk import loads_of
 from ..uses import analyse, read_arguments
 from .args import ArgWriter, Target
 from .dialect import Dialect
-from .early import Settled, place_loads
+from .early import place_loads
 from .expr import ExprWriter
 from .region import RegionWriter
 from .value import STORAGE, Index, Value, View, ctype, of_view, scalar
@@ -73,7 +74,9 @@ class BodyFrame:
         self.values: dict[int, Value] = {}
         # Tiles of each open loop (the innermost last) that the body itself made.
         self.local: list[set[str]] = [set()]
+        # Of each open block: extents that have a name, and operands of products made dense.
         self._extents: list[dict[Node, str]] = [{}]
+        self._dense: list[dict[int, View]] = [{}]
         self._count = 0
         self.regions = KnownRegions(out, self.expr, program, self.extent)
         self.args = ArgWriter(
@@ -158,9 +161,11 @@ class BodyFrame:
     @contextmanager
     def scope(self, head: str) -> Iterator[None]:
         self._extents.append({})
+        self._dense.append({})
         with self.out.block(head):
             yield
         self._extents.pop()
+        self._dense.pop()
 
     @contextmanager
     def loops(
@@ -235,9 +240,13 @@ class BodyFrame:
         return of_view(self.held(f"v{id}", value), type)
 
     def matrix(self, id: int) -> View:
-        """Operand as memory with two strides."""
+        """Operand as memory with two strides; one that several products take is copied once."""
         value = self.values[id]
-        if value.view is None or value.view.tables:
-            return self.held(f"v{id}_dense", value)
-        return value.view
+        if value.view is not None and not value.view.tables:
+            return value.view
+        for known in self._dense:
+            if id in known:
+                return known[id]
+        made = self._dense[-1][id] = self.held(f"v{id}_dense", value)
+        return made
 

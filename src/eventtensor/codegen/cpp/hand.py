@@ -13,11 +13,11 @@ from math import prod
 from ...errors import UnboundedTile
 from ...ir.expr import Const
 from ...ir.program import HandTuned, PlacedCall, Program
+from ...ir.settled import Settled
 from ...ir.tensor import Rows
 from ...ir.tile import ArgMode
 from ..emitter import cpp_name
 from .dialect import Dialect
-from .early import Settled
 from .expr import ExprWriter
 from .frame import BodyFrame
 from .value import STORAGE, Value, View, of_view

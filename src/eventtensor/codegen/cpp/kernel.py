@@ -11,6 +11,7 @@ from functools import partial
 from ...ir.expr import Node, product
 from ...ir.plan import CallPlan, Plan, ScheduleKind
 from ...ir.program import Call, EventTensor, HandTuned, Item, Loop, PlacedCall
+from ...ir.settled import Settled
 from ...ir.tensor import Role, Tensor
 from .. import abi
 from ..emitter import cpp_name
@@ -18,7 +19,6 @@ from ..limits import box
 from ..uses import read_arguments
 from .body import BodyWriter
 from .dialect import Dialect
-from .early import Settled
 from .expr import ExprWriter
 from .grid import GridWriter
 from .hand import HandWriter

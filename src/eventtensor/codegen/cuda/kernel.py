@@ -12,7 +12,7 @@ from ...ir.expr import Const, Node, add, maximum, product
 from ...ir.plan import FEWEST_SLOTS, Plan, Stream, in_place
 from ...ir.products import PANEL, product_of
 from ...ir.program import PlacedCall
-from ...ir.walk import bounds
+from ...ir.walk import bounds, loads_of
 from ...target import H200, CudaTarget
 from ..cpp.body import BodyWriter
 from ..cpp.hand import HandWriter
@@ -127,10 +127,13 @@ class BlockWriter(KernelWriter):
 
     def top(self, call: str, size: Node) -> int | None:
         """The most bytes of a task that should be near: where a product may have many columns,
-        those of some, and with more of them temporaries are in device memory."""
+        those of some, and with more of them temporaries are in device memory. Where run-time data
+        says how many there are, they take what room there is: most tasks have few."""
         streams = [s for s in self.paged.get(call, ()) if s.kind.of_product]
         for s in streams if all(s.wide for s in streams) else ():
             found = product_of(self.program.call(call).body, s.arg)
+            if found is not None and loads_of(found.columns):
+                return 0
             if found is not None:
                 size = where_few(size, found.columns, SOME)
         return bounds(size, lambda _: (None, None))[1]

@@ -8,11 +8,12 @@ from typing import assert_never
 from ...ir.expr import Const, Node, floordiv, mul
 from ...ir.layout import layout_of, panel_stride, row_stride
 from ...ir.looped import loop_page
-from ...ir.plan import ScheduleKind, Stream, StreamKind
+from ...ir.plan import ScheduleKind, Stream, StreamKind, Wait
 from ...ir.products import PANEL, product_of
 from ...ir.program import Item, Loop, PlacedCall
-from ...ir.tensor import Region, Role, tile_shape
+from ...ir.tensor import Region, Role, region_exprs, tile_shape
 from ...ir.tile import For
+from ...ir.walk import loads_of
 from ..cpp.expr import ExprWriter, paren
 from ..cpp.kernel import KernelWriter
 from ..emitter import cpp_name
@@ -78,7 +79,7 @@ class LoaderWriter:
         rows, row, stride = (self.expr(e) for e in (
             layout.rows, mul(layout.row, size), mul(layout.stride, size)))
         self.out.comment(str(region))
-        if tensor.role is not Role.weight:
+        if tensor.role is not Role.weight or self.reads_data(p, s, region):
             self.out.line("worker.settle();")
         match s.kind:
             case StreamKind.whole | StreamKind.loop:
@@ -90,6 +91,12 @@ class LoaderWriter:
                 self.out.line(self.packed(p, s, data, row))
             case _:
                 assert_never(s.kind)
+
+    def reads_data(self, p: PlacedCall, s: Stream, region: Region) -> bool:
+        """Run-time data says where the operand lies, or how its pages go."""
+        product = product_of(p.call.body, s.arg) if s.wide else None
+        columns = () if product is None else (product.columns,)
+        return bool(loads_of(*region_exprs(region), *columns))
 
     def packed(self, p: PlacedCall, s: Stream, data: str, size: str) -> str:
         if not s.wide:
@@ -122,11 +129,29 @@ class LoaderWriter:
             if plan.header or plan.schedule.kind is not ScheduleKind.static:
                 o.line("worker.settle();")  # it gives the cells
             self.sync.waits(plan.header)
+            after = self.after(p)
+            if after:
+                o.line("bool settled = false;")
             with self.grids.tiles(p.call, self.claim(p)):
+                if after:
+                    self.settle(after)
                 o.line(f"load_{name}(worker, args{self.kernel.claim_args(p.vars)});")
                 o.line("if (worker.stopped()) return false;")
             o.line("return true;")
         o.line()
+
+    def after(self, p: PlacedCall) -> tuple[Wait, ...]:
+        """Waits of the tasks that tell where operands lie."""
+        events = {e for s in self.streams[p.call.name] for e in s.after}
+        return tuple(w for w in self.kernel.plan.call(p.call.name).waits if w.event in events)
+
+    def settle(self, waits: tuple[Wait, ...]) -> None:
+        """Once, and only for a tile: the tasks of this block then do the same waits, with a limit,
+        before they ask for a page."""
+        with self.out.block("if (!settled)"):
+            self.out.line("worker.settle();")
+            self.sync.waits(waits)
+            self.out.line("settled = true;")
 
     def claim(self, p: PlacedCall) -> str:
         schedule = self.kernel.plan.call(p.call.name).schedule
