@@ -12,8 +12,8 @@ import numpy as np
 from measure import gpu_us, here, torch
 
 from eventtensor.ir.walk import evaluate
+from eventtensor.models.attention_half import SPLIT_TOKENS, page_tokens
 from eventtensor.models.config import ModelConfig
-from eventtensor.models.llama import SPLIT_TOKENS, page_tokens
 from eventtensor.models.pack import Layout, packed_shapes
 from eventtensor.models.rope import rope_tables
 from eventtensor.models.sampling import search_steps
@@ -78,8 +78,10 @@ class Cache:
         """All arguments of a step that chooses a token for the first `chosen` rows."""
         t, device = torch(), self.model.device
         drawn = self._choices(chosen) if sampled else {}
+        c = self.model.config
+        used = {} if c.experts is None else {"active": self._numbers([0] * c.layers)}
         return {
-            **self.model.arrays, **self.arrays, **drawn,
+            **self.model.arrays, **self.arrays, **drawn, **used,
             "token": self._numbers([r.token for r in rows]),
             "position": self._numbers([r.position for r in rows]),
             "request": self._numbers([r.request for r in rows]),

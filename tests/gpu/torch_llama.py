@@ -1,4 +1,4 @@
-"""A full-size Llama of random weights on the GPU, packed as the kernel takes them, and one decode
+"""A full-size model of random weights on the GPU, packed as the kernel takes them, and one decode
 step of it in torch."""
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ def random_packed(c: ModelConfig, seed: int = 0, device: str = "cuda") -> dict[s
     for name, shape in packed_shapes(c, "cuda").items():
         if name in columns:
             made = torch.empty(shape, dtype=torch.bfloat16, device=device)
-            out[name] = made.normal_(0, columns[name] ** -0.5, generator=rng)
+            spread = 4 if name == "w_router" else 1  # so that noise seldom decides between experts
+            out[name] = made.normal_(0, spread * columns[name] ** -0.5, generator=rng)
         else:
             drawn = np.random.default_rng(seed + len(name)).standard_normal(shape, np.float32)
             out[name] = 1 + drawn / 10
@@ -61,11 +62,27 @@ class TorchLlama:
             mixed = self._attended(layer, y, position, pages, rope)
             h = h + unpacked(w["w_o"][layer]).to(dtype) @ mixed
             x = self._normed(h, norms[1])
-            pair = (unpacked(w["w_gate_up"][layer]).to(dtype) @ x).view(-1, 2, 16)
-            gate, up = pair[:, 0].reshape(-1), pair[:, 1].reshape(-1)
-            h = h + unpacked(w["w_down"][layer]).to(dtype) @ (torch.nn.functional.silu(gate) * up)
+            h = h + (self._mlp(x, (layer,)) if c.experts is None else self._routed(x, layer))
         last = self._normed(h, self._here(w["final_norm"]))
         return (unpacked(w["head"]).to(dtype) @ last).float()
+
+    def _mlp(self, x: torch.Tensor, at: tuple[int, ...]) -> torch.Tensor:
+        """`at`: a layer, or one of its experts."""
+        w_gate_up, w_down = (unpacked(self.weights[n][at]).to(x.dtype)
+                             for n in ("w_gate_up", "w_down"))
+        pair = (w_gate_up @ x).view(-1, 2, 16)
+        gate, up = pair[:, 0].reshape(-1), pair[:, 1].reshape(-1)
+        return w_down @ (torch.nn.functional.silu(gate) * up)
+
+    def _routed(self, x: torch.Tensor, layer: int) -> torch.Tensor:
+        known = self.config.experts
+        assert known is not None
+        scores = (unpacked(self.weights["w_router"][layer]).to(x.dtype) @ x).float()
+        share, chosen = torch.softmax(scores, -1).topk(known.top)
+        share = share / share.sum() if known.normed else share
+        found = (s * self._mlp(x, (layer, e)).float()
+                 for s, e in zip(share, chosen.tolist(), strict=True))
+        return sum(found).to(x.dtype)
 
     def _here(self, x: np.ndarray) -> torch.Tensor:
         return torch.from_numpy(x).to(self.kv.device)
@@ -87,6 +104,12 @@ class TorchLlama:
             cos, sin = rope
             return torch.cat([low * cos - high * sin, high * cos + low * sin], -1)
 
+        if c.qk_norm:
+            gains = self._here(self.weights["qk_norms"][layer])
+            wide = y[:, :-1].float()
+            scale = torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + c.norm_eps)
+            own = torch.cat([gains[:1].expand(wide.shape[1] - 1, -1), gains[1:]])
+            y = torch.cat([(wide * scale * own).to(dtype), y[:, -1:]], 1)
         query, key, value = turned(y[:, :-2]), turned(y[:, -2]), y[:, -1]
         held = self.kv[layer, list(pages)].permute(1, 2, 0, 3, 4)  # head, 2, page, token, channel
         old = held.reshape(c.kv_heads, 2, -1, c.head_dim)[:, :, :position].to(dtype)

@@ -18,6 +18,12 @@ _LLAMA3 = {
     "rope_type": "llama3", "rope_theta": 500000.0, "factor": 8.0, "low_freq_factor": 1.0,
     "high_freq_factor": 4.0, "original_max_position_embeddings": 64,
 }
+_KINDS: dict[str, tuple[str, dict[str, Any]]] = {
+    "llama": ("Llama", {"rope_parameters": _LLAMA3}),
+    "qwen3": ("Qwen3", {"head_dim": 32}),
+    "qwen3_moe": ("Qwen3Moe", {"head_dim": 32, "num_experts": 6, "num_experts_per_tok": 2,
+                               "moe_intermediate_size": 48}),
+}
 
 
 @dataclass(frozen=True)
@@ -35,12 +41,9 @@ def save(tmp_path: Path) -> Callable[..., Saved]:
         family: str, dtype: str = "float32", shard: str = "1GB", **options: Any
     ) -> Saved:
         torch.manual_seed(3)
-        if family == "llama":
-            config = transformers.LlamaConfig(**_SIZES | {"rope_parameters": _LLAMA3} | options)
-            model = transformers.LlamaForCausalLM(config)
-        else:
-            config = transformers.Qwen3Config(**_SIZES | {"head_dim": 32} | options)
-            model = transformers.Qwen3ForCausalLM(config)
+        kind, own = _KINDS[family]
+        config = getattr(transformers, f"{kind}Config")(**_SIZES | own | options)
+        model = getattr(transformers, f"{kind}ForCausalLM")(config)
         for parameter in model.parameters():  # norms start at 1, which hides mistakes
             torch.nn.init.normal_(parameter, 0.5, 0.2)
         model = model.to(getattr(torch, dtype))

@@ -14,8 +14,9 @@ from support.emulated import DEVICE, EmulatedDriver, Emulation, _no_cubin
 from support.fake_driver import installed
 
 from eventtensor.models import runner as runner_module
-from eventtensor.models.llama import MAX_TOKENS, llama
+from eventtensor.models.llama import llama
 from eventtensor.models.runner import Runner
+from eventtensor.models.step import MAX_TOKENS
 from eventtensor.runtime.cuda import compiled
 
 

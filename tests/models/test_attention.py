@@ -18,9 +18,10 @@ from eventtensor.compiler import run_passes
 from eventtensor.config import Options
 from eventtensor.ir.plan import Plan
 from eventtensor.models.attention import attend, combine, longest, plan_attention, rotate
+from eventtensor.models.attention_half import combined_heads, rotated_heads, span_for
 from eventtensor.models.config import ModelConfig
 from eventtensor.models.formats.known import KNOWN
-from eventtensor.models.llama import combined_heads, llama, rotated_heads, span_for
+from eventtensor.models.llama import llama
 from eventtensor.models.tasks import Weights
 from eventtensor.runtime.cpu import CpuKernel
 

@@ -27,10 +27,18 @@ def expected(model) -> dict[str, np.ndarray]:
     for k, layer in enumerate(model.model.layers):
         a, m = layer.self_attn, layer.mlp
         own = {"attn_norm": layer.input_layernorm, "wq": a.q_proj, "wk": a.k_proj, "wv": a.v_proj,
-               "wo": a.o_proj, "mlp_norm": layer.post_attention_layernorm, "w_gate": m.gate_proj,
-               "w_up": m.up_proj, "w_down": m.down_proj}
+               "wo": a.o_proj, "mlp_norm": layer.post_attention_layernorm}
         if hasattr(a, "q_norm"):
             own |= {"q_norm": a.q_norm, "k_norm": a.k_norm}
+        if hasattr(m, "experts"):
+            own["router"] = m.gate
+            both, down = m.experts.gate_up_proj, m.experts.down_proj
+            for e in range(len(down)):
+                gate, up = both[e].chunk(2)
+                out |= {f"layers.{k}.experts.{e}.{n}": x
+                        for n, x in (("w_gate", gate), ("w_up", up), ("w_down", down[e]))}
+        else:
+            own |= {"w_gate": m.gate_proj, "w_up": m.up_proj, "w_down": m.down_proj}
         out |= {f"layers.{k}.{n}": x.weight for n, x in own.items()}
     return {name: tensor.detach().float().numpy() for name, tensor in out.items()}
 
@@ -42,13 +50,13 @@ def edit(folder, change) -> None:
     save_file(tensors, path)
 
 
-@pytest.mark.parametrize("family", ["llama", "qwen3"])
+@pytest.mark.parametrize("family", ["llama", "qwen3", "qwen3_moe"])
 @pytest.mark.parametrize("tied", [False, True])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
 def test_every_tensor_is_the_models(save, family, tied, dtype):
     saved = save(family, dtype, tie_word_embeddings=tied)
     found, wanted = FolderCheckpoint(saved.folder), expected(saved.model)
-    assert found.config.tied is tied and found.config.qk_norm is (family == "qwen3")
+    assert found.config.tied is tied and found.config.qk_norm is (family != "llama")
     assert set(shapes(found.config)) | {"head"} == set(wanted)
     for name, tensor in wanted.items():
         array = found.tensor(name)
@@ -74,6 +82,13 @@ def test_a_missing_tensor_is_named_with_its_shape(save):
     folder = save("llama").folder
     edit(folder, lambda t: t.pop("model.layers.1.mlp.up_proj.weight"))
     with pytest.raises(MissingTensor, match=r"layers.1.mlp.up_proj.weight.*\(96, 64\)"):
+        FolderCheckpoint(folder)
+
+
+def test_a_missing_expert_is_named_with_its_shape(save):
+    folder = save("qwen3_moe").folder
+    edit(folder, lambda t: t.pop("model.layers.1.mlp.experts.3.down_proj.weight"))
+    with pytest.raises(MissingTensor, match=r"layers.1.mlp.experts.3.down_proj.weight.*\(64, 48\)"):
         FolderCheckpoint(folder)
 
 

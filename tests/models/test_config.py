@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from eventtensor.errors import BadModelConfig, UnsupportedModel
-from eventtensor.models.config import Llama3Rope, from_hf
+from eventtensor.models.config import Experts, Llama3Rope, from_hf
 from eventtensor.models.formats.known import KNOWN
 
 LLAMA_1B = {
@@ -31,10 +31,45 @@ QWEN_8B = {
     "use_cache": True, "use_sliding_window": False, "vocab_size": 151936,
 }
 
+QWEN_30B = {
+    **QWEN_8B, "architectures": ["Qwen3MoeForCausalLM"], "decoder_sparse_step": 1,
+    "hidden_size": 2048, "intermediate_size": 6144, "max_window_layers": 48, "mlp_only_layers": [],
+    "model_type": "qwen3_moe", "moe_intermediate_size": 768, "norm_topk_prob": True,
+    "num_experts": 128, "num_experts_per_tok": 8, "num_hidden_layers": 48, "num_key_value_heads": 4,
+    "output_router_logits": False, "router_aux_loss_coef": 0.001,
+}
+
 
 def test_published_configs_give_the_known_shapes():
     assert from_hf(LLAMA_1B) == KNOWN["llama-3.2-1b"]
     assert from_hf(QWEN_8B) == KNOWN["qwen3-8b"]
+    assert from_hf(QWEN_30B) == KNOWN["qwen3-30b-a3b"]
+
+
+def test_experts_are_read_by_their_old_and_new_names():
+    newer = {k: v for k, v in QWEN_30B.items() if k not in ("num_experts", "norm_topk_prob")}
+    assert from_hf({**newer, "num_local_experts": 64}).experts == Experts(64, 8, False)
+    plain = {k: v for k, v in QWEN_30B.items() if k not in ("head_dim", "mlp_only_layers")}
+    assert from_hf(plain).head_dim == 64
+
+
+@pytest.mark.parametrize(("key", "value", "shown"), [
+    ("decoder_sparse_step", 2, "supported is 1"), ("mlp_only_layers", [0], "supported is []"),
+    ("num_shared_experts", 1, "not known"),
+])
+def test_layers_without_experts_are_refused_by_the_name_of_the_key(key, value, shown):
+    with pytest.raises(UnsupportedModel) as caught:
+        from_hf({**QWEN_30B, key: value})
+    assert key in str(caught.value) and shown in str(caught.value)
+
+
+@pytest.mark.parametrize(("key", "value"), [
+    ("num_experts", 0), ("num_experts", None), ("num_experts_per_tok", 129),
+    ("moe_intermediate_size", "wide"), ("norm_topk_prob", 1),
+])
+def test_nonsense_about_experts_is_named(key, value):
+    with pytest.raises(BadModelConfig, match=key):
+        from_hf({**QWEN_30B, key: value})
 
 
 def test_newer_configs_hold_rope_in_one_table():

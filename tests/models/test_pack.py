@@ -16,20 +16,24 @@ from eventtensor.config import environment
 from eventtensor.errors import BadPacking
 from eventtensor.models import cache, pack
 from eventtensor.models.cache import file_digest, packed_weights
+from eventtensor.models.config import Experts
 from eventtensor.models.formats.known import KNOWN
 from eventtensor.models.formats.random_weights import RandomCheckpoint
-from eventtensor.models.llama import Tiles, llama
+from eventtensor.models.llama import llama
 from eventtensor.models.pack import pack_weights, packed_shapes
+from eventtensor.models.step import Tiles
 from eventtensor.models.tasks import Weights
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
 MATRICES = ("w_qkv", "w_o", "w_gate_up", "w_down", "head")
 
 
-def rows_of(checkpoint, name: str, layer: int) -> np.ndarray:
-    """The matrix that is packed, row by row."""
+def rows_of(checkpoint, name: str, *at: int) -> np.ndarray:
+    """The matrix that is packed, row by row; `at`: layer, or layer and expert."""
     def get(part):
-        return checkpoint.tensor(f"layers.{layer}.{part}")
+        layer, *expert = at
+        return checkpoint.tensor(".".join(
+            ["layers", str(layer), *(f"experts.{e}" for e in expert), part]))
 
     match name:
         case "w_qkv":
@@ -43,7 +47,19 @@ def rows_of(checkpoint, name: str, layer: int) -> np.ndarray:
         case "head":
             return checkpoint.tensor("head")
         case _:
-            return get({"w_o": "wo", "w_down": "w_down"}[name])
+            return get({"w_o": "wo", "w_down": "w_down", "w_router": "router"}[name])
+
+
+def check_packed(found: np.ndarray, wanted: np.ndarray, layout: str, dtype: np.dtype) -> None:
+    n, k = np.indices(wanted.shape)
+    if layout == "cpu":
+        assert found.shape == (len(wanted) // 16, wanted.shape[1], 16)
+        got = found[n // 16, k, n % 16]
+    else:
+        assert found.shape == (len(wanted) // 16, wanted.shape[1] // 8, 16, 8)
+        got = found[n // 16, k // 8, n % 16, k % 8]
+    assert found.dtype == dtype and found.size == wanted.size
+    np.testing.assert_array_equal(got, wanted.astype(dtype))
 
 
 @pytest.mark.parametrize("name", ["tiny-llama", "tiny-qwen3"])
@@ -58,16 +74,21 @@ def test_every_element_is_where_the_layout_says(name, dtype, layout, monkeypatch
     for matrix in MATRICES:
         for layer in range(1 if matrix == "head" else config.layers):
             found = packed[matrix] if matrix == "head" else packed[matrix][layer]
-            wanted = rows_of(checkpoint, matrix, layer)
-            n, k = np.indices(wanted.shape)
-            if layout == "cpu":
-                assert found.shape == (len(wanted) // 16, wanted.shape[1], 16)
-                got = found[n // 16, k, n % 16]
-            else:
-                assert found.shape == (len(wanted) // 16, wanted.shape[1] // 8, 16, 8)
-                got = found[n // 16, k // 8, n % 16, k % 8]
-            assert found.dtype == dtype and found.size == wanted.size
-            np.testing.assert_array_equal(got, wanted.astype(dtype), matrix)
+            check_packed(found, rows_of(checkpoint, matrix, layer), layout, dtype)
+
+
+@pytest.mark.parametrize("layout", ["cpu", "cuda"])
+def test_every_expert_is_where_the_layout_says(layout):
+    checkpoint = RandomCheckpoint(KNOWN["tiny-qwen3-moe"])
+    packed = pack_weights(checkpoint, layout, BF16)
+    assert {k: v.shape for k, v in packed.items()} == packed_shapes(checkpoint.config, layout)
+    for layer in range(2):
+        router = rows_of(checkpoint, "w_router", layer)
+        check_packed(packed["w_router"][layer], router, layout, BF16)
+        for matrix in ("w_gate_up", "w_down"):
+            for expert, found in enumerate(packed[matrix][layer]):
+                check_packed(found, rows_of(checkpoint, matrix, layer, expert), layout, BF16)
+    assert packed["w_down"].shape[:2] == (2, 16)
 
 
 @pytest.mark.parametrize("name", ["tiny-llama", "tiny-qwen3"])
@@ -89,7 +110,8 @@ def test_every_known_model_can_be_packed():
     for name, config in KNOWN.items():
         for layout in ("cpu", "cuda"):
             shapes = packed_shapes(config, layout)
-            assert np.prod(shapes["w_gate_up"]) == config.layers * 2 * config.intermediate \
+            mlps = config.layers * (1 if config.experts is None else config.experts.count)
+            assert np.prod(shapes["w_gate_up"]) == mlps * 2 * config.intermediate \
                 * config.hidden, name
 
 
@@ -98,6 +120,9 @@ def test_sizes_that_do_not_fit_are_named():
         packed_shapes(dataclasses.replace(KNOWN["tiny-llama"], vocab=250), "cpu")
     with pytest.raises(BadPacking, match="w_qkv: a row has 100 columns"):
         packed_shapes(dataclasses.replace(KNOWN["tiny-llama"], hidden=100), "cuda")
+    with pytest.raises(BadPacking, match="w_router: a matrix has 8 rows"):
+        packed_shapes(dataclasses.replace(KNOWN["tiny-qwen3-moe"], experts=Experts(8, 2, True)),
+                      "cpu")
 
 
 def test_progress_counts_every_byte_once():
@@ -214,6 +239,6 @@ def test_random_weights_are_not_kept(env, counted):
 def test_a_tile_must_divide_its_matrix():
     """A head of 96 rows in tiles of 64 would leave 32 tokens out."""
     config = dataclasses.replace(KNOWN["tiny-llama"], vocab=96)
-    tiles = Tiles(qkv=16, out=16, gate_up=32, head=64)
+    tiles = Tiles(qkv=16, out=16, gate_up=32, down=16, head=64)
     with pytest.raises(BadPacking, match="head has 96 rows: not a number of tiles of 64"):
         llama(config, Weights("cpu", et.f32), tiles)

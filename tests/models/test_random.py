@@ -19,6 +19,7 @@ from eventtensor.models.formats.random_weights import RandomCheckpoint
     ("llama-3.1-8b", 8_030_261_248), ("smollm2-135m", 134_515_008),
     ("qwen3-0.6b", 596_049_920), ("qwen3-1.7b", 1_720_574_976), ("qwen3-4b", 4_022_468_096),
     ("qwen3-8b", 8_190_735_360), ("qwen3-14b", 14_768_307_200), ("qwen3-32b", 32_762_123_264),
+    ("qwen3-30b-a3b", 30_532_122_624),
 ])
 def test_a_known_model_has_the_published_number_of_parameters(name, parameters):
     assert sum(prod(s) for s in shapes(KNOWN[name]).values()) == parameters

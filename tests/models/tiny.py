@@ -3,7 +3,7 @@ give for every token, however tokens are put into steps."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -35,11 +35,19 @@ class Tiny:
     hidden: int = 64
     layers: int = 2
     vocab: int = 320
+    experts: int = 0
+    top: int = 0
 
-    def config(self) -> Any:
+    def model(self) -> Any:
         import transformers
 
-        kind = transformers.LlamaConfig if self.family == "llama" else transformers.Qwen3Config
+        kind = {"llama": "Llama", "qwen3": "Qwen3", "qwen3_moe": "Qwen3Moe"}[self.family]
+        config = self.config(getattr(transformers, f"{kind}Config"))
+        return getattr(transformers, f"{kind}ForCausalLM")(config)
+
+    def config(self, kind: Any) -> Any:
+        moe = {"num_experts": self.experts, "num_experts_per_tok": self.top,
+               "moe_intermediate_size": 64, "norm_topk_prob": True}
         return kind(
             vocab_size=self.vocab, hidden_size=self.hidden, intermediate_size=96,
             num_hidden_layers=self.layers, num_attention_heads=self.heads,
@@ -47,6 +55,7 @@ class Tiny:
             max_position_embeddings=1024, tie_word_embeddings=self.tied, rms_norm_eps=1e-5,
             bos_token_id=0, eos_token_id=1,
             **({} if self.rope is None else {"rope_parameters": dict(self.rope)}),
+            **(moe if self.experts else {}),
         )
 
 
@@ -55,6 +64,7 @@ MODELS = {
     "llama3": Tiny(group=2, head_dim=64, tied=True, rope=LLAMA3),  # two pages a split
     "qwen3": Tiny("qwen3", group=1, head_dim=32),
 }
+MOE = {"qwen3_moe": Tiny("qwen3_moe", group=2, head_dim=32, experts=16, top=4)}
 
 
 # ---- models ----------------------------------------------------------------------------------
@@ -99,21 +109,23 @@ class Pair:
                       positions=POSITIONS, **options)
 
 
-def make_pair(name: str, dtype: str, folder: Path) -> Pair:
-    """Weights of the size that keeps activations alive; gains away from 1, which hides mistakes."""
+def make_pair(
+    name: str, dtype: str, folder: Path, change: Callable[[str, Any], None] = lambda key, x: None
+) -> Pair:
+    """Weights of the size that keeps activations alive; gains away from 1, which hides mistakes.
+    `change` may give a parameter, by its name, other values."""
     import torch
-    import transformers
 
-    tiny = MODELS[name]
-    kind = transformers.LlamaForCausalLM if tiny.family == "llama" else (
-        transformers.Qwen3ForCausalLM)
     torch.manual_seed(5)
-    model = kind(tiny.config()).eval()
+    model = (MODELS | MOE)[name].model().eval()
     for key, parameter in model.named_parameters():
         if "norm" in key:
             torch.nn.init.normal_(parameter, 1.0, 0.2)
         else:
-            torch.nn.init.normal_(parameter, 0.0, parameter.shape[-1] ** -0.5)
+            # A router that is sure: noise then decides between experts of small shares only.
+            spread = 4.0 if "mlp.gate." in key else 1.0
+            torch.nn.init.normal_(parameter, 0.0, spread * parameter.shape[-1] ** -0.5)
+        change(key, parameter.data)
     if dtype == "bf16":
         model = model.bfloat16().float()
     model.save_pretrained(folder)

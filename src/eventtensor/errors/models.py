@@ -27,7 +27,7 @@ class BadModelConfig(EventTensorError):
 
 class UnsupportedModel(EventTensorError):
     code, title = "ET404", "a model with an architecture or option that is not supported"
-    default_hint = "dense Llama and Qwen3 models are; nothing is skipped silently"
+    default_hint = "dense Llama and Qwen3 models are, and Qwen3-MoE; nothing is skipped silently"
 
 
 class MissingTensor(EventTensorError):

@@ -1,5 +1,6 @@
 """Checkpoints under logical names, whatever their files call the tensors: embed (vocab, hidden),
-head, final_norm, and layers.L.NAME for each NAME of `layer_shapes`; matrices are (out, in).
+head, final_norm, layers.L.NAME for each NAME of `layer_shapes`, and layers.L.experts.E.NAME for
+those of `mlp_shapes` where there are experts; matrices are (out, in).
 
 A checkpoint is checked as a whole when it is opened, before any tensor is read.
 """
@@ -7,6 +8,8 @@ A checkpoint is checked as a whole when it is opened, before any tensor is read.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from types import MappingProxyType
 from typing import Any, Protocol
 
 import numpy as np
@@ -27,8 +30,17 @@ class Checkpoint(Protocol):
     def tensor(self, name: str) -> Array: ...
 
 
+def mlp_shapes(c: ModelConfig) -> dict[str, Shape]:
+    """The tensors of one MLP, or of one expert."""
+    return {
+        "w_gate": (c.intermediate, c.hidden),
+        "w_up": (c.intermediate, c.hidden),
+        "w_down": (c.hidden, c.intermediate),
+    }
+
+
 def layer_shapes(c: ModelConfig) -> dict[str, Shape]:
-    """The tensors of one layer."""
+    """The tensors of one layer, but those of its experts."""
     wide, narrow = c.heads * c.head_dim, c.kv_heads * c.head_dim
     norms = {"q_norm": (c.head_dim,), "k_norm": (c.head_dim,)} if c.qk_norm else {}
     return {
@@ -39,30 +51,36 @@ def layer_shapes(c: ModelConfig) -> dict[str, Shape]:
         **norms,
         "wo": (c.hidden, wide),
         "mlp_norm": (c.hidden,),
-        "w_gate": (c.intermediate, c.hidden),
-        "w_up": (c.intermediate, c.hidden),
-        "w_down": (c.hidden, c.intermediate),
+        **(mlp_shapes(c) if c.experts is None else {"router": (c.experts.count, c.hidden)}),
     }
 
 
-def shapes(c: ModelConfig) -> dict[str, Shape]:
+@lru_cache(maxsize=8)  # a model with experts has some ten thousand, each looked up here
+def shapes(c: ModelConfig) -> Mapping[str, Shape]:
     """All tensors of a model; a tied head is not one of them."""
     ends: dict[str, Shape] = {"embed": (c.vocab, c.hidden), "final_norm": (c.hidden,)}
     if not c.tied:
         ends["head"] = (c.vocab, c.hidden)
     layer = layer_shapes(c)
-    return ends | {f"layers.{k}.{n}": s for k in range(c.layers) for n, s in layer.items()}
+    if c.experts is not None:
+        layer |= {f"experts.{e}.{n}": s for e in range(c.experts.count)
+                  for n, s in mlp_shapes(c).items()}
+    return MappingProxyType(
+        ends | {f"layers.{k}.{n}": s for k in range(c.layers) for n, s in layer.items()})
 
 
 def file_names(c: ModelConfig, ends: Mapping[str, str], layer: Mapping[str, str]) -> dict[str, str]:
-    """What a format calls each tensor: `ends` by logical name, `layer` as patterns with {}."""
+    """What a format calls each tensor: `ends` by logical name, `layer` as patterns with {} for the
+    layer and, in those of `experts.NAME`, for the expert."""
     out = {}
     for name in shapes(c):
-        if name.startswith("layers."):
-            _, number, part = name.split(".")
-            out[name] = layer[part].format(number)
-        else:
-            out[name] = ends[name]
+        match name.split("."):
+            case "layers", number, "experts", expert, part:
+                out[name] = layer[f"experts.{part}"].format(number, expert)
+            case "layers", number, part:
+                out[name] = layer[part].format(number)
+            case _:
+                out[name] = ends[name]
     return out
 
 

@@ -9,7 +9,9 @@ from typing import Any
 
 from ..errors import BadModelConfig, UnsupportedModel
 
-_FAMILIES = {"LlamaForCausalLM": "llama", "Qwen3ForCausalLM": "qwen3"}
+_FAMILIES = {
+    "LlamaForCausalLM": "llama", "Qwen3ForCausalLM": "qwen3", "Qwen3MoeForCausalLM": "qwen3_moe",
+}
 
 # Options that these models have, and the values under which the model is the one we compute.
 _FIXED: dict[str, tuple[Any, ...]] = {
@@ -24,11 +26,22 @@ _FIXED: dict[str, tuple[Any, ...]] = {
     "add_cross_attention": (False,),
 }
 
+# The same for models with experts: every layer has them.
+_FIXED_MOE: dict[str, tuple[Any, ...]] = {
+    "decoder_sparse_step": (1,),
+    "mlp_only_layers": ([], None),
+}
+
 _READ = {
     "architectures", "vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads",
     "num_key_value_heads", "head_dim", "intermediate_size", "rms_norm_eps", "rope_theta",
     "rope_scaling", "rope_parameters", "tie_word_embeddings", "max_position_embeddings",
     "bos_token_id", "eos_token_id", "layer_types",
+}
+# num_local_experts is what newer versions of transformers call num_experts.
+_READ_MOE = {
+    "num_experts", "num_local_experts", "num_experts_per_tok", "moe_intermediate_size",
+    "norm_topk_prob",
 }
 
 # For training, for other programs, or about how the file was made.
@@ -41,6 +54,7 @@ _NO_EFFECT = {
     "tokenizer_class", "task_specific_params", "generation_config", "unsloth_fixed",
     "unsloth_version",
 }
+_NO_EFFECT_MOE = {"output_router_logits", "router_aux_loss_coef"}
 
 
 @dataclass(frozen=True)
@@ -54,9 +68,19 @@ class Llama3Rope:
 
 
 @dataclass(frozen=True)
+class Experts:
+    """Each token goes to the `top` of `count` experts; `normed`: their weights add up to 1."""
+
+    count: int
+    top: int
+    normed: bool
+
+
+@dataclass(frozen=True)
 class ModelConfig:
-    """`family` is llama or qwen3; `tied`: the head is the embedding; `qk_norm`: queries and keys of
-    each head are normed before RoPE."""
+    """`family` is llama, qwen3 or qwen3_moe; `intermediate` is that of one expert where there are
+    `experts`; `tied`: the head is the embedding; `qk_norm`: queries and keys of each head are
+    normed before RoPE."""
 
     family: str
     vocab: int
@@ -74,16 +98,18 @@ class ModelConfig:
     max_position: int
     bos: tuple[int, ...]
     eos: tuple[int, ...]
+    experts: Experts | None = None
 
 
 def from_hf(config: Mapping[str, Any]) -> ModelConfig:
     """The model of a config.json."""
     family = _family(config)
-    _check_options(config)
+    moe = family == "qwen3_moe"
+    _check_options(config, moe)
     hidden, heads = count(config, "hidden_size"), count(config, "num_attention_heads")
     kv_heads = count(config, "num_key_value_heads", heads)
     # Qwen3Config's own default is 128, whatever the hidden size.
-    default_dim = hidden // heads if family == "llama" else 128
+    default_dim = 128 if family == "qwen3" else hidden // heads
     theta, scaling = _rope(config)
     return checked(ModelConfig(
         family=family,
@@ -93,15 +119,16 @@ def from_hf(config: Mapping[str, Any]) -> ModelConfig:
         heads=heads,
         kv_heads=kv_heads,
         head_dim=count(config, "head_dim", default_dim),
-        intermediate=count(config, "intermediate_size"),
+        intermediate=count(config, "moe_intermediate_size" if moe else "intermediate_size"),
         norm_eps=number(config, "rms_norm_eps"),
         rope_theta=theta,
         rope_scaling=scaling,
         tied=_flag(config, "tie_word_embeddings"),
-        qk_norm=family == "qwen3",
+        qk_norm=family != "llama",
         max_position=count(config, "max_position_embeddings"),
         bos=token_ids(config, "bos_token_id"),
         eos=token_ids(config, "eos_token_id"),
+        experts=_experts(config) if moe else None,
     ))
 
 
@@ -113,6 +140,11 @@ def checked(config: ModelConfig) -> ModelConfig:
         )
     if config.head_dim % 2:
         raise BadModelConfig(f"RoPE turns pairs, but a head has {config.head_dim} channels")
+    x = config.experts
+    if x is not None and x.top > x.count:
+        raise BadModelConfig(
+            f"num_experts_per_tok is {x.top}, but there are num_experts = {x.count}"
+        )
     return config
 
 
@@ -143,17 +175,25 @@ def _family(config: Mapping[str, Any]) -> str:
     return _FAMILIES[named[0]]
 
 
-def _check_options(config: Mapping[str, Any]) -> None:
+def _experts(config: Mapping[str, Any]) -> Experts:
+    key = "num_local_experts" if "num_local_experts" in config else "num_experts"
+    return Experts(count(config, key), count(config, "num_experts_per_tok"),
+                   _flag(config, "norm_topk_prob"))
+
+
+def _check_options(config: Mapping[str, Any], moe: bool) -> None:
+    fixed = _FIXED | (_FIXED_MOE if moe else {})
+    others = _READ | _NO_EFFECT | (_READ_MOE | _NO_EFFECT_MOE if moe else set())
     windowed = bool(config.get("use_sliding_window", "use_sliding_window" not in config))
     for key, value in config.items():
-        if key in _FIXED:
+        if key in fixed:
             # Qwen3 configs name a window even where use_sliding_window turns it off.
             if key == "sliding_window" and not windowed:
                 continue
-            if value not in _FIXED[key]:
-                words = " or ".join(repr(v) for v in _FIXED[key])
+            if value not in fixed[key]:
+                words = " or ".join(repr(v) for v in fixed[key])
                 raise UnsupportedModel(f"{key} is {value!r}; supported is {words}")
-        elif key not in _READ | _NO_EFFECT and not key.startswith("_") and value:
+        elif key not in others and not key.startswith("_") and value:
             raise UnsupportedModel(
                 f"{key} is {value!r}, an option that is not known",
                 hint="if it cannot change the model's numbers, take it out of config.json",

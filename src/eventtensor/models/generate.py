@@ -14,11 +14,12 @@ import numpy as np
 
 from ..errors import BadOption, NoDevice
 from ..runtime.cuda.driver import device
+from .attention_half import SPLIT_TOKENS, page_tokens
 from .cache import packed_weights
-from .llama import MAX_REQUESTS, SPLIT_TOKENS, page_tokens
 from .pack import Progress
 from .runner import DTYPES, Choice, Row, Runner, layout_of
 from .source import Model
+from .step import MAX_REQUESTS
 
 
 @dataclass(frozen=True)

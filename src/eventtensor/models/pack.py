@@ -28,28 +28,32 @@ _SLAB = 1 << 20  # elements that are cast and moved at once, within a cache
 
 @dataclass(frozen=True)
 class Matrix:
-    """A packed matrix of each layer, or of the model. Its `sources` come in `turns`: an equal part
-    of each of them, again and again."""
+    """A packed matrix of the model, of each layer or of each expert of a layer. Its `sources` come
+    in `turns`: an equal part of each of them, again and again."""
 
     rows: int
     columns: int
     sources: tuple[str, ...]
     turns: int
-    per_layer: bool = True
+    of: Literal["model", "layer", "expert"] = "layer"
 
 
 def matrices(c: ModelConfig) -> dict[str, Matrix]:
     wide, narrow = c.heads * c.head_dim, c.kv_heads * c.head_dim
-    down = c.hidden // PANEL
+    down, experts = c.hidden // PANEL, c.experts
+    mlp: Literal["layer", "expert"] = "layer" if experts is None else "expert"
+    router = {} if experts is None else {
+        "w_router": Matrix(experts.count, c.hidden, ("router",), experts.count // PANEL)}
     return {
         # The queries that look at a head of keys, the key and the value; then the next head.
         "w_qkv": Matrix(wide + 2 * narrow, c.hidden, ("wq", "wk", "wv"), c.kv_heads),
         "w_o": Matrix(c.hidden, wide, ("wo",), down),
+        **router,
         # A panel of gates and one of the same channels, so that one task has both.
         "w_gate_up": Matrix(2 * c.intermediate, c.hidden, ("w_gate", "w_up"),
-                            c.intermediate // PANEL),
-        "w_down": Matrix(c.hidden, c.intermediate, ("w_down",), down),
-        "head": Matrix(c.vocab, c.hidden, ("head",), c.vocab // PANEL, per_layer=False),
+                            c.intermediate // PANEL, mlp),
+        "w_down": Matrix(c.hidden, c.intermediate, ("w_down",), down, mlp),
+        "head": Matrix(c.vocab, c.hidden, ("head",), c.vocab // PANEL, "model"),
     }
 
 
@@ -78,8 +82,22 @@ def packed_shapes(c: ModelConfig, layout: Layout) -> dict[str, Shape]:
             shape = packed_shape(m.rows, m.columns, layout)
         except BadPacking as e:
             raise BadPacking(f"{name}: {e.message}") from None
-        out[name] = (c.layers, *shape) if m.per_layer else shape
+        out[name] = (*stacked(c, m), *shape)
     return out
+
+
+def stacked(c: ModelConfig, m: Matrix) -> Shape:
+    """The axes before those of the packed matrix."""
+    match m.of:
+        case "model":
+            return ()
+        case "layer":
+            return (c.layers,)
+        case "expert":
+            assert c.experts is not None
+            return c.layers, c.experts.count
+        case _:
+            assert_never(m.of)
 
 
 def pack_weights(
@@ -114,7 +132,11 @@ def _parts(c: ModelConfig, name: str, array: Array) -> list[tuple[Array, list[st
     }
     if name in ("embed", "final_norm", "head"):
         return [(array, [name])]
-    sources = pairs[name] if name in pairs else matrices(c)[name].sources
+    matrix = matrices(c).get(name)
+    sources = pairs[name] if matrix is None else matrix.sources
+    if matrix is not None and matrix.of == "expert":
+        return [(array[at], [f"layers.{at[0]}.experts.{at[1]}.{s}" for s in sources])
+                for at in np.ndindex(stacked(c, matrix))]
     return [(array[k], [f"layers.{k}.{s}" for s in sources]) for k in range(c.layers)]
 
 

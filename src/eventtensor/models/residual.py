@@ -1,69 +1,61 @@
 """How a product is added to the residual: by who multiplies, tile by tile, or in parts of K that
-other tasks add up."""
+other tasks add up. With many rows the second: tiles are large, so that x is read less often."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import eventtensor as et
 
-from .tasks import Matrix, Weights, add_parts, multiply, project_add
+from .step import PIECE_SUMS, PIECES, Step, cut
+from .tasks import Matrix, add_parts, multiply, project_add
 
-PIECES = 2  # of a row, each added up by a task
-PIECE_SUMS = 8  # sums of squares that it gives
-
-
-@dataclass(frozen=True)
-class Level:
-    """A layer of the residual `h`, of `x` (it with the gain of the next norm) and of `ss`, the sums
-    of squares of its tiles."""
-
-    h: Any
-    x: Any
-    ss: Any
-    layer: Any
+Source = Callable[[Any, int], Any]  # part s of n of x
 
 
-@dataclass(frozen=True)
-class Residual:
-    """`rows` of weights in a tile; `in_parts` says which of the two ways it is."""
+class Added:
+    """A product with `w`, in tiles of so many rows and in parts of K, that ends a half of each
+    layer: the first half takes the residual from `attn` to `mlp`, the second on to the next layer.
+    """
 
-    p: et.Program
-    weights: Weights
-    tokens: Any
-    rows: int
-    in_parts: bool
-
-    def add(
-        self, name: str, at: Any, source: Callable[[Any, int], Any], w: Matrix, parts: int,
-        before: Level, gain: Callable[[slice], Any], after: Level,
+    def __init__(
+        self, step: Step, name: str, w: Matrix, rows: int, parts: int, half: Literal[0, 1]
     ) -> None:
-        """after = before + x times w[at], where `source(s, n)` is part s of n of x, and
-        `gain(columns)` some of the gain of the norm after it."""
-        p, rows, a, b = self.p, self.rows, after, before
-        tiles = w.tiles(rows)
+        self.step, self.name, self.w, self.rows, self.parts = step, name, w, rows, parts
+        self.half = half
+        self.before, self.after = (step.mlp, step.attn) if half else (step.attn, step.mlp)
+        if parts > 1:
+            shape = (step.c.layers, parts, step.T, w.rows)
+            self.part = step.p.scratch(f"{name}_part", shape, et.f32)
 
-        def cut(i: Any, size: int = rows) -> slice:
-            return slice(i * size, i * size + size)
+    def calls(self, at: Any, source: Source) -> None:
+        if self.parts == 1:
+            self._at_once(at, source)
+        else:
+            self._by_parts(at, source)
 
-        if not self.in_parts:
-            p.call(project_add(self.weights), name=f"{name}_proj", grid=(tiles,),
-                   reads=lambda i: (source(0, 1), w[at, i, rows], b.h[b.layer, :, cut(i)],
-                                    gain(cut(i))),
-                   writes=lambda i: (a.h[a.layer, :, cut(i)], a.x[a.layer, :, cut(i)],
-                                     a.ss[a.layer, :, i]))
-            return
-        shape = (b.h.shape[0], parts, self.tokens, w.rows)
-        part = p.scratch(f"{name}_part", shape, et.f32)
-        p.call(multiply(self.weights), name=f"{name}_proj", grid=(tiles, parts),
-               reads=lambda i, s: (source(s, parts), w.part(at, i, rows, s, parts)),
-               writes=lambda i, s: part[at, s, :, cut(i)])
+    def _gain(self, at: Any, columns: slice) -> Any:
+        """Of the norm after it."""
+        return self.step.gains[2 * at + self.half + 1, columns]
+
+    def _at_once(self, at: Any, source: Source) -> None:
+        step, w, rows = self.step, self.w, self.rows
+        step.p.call(
+            project_add(step.weights), name=f"{self.name}_proj", grid=(w.tiles(rows),),
+            reads=lambda i: (source(0, 1), w[at, i, rows], self.before.h[at, :, cut(i, rows)],
+                             self._gain(at, cut(i, rows))),
+            writes=lambda i: self.after.columns(at + self.half, i, rows))
+
+    def _by_parts(self, at: Any, source: Source) -> None:
+        step, w, rows, parts = self.step, self.w, self.rows, self.parts
         each = w.rows // PIECES
-        p.call(add_parts(parts, PIECE_SUMS), name=f"{name}_add", grid=(self.tokens, PIECES),
-               reads=lambda t, j: (part[at, :, t, cut(j, each)],
-                                   b.h[b.layer, t, cut(j, each)], gain(cut(j, each))),
-               writes=lambda t, j: (a.h[a.layer, t, cut(j, each)],
-                                    a.x[a.layer, t, cut(j, each)],
-                                    a.ss[a.layer, t, cut(j, PIECE_SUMS)]))
+        step.p.call(
+            multiply(step.weights), name=f"{self.name}_proj", grid=(w.tiles(rows), parts),
+            reads=lambda i, s: (source(s, parts), w.part(at, i, rows, s, parts)),
+            writes=lambda i, s: self.part[at, s, :, cut(i, rows)])
+        step.p.call(
+            add_parts(parts, PIECE_SUMS), name=f"{self.name}_add", grid=(step.T, PIECES),
+            reads=lambda t, j: (self.part[at, :, t, cut(j, each)],
+                                self.before.h[at, t, cut(j, each)], self._gain(at, cut(j, each))),
+            writes=lambda t, j: self.after.piece(at + self.half, t, j, each, cut(j, PIECE_SUMS)))

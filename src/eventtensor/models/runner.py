@@ -12,15 +12,17 @@ import numpy as np
 import eventtensor as et
 
 from ..errors import BadOption
+from .attention_half import SPLIT_TOKENS, page_tokens
 from .checkpoint import Array
 from .config import ModelConfig
 from .kernels import Kernels
-from .llama import MAX_REQUESTS, MAX_TOKENS, SPLIT_TOKENS, llama, page_tokens
+from .llama import llama
 from .memory import DeviceMemory, HostMemory, Memory, Shared
-from .pack import Layout, Progress
+from .pack import Layout, Progress, matrices
 from .rope import rope_tables
 from .rows import Choice, Limits, Placed, Row, Tables, check_choices, check_counts
 from .sampling import search_steps
+from .step import MAX_REQUESTS, MAX_TOKENS
 from .tasks import Weights
 
 __all__ = ["Choice", "Result", "Row", "Runner", "layout_of"]
@@ -82,7 +84,10 @@ class Runner:
         self.fixed = memory.keep(
             {**kept, "gains": _gains(weights), "qk_gains": _qk_gains(c, weights),
              "rope": np.stack(rope_tables(c, limits.positions), axis=1)}, progress)
-        self._streamed = sum(_bytes(x) for name, x in kept.items() if name != "embed")
+        of_expert = {n for n, m in matrices(c).items() if m.of == "expert"}
+        self._streamed = sum(_bytes(x) for n, x in kept.items() if n not in {"embed", *of_expert})
+        self._experts = _Used(c, memory, sum(_bytes(kept[n]) for n in of_expert))
+        self.fixed |= self._experts.arguments
         self._cache_row = 2 * c.layers * c.kv_heads * c.head_dim * dtype.itemsize
         shape = (c.layers, limits.pages, c.kv_heads, 2, limits.page, c.head_dim)
         self.fixed["kv"] = memory.zeros(shape, dtype)
@@ -147,14 +152,30 @@ class Runner:
         return self._bound[key]
 
     def bytes_read(self, rows: Sequence[Row]) -> int:
-        """What a step must read at least: every weight once, and the cache of each row."""
-        return self._streamed + self._cache_row * sum(r.position + 1 for r in rows)
+        """What a step must read at least: every weight once, of experts those that the last step
+        has used, and the cache of each row."""
+        cache = self._cache_row * sum(r.position + 1 for r in rows)
+        return self._streamed + self._experts.bytes_read() + cache
 
     def close(self) -> None:
         try:
             self.kernels.close()
         finally:
             self.memory.close()
+
+
+class _Used:
+    """How many experts of each layer the last step has used; `size`: bytes of all experts."""
+
+    def __init__(self, config: ModelConfig, memory: Memory, size: int) -> None:
+        self._memory, self.arguments = memory, dict[str, Array]()
+        if config.experts is not None:
+            self._each = size // (config.layers * config.experts.count)
+            self.arguments["active"] = memory.zeros((config.layers,), np.dtype(np.int32))
+
+    def bytes_read(self) -> int:
+        used = (self._memory.fetch(x) for x in self.arguments.values())
+        return sum(self._each * int(x.sum()) for x in used)
 
 
 class Drawn(NamedTuple):

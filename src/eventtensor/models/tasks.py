@@ -18,7 +18,8 @@ from .pack import Layout, packed_shape
 
 @dataclass(frozen=True)
 class Matrix:
-    """A weight of `rows` outputs; [layer, tile, rows of a tile] (or without layer) is a region."""
+    """A weight of `rows` outputs; [layer, tile, rows of a tile] is a region, with all axes ahead of
+    those of the matrix in place of layer (none, or layer and expert)."""
 
     ref: Any
     rows: int
@@ -33,11 +34,10 @@ class Matrix:
         return self.rows // rows
 
     def __getitem__(self, key: tuple[Any, ...]) -> Any:
-        *layer, tile, rows = key
+        *ahead, tile, rows = key
         panels = rows // PANEL
-        inner = (slice(None),) * (len(self.ref.shape) - len(layer) - 1)
-        return self.ref[(*layer, slice(tile * panels, tile * panels + panels), *inner)]
-
+        inner = (slice(None),) * (len(self.ref.shape) - len(ahead) - 1)
+        return self.ref[(*ahead, slice(tile * panels, tile * panels + panels), *inner)]
 
     def part(self, layer: Any, tile: Any, rows: int, part: Any, parts: int) -> Any:
         """Part `part` of `parts` of the columns of a tile. (For a GPU.)"""
@@ -54,9 +54,10 @@ class Weights:
     layout: Layout
     dtype: Any
 
-    def matrix(self, p: et.Program, name: str, rows: int, columns: int, layers: int = 0) -> Matrix:
+    def matrix(self, p: et.Program, name: str, rows: int, columns: int, *ahead: int) -> Matrix:
+        """`ahead`: how many layers, or layers and experts, have one."""
         shape = packed_shape(rows, columns, self.layout)
-        return Matrix(p.weight(name, (layers, *shape) if layers else shape, self.dtype), rows)
+        return Matrix(p.weight(name, (*ahead, *shape), self.dtype), rows)
 
     def columns(self, w: Any) -> int:
         """How many columns a tile has."""
@@ -100,6 +101,8 @@ def project(weights: Weights, c: ModelConfig) -> Any:
 
 
 def multiply(weights: Weights) -> Any:
+    """A product and nothing else."""
+
     @et.task
     def multiply(x, w, out):
         out[:] = weights.product(x.reshape(x.shape[0], weights.columns(w)), w)

@@ -39,6 +39,10 @@ _LAYER = {
     "w_gate": "model.layers.{}.mlp.gate_proj.weight",
     "w_up": "model.layers.{}.mlp.up_proj.weight",
     "w_down": "model.layers.{}.mlp.down_proj.weight",
+    "router": "model.layers.{}.mlp.gate.weight",
+    "experts.w_gate": "model.layers.{}.mlp.experts.{}.gate_proj.weight",
+    "experts.w_up": "model.layers.{}.mlp.experts.{}.up_proj.weight",
+    "experts.w_down": "model.layers.{}.mlp.experts.{}.down_proj.weight",
 }
 # Old Llama files keep the RoPE frequencies, which follow from the config.
 _FREQUENCIES = "model.layers.{}.self_attn.rotary_emb.inv_freq"

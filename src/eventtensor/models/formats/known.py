@@ -1,9 +1,9 @@
-"""Published models by name: their shapes, for random weights of real size. Two tiny ones are for
+"""Published models by name: their shapes, for random weights of real size. Tiny ones are for
 tests; their scaling and head sizes are such that mistakes show."""
 
 from __future__ import annotations
 
-from ..config import Llama3Rope, ModelConfig
+from ..config import Experts, Llama3Rope, ModelConfig
 
 
 def _llama3(
@@ -36,11 +36,19 @@ KNOWN = {
     "qwen3-8b": _qwen3(4096, 36, 32, 12288, False),
     "qwen3-14b": _qwen3(5120, 40, 40, 17408, False),
     "qwen3-32b": _qwen3(5120, 64, 64, 25600, False),
+    "qwen3-30b-a3b": ModelConfig(
+        "qwen3_moe", 151936, 2048, 48, 32, 4, 128, 768, 1e-6, 1e6, None, False, True, 40960,
+        (151643,), (151645,), Experts(128, 8, True),
+    ),
     "tiny-llama": ModelConfig(
         "llama", 256, 128, 2, 4, 2, 32, 256, 1e-5, 10000.0, Llama3Rope(4.0, 1.0, 4.0, 64), True,
         False, 1024, (0,), (1,),
     ),
     "tiny-qwen3": ModelConfig(
         "qwen3", 256, 128, 2, 4, 2, 64, 256, 1e-6, 1e6, None, False, True, 1024, (0,), (1,)
+    ),
+    "tiny-qwen3-moe": ModelConfig(
+        "qwen3_moe", 256, 128, 2, 4, 2, 64, 32, 1e-6, 1e6, None, False, True, 1024, (0,), (1,),
+        Experts(16, 4, True),
     ),
 }  # fmt: skip

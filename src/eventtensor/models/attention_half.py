@@ -1,0 +1,140 @@
+"""The attention half of every layer: its tensors, the paged cache, and its calls."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import eventtensor as et
+
+from ..target import H200
+from .attention import attend, combine, longest, plan_attention, rotate
+from .config import ModelConfig
+from .pack import Layout
+from .residual import Added
+from .step import MAX_REQUESTS, Step, cut
+from .tasks import Weights, project
+
+PAGE_BYTES = 16384  # keys and values of one head in a page of the cache
+SPLIT_TOKENS = 128  # of attention: part of the result, whatever the batch
+GROUP_SPLITS = 8  # which one task takes where there are many: part of the result as well
+ROTATED_WORDS = 3072  # of a task of rotate
+
+
+def span_for(weights: Weights, tokens: int) -> int:
+    """Splits of a row that a task of attention takes. A single row has too few for all workers of a
+    GPU: each is a task. With more rows a task takes several, and reads the next while it computes;
+    how many rows a step has does not change it, so a row's bits do not hang on that."""
+    many = weights.layout == "cuda" and weights.dtype is et.bf16 and tokens > 1
+    return GROUP_SPLITS if many else 1
+
+
+def combined_heads(
+    c: ModelConfig, layout: Layout, tokens: int, workers: int = H200.multiprocessors
+) -> int:
+    """Heads of keys that a task of `combine` takes: one, or up to four if a full step has more
+    rows and heads than a GPU has workers."""
+    if layout != "cuda":
+        return 1
+    sizes = [n for n in (1, 2, 4) if c.kv_heads % n == 0]
+    return next((n for n in sizes if n * workers >= tokens * c.kv_heads), sizes[-1])
+
+
+def rotated_heads(c: ModelConfig, some: int) -> int:
+    """Heads of keys that a task of `rotate` takes: `some`, if what it needs may come by flags."""
+    return some if some * (c.heads // c.kv_heads + 2) * c.head_dim <= ROTATED_WORDS else 1
+
+
+def page_tokens(config: ModelConfig) -> int:
+    return max(1, PAGE_BYTES // (2 * config.head_dim * 2))
+
+
+class Attention:
+    """The first half of each layer, and the cache that it keeps. A task of `attend` takes `span`
+    splits."""
+
+    def __init__(self, step: Step, span: int) -> None:
+        c, p, T, page = step.c, step.p, step.T, page_tokens(step.c)
+        dtype, hd, group = step.weights.dtype, c.head_dim, c.heads // c.kv_heads
+        per_split = max(1, SPLIT_TOKENS // page)
+        self.step, self.span, self.page, self.split = step, span, page, per_split * page
+        self.some = combined_heads(c, step.weights.layout, step.tokens)
+        R, M = et.dim("R", max=MAX_REQUESTS), et.dim("M", max=65536)
+        pages = et.dim("pages", max=1 << 22)
+        self.W = W = et.dim("W", max=1 << 20)
+        positions = et.dim("positions", max=1 << 20)
+        self.position = p.input("position", (T,), et.i32, bound=positions - 1)
+        self.request = p.input("request", (T,), et.i32, bound=R - 1)
+        self.slot = p.input("slot", (T,), et.i32, bound=pages * page - 1, distinct=True)
+        self.table = p.input("table", (R, M, per_split), et.i32, bound=pages - 1)
+        self.rope = p.weight("rope", (positions, 2, hd // 2), et.f32)
+        self.qk_gains = p.weight("qk_gains", (c.layers, 2, hd), et.f32)
+        self.w_qkv = step.weights.matrix(p, "w_qkv", (c.heads + 2 * c.kv_heads) * hd, c.hidden,
+                                         c.layers)
+        w_o = step.weights.matrix(p, "w_o", c.hidden, c.heads * hd, c.layers)
+        self.kv = p.state("kv", (c.layers, pages, c.kv_heads, 2, page, hd), dtype)
+        # For each head of keys: the queries that look at it, the key and the value.
+        self.qkv = p.scratch("qkv", (c.layers, T, c.kv_heads * (group + 2) * hd), et.f32)
+        self.q = p.scratch("q", (c.layers, T, c.kv_heads, group, hd), dtype)
+        # Work items, found on the device from the positions.
+        self.first = p.scratch("first", (T + 1,), et.i32, bound=W, monotone=True)
+        self.row = p.scratch("row", (W,), et.i32, bound=T - 1)
+        self.left = p.scratch("left", (W,), et.i32)
+        self.item_pages = p.scratch("item_pages", (W, longest(span) * per_split), et.i32,
+                                    bound=pages - 1)
+        self.part = p.scratch("part", (c.layers, W, c.kv_heads, group, hd), et.f32)
+        self.part_ml = p.scratch("part_ml", (c.layers, W, c.kv_heads, 2, group), et.f32)
+        self.mixed = p.scratch("mixed", (c.layers, T, c.heads * hd), dtype)
+        self.out = Added(step, "out", w_o, step.tiles.out, step.tiles.out_parts, half=0)
+
+    def plan(self) -> None:
+        """The work items of the step."""
+        self.step.p.call(
+            plan_attention(self.split, self.span), grid=(),
+            reads=lambda: (self.position[:], self.request[:], self.table[:, :, :]),
+            writes=lambda: (self.first[:], self.row[:], self.left[:], self.item_pages[:, :]))
+
+    def calls(self, at: Any) -> None:
+        wide = self.step.c.heads * self.step.c.head_dim
+        self._project(at)
+        self._rotate(at)
+        self._attend(at)
+        self.out.calls(at, lambda s, n: self.mixed[at, :, cut(s, wide // n)])
+
+    def _project(self, at: Any) -> None:
+        step, tile = self.step, self.step.tiles.qkv
+        step.p.call(
+            project(step.weights, step.c), name="qkv_proj", grid=(self.w_qkv.tiles(tile),),
+            reads=lambda i: (*step.attn.normed(at), self.w_qkv[at, i, tile]),
+            writes=lambda i: self.qkv[at, :, cut(i, tile)])
+
+    def _rotate(self, at: Any) -> None:
+        """Keys and values go into the cache."""
+        step, c, slot, page = self.step, self.step.c, self.slot, self.page
+        some = rotated_heads(c, self.some)
+        words = some * (c.heads // c.kv_heads + 2) * c.head_dim
+        step.p.call(
+            rotate(c, page, self.span > 1), grid=(step.T, c.kv_heads // some),
+            reads=lambda t, g: (self.qkv[at, t, cut(g, words)], self.qk_gains[at, :, :],
+                                self.rope[self.position[t], :, :], slot[t],
+                                self.position[0 : t + 1], self.table[self.request[t], :, :]),
+            writes=lambda t, g: (
+                self.q[at, t, cut(g, some), :, :],
+                self.kv[at, slot[t] // page, cut(g, some), :, slot[t] % page, :]))
+
+    def _attend(self, at: Any) -> None:
+        """The heads of one task before and after have an axis, so that one event tells of them."""
+        step, c, some, first, W = self.step, self.step.c, self.some, self.first, self.W
+        step.p.call(
+            attend(step.weights.dtype, c.kv_heads),
+            grid=(first[step.T], c.kv_heads // some, some),
+            reads=lambda w, g, k: (self.q[at, self.row[w], g * some + k, :, :], self.left[w],
+                                   self.kv[at, self.item_pages[w, :], g * some + k, :, :, :],
+                                   self.left[w:W], self.item_pages[w:W, :]),
+            writes=lambda w, g, k: (self.part[at, w, g * some + k, :, :],
+                                    self.part_ml[at, w, g * some + k, :, :]))
+        step.p.call(
+            combine, grid=(step.T, c.kv_heads // some),
+            reads=lambda t, g: (self.part[at, first[t] : first[t + 1], cut(g, some), :, :],
+                                self.part_ml[at, first[t] : first[t + 1], cut(g, some), :, :]),
+            writes=lambda t, g: self.mixed[at, t, cut(g, some * c.heads // c.kv_heads
+                                                     * c.head_dim)])

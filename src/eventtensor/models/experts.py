@@ -1,0 +1,197 @@
+"""The MLP half of a layer with experts. Routing lists the experts in use and the *pairs* (token,
+expert), expert by expert; their products have a grid over that list, and read each weight once.
+
+After the routing nothing waits for an expert that it does not use: the tiles of an expert's second
+product for those of its first, a token for the experts that it was sent to, tile by tile.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import eventtensor as et
+
+from ..ir.products import PANEL
+from .config import Experts
+from .step import Step, cut
+from .tasks import gate_up, multiply, project
+
+# For a GPU, of device/cuda/route.cuh; sizes are those of all experts and of the most tokens.
+_ROUTE = """
+#include "cuda/route.cuh"
+int32_t* const room = worker.arena.take<int32_t>({room});
+et::experts::route<scores_1, share_1, {normed}, {rows}>(room, scores, share, rank, pair, active,
+                                                        expert, begin, member);
+"""
+_ROUTE_ROW = """
+#include "cuda/route.cuh"
+et::experts::route_row<scores_1, share_1, {normed}>(scores, share, active, expert);
+"""
+
+
+def _route_on_gpu(experts: Experts, rows: int) -> str:
+    words = -(-experts.count // 32)  # a bit for each expert
+    return _ROUTE.format(room=2 * experts.count + rows * (experts.top + words), rows=rows,
+                         normed=str(experts.normed).lower())
+
+
+def _shares(scores: Any, best: Any, normed: bool) -> Any:
+    """Of the best: by softmax among themselves, or among all."""
+    most = best[:, 0:1]
+    chances = et.exp(best - most)
+    whole = chances if normed else et.exp(scores - most)
+    return chances / whole.sum(axis=1, keepdims=True)
+
+
+def route(experts: Experts, rows: int) -> Any:
+    """Ties go to the lower expert. Pairs of an expert are in the order of tokens, so what a token
+    gives never depends on who else goes there. `rows`: the most that a step has."""
+    E, top = experts.count, experts.top
+
+    @et.task(cuda=_route_on_gpu(experts, rows))
+    def route(scores, share, rank, pair, active, expert, begin, member):
+        tokens = scores.shape[0]
+        values, chosen = et.topk(scores, top)
+        share[:] = _shares(scores, values, experts.normed)
+        # Tokens that went to each expert, up to and with this one.
+        hits = (chosen[:, :, None] == et.iota(E)[None, None, :]).cast(et.i32).sum(axis=1)
+        seen = hits.cumsum(0)
+        counts = hits.sum(axis=0)
+        ends = counts.cumsum(0)
+        used = et.minimum(counts, 1)
+        ranks = used.cumsum(0) - 1
+        active[:] = used.sum(axis=0)
+        rank[:] = et.gather(ranks, chosen)
+        before = et.gather((seen - 1).reshape(tokens * E), et.iota(tokens)[:, None] * E + chosen)
+        pair[:] = et.gather(ends - counts, chosen) + before
+        # The a-th expert in use is the first whose rank is a; past the last one nothing begins.
+        nth = (ranks[None, :] < et.iota(E)[:, None]).cast(et.i32).sum(axis=1)
+        there = et.minimum(nth, E - 1)
+        expert[:] = there
+        starts = et.where(nth < E, et.gather(ends - counts, there), tokens * top)
+        begin[:] = et.concat([starts, et.full((1,), tokens * top, et.i32)], axis=0)
+        # Pair i is of the expert before whose end it lies, and of its token number i - start.
+        i = et.iota(tokens * top)
+        mine = (ends[None, :] <= i[:, None]).cast(et.i32).sum(axis=1)
+        number = i - et.gather(ends - counts, mine)
+        member[:] = (et.gather(seen.T, mine) <= number[:, None]).cast(et.i32).sum(axis=1)
+
+    return route
+
+
+def route_row(experts: Experts) -> Any:
+    """The same for one row, whose experts come in the order of their scores."""
+    top = experts.top
+
+    @et.task(cuda=_ROUTE_ROW.format(normed=str(experts.normed).lower()))
+    def route_row(scores, share, active, expert):
+        values, chosen = et.topk(scores, top)
+        share[:] = _shares(scores, values, experts.normed)
+        active[:] = et.full((), top, et.i32)
+        expert[:] = chosen[0]
+
+    return route_row
+
+
+@et.task
+def combine_experts(before, y, share, gain, h, out, ss):
+    new = before + (y * share[:, None]).sum(axis=0)
+    h[:] = new
+    out[:] = new * gain
+    ss[:] = (new * new).sum(axis=0)
+
+
+class Routed:
+    """What a half with experts begins with: the weights, and the scores of all experts."""
+
+    def __init__(self, step: Step, experts: Experts) -> None:
+        c, p, weights, E = step.c, step.p, step.weights, experts.count
+        self.step, self.experts = step, experts
+        self.w_router = weights.matrix(p, "w_router", E, c.hidden, c.layers)
+        self.w_gate_up = weights.matrix(p, "w_gate_up", 2 * c.intermediate, c.hidden, c.layers, E)
+        self.w_down = weights.matrix(p, "w_down", c.hidden, c.intermediate, c.layers, E)
+        self.scores = p.scratch("scores", (c.layers, step.T, E), et.f32)
+
+    def score(self, at: Any) -> None:
+        step = self.step
+        step.p.call(
+            project(step.weights, step.c), name="router", grid=(self.w_router.tiles(PANEL),),
+            reads=lambda i: (*step.mlp.normed(at), self.w_router[at, i, PANEL]),
+            writes=lambda i: self.scores[at, :, cut(i, PANEL)])
+
+
+class ExpertMlp(Routed):
+    """The second half of each layer, with experts."""
+
+    def __init__(self, step: Step, experts: Experts) -> None:
+        super().__init__(step, experts)
+        c, p, T, dtype = step.c, step.p, step.T, step.weights.dtype
+        E, top, L = experts.count, experts.top, c.layers
+        # Of a token's experts: their shares, numbers in the list of those in use, and pairs.
+        self.share = p.scratch("share", (L, T, top), et.f32)
+        self.rank = p.scratch("rank", (L, T, top), et.i32, bound=E - 1)
+        self.pair = p.scratch("pair", (L, T, top), et.i32, bound=T * top - 1, distinct=(1, 2))
+        # The experts in use, and where the pairs of each begin; the token of each pair.
+        self.active = p.output("active", (L,), et.i32, bound=(0, et.min(E, T * top)))
+        self.expert = p.scratch("expert", (L, E), et.i32, bound=E - 1)
+        self.begin = p.scratch("begin", (L, E + 1), et.i32, bound=T * top, monotone=True)
+        self.member = p.scratch("member", (L, T * top), et.i32, bound=T - 1)
+        self.act = p.scratch("act", (L, T * top, c.intermediate // PANEL, PANEL), dtype)
+        self.y = p.scratch("y", (L, T * top, c.hidden), et.f32)
+        p.fact(self._belongs, over=(L, T, top))
+        self.routed = p.events("routed", (L,), count=1)
+        self.done = p.events("expert_done", (L, E, self.w_down.tiles(step.tiles.down)), count=1)
+
+    def _belongs(self, at: Any, t: Any, k: Any) -> list[Any]:
+        """A pair lies among those of its expert, which is in use."""
+        rank, pair = self.rank[at, t, k], self.pair[at, t, k]
+        return [self.begin[at, rank] <= pair, pair < self.begin[at, rank + 1],
+                rank < self.active[at]]
+
+    def calls(self, at: Any) -> None:
+        self.score(at)
+        self._route(at)
+        self._apply(at)
+        self._combine(at)
+
+    def _route(self, at: Any) -> None:
+        step = self.step
+        step.p.call(
+            route(self.experts, step.most_rows), grid=(), reads=lambda: self.scores[at, :, :],
+            writes=lambda: (self.share[at, :, :], self.rank[at, :, :], self.pair[at, :, :],
+                            self.active[at], self.expert[at, :], self.begin[at, :],
+                            self.member[at, :]),
+            notifies=lambda: self.routed[at])
+
+    def _apply(self, at: Any) -> None:
+        """Each expert in use, on its own tokens: no more than there are."""
+        step, tiles, mlp, active = self.step, self.step.tiles, self.step.mlp, self.active[at]
+
+        def pairs(a: Any) -> slice:
+            start = self.begin[at, a]
+            return slice(start, et.min(start + step.T, self.begin[at, a + 1]))
+
+        step.p.call(
+            gate_up(step.weights, step.c), name="experts_gate_up",
+            grid=(active, self.w_gate_up.tiles(tiles.gate_up)),
+            reads=lambda a, i: (mlp.x[at, self.member[at, pairs(a)], :],
+                                mlp.ss[at, self.member[at, pairs(a)], :],
+                                self.w_gate_up[at, self.expert[at, a], i, tiles.gate_up]),
+            writes=lambda a, i: self.act[at, pairs(a), cut(i, tiles.gate_up // (2 * PANEL)), :])
+        step.p.call(
+            multiply(step.weights), name="experts_down",
+            grid=(active, self.w_down.tiles(tiles.down)),
+            reads=lambda a, i: (self.act[at, pairs(a), :, :],
+                                self.w_down[at, self.expert[at, a], i, tiles.down]),
+            writes=lambda a, i: self.y[at, pairs(a), cut(i, tiles.down)],
+            notifies=lambda a, i: self.done[at, a, i])
+
+    def _combine(self, at: Any) -> None:
+        step, tile, attn = self.step, self.step.tiles.down, self.step.attn
+        step.p.call(
+            combine_experts, grid=(step.T, self.w_down.tiles(tile)),
+            reads=lambda t, i: (step.mlp.h[at, t, cut(i, tile)],
+                                self.y[at, self.pair[at, t, :], cut(i, tile)],
+                                self.share[at, t, :], step.gains[2 * at + 2, cut(i, tile)]),
+            writes=lambda t, i: attn.piece(at + 1, t, i, tile, i),
+            waits=lambda t, i: (self.routed[at], self.done[at, self.rank[at, t, :], i]))
