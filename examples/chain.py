@@ -1,8 +1,8 @@
 """A chain of matrix-vector products in one loop: every output feeds the next, nothing else does.
 
 At batch 1 a decoder is this chain: the weights of a layer are known long before its input is, so
-they can be on their way while the layers before are still at work. Weights may lie packed, each
-panel of 16 rows in blocks of 8 columns: a page of the stream is then one copy.
+they can be on their way while the layers before are still at work. Weights may lie packed, panels
+of 16 rows in blocks of 8 by 8: a page of the stream is then one copy.
 """
 
 from __future__ import annotations
@@ -28,16 +28,22 @@ def layer(w, x, out):
 
 @et.task
 def packed_layer(w, x, out):
-    panels, _, rows, _ = w.shape
-    plain = w.transpose(0, 2, 1, 3).reshape(panels * rows, x.shape[0])
+    plain = w.transpose(0, 2, 4, 1, 3, 5).reshape(w.shape[0] * PANEL, x.shape[0])
     out[:] = et.tanh((plain @ x[:, None])[:, 0])
 
 
+def panel_shape(columns: int) -> tuple[int, ...]:
+    """Of 16 rows: spans of columns, and of each the first 8 rows and the others, in blocks."""
+    span = min(128, columns)
+    return columns // span, PANEL // BLOCK, span // BLOCK, BLOCK, BLOCK
+
+
 def pack(w):
-    """Weights (layers, rows, columns), NumPy's or torch's, as panels of blocks."""
+    """Weights (layers, rows, columns), NumPy's or torch's, as panels."""
     layers, rows, columns = w.shape
-    split = w.reshape(layers, rows // PANEL, PANEL, columns // BLOCK, BLOCK)
-    return split.swapaxes(2, 3)
+    spans, halves, blocks, *_ = panel_shape(columns)
+    split = w.reshape(layers, rows // PANEL, halves, BLOCK, spans, blocks, BLOCK)
+    return split.swapaxes(3, 5).swapaxes(2, 4).swapaxes(3, 4)
 
 
 def chain(width: int = 256, rows: int = 16, packed: bool = False) -> et.Program:
@@ -45,7 +51,7 @@ def chain(width: int = 256, rows: int = 16, packed: bool = False) -> et.Program:
     layers = et.dim("layers", max=256)
     p = et.Program(f"chain_{width}")
     first = p.input("first", (width,), et.bf16)
-    shape = (width // PANEL, width // BLOCK, PANEL, BLOCK) if packed else (width, width)
+    shape = (width // PANEL, *panel_shape(width)) if packed else (width, width)
     w = p.weight("w", (layers, *shape), et.bf16)
     x = p.scratch("x", (layers + 1, width), et.bf16)
     last = p.output("last", (width,), et.bf16)
@@ -60,7 +66,7 @@ def chain(width: int = 256, rows: int = 16, packed: bool = False) -> et.Program:
         panels = rows // PANEL
         p.call(packed_layer if packed else layer, name="layer", grid=(tiles,),
                reads=lambda i: (
-                   w[at, i * panels : i * panels + panels, :, :, :] if packed
+                   w[at, i * panels : i * panels + panels, :, :, :, :, :] if packed
                    else w[at, tile(i), :], x[at, :]),
                writes=lambda i: x[at + 1, tile(i)])
     p.call(copy, name="give", grid=(tiles,), reads=lambda i: x[layers, tile(i)],

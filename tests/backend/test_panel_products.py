@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from support.emulated import emulated_kernel
-from support.streams import linear, packed
+from support.streams import linear, packed, panel_shape
 
 import eventtensor as et
 from eventtensor.compiler import run_passes
@@ -48,8 +48,8 @@ def operands(name: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         return rng.standard_normal((8, k)).astype(et.bf16.numpy), w, w
     _, total, k, dtype = PACKED[name]
     x = rng.standard_normal((8, k)).astype(dtype.numpy)
-    w = rng.standard_normal((total, k // 8, 16, 8)).astype(dtype.numpy)
-    return x, w, w.transpose(0, 2, 1, 3).reshape(total * 16, k)
+    w = rng.standard_normal((total, *panel_shape(k))).astype(dtype.numpy)
+    return x, w, w.transpose(0, 2, 4, 1, 3, 5).reshape(total * 16, k)
 
 
 @pytest.mark.parametrize("name", [*PACKED, *PLAIN])

@@ -8,7 +8,7 @@ from random import Random
 import numpy as np
 import pytest
 from support.emulated import emulated_kernel
-from support.streams import packed
+from support.streams import packed, panel_shape
 
 import eventtensor as et
 from eventtensor.codegen.cuda.kernel import generate
@@ -45,11 +45,11 @@ def launch(kernel, name: str, n: int) -> np.ndarray:
     _, total, k, dtype = SHAPES[name]
     rng = np.random.default_rng(n)
     x = rng.standard_normal((n, k)).astype(dtype.numpy)
-    w = rng.standard_normal((total, k // 8, 16, 8)).astype(dtype.numpy)
+    w = rng.standard_normal((total, *panel_shape(k))).astype(dtype.numpy)
     y = np.full((n, total * 16), np.nan, np.float32)
     kernel.launch({"n": n}, {"x": x, "w": w, "y": y})
     exact = x.astype(np.float64)
-    rows = w.astype(np.float64).transpose(0, 2, 1, 3).reshape(total * 16, k)
+    rows = w.astype(np.float64).transpose(0, 2, 4, 1, 3, 5).reshape(total * 16, k)
     bound = k * 2.0**-24 * (np.abs(exact) @ np.abs(rows).T)
     assert (np.abs(y - exact @ rows.T) <= bound).all(), f"n = {n}"
     return y
@@ -74,7 +74,7 @@ def test_a_column_has_the_same_bits_beside_any_number_of_others() -> None:
     _, total, k, dtype = SHAPES[name]
     rng = np.random.default_rng(0)
     x = rng.standard_normal((MOST, k)).astype(dtype.numpy)
-    w = rng.standard_normal((total, k // 8, 16, 8)).astype(dtype.numpy)
+    w = rng.standard_normal((total, *panel_shape(k))).astype(dtype.numpy)
     with emulated_kernel(plan_of(name, True), 2) as kernel:
         for n in (1, 9, 17, 40, MOST):
             y = np.full((n, total * 16), np.nan, np.float32)

@@ -24,10 +24,10 @@ struct Late {
 struct Product {
   float* d;
   int n;                      // columns of B
-  uint64_t b;                 // its descriptor
+  uint64_t a, b;              // descriptors
   float (*number)(uint16_t);  // of its bits
-  uint32_t a[4][4];           // registers of the four lanes that have the same rows
-  std::vector<char> seen;     // this lane's share of B when it was asked for
+  std::vector<char> rows;     // this lane's of A when it was asked for,
+  std::vector<char> seen;     // and its share of B
 };
 
 // The sums of products that are not waited for: `d` itself holds poison.
@@ -49,10 +49,10 @@ struct Pending {
 class Warpgroup {
  public:
   // Whether it is what the others have asked for at this place.
-  bool ask(int warp, uint64_t b, int n) {
+  bool ask(int warp, uint64_t a, uint64_t b, int n) {
     const uint64_t at = asked_[warp]++ - all_;
-    if (at == open_.size()) open_.push_back({b, n});
-    const bool same = open_[at].b == b && open_[at].n == n;
+    if (at == open_.size()) open_.push_back({a, b, n});
+    const bool same = open_[at].a == a && open_[at].b == b && open_[at].n == n;
     while (!open_.empty() && asked_[0] > all_ && asked_[1] > all_ && asked_[2] > all_ &&
            asked_[3] > all_)
       open_.pop_front(), ++all_;
@@ -61,7 +61,7 @@ class Warpgroup {
   bool whole() const { return open_.empty(); }
 
  private:
-  struct One { uint64_t b; int n; };
+  struct One { uint64_t a, b; int n; };
   std::deque<One> open_;
   uint64_t asked_[4] = {}, all_ = 0;  // by each warp; by all of them
 };

@@ -25,6 +25,9 @@ WRONG = {
     "no_swizzle": "not swizzled",
     "not_aligned": "not aligned to 1024",
     "other_operand": "asks for another product",
+    "other_rows": "asks for another product",
+    "swizzled_rows": "A of wgmma is swizzled",
+    "overwritten_rows": "numbers are wrong",
     "absent_warp": "have not taken part|asks for another product",
     "absent_lane": "others of them are at|do not come",
     "no_fence": "no wgmma.fence",
@@ -40,7 +43,9 @@ WRONG = {
 def launch(n: int, dtype: et.DType, wrong: str = "nothing", seed: int = 0) -> None:
     rng = np.random.default_rng(seed)
     w, x = (rng.standard_normal((k, K)).astype(dtype.numpy) for k in (ROWS, n))
-    pages = np.ascontiguousarray(w.reshape(ROWS // 16, 16, K // 8, 8).swapaxes(1, 2))
+    # Of each warpgroup by spans, panels, halves of these, blocks of 8 by 8.
+    split = w.reshape(ROWS // 64, 4, 2, 8, K // 128, 16, 8)
+    pages = np.ascontiguousarray(split.transpose(0, 4, 1, 2, 5, 3, 6))
     out = np.zeros((ROWS, n), np.float32)
     shared = np.array([a.ctypes.data for a in (pages, x, out)], np.int64)
     words = np.array([n, dtype is et.f16, list(WRONG).index(wrong)], np.int64)

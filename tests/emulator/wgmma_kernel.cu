@@ -31,6 +31,12 @@ void wait_staged(Wrong wrong) {
   if (wrong != Wrong::no_barrier_before) ptx::bar_sync<THREADS>();
 }
 
+uint64_t rows_descriptor(uint32_t at, Wrong wrong) {
+  if (wrong == Wrong::other_rows && threadIdx.x / 32 == 2) at += 256;
+  const uint64_t along = 128, across = 2048, swizzle = wrong == Wrong::swizzled_rows ? 1 : 0;
+  return swizzle << 62 | across >> 4 << 32 | along >> 4 << 16 | (at >> 4 & 0x3fff);
+}
+
 uint64_t descriptor(uint32_t at, Wrong wrong) {
   uint64_t stride = 1024, swizzle = 1;
   if (wrong == Wrong::no_swizzle) swizzle = 0;
@@ -38,18 +44,17 @@ uint64_t descriptor(uint32_t at, Wrong wrong) {
   return swizzle << 62 | stride >> 4 << 32 | (at >> 4 & 0x3fff);
 }
 
-// One part: pages of w are [K / 8][16 rows][8], so that half h of 16 of K begins 512 h further.
+// One part, 64 of K, which is half of a span: of w the rows of eight are 2048 bytes apart, and 16 of
+// K begin 256 bytes further.
 template <int N, bool F16>
 void multiply(float (&d)[N / 2], uint32_t page, uint32_t x, Wrong wrong) {
-  const uint64_t b = descriptor(x, wrong);
+  const uint64_t a = rows_descriptor(page, wrong), b = descriptor(x, wrong);
   for (uint32_t h = 0; h < 4; ++h) {
-    uint32_t a[4];
-    ptx::ldmatrix_x4(page + 512 * h + threadIdx.x % 32 * 16, a);
     if (wrong != Wrong::no_fence) ptx::wgmma_fence();
     if (wrong == Wrong::absent_warp && threadIdx.x / 32 == 3) continue;
     if (wrong == Wrong::absent_lane && threadIdx.x == 40) continue;
-    if constexpr (F16) ptx::wgmma_f16<N>(d, a, b + 2 * h);
-    else ptx::wgmma_bf16<N>(d, a, b + 2 * h);
+    if constexpr (F16) ptx::wgmma_f16<N>(d, a + 16 * h, b + 2 * h);
+    else ptx::wgmma_bf16<N>(d, a + 16 * h, b + 2 * h);
     if (wrong == Wrong::changed_sums) d[1] = 0;
   }
   if (wrong != Wrong::no_commit) ptx::wgmma_commit();
@@ -77,12 +82,14 @@ template <int N, bool F16> void run(const Shared& s, char* near, Wrong wrong) {
   float d[N / 2] = {};
   for (uint32_t p = 0; p < PARTS; ++p) {
     wait_staged(wrong);
-    multiply<N, F16>(d, pages + thread / 32 * 32 * K + p * 2048, xs + p % 2 * N * 128, wrong);
+    const uint32_t page = pages + thread / 128 * 128 * K + p / 2 * 16384 + p % 2 * 1024;
+    multiply<N, F16>(d, page, xs + p % 2 * N * 128, wrong);
     if (wrong != Wrong::no_wait_between) ptx::wgmma_wait<1>(d);
     if (wrong != Wrong::no_barrier_after) ptx::bar_sync<THREADS>();
     if (p + 1 < PARTS) stage<N>(xs + (p + 1) % 2 * N * 128, s.x, p + 1);
   }
   if (wrong == Wrong::overwritten && thread == 77) near[xs - pages + N * 128] ^= 1;
+  if (wrong == Wrong::overwritten_rows && thread == 77) near[16384 + 1024] ^= 1;
   if (wrong != Wrong::no_wait && wrong != Wrong::early_read) ptx::wgmma_wait<0>(d);
   store<N>(d, s.out);
   if (wrong == Wrong::early_read) ptx::wgmma_wait<0>(d);

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from eventtensor.models.config import ModelConfig
-from eventtensor.models.pack import matrices, packed_shapes
+from eventtensor.models.pack import matrices, packed_rows, packed_shapes, plain_rows
 from eventtensor.models.rope import rope_tables
 
 
@@ -29,16 +29,8 @@ def random_packed(c: ModelConfig, seed: int = 0, device: str = "cuda") -> dict[s
             drawn = np.random.default_rng(seed + len(name)).standard_normal(shape, np.float32)
             out[name] = 1 + drawn / 10
     if c.tied:
-        panels, blocks, rows, block = out["head"].shape
-        lying = out["embed"].view(panels, rows, blocks, block)
-        out["head"] = lying.transpose(1, 2).contiguous()
+        out["head"] = packed_rows(out["embed"]).contiguous()
     return out
-
-
-def unpacked(w: torch.Tensor) -> torch.Tensor:
-    """(.., panels, blocks, 16, columns) as (.., rows, columns)."""
-    *before, panels, blocks, rows, columns = w.shape
-    return w.transpose(-3, -2).reshape(*before, panels * rows, blocks * columns)
 
 
 @dataclass(frozen=True)
@@ -58,17 +50,17 @@ class TorchLlama:
         for layer in range(c.layers):
             norms = self._here(w["norms"][layer])
             x = self._normed(h, norms[0])
-            y = (unpacked(w["w_qkv"][layer]).to(dtype) @ x).view(c.kv_heads, -1, c.head_dim)
+            y = (plain_rows(w["w_qkv"][layer]).to(dtype) @ x).view(c.kv_heads, -1, c.head_dim)
             mixed = self._attended(layer, y, position, pages, rope)
-            h = h + unpacked(w["w_o"][layer]).to(dtype) @ mixed
+            h = h + plain_rows(w["w_o"][layer]).to(dtype) @ mixed
             x = self._normed(h, norms[1])
             h = h + (self._mlp(x, (layer,)) if c.experts is None else self._routed(x, layer))
         last = self._normed(h, self._here(w["final_norm"]))
-        return (unpacked(w["head"]).to(dtype) @ last).float()
+        return (plain_rows(w["head"]).to(dtype) @ last).float()
 
     def _mlp(self, x: torch.Tensor, at: tuple[int, ...]) -> torch.Tensor:
         """`at`: a layer, or one of its experts."""
-        w_gate_up, w_down = (unpacked(self.weights[n][at]).to(x.dtype)
+        w_gate_up, w_down = (plain_rows(self.weights[n][at]).to(x.dtype)
                              for n in ("w_gate_up", "w_down"))
         pair = (w_gate_up @ x).view(-1, 2, 16)
         gate, up = pair[:, 0].reshape(-1), pair[:, 1].reshape(-1)
@@ -77,7 +69,7 @@ class TorchLlama:
     def _routed(self, x: torch.Tensor, layer: int) -> torch.Tensor:
         known = self.config.experts
         assert known is not None
-        scores = (unpacked(self.weights["w_router"][layer]).to(x.dtype) @ x).float()
+        scores = (plain_rows(self.weights["w_router"][layer]).to(x.dtype) @ x).float()
         share, chosen = torch.softmax(scores, -1).topk(known.top)
         share = share / share.sum() if known.normed else share
         found = (s * self._mlp(x, (layer, e)).float()

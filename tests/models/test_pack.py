@@ -56,8 +56,10 @@ def check_packed(found: np.ndarray, wanted: np.ndarray, layout: str, dtype: np.d
         assert found.shape == (len(wanted) // 16, wanted.shape[1], 16)
         got = found[n // 16, k, n % 16]
     else:
-        assert found.shape == (len(wanted) // 16, wanted.shape[1] // 8, 16, 8)
-        got = found[n // 16, k // 8, n % 16, k % 8]
+        spans = found.shape[1]
+        span = wanted.shape[1] // spans
+        assert found.shape == (len(wanted) // 16, spans, 2, span // 8, 8, 8)
+        got = found[n // 16, k // span, n % 16 // 8, k % span // 8, n % 8, k % 8]
     assert found.dtype == dtype and found.size == wanted.size
     np.testing.assert_array_equal(got, wanted.astype(dtype))
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import numpy as np
 
 import eventtensor as et
+from eventtensor.models.pack import packed_shape
 
 from .handoffs import copy
 
@@ -25,9 +26,15 @@ def gated(x, gate, up, scale, out):
     out[:] = g * et.sigmoid(g) * (x @ up.T) * scale
 
 
+def panel_shape(k: int) -> tuple[int, ...]:
+    """Of a packed panel with rows of k columns."""
+    return packed_shape(16, k, "cuda")[1:]
+
+
 def _panels(w):
-    panels, blocks, rows, columns = w.shape
-    return w.transpose(0, 2, 1, 3).reshape(panels * rows, blocks * columns).T
+    panels, spans, halves, blocks, rows, columns = w.shape
+    plain = w.transpose(0, 2, 4, 1, 3, 5).reshape(panels * halves * rows, spans * blocks * columns)
+    return plain.T
 
 
 @et.task
@@ -77,10 +84,10 @@ def packed(
     n = et.dim("n", min=0 if most > 8 else 1, max=most)
     p = et.Program("packed")
     x = p.input("x", (n, k), dtype)
-    w = p.weight("w", (total, k // 8, 16, 8), dtype)
+    w = p.weight("w", (total, *panel_shape(k)), dtype)
     y = p.output("y", (n, total * 16), et.f32)
     p.call(packed_product, name="go", grid=(-(-total // panels),),
-           reads=lambda i: (x[:, :], w[i * panels : i * panels + panels, :, :, :]),
+           reads=lambda i: (x[:, :], w[i * panels : i * panels + panels, :, :, :, :, :]),
            writes=lambda i: y[:, i * panels * 16 : i * panels * 16 + panels * 16])
     return p
 
@@ -89,9 +96,9 @@ def joined() -> et.Program:
     """The other side is a matrix only once its axes are joined."""
     n = et.dim("n", max=128)
     p = et.Program("joined")
-    x, w = p.input("x", (2, n, 32, 16), et.bf16), p.weight("w", (4, 64, 16, 8), et.bf16)
+    x, w = p.input("x", (2, n, 32, 16), et.bf16), p.weight("w", (4, *panel_shape(512)), et.bf16)
     y = p.output("y", (2, n, 64), et.f32)
-    p.call(joined_product, name="go", grid=(2,), reads=lambda i: (x[i, :, :, :], w[:, :, :, :]),
+    p.call(joined_product, name="go", grid=(2,), reads=lambda i: (x[i, :, :, :], w[:, :, :, :, :, :]),
            writes=lambda i: y[i, :, :])
     return p
 
@@ -101,13 +108,14 @@ def wide_layers(k: int = 512) -> et.Program:
     n, depth = et.dim("n", max=128), et.dim("depth", max=6)
     p = et.Program("wide_layers")
     first = p.input("first", (n, k), et.bf16)
-    w = p.weight("w", (depth, k // 16, k // 8, 16, 8), et.bf16)
+    w = p.weight("w", (depth, k // 16, *panel_shape(k)), et.bf16)
     h = p.scratch("h", (depth + 1, n, k), et.bf16)
     last = p.output("last", (n, k), et.bf16)
     p.call(copy, name="take", grid=(), reads=lambda: first[:, :], writes=lambda: h[0, :, :])
     with p.loop("l", depth) as at:
         p.call(twice, name="layer", grid=(k // 64,),
-               reads=lambda i: (h[at, :, :], w[at, i * 4 : i * 4 + 4, :, :, :], w[at, :4, :, :, :]),
+               reads=lambda i: (h[at, :, :], w[at, i * 4 : i * 4 + 4, :, :, :, :, :],
+                                w[at, :4, :, :, :, :, :]),
                writes=lambda i: h[at + 1, :, i * 64 : i * 64 + 64])
     p.call(copy, name="give", grid=(), reads=lambda: h[depth, :, :], writes=lambda: last[:, :])
     return p

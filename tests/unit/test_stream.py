@@ -14,6 +14,7 @@ from support.streams import (
     linear,
     packed,
     packed_product,
+    panel_shape,
     product,
     state,
     walks,
@@ -60,20 +61,20 @@ def test_the_other_side_must_fit_beside_the_ring() -> None:
 
 
 def test_packed_panels_need_no_room_for_the_other_side() -> None:
-    """Many columns go chunk by chunk: whether there are many, the launch decides."""
+    """Many columns go line by line: whether there are many, the launch decides."""
     (s,) = plan_of(packed(most=128)).streams
     assert s.kind is PACKED and s.columns == 128
-    assert "chunk by chunk for many columns" in s.reason
-    assert "chunk" not in plan_of(packed()).streams[0].reason
+    assert "line by line for many columns" in s.reason
+    assert "line" not in plan_of(packed()).streams[0].reason
 
 
 def test_columns_without_a_bound_are_not_streamed() -> None:
     p = et.Program("ragged_columns")
     ends = p.input("ends", (5,), et.i32, monotone=True, bound=(0, 128))
-    x, w = p.input("x", (128, 1024), et.bf16), p.weight("w", (4, 128, 16, 8), et.bf16)
+    x, w = p.input("x", (128, 1024), et.bf16), p.weight("w", (4, *panel_shape(1024)), et.bf16)
     y = p.output("y", (128, 64), et.f32)
     p.call(packed_product, name="go", grid=(4,),
-           reads=lambda i: (x[ends[i] : ends[i + 1], :], w[:, :, :, :]),
+           reads=lambda i: (x[ends[i] : ends[i + 1], :], w[:, :, :, :, :, :]),
            writes=lambda i: y[ends[i] : ends[i + 1], :])
     assert ("go", "w") not in kinds(plan_of(p))
 
@@ -83,7 +84,7 @@ def parts_of_rows(maker: str, most: int) -> et.Program:
     task or one for each number has computed."""
     p = et.Program("parts_of_rows")
     given = p.input("given", (5,), et.i32, monotone=True, bound=(0, 500))
-    x, w = p.input("x", (500, 1024), et.bf16), p.weight("w", (4, 128, 16, 8), et.bf16)
+    x, w = p.input("x", (500, 1024), et.bf16), p.weight("w", (4, *panel_shape(1024)), et.bf16)
     y = p.state("y", (500, 64), et.f32)
     ends = given if maker == "given" else p.scratch("ends", (5,), et.i32, monotone=True,
                                                     bound=(0, 500))
@@ -95,7 +96,7 @@ def parts_of_rows(maker: str, most: int) -> et.Program:
     def some(i):
         return slice(ends[i], et.min(ends[i] + most, ends[i + 1]))
 
-    p.call(packed_product, name="go", grid=(4,), reads=lambda i: (x[some(i), :], w[:, :, :, :]),
+    p.call(packed_product, name="go", grid=(4,), reads=lambda i: (x[some(i), :], w[:, :, :, :, :, :]),
            writes=lambda i: y[some(i), :])
     return p
 
@@ -103,7 +104,7 @@ def parts_of_rows(maker: str, most: int) -> et.Program:
 @pytest.mark.parametrize(("maker", "most", "after"), [
     ("given", 128, ()), ("one", 128, ("plan_done",)), ("one", 8, ()), ("each", 8, ()),
 ])
-def test_many_columns_go_by_chunks_if_the_loader_learns_how_many(
+def test_many_columns_go_by_lines_if_the_loader_learns_how_many(
     maker: str, most: int, after: tuple[str, ...]
 ) -> None:
     """By their number the order of pages is chosen; few are staged as a whole in any case."""

@@ -87,8 +87,8 @@ def row_stride(region: Region, tensor: Tensor) -> Node:
 
 
 def panel_stride(tensor: Tensor) -> Node:
-    """Bytes from one panel of packed rows (blocks, rows, columns) to the next."""
-    return mul(product(tensor.shape[-3:]), Const(tensor.dtype.size))
+    """Bytes from one panel of packed rows (spans, halves, blocks, rows, columns) to the next."""
+    return mul(product(tensor.shape[-5:]), Const(tensor.dtype.size))
 
 
 def divisor(e: Node) -> int:

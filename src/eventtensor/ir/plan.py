@@ -223,11 +223,11 @@ class Stream:
     loader brings into shared memory ahead of the waits. Where it does not (`loaded` false), a
     product takes the pages where they lie, in the same order, so to the same bits. `chunk` are the
     bytes of a row in one page (0: all), `rows` and `columns` the most that the operand and the
-    product's other side have; where that side is not staged as a whole (`wide`), K goes by chunk
-    by chunk. While the loader is at this call `cap` bytes may be in flight, and
-    with the ring full and nothing in flight it asks for `ahead` pages as far as the L2. Run-time
-    data that decides where the operand lies is there once the waits of the call for the events
-    `after` are over, of which each has one cell for the whole grid: the loader does them too."""
+    product's other side have; where that side is not staged as a whole (`wide`), K goes by line by
+    line. While the loader is at this call `cap` bytes may be in flight, and with the ring full and
+    nothing in flight it asks for `ahead` pages as far as the L2. Run-time data that decides where
+    the operand lies is there once the waits of the call for the events `after` are over, of which
+    each has one cell for the whole grid: the loader does them too."""
 
     call: str
     arg: int

@@ -13,7 +13,9 @@ from .expr import product as product_expr
 from .tensor import DType
 
 PANEL = 16  # rows of a panel: one side of a tensor-core tile
-BLOCK = 8  # columns of a block: with 16 bits each the 16 bytes that tensor cores take of a row
+BLOCK = 8  # rows and columns of a block: of 16 bits each, a matrix as tensor cores take it
+MOST_SPAN = 128  # columns
+_STEP = 32  # columns that a warp takes at once
 _MOST_COLUMNS = 64
 _BESIDE = 32 * 1024  # bytes of the product's other side, in shared memory beside the ring
 
@@ -23,9 +25,9 @@ Groups = tuple[tuple[int, ...], ...]  # for each axis of a value, the axes of th
 @dataclass(frozen=True, slots=True)
 class Product:
     """Value `id` is the argument times value `other`, or the reverse if not `left`. `hidden` values
-    only lead from the argument to the product. `packed`: the argument is ([panels,] blocks, PANEL
-    rows, BLOCK columns), so that any columns of a panel that are neighbours lie together; if not,
-    it has plain rows."""
+    only lead from the argument to the product. If it is packed, the argument is ([panels,] spans,
+    2 halves of a panel's rows, blocks, BLOCK rows, BLOCK columns), and `span` are the columns of a
+    span, which lie together in each panel; if it has plain rows, `span` is 0."""
 
     id: int
     left: bool
@@ -34,12 +36,26 @@ class Product:
     rows: Node
     k: Node
     columns: Node
-    packed: bool
+    span: int
+
+    @property
+    def packed(self) -> bool:
+        return self.span > 0
+
+
+def span_of(columns: int) -> int:
+    """The columns of a span where rows have so many: the most that divide them, if possible in
+    steps that a warp takes."""
+    for step in (_STEP, BLOCK):
+        fit = [n for n in range(step, MOST_SPAN + 1, step) if columns % n == 0]
+        if fit:
+            return fit[-1]
+    raise ValueError(columns)
 
 
 def staged_whole(columns: int, row: int) -> bool:
     """True for a product whose other side, up to `columns` columns of `row` bytes, is staged as a
-    whole. If not, it goes chunk by chunk (packed only)."""
+    whole. If not, it goes line by line (packed only)."""
     return columns <= _MOST_COLUMNS and columns * row <= _BESIDE
 
 
@@ -118,24 +134,26 @@ def _product(
     left = s.op.a == at
     rows, k = groups if left else (groups[1], groups[0])
     other = s.op.b if left else s.op.a
-    packed = _packed(rows, k, shape)
-    if packed is None:
+    span = _span(rows, k, shape)
+    if span is None:
         return None
     m, n = s.type.shape
     return Product(
         s.id, left, other, frozenset({*hidden, at}), m if left else n,
-        types[at].shape[1 if left else 0], n if left else m, packed,
+        types[at].shape[1 if left else 0], n if left else m, span,
     )
 
 
-def _packed(rows: tuple[int, ...], k: tuple[int, ...], shape: tuple[Node, ...]) -> bool | None:
-    """Whether rows are packed or plain; None if they are neither."""
+def _span(rows: tuple[int, ...], k: tuple[int, ...], shape: tuple[Node, ...]) -> int | None:
+    """Of packed rows; 0 for plain rows, None if they are neither."""
     if (rows, k) == ((0,), (1,)):
-        return False
-    if (rows, k) not in (((1,), (0, 2)), ((0, 2), (1, 3))):
+        return 0
+    if (rows, k) not in (((1, 3), (0, 2, 4)), ((0, 2, 4), (1, 3, 5))):
         return None
-    block = (shape[rows[-1]], shape[k[-1]]) == (Const(PANEL), Const(BLOCK))
-    return True if block else None
+    halves, blocks, *block = shape[-4:]
+    if [halves, *block] != [Const(PANEL // BLOCK), Const(BLOCK), Const(BLOCK)]:
+        return None
+    return blocks.value * BLOCK if isinstance(blocks, Const) else None
 
 
 def narrow_dtype(body: t.Body, id: int) -> DType | None:

@@ -23,7 +23,7 @@ from ..runtime.build import write_once
 from .checkpoint import Array, Checkpoint, Shape
 from .pack import Layout, Progress, pack_weights
 
-_VERSION = 1  # of what pack_weights gives: a change of the layout must count up
+_VERSION = 2  # of what pack_weights gives: a change of the layout must count up
 _INDEX = "index.json"
 
 

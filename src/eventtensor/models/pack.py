@@ -1,8 +1,10 @@
 """Weights in the order in which the program streams them: panels of 16 rows.
 
-`cpu`: (panels, K, 16), so that 16 outputs lie side by side. `cuda`: (panels, K / 8, 16, 8), blocks
-as tensor cores load them, so that any part of a panel's K is one piece of memory. Every array is
-made once and filled in place, layer by layer: there are never two copies of a model.
+`cpu`: (panels, K, 16), so that 16 outputs lie side by side. `cuda`: (panels, spans of K, 2, K / 8 of
+a span, 8, 8), blocks of 8 by 8 as tensor cores take them: any spans of a panel that are neighbours
+are one piece of memory, and where a span of several panels lies together, all halves of panels are
+equally far apart. Every array is made once and filled in place, layer by layer: there are never two
+copies of a model.
 """
 
 from __future__ import annotations
@@ -10,12 +12,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import prod
-from typing import Literal, assert_never
+from typing import Any, Literal, assert_never
 
 import numpy as np
 
 from ..errors import BadPacking
-from ..ir.products import BLOCK, PANEL
+from ..ir.products import BLOCK, PANEL, span_of
 from .checkpoint import Array, Checkpoint, Shape
 from .config import ModelConfig
 
@@ -66,9 +68,25 @@ def packed_shape(rows: int, columns: int, layout: Layout) -> Shape:
         case "cuda":
             if columns % BLOCK:
                 raise BadPacking(f"a row has {columns} columns, not a multiple of {BLOCK}")
-            return (rows // PANEL, columns // BLOCK, PANEL, BLOCK)
+            span = span_of(columns)
+            return (rows // PANEL, columns // span, PANEL // BLOCK, span // BLOCK, BLOCK, BLOCK)
         case _:
             assert_never(layout)
+
+
+def packed_rows(w: Any) -> Any:
+    """Matrices (.., rows, columns) as they lie for a GPU, NumPy's or torch's."""
+    *ahead, rows, columns = w.shape
+    panels, spans, halves, blocks, *_ = packed_shape(rows, columns, "cuda")
+    split = w.reshape(*ahead, panels, halves, BLOCK, spans, blocks, BLOCK)
+    return split.swapaxes(-3, -2).swapaxes(-4, -2).swapaxes(-5, -4)
+
+
+def plain_rows(w: Any) -> Any:
+    """The same back."""
+    *ahead, panels, spans, _, blocks, _, _ = w.shape
+    split = w.swapaxes(-5, -4).swapaxes(-4, -2).swapaxes(-3, -2)
+    return split.reshape(*ahead, panels * PANEL, spans * blocks * BLOCK)
 
 
 def packed_shapes(c: ModelConfig, layout: Layout) -> dict[str, Shape]:
@@ -163,8 +181,9 @@ def _move(out: Array, panels: Array, layout: Layout) -> None:
             case "cpu":
                 own[...] = slab.swapaxes(2, 3)
             case "cuda":
-                blocks = slab.reshape(*slab.shape[:3], *own.shape[2::2]).swapaxes(2, 3)
+                spans, halves, blocks = own.shape[2:5]
+                split = slab.reshape(*slab.shape[:2], halves, BLOCK, spans, blocks, BLOCK)
                 whole = np.dtype((np.void, BLOCK * out.dtype.itemsize))  # moved as one
-                own.view(whole)[...] = blocks.view(whole)
+                own.view(whole)[...] = split.view(whole).transpose(0, 1, 4, 2, 5, 3, 6)
             case _:
                 assert_never(layout)

@@ -41,15 +41,15 @@ class Matrix:
 
     def part(self, layer: Any, tile: Any, rows: int, part: Any, parts: int) -> Any:
         """Part `part` of `parts` of the columns of a tile. (For a GPU.)"""
-        panels, each = rows // PANEL, int(self.ref.shape[-3]) // parts
+        panels, each = rows // PANEL, int(self.ref.shape[-5]) // parts
         return self.ref[layer, tile * panels : tile * panels + panels,
-                        part * each : part * each + each, :, :]
+                        part * each : part * each + each, :, :, :, :]
 
 
 @dataclass(frozen=True)
 class Weights:
     """How matrices lie: panels of 16 rows, for threads with these 16 side by side, for a GPU in
-    blocks of 8 columns."""
+    blocks of 8 by 8."""
 
     layout: Layout
     dtype: Any
@@ -61,14 +61,14 @@ class Weights:
 
     def columns(self, w: Any) -> int:
         """How many columns a tile has."""
-        return int(w.shape[1] if self.layout == "cpu" else w.shape[1] * w.shape[3])
+        return int(w.shape[1] if self.layout == "cpu" else w.shape[1] * w.shape[3] * w.shape[5])
 
     def product(self, x: Any, w: Any) -> Any:
         """x (tokens, columns) times the transposed tile: (tokens, rows)."""
         if self.layout == "cpu":
             return et.concat([x @ w[k] for k in range(int(w.shape[0]))], axis=1)
-        panels, blocks, rows, columns = w.shape
-        return x @ w.transpose(0, 2, 1, 3).reshape(panels * rows, blocks * columns).T
+        rows, columns = int(w.shape[0]) * PANEL, self.columns(w)
+        return x @ w.transpose(0, 2, 4, 1, 3, 5).reshape(rows, columns).T
 
 
 # ---- parts of bodies -------------------------------------------------------------------------

@@ -32,7 +32,7 @@ from ..ir.walk import Bounds, bounds, free_vars, loads_of
 
 _STEP = 64  # bytes of a row that a warp takes at once in a product
 _CHUNK = 2048  # bytes of a row in a page: shorter copies cost more to issue than to move
-_PANEL_CHUNK = 1024  # the same in a panel, where a page is one copy of 16 KB
+_PANEL_SPANS = 4  # the same in a panel, where a page is one copy of up to 16 KB
 _WHOLE = (1024, 16 * 1024)  # less is not worth a page, more leaves no room to run ahead
 _HELD = 64 * 1024  # bytes that the whole pages of one task may hold
 _SMALL = 96 * 1024  # bytes for a task: the ring holds more than the next one, and hops decide
@@ -168,7 +168,7 @@ def _paged(
     k = product.k
     if narrow_dtype(p.call.body, product.other) is not tensor.dtype:
         return None
-    if not isinstance(k, Const) or k.value * size % _STEP:
+    if not isinstance(k, Const) or k.value * size % _STEP or product.span * size % _STEP:
         return None
     if rows is None or columns is None:
         return None
@@ -188,18 +188,17 @@ def _paged(
                                   after=after)
     if layout.rows != Const(1) and not wide:
         return None  # panels that lie apart come only by groups
-    chunk = _panel_chunk(k.value * size)
+    chunk = _panel_chunk(k.value // product.span) * product.span * size
     why = "no event guards it; packed panels, used up by a matrix product"
-    why += ", chunk by chunk for many columns" if wide else ""
+    why += ", line by line for many columns" if wide else ""
     kind = StreamKind.packed
     return product.id, Stream(p.call.name, arg, kind, 0, why, chunk, rows, columns, wide,
                               after=after)
 
 
-def _panel_chunk(row: int) -> int:
-    """Bytes of a row in a page of a panel: the most that divide the row."""
-    steps, most = row // _STEP, _PANEL_CHUNK // _STEP
-    return _STEP * max(n for n in range(1, most + 1) if steps % n == 0)
+def _panel_chunk(spans: int) -> int:
+    """Spans of a panel in a page: the most that divide them."""
+    return max(n for n in range(1, _PANEL_SPANS + 1) if spans % n == 0)
 
 
 def _looped(

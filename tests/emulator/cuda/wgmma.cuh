@@ -1,6 +1,8 @@
 // What device/cuda/wgmma.cuh has, for a block as fibers. Products happen when they are waited for:
-// until then their sums are poison, and B may not change. The warps of a group do not meet, so that
-// a barrier that is missing is seen; at the end all of them must have asked for the same.
+// until then their sums are poison, and B may not change. Of A a group may have rows that nobody
+// wants: those that change, or that tensor cores may not see yet, give NaN. The warps of a group do
+// not meet, so that a barrier that is missing is seen; at the end all of them must have asked for the
+// same.
 #pragma once
 #include "portable.h"
 
@@ -16,7 +18,41 @@ ET_HOT void ldmatrix_x4(uint32_t at, uint32_t (&x)[4]) {
   emu::block->pending().changed.insert(x);
 }
 
-// ---- B in shared memory --------------------------------------------------------------------
+// ---- operands in shared memory -------------------------------------------------------------
+
+inline uint32_t field(uint64_t operand, int bit) { return uint32_t(operand >> bit & 0x3fff) << 4; }
+
+// Rows of A in groups of 8, each a block of 128 bytes for 8 of K, not swizzled.
+class RowsOperand {
+ public:
+  explicit RowsOperand(uint64_t a) : start_(field(a, 0)), along_(field(a, 16)), across_(field(a, 32)) {
+    if (a >> 46 != 0 || (a & 0xc000c000u) != 0)
+      emu::block->fault("A of wgmma is swizzled, or its descriptor has bits that must be 0");
+  }
+  // The two rows of a lane, 16 of K each; nothing of a row that may not be seen.
+  std::vector<char> share() const {
+    std::vector<char> found;
+    for (int r = 0; r < 2; ++r) {
+      bool seen = true;
+      for (int half = 0; half < 2; ++half)
+        seen = seen && emu::block->hidden(place(r, half)) == emu::Proxies::NOBODY;
+      for (int half = 0; half < 2; ++half) {
+        const char* const at = emu::block->at(place(r, half), 16);
+        found.insert(found.end(), at, at + 16);
+      }
+      found.push_back(seen);
+    }
+    return found;
+  }
+
+ private:
+  uint32_t place(int r, int half) const {
+    const int thread = emu::block->thread();
+    const uint32_t row = thread / 32 % 4 * 16 + r * 8 + thread % 32 / 4;
+    return emu::NEAR + start_ + row / 8 * across_ + row % 8 * 16 + half * along_;
+  }
+  uint32_t start_, along_, across_;
+};
 
 // Columns of B in groups of 8, each of 128 bytes along K, their 16-byte places swizzled.
 class Operand {
@@ -48,7 +84,6 @@ class Operand {
   }
 
  private:
-  static uint32_t field(uint64_t b, int bit) { return uint32_t(b >> bit & 0x3fff) << 4; }
   uint32_t place(int column, int half) const {
     const uint32_t at = start_ + column / 8 * stride_ + column % 8 * 128 + half * 16;
     return emu::NEAR + (at ^ (at >> 7 & 7) << 4);
@@ -80,23 +115,35 @@ inline void take_sums(float* d, size_t count) {
   std::memset(d, emu::POISON, 4 * count);
 }
 
-inline void ask(float* d, int n, const uint32_t (&a)[4], uint64_t b, float (*number)(uint16_t)) {
+inline void ask(float* d, int n, uint64_t a, uint64_t b, float (*number)(uint16_t)) {
   emu::Block& block = *emu::block;
   emu::Pending& mine = block.pending();
   const int lane = block.thread() % 32, warp = block.thread() / 32 % 4;
-  const uint32_t low = uint32_t(b), high = uint32_t(b >> 32);
-  const auto& all = emu::exchange("wgmma.mma_async", ~0u, {{a[0], a[1], a[2], a[3], low, high}});
-  if (all[0].word[4] != low || all[0].word[5] != high)
-    block.fault("lanes of a warp give different descriptors to wgmma");
-  if (!mine.fenced || mine.changed.count(a) != 0 || mine.changed.count(d) != 0)
+  const uint32_t words[4] = {uint32_t(a), uint32_t(a >> 32), uint32_t(b), uint32_t(b >> 32)};
+  const auto& all = emu::exchange("wgmma.mma_async", ~0u, {{words[0], words[1], words[2], words[3]}});
+  for (int k = 0; k < 4; ++k)
+    if (all[0].word[k] != words[k])
+      block.fault("lanes of a warp give different descriptors to wgmma");
+  if (!mine.fenced || mine.changed.count(d) != 0)
     block.fault("registers of wgmma are changed, and no wgmma.fence follows");
-  emu::Product p{d, n, b, number, {}, Operand(b, n).share(n)};
-  for (int r = 0; r < 4; ++r)
-    for (int q = 0; q < 4; ++q) p.a[r][q] = all[lane / 4 * 4 + q].word[r];
-  if (lane == 0 && !block.warpgroup().ask(warp, b, n))
+  const emu::Product p{d, n, a, b, number, RowsOperand(a).share(), Operand(b, n).share(n)};
+  if (lane == 0 && !block.warpgroup().ask(warp, a, b, n))
     block.fault("warp %d asks for another product of wgmma than others of its group", warp);
   take_sums(d, size_t(n) / 2);
   mine.products.back().push_back(p);
+}
+
+// A row of A as it was, or NaN if it may be another one by now.
+inline void row_of(const emu::Product& p, int r, double (&row)[16]) {
+  const std::vector<char> now = RowsOperand(p.a).share();
+  const size_t each = now.size() / 2, first = r * each;
+  const bool same = std::equal(now.begin() + first, now.begin() + first + each,
+                               p.rows.begin() + first);
+  for (int k = 0; k < 16; ++k) {
+    uint16_t bits;
+    std::memcpy(&bits, p.rows.data() + first + 2 * k, 2);
+    row[k] = same && p.rows[first + each - 1] ? p.number(bits) : __builtin_nan("");
+  }
 }
 
 // Exact products, added in f64 and rounded once.
@@ -104,9 +151,7 @@ inline void multiply(const emu::Product& p, float* sums) {
   const Operand b(p.b, p.n);
   const int lane = emu::block->thread() % 32;
   double rows[2][16], column[16];
-  for (int r = 0; r < 2; ++r)
-    for (int k = 0; k < 16; ++k)
-      rows[r][k] = p.number(uint16_t(p.a[r + k / 8 * 2][k % 8 / 2] >> k % 2 * 16));
+  for (int r = 0; r < 2; ++r) row_of(p, r, rows[r]);
   for (int c = 0; c < p.n / 4; ++c) {
     for (int k = 0; k < 16; ++k) {
       uint16_t bits;
@@ -147,11 +192,11 @@ inline void give_sums(float* d, size_t count) {
   }
 }
 
-template <int N> ET_HOT void wgmma_bf16(float (&d)[N / 2], const uint32_t (&a)[4], uint64_t b) {
+template <int N> ET_HOT void wgmma_bf16(float (&d)[N / 2], uint64_t a, uint64_t b) {
   static_assert(N % 8 == 0 && N >= 8 && N <= 256);
   ask(d, N, a, b, from_bf16);
 }
-template <int N> ET_HOT void wgmma_f16(float (&d)[N / 2], const uint32_t (&a)[4], uint64_t b) {
+template <int N> ET_HOT void wgmma_f16(float (&d)[N / 2], uint64_t a, uint64_t b) {
   static_assert(N % 8 == 0 && N >= 8 && N <= 256);
   ask(d, N, a, b, from_f16);
 }
@@ -164,11 +209,14 @@ ET_HOT void wgmma_commit() {
   emu::exchange("wgmma.commit_group", ~0u, {});
   emu::block->pending().products.emplace_back();
 }
-template <int YOUNGEST, int COUNT> ET_HOT void wgmma_wait(float (&d)[COUNT]) {
+template <int YOUNGEST> ET_HOT void wgmma_wait() {
   emu::exchange("wgmma.wait_group", ~0u, {});
   auto& groups = emu::block->pending().products;
   for (; groups.size() > YOUNGEST + 1; groups.pop_front())
     for (const emu::Product& p : groups.front()) finish(p);
+}
+template <int YOUNGEST, int COUNT> ET_HOT void wgmma_wait(float (&d)[COUNT]) {
+  wgmma_wait<YOUNGEST>();
   give_sums(d, COUNT);
 }
 

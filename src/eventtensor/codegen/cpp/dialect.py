@@ -57,6 +57,11 @@ class Dialect(Emitter):
         """Head of a loop whose iterations the worker's threads share."""
         return loop(var, size)
 
+    def hoisted(self, name: str, kind: str, text: str) -> str:
+        """What an element of the loop that has just begun is made of, from far memory, may be
+        loaded for all elements of a thread before the loop: its text there and here."""
+        return text
+
     def next_loop(self, reads: Mapping[str, bool], assigns: str) -> None:
         """Told before `elements`: the buffers that are read (True: at the own index only), and the
         one that is assigned, at the own index."""

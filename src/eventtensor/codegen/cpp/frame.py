@@ -220,6 +220,8 @@ class BodyFrame:
                 text = value.at(index)
             else:
                 text = f"et::cast<{STORAGE[to.storage]}>({value.at(index)})"
+            if any(self._memory(leaf)[0].startswith("args.") for leaf in value.leaves.items()):
+                text = self.out.hoisted(to.buffer, STORAGE[to.storage], text)
             self.out.line(f"{to.place(index)} = {text};")
 
     def _memory(self, leaf: tuple[str, bool]) -> tuple[str, bool]:

@@ -11,6 +11,7 @@ from itertools import pairwise
 
 from ...ir import tile as t
 from ...ir.expr import Const, Node, mul
+from ...ir.expr import product as product_expr
 from ...ir.layout import layout_of, panel_stride, row_stride
 from ...ir.looped import loop_page
 from ...ir.plan import Stream, StreamKind
@@ -22,6 +23,8 @@ from ...ir.products import (
     product_of,
 )
 from ...ir.program import PlacedCall, Program
+from ...ir.tensor import Rows
+from ...ir.walk import bounds
 from ..cpp.args import ArgWriter
 from ..cpp.body import BodyWriter
 from ..cpp.expr import ExprWriter, paren
@@ -29,9 +32,11 @@ from ..cpp.value import STORAGE, Value, View, of_view
 from ..emitter import cpp_name
 from ..uses import stmt_operands
 from .emitter import BlockDialect
-from .threads import WARPS
+from .threads import THREADS, WARPS
 
 _PITCH = 192  # bytes that a column of the other side may lie further apart than it is long
+_WIDE_ROWS = 128  # that a product sums up in one pass
+_SOON = 8  # elements a thread of an operand that come while a product runs
 
 
 class StreamBody(BodyWriter):
@@ -122,16 +127,18 @@ class StreamBody(BodyWriter):
         kind, x = STORAGE[storage], self.columns(product, stream)
         rows, n = self.extent(product.rows), self.extent(product.columns)
         assert isinstance(product.k, Const)
+        self.open_beside(product, stream)
         result = self.own(f"v{id}", type)
         out = f"v{id}, {n}, 1" if product.left else f"v{id}, 1, {rows}"
         row, panels = product.k.value * storage.size, -(-stream.rows // PANEL)
         self.staging_room(product, stream, row)
-        source = self.in_ring(stream) if stream.loaded else self.in_memory(stream, row)
+        span = product.span * storage.size
+        source = self.in_ring(stream, span) if stream.loaded else self.in_memory(stream, span)
         region = self.call.regions[stream.arg]
         self.out.comment(f"{self.args.name(stream.arg)} = {region}, by pages")
         sizes = f"{row}, {stream.chunk}, {panels}"
         if stream.wide:
-            how = f"et::wide_matmul<{kind}, {row}>"
+            how = f"et::wide_matmul<{kind}, {row}, {span}>"
         else:
             how = f"et::panel_matmul<{kind}, {-(-stream.columns // 8)}, {sizes}>"
         self.block_out.ends_met(f"{how}(worker, {source}, {out}, {x}, {rows}, {n});")
@@ -151,6 +158,12 @@ class StreamBody(BodyWriter):
         early = {arg for arg, id in args if id in used or id in self.uses.named}
         return frozenset(arg for arg, _ in args) - early
 
+    def open_beside(self, product: Product, stream: Stream) -> None:
+        """Where lines of x are, temporaries may be from the end of a lone product on."""
+        if stream.wide and stream.loaded and len(self.products) == 1 and stream.rows <= _WIDE_ROWS:
+            columns = self.extent(product.columns)
+            self.out.line(f"if ({columns} <= et::MOST_COLUMNS) worker.arena.open_beside();")
+
     def staging_room(self, product: Product, stream: Stream, row: int) -> None:
         """For columns that are staged as a whole and do not lie there already, and what the warps
         fold through."""
@@ -164,11 +177,11 @@ class StreamBody(BodyWriter):
         batch = min(panels, max(1, 4 // tiles))
         self.take(Const(WARPS * PANEL * 8 * tiles * batch), "float")
 
-    def in_ring(self, stream: Stream) -> str:
-        kind = "PanelsFromRing" if stream.kind is StreamKind.packed else "RowsFromRing"
+    def in_ring(self, stream: Stream, span: int) -> str:
+        kind = f"PanelsFromRing<{span}>" if stream.kind is StreamKind.packed else "RowsFromRing"
         return f"et::{kind}(worker)"
 
-    def in_memory(self, stream: Stream, row: int) -> str:
+    def in_memory(self, stream: Stream, span: int) -> str:
         """Pages where they lie: packed panels, one after the other, or plain rows."""
         region = self.call.regions[stream.arg]
         tensor = self.program.tensor(region.tensor)
@@ -178,7 +191,7 @@ class StreamBody(BodyWriter):
         data = f"reinterpret_cast<const char*>(args.{cpp_name(tensor.name)} + {start})"
         if stream.kind is StreamKind.packed:
             stride = self.expr(panel_stride(tensor))
-            return f"et::PanelsInPlace{{{data}, {stride}, {PANEL * chunk}}}"
+            return f"et::PanelsInPlace<{span}>{{{data}, {stride}, {PANEL * chunk}}}"
         return f"et::RowsInPlace{{{data}, {self.expr(row_stride(region, tensor))}, {chunk}}}"
 
     def reshape(self, id: int, x: Value, type: t.TileType) -> Value:
@@ -223,7 +236,31 @@ class PageArgs(ArgWriter):
     def read(self, k: int, storage: bool = False) -> Value:
         if k in self.paged:
             return Value(self.type(k), _never_read)
-        return self.held[k] if k in self.held else super().read(k, storage)
+        if k in self.held:
+            return self.held[k]
+        each = self._each(k) if k in self.late else 0
+        return self.soon(k, each) if each else super().read(k, storage)
+
+    def _each(self, k: int) -> int:
+        """Elements that a thread has if all come while the product runs; 0 if they do not."""
+        region, size = self.call.regions[k], product_expr(self.type(k).shape)
+        if k in self.brought or self.overwritten(k) or region.pad is not None \
+                or any(isinstance(x, Rows) for x in region.axes) or not self.type(k).shape:
+            return 0
+        most = bounds(size, lambda _: (None, None))[1]
+        each = -(-most // THREADS) if most is not None else 0
+        return each if each <= _SOON else 0
+
+    def soon(self, k: int, each: int) -> Value:
+        region, name = self.call.regions[k], self.name(k)
+        kind = STORAGE[self.call.body.args[k].storage]
+        self.out.comment(f"{name} = {region}, on its way while the product runs")
+        self.regions.view(name, region, True)
+        self.out.line(f"const et::Soon<{kind}, {each}> {name}_soon({name});")
+        tile = self.dense(k, storage=True)
+        self.brought[k] = of_view(tile, self.type(k))
+        self.waiting.append(f"{name}_soon.put({tile.data});")
+        return self.brought[k]
 
 
 def _side_by_side(view: View, shape: tuple[Node, ...], axes: tuple[int, ...]) -> bool:

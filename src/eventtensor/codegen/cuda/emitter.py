@@ -15,6 +15,7 @@ from ..cpp.dialect import Dialect, loop
 
 _HALF = 16  # threads that fold one element of a reduction: LANES of device/numerics.h
 _SHORT, _WIDE = 8, 64
+_BATCH = 8  # elements of a thread that are loaded together
 _MMA = (DType.bf16, DType.f16)
 
 # Lines that end at a barrier whenever the worker goes on behind them.
@@ -68,6 +69,7 @@ class BlockDialect(Dialect):
         self._met = False
         self._told: tuple[Mapping[str, bool], str] | None = None
         self._last: _Loop | None = None
+        self._batch: tuple[int, str, int] | None = None  # line of a head, element, how many
 
     def line(self, text: str = "") -> None:
         super().line(text)
@@ -182,10 +184,40 @@ class BlockDialect(Dialect):
                 yield
             return
         self.barrier()
-        head = self.shared_loop(names[spread[0]], sizes[spread[0]]) if spread else ""
-        with self.block(head) if spread else self.leading():
-            yield
+        each = self._each_has(sizes[spread[0]]) if spread else 0
+        if each > 1:
+            with self._some(names[spread[0]], each):
+                yield
+        else:
+            head = self.shared_loop(names[spread[0]], sizes[spread[0]]) if spread else ""
+            with self.block(head) if spread else self.leading():
+                yield
         self.barrier()
+
+    def _each_has(self, size: str) -> int:
+        """How many elements a thread has, if all have as many and these fit registers; else 0."""
+        each, rest = divmod(int(size), self.threads) if size.isdecimal() else (0, 1)
+        return each if rest == 0 and each <= _BATCH else 0
+
+    @contextmanager
+    def _some(self, name: str, each: int) -> Iterator[None]:
+        """A loop over the few elements of a thread, unrolled."""
+        self._batch = (len(self._lines), name, each)
+        with self.block(f"ET_UNROLLED for (int n = 0; n < {each}; ++n)"):
+            self.line(f"const int64_t {name} = et::lane() + n * et::lanes();")
+            yield
+        self._batch = None
+
+    def hoisted(self, name: str, kind: str, text: str) -> str:
+        """Stores of one element would hold up the loads of the next."""
+        if self._batch is None or self._batch[0] + 2 != len(self._lines):
+            return text
+        line, element, each = self._batch
+        given = f"[&](int64_t {element}) {{ return {text}; }}"
+        indent = self._lines[line].split("ET_UNROLLED")[0]
+        self._lines.insert(
+            line, f"{indent}const et::Batch<{kind}, {each}> {name}_all({given});")
+        return f"{name}_all.at[n]"
 
     @contextmanager
     def folds(self, names: Sequence[str], sizes: Sequence[str]) -> Iterator[None]:

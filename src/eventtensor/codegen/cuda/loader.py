@@ -98,17 +98,18 @@ class LoaderWriter:
         columns = () if product is None else (product.columns,)
         return bool(loads_of(*region_exprs(region), *columns))
 
-    def packed(self, p: PlacedCall, s: Stream, data: str, size: str) -> str:
+    def packed(self, p: PlacedCall, s: Stream, data: str, bytes: str) -> str:
         if not s.wide:
-            return f"worker.run<{s.ahead}>({data}, {size}, et::PANEL * {s.chunk});"
+            return f"worker.run<{s.ahead}>({data}, {bytes}, et::PANEL * {s.chunk});"
         product = product_of(p.call.body, s.arg)
         assert product is not None and isinstance(product.k, Const)
-        row = product.k.value * p.call.body.args[s.arg].storage.size
+        size = p.call.body.args[s.arg].storage.size
+        row, span = product.k.value * size, product.span * size
         panels = self.expr(floordiv(product.rows, PANEL))
         n = self.expr(product.columns)
         tensor = self.kernel.program.tensor(p.call.regions[s.arg].tensor)
         stride = self.expr(panel_stride(tensor))
-        return f"worker.panels({data}, {panels}, {row}, {stride}, {n});"
+        return f"worker.panels({data}, et::Walk({panels}, {row}, {span}), {stride}, {n});"
 
     def matrix(self, p: PlacedCall, s: Stream) -> tuple[str, str, str]:
         """Rows, their bytes and distance, also where they touch."""

@@ -1,9 +1,10 @@
 // What a warp takes of a page: 16 rows by 32 columns of K at a time (a step), as two fragments of
 // mma.m16n8k16, from shared memory or where the page lies. sm_80 and later.
 //
-// Panels are packed by blocks of 16 rows by 16 bytes: a step is 1 KB without gaps, and a fragment
-// one load. Of plain rows a lane loads 16 bytes (8 elements of K) of two rows: K is then permuted,
-// alike on both sides of the product, which a sum does not see.
+// Panels are packed by spans of K, of each the first eight rows and then the others, by blocks of
+// eight rows by 16 bytes: a fragment is one load of four blocks. Of plain rows a lane loads 16 bytes
+// (8 elements of K) of two rows: K is then permuted, alike on both sides of the product, which a sum
+// does not see.
 #pragma once
 #include "cuda/wgmma.cuh"
 #include "worker.cuh"
@@ -12,7 +13,16 @@ namespace et {
 
 constexpr uint32_t PANEL = 16;       // rows of a page
 constexpr uint32_t STEP_BYTES = 64;  // of a row, in a step
-constexpr uint32_t FRAGMENT_BYTES = PANEL * STEP_BYTES / 2;
+constexpr uint32_t BLOCK_BYTES = 128;
+
+// How the warps share pages: TURNS groups of SHARE warps take them in turn. A page that more warps
+// share is released sooner, and the loader goes on sooner; one that fewer share gives each of them
+// longer runs of loads. Four of eight warps measured best (docs/tuning-log.md).
+constexpr uint32_t SHARE = 4, TURNS = ET_THREADS / 32 / SHARE, SHARERS = TURNS * SHARE;
+static_assert(SHARERS * 32 == ET_THREADS && (TURNS & TURNS - 1) == 0);
+
+// Of a row, what the warps that share a page take in one turn: two steps each.
+constexpr uint32_t STRIDE = SHARE * 2 * STEP_BYTES;
 
 struct Fragment { uint32_t word[4]; };
 
@@ -32,37 +42,55 @@ ET_HOT Eight load_eight(const char* address) { return *reinterpret_cast<const Ei
 
 // ---- packed panels ---------------------------------------------------------------------------
 
-// The fragment whose bytes begin here.
-ET_HOT Fragment load_fragment(uint32_t at) {
-  Fragment f;
-  ptx::ldmatrix_x4(at + threadIdx.x % 32 * 16, f.word);
-  return f;
-}
-ET_HOT Fragment load_fragment(const char* at) {
-  const uint32_t* const from = reinterpret_cast<const uint32_t*>(at) + threadIdx.x % 32;
-  return {{from[0], from[32], from[64], from[96]}};
-}
+// Spans of SPAN bytes of a row.
+template <uint32_t SPAN> struct Packed {
+  static constexpr uint32_t HALF = SPAN * PANEL / 2;  // bytes from the first rows to the others
 
-template <class At> class PanelPage {
+  // Where the blocks of byte k of the rows begin.
+  ET_HOT static uint32_t block(uint32_t k) {
+    return k / SPAN * SPAN * PANEL + k % SPAN / 16 * BLOCK_BYTES;
+  }
+  // A lane's part of the fragment that begins with these blocks.
+  ET_HOT static Fragment load(uint32_t at) {
+    const uint32_t lane = threadIdx.x % 32;
+    Fragment f;
+    ptx::ldmatrix_x4(at + lane / 8 % 2 * HALF + lane / 16 * BLOCK_BYTES + lane % 8 * 16, f.word);
+    return f;
+  }
+  ET_HOT static Fragment load(const char* at) {
+    const char* const from = at + threadIdx.x % 32 * 4;
+    const auto word = [](const char* p) { return *reinterpret_cast<const uint32_t*>(p); };
+    return {{word(from), word(from + HALF), word(from + BLOCK_BYTES),
+             word(from + HALF + BLOCK_BYTES)}};
+  }
+};
+
+template <uint32_t SPAN, class At> class PanelPage {
  public:
   static constexpr bool NATURAL = true;  // K is in its order
   struct Pair { Fragment fragment[2][2]; };
 
   // A page from byte k of each row on.
-  ET_HOT PanelPage(At at, uint32_t k) : at_(at + k * PANEL) {}
+  ET_HOT PanelPage(At at, uint32_t k) : at_(AHEAD ? at + Packed<SPAN>::block(k) : at), k_(k) {}
 
-  // Loads COUNT steps, and gives their fragments.
+  // Loads COUNT steps from byte k on, a multiple of STRIDE, and gives their fragments.
   template <int COUNT> ET_HOT void load(Pair& w, uint32_t k) const {
 #pragma unroll
-    for (int f = 0; f < 2 * COUNT; ++f)
-      w.fragment[f / 2][f % 2] = load_fragment(at_ + k * PANEL + f * FRAGMENT_BYTES);
+    for (int f = 0; f < 2 * COUNT; ++f) {
+      const uint32_t here = k + f * STEP_BYTES / 2;
+      const uint32_t block = AHEAD ? k * PANEL + f * 2 * BLOCK_BYTES : Packed<SPAN>::block(k_ + here);
+      w.fragment[f / 2][f % 2] = Packed<SPAN>::load(at_ + block);
+    }
   }
   ET_HOT static Fragment fragment(const Pair& w, int step, int half) {
     return w.fragment[step][half];
   }
 
  private:
+  // Steps of a turn lie in one span, and turns are whole spans: what is added is a constant.
+  static constexpr bool AHEAD = STRIDE % SPAN == 0 && SPAN % (2 * STEP_BYTES) == 0;
   At at_;
+  uint32_t k_;
 };
 
 // ---- plain rows --------------------------------------------------------------------------------

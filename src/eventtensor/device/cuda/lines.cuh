@@ -1,10 +1,9 @@
 // Lines of x for products with many columns (walk.cuh): warps of their own, the bringers, copy them
 // to places beside the ring, some ahead of those that multiply. sm_90.
 //
-// A line is 64 columns by 256 bytes of K, as wgmma takes it: two times columns of 128 bytes, whose
-// pieces of 16 are swapped (128-byte swizzle), so that neither copies nor products meet in a bank.
-// Lines go up in K; of a lone group a line of one half's page and one of the other's take turns.
-// Beyond the end of K there are zeros; columns beyond the last one are anything.
+// A line is a span of K (256 bytes at most) of 16 or 64 columns, as wgmma takes it: the first 128
+// bytes of all columns, then the others, pieces of 16 swapped (128-byte swizzle), so that neither
+// copies nor products meet in a bank. Lines go up in K; columns beyond the last one are anything.
 //
 // Contract:
 //  * `full` of a place ends its phase when every lane of the bringers has arrived, its copies
@@ -36,71 +35,71 @@ class Bringer {
     for (uint32_t number = 0; wait(shared_address(&ring_.lines.given), number & 1); ++number) {
       job_ = ring_.lines.job;
       by_copy_ = lies_packed(job_.x) && !__isShared(job_.x.data);
-      for (uint32_t panel = 0; panel < job_.walk.panels; panel += job_.walk.round(panel))
-        for (uint32_t column = 0; column < job_.n; column += MOST_COLUMNS)
-          if (!pass(column, job_.walk.lone(panel))) return;
+      if (!(job_.n <= FEW_COLUMNS ? job<FEW_COLUMNS>() : job<MOST_COLUMNS>())) return;
     }
   }
 
  private:
   static constexpr uint32_t SWEEP = ET_BRINGERS * 4;  // columns that all lanes copy at once
 
-  // False if the tasks are over.
+  // False if the tasks are over, here and below.
   ET_HOT bool wait(uint32_t bar, uint32_t parity) const {
     while (!bar_over(bar, parity))
       if (shared_peek(ring_.stop) != 0) return false;
     return true;
   }
 
-  ET_HOT bool pass(uint32_t column, bool lone) {
-    const uint32_t row = job_.walk.row, span = job_.walk.span();
-    const uint32_t left = job_.n - column < MOST_COLUMNS ? job_.n - column : MOST_COLUMNS;
+  template <uint32_t N> ET_HOT bool job() {
+    for (uint32_t panel = 0; panel < job_.walk.panels; panel += job_.walk.round(panel))
+      for (uint32_t column = 0; column < job_.n; column += MOST_COLUMNS)
+        if (!pass<N>(column)) return false;
+    return true;
+  }
+
+  template <uint32_t N> ET_HOT bool pass(uint32_t column) {
+    const uint32_t left = job_.n - column < N ? job_.n - column : N;
     x_ = job_.x.data + (column + column_) * job_.x.s1 + byte_ / 2;
     columns_ = left > column_ ? (left - column_ + SWEEP - 1) / SWEEP : 0;
-    for (uint32_t page = 0; page < row; page += lone ? 2 * span : span)
-      for (uint32_t k = page; k < page + span && k < row; k += LINE)
-        for (uint32_t h = 0; h <= lone; ++h)
-          if (!line(column, k + h * span)) return false;
+    for (uint32_t k = 0; k < job_.walk.row; k += job_.walk.span)
+      if (!line<N>(column, k)) return false;
     return true;
   }
 
-  // A lane brings two pieces of each of its columns.
-  ET_HOT bool line(uint32_t column, uint32_t k) {
-    const uint32_t to = place_ + at_ * LINE_BYTES, full = full_ + at_ * 8;
-    if (!wait(empty_ + at_ * 8, round_ ^ 1)) return false;
-    if (by_copy_ && k + LINE <= job_.walk.row) {
-      copy(k, to);
-      ptx::cp_async_mbarrier_arrive(full);
+  // A lane brings up to two pieces of each of its columns.
+  template <uint32_t N> ET_HOT bool line(uint32_t column, uint32_t k) {
+    using All = Places<N>;
+    const uint32_t number = number_[N != FEW_COLUMNS]++;
+    const uint32_t at = number % All::COUNT, bar = (All::FIRST + at) * 8;
+    const uint32_t to = place_ + at * All::BYTES, span = job_.walk.span;
+    if (!wait(empty_ + bar, number / All::COUNT & 1 ^ 1)) return false;
+    if (by_copy_) {
+      if (byte_ < span) copy<N>(x_ + k / 2, to);
+      if (byte_ + SWIZZLE < span) copy<N>(x_ + (k + SWIZZLE) / 2, to + N * SWIZZLE);
+      ptx::cp_async_mbarrier_arrive(full_ + bar);
     } else {
-      move(column, k + byte_, to);
-      move(column, k + byte_ + SWIZZLE, to + LINE_BYTES / 2);
-      bar_arrive(full);
+      if (byte_ < span) move(column, k + byte_, to);
+      if (byte_ + SWIZZLE < span) move(column, k + byte_ + SWIZZLE, to + N * SWIZZLE);
+      bar_arrive(full_ + bar);
     }
-    if (++at_ == PLACES) at_ = 0, round_ ^= 1;
     return true;
   }
 
-  ET_HOT void copy(uint32_t k, uint32_t to) const {
-    const uint16_t* from = x_ + k / 2;
+  template <uint32_t N> ET_HOT void copy(const uint16_t* from, uint32_t to) const {
     const int64_t step = SWEEP * job_.x.s1;
 #pragma unroll
-    for (uint32_t c = 0; c < MOST_COLUMNS / SWEEP; ++c, from += step)
-      if (c < columns_) {
-        ptx::cp_async_16(to + c * SWEEP * SWIZZLE, from);
-        ptx::cp_async_16(to + c * SWEEP * SWIZZLE + LINE_BYTES / 2, from + SWIZZLE / 2);
-      }
+    for (uint32_t c = 0; c < N / SWEEP; ++c, from += step)
+      if (c < columns_) ptx::cp_async_16(to + c * SWEEP * SWIZZLE, from);
   }
 
-  // By hand, where x lies in shared memory or not in pieces of 16 bytes, and at the end of K.
+  // By hand, where x lies in shared memory or not in pieces of 16 bytes.
   ET_HOT void move(uint32_t first, uint32_t k, uint32_t to) const {
     const Matrix<uint16_t> x = job_.x;
     ET_ROLLED for (uint32_t c = 0; c < columns_; ++c) {
-      uint32_t some[4] = {};
+      uint32_t some[4];
       const uint16_t* const from = x.data + (first + column_ + c * SWEEP) * x.s1 + k / 2 * x.s0;
-      if (k < job_.walk.row)
 #pragma unroll
-        for (int j = 0; j < 4; ++j)
-          some[j] = from[2 * j * x.s0] | uint32_t(from[(2 * j + 1) * x.s0]) << 16;
+      for (int j = 0; j < 4; ++j)
+        some[j] = from[2 * j * x.s0] | uint32_t(from[(2 * j + 1) * x.s0]) << 16;
       ptx::st_shared_v4(to + c * SWEEP * SWIZZLE, some);
     }
   }
@@ -111,7 +110,7 @@ class Bringer {
   bool by_copy_ = false;
   const uint16_t* x_ = nullptr;     // this lane's piece of its first column of the pass,
   uint32_t columns_ = 0;            // and how many columns it has
-  uint32_t at_ = 0, round_ = 0;     // the place of the next line
+  uint32_t number_[2] = {};         // of the next line, of few and of many columns
 };
 
 }  // namespace et

@@ -63,10 +63,9 @@ class Loader {
 
   // Packed panels of a product with many columns (walk.cuh), `stride` bytes apart: by rounds, by
   // passes of columns, by pages of K, by the groups of the round.
-  ET_HOT void panels(const void* data, uint32_t count, uint32_t row, int64_t stride, int64_t n) {
-    const Walk walk(count, row);
+  ET_HOT void panels(const void* data, const Walk& walk, int64_t stride, int64_t n) {
     if (lane() == 0)
-      for (uint32_t first = 0; first < count; first += walk.round(first))
+      for (uint32_t first = 0; first < walk.panels; first += walk.round(first))
         for (int64_t left = n; left > 0; left -= MOST_COLUMNS)
           round(static_cast<const char*>(data) + first * stride, stride, walk, first,
                 left <= MOST_COLUMNS);
@@ -148,23 +147,32 @@ class Loader {
 
   // By one lane: the pages of a round. Unless this is the last pass, they come again.
   ET_HOT void round(const char* from, int64_t stride, const Walk& walk, uint32_t first, bool last) {
-    const uint32_t span = walk.span(), apart = PANEL * span;
+    const uint32_t piece = PANEL * walk.span, spans = walk.spans();
     const uint32_t count[2] = {walk.count(first), walk.lone(first) ? 0 : walk.count(first + GROUP)};
-    for (uint32_t k = 0; k < walk.row && !stopped_; k += span, from += apart) {
-      const uint32_t bytes = PANEL * (walk.row - k < span ? walk.row - k : span);
-      group(from, stride, count[0], bytes, apart, last);
-      if (count[1] != 0) group(from + GROUP * stride, stride, count[1], bytes, apart, last);
+    for (uint32_t left = walk.lines(); left > 0 && !stopped_; from += spans * piece) {
+      const uint32_t some = left < spans ? left : spans;
+      group(from, stride, count[0], some, piece, last);
+      if (count[1] != 0) group(from + GROUP * stride, stride, count[1], some, piece, last);
+      left -= some;
     }
   }
 
-  // A page of up to GROUP pieces.
-  ET_HOT void group(const char* from, int64_t stride, uint32_t count, uint32_t bytes,
-                    uint32_t apart, bool last) {
-    if (!open(count * bytes)) return;
+  // A page of up to GROUP pieces: `spans` of each of `count` panels, span after span.
+  ET_HOT void group(const char* from, int64_t stride, uint32_t count, uint32_t spans,
+                    uint32_t piece, bool last) {
+    if (!open(count * spans * piece)) return;
     const uint32_t to = bytes_ + slot_ * PAGE, bar = full_ + slot_ * 8;
+    const uint64_t policy = last ? once_ : again_;
+    if (count == 1) {
+      bulk_copy(to, from, spans * piece, bar, policy);
+    } else {
 #pragma unroll
-    for (uint32_t p = 0; p < GROUP; ++p, from += stride)
-      if (p < count) bulk_copy(to + p * apart, from, bytes, bar, last ? once_ : again_);
+      for (uint32_t p = 0; p < GROUP; ++p, from += stride)
+        if (p < count) {
+          bulk_copy(to + p * piece, from, piece, bar, policy);
+          if (spans == 2) bulk_copy(to + (count + p) * piece, from + piece, piece, bar, policy);
+        }
+    }
     advance();
   }
 

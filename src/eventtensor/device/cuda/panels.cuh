@@ -9,12 +9,6 @@
 
 namespace et {
 
-// How the warps share pages: TURNS groups of SHARE warps take them in turn. A page that more warps
-// share is released sooner, and the loader goes on sooner; one that fewer share gives each of them
-// longer runs of loads. Four of eight warps measured best (docs/tuning-log.md).
-constexpr uint32_t SHARE = 4, TURNS = ET_THREADS / 32 / SHARE, SHARERS = TURNS * SHARE;
-static_assert(SHARERS * 32 == ET_THREADS && (TURNS & TURNS - 1) == 0);
-
 // The columns of x (k, n), staged in the arena (the plan sees to it that they fit), unless there is
 // one and it lies there already.
 template <bool NATURAL, class E>
@@ -40,9 +34,6 @@ ET_FN Columns stage_columns(Arena& arena, Matrix<E> x, int64_t k, int64_t n) {
   sync();
   return {uint32_t(__cvta_generic_to_shared(to)), pitch};
 }
-
-// Of a row, what the warps that share a page take in one turn: two steps each.
-constexpr uint32_t STRIDE = SHARE * 2 * STEP_BYTES;
 
 // The sums of one warp over one panel: TILES tiles of 8 columns, in several sums that do not wait
 // for each other. Steps go to them in turn.
@@ -104,11 +95,11 @@ ET_FN void fold_panels(const float* parts, uint32_t part, float* c, int64_t s_ro
 }
 
 // Pages where they lie: panels of `panel` bytes by chunks of K, or rows `pitch` bytes apart.
-struct PanelsInPlace {
+template <uint32_t SPAN> struct PanelsInPlace {
   const char* data;
   int64_t panel, chunk;
 
-  template <uint32_t> using Page = PanelPage<const char*>;
+  template <uint32_t> using Page = PanelPage<SPAN, const char*>;
   template <uint32_t BYTES>
   ET_HOT Page<BYTES> page(uint32_t p, uint32_t j, uint32_t, uint32_t, uint32_t k) const {
     return {data + p * panel + j * chunk, k};

@@ -28,8 +28,18 @@ constexpr uint32_t TOLD = 2;  // tiles that may be claimed before they are begun
 constexpr uint32_t WARPS = ET_THREADS / 32;
 
 #if ET_WIDE
-constexpr uint32_t LINE_BYTES = MOST_COLUMNS * LINE;
-constexpr uint32_t PLACES = (ET_WIDE - 1024) / LINE_BYTES;
+constexpr uint32_t FEW_COLUMNS = 16;
+
+// Lines of up to N columns of x have places of their own size. What has room for few lines of many
+// columns has room for many lines of few: they come further ahead.
+constexpr ET_FN uint32_t places_of(uint32_t columns) {
+  return (ET_WIDE - 1024) / (columns * MOST_SPAN);
+}
+template <uint32_t N> struct Places {
+  static constexpr uint32_t BYTES = N * MOST_SPAN, COUNT = places_of(N);
+  static constexpr uint32_t FIRST = N == FEW_COLUMNS ? 0 : places_of(FEW_COLUMNS);  // barrier
+};
+constexpr uint32_t PLACES = Places<MOST_COLUMNS>::FIRST + Places<MOST_COLUMNS>::COUNT;
 
 // What the bringers bring (lines.cuh): elements of 16 bits, whichever they are.
 struct LineJob {
@@ -120,18 +130,25 @@ class Pages {
     bar_arrive(ring_->lines.given);
   }
 
-  // The place of the line `ahead` places after the next one, once it is there. It stays until it is
-  // released; `lines` of them are then behind.
-  ET_FN uint32_t line(uint32_t ahead) {
-    const uint32_t number = line_ + ahead, place = number % PLACES;
-    while (!bar_over(ring_->lines.full[place], number / PLACES & 1)) {}
+  // Where the line `ahead` places after the next one is, once it is there. It stays until it is
+  // released, by each warp, or by half of them twice.
+  template <uint32_t N> ET_FN uint32_t line(uint32_t ahead) {
+    using All = Places<N>;
+    const uint32_t number = line_[N != FEW_COLUMNS] + ahead, place = number % All::COUNT;
+    while (!bar_over(shared_address(ring_->lines.full + All::FIRST + place),
+                     number / All::COUNT & 1)) {}
     fence_shared_writes();
-    return place;
+    return beside() + place * All::BYTES;
   }
-  ET_FN void release_line(uint32_t place, uint32_t lines) {
-    __syncwarp();
-    if (threadIdx.x % 32 == 0) bar_arrive(shared_address(&ring_->lines.empty[place]), lines);
-    line_ += lines;
+  template <uint32_t N> ET_FN void release_line(uint32_t ahead, uint32_t warps) {
+    using All = Places<N>;
+    const uint32_t place = (line_[N != FEW_COLUMNS] + ahead) % All::COUNT;
+    if (threadIdx.x % 32 == 0)
+      bar_arrive(shared_address(ring_->lines.empty + All::FIRST + place), warps);
+  }
+  // So many lines are behind.
+  template <uint32_t N> ET_FN void advance_lines(uint32_t lines) {
+    line_[N != FEW_COLUMNS] += lines;
   }
 #endif
 
@@ -139,6 +156,10 @@ class Pages {
   ET_FN void release(uint32_t ahead, uint32_t warps) {
     fence_shared_reads();
     __syncwarp();
+    give_back(ahead, warps);
+  }
+  // The same where only tensor cores have read it, and are through: they belong to the async proxy.
+  ET_FN void give_back(uint32_t ahead, uint32_t warps) {
     if (threadIdx.x % 32 == 0) bar_arrive(empty_ + (next_ + ahead) % SLOTS * 8, warps);
   }
 
@@ -182,7 +203,10 @@ class Pages {
   Ring* ring_ = nullptr;
   uint32_t full_ = 0, empty_ = 0, bytes_ = 0;
   char* base_ = nullptr;
-  uint32_t next_ = 0, first_ = 0, held_ = 0, heard_ = 0, line_ = 0;
+  uint32_t next_ = 0, first_ = 0, held_ = 0, heard_ = 0;
+#if ET_WIDE
+  uint32_t line_[2] = {};  // of few and of many columns
+#endif
 };
 
 }  // namespace et

@@ -18,9 +18,9 @@ class FromRing {
   Pages pages_;
 };
 
-struct PanelsFromRing : FromRing {
+template <uint32_t SPAN> struct PanelsFromRing : FromRing {
   using FromRing::FromRing;
-  template <uint32_t> using Page = PanelPage<uint32_t>;
+  template <uint32_t> using Page = PanelPage<SPAN, uint32_t>;
   template <uint32_t BYTES>
   ET_HOT Page<BYTES> page(uint32_t, uint32_t, uint32_t number, uint32_t, uint32_t k) {
     return {pages_.page(number), k};

@@ -6,6 +6,7 @@
 
 // Before a loop: unrolling it would cost compile time and instruction cache, and gain nothing.
 #define ET_ROLLED _Pragma("unroll 1")
+#define ET_UNROLLED _Pragma("unroll")
 
 namespace et {
 
@@ -65,6 +66,15 @@ template <int R, int TOGETHER = 1> class Each {
   uint32_t extent_[R], at_[R], step_[R];
 };
 
+// The elements of a thread, all of them loaded before the first is stored: as far as a compiler can
+// tell, a store might change the next.
+template <class T, int COUNT> struct Batch {
+  T at[COUNT];
+  template <class F> ET_HOT explicit Batch(const F& element) {
+    ET_UNROLLED for (int n = 0; n < COUNT; ++n) at[n] = element(lane() + n * lanes());
+  }
+};
+
 // A small operand on its way: an element a thread, asked for before a task waits and put into a
 // tile while it does. The first warp has none, since its first lane polls.
 template <class T> class Ahead {
@@ -89,6 +99,36 @@ template <class T> class Ahead {
 
   uint32_t count_;
   T value_{};
+};
+
+// Some more elements a thread, on their way while the task does something else.
+template <class T, uint32_t COUNT> class Soon {
+ public:
+  template <int R> ET_HOT explicit Soon(const View<const T, R>& from) {
+    for (int k = 0; k < R; ++k) count_ *= uint32_t(from.extent[k]);
+#pragma unroll
+    for (uint32_t j = 0; j < COUNT; ++j) {
+      uint32_t e = thread_number() + j * ET_THREADS;
+      const T* at = from.data;
+      if (e >= count_) continue;
+      for (int k = R - 1; k >= 0; --k) {
+        at += e % uint32_t(from.extent[k]) * from.stride[k];
+        e /= uint32_t(from.extent[k]);
+      }
+      value_[j] = *at;
+    }
+  }
+  ET_HOT void put(T* tile) const {
+#pragma unroll
+    for (uint32_t j = 0; j < COUNT; ++j) {
+      const uint32_t e = thread_number() + j * ET_THREADS;
+      if (e < count_) tile[e] = value_[j];
+    }
+  }
+
+ private:
+  uint32_t count_ = 1;
+  T value_[COUNT] = {};
 };
 
 // A region of which old data may be far away is asked for as far as the L2, a thread each run of
@@ -120,7 +160,7 @@ template <class T, int R> ET_HOT void fetch_to_l2(const Gathered<T, R>& v) {
 // pass the end, and then the kernel stops rather than touch other memory.
 class Arena {
  public:
-  struct Mark { int64_t near_used, far_used; };
+  struct Mark { int64_t near_used, far_used; uint32_t beside_used; };
 
   ET_FN Arena(char* near, int64_t near_size, char* far, int64_t far_size)
       : near_(near), far_(far), near_size_(near_size), far_size_(far_size) {}
@@ -130,6 +170,9 @@ class Arena {
     char* at = near_ + near_used_;
     if (near_used_ + bytes <= near_size_) {
       near_used_ += bytes;
+    } else if (beside_used_ + bytes <= BESIDE) {
+      at = near_ - BESIDE + beside_used_;
+      beside_used_ += uint32_t(bytes);
     } else {
       if (far_used_ + bytes > far_size_) __trap();
       at = far_ + far_used_;
@@ -137,13 +180,21 @@ class Arena {
     }
     return reinterpret_cast<T*>(at);
   }
-  ET_FN Mark mark() const { return {near_used_, far_used_}; }
-  ET_FN void rewind(Mark m) { near_used_ = m.near_used; far_used_ = m.far_used; }
-  ET_FN void reset() { near_used_ = far_used_ = 0; }
+  ET_FN Mark mark() const { return {near_used_, far_used_, beside_used_}; }
+  ET_FN void rewind(Mark m) {
+    near_used_ = m.near_used, far_used_ = m.far_used, beside_used_ = m.beside_used;
+  }
+  ET_FN void reset() { near_used_ = far_used_ = 0, beside_used_ = BESIDE; }
+
+  // Until the next task what lies beside the ring (lines.cuh) is for temporaries too, the first of
+  // which may hold the result of a product under way that ends in one pass.
+  ET_FN void open_beside() { beside_used_ = 0; }
 
  private:
-  char *near_, *far_;
+  static constexpr uint32_t BESIDE = ET_WIDE / 1024 * 1024 - (ET_WIDE ? 1024 : 0);
+  char *near_, *far_;  // before `near` are BESIDE bytes beside the ring
   int64_t near_size_, far_size_, near_used_ = 0, far_used_ = 0;
+  uint32_t beside_used_ = BESIDE;
 };
 
 // Unordered: an add that other tasks may do at the same time, element by element. Elements smaller

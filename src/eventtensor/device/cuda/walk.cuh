@@ -1,30 +1,32 @@
 // How a product of packed panels with many columns goes, which the loader, the bringers of x, the
 // tasks and the way without a stream agree on. Groups of four panels (the 64 rows of one wgmma) are
-// summed up for up to 64 columns (a pass), whose sums stay in registers while K goes by: two groups
-// in a round, each by half of the warps, or the halves share a last one that is alone, and take its
-// pages in turn.
+// summed up for up to 64 columns (a pass), whose sums stay in registers while K goes by, span by
+// span: two groups in a round, each by half of the warps, or the halves share a last one that is
+// alone, and take its spans in turn.
 //
 // Bits are the same in place and from the stream: sums go up in K, those of a lone group as two,
-// over even and odd pages. Nor does a column's result hang on how many others there are.
+// over even and odd spans. Nor does a column's result hang on how many others there are.
 #pragma once
 #include "../portable.h"
 
 namespace et {
 
 constexpr uint32_t GROUP = 4;          // panels
-constexpr uint32_t LINE = 256;         // bytes of K that x is brought by
+constexpr uint32_t MOST_SPAN = 256;    // bytes of K
 constexpr uint32_t MOST_COLUMNS = 64;  // of a pass
 
-// How a product of `panels` panels with rows of `row` bytes goes.
+// How a product of `panels` panels with rows of `row` bytes, in spans of `span` bytes, goes.
 struct Walk {
-  uint32_t panels, row, log;  // log: of the bytes of K in a page, of as many panels as a group has
+  uint32_t panels, row, span;
 
   Walk() = default;
-  ET_HOT Walk(uint32_t panels_, uint32_t row_)
-      : panels(panels_), row(row_), log(panels_ == 1 ? 10 : panels_ == 2 ? 9 : 8) {}
+  ET_HOT constexpr Walk(uint32_t panels_, uint32_t row_, uint32_t span_)
+      : panels(panels_), row(row_), span(span_) {}
 
-  ET_HOT uint32_t span() const { return 1u << log; }
-  ET_HOT uint32_t pages() const { return row + span() - 1 >> log; }  // of a group
+  // Spans of a page, which has those of all panels of a group, and pages of a group.
+  ET_HOT uint32_t spans() const { return panels == 1 ? 4 : panels == 2 ? 2 : 1; }
+  ET_HOT uint32_t pages() const { return (lines() + spans() - 1) / spans(); }
+  ET_HOT uint32_t lines() const { return row / span; }
   ET_HOT bool lone(uint32_t panel) const { return panel + GROUP >= panels; }
   // Panels that are taken together with this one, the first of a round.
   ET_HOT uint32_t round(uint32_t panel) const { return lone(panel) ? GROUP : 2 * GROUP; }

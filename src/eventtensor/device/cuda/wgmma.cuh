@@ -17,36 +17,40 @@ ET_HOT void ldmatrix_x4(uint32_t at, uint32_t (&x)[4]) {
 ET_HOT void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 ET_HOT void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
 
-// All groups but the youngest are through, and with them these sums.
+// All groups but the youngest are through,
+template <int YOUNGEST> ET_HOT void wgmma_wait() {
+  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(YOUNGEST) : "memory");
+}
+// and with them these sums.
 template <int YOUNGEST, int COUNT> ET_HOT void wgmma_wait(float (&d)[COUNT]) {
 #pragma unroll
   for (int k = 0; k < COUNT; ++k) asm volatile("" : "+f"(d[k])::"memory");
-  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(YOUNGEST) : "memory");
+  wgmma_wait<YOUNGEST>();
 #pragma unroll
   for (int k = 0; k < COUNT; ++k) asm volatile("" : "+f"(d[k])::"memory");
 }
 
-// d (64, N) += a (64, 16) b (16, N): the rows 16 w .. of warp w in registers as for mma.m16n8k16, b
-// in shared memory, as the descriptor says.
+// d (64, N) += a (64, 16) b (16, N), a and b in shared memory as the descriptors say. Of d warp w has
+// the rows 16 w .., as mma.m16n8k16 gives them.
 #define ET_D4(o) "+f"(d[o]), "+f"(d[o + 1]), "+f"(d[o + 2]), "+f"(d[o + 3])
 #define ET_D8(o) ET_D4(o), ET_D4(o + 4)
 #define ET_D16(o) ET_D8(o), ET_D8(o + 8)
 #define ET_WGMMA(N, TYPE, SUMS, A, B, ...)                                                     \
   asm volatile("{\n.reg .pred p;\nsetp.eq.u32 p, 0, 0;\n"                                       \
                "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." #TYPE "." #TYPE " {" SUMS "}, " \
-               A ", " B ", p, 1, 1, 0;\n}"                                                     \
-               : __VA_ARGS__ : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b))
+               A ", " B ", p, 1, 1, 0, 0;\n}"                                                  \
+               : __VA_ARGS__ : "l"(a), "l"(b))
 #define ET_WGMMA_OF(TYPE)                                                                      \
   template <int N>                                                                             \
-  ET_HOT void wgmma_##TYPE(float (&d)[N / 2], const uint32_t (&a)[4], uint64_t b) {            \
+  ET_HOT void wgmma_##TYPE(float (&d)[N / 2], uint64_t a, uint64_t b) {                        \
     static_assert(N == 16 || N == 64);                                                         \
     if constexpr (N == 16)                                                                     \
-      ET_WGMMA(16, TYPE, "%0,%1,%2,%3,%4,%5,%6,%7", "{%8,%9,%10,%11}", "%12", ET_D8(0));       \
+      ET_WGMMA(16, TYPE, "%0,%1,%2,%3,%4,%5,%6,%7", "%8", "%9", ET_D8(0));                     \
     else                                                                                       \
       ET_WGMMA(64, TYPE,                                                                       \
                "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,"                        \
                "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31",              \
-               "{%32,%33,%34,%35}", "%36", ET_D16(0), ET_D16(16));                             \
+               "%32", "%33", ET_D16(0), ET_D16(16));                                           \
   }
 ET_WGMMA_OF(bf16)
 ET_WGMMA_OF(f16)

@@ -31,20 +31,20 @@ template <class E> ET_HOT Eight column_step(const Matrix<E>& x, uint32_t column,
   return found;
 }
 
-template <class E>
-ET_COLD void wide_in_place(PanelsInPlace w, Wide<E> p) {
+template <class E, uint32_t SPAN>
+ET_COLD void wide_in_place(PanelsInPlace<SPAN> w, Wide<E> p) {
   const uint32_t across = (p.n + 7) / 8;
   for (uint32_t at = warp_index(); at < p.walk.panels * across; at += SHARERS) {
     const uint32_t panel = at / across, column = at % across * 8 + warp_row();
     const bool lone = p.walk.lone(panel / GROUP * GROUP) && panel / GROUP % 2 == 0;
     float sum[2][4] = {};
     for (uint32_t k = 0; k < p.walk.row; k += STEP_BYTES) {
-      const char* const page = w.data + panel * w.panel + k * PANEL;
+      const char* const at = w.data + panel * w.panel + Packed<SPAN>::block(k);
       const Eight x = column_step(p.x, column < p.n ? column : 0, k / sizeof(E));
-      const bool odd = lone && (k >> p.walk.log) % 2 == 1;
+      const bool odd = lone && k / SPAN % 2 == 1;
 #pragma unroll
       for (int half = 0; half < 2; ++half)
-        mma<E>(sum[odd], load_fragment(page + half * FRAGMENT_BYTES), x, half);
+        mma<E>(sum[odd], Packed<SPAN>::load(at + half * 2 * BLOCK_BYTES), x, half);
     }
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
@@ -56,19 +56,21 @@ ET_COLD void wide_in_place(PanelsInPlace w, Wide<E> p) {
 }
 
 // All panels and columns of a product, with no stream. All meet last.
-template <class E> ET_HOT void wide_product(Worker&, PanelsInPlace w, const Wide<E>& p) {
+template <class E, uint32_t SPAN>
+ET_HOT void wide_product(Worker&, PanelsInPlace<SPAN> w, const Wide<E>& p) {
   sync();
   wide_in_place(w, p);
   sync();
 }
 
 // c = W x for packed panels, in place or from the stream. No pages come for no columns.
-template <class E, uint32_t ROW, class Source>
+template <class E, uint32_t ROW, uint32_t SPAN, class Source>
 ET_HOT void wide_matmul(Worker& w, Source source, float* c, int64_t s_row, int64_t s_col,
                         Matrix<E> x, int64_t rows, int64_t n) {
-  static_assert(ROW % STEP_BYTES == 0);
+  static_assert(ROW % SPAN == 0 && SPAN % STEP_BYTES == 0 && SPAN <= MOST_SPAN);
   if (n < 1 || rows < 1) return sync();
-  wide_product(w, source, Wide<E>{c, s_row, s_col, x, {uint32_t(rows) / PANEL, ROW}, uint32_t(n)});
+  const Walk walk(uint32_t(rows) / PANEL, ROW, SPAN);
+  wide_product(w, source, Wide<E>{c, s_row, s_col, x, walk, uint32_t(n)});
 }
 
 }  // namespace et

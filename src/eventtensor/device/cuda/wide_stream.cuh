@@ -1,5 +1,6 @@
 // Products with many columns (walk.cuh) from the stream: four warps together ask for the products of
-// a group's panels with a line of x (lines.cuh), which run beside them (wgmma). sm_90a.
+// a group's panels with a line of x (lines.cuh). Both lie in shared memory, and products run beside
+// the warps (wgmma), those of a line while the next one is asked for. sm_90a.
 #pragma once
 #include "lines.cuh"
 
@@ -8,40 +9,50 @@ namespace et {
 constexpr uint32_t HALF = ET_THREADS / 2;  // threads that ask together
 static_assert(HALF == 128);
 
-// Half a line of x as wgmma wants it described: rows of 128 bytes, eight of them 1024 bytes apart
-// from the next eight, swizzled.
-ET_HOT uint64_t line_of(uint32_t at) {
-  return uint64_t(at >> 4) | uint64_t(1) << 16 | uint64_t(1024 >> 4) << 32 | uint64_t(1) << 62;
+// An operand as wgmma wants it described: where it begins, in `low`, and how it goes on.
+struct Described {
+  uint32_t low, high;
+  ET_HOT uint64_t after(uint32_t bytes) const { return uint64_t(high) << 32 | low + (bytes >> 4); }
+};
+
+// An address in units of 16 bytes. All lanes have the same; only by this does the compiler know, and
+// computes what follows where wgmma takes it from. (Else every product waits until the one before
+// has read its own.)
+ET_HOT uint32_t alike(uint32_t at) { return __shfl_sync(~0u, at, 0) >> 4 & 0x3fff; }
+
+// A line of x: rows of 128 bytes, eight of them 1024 bytes apart from the next eight, swizzled.
+ET_HOT Described line_of(uint32_t at) {
+  return {alike(at) | 1u << 16, 1024 >> 4 | 1u << 30};
+}
+// Blocks of panels: one after the other along K, `half` bytes apart across rows.
+ET_HOT Described panels_of(uint32_t at, uint32_t half) {
+  return {alike(at) | BLOCK_BYTES >> 4 << 16, half >> 4};
 }
 
 // Sums of a panel's rows and a pass's columns, held by a warp.
 template <uint32_t N> using WideSums = float[N / 2];
 
-// Asks for the products of half a line with `bytes` of K of a warp's panel: where there are none,
-// zeros.
-template <class E, uint32_t N>
-ET_HOT void ask(WideSums<N>& sum, uint32_t panel, uint32_t bytes, uint32_t line) {
-  constexpr uint32_t EACH = STEP_BYTES / 2, COUNT = LINE / 2 / EACH;
-  Fragment w[COUNT] = {};
-#pragma unroll
-  for (uint32_t f = 0; f < COUNT; ++f)
-    if (f * EACH < bytes) w[f] = load_fragment(panel + f * FRAGMENT_BYTES);
-  const uint64_t x = line_of(line);
+// Asks for the products of a group's span and a line.
+template <class E, uint32_t N, uint32_t SPAN>
+ET_HOT void ask(WideSums<N>& sum, uint32_t panels, uint32_t line) {
+  constexpr uint32_t EACH = STEP_BYTES / 2, COUNT = SPAN / EACH, PER = SWIZZLE / EACH;
+  const Described w = panels_of(panels, Packed<SPAN>::HALF), x = line_of(line);
   ptx::wgmma_fence();
 #pragma unroll
   for (uint32_t f = 0; f < COUNT; ++f) {
-    if constexpr (std::is_same_v<E, bf16>) ptx::wgmma_bf16<N>(sum, w[f].word, x + f * (EACH >> 4));
-    else ptx::wgmma_f16<N>(sum, w[f].word, x + f * (EACH >> 4));
+    const uint64_t a = w.after(f * 2 * BLOCK_BYTES);
+    const uint64_t b = x.after(f / PER * N * SWIZZLE + f % PER * EACH);
+    if constexpr (std::is_same_v<E, bf16>) ptx::wgmma_bf16<N>(sum, a, b);
+    else ptx::wgmma_f16<N>(sum, a, b);
   }
   ptx::wgmma_commit();
 }
 
 // What a thread does in a product with up to N columns in a pass.
-template <class E, uint32_t N> class WideWarp {
+template <class E, uint32_t N, uint32_t SPAN> class WideWarp {
  public:
   ET_HOT WideWarp(const Wide<E>& p, Pages& pages)
-      : p_(p), pages_(pages), half_(threadIdx.x / HALF), warp_(warp_index() % GROUP),
-        place_(pages.beside()) {}
+      : p_(p), pages_(pages), half_(threadIdx.x / HALF), warp_(warp_index() % GROUP) {}
 
   // All rounds and passes.
   ET_HOT void all() {
@@ -53,32 +64,42 @@ template <class E, uint32_t N> class WideWarp {
  private:
   using Sums = WideSums<N>;
 
+  // A line is released when the next one is asked for and its own products are through.
   ET_HOT void pass(uint32_t first, uint32_t column, bool lone) {
-    const uint32_t row = p_.walk.row, span = p_.walk.span(), step = lone ? 2 * span : span;
+    const uint32_t lines = p_.walk.lines(), step = lone ? 2 : 1;
     const uint32_t panel = first + (lone ? 0 : half_ * GROUP) + warp_;
-    const uint32_t mine = panel < p_.walk.panels ? row : 0;  // bytes of K
+    const uint32_t piece = p_.walk.count(first) * PANEL * SPAN;  // of a page: a span of the group
     Sums sum = {};
-    uint32_t page = half_;
-    ET_ROLLED for (uint32_t at = 0; at < row; at += step, page += 2) {
-      const uint32_t k = at + (lone ? half_ * span : 0), end = at + span < row ? span : row - at;
-      const uint32_t w = k < row ? pages_.page(page) + warp_ * span * PANEL : 0;
-      ET_ROLLED for (uint32_t in = 0; in < end; in += LINE)
-        line(sum, w + in * PANEL, k + in < mine ? mine - k - in : 0, lone);
-      if (k < row) pages_.release(page, TURNS);
+    uint32_t at = lone ? half_ : 0;
+    ET_ROLLED for (; at < lines; at += step) {
+      const uint32_t page = pages_.page(page_of(at, lone)) + at % p_.walk.spans() * piece;
+      ask<E, N, SPAN>(sum, page, pages_.template line<N>(at));
+      ptx::wgmma_wait<1>();
+      if (at >= step) release(at - step, lone);
     }
+    ptx::wgmma_wait<0>(sum);
+    if (at >= step && at - step < lines) release(at - step, lone);
+    if (lone && half_ == 1 && lines % p_.walk.spans() == 1)
+      pages_.give_back(page_of(lines - 1, lone), 1);  // whose only span the first half takes
     pages_.advance((lone ? 1 : 2) * p_.walk.pages());
+    pages_.template advance_lines<N>(lines);
+    sync();  // the result may lie where lines did
     store(sum, lone, panel, column);
   }
 
-  // A line for both halves, or this half's of two.
-  ET_HOT void line(Sums& sum, uint32_t w, uint32_t bytes, bool lone) {
-    const uint32_t place = pages_.line(lone ? half_ : 0);
-    const uint32_t at = place_ + place * LINE_BYTES;
-    ask<E, N>(sum, w, bytes, at);
-    ask<E, N>(sum, w + LINE / 2 * PANEL, bytes > LINE / 2 ? bytes - LINE / 2 : 0,
-              at + LINE_BYTES / 2);
-    ptx::wgmma_wait<0>(sum);
-    pages_.release_line(place, lone ? 2 : 1);
+  // The page of a line: the halves have their own, or take the spans of each in turn.
+  ET_HOT uint32_t page_of(uint32_t line, bool lone) const {
+    return lone ? line / p_.walk.spans() : 2 * line + half_;
+  }
+
+  // The line, and its page if that has no other for this half.
+  ET_HOT void release(uint32_t line, bool lone) {
+    const uint32_t spans = p_.walk.spans(), next = line + 2;
+    __syncwarp();
+    pages_.template release_line<N>(line, lone ? 2 : 1);
+    if (!lone || spans == 1) pages_.give_back(page_of(line, lone), TURNS);
+    else if (line / spans != next / spans || next >= p_.walk.lines())
+      pages_.give_back(page_of(line, lone), 1);
   }
 
   // Of a lone group the second half gives its sums to the first.
@@ -105,19 +126,20 @@ template <class E, uint32_t N> class WideWarp {
 
   const Wide<E>& p_;
   Pages& pages_;
-  const uint32_t half_, warp_, place_;
+  const uint32_t half_, warp_;
 };
 
 // All meet first and last. (Inlined: in a function that is called, products would wait for each
 // other.)
-template <class E> ET_HOT void wide_product(Worker& w, PanelsFromRing, const Wide<E>& p) {
+template <class E, uint32_t SPAN>
+ET_HOT void wide_product(Worker& w, PanelsFromRing<SPAN>, const Wide<E>& p) {
   sync();
   if (leads()) {
     const uint16_t* const x = reinterpret_cast<const uint16_t*>(p.x.data);
     w.pages.give({{x, p.x.s0, p.x.s1}, p.walk, p.n});
   }
-  if (p.n <= 16) WideWarp<E, 16>(p, w.pages).all();
-  else WideWarp<E, MOST_COLUMNS>(p, w.pages).all();
+  if (p.n <= FEW_COLUMNS) WideWarp<E, FEW_COLUMNS, SPAN>(p, w.pages).all();
+  else WideWarp<E, MOST_COLUMNS, SPAN>(p, w.pages).all();
   sync();
 }
 
