@@ -14,13 +14,12 @@ from measure import gpu_us, here, torch
 from eventtensor.ir.walk import evaluate
 from eventtensor.models.attention_half import SPLIT_TOKENS, page_tokens
 from eventtensor.models.config import ModelConfig
-from eventtensor.models.pack import Layout, packed_shapes
+from eventtensor.models.pack import Layout, matrices, packed_shapes
 from eventtensor.models.rope import rope_tables
 from eventtensor.models.sampling import search_steps
 from eventtensor.runtime.arguments import bind
 from eventtensor.runtime.cuda.memory import CELL
 
-STREAMED = ("w_qkv", "w_o", "w_gate_up", "w_down", "head")
 TEMPERATURE, TOP_P = 0.8, 0.9
 SLACK = 1e-3  # of a sum of probabilities, between two ways to add them
 
@@ -192,8 +191,14 @@ def workspace_bytes(backend: Any, arguments: Mapping[str, Any]) -> int:
             + 2 * CELL * evaluate(image.cells, dims) + each * backend.workers)
 
 
-def floor_bytes(c: ModelConfig, batch: int, context: int) -> int:
+def floor_bytes(c: ModelConfig, batch: int, context: int, used: int = 0) -> int:
     """Weights that a step reads once, and the keys and values of every token so far, in bf16."""
-    shapes = packed_shapes(c, "cuda")
-    weights = sum(prod(shapes[name]) for name in STREAMED)
-    return 2 * (weights + batch * (context + 1) * c.layers * 2 * c.kv_heads * c.head_dim)
+    cache = 2 * batch * (context + 1) * c.layers * 2 * c.kv_heads * c.head_dim
+    return weight_bytes(c, used) + cache
+
+
+def weight_bytes(c: ModelConfig, used: int = 0) -> int:
+    """All matrices in bf16; of experts so many, all layers together."""
+    shapes, known = packed_shapes(c, "cuda"), matrices(c)
+    shared = sum(prod(shapes[n]) for n, m in known.items() if m.of != "expert")
+    return 2 * (shared + used * sum(m.rows * m.columns for m in known.values() if m.of == "expert"))

@@ -1,7 +1,7 @@
 """The kernels that decode.py measures, each compiled by a process of its own and handed over as an
 artifact: many at a time, and also without any cache, to say what a cold compile takes.
 
-A child is started as `kernels.py MODEL TOKENS SAMPLING FOLDER` and prints one JSON object.
+A child is started as `kernels.py MODEL TOKENS SAMPLING PREFETCH FOLDER` and prints one JSON object.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import eventtensor as et
 from eventtensor.models.formats.known import KNOWN
@@ -25,6 +25,21 @@ from eventtensor.models.tasks import Weights
 SECONDS = 240  # that a compile may take
 
 
+class Compiled(Protocol):
+    """A kernel that a child compiles: `script`, started with `words` and a folder."""
+
+    def program(self) -> et.Program: ...
+
+    def options(self) -> dict[str, Any]: ...
+
+    def words(self) -> tuple[str, ...]: ...
+
+    def script(self) -> Path: ...
+
+
+W = TypeVar("W", bound=Compiled)
+
+
 @dataclass(frozen=True)
 class Wanted:
     """A kernel for up to `tokens` rows a step."""
@@ -32,13 +47,21 @@ class Wanted:
     model: str
     tokens: int
     sampling: bool = False
+    prefetch: int = 0
 
     def program(self) -> et.Program:
         return llama(KNOWN[self.model], Weights("cuda", et.bf16), tokens=self.tokens,
                      sampling=self.sampling)
 
+    def options(self) -> dict[str, Any]:
+        """Of the compile."""
+        return {"prefetch": self.prefetch}
+
     def words(self) -> tuple[str, ...]:
-        return self.model, str(self.tokens), str(int(self.sampling))
+        return self.model, str(self.tokens), str(int(self.sampling)), str(self.prefetch)
+
+    def script(self) -> Path:
+        return Path(__file__)
 
 
 @dataclass(frozen=True)
@@ -56,10 +79,10 @@ class Made:
         return et.load(self.folder)
 
 
-def make(wanted: Wanted, folder: Path, env: Mapping[str, str]) -> Made:
+def make(wanted: Compiled, folder: Path, env: Mapping[str, str]) -> Made:
     """By a child; what it says on its way is kept for the error."""
     place = folder / "_".join(wanted.words())
-    command = [sys.executable, str(Path(__file__)), *wanted.words(), str(place)]
+    command = [sys.executable, str(wanted.script()), *wanted.words(), str(place)]
     try:
         done = subprocess.run(command, env={**os.environ, **env}, capture_output=True, text=True,
                               timeout=SECONDS, check=False)
@@ -72,9 +95,9 @@ def make(wanted: Wanted, folder: Path, env: Mapping[str, str]) -> Made:
 
 
 def make_all(
-    wanted: Iterable[Wanted], folder: Path, pool: ThreadPoolExecutor,
+    wanted: Iterable[W], folder: Path, pool: ThreadPoolExecutor,
     env: Mapping[str, str] | None = None,
-) -> dict[Wanted, Made]:
+) -> dict[W, Made]:
     """All of them, as many at a time as the pool has threads."""
     running = {w: pool.submit(make, w, folder, env or {}) for w in dict.fromkeys(wanted)}
     return {w: r.result() for w, r in running.items()}
@@ -86,10 +109,14 @@ def no_caches(folder: Path) -> dict[str, str]:
             "CUDA_CACHE_PATH": str(folder / "nv")}
 
 
-def child(model: str, tokens: str, sampling: str, folder: str) -> dict[str, Any]:
-    wanted = Wanted(model, int(tokens), bool(int(sampling)))
+def child(model: str, tokens: str, sampling: str, prefetch: str, folder: str) -> dict[str, Any]:
+    return compiled(Wanted(model, int(tokens), bool(int(sampling)), int(prefetch)), folder)
+
+
+def compiled(wanted: Compiled, folder: str) -> dict[str, Any]:
+    """What a child does."""
     started = time.perf_counter()
-    kernel = et.compile(wanted.program(), target="cuda")
+    kernel = et.compile(wanted.program(), target="cuda", **wanted.options())
     took = time.perf_counter() - started
     kernel.save(folder)
     return {"seconds": took, "from_cache": kernel.backend.from_cache}

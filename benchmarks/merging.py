@@ -11,7 +11,8 @@ from measure import Bench, Row, print_row, write
 
 # What tells one row from another; everything else is what was found.
 PARAMETERS = ("name", "engine", "model", "batch", "context", "tokens", "part", "prompt",
-              "temperature", "top_p", "kernel", "megabytes")
+              "temperature", "top_p", "kernel", "megabytes", "layers", "schedule",
+              "prefetch")
 
 
 def key(row: Row) -> tuple[object, ...]:

@@ -65,9 +65,12 @@ class TorchDecoder:
             qkv, out, gate_up, down, before, between, q_gain, k_gain = weights
             x = F.linear(_normed(h, before, c.norm_eps), qkv)
             h = h + F.linear(self._attention(cache, x, q_gain, k_gain), out)
-            gate, up = F.linear(_normed(h, between, c.norm_eps), gate_up).chunk(2, dim=-1)
-            h = h + F.linear(F.silu(gate) * up, down)
+            h = h + self._mlp(_normed(h, between, c.norm_eps), gate_up, down)
         return F.linear(_normed(h, w.last, c.norm_eps), w.head)
+
+    def _mlp(self, x: Any, gate_up: Any, down: Any) -> Any:
+        gate, up = F.linear(x, gate_up).chunk(2, dim=-1)
+        return F.linear(F.silu(gate) * up, down)
 
     def _attention(self, cache: Any, x: Any, q_gain: Any, k_gain: Any) -> Any:
         c, (keys, values) = self.c, cache

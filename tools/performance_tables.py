@@ -167,6 +167,29 @@ DECODE = (
             says="The weights are on the device."),
 )
 
+_USED = (("experts a layer", "experts"), ("weights read", "weight_bytes"))
+
+MOE = (
+    Listing("One step of a model with experts, ms", "decode",
+            (*_CASE, ("floor", "floor"), ("must", "must"), *_MEASURED[:3], *_USED, *_KERNEL), _OURS,
+            says="As in decoding; the floor is of the experts that the routing drew. The peer is "
+            "PyTorch in a CUDA graph on the same weights, keys and values, with the grouped GEMM "
+            "of the next table."),
+    Listing("Layers of experts alone, us a layer", "chain",
+            (("layers", "layers"), ("tokens", "batch"), ("floor", "floor"), ("ours", "median"),
+             ("% of floor", "percent"), ("aim", "aim_percent"), ("Triton", "triton graph"), *_USED),
+            _OURS, ("model", "batch", "layers"),
+            says="From the router to the residual, all layers in one launch. The peer is the same "
+            "in six kernels a layer, its two products by a grouped GEMM in Triton (the best of "
+            "several tiles), in a CUDA graph."),
+    Table("The schedules of experts, us a layer", "schedule", ("batch",), "schedule",
+          says="The same tiles of both products by each schedule; `barrier` is `auto` with one "
+          "event for all experts instead of one for each."),
+    Listing("How far `auto` is off the best of them", "schedule",
+            (("tokens", "batch"), ("auto, us a layer", "median"), ("% over the best", "over_best")),
+            (("schedule", "auto"),)),
+)
+
 SECTIONS = (
     Section("hopper", "What the machine allows",
             "From `benchmarks/hopper.py`: the questions a persistent kernel depends on.", HOPPER),
@@ -177,5 +200,6 @@ SECTIONS = (
     Section("schedules", "Schedules", "From `benchmarks/schedules.py`.", SCHEDULES),
     Section("launch", "Around a launch", "From `benchmarks/launch.py`.", LAUNCH),
     Section("decode", "Decoding", "From `benchmarks/decode.py`.", DECODE),
+    Section("moe", "Experts", "From `benchmarks/moe.py`.", MOE),
     Section("cpu", "A model on a CPU", "From `benchmarks/cpu.py`.", CPU),
 )

@@ -18,6 +18,7 @@ from .kernel import BACKENDS, Kernel
 from .lang.program import Program as Builder
 from .schedule.groups import schedules
 from .schedule.handoff import decide
+from .schedule.hints import hints
 from .schedule.memory import layout, word_layout
 from .schedule.select import Choice, mark_pushed, select
 from .schedule.stream import streams
@@ -78,6 +79,7 @@ def _stream(s: State) -> None:
     if s.options.target == "cuda" and s.report.ok:
         found = streams(s.plan, s.options.stream, s.options.debug)
         s.plan = replace(s.plan, streams=found)
+        s.plan = replace(s.plan, hints=hints(s.plan, s.options.prefetch))
 
 
 def _handoff(s: State) -> None:
@@ -155,6 +157,7 @@ def compile(
     trace: bool = False,
     handoff: str | Mapping[str, str] = "auto",
     stream: bool = True,
+    prefetch: int = 0,
     device: int = 0,
 ) -> Kernel:
     """Derive, prove, schedule and build a program for a target, once for all sizes. `handoff` (for
@@ -162,5 +165,5 @@ def compile(
     for a named event must be."""
     return planned(program, target, {
         "schedule": schedule, "workers": workers, "debug": debug, "trace": trace,
-        "handoff": handoff, "stream": stream, "device": device,
+        "handoff": handoff, "stream": stream, "prefetch": prefetch, "device": device,
     })()

@@ -11,8 +11,9 @@ from pathlib import Path
 @dataclass(frozen=True, slots=True)
 class Options:
     """How a program is compiled. `schedule` is auto, static, static:round_robin, ticket or push,
-    for all calls or as pairs (call, schedule); `workers` 0 means one for each core. `handoff` and
-    `stream` (False: no loader) are for target cuda."""
+    for all calls or as pairs (call, schedule); `workers` 0 means one for each core. `handoff`,
+    `stream` (False: no loader) and `prefetch` (bytes of certain weights that each worker asks for,
+    as far as the L2, while its loader waits for run-time data) are for target cuda."""
 
     target: str = "cpu"
     schedule: str | tuple[tuple[str, str], ...] = "auto"
@@ -21,6 +22,7 @@ class Options:
     trace: bool = False
     handoff: str | tuple[tuple[str, str], ...] = "auto"
     stream: bool = True
+    prefetch: int = 0
     device: int = 0
 
 

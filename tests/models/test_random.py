@@ -1,17 +1,27 @@
-"""Random weights: sizes of the published models, and values that a name and a seed alone decide."""
+"""Random weights: sizes of the published models, values that a name and a seed alone decide, and
+the same bits by the code that fills the memory of a GPU."""
 
 from __future__ import annotations
 
+import ctypes
+from contextlib import closing
 from math import prod
 
 import ml_dtypes
 import numpy as np
 import pytest
+from support.fake_driver import FakeDriver, installed
 
+from eventtensor.config import environment
+from eventtensor.models import random_on_device
 from eventtensor.models.checkpoint import shapes
 from eventtensor.models.formats import random_weights
 from eventtensor.models.formats.known import KNOWN
 from eventtensor.models.formats.random_weights import RandomCheckpoint
+from eventtensor.models.memory import DeviceMemory
+from eventtensor.models.pack import pack_weights
+from eventtensor.runtime.build import build_library
+from eventtensor.runtime.cuda.build import build_cubin
 
 
 @pytest.mark.parametrize(("name", "parameters"), [
@@ -57,3 +67,49 @@ def test_sizes_of_activations_are_kept():
         assert abs(values.mean() - centre) < 5 * spread / values.size**0.5 + 0.005
         assert abs(values.std() / spread - 1) < 5 / values.size**0.5 + 0.01
     np.testing.assert_array_equal(found.tensor("head"), found.tensor("embed"))
+
+
+# ---- on a device -----------------------------------------------------------------------------
+
+ON_HOST = """
+#include "random.h"
+#define __global__
+static struct { uint64_t x; } blockIdx, blockDim{1}, threadIdx, gridDim{1};
+"""
+
+
+ARGUMENTS = {
+    "packed": (ctypes.c_void_p, ctypes.c_void_p, random_on_device.Packing, ctypes.c_float,
+               ctypes.c_uint64),
+    "rows": (ctypes.c_void_p, ctypes.c_uint64, ctypes.c_float, ctypes.c_uint64),
+}
+
+
+@pytest.mark.parametrize("dtype", [ml_dtypes.bfloat16, np.float32])
+@pytest.mark.parametrize("name", ["tiny-qwen3-moe", "tiny-llama", "tiny-qwen3"])
+def test_a_device_draws_the_bits_that_a_host_packs(name, dtype):
+    """Its kernels run as functions of the host, with the arguments that the driver gets."""
+    dtype, driver, checkpoint = np.dtype(dtype), FakeDriver(), RandomCheckpoint(KNOWN[name], 3)
+    source = ON_HOST + random_on_device.source_for(dtype)
+    library = ctypes.CDLL(str(build_library(source, "drawing", environment()).path))
+
+    def run(entry, places):
+        given = (kind.from_address(places[k]) for k, kind in enumerate(ARGUMENTS[entry]))
+        getattr(library, entry)(*given)
+
+    driver.run_plain = run
+    wanted = pack_weights(checkpoint, "cuda", dtype)
+    with installed(lambda: driver), closing(DeviceMemory()) as memory:
+        found = random_on_device.random_on_device(checkpoint, memory, dtype)
+        assert found.keys() == wanted.keys()
+        for array, own in wanted.items():
+            got = found[array] if "norm" in array else memory.fetch(found[array])
+            assert got.tobytes() == own.tobytes(), array
+    assert "cuModuleUnload" in driver.log and not driver.memory
+
+
+def test_the_kernels_that_draw_are_compiled_for_a_gpu():
+    pytest.importorskip("cuda.bindings.nvrtc")
+    source = random_on_device.source_for(np.dtype(ml_dtypes.bfloat16))
+    made = build_cubin(source, "random_weights", "sm_90a", environment())
+    assert made.usage.registers < 64 and made.usage.spill_bytes == 0

@@ -52,13 +52,16 @@ class Launched:
 
 
 class FakeDriver:
-    """`answers` makes a function refuse with a status; `run` is what a launch does; `log` has the
-    functions called since it was cleared."""
+    """`answers` makes a function refuse with a status; `run` is what a launch does, `run_plain`
+    what a kernel without tasks does (entry, addresses of its arguments); `log` has the functions
+    called since it was cleared."""
 
     def __init__(self, rank: int = 2, words: int = 4, devices: int = 2) -> None:
         self.rank, self.words, self.devices = rank, words, devices
         self.answers: dict[str, Callable[..., int]] = {}
         self.run: Callable[[Launched], None] = lambda _: None
+        self.run_plain: Callable[[str, Any], None] = lambda entry, places: None
+        self.entry = ""
         self.log: list[str] = []
         self.launches: list[Launched] = []
         self.memory: dict[int, Any] = {}
@@ -108,8 +111,8 @@ class FakeDriver:
     def _cuModuleLoadData(self, out: Any, _: bytes) -> None:
         out._obj.value = 7
 
-    def _cuModuleGetFunction(self, out: Any, *_: Any) -> None:
-        out._obj.value = 8
+    def _cuModuleGetFunction(self, out: Any, _: int, name: bytes) -> None:
+        out._obj.value, self.entry = 8, name.decode()
 
     def _cuOccupancyMaxActiveBlocksPerMultiprocessor(self, out: Any, *_: Any) -> None:
         out._obj.value = 1
@@ -147,6 +150,9 @@ class FakeDriver:
     def _cuLaunchKernelEx(self, config: Any, _: Any, params: Any, __: None) -> None:
         place = config.value if isinstance(config, ctypes.c_void_p) else \
             ctypes.addressof(config._obj)
+        if LaunchConfig.from_address(place).attribute_count == 0:
+            self.run_plain(self.entry, ctypes.cast(params, ctypes.POINTER(ctypes.c_void_p)))
+            return
         launched = Launched(place, params.value, self.rank, self.words)
         self.launches.append(launched)
         self.run(launched)

@@ -17,8 +17,8 @@ class StaticTiles {
   ET_FN int64_t next() { const int64_t t = next_; next_ += step_; return t; }
 
  private:
-  // (index - shift) mod count; by short division if it can, a quarter of the time on a GPU. The long
-  // one does not ask for powers of two, as `mod` does: of all grids together, that costs registers.
+  // (index - shift) mod count; by short division if it can, a quarter of the time on a GPU. The
+  // long one does not ask for powers of two, as `mod` does: in all grids, that costs registers.
   ET_FN static int64_t first(int64_t index, int64_t shift, int64_t count) {
     const uint64_t by = uint64_t(shift);  // tiles before these: not negative
     const int64_t t = index - int64_t(by <= INT32_MAX ? uint32_t(by) % uint32_t(count)

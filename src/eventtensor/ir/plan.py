@@ -243,6 +243,20 @@ class Stream:
     after: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Hint:
+    """Weights that the next iteration surely takes, `tensor[at]`, if `at` is less than `below`:
+    while the loader waits for run-time data at `call`, workers ask for them in turn, as far as the
+    L2, for `most` bytes each. `bytes` is the size of all."""
+
+    call: str
+    tensor: str
+    at: Node
+    below: Node
+    bytes: int
+    most: int
+
+
 def in_place(streams: Iterable[Stream]) -> list[Stream]:
     """The same without a loader: only products care, what else comes by pages is read in place."""
     return [replace(s, loaded=False, after=()) for s in streams if s.kind.of_product]
@@ -261,6 +275,7 @@ class Plan:
     buffers: tuple[Buffer, ...]
     workspace: Node
     streams: tuple[Stream, ...] = ()
+    hints: tuple[Hint, ...] = ()
     handoffs: tuple[Handoff, ...] = ()
     words: tuple[Buffer, ...] = ()
     word_bytes: Node = field(default_factory=lambda: Const(0))

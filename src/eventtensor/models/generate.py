@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import isfinite
 from typing import Any, Self
@@ -16,7 +16,10 @@ from ..errors import BadOption, NoDevice
 from ..runtime.cuda.driver import device
 from .attention_half import SPLIT_TOKENS, page_tokens
 from .cache import packed_weights
+from .formats.random_weights import RandomCheckpoint
+from .memory import DeviceMemory
 from .pack import Progress
+from .random_on_device import random_on_device
 from .runner import DTYPES, Choice, Row, Runner, layout_of
 from .source import Model
 from .step import MAX_REQUESTS
@@ -141,14 +144,24 @@ class Generator:
         self.model, self.requests = model, requests
         self.context = min(context, model.config.max_position)
         self._pages_each = -(-self.context // page_tokens(model.config))
-        weights = packed_weights(model.checkpoint, model.files, layout_of(target),
-                                 DTYPES[dtype].numpy, progress)
+        self._memory: DeviceMemory | None = None
+        weights = self._weights(target, dtype, progress, options)
         self.runner = Runner(
             model.config, weights, target=target, dtype=dtype, pages=requests * self._pages_each,
             positions=-(-self.context // SPLIT_TOKENS) * SPLIT_TOKENS, requests=requests,
             sampling=sampling, same_bits=same_bits, progress=progress, **options,
         )
         self.timing = Timing()
+
+    def _weights(
+        self, target: str, dtype: str, progress: Progress | None, options: Mapping[str, Any]
+    ) -> Mapping[str, Any]:
+        """Packed for the target; random ones are made on a GPU that needs them."""
+        checkpoint, kind = self.model.checkpoint, DTYPES[dtype].numpy
+        if target == "cuda" and isinstance(checkpoint, RandomCheckpoint):
+            self._memory = DeviceMemory(options.get("device", 0))
+            return random_on_device(checkpoint, self._memory, kind)
+        return packed_weights(checkpoint, self.model.files, layout_of(target), kind, progress)
 
     @property
     def target(self) -> str:
@@ -227,7 +240,11 @@ class Generator:
         )
 
     def close(self) -> None:
-        self.runner.close()
+        try:
+            self.runner.close()
+        finally:
+            if self._memory is not None:
+                self._memory.close()
 
     def __enter__(self) -> Self:
         return self

@@ -14,7 +14,7 @@ import numpy as np
 from ..errors import DeviceFailed
 from ..kernel import Kernel
 from ..runtime.arguments import bind
-from ..runtime.cuda.arrays import adopt
+from ..runtime.cuda.arrays import DeviceArray, adopt
 from ..runtime.cuda.driver import Buffer, Device, call, download, upload
 from ..runtime.cuda.driver import device as device_of
 from .checkpoint import Array, Shape
@@ -99,10 +99,11 @@ class DeviceMemory:
     def keep(self, arrays: Mapping[str, Any], progress: Progress | None) -> dict[str, Any]:
         """Arrays that lie on a device already stay where they are."""
         out = dict(arrays)
-        host = {name: x for name, x in arrays.items() if isinstance(x, np.ndarray)}
+        host = {name: x for name, x in arrays.items()
+                if isinstance(x, np.ndarray) and not isinstance(x, DeviceArray)}
         total, done = sum(x.nbytes for x in host.values()), 0
         for name, x in host.items():
-            there = self._empty(x.shape, x.dtype)
+            there = self.empty(x.shape, x.dtype)
             for at, piece in _pieces(x):
                 with self.device.active():
                     upload(there.ctypes.data + at, piece)
@@ -113,7 +114,7 @@ class DeviceMemory:
         return out
 
     def zeros(self, shape: Shape, dtype: np.dtype[Any]) -> Array:
-        found = self._empty(shape, dtype)
+        found = self.empty(shape, dtype)
         with self.device.active():
             self._pieces[-1].buffer.clear()
         return found
@@ -137,7 +138,7 @@ class DeviceMemory:
     def close(self) -> None:
         self._close()
 
-    def _empty(self, shape: Shape, dtype: np.dtype[Any]) -> Array:
+    def empty(self, shape: Shape, dtype: np.dtype[Any]) -> Array:
         with self.device.active():
             piece = Piece(max(1, int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize))
         self._pieces.append(piece)

@@ -1,15 +1,15 @@
 """Weights in the order in which the program streams them: panels of 16 rows.
 
-`cpu`: (panels, K, 16), so that 16 outputs lie side by side. `cuda`: (panels, spans of K, 2, K / 8 of
-a span, 8, 8), blocks of 8 by 8 as tensor cores take them: any spans of a panel that are neighbours
-are one piece of memory, and where a span of several panels lies together, all halves of panels are
-equally far apart. Every array is made once and filled in place, layer by layer: there are never two
-copies of a model.
+`cpu`: (panels, K, 16), so that 16 outputs lie side by side. `cuda`: (panels, spans of K, halves,
+K / 8 of a span, 8, 8), blocks of 8 by 8 as tensor cores take them: any spans of a panel that are
+neighbours are one piece of memory, and where a span of several panels lies together, all halves of
+panels are equally far apart. Every array is made once and filled in place, layer by layer: there
+are never two copies of a model.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from math import prod
 from typing import Any, Literal, assert_never
@@ -124,12 +124,14 @@ def pack_weights(
     dtype: np.dtype,
     progress: Progress | None = None,
     allocate: Allocate = lambda name, shape, dtype: np.empty(shape, dtype),
+    without: Collection[str] = (),
 ) -> dict[str, Array]:
-    """All arrays that the program takes: matrices and the embedding in `dtype`, norms in f32."""
+    """The arrays that the program takes, all but some: matrices and the embedding in `dtype`, norms
+    in f32."""
     c, dtype = checkpoint.config, np.dtype(dtype)
     wanted = {
         name: (shape, np.dtype(np.float32) if "norm" in name else dtype)
-        for name, shape in packed_shapes(c, layout).items()
+        for name, shape in packed_shapes(c, layout).items() if name not in without
     }
     total = sum(prod(s) * d.itemsize for s, d in wanted.values())
     out, done = {}, 0
@@ -143,19 +145,27 @@ def pack_weights(
     return out
 
 
-def _parts(c: ModelConfig, name: str, array: Array) -> list[tuple[Array, list[str]]]:
-    """The pieces that are filled at once, and the tensors that each is made from."""
+def sources_of(c: ModelConfig, name: str) -> list[tuple[str, ...]]:
+    """The tensors that each piece of an array is made from: the whole, a layer, or an expert."""
     pairs: Mapping[str, tuple[str, ...]] = {
         "norms": ("attn_norm", "mlp_norm"), "qk_norms": ("q_norm", "k_norm"),
     }
     if name in ("embed", "final_norm", "head"):
-        return [(array, [name])]
+        return [(name,)]
     matrix = matrices(c).get(name)
     sources = pairs[name] if matrix is None else matrix.sources
+    each = [f"layers.{k}" for k in range(c.layers)]
     if matrix is not None and matrix.of == "expert":
-        return [(array[at], [f"layers.{at[0]}.experts.{at[1]}.{s}" for s in sources])
-                for at in np.ndindex(stacked(c, matrix))]
-    return [(array[k], [f"layers.{k}.{s}" for s in sources]) for k in range(c.layers)]
+        assert c.experts is not None
+        each = [f"{layer}.experts.{e}" for layer in each for e in range(c.experts.count)]
+    return [tuple(f"{place}.{s}" for s in sources) for place in each]
+
+
+def _parts(c: ModelConfig, name: str, array: Array) -> Iterator[tuple[Array, tuple[str, ...]]]:
+    """The pieces that are filled at once, and the tensors that each is made from."""
+    sources, matrix = sources_of(c, name), matrices(c).get(name)
+    ahead = len(stacked(c, matrix)) if matrix is not None else int(len(sources) > 1)
+    yield from zip(array.reshape(len(sources), *array.shape[ahead:]), sources, strict=True)
 
 
 def _fill(out: Array, sources: list[Array], layout: Layout, matrix: Matrix | None) -> None:

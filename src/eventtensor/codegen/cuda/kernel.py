@@ -173,6 +173,7 @@ class BlockWriter(KernelWriter):
         if self.streams:
             o.line(f"#define ET_PAGE {self.page}")
             o.line(f"#define ET_SLOTS {_SLOTS}")
+            o.line(f"#define ET_HINTS {int(bool(self.plan.hints))}")
         o.line(f"#define ET_WIDE {self.wide_bytes}")
         if self.wide_bytes:
             o.line(f"#define ET_BRINGERS {BRINGERS}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import assert_never
 
-from ...ir.expr import Const, Node, floordiv, mul
+from ...ir.expr import Const, Node, compare, floordiv, mul
 from ...ir.layout import layout_of, panel_stride, row_stride
 from ...ir.looped import loop_page
 from ...ir.plan import ScheduleKind, Stream, StreamKind, Wait
@@ -129,6 +129,7 @@ class LoaderWriter:
             o.line(f"worker.flies({self.streams[name][0].cap});")
             if plan.header or plan.schedule.kind is not ScheduleKind.static:
                 o.line("worker.settle();")  # it gives the cells
+            self.hints(name)
             self.sync.waits(plan.header)
             after = self.after(p)
             if after:
@@ -140,6 +141,16 @@ class LoaderWriter:
                 o.line("if (worker.stopped()) return false;")
             o.line("return true;")
         o.line()
+
+    def hints(self, name: str) -> None:
+        """What may be asked for while the next wait takes time."""
+        for k, h in enumerate(h for h in self.kernel.plan.hints if h.call == name):
+            tensor = self.kernel.program.tensor(h.tensor)
+            slice_ = mul(h.at, Const(h.bytes // tensor.dtype.size))
+            self.out.comment(f"{h.tensor}[{h.at}], as far as the L2")
+            self.out.line(
+                f"worker.hint<{k}>(args.{cpp_name(h.tensor)} + {paren(self.expr(slice_))}, "
+                f"{self.expr(compare('<', h.at, h.below))} ? {h.bytes} : 0, {h.most});")
 
     def after(self, p: PlacedCall) -> tuple[Wait, ...]:
         """Waits of the tasks that tell where operands lie."""

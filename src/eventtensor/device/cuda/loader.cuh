@@ -7,6 +7,36 @@
 
 namespace et {
 
+// Weights that are certain while run-time data is not: asked for as far as the L2, a page whenever
+// the loader looks for its cell in vain. So few are in flight that hops stay quick.
+class Hints {
+ public:
+#if ET_HINTS
+  // The first, or with K = 1 what comes behind it.
+  template <uint32_t K>
+  ET_HOT void set(const void* data, int64_t bytes, int64_t skipped, uint32_t most) {
+    const char* const from = static_cast<const char*>(data);
+    (K == 0 ? next_ : then_) = from + skipped;
+    (K == 0 ? end_ : last_) = from + bytes;
+    if (K == 0) then_ = last_ = nullptr;
+    pages_ = most / PAGE;
+  }
+  ET_HOT void ask(int64_t blocks) {
+    if (next_ >= end_) next_ = then_, end_ = last_, then_ = last_;
+    if (pages_ == 0 || next_ >= end_) return;
+    bulk_prefetch(next_, end_ - next_ < PAGE ? uint32_t(end_ - next_) : PAGE);
+    next_ += blocks * PAGE;
+    --pages_;
+  }
+
+ private:
+  const char *next_ = nullptr, *end_ = nullptr, *then_ = nullptr, *last_ = nullptr;
+  uint32_t pages_ = 0;
+#else
+  ET_HOT void ask(int64_t) {}
+#endif
+};
+
 class Loader {
  public:
   ET_HOT Loader(const Shared& s, Ring& ring, char* bytes)
@@ -95,6 +125,13 @@ class Loader {
     __syncwarp();
   }
 
+#if ET_HINTS
+  // The k-th of what it may ask for while it waits: `most` bytes of these, in turn with others.
+  template <uint32_t K> ET_HOT void hint(const void* data, int64_t bytes, uint32_t most) {
+    hints_.set<K>(data, bytes, index * PAGE, most);
+  }
+#endif
+
   // Waits for a cell, like a worker; the worker's own wait for it is the one that is bounded.
   ET_HOT bool wait(Event event, int64_t at, int64_t target) {
     bool seen = true;
@@ -102,6 +139,7 @@ class Loader {
       while (!ev_reached(cells[event.base + at], target)) {
         seen = !over();
         if (!seen) break;
+        hints_.ask(count);
         __nanosleep(200);
       }
     __syncwarp();
@@ -237,6 +275,7 @@ class Loader {
   uint32_t landed_ = 0, landed_round_ = 0, flying_ = 0;  // the oldest page in flight
   uint32_t cap_ = MOST, claims_ = 0;
   uint64_t once_, again_;
+  Hints hints_;
   bool stopped_ = false;
 };
 
@@ -246,6 +285,9 @@ ET_FN void grid_begin(Loader&, int64_t, NoCoords) {}
 ET_FN bool ev_wait(Loader& loader, Event event, int64_t index, int64_t target) {
   return loader.wait(event, index, target);
 }
+
+// It has no threads to spare.
+template <class F> ET_FN bool all_reached(Loader&, Event, int64_t, const F&) { return false; }
 
 // Tiles by ticket where the loader claims: its side, and that of the threads that run them.
 class ClaimingTiles {

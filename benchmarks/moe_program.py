@@ -1,0 +1,120 @@
+"""Layers that are nothing but experts, from the router to the residual, as one program: what moe.py
+measures beside a whole model, also under other schedules and events of the same tiles.
+
+A child is started as `moe_program.py MODEL LAYERS TOKENS SCHEDULE FOLDER`; it compiles one of them.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from kernels import compiled
+
+import eventtensor as et
+from eventtensor.models.config import ModelConfig
+from eventtensor.models.expert_row import ExpertRowMlp
+from eventtensor.models.experts import ExpertMlp
+from eventtensor.models.formats.known import KNOWN
+from eventtensor.models.step import Residual, Step, tiles_for
+from eventtensor.models.tasks import Weights, embed
+
+FIRST, SECOND, SUM = "experts_gate_up", "experts_down", "combine_experts"
+BARRIER = "barrier"
+# Of the two products; `barrier` is `auto` with one event for all experts between two stages.
+SCHEDULES = ("static", "ticket", "push", BARRIER, "auto")
+_BARS = ("all_made", "all_done")
+
+
+@et.task
+def copied(x, out):
+    out[:] = x
+
+
+class ChainStep(Step):
+    """What a layer gives is what the next one begins with: there is one residual, not two."""
+
+    def _residual(self, name: str, layers: int, tile: int, parts: int) -> Residual:
+        return self.attn if name == "mlp" else super()._residual(name, layers, tile, parts)
+
+
+class Retold:
+    """A program whose calls get other events than whoever makes them says."""
+
+    def __init__(self, program: et.Program, told: dict[str, dict[str, Any]]) -> None:
+        self._program, self._told = program, told
+
+    def call(self, kind: Any, **given: Any) -> None:
+        self._program.call(kind, **(given | self._told.get(given.get("name", kind.name), {})))
+
+
+def barred(half: Any, at: Any, made: Any, done: Any) -> dict[str, dict[str, Any]]:
+    """All tiles of the second product wait for all of the first, all tokens for all of both."""
+    known = (half.routed[at],) if isinstance(half, ExpertRowMlp) else ()  # its loader needs it
+    return {
+        FIRST: {"notifies": lambda a, i: made[at]},
+        SECOND: {"waits": lambda a, i: (*known, made[at]), "notifies": lambda a, i: done[at]},
+        SUM: {"waits": lambda t, i: (half.routed[at], done[at])},
+    }
+
+
+def chain(c: ModelConfig, weights: Weights, tokens: int, bars: bool = False) -> et.Program:
+    """Rows go in as `given` and come out as `result`."""
+    assert c.experts is not None
+    step = ChainStep(c, weights, tiles_for(c, weights.layout, tokens > 1), tokens)
+    p, shape, rows = step.p, (step.T, c.hidden), step.attn
+    given, result = p.input("given", shape, et.f32), p.output("result", shape, et.f32)
+    half = (ExpertRowMlp if tokens == 1 else ExpertMlp)(step, c.experts)
+    both = [p.events(name, (c.layers,)) for name in _BARS] if bars else []
+    p.call(embed(int(rows.ss.shape[2])), name="begin_rows", grid=(step.T,),
+           reads=lambda t: (given[t, :], step.gains[0, :]),
+           writes=lambda t: (rows.h[0, t, :], rows.x[0, t, :], rows.ss[0, t, :]))
+    with p.loop("l", c.layers) as at:
+        if bars:
+            step.p = Retold(p, barred(half, at, *both))  # type: ignore[assignment]
+        half.calls(at)
+    p.call(copied, name="end_rows", grid=(step.T,), reads=lambda t: rows.h[c.layers, t, :],
+           writes=lambda t: result[t, :])
+    return p
+
+
+def config_of(model: str, layers: int) -> ModelConfig:
+    return replace(KNOWN[model], layers=layers)
+
+
+@dataclass(frozen=True)
+class WantedChain:
+    """A kernel for up to `tokens` rows a launch."""
+
+    model: str
+    layers: int
+    tokens: int
+    schedule: str = "auto"
+
+    def program(self) -> et.Program:
+        return chain(config_of(self.model, self.layers), Weights("cuda", et.bf16), self.tokens,
+                     self.schedule == BARRIER)
+
+    def options(self) -> dict[str, Any]:
+        """A barrier is a counter: flags would tell of each tile by itself."""
+        if self.schedule == BARRIER:
+            return {"handoff": dict.fromkeys(_BARS, "counter")}
+        return {} if self.schedule == "auto" else {"schedule": dict.fromkeys((FIRST, SECOND),
+                                                                             self.schedule)}
+
+    def words(self) -> tuple[str, ...]:
+        return self.model, str(self.layers), str(self.tokens), self.schedule
+
+    def script(self) -> Path:
+        return Path(__file__)
+
+
+def child(model: str, layers: str, tokens: str, schedule: str, folder: str) -> dict[str, Any]:
+    return compiled(WantedChain(model, int(layers), int(tokens), schedule), folder)
+
+
+if __name__ == "__main__":
+    print(json.dumps(child(*sys.argv[1:])))

@@ -1,0 +1,37 @@
+"""Random weights made on the GPU are those that a host would draw and pack."""
+
+from __future__ import annotations
+
+from contextlib import closing
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from eventtensor.models.formats.known import KNOWN
+from eventtensor.models.formats.random_weights import RandomCheckpoint
+from eventtensor.models.generate import Generator, Settings
+from eventtensor.models.memory import DeviceMemory
+from eventtensor.models.pack import pack_weights
+from eventtensor.models.random_on_device import random_on_device
+from eventtensor.models.source import open_model
+
+
+@pytest.mark.parametrize("dtype", [ml_dtypes.bfloat16, np.float32])
+@pytest.mark.parametrize("name", ["tiny-qwen3-moe", "tiny-llama"])
+def test_a_gpu_draws_the_bits_that_a_host_packs(name: str, dtype: type) -> None:
+    checkpoint = RandomCheckpoint(KNOWN[name], 3)
+    with closing(DeviceMemory()) as memory:
+        found = random_on_device(checkpoint, memory, np.dtype(dtype))
+        for array, own in pack_weights(checkpoint, "cuda", np.dtype(dtype)).items():
+            got = found[array] if "norm" in array else memory.fetch(found[array])
+            assert got.tobytes() == own.tobytes(), array
+
+
+@pytest.mark.limit(240)
+def test_a_random_model_says_the_same_on_a_gpu_and_on_threads() -> None:
+    said = []
+    for target in ("cuda", "cpu"):
+        with Generator(open_model("random:tiny-qwen3-moe"), target=target, dtype="f32") as made:
+            said.append(list(made.tokens([3, 1, 4, 1, 5], Settings(max_tokens=16))))
+    assert said[0] == said[1] and said[0]
