@@ -27,6 +27,7 @@ LATE: Case = (normed, {"schedule": "static", "handoff": "flag"}, {})
 FLAGS: Case = (pair, {"schedule": "static", "handoff": "flag"}, {"n": 4})
 COUNTED: Case = (LAYERS[0], {"schedule": "static", "handoff": "counter"}, LAYERS[2])
 WIDE: Case = (lambda: packed(1, 2048, 128, 6), {"schedule": "static"}, {"n": 100})
+NEAR: Case = (lambda: packed(8, 512, 128, 8), {"schedule": "static"}, {"n": 64})
 TWO: Case = (residual, {"schedule": "static", "handoff": "flag"}, {})
 BULK: Case = (pair, {"schedule": "static", "handoff": "bulk"}, {"n": 4})
 # what is broken: (program, header, text, what comes in its place)
@@ -52,17 +53,21 @@ BROKEN: dict[str, tuple[Case, str, str, str]] = {
         "bool launch_begin(Worker& w) {\n  for (volatile int k = 0; leads(); ++k) {}"),
     "a line is read before it lands": (
         WIDE, "cuda/ring.cuh",
-        "while (!bar_over(ring_->lines.full[place], number / PLACES & 1)) {}", ""),
+        "while (!bar_over(shared_address(ring_->lines.full + All::FIRST + place),\n"
+        "                     number / All::COUNT & 1)) {}", ""),
     "tensor cores read a line without a fence": (
         WIDE, "cuda/ring.cuh", "    fence_shared_writes();\n", ""),
     "a line is brought to where one is still read": (
-        WIDE, "cuda/lines.cuh", "if (!wait(empty_ + at_ * 8, round_ ^ 1)) return false;", ""),
+        WIDE, "cuda/lines.cuh",
+        "if (!wait(empty_ + bar, number / All::COUNT & 1 ^ 1)) return false;", ""),
     "lines go before their products are through": (
+        WIDE, "cuda/wide_stream.cuh", "      ptx::wgmma_wait<1>();\n", ""),
+    "the last products are not waited for": (
         WIDE, "cuda/wide_stream.cuh", "    ptx::wgmma_wait<0>(sum);\n", ""),
     "a page goes before its last line is read": (
-        WIDE, "cuda/wide_stream.cuh", "in += LINE)\n        line(",
-        "in += LINE)\n        if (in > 0 || k >= row || (pages_.release(page, TURNS), true))\n"
-        "          line("),
+        WIDE, "cuda/wide_stream.cuh", "if (line / spans != next / spans", "if (true"),
+    "the result is put where lines are still read": (
+        NEAR, "cuda/wide_stream.cuh", "    sync();  // the result may lie where lines did\n", ""),
     "an event is not waited for": (
         COUNTED, "cuda/worker.cuh", "bool reached = false;", "bool reached = true;"),
     "the sets of cells are not turned over": (

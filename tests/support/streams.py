@@ -98,8 +98,8 @@ def joined() -> et.Program:
     p = et.Program("joined")
     x, w = p.input("x", (2, n, 32, 16), et.bf16), p.weight("w", (4, *panel_shape(512)), et.bf16)
     y = p.output("y", (2, n, 64), et.f32)
-    p.call(joined_product, name="go", grid=(2,), reads=lambda i: (x[i, :, :, :], w[:, :, :, :, :, :]),
-           writes=lambda i: y[i, :, :])
+    p.call(joined_product, name="go", grid=(2,),
+           reads=lambda i: (x[i, :, :, :], w[:, :, :, :, :, :]), writes=lambda i: y[i, :, :])
     return p
 
 

@@ -96,8 +96,8 @@ def parts_of_rows(maker: str, most: int) -> et.Program:
     def some(i):
         return slice(ends[i], et.min(ends[i] + most, ends[i + 1]))
 
-    p.call(packed_product, name="go", grid=(4,), reads=lambda i: (x[some(i), :], w[:, :, :, :, :, :]),
-           writes=lambda i: y[some(i), :])
+    p.call(packed_product, name="go", grid=(4,), writes=lambda i: y[some(i), :],
+           reads=lambda i: (x[some(i), :], w[:, :, :, :, :, :]))
     return p
 
 

@@ -45,7 +45,7 @@ def tiles_for(
     its fold; of experts, those of one token together. Threads take what a cache holds. The head has
     no hop: pieces without a long tail. With many rows a tile of the residual's is up to WIDE_ROWS,
     whose x the workers of a GPU read once: there are as many parts of K as give each of them a
-    task. (Not of experts, whose tokens are few.)"""
+    task. (Not of experts, whose tokens are few, and which are many together.)"""
     qkv, hidden = (c.heads + 2 * c.kv_heads) * c.head_dim, c.hidden
     if layout == "cpu":
         return Tiles(_most(qkv, PANEL, 64), _most(hidden, PANEL, 64),
@@ -63,7 +63,8 @@ def tiles_for(
     in_parts = _parts(c.heads * c.head_dim, each)
     head = _most(c.vocab, PANEL, WIDE_ROWS)
     if c.experts is not None:
-        return Tiles(first, out, gate_up, down, head, in_parts)
+        gate_up = _most(2 * c.intermediate, 2 * PANEL, WIDE_ROWS)
+        return Tiles(first, out, gate_up, out, head, in_parts)
     return Tiles(first, out, gate_up, out, head, in_parts, _parts(c.intermediate, each))
 
 

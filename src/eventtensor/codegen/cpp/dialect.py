@@ -57,6 +57,8 @@ class Dialect(Emitter):
         """Head of a loop whose iterations the worker's threads share."""
         return loop(var, size)
 
+    looks = False  # whether the threads of a worker can look at many cells at once
+
     def hoisted(self, name: str, kind: str, text: str) -> str:
         """What an element of the loop that has just begun is made of, from far memory, may be
         loaded for all elements of a thread before the loop: its text there and here."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 from ...ir.expr import Const, Node, text
@@ -142,7 +143,20 @@ class SyncWriter:
                     held = f"({guard}{wait})" if guard else wait
                     self.out.line(f"if (!{held}) return false;")
 
-                self.each(nest, one)
+                look = self.look(event, nest)
+                with self.out.block(f"if (!{look})") if look else nullcontext():
+                    self.each(nest, one)
+
+    def look(self, event: EventTensor, nest: Nest) -> str:
+        """One look at all cells of a nest along one axis, where many threads can have it."""
+        if not self.out.looks or self.expr.debug or len(nest.axes) != 1 or nest.guards \
+                or nest.axes[0].step != 1 or nest.axes[0].lo != Const(0):
+            return ""
+        (axis,) = nest.axes
+        found = f"{{{self.cell(event, nest.index)}, {self.expr(count_at(event, nest.index))}}}"
+        given = f"[&](int64_t {cpp_name(axis.var)}) {{ return et::Look{found}; }}"
+        return (f"et::all_reached(worker, args.cell.{cpp_name(event.name)}, "
+                f"{self.expr(axis.hi)}, {given})")
 
     def chunk_waits(self, call: CallPlan, loop: For) -> None:
         """Those that stand at the start of an iteration of a loop of the body."""

@@ -124,7 +124,7 @@ class StreamBody(BodyWriter):
             return super().matmul(id, a, b, type)
         product, stream = self.products[id]
         storage = self.call.body.args[stream.arg].storage
-        kind, x = STORAGE[storage], self.columns(product, stream)
+        kind, (x, begins) = STORAGE[storage], self.columns(product, stream)
         rows, n = self.extent(product.rows), self.extent(product.columns)
         assert isinstance(product.k, Const)
         self.open_beside(product, stream)
@@ -141,7 +141,7 @@ class StreamBody(BodyWriter):
             how = f"et::wide_matmul<{kind}, {row}, {span}>"
         else:
             how = f"et::panel_matmul<{kind}, {-(-stream.columns // 8)}, {sizes}>"
-        self.block_out.ends_met(f"{how}(worker, {source}, {out}, {x}, {rows}, {n});")
+        self.block_out.ends_met(f"{how}(worker, {source}, {out}, {x}, {rows}, {n}{begins});")
         self.args.end_words()
         return of_view(result, type)
 
@@ -209,17 +209,25 @@ class StreamBody(BodyWriter):
         moved = tuple("0" if n == Const(1) else next(strides) for n in type.shape)
         return of_view(replace(view, strides=moved, dense=False), type)
 
-    def columns(self, product: Product, stream: Stream) -> str:
-        """The other side as (k, n), in the storage of the streamed one."""
+    def columns(self, product: Product, stream: Stream) -> tuple[str, str]:
+        """The other side as (k, n), in the storage of the streamed one, and where gathered columns
+        begin."""
         storage = self.call.body.args[stream.arg].storage
-        view, value = self.matrix(product.other), self.values[product.other]
+        value = self.values[product.other]
+        if stream.wide and value.view is not None and value.view.storage is storage:
+            k, n = (0, 1) if product.left else (1, 0)
+            table, view = value.view.table(n), value.view
+            if table is not None and view.table(k) is None:
+                x = f"et::Matrix<{STORAGE[storage]}>{{{view.data}, {view.strides[k]}, 0}}"
+                return x, f", {table}"
+        view = self.matrix(product.other)
         if view.storage is not storage:
             made = self.temp(f"v{product.other}_narrow", value.type, STORAGE[storage])
             narrow = replace(made, storage=storage)
             self.fill(narrow, of_view(view, value.type))
             view = narrow
-        k, n = view.strides if product.left else reversed(view.strides)
-        return f"et::Matrix<{STORAGE[storage]}>{{{view.data}, {k}, {n}}}"
+        along, across = view.strides if product.left else reversed(view.strides)
+        return f"et::Matrix<{STORAGE[storage]}>{{{view.data}, {along}, {across}}}", ""
 
     def take(self, extent: Node, kind: str) -> None:
         """Room that device code takes by itself."""

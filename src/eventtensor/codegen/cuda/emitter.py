@@ -61,6 +61,7 @@ class BlockDialect(Dialect):
     inlined = "__device__ __forceinline__ "  # a worker that has an address lies in memory
     rolled = "ET_ROLLED "
     hand_tuned = "cuda"
+    looks = True
 
     def __init__(self, threads: int = 256) -> None:
         super().__init__()

@@ -34,7 +34,6 @@ class Bringer {
   ET_HOT void run() {
     for (uint32_t number = 0; wait(shared_address(&ring_.lines.given), number & 1); ++number) {
       job_ = ring_.lines.job;
-      by_copy_ = lies_packed(job_.x) && !__isShared(job_.x.data);
       if (!(job_.n <= FEW_COLUMNS ? job<FEW_COLUMNS>() : job<MOST_COLUMNS>())) return;
     }
   }
@@ -58,45 +57,54 @@ class Bringer {
 
   template <uint32_t N> ET_HOT bool pass(uint32_t column) {
     const uint32_t left = job_.n - column < N ? job_.n - column : N;
-    x_ = job_.x.data + (column + column_) * job_.x.s1 + byte_ / 2;
+    const uint64_t first = reinterpret_cast<uint64_t>(job_.x.data);
     columns_ = left > column_ ? (left - column_ + SWEEP - 1) / SWEEP : 0;
+    by_copy_ = job_.x.s0 == 1 && first % 16 == 0 && !__isShared(job_.x.data);
+#pragma unroll
+    for (uint32_t c = 0; c < N / SWEEP; ++c) {
+      const uint32_t number = column + column_ + c * SWEEP;
+      begin_[c] = c < columns_ ? begin_of(job_.x, job_.begins, number) : 0;
+      by_copy_ = by_copy_ && begin_[c] % 8 == 0;
+    }
     for (uint32_t k = 0; k < job_.walk.row; k += job_.walk.span)
-      if (!line<N>(column, k)) return false;
+      if (!line<N>(k)) return false;
     return true;
   }
 
   // A lane brings up to two pieces of each of its columns.
-  template <uint32_t N> ET_HOT bool line(uint32_t column, uint32_t k) {
+  template <uint32_t N> ET_HOT bool line(uint32_t k) {
     using All = Places<N>;
     const uint32_t number = number_[N != FEW_COLUMNS]++;
     const uint32_t at = number % All::COUNT, bar = (All::FIRST + at) * 8;
     const uint32_t to = place_ + at * All::BYTES, span = job_.walk.span;
     if (!wait(empty_ + bar, number / All::COUNT & 1 ^ 1)) return false;
     if (by_copy_) {
-      if (byte_ < span) copy<N>(x_ + k / 2, to);
-      if (byte_ + SWIZZLE < span) copy<N>(x_ + (k + SWIZZLE) / 2, to + N * SWIZZLE);
+      if (byte_ < span) copy<N>(k + byte_, to);
+      if (byte_ + SWIZZLE < span) copy<N>(k + byte_ + SWIZZLE, to + N * SWIZZLE);
       ptx::cp_async_mbarrier_arrive(full_ + bar);
     } else {
-      if (byte_ < span) move(column, k + byte_, to);
-      if (byte_ + SWIZZLE < span) move(column, k + byte_ + SWIZZLE, to + N * SWIZZLE);
+      if (byte_ < span) move<N>(k + byte_, to);
+      if (byte_ + SWIZZLE < span) move<N>(k + byte_ + SWIZZLE, to + N * SWIZZLE);
       bar_arrive(full_ + bar);
     }
     return true;
   }
 
-  template <uint32_t N> ET_HOT void copy(const uint16_t* from, uint32_t to) const {
-    const int64_t step = SWEEP * job_.x.s1;
+  template <uint32_t N> ET_HOT void copy(uint32_t k, uint32_t to) const {
+    const uint16_t* const from = job_.x.data + k / 2;
 #pragma unroll
-    for (uint32_t c = 0; c < N / SWEEP; ++c, from += step)
-      if (c < columns_) ptx::cp_async_16(to + c * SWEEP * SWIZZLE, from);
+    for (uint32_t c = 0; c < N / SWEEP; ++c)
+      if (c < columns_) ptx::cp_async_16(to + c * SWEEP * SWIZZLE, from + begin_[c]);
   }
 
   // By hand, where x lies in shared memory or not in pieces of 16 bytes.
-  ET_HOT void move(uint32_t first, uint32_t k, uint32_t to) const {
+  template <uint32_t N> ET_HOT void move(uint32_t k, uint32_t to) const {
     const Matrix<uint16_t> x = job_.x;
-    ET_ROLLED for (uint32_t c = 0; c < columns_; ++c) {
+#pragma unroll
+    for (uint32_t c = 0; c < N / SWEEP; ++c) {
+      if (c >= columns_) continue;
       uint32_t some[4];
-      const uint16_t* const from = x.data + (first + column_ + c * SWEEP) * x.s1 + k / 2 * x.s0;
+      const uint16_t* const from = x.data + begin_[c] + k / 2 * x.s0;
 #pragma unroll
       for (int j = 0; j < 4; ++j)
         some[j] = from[2 * j * x.s0] | uint32_t(from[(2 * j + 1) * x.s0]) << 16;
@@ -108,9 +116,9 @@ class Bringer {
   const uint32_t full_, empty_, column_, byte_, place_;
   LineJob job_;
   bool by_copy_ = false;
-  const uint16_t* x_ = nullptr;     // this lane's piece of its first column of the pass,
-  uint32_t columns_ = 0;            // and how many columns it has
-  uint32_t number_[2] = {};         // of the next line, of few and of many columns
+  int64_t begin_[MOST_COLUMNS / SWEEP] = {};  // of this lane's columns of the pass,
+  uint32_t columns_ = 0;                      // and how many it has
+  uint32_t number_[2] = {};                   // of the next line, of few and of many columns
 };
 
 }  // namespace et

@@ -44,6 +44,7 @@ constexpr uint32_t PLACES = Places<MOST_COLUMNS>::FIRST + Places<MOST_COLUMNS>::
 // What the bringers bring (lines.cuh): elements of 16 bits, whichever they are.
 struct LineJob {
   Matrix<uint16_t> x;
+  const int64_t* begins;  // of columns, in elements, if they do not lie s1 apart
   Walk walk;
   uint32_t n;
 };

@@ -6,24 +6,27 @@
 
 namespace et {
 
-// A product c = W x, n columns of x.
+// A product c = W x, n columns of x; `begins` says where they begin, in elements, if they do not lie
+// s1 apart.
 template <class E> struct Wide {
   float* c;
   int64_t s_row, s_col;
   Matrix<E> x;
+  const int64_t* begins;
   Walk walk;
   uint32_t n;
 };
 
-template <class E> ET_FN bool lies_packed(const Matrix<E>& x) {
-  return x.s0 == 1 && reinterpret_cast<uint64_t>(x.data) % 16 == 0 && x.s1 % 8 == 0;
+template <class E>
+ET_HOT int64_t begin_of(const Matrix<E>& x, const int64_t* begins, uint32_t column) {
+  return begins != nullptr ? begins[column] : column * x.s1;
 }
 
 // ---- in place: a warp makes 16 rows by 8 columns at a time ---------------------------------------
 
-// What a step of mma wants of a lane's column, from element k on.
-template <class E> ET_HOT Eight column_step(const Matrix<E>& x, uint32_t column, uint32_t k) {
-  const E* const from = x.data + column * x.s1 + (k + warp_chunk() * 2) * x.s0;
+// What a step of mma wants of the lane's column that begins there, from element k on.
+template <class E> ET_HOT Eight column_step(const Matrix<E>& x, int64_t begin, uint32_t k) {
+  const E* const from = x.data + begin + (k + warp_chunk() * 2) * x.s0;
   Eight found;
 #pragma unroll
   for (int j = 0; j < 4; ++j)
@@ -37,10 +40,11 @@ ET_COLD void wide_in_place(PanelsInPlace<SPAN> w, Wide<E> p) {
   for (uint32_t at = warp_index(); at < p.walk.panels * across; at += SHARERS) {
     const uint32_t panel = at / across, column = at % across * 8 + warp_row();
     const bool lone = p.walk.lone(panel / GROUP * GROUP) && panel / GROUP % 2 == 0;
+    const int64_t begin = begin_of(p.x, p.begins, column < p.n ? column : 0);
     float sum[2][4] = {};
     for (uint32_t k = 0; k < p.walk.row; k += STEP_BYTES) {
       const char* const at = w.data + panel * w.panel + Packed<SPAN>::block(k);
-      const Eight x = column_step(p.x, column < p.n ? column : 0, k / sizeof(E));
+      const Eight x = column_step(p.x, begin, k / sizeof(E));
       const bool odd = lone && k / SPAN % 2 == 1;
 #pragma unroll
       for (int half = 0; half < 2; ++half)
@@ -66,11 +70,11 @@ ET_HOT void wide_product(Worker&, PanelsInPlace<SPAN> w, const Wide<E>& p) {
 // c = W x for packed panels, in place or from the stream. No pages come for no columns.
 template <class E, uint32_t ROW, uint32_t SPAN, class Source>
 ET_HOT void wide_matmul(Worker& w, Source source, float* c, int64_t s_row, int64_t s_col,
-                        Matrix<E> x, int64_t rows, int64_t n) {
+                        Matrix<E> x, int64_t rows, int64_t n, const int64_t* begins = nullptr) {
   static_assert(ROW % SPAN == 0 && SPAN % STEP_BYTES == 0 && SPAN <= MOST_SPAN);
   if (n < 1 || rows < 1) return sync();
   const Walk walk(uint32_t(rows) / PANEL, ROW, SPAN);
-  wide_product(w, source, Wide<E>{c, s_row, s_col, x, walk, uint32_t(n)});
+  wide_product(w, source, Wide<E>{c, s_row, s_col, x, begins, walk, uint32_t(n)});
 }
 
 }  // namespace et

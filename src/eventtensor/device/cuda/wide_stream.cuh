@@ -136,7 +136,7 @@ ET_HOT void wide_product(Worker& w, PanelsFromRing<SPAN>, const Wide<E>& p) {
   sync();
   if (leads()) {
     const uint16_t* const x = reinterpret_cast<const uint16_t*>(p.x.data);
-    w.pages.give({{x, p.x.s0, p.x.s1}, p.walk, p.n});
+    w.pages.give({{x, p.x.s0, p.x.s1}, p.begins, p.walk, p.n});
   }
   if (p.n <= FEW_COLUMNS) WideWarp<E, FEW_COLUMNS, SPAN>(p, w.pages).all();
   else WideWarp<E, MOST_COLUMNS, SPAN>(p, w.pages).all();

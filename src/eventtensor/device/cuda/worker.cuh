@@ -225,6 +225,24 @@ ET_FN bool ev_wait(Worker& w, const Event& event, int64_t index, int64_t target)
   }) != 0;
 }
 
+// A cell of an event, and its count.
+struct Look { int64_t index, target; };
+
+// True as soon as `count` cells are full: a thread acquires each, then all meet. After some tries
+// false; they are then waited for one by one, which is bounded.
+template <class F>
+ET_HOT bool all_reached(const Worker& w, const Event& event, int64_t count, const F& cell) {
+  ET_ROLLED for (int tries = 0; tries < 64; ++tries) {
+    bool missing = false;
+    for (int64_t k = lane(); k < count; k += lanes()) {
+      const Look one = cell(k);
+      missing = missing || !ev_reached(w.cells[event.base + one.index], one.target);
+    }
+    if (!sync_or(missing)) return true;
+  }
+  return false;
+}
+
 // By one thread, after a sync() that all threads of the task have reached.
 ET_FN void ev_notify(Worker& w, Event event, int64_t index) {
   ev_notify(w.cells[event.base + index]);
