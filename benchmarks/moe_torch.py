@@ -115,6 +115,16 @@ class ExpertDecoder(TorchDecoder):
         self.cos, self.sin = cache.arrays["rope"][last].to(model.dtype).repeat(1, 2)
         assert self.cos.shape == (c.head_dim,)
 
+    def shallow(self, layers: int, other: Apply) -> float:
+        """How far the logits of the first layers are from those with other experts."""
+        weights, cache, apply = self.weights.layers, self.cache, self.apply
+        self.weights.layers, self.cache = weights[:layers], cache[:layers]
+        found = self.logits()
+        self.apply = other
+        wanted = self.logits()
+        self.weights.layers, self.cache, self.apply = weights, cache, apply
+        return apart(found, wanted)
+
     def _rows(self, cache: Cache, layer: Any) -> tuple[Any, Any]:
         """(requests, heads, positions, channels), out of pages that lie in order."""
         c, n = self.c, cache.positions
