@@ -59,10 +59,10 @@ def ours(generator: Generator, prompt: list[int]) -> Run:
 
     def run(tokens: int) -> tuple[list[int], float]:
         rows = [Row(0, t, k) for k, t in enumerate(prompt)]
-        found = [int(runner.step([rows[-1], *rows[:-1]], table, logits=False).tokens[0])]
+        found = [int(runner.step([rows[-1], *rows[:-1]], table, logits=0).tokens[0])]
         started = time.perf_counter()
         for k in range(len(prompt), len(prompt) + tokens - 1):
-            step = runner.step([Row(0, found[-1], k)], table, logits=False)
+            step = runner.step([Row(0, found[-1], k)], table, logits=0)
             found.append(int(step.tokens[0]))
         return found, (time.perf_counter() - started) / (tokens - 1)
 

@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from .analysis.report import CheckReport
     from .compiler import check, compile
     from .config import Options
+    from .engine.llm import LLM
+    from .engine.params import SamplingParams
     from .errors import EventTensorError
     from .explaining import explain
     from .ir.expr import dim
@@ -55,12 +57,14 @@ if TYPE_CHECKING:
     bool_ = DType.bool_
 
 __all__ = [
+    "LLM",
     "CheckReport",
     "DType",
     "EventTensorError",
     "Kernel",
     "Options",
     "Program",
+    "SamplingParams",
     "abs",
     "argmax",
     "bf16",
@@ -102,12 +106,14 @@ __all__ = [
 
 _DTYPES = ("f32", "bf16", "f16", "i32", "i64", "u8", "bool_")
 _HOMES = {
+    "LLM": "engine.llm",
     "CheckReport": "analysis.report",
     "DType": "ir.tensor",
     "EventTensorError": "errors",
     "Kernel": "kernel",
     "Options": "config",
     "Program": "lang.program",
+    "SamplingParams": "engine.params",
     "check": "compiler",
     "compile": "compiler",
     "dim": "ir.expr",

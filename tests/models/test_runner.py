@@ -76,7 +76,7 @@ def test_a_page_may_be_shared_by_those_who_only_read_it(runner):
     width = runner.page
     for start in range(0, width, 16):
         rows = [Row(0, IDS[k % 8], k) for k in range(start, start + 16)]
-        runner.step(rows, [[5]], 1, logits=False)
+        runner.step(rows, [[5]], 1, logits=0)
     alone = runner.step([Row(0, 9, width)], [[5, 0]]).logits
     both = runner.step([Row(0, 9, width), Row(1, 9, width)], [[5, 0], [5, 1]], 2).logits
     np.testing.assert_array_equal(both, np.repeat(alone, 2, axis=0))
@@ -115,7 +115,7 @@ def test_a_row_does_not_see_the_others_nor_where_its_pages_are(runner):
 def test_logits_come_only_if_wanted_and_are_the_callers_own(runner):
     kept = runner.step(ONE, [[0]])
     before = kept.logits.copy()
-    other = runner.step([Row(0, 6, 0)], [[0]], logits=False)
+    other = runner.step([Row(0, 6, 0)], [[0]], logits=0)
     assert other.logits.shape == (0, MODEL.config.vocab)
     np.testing.assert_array_equal(kept.logits, before)
 
@@ -168,9 +168,9 @@ def on_device():
 
 def test_a_step_on_a_device_is_one_copy_there_and_one_back(on_device):
     made, driver = on_device
-    made.step([Row(0, 5, 0)], [[3]], logits=False)
+    made.step([Row(0, 5, 0)], [[3]], logits=0)
     driver.log.clear()
-    found = made.step([Row(0, 77, 1)], [[3]], logits=False)
+    found = made.step([Row(0, 77, 1)], [[3]], logits=0)
     assert found.tokens.tolist() == [78] and made.ready(1).bindings == 1
     copies = [name for name in driver.log if "Memcpy" in name]
     assert copies == ["cuMemcpyHtoD_v2", "cuMemcpyDtoH_v2"]

@@ -10,8 +10,6 @@ from dataclasses import dataclass, field, replace
 from math import isfinite
 from typing import Any, Self
 
-import numpy as np
-
 from ..errors import BadOption, NoDevice
 from ..runtime.cuda.driver import device
 from .attention_half import SPLIT_TOKENS, page_tokens
@@ -20,6 +18,7 @@ from .formats.random_weights import RandomCheckpoint
 from .memory import DeviceMemory
 from .pack import Progress
 from .random_on_device import random_on_device
+from .rows import chance
 from .runner import DTYPES, Choice, Row, Runner, layout_of
 from .source import Model
 from .step import MAX_REQUESTS
@@ -51,9 +50,7 @@ class Settings:
         """Of the token after this position: seed and position alone decide its chance."""
         if self.temperature == 0:
             return Choice()
-        key = np.array([self.seed, position], np.uint64)
-        uniform = np.random.Generator(np.random.Philox(key=key)).random(dtype=np.float32)
-        return Choice(self.temperature, self.top_k, self.top_p, float(uniform))
+        return Choice(self.temperature, self.top_k, self.top_p, chance(self.seed, position))
 
 
 GREEDY = Settings()
@@ -221,7 +218,7 @@ class Generator:
         """Where no prompt comes to its end, some row gets a token that nobody wants."""
         chosen = len(batch.chosen)
         choices = [settings.choice(r.position) for r in batch.rows[: max(1, chosen)]]
-        found = self.runner.step(batch.rows, tables, max(1, chosen), choices, logits=False)
+        found = self.runner.step(batch.rows, tables, max(1, chosen), choices, logits=0)
         return [int(t) for t in found.tokens[:chosen]]
 
     def _ends(self, request: Request, token: int) -> bool:

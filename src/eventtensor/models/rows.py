@@ -33,6 +33,12 @@ class Choice:
     uniform: float = 0.0
 
 
+def chance(seed: int, position: int) -> float:
+    """`uniform` of the token after this position: seed and position alone decide it."""
+    key = np.array([seed, position], np.uint64)
+    return float(np.random.Generator(np.random.Philox(key=key)).random(dtype=np.float32))
+
+
 @dataclass(frozen=True)
 class Limits:
     """What a runner was made for. A page has `page` tokens, a split of attention `split` pages."""
@@ -77,17 +83,20 @@ class Tables:
         self._named = np.zeros(limits.pages, np.int64)
 
     def set(self, tables: Sequence[Sequence[int]]) -> bool:
-        """False if they are those of the step before."""
+        """False if they are those of the step before. Only those that are new cost something."""
         wanted = [list(t) for t in tables]
         if wanted == self._known:
             return False
         self._check(wanted)
+        before = self._known + [[]] * (len(wanted) - len(self._known))
+        after = wanted + [[]] * (len(before) - len(wanted))
+        for k, (old, new) in enumerate(zip(before, after, strict=True)):
+            if old != new:
+                np.subtract.at(self._named, old, 1)
+                np.add.at(self._named, new, 1)
+                self._flat[k, : len(new)] = new
         self._known = wanted
         self._lengths = np.array([len(t) for t in wanted], np.int64)
-        self._named[:] = 0
-        for k, pages in enumerate(wanted):
-            self._flat[k, : len(pages)] = pages
-            np.add.at(self._named, pages, 1)
         return True
 
     def _check(self, tables: list[list[int]]) -> None:

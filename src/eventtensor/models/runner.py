@@ -71,6 +71,7 @@ class Runner:
                     for most in ((rows, 1) if on_device and not same_bits else (rows,))}
         self.kernels = Kernels(programs, target, options)
         self._bound: dict[tuple[int, ...], Callable[[], None]] = {}
+        self._begun: tuple[et.Kernel, int]
         with self._closed_by_errors():
             self._inputs = Inputs(programs[rows], self.limits, self.memory)
             self._place(weights, DTYPES[dtype].numpy, progress)
@@ -99,11 +100,20 @@ class Runner:
 
     def step(
         self, rows: Sequence[Row], tables: Sequence[Sequence[int]], chosen: int = 1,
-        choices: Sequence[Choice] = (), logits: bool = True,
+        choices: Sequence[Choice] = (), logits: int | None = None,
     ) -> Result:
         """A token for each of the first `chosen` rows; the others only fill the cache. `tables`:
-        the pages of each request. Without `choices` the likeliest tokens are taken. A launch that
-        fails closes the runner: nobody knows what it has left in the cache."""
+        the pages of each request. Without `choices` the likeliest tokens are taken. `logits`: of
+        the first so many chosen rows (None: of all). A launch that fails closes the runner: nobody
+        knows what it has left in the cache."""
+        self.launch(rows, tables, chosen, choices)
+        return self.result(logits)
+
+    def launch(
+        self, rows: Sequence[Row], tables: Sequence[Sequence[int]], chosen: int = 1,
+        choices: Sequence[Choice] = (),
+    ) -> None:
+        """Begins a step. On a GPU it runs while the caller goes on, up to `result`."""
         check_counts(self.limits, len(rows), chosen)
         if choices:
             check_choices(choices, chosen)
@@ -114,10 +124,17 @@ class Runner:
         drawn = self._inputs.send(placed, choices or (Choice(),) * chosen)
         with self._closed_by_errors():
             self._launch(kernel, chosen, len(rows) - chosen, placed.work, drawn)()
+        self._begun = kernel, chosen
+
+    def result(self, logits: int | None = None) -> Result:
+        """Of the step that `launch` has begun."""
+        kernel, chosen = self._begun
+        with self._closed_by_errors():
             tokens = self.memory.fetch(self._chosen[:chosen])
             if self.target == "cuda":
                 kernel.check()
-        return Result(tokens, self.memory.fetch(self._logits[: chosen if logits else 0]))
+        return Result(tokens, self.memory.fetch(self._logits[: chosen if logits is None
+                                                             else min(logits, chosen)]))
 
     def ready(self, rows: int) -> et.Kernel:
         """The kernel that takes steps of so many rows. It is built while others already run; who

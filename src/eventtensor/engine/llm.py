@@ -1,0 +1,198 @@
+"""`LLM`: a model, its kernel and an engine in one object, for programs in Python."""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+from ..errors import BadOption, BadParameter, BadPrompt
+from ..models.attention_half import SPLIT_TOKENS, page_tokens
+from ..models.cache import packed_weights
+from ..models.generate import find_target
+from ..models.pack import Progress
+from ..models.runner import DTYPES, Runner, layout_of
+from ..models.source import Model, open_model
+from ..models.step import MAX_REQUESTS
+from ..models.text.chat import Message
+from ..models.text.tokenizer import Tokenizer
+from .loop import Engine, EngineOptions
+from .params import SamplingParams
+from .request import Chosen, Finish, Output, Request
+
+Prompt = str | Sequence[int]
+
+
+@dataclass(frozen=True)
+class Completion:
+    """An answer. `prompt_tokens` is how many the prompt has; `tokens` are those of the answer, with
+    log probabilities if they were asked for."""
+
+    text: str
+    tokens: tuple[Chosen, ...]
+    finish: Finish
+    prompt_tokens: int
+
+
+class LLM:
+    """`model` is a name for `open_model`. Up to `max_running` requests of up to `context` tokens
+    run at a time, in a cache of `cache_gb` (for all requests, not for each), in steps of up to
+    `rows` rows; up to `max_waiting` more wait. Answers do not depend on what else runs: always on
+    a CPU, and with `same_bits` on a GPU, where a lone request may else take a faster kernel."""
+
+    def __init__(
+        self, model: str | Model, *, target: str = "auto", dtype: str = "bf16",
+        context: int = 2048, max_running: int = MAX_REQUESTS, max_waiting: int = 4096,
+        cache_gb: float = 1.0, rows: int = 128, same_bits: bool = False,
+        step_limit_s: float = 60.0, progress: Progress | None = None, **options: Any,
+    ) -> None:
+        self.model = model if isinstance(model, Model) else open_model(model)
+        self.target, config = find_target(target), self.model.config
+        if dtype not in DTYPES:
+            raise BadOption(f"unknown dtype {dtype!r}", hint=f"one of {', '.join(DTYPES)}")
+        self.context = min(context, config.max_position)
+        sizes = Sizes.of(self.model, DTYPES[dtype].numpy.itemsize, self.context, max_running, rows,
+                         cache_gb)
+        weights = packed_weights(self.model.checkpoint, self.model.files, layout_of(self.target),
+                                 DTYPES[dtype].numpy, progress)
+
+        def make_runner() -> Runner:
+            return Runner(
+                config, weights, target=self.target, dtype=dtype, pages=sizes.pages,
+                positions=sizes.positions, requests=max_running, rows=rows, sampling=True,
+                same_bits=same_bits, progress=progress, **options)
+
+        tokenizer = self.model.tokenizer
+        self.engine = Engine(
+            make_runner, EngineOptions(self.context, max_waiting, step_limit_s), tokenizer,
+            tokenizer.eos if tokenizer is not None else config.eos)
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        if self.model.tokenizer is None:
+            raise BadPrompt(f"{self.model.name} has no tokenizer, so it cannot take a text",
+                            hint="give tokens")
+        return self.model.tokenizer
+
+    def generate(
+        self, prompts: Prompt | Sequence[Prompt],
+        params: SamplingParams | Sequence[SamplingParams] | None = None,
+    ) -> list[Completion]:
+        """An answer for each prompt (a text, or tokens), all at the same time; `params` for all of
+        them, or for each. If one fails, its error is raised and the others are given up."""
+        texts = _list(prompts)
+        wanted = _each(params, len(texts))
+        begun = list[Answer]()
+        try:
+            for prompt, p in zip(texts, wanted, strict=True):
+                begun.append(Answer(self.engine, self.tokens(prompt), p))
+            return [answer.whole() for answer in begun]
+        finally:
+            for answer in begun:
+                answer.give_up()
+
+    def chat(
+        self, messages: Sequence[Message], params: SamplingParams | None = None, **options: Any
+    ) -> Completion:
+        """The answer to a chat, by the model's template, which gets the options."""
+        return self.generate([self.tokenizer.chat(messages, **options)], params)[0]
+
+    def stream(
+        self, prompt: Prompt | Sequence[Message], params: SamplingParams | None = None
+    ) -> Iterator[Output]:
+        """The answer to a prompt, or to a chat, as it comes. Leaving the iterator ends it."""
+        answer = Answer(self.engine, self.tokens(prompt), params or SamplingParams())
+        try:
+            yield from answer
+        finally:
+            answer.give_up()
+
+    def tokens(self, prompt: Prompt | Sequence[Message]) -> list[int]:
+        """Of a text, of a chat, or as they are given."""
+        if isinstance(prompt, str):
+            return self.tokenizer.encode(prompt)
+        some = list[Any](prompt)
+        return self.tokenizer.chat(some) if some and isinstance(some[0], Mapping) else some
+
+    def close(self) -> None:
+        self.engine.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class Answer:
+    """What comes for one request; iterating waits for it. A request that fails raises its error."""
+
+    def __init__(self, engine: Engine, tokens: list[int], params: SamplingParams) -> None:
+        self._engine, self._new = engine, queue.SimpleQueue[Output]()
+        self._request: Request = engine.submit(tokens, params, self._new.put)
+
+    def __iter__(self) -> Iterator[Output]:
+        while True:
+            output = self._new.get()
+            if output.error is not None:
+                raise output.error
+            yield output
+            if output.finish is not None:
+                return
+
+    def whole(self) -> Completion:
+        outputs = list(self)
+        finish = outputs[-1].finish
+        assert finish is not None
+        return Completion("".join(o.text for o in outputs),
+                          tuple(t for o in outputs for t in o.tokens), finish, self._request.prompt)
+
+    def give_up(self) -> None:
+        if not self._request.over:
+            self._engine.cancel(self._request)
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Of a runner."""
+
+    pages: int
+    positions: int
+
+    @staticmethod
+    def of(
+        model: Model, item: int, context: int, max_running: int, rows: int, cache_gb: float
+    ) -> Sizes:
+        c, page = model.config, page_tokens(model.config)
+        if not 1 <= max_running <= min(MAX_REQUESTS, rows) or context < 2:
+            raise BadOption(f"{max_running} requests of {context} tokens, {rows} rows a step",
+                            hint=f"1 to {MAX_REQUESTS} requests, a context of 2 or more, and a row "
+                            "for each request")
+        each = -(-context // page)
+        page_bytes = 2 * c.layers * c.kv_heads * c.head_dim * page * item
+        pages = min(max_running * each, int(cache_gb * (1 << 30)) // page_bytes)
+        if pages < each:
+            needed = each * page_bytes / (1 << 30)
+            raise BadOption(f"cache_gb is {cache_gb:g}: room for {pages * page} tokens",
+                            hint=f"a context of {context} tokens needs {needed:.3g}")
+        return Sizes(pages, -(-context // SPLIT_TOKENS) * SPLIT_TOKENS)
+
+
+def _list(prompts: Prompt | Sequence[Prompt]) -> list[Prompt]:
+    """Numbers are the tokens of one prompt."""
+    if isinstance(prompts, str):
+        return [prompts]
+    some = list[Any](prompts)
+    return [some] if some and isinstance(some[0], int) else some
+
+
+def _each(
+    params: SamplingParams | Sequence[SamplingParams] | None, count: int
+) -> list[SamplingParams]:
+    if params is None or isinstance(params, SamplingParams):
+        return [params or SamplingParams()] * count
+    if len(params) != count:
+        raise BadParameter(f"there are {len(params)} params for {count} prompts",
+                           hint="give one for all prompts, or one for each")
+    return list(params)

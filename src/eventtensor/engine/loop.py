@@ -1,0 +1,264 @@
+"""The engine: a thread that steps as long as there are requests. Others only put commands into its
+queue, so that what is scheduled has one owner."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+
+from ..errors import BadPrompt, EngineStopped, EventTensorError, QueueFull, StepFailed, StepStuck
+from ..models.runner import Choice, Result, Runner
+from ..models.text.tokenizer import Tokenizer
+from .choosing import choose
+from .params import SamplingParams
+from .request import Chosen, Finish, Output, Request, Sink
+from .scheduler import Scheduler, Step
+from .stats import Stats
+from .text import Transcript
+
+MOST_FAILURES = 3  # of steps, with none between that succeeds
+
+
+@dataclass(frozen=True)
+class EngineOptions:
+    """`context`: tokens that prompt and answer may have together. `max_waiting`: requests beyond
+    those that run. A step that takes longer than `step_limit_s` counts as stuck."""
+
+    context: int
+    max_waiting: int = 256
+    step_limit_s: float = 60.0
+
+
+class Engine:
+    """`make_runner` is called for the first runner, and for another if a launch has failed: then
+    the requests of that step fail, and later ones find an empty cache. `eos` ends answers."""
+
+    def __init__(
+        self, make_runner: Callable[[], Runner], options: EngineOptions,
+        tokenizer: Tokenizer | None = None, eos: Sequence[int] = (),
+    ) -> None:
+        self.options, self.tokenizer, self.eos = options, tokenizer, frozenset(eos)
+        self._make_runner, self.runner = make_runner, make_runner()
+        self.scheduler, self.stats = Scheduler(self.runner.limits), Stats()
+        self.failure: EventTensorError | None = None  # why it runs no more
+        self._commands: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._open: set[Request] = set()
+        self._guard = threading.Lock()  # of _open and failure, which more than one thread changes
+        self._new: list[tuple[Request, Chosen | None, Finish | None]] = []  # not yet told
+        self._failures, self._stopping = 0, False
+        self._step_began: float | None = None
+        self._thread = threading.Thread(target=self._work, name="engine", daemon=True)
+        self._thread.start()
+
+    # ---- for any thread ----------------------------------------------------------------------
+
+    def submit(self, prompt: Sequence[int], params: SamplingParams, sink: Sink) -> Request:
+        """`sink` gets every output, on the engine's thread, and must not block. What is wrong with
+        a request is raised here."""
+        request = self._request(prompt, params, sink)
+        most = self.runner.limits.requests + self.options.max_waiting
+        with self._guard:
+            if self.failure is not None:
+                raise EngineStopped(f"the engine has stopped: {self.failure.message}")
+            if len(self._open) >= most:
+                raise QueueFull(f"{most} requests are running or waiting")
+            self._open.add(request)
+        self._commands.put(lambda: None if request.over else self.scheduler.add(request))
+        return request
+
+    def _request(self, prompt: Sequence[int], params: SamplingParams, sink: Sink) -> Request:
+        tokens, context, vocab = list(prompt), self.options.context, self.runner.limits.vocab
+        wanted = params.max_tokens or 1
+        if not tokens or len(tokens) + wanted > context:
+            raise BadPrompt(f"a prompt of {len(tokens)} tokens and an answer of {wanted}: the "
+                            f"context has room for 1 to {context} together")
+        if not all(type(t) is int and 0 <= t < vocab for t in tokens):
+            raise BadPrompt(f"a prompt has tokens beyond 0 to {vocab - 1}",
+                            hint="tokens are numbers of this model's own vocabulary")
+        last = min(context, len(tokens) + params.max_tokens) if params.max_tokens else context
+        eos = frozenset() if params.ignore_eos else self.eos
+        return Request(tokens, params, last, eos.union(params.stop_token_ids),
+                       Transcript(self.tokenizer, params.stops), sink)
+
+    def cancel(self, request: Request) -> None:
+        """Ends it, at any time; without effect if it is over."""
+        self._commands.put(lambda: self._end(request, Finish.cancelled))
+
+    def close(self) -> None:
+        """Ends what is open, and the thread."""
+        self._commands.put(self._stop)
+        self._thread.join()
+
+    @property
+    def open(self) -> int:
+        """Requests that are not over."""
+        return len(self._open)
+
+    @property
+    def stuck_for(self) -> float:
+        """Seconds that the step which runs now is beyond its limit; 0 if it is not."""
+        began = self._step_began
+        late = time.monotonic() - began - self.options.step_limit_s if began is not None else 0.0
+        return max(0.0, late)
+
+    def fail_stuck(self) -> None:
+        """Tells all requests that the step does not end. If it does, later ones find the engine at
+        work again."""
+        limit = self.options.step_limit_s
+        for request in list(self._open):
+            self._finish(request, Output(finish=Finish.error, error=StepStuck(
+                f"a step takes longer than {limit:g} s", place="engine")))
+            self._commands.put(partial(self.scheduler.remove, request))
+
+    # ---- the thread --------------------------------------------------------------------------
+
+    def _work(self) -> None:
+        while not self._stopping:
+            try:
+                self._obey()
+                if not self._stopping:
+                    self._turn()
+            except Exception as e:  # whatever it is, the requests must hear of it
+                self._recover(e)
+        with suppress(Exception):  # of a runner that is lost already
+            self.runner.close()
+
+    def _turn(self) -> None:
+        step = self.scheduler.schedule()
+        self.stats.look(self.scheduler)
+        if step is None:
+            self._tell()
+            return
+        self._step_began = time.monotonic()
+        self._run(step)
+        chosen = self._sample(step, self.runner.result(step.on_host))
+        self._collect(step, chosen)
+        self._step_began, self._failures = None, 0
+
+    def _run(self, step: Step) -> None:
+        """Requests hear of the step before while this one runs on a GPU."""
+        none = (Choice(),)  # some row gets a token that nobody wants
+        self.runner.launch(step.rows, step.tables, max(1, len(step.chosen)), step.choices or none)
+        self._tell()
+
+    def _sample(self, step: Step, result: Result) -> list[tuple[Request, Chosen]]:
+        """A request whose choice fails is over, and no other is concerned."""
+        found = []
+        for k, request in enumerate(step.chosen):
+            if request.over:
+                continue
+            try:
+                new = (choose(request, result.logits[k]) if k < step.on_host
+                       else Chosen(int(result.tokens[k])))
+                found.append((request, new))
+            except Exception as e:
+                self._end(request, Finish.error, _as_error(e))
+        return found
+
+    def _collect(self, step: Step, found: list[tuple[Request, Chosen]]) -> None:
+        for request, rows in step.taken:
+            if not request.over:
+                self.scheduler.advance(request, rows)
+        now = time.monotonic()
+        for request, new in found:
+            finish = request.accept(new.token)
+            self.stats.token(request, now)
+            self._new.append((request, None if finish is Finish.stop else new, finish))
+            if finish is not None:
+                self.scheduler.remove(request)
+        self.stats.step(len(step.rows))
+        if self.runner.target != "cuda":
+            self._tell()  # at once: a launch on threads ends when its step does
+
+    def _tell(self) -> None:
+        """Gives what is new to the requests, as text."""
+        new, self._new = self._new, []
+        for request, chosen, finish in new:
+            if request.over:
+                continue
+            try:
+                text = request.transcript.push(chosen.token) if chosen is not None else ""
+                if request.transcript.stopped:
+                    finish = Finish.stop
+                if finish is None:
+                    request.sink(Output(text, (chosen,) if chosen is not None else ()))
+                    continue
+                text += request.transcript.end()
+                self.scheduler.remove(request)
+                self._finish(request, Output(text, (chosen,) if chosen is not None else (), finish))
+            except Exception as e:
+                self._end(request, Finish.error, _as_error(e))
+
+    def _obey(self) -> None:
+        """All commands that are there; waits for one if there is nothing else to do."""
+        idle = not self.scheduler.running and not self.scheduler.waiting and not self._new
+        try:
+            self._commands.get(block=idle)()
+            while True:
+                self._commands.get_nowait()()
+        except queue.Empty:
+            return
+
+    def _stop(self) -> None:
+        self._tell()
+        self._fail(EngineStopped("the engine was closed", place="engine"))
+
+    # ---- ends --------------------------------------------------------------------------------
+
+    def _end(
+        self, request: Request, finish: Finish, error: EventTensorError | None = None
+    ) -> None:
+        self.scheduler.remove(request)
+        self._finish(request, Output(finish=finish, error=error))
+
+    def _finish(self, request: Request, output: Output) -> None:
+        """Once, whoever is first. A sink that fails has nobody to tell it to."""
+        with self._guard:
+            if request.over:
+                return
+            request.over = True
+            self._open.discard(request)
+        self.stats.finish(request, output.finish or Finish.error)
+        try:
+            request.sink(output)
+        except Exception:
+            self.stats.lost += 1
+
+    def _recover(self, cause: Exception) -> None:
+        """Nobody knows what a step that failed has left in the cache, so it goes, and with it the
+        requests that run. Those that wait go on waiting."""
+        error, self._step_began = _as_error(cause), None
+        self._tell()
+        self._failures += 1
+        for request in list(self.scheduler.running):
+            self._end(request, Finish.error, error)
+        try:
+            if self._failures >= MOST_FAILURES:
+                raise error
+            self.runner.close()
+            self.runner = self._make_runner()
+        except Exception as e:
+            self._fail(_as_error(e))
+            return
+        waiting = self.scheduler.waiting
+        self.scheduler = Scheduler(self.runner.limits)
+        self.scheduler.waiting.extend(waiting)
+
+    def _fail(self, error: EventTensorError) -> None:
+        """For good."""
+        self._stopping = True
+        with self._guard:
+            self.failure = error
+        for request in list(self._open):
+            self._end(request, Finish.error, error)
+
+
+def _as_error(e: Exception) -> EventTensorError:
+    if isinstance(e, EventTensorError):
+        return e
+    return StepFailed(f"{type(e).__name__}: {e}", place="engine")

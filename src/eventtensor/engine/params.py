@@ -1,0 +1,127 @@
+"""How the tokens of a request are chosen and when it ends. Values that make no sense are errors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+from math import isfinite
+from typing import Any
+
+from ..errors import BadParameter
+from ..models.rows import Choice, chance
+
+MAX_LOGPROBS = 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class SamplingParams:
+    """Tokens are drawn from softmax(logits / temperature); temperature 0 takes the likeliest. Of
+    all tokens these are kept: the `top_k` likeliest (0: all), those with at least `min_p` times
+    the largest p, and of what is left the likeliest that have the share `top_p` of it. `seed` and
+    the position decide what is drawn; None is a new seed for every request.
+
+    Before that logits are changed: those of tokens in prompt or answer are divided by
+    `repetition_penalty` (multiplied, if negative), and those of tokens in the answer lose
+    `presence_penalty`, and `frequency_penalty` for each time that they are in it.
+
+    A request ends at the model's own last token (unless `ignore_eos`), at one of `stop_token_ids`,
+    where a text of `stop` begins (neither is part of the answer), or after `max_tokens` (None: when
+    the context is full). `logprobs` asks for log p of each token, and of so many likeliest ones,
+    by the logits as the model gave them."""
+
+    max_tokens: int | None = None
+    temperature: float = 1.0
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+    seed: int | None = None
+    stop: str | Sequence[str] = ()
+    stop_token_ids: Sequence[int] = ()
+    ignore_eos: bool = False
+    logprobs: int | None = None
+    repetition_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+
+    def __post_init__(self) -> None:
+        stops = (self.stop,) if isinstance(self.stop, str) else self.stop
+        object.__setattr__(self, "stop", _frozen("stop", stops))
+        object.__setattr__(self, "stop_token_ids", _frozen("stop_token_ids", self.stop_token_ids))
+        for field in fields(self):
+            value, (fine, wanted) = getattr(self, field.name), _RULES[field.name]
+            if not fine(value):
+                raise BadParameter(f"{field.name} is {value!r}", hint=f"it must be {wanted}")
+
+    @property
+    def stops(self) -> tuple[str, ...]:
+        return tuple(self.stop)
+
+    @property
+    def on_host(self) -> bool:
+        """Whether the kernel's own choice is not enough: it takes the likeliest, or draws by
+        temperature, top_k and top_p."""
+        return (self.logprobs is not None or self.repetition_penalty != 1
+                or self.presence_penalty != 0 or self.frequency_penalty != 0
+                or (self.min_p > 0 and self.temperature > 0))
+
+    def choice(self, seed: int, position: int) -> Choice:
+        """For the token after this position, as the kernel takes it."""
+        if self.temperature == 0 or self.on_host:
+            return Choice()
+        return Choice(self.temperature, self.top_k, self.top_p, chance(seed, position))
+
+
+def _frozen(name: str, values: Any) -> tuple[Any, ...]:
+    try:
+        return tuple(values)
+    except TypeError:
+        raise BadParameter(f"{name} is {values!r}", hint="it must be a list") from None
+
+
+# ---- what each must be -----------------------------------------------------------------------
+
+Rule = tuple[Callable[[Any], bool], str]
+
+
+def _whole(low: int, high: int, more: str = "") -> Rule:
+    text = f"a whole number of {low} to {high if high < 1 << 31 else f'2^{high.bit_length()} - 1'}"
+    return lambda x: type(x) is int and low <= x <= high, f"{text}{more}"
+
+
+def _real(low: float, high: float) -> Rule:
+    return lambda x: _number(x) and low <= x <= high, f"a number of {low:g} to {high:g}"
+
+
+def _above(low: float, high: float) -> Rule:
+    return (lambda x: _number(x) and low < x <= high,
+            f"a number above {low:g}, {high:g} at most")
+
+
+def _or_none(rule: Rule) -> Rule:
+    return lambda x: x is None or rule[0](x), f"{rule[1]}, or None"
+
+
+def _all(rule: Callable[[Any], bool], most: int, what: str) -> Rule:
+    return lambda xs: len(xs) <= most and all(map(rule, xs)), f"up to {most} {what}"
+
+
+def _number(x: object) -> bool:
+    return type(x) in (int, float) and isfinite(x)  # type: ignore[arg-type]
+
+
+_I31, _U64 = (1 << 31) - 1, (1 << 64) - 1
+_RULES: dict[str, Rule] = {
+    "max_tokens": _or_none(_whole(1, _I31)),
+    "temperature": _real(0, 100),
+    "top_k": _whole(0, _I31, " (0: all tokens)"),
+    "top_p": _above(0, 1),
+    "min_p": _real(0, 1),
+    "seed": _or_none(_whole(0, _U64)),
+    "stop": _all(lambda x: isinstance(x, str) and x != "", 16, "texts, none of them empty"),
+    "stop_token_ids": _all(lambda x: type(x) is int and x >= 0, 64, "numbers of tokens"),
+    "ignore_eos": (lambda x: type(x) is bool, "True or False"),
+    "logprobs": _or_none(_whole(0, MAX_LOGPROBS)),
+    "repetition_penalty": _above(0, 10),
+    "presence_penalty": _real(-2, 2),
+    "frequency_penalty": _real(-2, 2),
+}

@@ -1,0 +1,120 @@
+"""Which rows the next step has: a token for everyone who decodes, then chunks of prompts, and new
+requests as long as there are pages, slots and rows."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+
+from ..models.rows import Choice, Limits, Row
+from .pages import Pages
+from .request import Request
+
+
+@dataclass(frozen=True)
+class Step:
+    """`taken`: how many rows of whom; `chosen`: who gets a token, those first whose token the host
+    chooses."""
+
+    taken: tuple[tuple[Request, int], ...]
+    chosen: tuple[Request, ...]
+    rows: tuple[Row, ...]
+    tables: tuple[list[int], ...]
+    choices: tuple[Choice, ...]
+
+    @property
+    def on_host(self) -> int:
+        return sum(r.params.on_host for r in self.chosen)
+
+
+class Scheduler:
+    """First come, first served. If pages run out, the youngest gives its pages back and waits
+    again, first in the queue; its tokens are computed anew. The oldest never gives way to others,
+    so that every request comes to its end."""
+
+    def __init__(self, limits: Limits) -> None:
+        self.limits, self.pages = limits, Pages(limits.pages, limits.page)
+        self.waiting: deque[Request] = deque()
+        self.running: list[Request] = []  # by arrival
+        self.preempted = 0
+        self._slots = list(range(limits.requests - 1, -1, -1))
+
+    def add(self, request: Request) -> None:
+        self.waiting.append(request)
+
+    def remove(self, request: Request) -> None:
+        """It is over, wherever it is; its pages are free."""
+        if request in self.running:
+            self._leave(request)
+        elif request in self.waiting:
+            self.waiting.remove(request)
+
+    def schedule(self) -> Step | None:
+        """None if there is nothing to do."""
+        self._find_pages()
+        room, taken = self.limits.rows, list[tuple[Request, int]]()
+        for request in sorted(self.running, key=lambda r: r.left > 1):
+            room -= _take(request, room, taken)
+        while room and self._admit():
+            room -= _take(self.running[-1], room, taken)
+        return self._step(taken) if taken else None
+
+    def advance(self, request: Request, rows: int) -> None:
+        """So many of its rows have gone through the kernel."""
+        request.done += rows
+        self.pages.fill(request.table, request.tokens, request.done)
+
+    def _find_pages(self) -> None:
+        """For the known tokens of all that run, the oldest first."""
+        for request in list(self.running):
+            while request in self.running and not self.pages.grow(
+                request.table, len(request.tokens)
+            ):
+                self._preempt(self.running[-1])
+
+    def _preempt(self, request: Request) -> None:
+        self._leave(request)
+        self.waiting.appendleft(request)
+        self.preempted += 1
+
+    def _leave(self, request: Request) -> None:
+        self.running.remove(request)
+        self.pages.close(request.table)
+        self._slots.append(request.slot)
+        request.slot = -1
+
+    def _admit(self) -> bool:
+        """The next one, if there is a slot and if there are pages for all that is known of it."""
+        if not self.waiting or not self._slots:
+            return False
+        request = self.waiting[0]
+        request.table = self.pages.open(request.tokens)
+        if not self.pages.grow(request.table, len(request.tokens)):
+            self.pages.close(request.table)
+            return False
+        self.waiting.popleft()
+        request.slot = self._slots.pop()
+        request.done = request.table.full * self.pages.size
+        if not request.answer:
+            request.reused = request.done
+        self.running.append(request)
+        return True
+
+    def _step(self, taken: list[tuple[Request, int]]) -> Step:
+        ends = [r for r, count in taken if count == r.left]
+        chosen = sorted(ends, key=lambda r: not r.params.on_host)
+        rows = {r: r.rows(count) for r, count in taken}
+        lasts = [rows[r].pop() for r in chosen]
+        tables: list[list[int]] = [[] for _ in range(self.limits.requests)]
+        for request in self.running:
+            tables[request.slot] = request.table.pages
+        choices = [r.params.choice(r.seed, len(r.tokens) - 1) for r in chosen]
+        return Step(tuple(taken), tuple(chosen), (*lasts, *(x for r, _ in taken for x in rows[r])),
+                    tuple(tables), tuple(choices))
+
+
+def _take(request: Request, room: int, taken: list[tuple[Request, int]]) -> int:
+    count = min(request.left, room)
+    if count:
+        taken.append((request, count))
+    return count

@@ -1,0 +1,73 @@
+"""What an engine has done so far, as counts and histograms."""
+
+from __future__ import annotations
+
+import time
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Sequence
+
+from .request import Finish, Request
+from .scheduler import Scheduler
+
+_FIRST_S = (0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5,
+            10.0, 20.0, 40.0, 80.0)
+_EACH_S = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5,
+           0.75, 1.0, 2.5)
+_WHOLE_S = (0.1, 0.3, 0.5, 0.8, 1.0, 1.5, 2.0, 2.5, 5.0, 10.0, 15.0, 20.0, 30.0, 60.0, 120.0)
+
+
+class Histogram:
+    """How many values are at most each of `ends`, and their sum. The last count is of all."""
+
+    def __init__(self, ends: Sequence[float]) -> None:
+        self.ends, self.sum, self._in = tuple(ends), 0.0, [0] * (len(ends) + 1)
+
+    def add(self, value: float) -> None:
+        self._in[bisect_left(self.ends, value)] += 1
+        self.sum += value
+
+    @property
+    def counts(self) -> list[int]:
+        total, out = 0, []
+        for n in self._in:
+            total += n
+            out.append(total)
+        return out
+
+
+class Stats:
+    """`first_token` from arrival on, `each_token` after the one before, `whole` from arrival to the
+    end. `reused`: tokens of prompts that were in the cache; `lost`: ends that nobody would hear."""
+
+    def __init__(self) -> None:
+        self.prompt_tokens = self.tokens = self.reused = self.steps = self.rows = self.lost = 0
+        self.finished: Counter[Finish] = Counter()
+        self.first_token, self.each_token = Histogram(_FIRST_S), Histogram(_EACH_S)
+        self.whole = Histogram(_WHOLE_S)
+        self.running = self.waiting = self.preempted = 0
+        self.cache_use = 0.0
+
+    def token(self, request: Request, now: float) -> None:
+        if request.told:
+            self.each_token.add(now - request.told)
+        else:
+            self.first_token.add(now - request.arrived)
+            self.prompt_tokens += request.prompt
+            self.reused += request.reused
+        request.told = now
+        self.tokens += 1
+
+    def finish(self, request: Request, finish: Finish) -> None:
+        self.finished[finish] += 1
+        self.whole.add(time.monotonic() - request.arrived)
+
+    def step(self, rows: int) -> None:
+        self.steps += 1
+        self.rows += rows
+
+    def look(self, scheduler: Scheduler) -> None:
+        """How it is now."""
+        self.running, self.waiting = len(scheduler.running), len(scheduler.waiting)
+        self.preempted = scheduler.preempted
+        self.cache_use = scheduler.pages.used / scheduler.pages.count

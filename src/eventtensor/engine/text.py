@@ -1,0 +1,47 @@
+"""The text of an answer as its tokens come, up to where a stop begins."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..models.text.tokenizer import Tokenizer
+
+
+class Transcript:
+    """Without a tokenizer there is no text."""
+
+    def __init__(self, tokenizer: Tokenizer | None, stops: Sequence[str] = ()) -> None:
+        self._stream = tokenizer.stream() if tokenizer is not None else None
+        self._stops = tuple(stops)
+        self._held = ""  # what may be the begin of a stop
+        self.stopped = False
+
+    def push(self, token: int) -> str:
+        """What is new, and surely no part of a stop."""
+        return self._release(self._stream.push(token)) if self._stream is not None else ""
+
+    def end(self) -> str:
+        """What is left when no token will come."""
+        if self._stream is None or self.stopped:
+            return ""
+        text = self._release(self._stream.end())
+        text, self._held = text + self._held, ""
+        return text
+
+    def _release(self, new: str) -> str:
+        if self.stopped:
+            return ""
+        text = self._held + new
+        found = [at for stop in self._stops if (at := text.find(stop)) >= 0]
+        if found:
+            self.stopped, self._held = True, ""
+            return text[: min(found)]
+        keep = max((_overlap(text, stop) for stop in self._stops), default=0)
+        self._held = text[len(text) - keep :]
+        return text[: len(text) - keep]
+
+
+def _overlap(text: str, stop: str) -> int:
+    """How much of the end of the text is a begin of the stop."""
+    longest = min(len(text), len(stop) - 1)
+    return next((n for n in range(longest, 0, -1) if text.endswith(stop[:n])), 0)

@@ -1,0 +1,35 @@
+"""ET5xx: the engine: parameters of a request, and requests that cannot be taken or finished."""
+
+from __future__ import annotations
+
+from .base import EventTensorError
+
+
+class BadParameter(EventTensorError):
+    code, title = "ET500", "a parameter of a request that is unknown or out of range"
+    default_hint = "see eventtensor.SamplingParams"
+
+
+class BadPrompt(EventTensorError):
+    code, title = "ET501", "a prompt that is empty, too long, or no text of this model"
+    default_hint = "shorten it, or make the engine with a larger context"
+
+
+class QueueFull(EventTensorError):
+    code, title = "ET502", "more requests than the engine lets wait"
+    default_hint = "try again later, or make the engine with a larger max_waiting"
+
+
+class EngineStopped(EventTensorError):
+    code, title = "ET503", "an engine that runs no more"
+    default_hint = "what ended it is in the message; make a new one"
+
+
+class StepStuck(EventTensorError):
+    code, title = "ET504", "a step that does not end"
+    default_hint = "the machine may be overloaded; the limit is step_limit_s"
+
+
+class StepFailed(EventTensorError):
+    code, title = "ET505", "a step that gave no tokens"
+    default_hint = "the message has the cause; requests that come later are not concerned"

@@ -1,0 +1,120 @@
+"""A runner in plain Python whose next token hangs on every token before it, as it reads them from
+the cache through the page tables: a wrong page, or one that was overwritten, gives other tokens."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from eventtensor.engine.choosing import draw
+from eventtensor.engine.loop import Engine, EngineOptions
+from eventtensor.engine.params import SamplingParams
+from eventtensor.models.rows import (
+    Choice,
+    Limits,
+    Row,
+    Tables,
+    chance,
+    check_choices,
+    check_counts,
+)
+from eventtensor.models.runner import Result
+
+VOCAB, PAGE, EOS = 40, 4, 1
+NOTHING = -1
+
+
+def limits(pages: int = 16, rows: int = 8, requests: int = 4, positions: int = 32) -> Limits:
+    return Limits(VOCAB, rows, min(rows, requests), requests, positions, pages, PAGE, 2)
+
+
+def logits_after(tokens: Sequence[int]) -> np.ndarray:
+    digest = hashlib.sha256(np.array(tokens, np.int32).tobytes()).digest()
+    rng = np.random.default_rng(int.from_bytes(digest[:8], "little"))
+    return (3 * rng.standard_normal(VOCAB)).astype(np.float32)
+
+
+def choose(logits: np.ndarray, c: Choice) -> int:
+    if c.temperature == 0:
+        return int(logits.argmax())
+    p = SamplingParams(temperature=c.temperature, top_k=c.top_k, top_p=c.top_p)
+    return draw(logits.astype(np.float64), p, c.uniform)
+
+
+@dataclass
+class FakeRunner:
+    """`before`: called with the number of each launch, to fail it or to hold it up."""
+
+    limits: Limits = field(default_factory=limits)
+    before: Callable[[int], None] = lambda n: None
+    target: str = "cpu"
+    launches: int = 0
+    closed: bool = False
+
+    def __post_init__(self) -> None:
+        self.cache = np.full(self.limits.pages * self.limits.page, NOTHING)
+        self._flat = np.zeros(self.limits.table, np.int32)
+        self._tables = Tables(self.limits, self._flat)
+        self.sizes: list[tuple[int, int]] = []  # rows and chosen of each step
+
+    def launch(
+        self, rows: Sequence[Row], tables: Sequence[Sequence[int]], chosen: int,
+        choices: Sequence[Choice],
+    ) -> None:
+        assert not self.closed
+        check_counts(self.limits, len(rows), chosen)
+        check_choices(choices, chosen)
+        self.launches += 1
+        self.before(self.launches)
+        self.sizes.append((len(rows), chosen))
+        self._tables.set(tables)
+        placed = self._tables.place(rows)
+        self.cache[placed.slot] = placed.token
+        self._logits = np.array([self._after(row) for row in rows[:chosen]])
+        self._tokens = np.array([choose(x, c) for x, c in zip(self._logits, choices, strict=True)])
+
+    def _after(self, row: Row) -> np.ndarray:
+        at, size = np.arange(row.position + 1), self.limits.page
+        pages = self._flat.reshape(self.limits.requests, -1)[row.request]
+        seen = self.cache[pages[at // size] * size + at % size]
+        assert (seen != NOTHING).all(), f"{row} reads what nobody has written"
+        return logits_after(seen)
+
+    def result(self, logits: int) -> Result:
+        return Result(self._tokens, self._logits[:logits])
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def answer(prompt: Sequence[int], params: SamplingParams, context: int = 32) -> list[int]:
+    """What a request gives if it is alone and nothing goes wrong; without penalties."""
+    tokens, most = list(prompt), params.max_tokens or context
+    while len(tokens) < min(context, len(prompt) + most):
+        logits = logits_after(tokens)
+        if params.temperature == 0:
+            token = int(logits.argmax())
+        else:
+            p = SamplingParams(temperature=params.temperature, top_k=params.top_k,
+                               top_p=params.top_p, min_p=params.min_p, seed=params.seed)
+            token = draw(logits.astype(np.float64), p, chance(params.seed or 0, len(tokens) - 1))
+        if token == EOS and not params.ignore_eos:
+            break
+        tokens.append(token)
+    return tokens[len(prompt) :]
+
+
+@contextmanager
+def engine(
+    make: Callable[[], FakeRunner] = FakeRunner, **options: float
+) -> Iterator[Engine]:
+    wanted = {"context": 32, "max_waiting": 1000} | options
+    made = Engine(make, EngineOptions(**wanted), None, (EOS,))
+    try:
+        yield made
+    finally:
+        made.close()

@@ -1,0 +1,159 @@
+"""`LLM` over real kernels of tiny models, on threads."""
+
+from __future__ import annotations
+
+import random
+import threading
+
+import numpy as np
+import pytest
+from engine.tiny_chat import write_tiny_chat
+
+from eventtensor import LLM, SamplingParams
+from eventtensor.engine.request import Finish
+from eventtensor.errors import BadOption, BadParameter, BadPrompt
+from eventtensor.models.source import Model, open_model
+
+# Pages have 128 tokens: 8 of them are two contexts.
+SIZES = {"target": "cpu", "dtype": "f32", "context": 400, "max_running": 6, "cache_gb": 1 / 1024}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return write_tiny_chat(tmp_path_factory.mktemp("tiny") / "model")
+
+
+@pytest.fixture(scope="module")
+def llm(folder):
+    with LLM(str(folder), **SIZES) as made:
+        assert made.engine.scheduler.pages.count == 8
+        yield made
+
+
+def prompts(seed, lengths):
+    rng = np.random.default_rng(seed)
+    return [rng.integers(3, 256, n).tolist() for n in lengths]
+
+
+def tokens_of(completions):
+    return [[t.token for t in c.tokens] for c in completions]
+
+
+DRAWN = SamplingParams(temperature=1.2, top_k=80, top_p=0.9, seed=7, max_tokens=30)
+PENALISED = SamplingParams(temperature=0.9, min_p=0.02, repetition_penalty=1.3, seed=8,
+                           presence_penalty=0.5, frequency_penalty=0.3, max_tokens=30)
+GREEDY = SamplingParams(temperature=0, max_tokens=30)
+
+
+def test_answers_do_not_depend_on_company_preemption_or_reuse(llm):
+    """Alone first; then all at once in few pages; then the last first, whose begins are known."""
+    asked = prompts(0, (5, 140, 260, 100, 300, 33, 130, 7, 250))
+    params = [(GREEDY, DRAWN, PENALISED)[k % 3] for k in range(len(asked))]
+    alone = [llm.generate(p, s)[0] for p, s in zip(asked, params, strict=True)]
+    stats = llm.engine.stats
+    before, reused = stats.preempted, stats.reused
+    for order in (1, -1):
+        found = llm.generate(asked[::order], params[::order])[::order]
+        assert tokens_of(found) == tokens_of(alone)
+    assert stats.preempted > before and stats.reused > reused
+    assert len({tuple(t) for t in tokens_of(alone)}) == len(alone)
+    assert llm.engine.scheduler.pages.used == 0
+
+
+def test_a_choice_on_the_host_takes_the_tokens_that_the_kernel_takes(llm):
+    asked = prompts(1, (9, 150))
+    kernel, host = (llm.generate(asked, SamplingParams(temperature=0, max_tokens=20, logprobs=n))
+                    for n in (None, 3))
+    assert tokens_of(kernel) == tokens_of(host)
+    for t in (t for c in host for t in c.tokens):
+        assert t.logprobs.top[0] == (t.token, t.logprobs.chosen) and len(t.logprobs.top) == 3
+
+
+def test_seeds_decide_and_without_one_every_request_has_its_own(llm):
+    (prompt,) = prompts(2, (12,))
+    with_seed = [llm.generate(prompt, SamplingParams(seed=s, max_tokens=12))[0] for s in (1, 1, 2)]
+    a, b, c = tokens_of(with_seed)
+    assert a == b != c
+    free = tokens_of(llm.generate([prompt] * 3, SamplingParams(max_tokens=12)))
+    assert len({*map(tuple, free)}) == 3
+
+
+def test_texts_go_in_and_come_out_and_stops_end_them(llm):
+    whole = llm.generate("Hello", SamplingParams(seed=3, max_tokens=60, ignore_eos=True))[0]
+    assert whole.prompt_tokens == 5 and whole.finish is Finish.length
+    assert whole.text == llm.tokenizer.decode(t.token for t in whole.tokens)
+    stop = whole.text[20:22]
+    cut = llm.generate("Hello", SamplingParams(seed=3, max_tokens=60, ignore_eos=True, stop=stop))
+    assert cut[0].text == whole.text[: whole.text.index(stop)] and cut[0].finish is Finish.stop
+
+
+def test_a_stream_gives_the_text_piece_by_piece(llm):
+    chat = [{"role": "user", "content": "Hi"}]
+    params = SamplingParams(seed=5, max_tokens=20)
+    whole = llm.chat(chat, params)
+    pieces = list(llm.stream(chat, params))
+    assert "".join(p.text for p in pieces) == whole.text and len(pieces) > 5
+    assert [p.finish for p in pieces[:-1]] == [None] * (len(pieces) - 1)
+    assert pieces[-1].finish is whole.finish
+    assert whole.prompt_tokens == len(llm.tokenizer.chat(chat))
+
+
+def test_who_leaves_a_stream_frees_its_pages(llm):
+    for _ in llm.stream("x" * 200, SamplingParams(ignore_eos=True)):
+        break
+    llm.generate("y", SamplingParams(max_tokens=1))
+    assert llm.engine.open == 0 and llm.engine.scheduler.pages.used == 0
+
+
+def test_one_bad_prompt_gives_the_others_up(llm):
+    with pytest.raises(BadPrompt):
+        llm.generate(["x", "y" * 500], SamplingParams(max_tokens=100))
+    llm.generate("y", SamplingParams(max_tokens=1))
+    assert llm.engine.open == 0
+
+
+def test_what_cannot_be_asked_is_refused_in_words(llm):
+    with pytest.raises(BadParameter, match="2 params for 1 prompts"):
+        llm.generate("x", [GREEDY, GREEDY])
+    bare = Model("bare", llm.model.checkpoint, None)
+    for wrong in ({"max_running": 65}, {"max_running": 0}, {"context": 1}, {"rows": 3},
+                  {"cache_gb": 1e-4}, {"dtype": "f64"}, {"target": "tpu"}):
+        with pytest.raises(BadOption):
+            LLM(bare, **SIZES | wrong)
+
+
+def test_a_model_without_a_tokenizer_takes_tokens():
+    with LLM(open_model("random:tiny-llama"), **SIZES) as made:
+        found = made.generate([[5, 6]], SamplingParams(temperature=0, max_tokens=4))[0]
+        assert len(found.tokens) == 4 and found.text == ""
+        with pytest.raises(BadPrompt, match="no tokenizer"):
+            made.generate("text")
+
+
+def test_random_requests_from_many_threads_leave_no_page_behind(llm):
+    """Some leave early; those who stay hear what they would hear alone."""
+    asked = prompts(4, (3, 90, 200, 129, 260, 17))
+    wanted = tokens_of([llm.generate(p, GREEDY)[0] for p in asked])
+    wrong = []
+
+    def client(seed):
+        draw = random.Random(seed)
+        for _ in range(15):
+            k, leave = draw.randrange(len(asked)), draw.choice([None, None, 1, 5])
+            found = []
+            for output in llm.stream(asked[k], GREEDY):
+                found += [t.token for t in output.tokens]
+                if leave is not None and len(found) >= leave:
+                    break
+            if found != wanted[k][: len(found)] or (leave is None and found != wanted[k]):
+                wrong.append((seed, k, found))
+
+    threads = [threading.Thread(target=client, args=(s,)) for s in range(12)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join(120)
+    assert not wrong
+    llm.generate("y", SamplingParams(max_tokens=1))
+    scheduler = llm.engine.scheduler
+    assert (llm.engine.open, scheduler.pages.used, scheduler.running) == (0, 0, [])

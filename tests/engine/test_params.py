@@ -1,0 +1,66 @@
+"""Parameters of requests: what makes no sense is an error that names it."""
+
+from __future__ import annotations
+
+import pytest
+
+from eventtensor import SamplingParams
+from eventtensor.engine.params import _RULES
+from eventtensor.errors import BadParameter
+
+NAN = float("nan")
+WRONG = [
+    ("max_tokens", (0, -1, 1.5, "3", True, 1 << 31)),
+    ("temperature", (-0.1, NAN, float("inf"), "hot", None, 101)),
+    ("top_k", (-1, 2.0, 1 << 31)),
+    ("top_p", (0, -1, 1.01, NAN)),
+    ("min_p", (-0.1, 1.1, NAN)),
+    ("seed", (-1, 1 << 64, 1.0)),
+    ("stop", (5, [""], ["a", 3], ["x"] * 17, None)),
+    ("stop_token_ids", (7, [-1], ["a"], [True])),
+    ("ignore_eos", (1, "yes", None)),
+    ("logprobs", (-1, 21, 1.0)),
+    ("repetition_penalty", (0, -1, 11, NAN)),
+    ("presence_penalty", (-2.1, 2.1, NAN)),
+    ("frequency_penalty", (-2.1, 2.1, NAN)),
+]
+
+
+@pytest.mark.parametrize(("name", "value"), [(n, v) for n, vs in WRONG for v in vs])
+def test_a_value_out_of_range_is_an_error_that_names_it(name, value):
+    with pytest.raises(BadParameter, match=name) as caught:
+        SamplingParams(**{name: value})
+    assert "must be" in caught.value.hint
+
+
+def test_every_parameter_has_a_rule_and_is_tested_and_documented():
+    names = set(SamplingParams.__dataclass_fields__)
+    assert names == set(_RULES) == {n for n, _ in WRONG}
+    doc = SamplingParams.__doc__
+    assert {n for n in names if n not in doc} == set()
+
+
+def test_ends_of_ranges_are_allowed():
+    SamplingParams(max_tokens=1, temperature=0, top_k=0, top_p=1e-9, min_p=1, seed=(1 << 64) - 1,
+                   stop="x", stop_token_ids=[0], logprobs=20, repetition_penalty=10,
+                   presence_penalty=-2, frequency_penalty=2, ignore_eos=True)
+
+
+def test_an_unknown_parameter_is_refused():
+    with pytest.raises(TypeError, match="temprature"):
+        SamplingParams(temprature=1.0)
+
+
+def test_one_stop_may_stand_alone_and_params_do_not_change():
+    p = SamplingParams(stop="ab", stop_token_ids=[3])
+    assert (p.stops, p.stop_token_ids) == (("ab",), (3,)) and hash(p) == hash(p)
+
+
+@pytest.mark.parametrize(("params", "on_host"), [
+    ({}, False), ({"temperature": 0}, False), ({"top_k": 3, "top_p": 0.5}, False),
+    ({"min_p": 0.1}, True), ({"min_p": 0.1, "temperature": 0}, False), ({"logprobs": 0}, True),
+    ({"repetition_penalty": 1.1}, True), ({"presence_penalty": -1}, True),
+    ({"frequency_penalty": 1}, True),
+])
+def test_the_host_chooses_only_what_the_kernel_cannot(params, on_host):
+    assert SamplingParams(**params).on_host is on_host

@@ -1,0 +1,55 @@
+"""Text of answers: stops end it where they begin, and what may become one is held back."""
+
+from __future__ import annotations
+
+import pytest
+
+from eventtensor.engine.text import Transcript
+
+
+class Letters:
+    """A tokenizer of one character a token."""
+
+    def stream(self):
+        return self
+
+    def push(self, token):
+        return chr(token)
+
+    def end(self):
+        return ""
+
+
+def spoken(text, stops):
+    t, parts = Transcript(Letters(), stops), []
+    for c in text:
+        parts.append(t.push(ord(c)))
+        if t.stopped:
+            break
+    return [*parts, t.end()], t.stopped
+
+
+@pytest.mark.parametrize(("text", "stops", "wanted", "stopped"), [
+    ("hello", (), "hello", False),
+    ("hello", ("l",), "he", True),
+    ("hello", ("lo",), "hel", True),
+    ("hello", ("lx", "ox"), "hello", False),
+    ("aab", ("ab",), "a", True),
+    ("aaab", ("aab",), "a", True),
+    ("stop", ("stop",), "", True),
+    ("sto", ("stop",), "sto", False),
+    ("xabcy", ("bc", "abc"), "x", True),
+])
+def test_an_answer_ends_where_a_stop_begins(text, stops, wanted, stopped):
+    parts, ended = spoken(text, stops)
+    assert ("".join(parts), ended) == (wanted, stopped)
+
+
+def test_what_may_become_a_stop_is_held_back_and_nothing_else():
+    parts, _ = spoken("a<b<en", ("<end>",))
+    assert parts == ["a", "", "<b", "", "", "", "<en"]
+
+
+def test_without_a_tokenizer_there_is_no_text():
+    t = Transcript(None, ("x",))
+    assert (t.push(5), t.end(), t.stopped) == ("", "", False)
