@@ -34,10 +34,11 @@ class Environment:
     cxx: str
     wait_limit_s: float
     default_workers: int
+    api_key: str | None
 
 
 def environment(env: Mapping[str, str] | None = None) -> Environment:
-    """ET_CACHE_DIR, CXX, ET_WAIT_LIMIT_S and ET_WORKERS, with their defaults."""
+    """ET_CACHE_DIR, CXX, ET_WAIT_LIMIT_S, ET_WORKERS and ET_API_KEY, with their defaults."""
     e = os.environ if env is None else env
     cache = e.get("ET_CACHE_DIR") or str(Path(e.get("HOME", "/tmp")) / ".cache" / "eventtensor")
     return Environment(
@@ -45,4 +46,5 @@ def environment(env: Mapping[str, str] | None = None) -> Environment:
         cxx=e.get("CXX", "c++"),
         wait_limit_s=float(e.get("ET_WAIT_LIMIT_S", "5")),
         default_workers=int(e.get("ET_WORKERS", "0")) or len(os.sched_getaffinity(0)),
+        api_key=e.get("ET_API_KEY") or None,
     )

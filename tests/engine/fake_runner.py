@@ -32,10 +32,10 @@ def limits(pages: int = 16, rows: int = 8, requests: int = 4, positions: int = 3
     return Limits(VOCAB, rows, min(rows, requests), requests, positions, pages, PAGE, 2)
 
 
-def logits_after(tokens: Sequence[int]) -> np.ndarray:
+def logits_after(tokens: Sequence[int], vocab: int = VOCAB) -> np.ndarray:
     digest = hashlib.sha256(np.array(tokens, np.int32).tobytes()).digest()
     rng = np.random.default_rng(int.from_bytes(digest[:8], "little"))
-    return (3 * rng.standard_normal(VOCAB)).astype(np.float32)
+    return (3 * rng.standard_normal(vocab)).astype(np.float32)
 
 
 def choose(logits: np.ndarray, c: Choice) -> int:
@@ -82,7 +82,7 @@ class FakeRunner:
         pages = self._flat.reshape(self.limits.requests, -1)[row.request]
         seen = self.cache[pages[at // size] * size + at % size]
         assert (seen != NOTHING).all(), f"{row} reads what nobody has written"
-        return logits_after(seen)
+        return logits_after(seen, self.limits.vocab)
 
     def result(self, logits: int) -> Result:
         return Result(self._tokens, self._logits[:logits])

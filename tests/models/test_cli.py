@@ -78,6 +78,26 @@ def test_what_makes_no_sense_is_refused_in_words(words, shown):
     refused(run("generate", *words), *shown)
 
 
+@pytest.mark.parametrize(("words", "shown"), [
+    (("smollm3",), ("ET400", "smollm3")),
+    (("random:tiny-llama", "--port", "65536"), ("ET300", "port is 65536")),
+    (("random:tiny-llama", "--context", "1"), ("ET300", "of 1 tokens")),
+    (("random:tiny-llama", "--max-running", "65"), ("ET300", "65 requests")),
+    (("random:tiny-llama", "--cache-gb", "0"), ("ET300", "cache_gb is 0")),
+])
+def test_a_server_that_makes_no_sense_is_refused_in_words(words, shown):
+    refused(run("serve", *words), *shown)
+
+
+def test_a_package_that_is_missing_is_named_with_its_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "uvicorn", None)
+    monkeypatch.delitem(sys.modules, "eventtensor.cli.serving", raising=False)
+    monkeypatch.delitem(sys.modules, "eventtensor.serve.server", raising=False)
+    done = CliRunner().invoke(commands.app, ["serve", "random:tiny-llama"])
+    assert done.exit_code == 1 and "ET401: uvicorn" in done.output
+    assert "eventtensor[serve]" in done.output
+
+
 def test_a_program_is_proved_and_explained():
     done = run("check", "examples/row_sum.py:row_sum")
     assert (done.returncode, "proved" in done.stdout) == (0, True)

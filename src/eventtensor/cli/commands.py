@@ -7,11 +7,12 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import StrEnum
-from typing import Annotated
+from importlib import import_module
+from typing import Annotated, Any
 
 import typer
 
-from ..errors import EventTensorError
+from ..errors import EventTensorError, MissingPackage
 from ..models.generate import Settings
 from .listing import models_table
 from .programs import check_program, explain_program
@@ -40,6 +41,10 @@ Function = Annotated[str, typer.Argument(
     metavar="MODULE:FUNCTION", help="a function that gives a program, as in examples/mlp.py:mlp")]
 Target = Annotated[TargetName, typer.Option(help="auto: the GPU, where there is one")]
 
+SameBits = Annotated[bool, typer.Option(
+    "--same-bits", help="compute, to the bit, what any batch with this prompt gives; on a GPU that "
+    "is slower")]
+
 
 @contextmanager
 def _told() -> Iterator[None]:
@@ -67,9 +72,7 @@ def generate(
         "--chat/--raw", help="with the model's chat template (if it has one), or as it is")] = None,
     dtype: Annotated[DTypeName, typer.Option(help="of weights and cache")] = DTypeName.bf16,
     system: Annotated[str, typer.Option(help="what the chat begins with")] = "",
-    same_bits: Annotated[bool, typer.Option(
-        "--same-bits", help="compute, to the bit, what any batch with this prompt gives; on a GPU "
-        "that is slower")] = False,
+    same_bits: SameBits = False,
 ) -> None:
     """Answer a prompt, as text that comes token by token; the speed goes to stderr."""
     with _told():
@@ -79,6 +82,42 @@ def generate(
         for text in spoken:
             sys.stdout.write(text)
             sys.stdout.flush()
+
+
+@app.command()
+def serve(
+    model: Model,
+    host: Annotated[str, typer.Option(help="address to listen at")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="0: any that is free")] = 8000,
+    api_key: Annotated[str, typer.Option(
+        help="what clients must send; ET_API_KEY keeps it out of the list of processes")] = "",
+    name: Annotated[str, typer.Option(help="of the model, for clients")] = "",
+    context: Annotated[int, typer.Option(help="tokens of prompt and answer together")] = 2048,
+    max_running: Annotated[int, typer.Option(help="requests in a step, 64 at most")] = 64,
+    max_waiting: Annotated[int, typer.Option(help="requests beyond these; more get 429")] = 256,
+    cache_gb: Annotated[float, typer.Option(help="memory for keys and values")] = 1.0,
+    max_body_mb: Annotated[float, typer.Option(help="larger bodies get 413")] = 4.0,
+    step_limit_s: Annotated[float, typer.Option(help="a step beyond it counts as stuck")] = 60.0,
+    drain_s: Annotated[int, typer.Option(help="for requests that run when the end comes")] = 30,
+    target: Target = TargetName.auto,
+    dtype: Annotated[DTypeName, typer.Option(help="of weights and cache")] = DTypeName.bf16,
+    same_bits: SameBits = False,
+) -> None:
+    """Serve a model over HTTP, in OpenAI's protocol."""
+    with _told():
+        serving = lazily(".serving", "serve")
+        serving.serve_model(serving.Wanted(
+            model, target.value, dtype.value, context, max_running, max_waiting, cache_gb,
+            same_bits, host, port, name, api_key, max_body_mb, step_limit_s, drain_s))
+
+
+def lazily(module: str, extra: str) -> Any:
+    """A part of the command whose packages come with an extra of their own."""
+    try:
+        return import_module(module, __package__)
+    except ModuleNotFoundError as e:
+        raise MissingPackage(f"{e.name} is not installed",
+                             hint=f"pip install 'eventtensor[{extra}]'") from e
 
 
 @app.command()

@@ -115,8 +115,9 @@ class LLM:
         some = list[Any](prompt)
         return self.tokenizer.chat(some) if some and isinstance(some[0], Mapping) else some
 
-    def close(self) -> None:
-        self.engine.close()
+    def close(self, timeout_s: float | None = None) -> bool:
+        """False if a step does not end in so many seconds."""
+        return self.engine.close(timeout_s)
 
     def __enter__(self) -> Self:
         return self

@@ -89,10 +89,11 @@ class Engine:
         """Ends it, at any time; without effect if it is over."""
         self._commands.put(lambda: self._end(request, Finish.cancelled))
 
-    def close(self) -> None:
-        """Ends what is open, and the thread."""
+    def close(self, timeout_s: float | None = None) -> bool:
+        """Ends what is open, and the thread; False if a step does not end in so many seconds."""
         self._commands.put(self._stop)
-        self._thread.join()
+        self._thread.join(timeout_s)
+        return not self._thread.is_alive()
 
     @property
     def open(self) -> int:
@@ -172,6 +173,7 @@ class Engine:
             if finish is not None:
                 self.scheduler.remove(request)
         self.stats.step(len(step.rows))
+        self.stats.look(self.scheduler)
         if self.runner.target != "cuda":
             self._tell()  # at once: a launch on threads ends when its step does
 

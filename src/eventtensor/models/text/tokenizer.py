@@ -8,7 +8,7 @@ from typing import Any
 from ...errors import BadChat
 from .chat import Message, render
 
-_BROKEN = "\N{REPLACEMENT CHARACTER}"  # what bytes that are not, or not yet, UTF-8 decode to
+BROKEN = "\N{REPLACEMENT CHARACTER}"  # what bytes that are not, or not yet, UTF-8 decode to
 
 
 class Tokenizer:
@@ -69,7 +69,7 @@ class TextStream:
     def _new(self, last: bool) -> str:
         before = self._tokenizer.decode(self._ids[: self._given])
         now = self._tokenizer.decode(self._ids)
-        if now.endswith(_BROKEN) and not last:
+        if now.endswith(BROKEN) and not last:
             return ""
         # The piece given last stays: a token's text may depend on the one before.
         self._ids = self._ids[self._given :] or self._ids

@@ -1,0 +1,72 @@
+"""`eventtensor serve`: a model, an engine and a server, from what was typed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from ipaddress import ip_address
+
+from rich.console import Console
+
+from ..config import environment
+from ..engine.llm import LLM
+from ..errors import BadOption
+from ..serve.app import AppOptions
+from ..serve.server import ServeOptions, serve
+from .speaking import Bars
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """`name`: of the model, for clients; as it was typed if there is none."""
+
+    model: str
+    target: str
+    dtype: str
+    context: int
+    max_running: int
+    max_waiting: int
+    cache_gb: float
+    same_bits: bool
+    host: str
+    port: int
+    name: str
+    api_key: str
+    max_body_mb: float
+    step_limit_s: float
+    drain_s: int
+
+
+def serve_model(wanted: Wanted) -> None:
+    shown = Console(stderr=True, soft_wrap=True, highlight=False)
+    _check(wanted)
+    key = wanted.api_key or environment().api_key
+    if key is None and not _is_loopback(wanted.host):
+        shown.print(f"eventtensor: everyone who reaches {wanted.host} may ask; --api-key or "
+                    "ET_API_KEY sets a key", style="yellow")
+    with Bars(shown) as bars:
+        llm = LLM(wanted.model, target=wanted.target, dtype=wanted.dtype, context=wanted.context,
+                  max_running=wanted.max_running, max_waiting=wanted.max_waiting,
+                  cache_gb=wanted.cache_gb, same_bits=wanted.same_bits,
+                  step_limit_s=wanted.step_limit_s, progress=bars.tell)
+    app = AppOptions(wanted.name or wanted.model, key, int(wanted.max_body_mb * (1 << 20)))
+    serve(llm, ServeOptions(app, wanted.host, wanted.port, wanted.drain_s, wanted.step_limit_s))
+
+
+def _check(w: Wanted) -> None:
+    fine = {
+        "port": (0 <= w.port < 1 << 16, "0 to 65535"),
+        "max_body_mb": (w.max_body_mb > 0, "more than 0"),
+        "step_limit_s": (w.step_limit_s > 0, "more than 0"),
+        "drain_s": (w.drain_s >= 0, "0 or more"),
+        "max_waiting": (w.max_waiting >= 0, "0 or more"),
+    }
+    for name, (good, wanted) in fine.items():
+        if not good:
+            raise BadOption(f"{name} is {getattr(w, name)}", hint=f"it must be {wanted}")
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

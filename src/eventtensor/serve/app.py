@@ -1,0 +1,189 @@
+"""The HTTP side: paths, keys, limits, and answers as JSON or as a stream of events."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from typing import TypeVar
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.routing import Route
+
+from ..engine.llm import LLM
+from ..engine.params import SamplingParams
+from ..errors import BadParameter, StepStuck
+from .answers import Answers, ClientGone, until_gone
+from .failing import HANDLERS
+from .metrics import metrics_text
+from .protocol import (
+    Asked,
+    Body,
+    ChatBody,
+    ChatMessage,
+    CompletionBody,
+    DetokenizeBody,
+    TokenizeBody,
+)
+from .shapes import ChatShape, CompletionShape, Shape
+from .speech import EventStream, Speech
+from .watch import Watch
+
+B = TypeVar("B", bound=Body)
+Handler = Callable[[Request], Awaitable[Response]]
+MOST_REQUESTS = 64  # that one body may ask for
+
+
+@dataclass(frozen=True)
+class AppOptions:
+    """`name`: of the model, for clients; `max_body`: bytes."""
+
+    name: str
+    api_key: str | None = None
+    max_body: int = 4 << 20
+
+
+def make_app(llm: LLM, options: AppOptions, watch: Watch) -> Starlette:
+    api = Api(llm, options, watch)
+
+    @asynccontextmanager
+    async def life(_: Starlette) -> AsyncIterator[None]:
+        watching = asyncio.ensure_future(watch.run())
+        yield
+        watching.cancel()
+
+    def route(path: str, handler: Handler, method: str, keyed: bool = True) -> Route:
+        return Route(path, api.keyed(handler) if keyed else handler, methods=[method])
+
+    return Starlette(lifespan=life, exception_handlers=HANDLERS, routes=[
+        route("/v1/chat/completions", api.chat, "POST"),
+        route("/v1/completions", api.complete, "POST"),
+        route("/v1/models", api.models, "GET"),
+        route("/tokenize", api.tokenize, "POST"),
+        route("/detokenize", api.detokenize, "POST"),
+        route("/health", api.health, "GET", keyed=False),
+        route("/metrics", api.metrics, "GET", keyed=False),
+        route("/version", api.version, "GET", keyed=False),
+    ])
+
+
+class Api:
+    def __init__(self, llm: LLM, options: AppOptions, watch: Watch) -> None:
+        self._llm, self._options, self._watch = llm, options, watch
+        key = options.api_key
+        self._wanted = None if key is None else f"Bearer {key}".encode()
+
+    def keyed(self, handler: Handler) -> Handler:
+        async def checked(request: Request) -> Response:
+            given = request.headers.get("authorization", "").encode()
+            if self._wanted is not None and not hmac.compare_digest(given, self._wanted):
+                raise HTTPException(401, "the API key is missing or wrong",
+                                    {"WWW-Authenticate": "Bearer"})
+            return await handler(request)
+
+        return checked
+
+    # ---- answers -----------------------------------------------------------------------------
+
+    async def chat(self, request: Request) -> Response:
+        body = await self._body(request, ChatBody)
+        tokens = await self._chat_tokens(body.messages)
+        shape = ChatShape(self._options.name, self._llm.tokenizer)
+        return await self._answer(request, body, [tokens], body.choices(), shape)
+
+    async def complete(self, request: Request) -> Response:
+        body = await self._body(request, CompletionBody)
+        prompts = [await asyncio.to_thread(self._llm.tokens, p) for p in body.prompts]
+        shape = CompletionShape(self._options.name, self._llm.model.tokenizer)
+        return await self._answer(request, body, prompts, body.choices(), shape)
+
+    async def _answer(
+        self, request: Request, body: Asked, prompts: list[list[int]],
+        params: Sequence[SamplingParams], shape: Shape,
+    ) -> Response:
+        """Errors before the first token have a status of their own, also if the answer is a
+        stream."""
+        if self._watch.stuck:
+            raise StepStuck("a step does not end, and nothing can be answered meanwhile")
+        if len(prompts) * len(params) > MOST_REQUESTS:
+            raise BadParameter(f"{len(prompts)} prompts with n = {len(params)}",
+                               hint=f"at most {MOST_REQUESTS} answers at a time")
+        answers = Answers(self._llm.engine, [(t, p) for t in prompts for p in params])
+        try:
+            speech = Speech(answers, shape, sum(map(len, prompts)), body.wants_usage)
+            if not body.stream:
+                return JSONResponse(await until_gone(request.receive, speech.whole()))
+            await until_gone(request.receive, speech.begin())
+            return EventStream(speech)
+        except BaseException:
+            answers.end()
+            raise
+
+    # ---- the rest ----------------------------------------------------------------------------
+
+    async def tokenize(self, request: Request) -> Response:
+        body = await self._body(request, TokenizeBody)
+        if (body.prompt is None) == (body.messages is None):
+            raise BadParameter("there is not one of prompt and messages", hint="give one of them")
+        if body.messages is not None:
+            tokens = await self._chat_tokens(body.messages)
+        else:
+            tokens = await asyncio.to_thread(self._llm.tokenizer.encode, body.prompt or "")
+        return JSONResponse({"tokens": tokens, "count": len(tokens),
+                             "max_model_len": self._llm.context})
+
+    async def detokenize(self, request: Request) -> Response:
+        body = await self._body(request, DetokenizeBody)
+        end = self._llm.model.config.vocab
+        if not all(0 <= t < end for t in body.tokens):
+            raise BadParameter("there are tokens out of range", hint=f"0 to {end - 1}")
+        text = await asyncio.to_thread(self._llm.tokenizer.decode, body.tokens, special=True)
+        return JSONResponse({"prompt": text})
+
+    async def models(self, _: Request) -> Response:
+        return JSONResponse({"object": "list", "data": [{
+            "id": self._options.name, "object": "model", "created": self._watch.started,
+            "owned_by": "eventtensor", "max_model_len": self._llm.context}]})
+
+    async def health(self, _: Request) -> Response:
+        trouble = self._watch.trouble
+        return JSONResponse({"status": trouble or "ok"}, 503 if trouble else 200)
+
+    async def metrics(self, _: Request) -> Response:
+        return PlainTextResponse(metrics_text(self._llm.engine, self._options.name),
+                                 media_type="text/plain; version=0.0.4")
+
+    async def version(self, _: Request) -> Response:
+        try:
+            found = version("eventtensor")
+        except PackageNotFoundError:  # run from its sources
+            found = "unknown"
+        return JSONResponse({"version": found})
+
+    # ---- bodies ------------------------------------------------------------------------------
+
+    async def _body(self, request: Request, kind: type[B]) -> B:
+        found, most = bytearray(), self._options.max_body
+        try:
+            async for piece in request.stream():
+                found += piece
+                if len(found) > most:
+                    raise HTTPException(413, f"the body has more than {most} bytes",
+                                        {"Connection": "close"})
+        except ClientDisconnect:
+            raise ClientGone from None
+        body = kind.model_validate_json(bytes(found))
+        named = getattr(body, "model", None)
+        if named not in (None, self._options.name):
+            raise HTTPException(404, f"the model {named!r} is not here; {self._options.name!r} is")
+        return body
+
+    async def _chat_tokens(self, messages: Sequence[ChatMessage]) -> list[int]:
+        plain = [m.plain() for m in messages]
+        return await asyncio.to_thread(self._llm.tokenizer.chat, plain)

@@ -1,0 +1,78 @@
+"""The process: an engine behind uvicorn, drained when it is told to end."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import uvicorn
+
+from ..engine.llm import LLM
+from ..errors import EngineStopped
+from .app import AppOptions, make_app
+from .watch import Watch
+
+_STUCK = 70  # exit status: a thread that cannot be ended keeps others from ending
+
+
+@dataclass(frozen=True)
+class ServeOptions:
+    """`port` 0 is any that is free. What runs has `drain_s` to end when the server is told to; a
+    step that is stuck has `patience_s` more before the process gives up."""
+
+    app: AppOptions
+    host: str = "127.0.0.1"
+    port: int = 8000
+    drain_s: int = 30
+    patience_s: float = 60.0
+
+
+def serve(llm: LLM, options: ServeOptions) -> None:
+    """Until a signal ends it. An engine that fails for good is an error."""
+    server: Server
+
+    def give_up(reason: str, stuck: bool) -> None:
+        if stuck:
+            print(f"eventtensor: {reason}", file=sys.stderr, flush=True)
+            os._exit(_STUCK)
+        server.failure, server.should_exit = reason, True
+
+    watch = Watch(llm.engine, give_up, options.patience_s)
+    server = Server(uvicorn.Config(
+        make_app(llm, options.app, watch), host=options.host, port=options.port, lifespan="on",
+        log_level="warning", access_log=False, timeout_graceful_shutdown=options.drain_s,
+        timeout_keep_alive=30))
+    server.run()
+    if not llm.close(timeout_s=llm.engine.options.step_limit_s):
+        give_up("a step does not end, so the engine cannot be closed", True)
+    if server.failure is not None:
+        raise EngineStopped(server.failure)
+
+
+class Server(uvicorn.Server):
+    """Says where it listens, and ends without a signal of its own when it is drained."""
+
+    failure: str | None = None
+
+    async def startup(self, sockets: list[Any] | None = None) -> None:
+        await super().startup(sockets)
+        for server in getattr(self, "servers", ()):
+            for socket in server.sockets:
+                host, port, *_ = socket.getsockname()
+                shown = f"[{host}]" if ":" in host else host
+                text = f"eventtensor: ready at http://{shown}:{port}/v1"
+                print(text, file=sys.stderr, flush=True)
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        before = {s: signal.signal(s, self.handle_exit) for s in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)

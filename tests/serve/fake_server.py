@@ -1,0 +1,60 @@
+"""A server process whose runner is in Python, so that it is there at once, and as slow or as broken
+as a test wants: python fake_server.py FOLDER '{"step_s": 0.01, ..}'."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from engine.fake_runner import FakeRunner
+
+from eventtensor.engine import llm as llm_module
+from eventtensor.errors import EventTensorError
+from eventtensor.models.config import ModelConfig
+from eventtensor.models.rows import Limits
+from eventtensor.serve.app import AppOptions
+from eventtensor.serve.server import ServeOptions, serve
+
+PAGE = 8
+
+
+def fake_llm(
+    folder: str, context: int = 256, max_running: int = 4, max_waiting: int = 8, pages: int = 64,
+    step_s: float = 0.0, stuck_at: int = 0, stuck_s: float = 0.0, fail_from: int = 0,
+    step_limit_s: float = 60.0,
+) -> llm_module.LLM:
+    """Steps take `step_s`, launch `stuck_at` takes `stuck_s`; from `fail_from` on all fail."""
+
+    def before(launch: int) -> None:
+        time.sleep(stuck_s if launch == stuck_at else step_s)
+        if fail_from and launch >= fail_from:
+            raise RuntimeError("the device is gone")
+
+    def runner(config: ModelConfig, weights: Any, *, rows: int, **_: Any) -> FakeRunner:
+        sizes = Limits(config.vocab, rows, min(rows, max_running), max_running, context, pages,
+                       PAGE, 2)
+        return FakeRunner(sizes, before)
+
+    llm_module.Runner = runner  # for good: the process has no other, and failures make new ones
+    return llm_module.LLM(folder, target="cpu", dtype="f32", context=context,
+                          max_running=max_running, max_waiting=max_waiting,
+                          step_limit_s=step_limit_s)
+
+
+def main(folder: str, options: str) -> None:
+    given = json.loads(options)
+    app = AppOptions("tiny", given.pop("api_key", None), given.pop("max_body", 1 << 20))
+    more = {k: given.pop(k) for k in ("patience_s", "drain_s") if k in given}
+    try:
+        serve(fake_llm(folder, **given), ServeOptions(app, port=0, **more))
+    except EventTensorError as e:
+        sys.exit(f"{e.code}: {e.message}")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

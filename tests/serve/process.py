@@ -1,0 +1,79 @@
+"""Server processes for tests: started, found by the address that they print, and ended."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+from openai import OpenAI
+
+FAKE = Path(__file__).parent / "fake_server.py"
+
+
+class Server:
+    def __init__(self, command: list[str]) -> None:
+        self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+        self.log: list[str] = []
+        self._ready = threading.Event()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+        self._ready.wait(120)
+        found = re.search(r"ready at (http://\S+)/v1", "".join(self.log))
+        assert found, "".join(self.log)
+        self.url = found[1]
+
+    def _read(self) -> None:
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            self.log.append(line)
+            if "ready at" in line:
+                self._ready.set()
+        self._ready.set()
+
+    def client(self, key: str = "none") -> OpenAI:
+        return OpenAI(base_url=f"{self.url}/v1", api_key=key, max_retries=0, timeout=60)
+
+    def metric(self, name: str) -> float:
+        text = httpx.get(f"{self.url}/metrics").text
+        return float(re.search(rf"^eventtensor:{name}{{.*}} (\S+)$", text, re.MULTILINE)[1])
+
+    def wait_for(self, name: str, wanted: float) -> None:
+        """Until a metric has this value."""
+        for _ in range(1000):
+            if self.metric(name) == wanted:
+                return
+            time.sleep(0.02)
+        raise AssertionError(f"{name} is {self.metric(name)}, not {wanted}")
+
+    def at_rest(self) -> None:
+        """Until nobody is asked and no page is used."""
+        for name in ("num_requests_waiting", "num_requests_running", "kv_cache_usage_perc"):
+            self.wait_for(name, 0)
+
+    def exit_status(self) -> int:
+        status = self.process.wait(60)
+        self._reader.join(10)
+        return status
+
+
+@contextmanager
+def running(command: list[str]) -> Iterator[Server]:
+    server = Server(command)
+    try:
+        yield server
+    finally:
+        server.process.kill()
+        server.process.wait()
+
+
+def fake(folder: Path, **options: Any) -> Any:
+    return running([sys.executable, str(FAKE), str(folder), json.dumps(options)])

@@ -1,0 +1,193 @@
+"""A server in trouble: clients that leave or are too many, steps that hang or fail, and its end."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from urllib.parse import urlsplit
+
+import httpx
+import openai
+import pytest
+from serve.process import fake
+
+LONG = {"model": "tiny", "prompt": "ab", "max_tokens": 200, "ignore_eos": True}
+SHORT = LONG | {"max_tokens": 5}
+
+
+def post(server, body, path="/v1/completions", **options):
+    return httpx.post(server.url + path, json=body, timeout=60, **options)
+
+
+def streamed(server, body):
+    """A stream that has begun: its lines from the second on."""
+    sock = opened(server, body | {"stream": True})
+    found = b""
+    while b"data:" not in found:
+        found += sock.recv(4096)
+    return sock
+
+
+def opened(server, body, upto=None):
+    """A connection on which a body, or the begin of one, was sent."""
+    at = urlsplit(server.url)
+    sock = socket.create_connection((at.hostname, at.port), timeout=60)
+    data = json.dumps(body).encode()
+    head = f"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: {len(data)}\r\n\r\n"
+    sock.sendall((head.encode() + data)[:upto])
+    return sock
+
+
+@pytest.fixture(scope="module")
+def slow(folder):
+    """5 ms a step: 200 tokens are a second."""
+    with fake(folder, step_s=0.005, max_running=2, max_waiting=2, max_body=10000) as made:
+        yield made
+
+
+# ---- clients that leave ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("body", [LONG, LONG | {"stream": True}, LONG | {"n": 2}])
+def test_a_client_that_leaves_while_its_answer_is_made_frees_its_pages(slow, body):
+    sock = opened(slow, body)
+    slow.wait_for("num_requests_running", body.get("n", 1))
+    sock.close()
+    slow.at_rest()
+
+
+def test_a_client_that_leaves_in_the_middle_of_a_stream_frees_its_pages(slow):
+    streamed(slow, LONG).close()
+    slow.at_rest()
+
+
+def test_a_client_that_leaves_while_it_waits_leaves_the_queue(slow):
+    first = [streamed(slow, LONG) for _ in range(2)]
+    waiting = opened(slow, LONG)
+    slow.wait_for("num_requests_waiting", 1)
+    waiting.close()
+    slow.wait_for("num_requests_waiting", 0)
+    assert slow.metric("num_requests_running") == 2
+    for sock in first:
+        sock.close()
+    slow.at_rest()
+
+
+@pytest.mark.parametrize("upto", [0, 10, 60, 90])
+def test_a_client_that_leaves_before_it_has_asked_is_nobodys_trouble(slow, upto):
+    opened(slow, LONG, upto).close()
+    assert post(slow, SHORT).status_code == 200
+
+
+# ---- limits ------------------------------------------------------------------------------------
+
+
+def test_more_than_can_wait_are_told_to_come_again(slow):
+    socks = [streamed(slow, LONG) for _ in range(2)] + [opened(slow, LONG) for _ in range(2)]
+    slow.wait_for("num_requests_waiting", 2)
+    found = post(slow, SHORT)
+    assert found.status_code == 429 and int(found.headers["retry-after"]) >= 1
+    assert "4 requests" in found.json()["error"]["message"]
+    with pytest.raises(openai.RateLimitError):
+        slow.client().completions.create(model="tiny", prompt="x")
+    for sock in socks:
+        sock.close()
+    slow.at_rest()
+    assert post(slow, SHORT).status_code == 200
+
+
+def test_if_some_of_many_choices_find_no_room_none_is_begun(slow):
+    assert post(slow, SHORT | {"n": 5}).status_code == 429
+    slow.at_rest()
+
+
+def test_a_body_beyond_the_limit_is_refused_and_the_rest_not_read(slow):
+    found = post(slow, LONG | {"prompt": "x" * 10000})
+    assert found.status_code == 413 and "10000" in found.json()["error"]["message"]
+
+
+def test_without_the_key_nothing_is_answered_but_health(folder):
+    with fake(folder, api_key="secret") as server:
+        for path, body in (("/v1/completions", SHORT), ("/tokenize", {"prompt": "x"})):
+            for headers in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": "secret"}):
+                assert post(server, body, path, headers=headers).status_code == 401
+        assert httpx.get(f"{server.url}/v1/models").status_code == 401
+        assert httpx.get(f"{server.url}/health").status_code == 200
+        assert server.client("secret").completions.create(**{
+            k: v for k, v in SHORT.items() if k != "ignore_eos"}).choices
+        with pytest.raises(openai.AuthenticationError):
+            server.client("other").models.list()
+
+
+# ---- steps that hang or fail -------------------------------------------------------------------
+
+
+def test_a_stuck_step_fails_requests_until_it_ends(folder):
+    with fake(folder, stuck_at=4, stuck_s=3.0, step_limit_s=0.4, patience_s=60) as server:
+        sock = streamed(server, LONG)
+        with ThreadPoolExecutor(1) as pool:
+            asked = pool.submit(post, server, SHORT)
+            assert asked.result().status_code == 503
+        health = httpx.get(f"{server.url}/health")
+        assert (health.status_code, health.json()) == (503, {"status": "a step does not end"})
+        refused = post(server, SHORT)
+        assert refused.status_code == 503 and "ET504" in refused.json()["error"]["message"]
+        rest = b""
+        while b"[DONE]" not in rest:
+            rest += sock.recv(65536)
+        assert b'"error"' in rest and b"ET504" in rest
+        while httpx.get(f"{server.url}/health").status_code == 503:
+            time.sleep(0.05)
+        assert post(server, SHORT).status_code == 200
+        server.at_rest()
+
+
+def test_a_step_that_never_ends_ends_the_process_with_the_reason(folder):
+    with fake(folder, stuck_at=2, stuck_s=600, step_limit_s=0.2, patience_s=0.2) as server:
+        assert post(server, LONG).status_code == 503
+        assert server.exit_status() == 70
+        assert "a step has not ended" in "".join(server.log)
+
+
+def test_an_engine_that_fails_for_good_ends_the_process_with_the_reason(folder):
+    with fake(folder, fail_from=1) as server:
+        for _ in range(3):
+            found = post(server, SHORT)
+            assert found.status_code == 500 and "the device is gone" in found.text
+        assert server.exit_status() == 1
+        assert "ET503" in "".join(server.log) and "the device is gone" in "".join(server.log)
+
+
+# ---- the end -----------------------------------------------------------------------------------
+
+
+def test_at_its_end_the_server_finishes_what_it_has_begun(folder):
+    with fake(folder, step_s=0.005) as server:
+        heard = []
+
+        def listen():
+            heard.extend(server.client().completions.create(
+                **{k: v for k, v in LONG.items() if k != "ignore_eos"}, stream=True,
+                extra_body={"ignore_eos": True}))
+
+        listener = threading.Thread(target=listen)
+        listener.start()
+        server.wait_for("num_requests_running", 1)
+        server.process.send_signal(signal.SIGTERM)
+        listener.join(60)
+        assert heard[-1].choices[0].finish_reason == "length"
+        assert server.exit_status() == 0
+        with pytest.raises(httpx.ConnectError):
+            httpx.get(f"{server.url}/health")
+
+
+def test_what_does_not_end_in_time_is_cut_off(folder):
+    with fake(folder, step_s=0.2, drain_s=1) as server:
+        sock = streamed(server, LONG)
+        server.process.send_signal(signal.SIGTERM)
+        assert server.exit_status() == 0
+        sock.close()
