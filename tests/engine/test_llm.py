@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import random
+import re
 import threading
 
 import numpy as np
@@ -11,7 +13,7 @@ from engine.tiny_chat import write_tiny_chat
 
 from eventtensor import LLM, SamplingParams
 from eventtensor.engine.request import Finish
-from eventtensor.errors import BadOption, BadParameter, BadPrompt
+from eventtensor.errors import BadGrammar, BadOption, BadParameter, BadPrompt
 from eventtensor.models.source import Model, open_model
 
 # Pages have 128 tokens: 8 of them are two contexts.
@@ -103,6 +105,40 @@ def test_who_leaves_a_stream_frees_its_pages(llm):
         break
     llm.generate("y", SamplingParams(max_tokens=1))
     assert llm.engine.open == 0 and llm.engine.scheduler.pages.used == 0
+
+
+SCHEMA = {
+    "type": "object", "additionalProperties": False, "required": ["name", "sizes", "ok"],
+    "properties": {
+        "name": {"type": "string", "pattern": "^[a-zäöü]{3,8}$"}, "ok": {"type": "boolean"},
+        "sizes": {"type": "array", "items": {"enum": [1, 20, 300]}, "minItems": 2, "maxItems": 4},
+    },
+}
+
+
+def test_answers_keep_to_a_schema_or_a_regular_expression(llm):
+    """Random weights would never do it by themselves. In company, and drawn."""
+    schema = [SamplingParams(json_schema=SCHEMA, seed=k, temperature=1.5) for k in range(6)]
+    dates = [SamplingParams(regex=r"(19|20)\d\d-[01]\d-[0-3]\d", seed=k) for k in range(3)]
+    plain = [SamplingParams(seed=k, max_tokens=9) for k in range(3)]
+    params = [*schema, *dates, *plain]
+    found = llm.generate(["x"] * len(params), params)
+    for c in found[:6]:
+        value = json.loads(c.text)
+        assert set(value) == {"name", "sizes", "ok"} and 3 <= len(value["name"]) <= 8
+        assert 2 <= len(value["sizes"]) <= 4 and set(value["sizes"]) <= {1, 20, 300}
+    assert all(re.fullmatch(r"(19|20)\d\d-[01]\d-[0-3]\d", c.text) for c in found[6:9])
+    assert {c.finish for c in found[:9]} == {Finish.stop}
+    assert len({c.text for c in found}) == len(found)
+    assert [c.text for c in found] == [llm.generate("x", p)[0].text for p in params]
+
+
+def test_a_grammar_that_cannot_be_used_is_refused(llm):
+    for wrong in ({"regex": "[a-"}, {"json_schema": {"type": "thing"}},
+                  {"json_schema": {"not": {"type": "string"}}}):
+        with pytest.raises(BadGrammar):
+            llm.generate("x", SamplingParams(**wrong))
+    assert llm.engine.open == 0
 
 
 def test_one_bad_prompt_gives_the_others_up(llm):

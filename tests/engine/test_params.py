@@ -23,6 +23,8 @@ WRONG = [
     ("repetition_penalty", (0, -1, 11, NAN)),
     ("presence_penalty", (-2.1, 2.1, NAN)),
     ("frequency_penalty", (-2.1, 2.1, NAN)),
+    ("json_schema", (5, "{", "[]", {"a": {1, 2}}, "[" * 100000)),
+    ("regex", (5, "")),
 ]
 
 
@@ -46,21 +48,32 @@ def test_ends_of_ranges_are_allowed():
                    presence_penalty=-2, frequency_penalty=2, ignore_eos=True)
 
 
+@pytest.mark.parametrize("two", [
+    {"regex": "a", "json_schema": {}}, {"regex": "a", "ignore_eos": True},
+    {"json_schema": "{}", "ignore_eos": True},
+])
+def test_a_grammar_stands_alone(two):
+    with pytest.raises(BadParameter, match="more than one"):
+        SamplingParams(**two)
+
+
 def test_an_unknown_parameter_is_refused():
     with pytest.raises(TypeError, match="temprature"):
         SamplingParams(temprature=1.0)
 
 
 def test_one_stop_may_stand_alone_and_params_do_not_change():
-    p = SamplingParams(stop="ab", stop_token_ids=[3])
-    assert (p.stops, p.stop_token_ids) == (("ab",), (3,)) and hash(p) == hash(p)
+    p = SamplingParams(stop="ab", stop_token_ids=[3], json_schema={"type": "null"})
+    assert (p.stops, p.stop_token_ids) == (("ab",), (3,))
+    assert hash(p) == hash(SamplingParams(stop=["ab"], stop_token_ids=(3,),
+                                          json_schema='{"type": "null"}'))
 
 
 @pytest.mark.parametrize(("params", "on_host"), [
     ({}, False), ({"temperature": 0}, False), ({"top_k": 3, "top_p": 0.5}, False),
     ({"min_p": 0.1}, True), ({"min_p": 0.1, "temperature": 0}, False), ({"logprobs": 0}, True),
     ({"repetition_penalty": 1.1}, True), ({"presence_penalty": -1}, True),
-    ({"frequency_penalty": 1}, True),
+    ({"frequency_penalty": 1}, True), ({"regex": "a"}, True), ({"json_schema": {}}, True),
 ])
 def test_the_host_chooses_only_what_the_kernel_cannot(params, on_host):
     assert SamplingParams(**params).on_host is on_host

@@ -3,6 +3,7 @@ real kernel of a tiny model between."""
 
 from __future__ import annotations
 
+import json
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
@@ -93,6 +94,25 @@ def test_penalties_and_stops_change_an_answer(client):
     stop = plain.text[3:5]
     cut = text(stop=[stop])
     assert (cut.text, cut.finish_reason) == (plain.text[: plain.text.index(stop)], "stop")
+
+
+def test_answers_keep_to_a_response_format(client):
+    def answer(form, **more):
+        return client.chat.completions.create(model="tiny", messages=CHAT, response_format=form,
+                                              max_tokens=200, seed=1, **more).choices[0]
+
+    schema = {"type": "object", "properties": {"yes": {"type": "boolean"}}, "required": ["yes"],
+              "additionalProperties": False}
+    found = answer({"type": "json_schema", "json_schema": {"name": "x", "schema": schema}})
+    assert json.loads(found.message.content)["yes"] in (True, False)
+    assert found.finish_reason == "stop"
+    assert answer({"type": "regex", "pattern": "[ab]{7}c"}).message.content[-1] == "c"
+    assert answer({"type": "json_object"}).message.content.startswith("{")
+    assert answer({"type": "text"}).message.content
+    for wrong in ({"type": "poem"}, {"type": "regex"}, {"type": "regex", "pattern": "["},
+                  {"type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "y"}}}):
+        with pytest.raises(openai.BadRequestError):
+            answer(wrong)
 
 
 def test_many_clients_at_a_time_get_what_they_get_alone(server):

@@ -1,5 +1,6 @@
-"""The choice of a token on the host, for what the kernel's own does not offer: penalties, min_p and
-log probabilities. `SamplingParams` says what it means; what a row gives depends on it alone."""
+"""The choice of a token on the host, for what the kernel's own does not offer: penalties, min_p,
+grammars and log probabilities. `SamplingParams` says what it means; what a row gives depends on
+it alone."""
 
 from __future__ import annotations
 
@@ -20,10 +21,14 @@ def choose(request: Request, logits: Array) -> Chosen:
         raise StepFailed("the model gave logits that are not finite")
     p = request.params
     changed = penalised(logits.astype(np.float64), request.tokens, request.prompt, p)
+    if request.grammar is not None:
+        changed[~request.grammar.allowed()] = -np.inf
     if p.temperature == 0:
         token = int(changed.argmax())
     else:
         token = draw(changed, p, chance(request.seed, len(request.tokens) - 1))
+    if request.grammar is not None:
+        request.grammar.accept(token)
     return Chosen(token, None if p.logprobs is None else logprobs(logits, token, p.logprobs))
 
 

@@ -15,6 +15,7 @@ from ..errors import BadPrompt, EngineStopped, EventTensorError, QueueFull, Step
 from ..models.runner import Choice, Result, Runner
 from ..models.text.tokenizer import Tokenizer
 from .choosing import choose
+from .grammar import Grammars
 from .params import SamplingParams
 from .request import Chosen, Finish, Output, Request, Sink
 from .scheduler import Scheduler, Step
@@ -44,6 +45,7 @@ class Engine:
     ) -> None:
         self.options, self.tokenizer, self.eos = options, tokenizer, frozenset(eos)
         self._make_runner, self.runner = make_runner, make_runner()
+        self.grammars = Grammars(tokenizer, self.runner.limits.vocab, self.eos)
         self.scheduler, self.stats = Scheduler(self.runner.limits), Stats()
         self.failure: EventTensorError | None = None  # why it runs no more
         self._commands: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
@@ -83,7 +85,7 @@ class Engine:
         last = min(context, len(tokens) + params.max_tokens) if params.max_tokens else context
         eos = frozenset() if params.ignore_eos else self.eos
         return Request(tokens, params, last, eos.union(params.stop_token_ids),
-                       Transcript(self.tokenizer, params.stops), sink)
+                       Transcript(self.tokenizer, params.stops), sink, self.grammars.of(params))
 
     def cancel(self, request: Request) -> None:
         """Ends it, at any time; without effect if it is over."""
@@ -169,7 +171,7 @@ class Engine:
         for request, new in found:
             finish = request.accept(new.token)
             self.stats.token(request, now)
-            self._new.append((request, None if finish is Finish.stop else new, finish))
+            self._new.append((request, None if new.token in request.ends else new, finish))
             if finish is not None:
                 self.scheduler.remove(request)
         self.stats.step(len(step.rows))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import json
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from math import isfinite
 from typing import Any
@@ -27,7 +28,10 @@ class SamplingParams:
     A request ends at the model's own last token (unless `ignore_eos`), at one of `stop_token_ids`,
     where a text of `stop` begins (neither is part of the answer), or after `max_tokens` (None: when
     the context is full). `logprobs` asks for log p of each token, and of so many likeliest ones,
-    by the logits as the model gave them."""
+    by the logits as the model gave them.
+
+    With `json_schema` (a schema, or its text) the answer is a JSON text that keeps to it, with
+    `regex` a text that matches it whole: other tokens are not chosen."""
 
     max_tokens: int | None = None
     temperature: float = 1.0
@@ -42,8 +46,12 @@ class SamplingParams:
     repetition_penalty: float = 1.0
     presence_penalty: float = 0.0
     frequency_penalty: float = 0.0
+    json_schema: str | Mapping[str, Any] | None = None
+    regex: str | None = None
 
     def __post_init__(self) -> None:
+        if isinstance(self.json_schema, Mapping):
+            object.__setattr__(self, "json_schema", _text("json_schema", self.json_schema))
         stops = (self.stop,) if isinstance(self.stop, str) else self.stop
         object.__setattr__(self, "stop", _frozen("stop", stops))
         object.__setattr__(self, "stop_token_ids", _frozen("stop_token_ids", self.stop_token_ids))
@@ -51,6 +59,9 @@ class SamplingParams:
             value, (fine, wanted) = getattr(self, field.name), _RULES[field.name]
             if not fine(value):
                 raise BadParameter(f"{field.name} is {value!r}", hint=f"it must be {wanted}")
+        if (self.json_schema is not None) + (self.regex is not None) + self.ignore_eos > 1:
+            raise BadParameter("of json_schema, regex and ignore_eos more than one is given",
+                               hint="an answer keeps to one grammar, and ends with it")
 
     @property
     def stops(self) -> tuple[str, ...]:
@@ -61,6 +72,7 @@ class SamplingParams:
         """Whether the kernel's own choice is not enough: it takes the likeliest, or draws by
         temperature, top_k and top_p."""
         return (self.logprobs is not None or self.repetition_penalty != 1
+                or self.json_schema is not None or self.regex is not None
                 or self.presence_penalty != 0 or self.frequency_penalty != 0
                 or (self.min_p > 0 and self.temperature > 0))
 
@@ -76,6 +88,22 @@ def _frozen(name: str, values: Any) -> tuple[Any, ...]:
         return tuple(values)
     except TypeError:
         raise BadParameter(f"{name} is {values!r}", hint="it must be a list") from None
+
+
+def _text(name: str, value: Any) -> str:
+    try:
+        return json.dumps(value)
+    except (TypeError, ValueError, RecursionError) as e:
+        raise BadParameter(f"{name} is no JSON: {e}", hint="it must be a JSON schema") from None
+
+
+def _is_schema(text: object) -> bool:
+    if not isinstance(text, str):
+        return False
+    try:
+        return isinstance(json.loads(text), dict)
+    except (ValueError, RecursionError):
+        return False
 
 
 # ---- what each must be -----------------------------------------------------------------------
@@ -124,4 +152,6 @@ _RULES: dict[str, Rule] = {
     "repetition_penalty": _above(0, 10),
     "presence_penalty": _real(-2, 2),
     "frequency_penalty": _real(-2, 2),
+    "json_schema": _or_none((_is_schema, "a JSON schema")),
+    "regex": _or_none((lambda x: isinstance(x, str) and x != "", "a regular expression")),
 }

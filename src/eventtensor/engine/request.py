@@ -10,6 +10,7 @@ from enum import StrEnum
 
 from ..errors import EventTensorError
 from ..models.rows import Row
+from .grammar import Grammar
 from .pages import Table
 from .params import SamplingParams
 from .text import Transcript
@@ -63,6 +64,7 @@ class Request:
     ends: frozenset[int]
     transcript: Transcript
     sink: Sink
+    grammar: Grammar | None = None
     prompt: int = field(init=False)
     seed: int = field(init=False)
     done: int = 0
@@ -93,8 +95,10 @@ class Request:
         return [Row(self.slot, self.tokens[k], k) for k in range(self.done, end)]
 
     def accept(self, token: int) -> Finish | None:
-        """Why the request is over with this token, if it is. One that ends it is no part of it."""
+        """Why the request is over with this token, if it is. One of `ends` is no part of it."""
         if token in self.ends:
             return Finish.stop
         self.tokens.append(token)
+        if self.grammar is not None and self.grammar.over:
+            return Finish.stop
         return Finish.length if len(self.tokens) >= self.last else None

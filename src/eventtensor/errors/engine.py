@@ -33,3 +33,8 @@ class StepStuck(EventTensorError):
 class StepFailed(EventTensorError):
     code, title = "ET505", "a step that gave no tokens"
     default_hint = "the message has the cause; requests that come later are not concerned"
+
+
+class BadGrammar(EventTensorError):
+    code, title = "ET506", "a JSON schema or regular expression that cannot be used"
+    default_hint = "the message says what of it is wrong, or not supported"

@@ -114,6 +114,7 @@ class Api:
         if len(prompts) * len(params) > MOST_REQUESTS:
             raise BadParameter(f"{len(prompts)} prompts with n = {len(params)}",
                                hint=f"at most {MOST_REQUESTS} answers at a time")
+        await asyncio.to_thread(self._llm.engine.grammars.of, params[0])  # compiled beside the loop
         answers = Answers(self._llm.engine, [(t, p) for t in prompts for p in params])
         try:
             speech = Speech(answers, shape, sum(map(len, prompts)), body.wants_usage)

@@ -11,6 +11,7 @@ from starlette.responses import JSONResponse, Response
 
 from ..errors import (
     BadChat,
+    BadGrammar,
     BadParameter,
     BadPrompt,
     EngineStopped,
@@ -22,8 +23,8 @@ from ..errors import (
 from .answers import ClientGone
 
 _STATUS: dict[type[EventTensorError], int] = {
-    BadParameter: 400, BadPrompt: 400, BadChat: 400, UnsupportedTokenizer: 400, QueueFull: 429,
-    EngineStopped: 503, StepStuck: 503,
+    BadParameter: 400, BadPrompt: 400, BadChat: 400, BadGrammar: 400, UnsupportedTokenizer: 400,
+    QueueFull: 429, EngineStopped: 503, StepStuck: 503,
 }
 _TYPES = {400: "invalid_request_error", 401: "authentication_error", 404: "not_found_error",
           405: "invalid_request_error", 413: "invalid_request_error", 429: "rate_limit_error",

@@ -4,7 +4,7 @@ ignored but `user`, which means nothing here."""
 from __future__ import annotations
 
 from dataclasses import fields
-from typing import Any, Literal
+from typing import Annotated, Any, Literal, assert_never
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -20,6 +20,37 @@ class Body(BaseModel):
 
 class StreamOptions(Body):
     include_usage: bool = False
+
+
+class TextFormat(Body):
+    type: Literal["text"]
+
+
+class ObjectFormat(Body):
+    type: Literal["json_object"]
+
+
+class Schema(Body):
+    """Of OpenAI's fields one decides: answers always keep to the schema."""
+
+    name: str
+    schema_: dict[str, Any] = Field(alias="schema")
+    description: str | None = None
+    strict: bool | None = None
+
+
+class SchemaFormat(Body):
+    type: Literal["json_schema"]
+    json_schema: Schema
+
+
+class RegexFormat(Body):
+    type: Literal["regex"]
+    pattern: str
+
+
+Format = Annotated[TextFormat | ObjectFormat | SchemaFormat | RegexFormat,
+                   Field(discriminator="type")]
 
 
 class Asked(Body):
@@ -43,6 +74,7 @@ class Asked(Body):
     repetition_penalty: float | None = None
     stop_token_ids: list[int] | None = None
     ignore_eos: bool | None = None
+    response_format: Format | None = None
 
     @property
     def wants_usage(self) -> bool:
@@ -51,7 +83,7 @@ class Asked(Body):
     def params(self, **known: Any) -> list[SamplingParams]:
         """For each of the n choices. With a seed every choice has one of its own."""
         names = {f.name for f in fields(SamplingParams)} & type(self).model_fields.keys()
-        given = {name: getattr(self, name) for name in names} | known
+        given = {name: getattr(self, name) for name in names} | self._grammar() | known
         used = {name: value for name, value in given.items() if value is not None}
         if self.stream_options is not None and not self.stream:
             raise BadParameter("stream_options is given, but stream is not true",
@@ -59,6 +91,20 @@ class Asked(Body):
         if self.seed is None:
             return [SamplingParams(**used)] * self.n
         return [SamplingParams(**used | {"seed": self.seed + k}) for k in range(self.n)]
+
+
+    def _grammar(self) -> dict[str, Any]:
+        match self.response_format:
+            case ObjectFormat():
+                return {"json_schema": {"type": "object"}}
+            case SchemaFormat(json_schema=asked):
+                return {"json_schema": asked.schema_}
+            case RegexFormat(pattern=pattern):
+                return {"regex": pattern}
+            case TextFormat() | None:
+                return {}
+            case other:
+                assert_never(other)
 
 
 class TextPart(Body):

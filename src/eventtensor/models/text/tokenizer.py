@@ -29,6 +29,11 @@ class Tokenizer:
     def vocab(self) -> int:
         return int(self._core.get_vocab_size())
 
+    @property
+    def definition(self) -> str:
+        """All of it as a tokenizer.json."""
+        return str(self._core.to_str())
+
     def encode(self, text: str) -> list[int]:
         """Special tokens may be written out in the text; a first one is added where the model was
         trained with it."""
