@@ -8,12 +8,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import TypeVar
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from ..engine.llm import LLM
@@ -37,6 +38,10 @@ from .watch import Watch
 
 B = TypeVar("B", bound=Body)
 Handler = Callable[[Request], Awaitable[Response]]
+_PAGE = Path(__file__).parent / "page.html"
+_OWN_ONLY = ("default-src 'none'; connect-src 'self'; script-src 'unsafe-inline'; "
+             "style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; "
+             "frame-ancestors 'none'")
 MOST_REQUESTS = 64  # that one body may ask for
 
 
@@ -70,6 +75,7 @@ def make_app(llm: LLM, options: AppOptions, watch: Watch) -> Starlette:
         route("/health", api.health, "GET", keyed=False),
         route("/metrics", api.metrics, "GET", keyed=False),
         route("/version", api.version, "GET", keyed=False),
+        route("/", api.page, "GET", keyed=False),
     ])
 
 
@@ -166,6 +172,10 @@ class Api:
         except PackageNotFoundError:  # run from its sources
             found = "unknown"
         return JSONResponse({"version": found})
+
+    async def page(self, _: Request) -> Response:
+        return HTMLResponse(_PAGE.read_text(encoding="utf-8"),
+                            headers={"Content-Security-Policy": _OWN_ONLY})
 
     # ---- bodies ------------------------------------------------------------------------------
 
