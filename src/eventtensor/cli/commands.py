@@ -4,70 +4,40 @@ text and status 1."""
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
-from enum import StrEnum
 from importlib import import_module
 from typing import Annotated, Any
 
 import typer
 
-from ..errors import EventTensorError, MissingPackage
+from ..errors import MissingPackage
 from ..models.generate import Settings
+from .benching import app as bench
 from .listing import models_table
 from .programs import check_program, explain_program
 from .speaking import Chat, answer
+from .typed import DTypeName, ModelName, SameBits, TargetName, TargetOption, told
 
 app = typer.Typer(
     help="Compiles tiled programs, and language models, into one persistent kernel.",
     no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False,
 )
+app.add_typer(bench, name="bench")
 
 
-class TargetName(StrEnum):
-    auto = "auto"
-    cuda = "cuda"
-    cpu = "cpu"
-
-
-class DTypeName(StrEnum):
-    bf16 = "bf16"
-    f32 = "f32"
-
-
-Model = Annotated[str, typer.Argument(
-    help="smollm2, random:NAME, a Hugging Face folder, or a GGUF file; see `eventtensor models`")]
 Function = Annotated[str, typer.Argument(
     metavar="MODULE:FUNCTION", help="a function that gives a program, as in examples/mlp.py:mlp")]
-Target = Annotated[TargetName, typer.Option(help="auto: the GPU, where there is one")]
-
-SameBits = Annotated[bool, typer.Option(
-    "--same-bits", help="compute, to the bit, what any batch with this prompt gives; on a GPU that "
-    "is slower")]
-
-
-@contextmanager
-def _told() -> Iterator[None]:
-    """Errors of the user as text: cause and hint."""
-    try:
-        yield
-    except EventTensorError as e:
-        typer.echo(f"{e.code}: {e.message}" + (f"\n  hint: {e.hint}" if e.hint else ""), err=True)
-        raise typer.Exit(1) from None
-    except KeyboardInterrupt:
-        raise typer.Exit(130) from None
 
 
 @app.command()
 def generate(
-    model: Model,
+    model: ModelName,
     prompt: Annotated[str, typer.Option(help="the text to answer or, with --raw, to continue")],
     max_tokens: Annotated[int, typer.Option(help="end after so many tokens")] = 128,
     temperature: Annotated[float, typer.Option(help="0: always the likeliest token")] = 0.0,
     top_k: Annotated[int, typer.Option(help="only the k likeliest tokens; 0: all")] = 0,
     top_p: Annotated[float, typer.Option(help="only the likeliest that have this share")] = 1.0,
     seed: Annotated[int, typer.Option(help="of the tokens that are drawn")] = 0,
-    target: Target = TargetName.auto,
+    target: TargetOption = TargetName.auto,
     chat: Annotated[bool | None, typer.Option(
         "--chat/--raw", help="with the model's chat template (if it has one), or as it is")] = None,
     dtype: Annotated[DTypeName, typer.Option(help="of weights and cache")] = DTypeName.bf16,
@@ -75,7 +45,7 @@ def generate(
     same_bits: SameBits = False,
 ) -> None:
     """Answer a prompt, as text that comes token by token; the speed goes to stderr."""
-    with _told():
+    with told():
         settings = Settings(max_tokens, temperature, top_k, top_p, seed)
         spoken = answer(model, Chat(prompt, system, chat), settings, target.value, dtype.value,
                         same_bits)
@@ -86,7 +56,7 @@ def generate(
 
 @app.command()
 def serve(
-    model: Model,
+    model: ModelName,
     host: Annotated[str, typer.Option(help="address to listen at")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="0: any that is free")] = 8000,
     api_key: Annotated[str, typer.Option(
@@ -99,12 +69,12 @@ def serve(
     max_body_mb: Annotated[float, typer.Option(help="larger bodies get 413")] = 4.0,
     step_limit_s: Annotated[float, typer.Option(help="a step beyond it counts as stuck")] = 60.0,
     drain_s: Annotated[int, typer.Option(help="for requests that run when the end comes")] = 30,
-    target: Target = TargetName.auto,
+    target: TargetOption = TargetName.auto,
     dtype: Annotated[DTypeName, typer.Option(help="of weights and cache")] = DTypeName.bf16,
     same_bits: SameBits = False,
 ) -> None:
     """Serve a model over HTTP, in OpenAI's protocol."""
-    with _told():
+    with told():
         serving = lazily(".serving", "serve")
         serving.serve_model(serving.Wanted(
             model, target.value, dtype.value, context, max_running, max_waiting, cache_gb,
@@ -129,13 +99,13 @@ def models() -> None:
 @app.command()
 def check(function: Function) -> None:
     """Prove a program: races, deadlocks, indices; for all sizes."""
-    with _told():
+    with told():
         if not check_program(function):
             raise typer.Exit(1)
 
 
 @app.command()
-def explain(function: Function, target: Target = TargetName.cpu) -> None:
+def explain(function: Function, target: TargetOption = TargetName.cpu) -> None:
     """Tell what was derived of a program: events, maps, schedules."""
-    with _told():
+    with told():
         explain_program(function, target.value)

@@ -1,0 +1,1 @@
+"""`eventtensor bench`: how fast a model answers, in one process or behind a server."""

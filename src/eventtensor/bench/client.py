@@ -1,0 +1,97 @@
+"""A client that only streams completions and looks at the clock: asyncio and nothing else, so that
+it costs little beside a server on the same machine."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+from ..errors import StepFailed
+from .rows import Span
+
+
+@dataclass(frozen=True)
+class Address:
+    host: str
+    port: int
+    key: str | None = None
+
+    @staticmethod
+    def of(url: str, key: str | None = None) -> Address:
+        at = urlsplit(url)
+        return Address(at.hostname or "127.0.0.1", at.port or 80, key)
+
+
+async def models(at: Address) -> dict[str, Any]:
+    reader, writer = await _open(at, "GET", "/v1/models", b"")
+    try:
+        text = b"".join([piece async for piece in _body(reader, await _head(reader))])
+    finally:
+        writer.close()
+    found: dict[str, Any] = json.loads(text)["data"][0]
+    return found
+
+
+async def stream(at: Address, body: dict[str, Any]) -> Span:
+    """One completion, streamed to its end."""
+    wanted = body | {"stream": True, "stream_options": {"include_usage": True}}
+    sent, came, tokens = time.perf_counter(), list[float](), 0
+    reader, writer = await _open(at, "POST", "/v1/completions", json.dumps(wanted).encode())
+    try:
+        async for event in _events(_body(reader, await _head(reader))):
+            if "error" in event:
+                raise StepFailed(event["error"]["message"])
+            if event["choices"]:
+                came.append(time.perf_counter())
+            tokens = (event.get("usage") or {}).get("completion_tokens", tokens)
+    finally:
+        writer.close()
+    return Span(sent, came, tokens)
+
+
+async def _open(
+    at: Address, method: str, path: str, body: bytes
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    reader, writer = await asyncio.open_connection(at.host, at.port)
+    key = f"Authorization: Bearer {at.key}\r\n" if at.key else ""
+    head = (f"{method} {path} HTTP/1.1\r\nHost: {at.host}\r\nConnection: close\r\n{key}"
+            f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n")
+    writer.write(head.encode() + body)
+    await writer.drain()
+    return reader, writer
+
+
+async def _head(reader: asyncio.StreamReader) -> dict[str, str]:
+    """The fields of the head; an error if the status is one."""
+    status = (await reader.readline()).decode().split(" ", 2)
+    fields: dict[str, str] = {}
+    while line := (await reader.readline()).decode().strip():
+        name, _, value = line.partition(":")
+        fields[name.lower()] = value.strip().lower()
+    if status[1] != "200":
+        text = b"".join([piece async for piece in _body(reader, fields)])
+        raise StepFailed(f"the server says {status[1]}: {text.decode()}")
+    return fields
+
+
+async def _body(reader: asyncio.StreamReader, head: dict[str, str]) -> AsyncIterator[bytes]:
+    if head.get("transfer-encoding") != "chunked":
+        yield await reader.readexactly(int(head.get("content-length", 0)))
+        return
+    while size := int(await reader.readline(), 16):
+        yield await reader.readexactly(size)
+        await reader.readline()
+
+
+async def _events(pieces: AsyncIterator[bytes]) -> AsyncIterator[dict[str, Any]]:
+    rest = b""
+    async for piece in pieces:
+        *whole, rest = (rest + piece).split(b"\n\n")
+        for text in whole:
+            if text != b"data: [DONE]":
+                yield json.loads(text.removeprefix(b"data: "))

@@ -1,0 +1,113 @@
+"""`eventtensor bench ..`: what is typed, and the table that is shown."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from ..bench.client import Address
+from ..bench.inside import Load, latency, throughput
+from ..bench.outside import server, under_load
+from ..bench.rows import Row, write
+from ..bench.startup import startup
+from ..engine.llm import LLM
+from ..errors import BadOption
+from ..models.generate import find_target
+from .typed import DTypeName, ModelName, SameBits, TargetName, TargetOption, told
+
+app = typer.Typer(help="Measure latency, throughput, a server under load, or the start.",
+                  no_args_is_help=True)
+
+Input = Annotated[int, typer.Option(help="tokens of each prompt")]
+Answers = Annotated[int, typer.Option(help="tokens of each answer")]
+Runs = Annotated[int, typer.Option(help="times that count")]
+Warm = Annotated[int, typer.Option(help="times before, that do not count")]
+Out = Annotated[Path | None, typer.Option(help="a JSON file for the rows")]
+DType = Annotated[DTypeName, typer.Option(help="of weights and cache")]
+CacheGb = Annotated[float, typer.Option(help="memory for keys and values")]
+
+
+@app.command("latency")
+def latency_command(
+    model: ModelName, batch: Annotated[int, typer.Option(help="requests at a time")] = 1,
+    input: Input = 32, output: Answers = 128, runs: Runs = 10, warm: Warm = 2, out: Out = None,
+    target: TargetOption = TargetName.auto, dtype: DType = DTypeName.bf16, cache_gb: CacheGb = 1.0,
+    same_bits: SameBits = False,
+) -> None:
+    """A batch at a time: to the first token, between tokens, to the end."""
+    _inside(lambda llm: latency(llm, Load(input, output), batch, runs, warm), model, input + output,
+            target, dtype, cache_gb, same_bits, out)
+
+
+@app.command("throughput")
+def throughput_command(
+    model: ModelName, requests: Annotated[int, typer.Option(help="all sent at once")] = 64,
+    input: Input = 512, output: Answers = 128, runs: Runs = 3, warm: Warm = 1, out: Out = None,
+    target: TargetOption = TargetName.auto, dtype: DType = DTypeName.bf16, cache_gb: CacheGb = 1.0,
+    same_bits: SameBits = False,
+) -> None:
+    """Many requests at once: requests and tokens a second."""
+    _inside(lambda llm: throughput(llm, Load(input, output), requests, runs, warm), model,
+            input + output, target, dtype, cache_gb, same_bits, out)
+
+
+@app.command("serve")
+def serve_command(
+    model: Annotated[str, typer.Argument(help="to serve; not needed with --url")] = "",
+    url: Annotated[str, typer.Option(help="of a server that runs already")] = "",
+    api_key: Annotated[str, typer.Option(help="of that server")] = "",
+    clients: Annotated[str, typer.Option(help="numbers of clients at a time")] = "1,8,32,64",
+    requests: Annotated[int, typer.Option(help="of each client, that count")] = 4,
+    input: Input = 512, output: Answers = 128, warm: Warm = 1, out: Out = None,
+    target: TargetOption = TargetName.auto, dtype: DType = DTypeName.bf16, cache_gb: CacheGb = 8.0,
+    same_bits: SameBits = False,
+) -> None:
+    """A server under load by clients that ask again and again."""
+    with told():
+        if not clients.replace(",", "").isdecimal() or bool(model) == bool(url):
+            raise BadOption(f"clients is {clients!r}, model {model!r}, url {url!r}",
+                            hint="clients as in 1,8,32; a model or the url of a server")
+        load, counts = Load(input, output), [int(n) for n in clients.split(",") if n]
+        if url:
+            return _show(under_load(Address.of(url, api_key), load, counts, requests, warm), out)
+        options = ["--target", target.value, "--dtype", dtype.value, "--cache-gb", str(cache_gb),
+                   "--context", str(input + output), *(["--same-bits"] if same_bits else [])]
+        with server(model, options) as at:
+            return _show(under_load(at, load, counts, requests, warm), out)
+
+
+@app.command("startup")
+def startup_command(
+    model: ModelName, runs: Runs = 3, out: Out = None, target: TargetOption = TargetName.auto,
+    dtype: DType = DTypeName.bf16,
+) -> None:
+    """From the start of a process to the first token, with empty caches and with full ones."""
+    with told():
+        options: dict[str, object] = {"target": find_target(target.value), "dtype": dtype.value}
+        _show(startup(model, options, runs), out)
+
+
+def _inside(
+    measure: Callable[[LLM], list[Row]], model: str, context: int, target: TargetName,
+    dtype: DTypeName, cache_gb: float, same_bits: bool, out: Path | None,
+) -> None:
+    with told(), LLM(model, target=target.value, dtype=dtype.value, context=context,
+                     cache_gb=cache_gb, same_bits=same_bits) as llm:
+        _show(measure(llm), out)
+
+
+def _show(rows: Sequence[Row], out: Path | None) -> None:
+    table = Table("what", "mean", "median", "p99", "unit", "of", box=None, pad_edge=False)
+    known = ("name", "mean", "median", "p10", "p90", "p99", "unit")
+    for r in rows:
+        numbers = [f"{r[k]:.4g}" if k in r else "-" for k in ("mean", "median", "p99")]
+        of = " ".join(f"{k}={v}" for k, v in r.items() if k not in known)
+        table.add_row(r["name"], *numbers, r["unit"], of)
+    Console(soft_wrap=True).print(table)
+    if out is not None:
+        write(rows, out)
