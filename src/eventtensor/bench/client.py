@@ -17,9 +17,12 @@ from .rows import Span
 
 @dataclass(frozen=True)
 class Address:
+    """`pid`: of the server's process, if it is ours."""
+
     host: str
     port: int
     key: str | None = None
+    pid: int = 0
 
     @staticmethod
     def of(url: str, key: str | None = None) -> Address:

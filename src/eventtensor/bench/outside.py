@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
+import threading
 import time
+from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 
 from ..errors import EngineStopped
 from .client import Address, models, stream
@@ -64,5 +67,6 @@ def _found(process: subprocess.Popen[str]) -> Address:
     for line in process.stderr:
         said.append(line)
         if "ready at" in line:
-            return Address.of(line.split()[-1])
+            threading.Thread(target=deque, args=(process.stderr, 0), daemon=True).start()  # read on
+            return replace(Address.of(line.split()[-1]), pid=process.pid)
     raise EngineStopped(f"the server has not started: {''.join(said).strip()}")

@@ -45,7 +45,7 @@ def serve(llm: LLM, options: ServeOptions) -> None:
     watch = Watch(llm.engine, give_up, options.patience_s)
     server = Server(uvicorn.Config(
         make_app(llm, options.app, watch), host=options.host, port=options.port, lifespan="on",
-        log_level="warning", access_log=False, timeout_graceful_shutdown=options.drain_s,
+        log_level="error", access_log=False, timeout_graceful_shutdown=options.drain_s,
         timeout_keep_alive=30))
     server.run()
     if not llm.close(timeout_s=llm.engine.options.step_limit_s):
