@@ -101,6 +101,8 @@ async def one(at: Address, draw: random.Random, model: str, tokens: int, seen: S
     answer = await exchange(at, data) or b""
     code = status(answer)
     seen.ends[str(code)] += 1
+    if code == 429:
+        await asyncio.sleep(0.1)  # long before Retry-After: there are bursts
     whole = b"data: [DONE]" in answer if body["stream"] else b'"usage"' in answer
     if code not in FINE or (code == 200 and (not whole or b'"error"' in answer)):
         seen.wrong.append(f"{body} gave {answer[:300]!r}")

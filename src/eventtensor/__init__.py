@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     )
     from .lang.program import Program
     from .lang.task import task
-    from .runtime.cuda.loaded import load
+    from .runtime.loaded import load
 
     f32 = DType.f32
     bf16 = DType.bf16
@@ -118,7 +118,7 @@ _HOMES = {
     "compile": "compiler",
     "dim": "ir.expr",
     "explain": "explaining",
-    "load": "runtime.cuda.loaded",
+    "load": "runtime.loaded",
     "parse": "ir.parse",
     "task": "lang.task",
 }

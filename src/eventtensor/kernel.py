@@ -15,10 +15,12 @@ from .interp.run import run
 from .ir.plan import Plan
 from .runtime.arguments import bind
 from .runtime.cpu import CpuKernel
+from .runtime.cpu_artifact import save as save_threads
 from .runtime.cuda.artifact import save
 from .runtime.cuda.compiled import CudaKernel
 from .runtime.cuda.launch import Step
 from .runtime.cuda.loaded import bind_step, call_kernel
+from .runtime.interface import Interface, interface_of
 from .runtime.trace import write_trace
 
 Array = npt.NDArray[Any]
@@ -90,6 +92,21 @@ class Kernel:
         """Stop the workers. A closed kernel cannot be called."""
         self.backend.close()
 
+    @property
+    def interface(self) -> Interface:
+        """Dims and tensors, as launches see them."""
+        return interface_of(self.plan)
+
+    def save(self, folder: str | Path) -> None:
+        """Write an artifact, which `et.load` reads on a machine without the compiler."""
+        if isinstance(self.backend, CpuKernel):
+            if self.options.debug or self.options.trace:
+                raise BadOption("a kernel for threads is saved without debug and trace",
+                                hint="compile it again without them")
+            save_threads(self.backend.image, self.source, folder)
+        else:
+            save(self._on_device("save").image, folder)
+
     # ---- target cuda -----------------------------------------------------------------------
 
     def bind(self, **arrays: object) -> Step:
@@ -104,10 +121,6 @@ class Kernel:
     def check(self) -> None:
         """Raise what went wrong in the launches that are over; does not wait for others."""
         self._on_device("check").check()
-
-    def save(self, folder: str | Path) -> None:
-        """Write an artifact, which `et.load` reads on a machine without the compiler."""
-        save(self._on_device("save").image, folder)
 
     def _on_device(self, what: str) -> CudaKernel:
         if isinstance(self.backend, CudaKernel):

@@ -60,8 +60,8 @@ def cpu_target(cxx: str) -> CpuTarget:
     if shown is None:
         raise NoCompiler(f"'{path} --version' fails")
     native = _first(path, NATIVE_FLAGS)
-    processor = _processor() if native else platform.machine()
-    return CpuTarget(path, shown, (*BASE_FLAGS, *native), processor)
+    where = processor() if native else platform.machine()
+    return CpuTarget(path, shown, (*BASE_FLAGS, *native), where)
 
 
 def _run(command: list[str]) -> str | None:
@@ -81,7 +81,7 @@ def _first(path: str, choices: tuple[tuple[str, ...], ...]) -> tuple[str, ...]:
     return ()
 
 
-def _processor() -> str:
+def processor() -> str:
     """A digest of what the processor says it can do."""
     kept = ("flags", "features", "model", "cpu part", "cpu implementer", "cpu variant", "vendor")
     try:

@@ -15,7 +15,7 @@ from eventtensor.bench import startup as startup_module
 from eventtensor.bench.client import Address, stream
 from eventtensor.bench.rows import Span, prompts, row
 from eventtensor.cli import commands
-from eventtensor.errors import StepFailed
+from eventtensor.errors import EngineStopped, StepFailed
 
 TINY = ("random:tiny-llama", "--target", "cpu", "--dtype", "f32", "--cache-gb", "0.1")
 
@@ -97,8 +97,14 @@ def test_a_start_is_measured_in_a_process_of_its_own(monkeypatch):
     imported, ready, first = startup_module._child(
         "random:tiny-llama", options, os.environ["ET_CACHE_DIR"])
     assert 0 < imported < ready < first
-    calls = iter([[1, 9, 10], [1, 2, 3], [1, 3, 4]])
+    calls = iter([[1, 9, 10], [1, 2, 3], [1, 3, 4], [1, 1, 1], [1, 1, 2]])
     monkeypatch.setattr(startup_module, "_child", lambda *_: next(calls))
+    monkeypatch.setattr(startup_module, "_compile", lambda *_: None)
     rows = startup_module.startup("m", options, runs=2)
-    assert [(r["name"], r["caches"], r["median"]) for r in rows if "token" in r["name"]] == [
-        ("startup_first_token", "cold", 10), ("startup_first_token", "warm", 3.5)]
+    assert [(r["caches"], r["median"]) for r in rows if r["name"] == "startup_first_token"] == [
+        ("cold", 10), ("warm", 3.5), ("artifact", 1.5)]
+
+
+def test_what_does_not_start_is_an_error():
+    with pytest.raises(EngineStopped, match="ET400"):
+        startup_module._compile("nothing", {"target": "cpu"}, "/nowhere")

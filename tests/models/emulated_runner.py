@@ -13,7 +13,7 @@ from models.tiny import Pair
 from support.emulated import DEVICE, EmulatedDriver, Emulation, _no_cubin
 from support.fake_driver import installed
 
-from eventtensor.models import runner as runner_module
+from eventtensor.models import artifact as artifact_module
 from eventtensor.models.llama import llama
 from eventtensor.models.runner import Runner
 from eventtensor.models.step import MAX_TOKENS
@@ -49,7 +49,7 @@ def emulated_runner(
     driver = EmulatedKernels()
     with (
         installed(lambda: driver), patch.object(compiled, "build_cubin", _no_cubin),
-        patch.object(runner_module, "llama", partial(llama, span=span)),
+        patch.object(artifact_module, "llama", partial(llama, span=span)),
         closing(pair.runner("cuda", workers=2, same_bits=same_bits)) as runner,
     ):
         for rows in (1, MAX_TOKENS):

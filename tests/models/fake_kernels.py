@@ -18,6 +18,7 @@ class FakeKernel:
 
     def __init__(self, program: Program) -> None:
         self._program, self.bindings, self.launches = program.build(), 0, 0
+        self.interface = self._program
         dims = {d.name: d for d in self._program.dims}
         self.rows = dims["P"].max + 1
         self.closed = False

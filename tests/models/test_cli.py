@@ -48,7 +48,7 @@ def test_generate_gives_the_answer_on_stdout_and_the_speed_on_stderr():
 def test_the_same_bits_are_asked_for_by_name(monkeypatch, words, wanted):
     asked = []
 
-    def answer(name, chat, settings, target, dtype, same_bits):
+    def answer(name, chat, settings, target, dtype, same_bits, artifact):
         asked.append(same_bits)
         return iter(["Hi"])
 

@@ -1,4 +1,5 @@
-"""From the start of a process to its first token, with caches that are empty and with full ones."""
+"""From the start of a process to its first token: with empty caches, with full ones, and with an
+artifact."""
 
 from __future__ import annotations
 
@@ -26,11 +27,16 @@ with LLM(options.pop("model"), **options) as llm:
 
 
 def startup(model: str, options: dict[str, object], runs: int) -> list[Row]:
-    """`cold` packs the weights and compiles, once; `warm` finds both, `runs` times."""
+    """`cold` packs the weights and compiles, once; `warm` finds both, `runs` times; `artifact` also
+    finds what was proved and planned."""
     with tempfile.TemporaryDirectory() as home:
-        cold = [_child(model, options, home)]
-        warm = [_child(model, options, home) for _ in range(runs)]
-    return [*_rows("cold", cold, model, options), *_rows("warm", warm, model, options)]
+        folder = f"{home}/artifact"
+        found = {"cold": [_child(model, options, home)],
+                 "warm": [_child(model, options, home) for _ in range(runs)]}
+        _compile(model, options, folder)
+        known = options | {"artifact": folder}
+        found["artifact"] = [_child(model, known, home) for _ in range(runs)]
+    return [r for which, seconds in found.items() for r in _rows(which, seconds, model, options)]
 
 
 def _rows(
@@ -41,10 +47,19 @@ def _rows(
                 caches=which, **options) for k, name in enumerate(names)]
 
 
+def _compile(model: str, options: dict[str, object], folder: str) -> None:
+    words = [f"--{name}={options[name]}" for name in ("target", "dtype") if name in options]
+    _run([sys.executable, "-m", "eventtensor.cli", "compile", model, "-o", folder, *words])
+
+
 def _child(model: str, options: dict[str, object], home: str) -> list[float]:
     command = [sys.executable, "-c", _CHILD, json.dumps({"model": model, "home": home, **options})]
+    found: list[float] = json.loads(_run(command))
+    return found
+
+
+def _run(command: list[str]) -> str:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise EngineStopped(f"the model does not start: {done.stderr.strip()[-400:]}")
-    found: list[float] = json.loads(done.stdout)
-    return found
+    return done.stdout

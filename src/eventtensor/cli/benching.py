@@ -86,7 +86,7 @@ def startup_command(
     model: ModelName, runs: Runs = 3, out: Out = None, target: TargetOption = TargetName.auto,
     dtype: DType = DTypeName.bf16,
 ) -> None:
-    """From the start of a process to the first token, with empty caches and with full ones."""
+    """From the start of a process to the first token: empty caches, full ones, an artifact."""
     with told():
         options: dict[str, object] = {"target": find_target(target.value), "dtype": dtype.value}
         _show(startup(model, options, runs), out)

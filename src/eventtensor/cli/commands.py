@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import sys
 from importlib import import_module
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -12,10 +13,11 @@ import typer
 from ..errors import MissingPackage
 from ..models.generate import Settings
 from .benching import app as bench
+from .compiling import compile_model
 from .listing import models_table
 from .programs import check_program, explain_program
 from .speaking import Chat, answer
-from .typed import DTypeName, ModelName, SameBits, TargetName, TargetOption, told
+from .typed import Artifact, DTypeName, ModelName, SameBits, TargetName, TargetOption, told
 
 app = typer.Typer(
     help="Compiles tiled programs, and language models, into one persistent kernel.",
@@ -43,12 +45,13 @@ def generate(
     dtype: Annotated[DTypeName, typer.Option(help="of weights and cache")] = DTypeName.bf16,
     system: Annotated[str, typer.Option(help="what the chat begins with")] = "",
     same_bits: SameBits = False,
+    artifact: Artifact = None,
 ) -> None:
     """Answer a prompt, as text that comes token by token; the speed goes to stderr."""
     with told():
         settings = Settings(max_tokens, temperature, top_k, top_p, seed)
         spoken = answer(model, Chat(prompt, system, chat), settings, target.value, dtype.value,
-                        same_bits)
+                        same_bits, artifact)
         for text in spoken:
             sys.stdout.write(text)
             sys.stdout.flush()
@@ -72,13 +75,15 @@ def serve(
     target: TargetOption = TargetName.auto,
     dtype: Annotated[DTypeName, typer.Option(help="of weights and cache")] = DTypeName.bf16,
     same_bits: SameBits = False,
+    artifact: Artifact = None,
 ) -> None:
     """Serve a model over HTTP, in OpenAI's protocol."""
     with told():
         serving = lazily(".serving", "serve")
         serving.serve_model(serving.Wanted(
             model, target.value, dtype.value, context, max_running, max_waiting, cache_gb,
-            same_bits, host, port, name, api_key, max_body_mb, step_limit_s, drain_s))
+            same_bits, host, port, name, api_key, max_body_mb, step_limit_s, drain_s,
+            artifact))
 
 
 def lazily(module: str, extra: str) -> Any:
@@ -88,6 +93,19 @@ def lazily(module: str, extra: str) -> Any:
     except ModuleNotFoundError as e:
         raise MissingPackage(f"{e.name} is not installed",
                              hint=f"pip install 'eventtensor[{extra}]'") from e
+
+
+@app.command("compile")
+def compile_command(
+    model: ModelName,
+    out: Annotated[Path, typer.Option("--out", "-o", help="the folder to write")],
+    target: TargetOption = TargetName.auto,
+    dtype: Annotated[DTypeName, typer.Option(help="of weights and cache")] = DTypeName.bf16,
+    same_bits: SameBits = False,
+) -> None:
+    """Compile a model's kernels into a folder, for --artifact of `generate` and `serve`."""
+    with told():
+        compile_model(model, out, target.value, dtype.value, same_bits)
 
 
 @app.command()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from ipaddress import ip_address
+from pathlib import Path
 
 from rich.console import Console
 
@@ -34,6 +35,7 @@ class Wanted:
     max_body_mb: float
     step_limit_s: float
     drain_s: int
+    artifact: Path | None
 
 
 def serve_model(wanted: Wanted) -> None:
@@ -47,7 +49,8 @@ def serve_model(wanted: Wanted) -> None:
         llm = LLM(wanted.model, target=wanted.target, dtype=wanted.dtype, context=wanted.context,
                   max_running=wanted.max_running, max_waiting=wanted.max_waiting,
                   cache_gb=wanted.cache_gb, same_bits=wanted.same_bits,
-                  step_limit_s=wanted.step_limit_s, progress=bars.tell)
+                  step_limit_s=wanted.step_limit_s, progress=bars.tell,
+                  artifact=wanted.artifact)
     app = AppOptions(wanted.name or wanted.model, key, int(wanted.max_body_mb * (1 << 20)))
     serve(llm, ServeOptions(app, wanted.host, wanted.port, wanted.drain_s, wanted.step_limit_s))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
@@ -35,7 +36,8 @@ class Chat:
 
 
 def answer(
-    name: str, chat: Chat, settings: Settings, target: str, dtype: str, same_bits: bool
+    name: str, chat: Chat, settings: Settings, target: str, dtype: str, same_bits: bool,
+    artifact: Path | None = None,
 ) -> Iterator[str]:
     """Text piece by piece. Progress and speed go to stderr."""
     shown = Console(stderr=True, soft_wrap=True, highlight=False)
@@ -50,7 +52,8 @@ def answer(
     with Bars(shown) as bars:
         made = Generator(model, target=target, dtype=dtype, progress=bars.tell,
                          context=len(prompt) + settings.max_tokens,
-                         sampling=settings.temperature > 0, same_bits=same_bits)
+                         sampling=settings.temperature > 0 or artifact is not None,
+                         same_bits=same_bits, artifact=artifact)
     with made as generator:
         stream = tokenizer.stream()
         for token in generator.tokens(prompt, settings):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import StrEnum
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -30,6 +31,9 @@ TargetOption = Annotated[TargetName, typer.Option(help="auto: the GPU, where the
 SameBits = Annotated[bool, typer.Option(
     "--same-bits", help="compute, to the bit, what any batch with this prompt gives; on a GPU that "
     "is slower")]
+
+Artifact = Annotated[Path | None, typer.Option(
+    help="a folder that `eventtensor compile` wrote: nothing is compiled then")]
 
 
 @contextmanager

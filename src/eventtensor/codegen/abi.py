@@ -1,5 +1,6 @@
 """The structs that host and generated C++ share: one definition gives the C++ text (with its
-static_asserts) and the NumPy dtype. `rank` is the longest coordinate of a program.
+static_asserts) and the NumPy dtype. `rank` is the longest coordinate of a program. An artifact of
+another VERSION is refused: raise it whenever a struct or its use changes.
 """
 
 from __future__ import annotations
@@ -7,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+
+VERSION = 1
 
 
 @dataclass(frozen=True, slots=True)

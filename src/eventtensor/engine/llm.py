@@ -5,6 +5,7 @@ from __future__ import annotations
 import queue
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Self
 
 from ..errors import BadOption, BadParameter, BadPrompt
@@ -39,13 +40,15 @@ class LLM:
     """`model` is a name for `open_model`. Up to `max_running` requests of up to `context` tokens
     run at a time, in a cache of `cache_gb` (for all requests, not for each), in steps of up to
     `rows` rows; up to `max_waiting` more wait. Answers do not depend on what else runs: always on
-    a CPU, and with `same_bits` on a GPU, where a lone request may else take a faster kernel."""
+    a CPU, and with `same_bits` on a GPU, where a lone request may else take a faster kernel. With
+    an `artifact`, a folder that `eventtensor compile` wrote, nothing is compiled."""
 
     def __init__(
         self, model: str | Model, *, target: str = "auto", dtype: str = "bf16",
         context: int = 2048, max_running: int = MAX_REQUESTS, max_waiting: int = 4096,
         cache_gb: float = 1.0, rows: int = 128, same_bits: bool = False,
-        step_limit_s: float = 60.0, progress: Progress | None = None, **options: Any,
+        step_limit_s: float = 60.0, progress: Progress | None = None,
+        artifact: str | Path | None = None, **options: Any,
     ) -> None:
         self.model = model if isinstance(model, Model) else open_model(model)
         self.target, config = find_target(target), self.model.config
@@ -61,7 +64,8 @@ class LLM:
             return Runner(
                 config, weights, target=self.target, dtype=dtype, pages=sizes.pages,
                 positions=sizes.positions, requests=max_running, rows=rows, sampling=True,
-                same_bits=same_bits, progress=progress, **options)
+                same_bits=same_bits, progress=progress,
+                artifact=None if artifact is None else Path(artifact), **options)
 
         tokenizer = self.model.tokenizer
         self.engine = Engine(

@@ -1,17 +1,24 @@
 """The kernels of a runner: each takes steps of up to so many rows. They are built at the same time,
-and nobody waits for one before its first step."""
+and nobody waits for one before its first step; or they come from an artifact."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
-from typing import Any
+from pathlib import Path
+from typing import Any, Self
 
 from ..compiler import planned
 from ..errors import KernelClosed
 from ..kernel import Kernel
 from ..lang.program import Program
+from ..runtime.cpu_artifact import LoadedThreads
+from ..runtime.cuda.loaded import LoadedKernel
+from ..runtime.loaded import load
+
+# What a runner needs of a kernel, they all have.
+AnyKernel = Kernel | LoadedKernel | LoadedThreads
 
 
 class Kernels:
@@ -20,9 +27,9 @@ class Kernels:
     def __init__(
         self, programs: Mapping[int, Program], target: str, options: Mapping[str, Any]
     ) -> None:
-        self._made: dict[int, Future[Kernel]] = {}
+        self._made: dict[int, Future[AnyKernel]] = {}
         self._closed = False
-        builders = ThreadPoolExecutor(len(programs), thread_name_prefix="build")
+        builders = ThreadPoolExecutor(max(1, len(programs)), thread_name_prefix="build")
         try:
             for most, program in programs.items():
                 self._made[most] = builders.submit(planned(program, target, options))
@@ -32,7 +39,22 @@ class Kernels:
         finally:
             builders.shutdown(wait=False)
 
-    def of(self, rows: int) -> Kernel:
+    @classmethod
+    def load(cls, folders: Mapping[int, Path], options: Mapping[str, Any]) -> Self:
+        """Those of artifacts, by the most rows that they take."""
+        found = cls({}, "", {})
+        for most, folder in folders.items():
+            found._made[most] = Future()
+            found._made[most].set_result(load(folder, **options))
+        return found
+
+    def save(self, folders: Mapping[int, Path]) -> None:
+        for most, folder in folders.items():
+            kernel = self._made[most].result()
+            assert isinstance(kernel, Kernel), "what was loaded is saved already"
+            kernel.save(folder)
+
+    def of(self, rows: int) -> AnyKernel:
         """Of those that take so many rows the one made for the fewest; waits until it is built."""
         if self._closed:
             raise KernelClosed("the runner is closed", hint="an error of a launch closes it too")

@@ -12,12 +12,13 @@ from typing import Any, Protocol
 import numpy as np
 
 from ..errors import DeviceFailed
-from ..kernel import Kernel
 from ..runtime.arguments import bind
+from ..runtime.cpu_artifact import LoadedThreads
 from ..runtime.cuda.arrays import DeviceArray, adopt
 from ..runtime.cuda.driver import Buffer, Device, call, download, upload
 from ..runtime.cuda.driver import device as device_of
 from .checkpoint import Array, Shape
+from .kernels import AnyKernel
 from .pack import Progress
 
 _PIECE = 64 << 20  # bytes of a weight that go to the device at once
@@ -45,7 +46,7 @@ class Memory(Protocol):
     def fetch(self, there: Array) -> Array:
         """A copy on the host, of after all launches."""
 
-    def bound(self, kernel: Kernel, arguments: Mapping[str, Any]) -> Callable[[], None]:
+    def bound(self, kernel: AnyKernel, arguments: Mapping[str, Any]) -> Callable[[], None]:
         """One launch with these arguments, checked now and not again."""
 
     def close(self) -> None: ...
@@ -68,8 +69,8 @@ class HostMemory:
     def fetch(self, there: Array) -> Array:
         return there.copy()
 
-    def bound(self, kernel: Kernel, arguments: Mapping[str, Any]) -> Callable[[], None]:
-        dims, arrays = bind(kernel.plan.program, arguments)
+    def bound(self, kernel: AnyKernel, arguments: Mapping[str, Any]) -> Callable[[], None]:
+        dims, arrays = bind(kernel.interface, arguments)
         return lambda: kernel.backend.launch(dims, arrays)
 
     def close(self) -> None:
@@ -132,7 +133,8 @@ class DeviceMemory:
             download(out, there.ctypes.data)
         return out
 
-    def bound(self, kernel: Kernel, arguments: Mapping[str, Any]) -> Callable[[], None]:
+    def bound(self, kernel: AnyKernel, arguments: Mapping[str, Any]) -> Callable[[], None]:
+        assert not isinstance(kernel, LoadedThreads)
         return kernel.bind(**arguments)
 
     def close(self) -> None:

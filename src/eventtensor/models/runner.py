@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,11 +13,13 @@ import numpy as np
 import eventtensor as et
 
 from ..errors import BadOption
+from ..runtime.cpu_artifact import LoadedThreads
+from ..runtime.interface import Interface
+from .artifact import Made, compiled, loaded
 from .attention_half import SPLIT_TOKENS, page_tokens
 from .checkpoint import Array
 from .config import ModelConfig
-from .kernels import Kernels
-from .llama import llama
+from .kernels import AnyKernel
 from .memory import DeviceMemory, HostMemory, Memory, Shared
 from .pack import Layout, Progress, matrices
 from .rope import rope_tables
@@ -48,13 +51,15 @@ class Runner:
 
     On a GPU steps of one row have a faster kernel of their own, whose sums have other orders. With
     `same_bits` all steps go through the kernel for `rows`: what a request gives is then the same
-    bits whatever else is in the batch and however its prompt is cut, as it always is on threads."""
+    bits whatever else is in the batch and however its prompt is cut, as it always is on threads.
+
+    `artifact` is a folder that `eventtensor compile` wrote: nothing is compiled then."""
 
     def __init__(
         self, config: ModelConfig, weights: Mapping[str, Any], *, target: str, dtype: str = "bf16",
         pages: int, positions: int, requests: int = MAX_REQUESTS, rows: int = MAX_TOKENS,
         sampling: bool = False, same_bits: bool = False, progress: Progress | None = None,
-        **options: Any,
+        artifact: Path | None = None, **options: Any,
     ) -> None:
         if dtype not in DTYPES:
             raise BadOption(f"unknown dtype {dtype!r}", hint=f"one of {', '.join(DTYPES)}")
@@ -66,16 +71,14 @@ class Runner:
         )
         on_device = target == "cuda"
         self.memory: Memory = DeviceMemory(options.get("device", 0)) if on_device else HostMemory()
-        kind = Weights(layout, DTYPES[dtype])
-        programs = {most: llama(config, kind, tokens=most, sampling=sampling)
-                    for most in ((rows, 1) if on_device and not same_bits else (rows,))}
-        self.kernels = Kernels(programs, target, options)
+        made = Made(config, target, dtype, rows, sampling, same_bits)
+        self.kernels = (compiled(made, Weights(layout, DTYPES[dtype]), options)
+                        if artifact is None else loaded(made, artifact, options))
         self._bound: dict[tuple[int, ...], Callable[[], None]] = {}
-        self._begun: tuple[et.Kernel, int]
+        self._begun: tuple[AnyKernel, int]
         with self._closed_by_errors():
-            self._inputs = Inputs(programs[rows], self.limits, self.memory)
             self._place(weights, DTYPES[dtype].numpy, progress)
-            self.ready(rows)
+            self._inputs = Inputs(self.ready(rows).interface, self.limits, self.memory)
 
     def _place(
         self, weights: Mapping[str, Any], dtype: np.dtype[Any], progress: Progress | None
@@ -131,12 +134,12 @@ class Runner:
         kernel, chosen = self._begun
         with self._closed_by_errors():
             tokens = self.memory.fetch(self._chosen[:chosen])
-            if self.target == "cuda":
+            if not isinstance(kernel, LoadedThreads) and self.target == "cuda":
                 kernel.check()
         return Result(tokens, self.memory.fetch(self._logits[: chosen if logits is None
                                                              else min(logits, chosen)]))
 
-    def ready(self, rows: int) -> et.Kernel:
+    def ready(self, rows: int) -> AnyKernel:
         """The kernel that takes steps of so many rows. It is built while others already run; who
         measures a step waits for it here."""
         check_counts(self.limits, rows, 1)
@@ -152,7 +155,7 @@ class Runner:
             raise
 
     def _launch(
-        self, kernel: et.Kernel, chosen: int, more: int, work: int, drawn: Drawn
+        self, kernel: AnyKernel, chosen: int, more: int, work: int, drawn: Drawn
     ) -> Callable[[], None]:
         """Room for work in powers of two, so that growing requests rarely need a new one. The rows
         decide the kernel, so that it is no part of the key."""
@@ -205,8 +208,8 @@ class Drawn(NamedTuple):
 class Inputs:
     """What changes with every step, in one piece, so that one copy takes it to the kernel."""
 
-    def __init__(self, program: et.Program, limits: Limits, memory: Memory) -> None:
-        known = {t.name: t.dtype.numpy for t in program.build().tensors}
+    def __init__(self, known_as: Interface, limits: Limits, memory: Memory) -> None:
+        known = {t.name: t.dtype.numpy for t in known_as.tensors}
         self.samples = "sampled" in known
         self._memory, self._fields, at = memory, dict[str, tuple[int, int, np.dtype[Any]]](), 0
         for name in (*_ROWS, *_CHOICES, "sampled") if self.samples else _ROWS:

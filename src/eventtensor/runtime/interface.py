@@ -33,6 +33,14 @@ class EventNames:
     shape: tuple[Node, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """Where a scratch tensor lies: a byte offset, over dims."""
+
+    tensor: str
+    offset: Node
+
+
 @dataclass(frozen=True)
 class Interface:
     """Dims by name; tensors, events and calls by their numbers in the plan."""

@@ -6,19 +6,23 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 from ...codegen.cuda.abi import VERSION
-from ...errors import BadArtifact, WrongDevice
-from ...ir.expr import Dim, Node, text
-from ...ir.parse_expr import ExprReader, Unreadable
-from ...ir.tensor import DType, Role, Tensor
+from ...errors import WrongDevice
+from ...ir.expr import text
 from ..build import write_once
-from ..interface import CallNames, EventNames, Interface
-from .image import Image, Placed
+from ..described import (
+    FACTS,
+    FactsReader,
+    Json,
+    facts_of,
+    facts_of_places,
+    read_facts,
+    read_file,
+)
+from .image import Image
 
-CUBIN, FACTS, SOURCE = "kernel.cubin", "kernel.json", "kernel.cu"
-Json = dict[str, Any]
+CUBIN, SOURCE = "kernel.cubin", "kernel.cu"
 
 
 def save(image: Image, folder: str | Path) -> None:
@@ -33,17 +37,11 @@ def save(image: Image, folder: str | Path) -> None:
 def read(folder: str | Path) -> Image:
     """The image that `save` wrote."""
     place = Path(folder)
-    try:
-        facts = json.loads(_file(place, FACTS))
-        version = facts["abi"]
-    except (ValueError, KeyError, TypeError) as e:
-        raise BadArtifact(f"{place / FACTS} is not the facts of a kernel: {e}") from e
-    if version != VERSION:
-        raise BadArtifact(f"{place} has ABI version {version}, this eventtensor has {VERSION}")
-    try:
-        return _image(facts, _file(place, CUBIN), _file(place, SOURCE).decode())
-    except (KeyError, TypeError, ValueError, Unreadable) as e:
-        raise BadArtifact(f"{place / FACTS} is not whole: {e}") from e
+
+    def made(facts: Json) -> Image:
+        return _image(facts, read_file(place, CUBIN), read_file(place, SOURCE).decode())
+
+    return read_facts(place, "abi", VERSION, made)
 
 
 def check_architecture(image: Image, architecture: str) -> None:
@@ -56,36 +54,21 @@ def check_architecture(image: Image, architecture: str) -> None:
         raise WrongDevice(f"'{image.interface.name}' was made for {made}, but this GPU is {here}")
 
 
-def _file(place: Path, name: str) -> bytes:
-    try:
-        return (place / name).read_bytes()
-    except OSError as e:
-        raise BadArtifact(f"{place / name} cannot be read: {e.strerror}") from e
-
-
-# ---- to JSON -------------------------------------------------------------------------------
+# ---- to JSON and back ----------------------------------------------------------------------
 
 
 def _facts(image: Image) -> Json:
-    known = image.interface
     return {
         "abi": VERSION,
-        "program": known.name,
         "architecture": image.architecture,
         "entry": image.entry,
-        "dims": [{"name": d.name, "min": d.min, "max": d.max} for d in known.dims],
-        "tensors": [
-            {"name": t.name, "role": t.role.value, "dtype": t.dtype.value, "shape": _texts(t.shape)}
-            for t in known.tensors
-        ],
-        "events": [{"name": e.name, "shape": _texts(e.shape)} for e in known.events],
-        "calls": [{"name": c.name, "vars": list(c.vars), "place": c.place} for c in known.calls],
+        **facts_of(image.interface),
         "cells": text(image.cells),
         "arena": text(image.arena),
         "workspace": text(image.workspace),
         "word_bytes": text(image.word_bytes),
-        "buffers": [_placed(b) for b in image.buffers],
-        "words": [_placed(b) for b in image.words],
+        "buffers": facts_of_places(image.buffers),
+        "words": facts_of_places(image.words),
         "zeroed": list(image.zeroed),
         "aligned": list(image.aligned),
         "rank": image.rank,
@@ -96,45 +79,14 @@ def _facts(image: Image) -> Json:
     }
 
 
-def _texts(exprs: tuple[Node, ...]) -> list[str]:
-    return [text(e) for e in exprs]
-
-
-def _placed(b: Placed) -> Json:
-    return {"tensor": b.tensor, "offset": text(b.offset)}
-
-
-# ---- from JSON -----------------------------------------------------------------------------
-
-
 def _image(facts: Json, cubin: bytes, source: str) -> Image:
-    dims = {d["name"]: Dim(d["name"], d["min"], d["max"]) for d in facts["dims"]}
-    reader = ExprReader(dims)
-    node = reader.expr
-
-    def placed(key: str) -> tuple[Placed, ...]:
-        return tuple(Placed(b["tensor"], node(b["offset"])) for b in facts[key])
-
+    known = FactsReader(facts)
+    node, places = known.node, known.places
     return Image(
-        _interface(facts, dims, reader), facts["architecture"], facts["entry"],
-        node(facts["cells"]), node(facts["arena"]), node(facts["workspace"]),
-        node(facts["word_bytes"]), placed("buffers"), placed("words"), tuple(facts["zeroed"]),
+        known.interface(), facts["architecture"], facts["entry"],
+        node("cells"), node("arena"), node("workspace"),
+        node("word_bytes"), places("buffers"), places("words"), tuple(facts["zeroed"]),
         tuple(facts["aligned"]), int(facts["rank"]), int(facts["threads"]),
         int(facts["shared_bytes"]),
         bool(facts["debug"]), bool(facts["trace"]), cubin, source,
-    )
-
-
-def _interface(facts: Json, dims: dict[str, Dim], reader: ExprReader) -> Interface:
-    def shape(x: Json) -> tuple[Node, ...]:
-        return tuple(reader.expr(s) for s in x["shape"])
-
-    return Interface(
-        facts["program"], tuple(dims.values()),
-        tuple(
-            Tensor(t["name"], Role(t["role"]), shape(t), DType(t["dtype"]))
-            for t in facts["tensors"]
-        ),
-        tuple(EventNames(e["name"], shape(e)) for e in facts["events"]),
-        tuple(CallNames(c["name"], tuple(c["vars"]), c["place"]) for c in facts["calls"]),
     )

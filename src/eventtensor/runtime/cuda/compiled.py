@@ -9,13 +9,13 @@ from ...config import Environment, Options, environment
 from ...errors import BadOption
 from ...ir.plan import Buffer, Plan
 from ..facts import check_computed, check_inputs
-from ..interface import interface_of
+from ..interface import Placed, interface_of
 from ..record import LaunchRecord
 from ..trace import tensors_of_maps
 from .arrays import on_host
 from .build import build_cubin
 from .driver import device
-from .image import Image, Placed
+from .image import Image
 from .kernel import TRACE_RECORDS, Array, DeviceKernel
 
 

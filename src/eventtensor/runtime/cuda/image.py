@@ -6,15 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...ir.expr import Node
-from ..interface import Interface
-
-
-@dataclass(frozen=True, slots=True)
-class Placed:
-    """Where a scratch tensor lies: a byte offset, over dims."""
-
-    tensor: str
-    offset: Node
+from ..interface import Interface, Placed
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ class LoadedKernel:
     """A kernel from an artifact. Call it with arrays by name; dims come from their shapes."""
 
     def __init__(self, backend: DeviceKernel) -> None:
-        self.backend = backend
+        self.backend, self.interface = backend, backend.image.interface
 
     @property
     def source(self) -> str:

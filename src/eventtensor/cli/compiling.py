@@ -1,0 +1,27 @@
+"""`eventtensor compile`: the kernels of a model as a folder, without its weights."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from rich.console import Console
+
+from ..models.artifact import Made, compiled, save
+from ..models.generate import find_target
+from ..models.runner import DTYPES, layout_of
+from ..models.source import open_model
+from ..models.step import MAX_TOKENS
+from ..models.tasks import Weights
+
+
+def compile_model(name: str, folder: Path, target: str, dtype: str, same_bits: bool) -> None:
+    began, where = time.perf_counter(), find_target(target)
+    made = Made(open_model(name).config, where, dtype, MAX_TOKENS, True, same_bits)
+    kernels = compiled(made, Weights(layout_of(where), DTYPES[dtype]), {})
+    try:
+        save(made, kernels, folder)
+    finally:
+        kernels.close()
+    took = time.perf_counter() - began
+    Console(stderr=True, soft_wrap=True).print(f"{folder}: {name} for {where} in {took:.1f} s")

@@ -1,0 +1,83 @@
+"""The kernels of a model: compiled, or from a folder that has an artifact for each number of rows,
+and model.json, which says what they were made for. Who asks for something else gets an error."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from ..errors import BadArtifact
+from ..runtime.build import write_once
+from .config import ModelConfig
+from .kernels import Kernels
+from .llama import llama
+from .tasks import Weights
+
+_FACTS, _VERSION = "model.json", 1
+
+
+@dataclass(frozen=True)
+class Made:
+    """What decides the programs of a runner."""
+
+    config: ModelConfig
+    target: str
+    dtype: str
+    rows: int
+    sampling: bool
+    same_bits: bool
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """The most rows of each kernel, the one first that takes all."""
+        return (self.rows, 1) if self.target == "cuda" and not self.same_bits else (self.rows,)
+
+    def facts(self) -> dict[str, Any]:
+        """As JSON gives them back."""
+        found: dict[str, Any] = json.loads(json.dumps({"version": _VERSION, **asdict(self)}))
+        return found
+
+
+def compiled(made: Made, weights: Weights, options: Mapping[str, Any]) -> Kernels:
+    programs = {most: llama(made.config, weights, tokens=most, sampling=made.sampling)
+                for most in made.sizes}
+    return Kernels(programs, made.target, options)
+
+
+def loaded(made: Made, folder: Path, options: Mapping[str, Any]) -> Kernels:
+    check_made(made, folder)
+    return Kernels.load(_folders(made, folder), options)
+
+
+def save(made: Made, kernels: Kernels, folder: Path) -> None:
+    """The facts last, so that a folder which has them is whole."""
+    kernels.save(_folders(made, folder))
+    write_once(folder / _FACTS, (json.dumps(made.facts(), indent=1) + "\n").encode())
+
+
+def _folders(made: Made, folder: Path) -> dict[int, Path]:
+    return {most: folder / f"rows_{most}" for most in made.sizes}
+
+
+def check_made(made: Made, folder: Path) -> None:
+    """An error that names what differs."""
+    try:
+        found = json.loads((folder / _FACTS).read_text())
+    except (OSError, ValueError) as e:
+        raise BadArtifact(f"{folder} is no artifact of a model: {e}",
+                          hint="eventtensor compile MODEL -o FOLDER writes one") from e
+    here, there = _flat(made.facts()), _flat(found)
+    for key in sorted(here.keys() | there.keys()):
+        if here.get(key) != there.get(key):
+            raise BadArtifact(
+                f"{folder} was made with {key} = {there.get(key)!r}; this runner has "
+                f"{here.get(key)!r}", hint="compile it again, or ask for what it was made for")
+
+
+def _flat(facts: Mapping[str, Any]) -> dict[str, Any]:
+    config = facts.get("config")
+    inner = config if isinstance(config, dict) else {"config": config}
+    return {k: v for k, v in facts.items() if k != "config"} | inner

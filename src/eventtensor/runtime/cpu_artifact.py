@@ -1,0 +1,67 @@
+"""Kernels for threads as folders: kernel.so, kernel.json (all that a launch needs to know) and
+kernel.cpp (to read). Loading one needs no compiler and no analysis, and a processor like the one
+that it was built for."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from ..codegen.abi import VERSION
+from ..config import environment
+from ..errors import WrongDevice
+from ..ir.expr import text
+from ..target import processor
+from .arguments import bind
+from .build import write_once
+from .described import FACTS, FactsReader, Json, facts_of, facts_of_places, read_facts
+from .threads import CpuImage, ThreadKernel
+
+LIBRARY, SOURCE = "kernel.so", "kernel.cpp"
+
+
+def save(image: CpuImage, source: str, folder: str | Path) -> None:
+    """Write the three files; the facts last, so that a folder with facts is whole."""
+    place = Path(folder)
+    place.mkdir(parents=True, exist_ok=True)
+    write_once(place / LIBRARY, image.library.read_bytes())
+    write_once(place / SOURCE, source.encode())
+    facts = {"cpu_abi": VERSION, "processor": processor(), **facts_of(image.interface),
+             "rank": image.rank, "workspace": text(image.workspace),
+             "buffers": facts_of_places(image.buffers)}
+    write_once(place / FACTS, (json.dumps(facts, indent=1) + "\n").encode())
+
+
+class LoadedThreads:
+    """A kernel from an artifact. Call it with arrays by name; dims come from their shapes."""
+
+    def __init__(self, backend: ThreadKernel) -> None:
+        self.backend, self.interface = backend, backend.image.interface
+
+    def __call__(self, **arrays: object) -> None:
+        """Run once and wait; outputs and states are written in place."""
+        self.backend.launch(*bind(self.interface, arrays))
+
+    def close(self) -> None:
+        """Stop the workers. A closed kernel cannot be called."""
+        self.backend.close()
+
+
+def is_for_threads(folder: str | Path) -> bool:
+    return (Path(folder) / LIBRARY).is_file()
+
+
+def load(folder: str | Path, workers: int = 0) -> LoadedThreads:
+    """The kernel that `save` wrote."""
+    place, env = Path(folder), environment()
+
+    def made(facts: Json) -> CpuImage:
+        known = FactsReader(facts)
+        if facts["processor"] != processor():
+            raise WrongDevice(f"{place} was made for another processor than this one",
+                              hint="compile it again on this machine")
+        return CpuImage(known.interface(), int(facts["rank"]), known.node("workspace"),
+                        known.places("buffers"), place.resolve() / LIBRARY)
+
+    image = read_facts(place, "cpu_abi", VERSION, made)
+    return LoadedThreads(ThreadKernel(image, workers or env.default_workers, env.wait_limit_s))

@@ -1,0 +1,91 @@
+"""Kernels for threads as folders: they run as before, without compiler and proof, or say what is
+wrong."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from mlp import mlp
+from row_sum import row_sum
+
+import eventtensor as et
+from eventtensor.errors import BadArtifact, BadOption, KernelClosed, WrongDevice
+
+X = np.random.default_rng(0).standard_normal((70, 128)).astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("artifact")
+    et.compile(row_sum()).save(place)
+    return place
+
+
+def sums(kernel, x: np.ndarray) -> np.ndarray:
+    out = np.empty(len(x), np.float32)
+    kernel(a=x, c=out)
+    return out
+
+
+def test_a_loaded_kernel_gives_the_same_bits_for_every_size(folder):
+    made, loaded = et.compile(row_sum()), et.load(folder, workers=3)
+    assert loaded.backend.workers == 3 and loaded.interface.name == "row_sum"
+    for size in (70, 1, 33):
+        np.testing.assert_array_equal(sums(loaded, X[:size]), sums(made, X[:size]))
+    loaded.close()
+    with pytest.raises(KernelClosed):
+        sums(loaded, X)
+
+
+LOADED = """
+import sys
+import numpy as np
+import eventtensor as et
+kernel = et.load(sys.argv[1])
+x, y = np.ones((5, 128), np.float32), np.empty(5, np.float32)
+kernel(a=x, c=y)
+assert (y == 128).all()
+heavy = {"islpy", "eventtensor.compiler", "eventtensor.analysis", "eventtensor.lang",
+         "eventtensor.codegen.cpp"}
+print(sorted(heavy & set(sys.modules)))
+"""
+
+
+def test_loading_imports_neither_compiler_nor_proof(folder):
+    done = subprocess.run([sys.executable, "-c", LOADED, str(folder)], capture_output=True,
+                          text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "[]\n"), done.stderr
+
+
+def broken(folder: Path, place: Path, **facts) -> Path:
+    for name in ("kernel.so", "kernel.cpp"):
+        (place / name).write_bytes((folder / name).read_bytes())
+    found = json.loads((folder / "kernel.json").read_text()) | facts
+    (place / "kernel.json").write_text(json.dumps(found))
+    return place
+
+
+def test_what_does_not_fit_is_refused_in_words(folder, tmp_path):
+    with pytest.raises(WrongDevice, match="another processor"):
+        et.load(broken(folder, tmp_path, processor="some other"))
+    with pytest.raises(BadArtifact, match="ABI version 99"):
+        et.load(broken(folder, tmp_path, cpu_abi=99))
+    with pytest.raises(BadArtifact, match="not whole"):
+        et.load(broken(folder, tmp_path, workspace="n +"))
+    with pytest.raises(BadArtifact, match="not whole"):
+        et.load(broken(folder, tmp_path, tensors=[{}]))
+    (tmp_path / "kernel.json").unlink()
+    with pytest.raises(BadArtifact, match="cannot be read"):
+        et.load(tmp_path)
+
+
+def test_debug_builds_and_the_interpreter_are_not_saved(tmp_path):
+    with pytest.raises(BadOption, match="debug"):
+        et.compile(row_sum(), debug=True).save(tmp_path)
+    with pytest.raises(BadOption, match="save is for"):
+        et.compile(mlp(), target="interp").save(tmp_path)
