@@ -145,7 +145,7 @@ class Engine:
 
     def _run(self, step: Step) -> None:
         """Requests hear of the step before while this one runs on a GPU."""
-        none = (Choice(),)  # some row gets a token that nobody wants
+        none = [Choice()]  # some row gets a token that nobody wants
         self.runner.launch(step.rows, step.tables, max(1, len(step.chosen)), step.choices or none)
         self._tell()
 

@@ -12,6 +12,7 @@ from ..errors import BadParameter
 from ..models.rows import Choice, chance
 
 MAX_LOGPROBS = 20
+_LIKELIEST = Choice()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,7 +80,7 @@ class SamplingParams:
     def choice(self, seed: int, position: int) -> Choice:
         """For the token after this position, as the kernel takes it."""
         if self.temperature == 0 or self.on_host:
-            return Choice()
+            return _LIKELIEST
         return Choice(self.temperature, self.top_k, self.top_p, chance(seed, position))
 
 

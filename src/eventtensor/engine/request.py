@@ -67,6 +67,7 @@ class Request:
     grammar: Grammar | None = None
     prompt: int = field(init=False)
     seed: int = field(init=False)
+    on_host: bool = field(init=False)
     done: int = 0
     reused: int = 0  # tokens of the prompt that were in the cache before
     slot: int = -1
@@ -76,7 +77,7 @@ class Request:
     told: float = 0.0  # when its last token was there
 
     def __post_init__(self) -> None:
-        self.prompt = len(self.tokens)
+        self.prompt, self.on_host = len(self.tokens), self.params.on_host
         seed = self.params.seed
         self.seed = secrets.randbits(64) if seed is None else seed
 

@@ -13,18 +13,15 @@ from .request import Request
 
 @dataclass(frozen=True)
 class Step:
-    """`taken`: how many rows of whom; `chosen`: who gets a token, those first whose token the host
-    chooses."""
+    """`taken`: how many rows of whom; `chosen`: who gets a token, the `on_host` first of them from
+    the host."""
 
-    taken: tuple[tuple[Request, int], ...]
-    chosen: tuple[Request, ...]
-    rows: tuple[Row, ...]
-    tables: tuple[list[int], ...]
-    choices: tuple[Choice, ...]
-
-    @property
-    def on_host(self) -> int:
-        return sum(r.params.on_host for r in self.chosen)
+    taken: list[tuple[Request, int]]
+    chosen: list[Request]
+    on_host: int
+    rows: list[Row]
+    tables: list[list[int]]
+    choices: list[Choice]
 
 
 class Scheduler:
@@ -67,9 +64,7 @@ class Scheduler:
     def _find_pages(self) -> None:
         """For the known tokens of all that run, the oldest first."""
         for request in list(self.running):
-            while request in self.running and not self.pages.grow(
-                request.table, len(request.tokens)
-            ):
+            while request.slot >= 0 and not self.pages.grow(request.table, len(request.tokens)):
                 self._preempt(self.running[-1])
 
     def _preempt(self, request: Request) -> None:
@@ -102,15 +97,15 @@ class Scheduler:
 
     def _step(self, taken: list[tuple[Request, int]]) -> Step:
         ends = [r for r, count in taken if count == r.left]
-        chosen = sorted(ends, key=lambda r: not r.params.on_host)
+        chosen = sorted(ends, key=lambda r: not r.on_host)
         rows = {r: r.rows(count) for r, count in taken}
         lasts = [rows[r].pop() for r in chosen]
         tables: list[list[int]] = [[] for _ in range(self.limits.requests)]
         for request in self.running:
             tables[request.slot] = request.table.pages
         choices = [r.params.choice(r.seed, len(r.tokens) - 1) for r in chosen]
-        return Step(tuple(taken), tuple(chosen), (*lasts, *(x for r, _ in taken for x in rows[r])),
-                    tuple(tables), tuple(choices))
+        more = [x for r, _ in taken for x in rows[r]]
+        return Step(taken, chosen, sum(r.on_host for r in ends), lasts + more, tables, choices)
 
 
 def _take(request: Request, room: int, taken: list[tuple[Request, int]]) -> int:
