@@ -6,6 +6,7 @@ import json
 import random
 import re
 import threading
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -164,6 +165,13 @@ def test_a_model_without_a_tokenizer_takes_tokens():
         assert len(found.tokens) == 4 and found.text == ""
         with pytest.raises(BadPrompt, match="no tokenizer"):
             made.generate("text")
+
+
+def test_more_prompts_than_may_wait_are_fed_as_others_end(llm, monkeypatch):
+    monkeypatch.setattr(llm.engine, "options", replace(llm.engine.options, max_waiting=2))
+    asked = prompts(5, [3 + k for k in range(30)])
+    found = llm.generate(asked, SamplingParams(temperature=0, max_tokens=3))
+    assert [c.prompt_tokens for c in found] == [len(p) for p in asked]
 
 
 def test_random_requests_from_many_threads_leave_no_page_behind(llm):

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from eventtensor import SamplingParams
 from eventtensor.engine.request import Finish
-from eventtensor.errors import BadPrompt, EngineStopped, QueueFull, StepFailed, StepStuck
+from eventtensor.errors import BadOption, BadPrompt, EngineStopped, QueueFull, StepFailed, StepStuck
 
 GREEDY = SamplingParams(temperature=0, max_tokens=12)
 
@@ -162,6 +162,12 @@ def test_the_context_bounds_prompt_and_answer_together():
                 made.submit(tokens, GREEDY, Heard())
 
 
+def test_a_context_that_never_fits_is_refused():
+    for sizes in (limits(pages=7), limits(positions=31)):
+        with pytest.raises(BadOption, match="context of 32"), engine(lambda s=sizes: FakeRunner(s)):
+            pass
+
+
 # ---- failures ----------------------------------------------------------------------------------
 
 
@@ -290,3 +296,31 @@ def test_a_stuck_step_fails_its_requests_and_later_ones_are_served():
         later = ask(made, [9])
         later.wait()
         assert later.tokens == answer([9], GREEDY) and at_rest(made) and made.stuck_for == 0
+
+
+def test_a_stuck_step_that_fails_in_the_end_leaves_nobody_behind():
+    """Some of those who were told of the stuck step were still waiting."""
+    gate, inside, made_runners = threading.Event(), threading.Event(), []
+
+    def make():
+        def before(n):
+            if len(made_runners) == 1 and n == 2:
+                inside.set()
+                gate.wait(30)
+                raise RuntimeError("lost")
+
+        made_runners.append(FakeRunner(limits(requests=1), before))
+        return made_runners[-1]
+
+    with engine(make, step_limit_s=0.01) as made:
+        with held(made):
+            heard = [ask(made, [k]) for k in range(2, 5)]
+        inside.wait(30)
+        while not made.stuck_for:
+            time.sleep(0.001)
+        made.fail_stuck()
+        gate.set()
+        assert all(isinstance(h.wait().error, StepStuck) for h in heard)
+        later = ask(made, [9])
+        later.wait()
+        assert later.tokens == answer([9], GREEDY) and at_rest(made)

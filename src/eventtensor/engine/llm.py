@@ -87,11 +87,13 @@ class LLM:
         them, or for each. If one fails, its error is raised and the others are given up."""
         texts = _list(prompts)
         wanted = _each(params, len(texts))
-        begun = list[Answer]()
+        begun, done = list[Answer](), list[Completion]()
         try:
             for prompt, p in zip(texts, wanted, strict=True):
+                if len(begun) - len(done) >= self.engine.most:  # the others wait here
+                    done.append(begun[len(done)].whole())
                 begun.append(Answer(self.engine, self.tokens(prompt), p))
-            return [answer.whole() for answer in begun]
+            return done + [answer.whole() for answer in begun[len(done) :]]
         finally:
             for answer in begun:
                 answer.give_up()

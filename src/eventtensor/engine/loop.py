@@ -11,7 +11,15 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
-from ..errors import BadPrompt, EngineStopped, EventTensorError, QueueFull, StepFailed, StepStuck
+from ..errors import (
+    BadOption,
+    BadPrompt,
+    EngineStopped,
+    EventTensorError,
+    QueueFull,
+    StepFailed,
+    StepStuck,
+)
 from ..models.runner import Choice, Result, Runner
 from ..models.text.tokenizer import Tokenizer
 from .choosing import choose
@@ -45,6 +53,11 @@ class Engine:
     ) -> None:
         self.options, self.tokenizer, self.eos = options, tokenizer, frozenset(eos)
         self._make_runner, self.runner = make_runner, make_runner()
+        limits = self.runner.limits
+        if options.context > min(limits.positions, limits.pages * limits.page):
+            raise BadOption(f"a context of {options.context} tokens, but {limits.positions} "
+                            f"positions and {limits.pages} pages of {limits.page} tokens",
+                            hint="the longest request must fit, else it would wait for ever")
         self.grammars = Grammars(tokenizer, self.runner.limits.vocab, self.eos)
         self.scheduler, self.stats = Scheduler(self.runner.limits), Stats()
         self.failure: EventTensorError | None = None  # why it runs no more
@@ -63,12 +76,11 @@ class Engine:
         """`sink` gets every output, on the engine's thread, and must not block. What is wrong with
         a request is raised here."""
         request = self._request(prompt, params, sink)
-        most = self.runner.limits.requests + self.options.max_waiting
         with self._guard:
             if self.failure is not None:
                 raise EngineStopped(f"the engine has stopped: {self.failure.message}")
-            if len(self._open) >= most:
-                raise QueueFull(f"{most} requests are running or waiting")
+            if len(self._open) >= self.most:
+                raise QueueFull(f"{self.most} requests are running or waiting")
             self._open.add(request)
         self._commands.put(lambda: None if request.over else self.scheduler.add(request))
         return request
@@ -98,6 +110,11 @@ class Engine:
         return not self._thread.is_alive()
 
     @property
+    def most(self) -> int:
+        """Requests that may be open."""
+        return self.runner.limits.requests + self.options.max_waiting
+
+    @property
     def open(self) -> int:
         """Requests that are not over."""
         return len(self._open)
@@ -116,7 +133,7 @@ class Engine:
         for request in list(self._open):
             self._finish(request, Output(finish=Finish.error, error=StepStuck(
                 f"a step takes longer than {limit:g} s", place="engine")))
-            self._commands.put(partial(self.scheduler.remove, request))
+            self._commands.put(partial(self._leave, request))
 
     # ---- the thread --------------------------------------------------------------------------
 
@@ -211,6 +228,10 @@ class Engine:
     def _stop(self) -> None:
         self._tell()
         self._fail(EngineStopped("the engine was closed", place="engine"))
+
+    def _leave(self, request: Request) -> None:
+        """The scheduler may be another than when the command was given."""
+        self.scheduler.remove(request)
 
     # ---- ends --------------------------------------------------------------------------------
 
