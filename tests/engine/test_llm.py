@@ -8,8 +8,8 @@ import re
 import threading
 from dataclasses import replace
 
-import numpy as np
 import pytest
+from engine.company import F32_CACHE_GB, GREEDY, check_company, prompts, tokens_of
 from engine.tiny_chat import write_tiny_chat
 
 from eventtensor import LLM, SamplingParams
@@ -17,8 +17,8 @@ from eventtensor.engine.request import Finish
 from eventtensor.errors import BadGrammar, BadOption, BadParameter, BadPrompt
 from eventtensor.models.source import Model, open_model
 
-# Pages have 128 tokens: 8 of them are two contexts.
-SIZES = {"target": "cpu", "dtype": "f32", "context": 400, "max_running": 6, "cache_gb": 1 / 1024}
+SIZES = {"target": "cpu", "dtype": "f32", "context": 400, "max_running": 6,
+         "cache_gb": F32_CACHE_GB}
 
 
 @pytest.fixture(scope="module")
@@ -33,34 +33,8 @@ def llm(folder):
         yield made
 
 
-def prompts(seed, lengths):
-    rng = np.random.default_rng(seed)
-    return [rng.integers(3, 256, n).tolist() for n in lengths]
-
-
-def tokens_of(completions):
-    return [[t.token for t in c.tokens] for c in completions]
-
-
-DRAWN = SamplingParams(temperature=1.2, top_k=80, top_p=0.9, seed=7, max_tokens=30)
-PENALISED = SamplingParams(temperature=0.9, min_p=0.02, repetition_penalty=1.3, seed=8,
-                           presence_penalty=0.5, frequency_penalty=0.3, max_tokens=30)
-GREEDY = SamplingParams(temperature=0, max_tokens=30)
-
-
 def test_answers_do_not_depend_on_company_preemption_or_reuse(llm):
-    """Alone first; then all at once in few pages; then the last first, whose begins are known."""
-    asked = prompts(0, (5, 140, 260, 100, 300, 33, 130, 7, 250))
-    params = [(GREEDY, DRAWN, PENALISED)[k % 3] for k in range(len(asked))]
-    alone = [llm.generate(p, s)[0] for p, s in zip(asked, params, strict=True)]
-    stats = llm.engine.stats
-    before, reused = stats.preempted, stats.reused
-    for order in (1, -1):
-        found = llm.generate(asked[::order], params[::order])[::order]
-        assert tokens_of(found) == tokens_of(alone)
-    assert stats.preempted > before and stats.reused > reused
-    assert len({tuple(t) for t in tokens_of(alone)}) == len(alone)
-    assert llm.engine.scheduler.pages.used == 0
+    check_company(llm)
 
 
 def test_a_choice_on_the_host_takes_the_tokens_that_the_kernel_takes(llm):

@@ -1,0 +1,56 @@
+"""The engine on the GPU: answers that depend on nothing else, many of them at a time, and the same
+from an artifact."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from engine.company import DRAWN, F32_CACHE_GB, GREEDY, check_company, prompts, tokens_of
+
+from eventtensor import LLM, SamplingParams
+
+pytestmark = pytest.mark.limit(240)  # of which a compilation may take a minute
+
+SIZES = {"target": "cuda", "context": 400, "max_running": 6, "cache_gb": F32_CACHE_GB / 2}
+
+
+@pytest.fixture(scope="module")
+def llm() -> Iterator[LLM]:
+    with LLM("random:tiny-llama", same_bits=True, **SIZES) as made:
+        yield made
+
+
+def test_answers_do_not_depend_on_company_preemption_or_reuse(llm: LLM) -> None:
+    check_company(llm)
+
+
+def test_64_requests_at_a_time_get_what_each_gets_alone(llm: LLM) -> None:
+    asked = prompts(1, [1 + 3 * k for k in range(64)])
+    alone = tokens_of([llm.generate(p, DRAWN)[0] for p in asked])
+    with LLM("random:tiny-llama", same_bits=True, target="cuda", context=400) as many:
+        assert tokens_of(many.generate(asked, DRAWN)) == alone
+
+
+def test_the_host_and_the_kernel_take_the_same_greedy_tokens(llm: LLM) -> None:
+    asked = prompts(2, (9, 150))
+    host = llm.generate(asked, SamplingParams(temperature=0, max_tokens=30, logprobs=1))
+    assert tokens_of(host) == tokens_of(llm.generate(asked, GREEDY))
+
+
+def test_an_artifact_answers_as_the_compiled_model_does(llm: LLM, tmp_path: Path) -> None:
+    pytest.importorskip("rich")
+    compile_model = importlib.import_module("eventtensor.cli.compiling").compile_model
+    compile_model("random:tiny-llama", tmp_path, "cuda", "bf16", same_bits=True)
+    asked = prompts(3, (5, 200))
+    with LLM("random:tiny-llama", same_bits=True, artifact=tmp_path, **SIZES) as loaded:
+        assert tokens_of(loaded.generate(asked, DRAWN)) == tokens_of(llm.generate(asked, DRAWN))
+
+
+def test_lone_requests_may_have_the_faster_kernel() -> None:
+    with LLM("random:tiny-llama", **SIZES) as fast:
+        params = SamplingParams(temperature=0, max_tokens=30, ignore_eos=True)
+        (answer,) = fast.generate([[5, 6, 7]], params)
+        assert len(answer.tokens) == 30 and fast.engine.open == 0
