@@ -16,6 +16,7 @@ from eventtensor.engine.params import SamplingParams
 from eventtensor.models.rows import (
     Choice,
     Limits,
+    Placed,
     Row,
     Tables,
     chance,
@@ -53,6 +54,7 @@ class FakeRunner:
     before: Callable[[int], None] = lambda n: None
     target: str = "cpu"
     launches: int = 0
+    gone_on: int = 0
     closed: bool = False
 
     def __post_init__(self) -> None:
@@ -65,23 +67,31 @@ class FakeRunner:
         self, rows: Sequence[Row], tables: Sequence[Sequence[int]], chosen: int,
         choices: Sequence[Choice],
     ) -> None:
-        assert not self.closed
         check_counts(self.limits, len(rows), chosen)
+        self._tables.set(tables)
+        self._begin(self._tables.place(rows), chosen, choices)
+
+    def launch_next(self, tokens: np.ndarray, choices: Sequence[Choice]) -> None:
+        self.gone_on += 1
+        self._begin(self._tables.next(self._placed, tokens), len(tokens), choices)
+
+    def _begin(self, placed: Placed, chosen: int, choices: Sequence[Choice]) -> None:
+        assert not self.closed
         check_choices(choices, chosen)
         self.launches += 1
         self.before(self.launches)
-        self.sizes.append((len(rows), chosen))
-        self._tables.set(tables)
-        placed = self._tables.place(rows)
+        self.sizes.append((len(placed.token), chosen))
         self.cache[placed.slot] = placed.token
-        self._logits = np.array([self._after(row) for row in rows[:chosen]])
+        self._placed = placed
+        self._logits = np.array([self._after(placed.request[k], placed.position[k])
+                                 for k in range(chosen)])
         self._tokens = np.array([choose(x, c) for x, c in zip(self._logits, choices, strict=True)])
 
-    def _after(self, row: Row) -> np.ndarray:
-        at, size = np.arange(row.position + 1), self.limits.page
-        pages = self._flat.reshape(self.limits.requests, -1)[row.request]
+    def _after(self, request: int, position: int) -> np.ndarray:
+        at, size = np.arange(position + 1), self.limits.page
+        pages = self._flat.reshape(self.limits.requests, -1)[request]
         seen = self.cache[pages[at // size] * size + at % size]
-        assert (seen != NOTHING).all(), f"{row} reads what nobody has written"
+        assert (seen != NOTHING).all(), f"{request} at {position} reads what nobody has written"
         return logits_after(seen, self.limits.vocab)
 
     def result(self, logits: int) -> Result:

@@ -118,6 +118,19 @@ def test_many_requests_in_few_pages_are_preempted_and_still_right():
         assert made.scheduler.preempted > 0 and at_rest(made)
 
 
+def test_on_a_gpu_the_next_step_begins_before_tokens_are_told():
+    """Unless somebody ends or comes, or a page is needed: the first token comes from a step of its
+    own, and pages have four tokens."""
+    params = SamplingParams(temperature=1, seed=2, max_tokens=13, ignore_eos=True)
+    for target, gone_on in (("cuda", 9), ("cpu", 0)):
+        runner = FakeRunner(target=target)
+        with engine(lambda r=runner: r) as made:
+            heard = ask(made, [5], params)
+            heard.wait()
+            assert heard.tokens == answer([5], params)
+            assert (runner.gone_on, runner.launches) == (gone_on, 13) and at_rest(made)
+
+
 def test_prompts_with_the_same_begin_are_computed_once():
     begin = list(range(2, 18))
     with engine(lambda: FakeRunner(limits(pages=32))) as made:

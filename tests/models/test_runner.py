@@ -136,6 +136,26 @@ def test_a_step_reads_every_matrix_and_its_part_of_the_cache(runner):
     assert runner.bytes_read([Row(0, 5, 9), Row(1, 5, 0)]) == matrices + 11 * token
 
 
+def test_the_next_step_goes_on_with_the_tokens_that_were_chosen(runner):
+    """As if its rows were given; those that got no token have none in it."""
+    first, second = prompt(0, 6), prompt(2, 3)
+    rows, tables = [first[0], second[0], *first[1:], *second[1:]], [[4], [], [7]]
+    found = runner.step(rows, tables, 2)
+    runner.launch_next(found.tokens, [Choice()] * 2)
+    fast = runner.result()
+    again = [Row(0, int(found.tokens[0]), 6), Row(2, int(found.tokens[1]), 3)]
+    slow = runner.step(again, tables, 2)
+    np.testing.assert_array_equal(fast.logits, slow.logits)
+    assert fast.tokens.tolist() == slow.tokens.tolist()
+
+
+def test_a_next_step_without_room_is_refused(runner):
+    at = runner.page - 1
+    found = runner.step([Row(0, 5, at)], [[3]])
+    with pytest.raises(BoundViolated, match=f"position {at + 1}; its pages hold"):
+        runner.launch_next(found.tokens, [Choice()])
+
+
 # ---- on a device -----------------------------------------------------------------------------
 
 

@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from ..errors import (
@@ -67,6 +67,7 @@ class Engine:
         self._new: list[tuple[Request, Chosen | None, Finish | None]] = []  # not yet told
         self._failures, self._stopping = 0, False
         self._step_began: float | None = None
+        self._ahead: Step | None = None  # its kernel runs already
         self._thread = threading.Thread(target=self._work, name="engine", daemon=True)
         self._thread.start()
 
@@ -149,22 +150,41 @@ class Engine:
             self.runner.close()
 
     def _turn(self) -> None:
-        step = self.scheduler.schedule()
-        self.stats.look(self.scheduler)
+        """On a GPU requests hear of the step before while this one runs; and if it is clear what
+        the next one is, that begins before the tokens of this one are looked at closely."""
+        step, self._ahead = self._ahead, None
         if step is None:
-            self._tell()
-            return
-        self._step_began = time.monotonic()
-        self._run(step)
-        chosen = self._sample(step, self.runner.result(step.on_host))
-        self._collect(step, chosen)
+            step = self.scheduler.schedule()
+            self.stats.look(self.scheduler)
+            if step is None:
+                self._tell()
+                return
+            self._run(step)
+        self._tell()
+        result = self.runner.result(step.on_host)
         self._step_began, self._failures = None, 0
+        self._ahead = self._go_on(step, result)
+        self._collect(step, self._sample(step, result))
 
     def _run(self, step: Step) -> None:
-        """Requests hear of the step before while this one runs on a GPU."""
+        self._step_began = time.monotonic()
         none = [Choice()]  # some row gets a token that nobody wants
         self.runner.launch(step.rows, step.tables, max(1, len(step.chosen)), step.choices or none)
-        self._tell()
+
+    def _go_on(self, step: Step, result: Result) -> Step | None:
+        """Begins the step in which everyone goes on with the token of this one, unless somebody
+        ends, comes, or needs a page. Threads of a CPU would keep the tokens from being told."""
+        if (self.runner.target != "cuda" or step.on_host or len(step.chosen) < len(step.rows)
+                or self.scheduler.waiting or not self._commands.empty()):
+            return None
+        tokens = result.tokens
+        if not all(self.scheduler.goes_on(r, int(t))
+                   for r, t in zip(step.chosen, tokens, strict=True)):
+            return None
+        choices = [r.params.choice(r.seed, len(r.tokens)) for r in step.chosen]
+        self._step_began = time.monotonic()
+        self.runner.launch_next(tokens, choices)
+        return replace(step, choices=choices)
 
     def _sample(self, step: Step, result: Result) -> list[tuple[Request, Chosen]]:
         """A request whose choice fails is over, and no other is concerned."""
@@ -217,7 +237,8 @@ class Engine:
 
     def _obey(self) -> None:
         """All commands that are there; waits for one if there is nothing else to do."""
-        idle = not self.scheduler.running and not self.scheduler.waiting and not self._new
+        s = self.scheduler
+        idle = not (s.running or s.waiting or self._new or self._ahead)
         try:
             self._commands.get(block=idle)()
             while True:
@@ -257,7 +278,7 @@ class Engine:
     def _recover(self, cause: Exception) -> None:
         """Nobody knows what a step that failed has left in the cache, so it goes, and with it the
         requests that run. Those that wait go on waiting."""
-        error, self._step_began = _as_error(cause), None
+        error, self._step_began, self._ahead = _as_error(cause), None, None
         self._tell()
         self._failures += 1
         for request in list(self.scheduler.running):

@@ -56,6 +56,12 @@ class Scheduler:
             room -= _take(self.running[-1], room, taken)
         return self._step(taken) if taken else None
 
+    def goes_on(self, request: Request, token: int) -> bool:
+        """Whether a request that runs takes this token and has room for its row."""
+        count = len(request.tokens)
+        return not (request.over or token in request.ends or count + 1 >= request.last
+                    or count >= len(request.table.pages) * self.pages.size)
+
     def advance(self, request: Request, rows: int) -> None:
         """So many of its rows have gone through the kernel."""
         request.done += rows

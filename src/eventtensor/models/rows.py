@@ -115,45 +115,59 @@ class Tables:
     def place(self, rows: Sequence[Row]) -> Placed:
         token, position, request = np.array(
             [(r.token, r.position, r.request) for r in rows], np.int64).T
-        limits = self._limits
-        _within(token, limits.vocab, rows, "token", "the vocabulary has")
-        _within(request, len(self._known), rows, "request", "the page tables are")
-        _within(position, limits.positions, rows, "position", "the runner takes")
-        _within(position, self._lengths[request] * limits.page, rows, "position", "its pages hold")
+        return self._placed(token, position, request)
+
+    def next(self, before: Placed, tokens: Array) -> Placed:
+        """The rows that come after these, one of each request, with the tokens that were chosen.
+        Where all stay on their pages, what was true of these is true of those."""
+        count, limits = len(tokens), self._limits
+        position, request = before.position[:count] + 1, before.request[:count]
+        if count < len(before.token) or not (position % limits.page).all():
+            return self._placed(tokens.astype(np.int64), position, request)
+        _within(tokens, limits.vocab, (request, position), "token", "the vocabulary has")
+        return Placed(tokens, position, request, before.slot + 1, before.work)
+
+    def _placed(self, token: Array, position: Array, request: Array) -> Placed:
+        limits, at = self._limits, (request, position)
+        _within(token, limits.vocab, at, "token", "the vocabulary has")
+        _within(request, len(self._known), at, "request", "the page tables are")
+        _within(position, limits.positions, at, "position", "the runner takes")
+        _within(position, self._lengths[request] * limits.page, at, "position", "its pages hold")
         page = self._flat[request, position // limits.page]
         slot = page * limits.page + position % limits.page
-        self._check_writes(rows, page, slot)
+        self._check_writes(at, page, slot)
         work = int((position // (limits.page * limits.split) + 1).sum())
         return Placed(token, position, request, slot, work)
 
-    def _check_writes(self, rows: Sequence[Row], page: Array, slot: Array) -> None:
+    def _check_writes(self, at: Places, page: Array, slot: Array) -> None:
         """Each row writes its entry of the cache: nobody else may, and no other request may read
         it meanwhile."""
         if len(set(slot.tolist())) < len(slot):
             where, counts = np.unique(slot, return_counts=True)
             twice = int(np.argmax(slot == where[counts > 1][0]))
-            raise FactViolated(f"two rows write what {_text(rows, twice)} writes",
+            raise FactViolated(f"two rows write what {_text(at, twice)} writes",
                                hint="each position of a request comes once in a step")
         if self._named[page].max() > 1:
             k = int(np.argmax(self._named[page] > 1))
-            raise FactViolated(f"{_text(rows, k)} is written to page {page[k]}, which the page "
+            raise FactViolated(f"{_text(at, k)} is written to page {page[k]}, which the page "
                                f"tables name {self._named[page[k]]} times",
                                hint="a page that is written belongs to one request, once")
 
 
-def _within(
-    value: Array, end: Array | int, rows: Sequence[Row], what: str, whose: str
-) -> None:
+Places = tuple[Array, Array]  # request and position of each row, for errors
+
+
+def _within(value: Array, end: Array | int, at: Places, what: str, whose: str) -> None:
     wrong = (value < 0) | (value >= end)
     if not wrong.any():
         return
     k = int(np.argmax(wrong))
     most = int(np.broadcast_to(end, value.shape)[k])
-    raise BoundViolated(f"{_text(rows, k)} has {what} {value[k]}; {whose} {most}", hint=_MADE)
+    raise BoundViolated(f"{_text(at, k)} has {what} {value[k]}; {whose} {most}", hint=_MADE)
 
 
-def _text(rows: Sequence[Row], k: int) -> str:
-    return f"row {k} (request {rows[k].request}, position {rows[k].position})"
+def _text(at: Places, k: int) -> str:
+    return f"row {k} (request {at[0][k]}, position {at[1][k]})"
 
 
 def check_counts(limits: Limits, rows: int, chosen: int) -> None:

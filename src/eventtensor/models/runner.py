@@ -75,7 +75,7 @@ class Runner:
         self.kernels = (compiled(made, Weights(layout, DTYPES[dtype]), options)
                         if artifact is None else loaded(made, artifact, options))
         self._bound: dict[tuple[int, ...], Callable[[], None]] = {}
-        self._begun: tuple[AnyKernel, int]
+        self._begun: Begun
         with self._closed_by_errors():
             self._place(weights, DTYPES[dtype].numpy, progress)
             self._inputs = Inputs(self.ready(rows).interface, self.limits, self.memory)
@@ -118,20 +118,27 @@ class Runner:
     ) -> None:
         """Begins a step. On a GPU it runs while the caller goes on, up to `result`."""
         check_counts(self.limits, len(rows), chosen)
-        if choices:
-            check_choices(choices, chosen)
-        kernel = self.ready(len(rows))
         if self._tables.set(tables):
             self.memory.send(self._table)
-        placed = self._tables.place(rows)
-        drawn = self._inputs.send(placed, choices or (Choice(),) * chosen)
+        self._begin(self._tables.place(rows), chosen, choices or (Choice(),) * chosen)
+
+    def launch_next(self, tokens: Array, choices: Sequence[Choice]) -> None:
+        """Begins the step after one whose result is there: each row that got a token goes on with
+        it, and gets another one. The page tables are those of before, and have room for it."""
+        self._begin(self._tables.next(self._begun.placed, tokens), len(tokens), choices)
+
+    def _begin(self, placed: Placed, chosen: int, choices: Sequence[Choice]) -> None:
+        rows = len(placed.token)
+        check_choices(choices, chosen)
+        kernel = self.ready(rows)
+        drawn = self._inputs.send(placed, choices)
         with self._closed_by_errors():
-            self._launch(kernel, chosen, len(rows) - chosen, placed.work, drawn)()
-        self._begun = kernel, chosen
+            self._launch(kernel, chosen, rows - chosen, placed.work, drawn)()
+        self._begun = Begun(kernel, chosen, placed)
 
     def result(self, logits: int | None = None) -> Result:
         """Of the step that `launch` has begun."""
-        kernel, chosen = self._begun
+        kernel, chosen, _ = self._begun
         with self._closed_by_errors():
             tokens = self.memory.fetch(self._chosen[:chosen])
             if not isinstance(kernel, LoadedThreads) and self.target == "cuda":
@@ -196,6 +203,14 @@ class _Used:
     def bytes_read(self) -> int:
         used = (self._memory.fetch(x) for x in self.arguments.values())
         return sum(self._each * int(x.sum()) for x in used)
+
+
+class Begun(NamedTuple):
+    """A step whose result may be fetched."""
+
+    kernel: AnyKernel
+    chosen: int
+    placed: Placed
 
 
 class Drawn(NamedTuple):
