@@ -10,8 +10,8 @@ from typing import Any, Self
 
 from ..errors import BadOption, BadParameter, BadPrompt
 from ..models.attention_half import SPLIT_TOKENS, page_tokens
-from ..models.cache import packed_weights
 from ..models.generate import find_target
+from ..models.loading import load_weights
 from ..models.pack import Progress
 from ..models.runner import DTYPES, Runner, layout_of
 from ..models.source import Model, open_model
@@ -57,12 +57,12 @@ class LLM:
         self.context = min(context, config.max_position)
         sizes = Sizes.of(self.model, DTYPES[dtype].numpy.itemsize, self.context, max_running, rows,
                          cache_gb)
-        weights = packed_weights(self.model.checkpoint, self.model.files, layout_of(self.target),
-                                 DTYPES[dtype].numpy, progress)
+        self._weights = load_weights(self.model, layout_of(self.target), DTYPES[dtype].numpy,
+                                     progress, options.get("device", 0))
 
         def make_runner() -> Runner:
             return Runner(
-                config, weights, target=self.target, dtype=dtype, pages=sizes.pages,
+                config, self._weights.arrays, target=self.target, dtype=dtype, pages=sizes.pages,
                 positions=sizes.positions, requests=max_running, rows=rows, sampling=True,
                 same_bits=same_bits, progress=progress,
                 artifact=None if artifact is None else Path(artifact), **options)
@@ -122,8 +122,11 @@ class LLM:
         return self.tokenizer.chat(some) if some and isinstance(some[0], Mapping) else some
 
     def close(self, timeout_s: float | None = None) -> bool:
-        """False if a step does not end in so many seconds."""
-        return self.engine.close(timeout_s)
+        """False if a step does not end in so many seconds; then its memory is not freed."""
+        ended = self.engine.close(timeout_s)
+        if ended:
+            self._weights.close()
+        return ended
 
     def __enter__(self) -> Self:
         return self

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from math import isfinite
 from typing import Any, Self
@@ -13,11 +13,8 @@ from typing import Any, Self
 from ..errors import BadOption, NoDevice
 from ..runtime.cuda.driver import device
 from .attention_half import SPLIT_TOKENS, page_tokens
-from .cache import packed_weights
-from .formats.random_weights import RandomCheckpoint
-from .memory import DeviceMemory
+from .loading import load_weights
 from .pack import Progress
-from .random_on_device import random_on_device
 from .rows import chance
 from .runner import DTYPES, Choice, Row, Runner, layout_of
 from .source import Model
@@ -141,24 +138,15 @@ class Generator:
         self.model, self.requests = model, requests
         self.context = min(context, model.config.max_position)
         self._pages_each = -(-self.context // page_tokens(model.config))
-        self._memory: DeviceMemory | None = None
-        weights = self._weights(target, dtype, progress, options)
+        self._weights = load_weights(model, layout_of(target), DTYPES[dtype].numpy, progress,
+                                     options.get("device", 0))
         self.runner = Runner(
-            model.config, weights, target=target, dtype=dtype, pages=requests * self._pages_each,
+            model.config, self._weights.arrays, target=target, dtype=dtype,
+            pages=requests * self._pages_each,
             positions=-(-self.context // SPLIT_TOKENS) * SPLIT_TOKENS, requests=requests,
             sampling=sampling, same_bits=same_bits, progress=progress, **options,
         )
         self.timing = Timing()
-
-    def _weights(
-        self, target: str, dtype: str, progress: Progress | None, options: Mapping[str, Any]
-    ) -> Mapping[str, Any]:
-        """Packed for the target; random ones are made on a GPU that needs them."""
-        checkpoint, kind = self.model.checkpoint, DTYPES[dtype].numpy
-        if target == "cuda" and isinstance(checkpoint, RandomCheckpoint):
-            self._memory = DeviceMemory(options.get("device", 0))
-            return random_on_device(checkpoint, self._memory, kind)
-        return packed_weights(checkpoint, self.model.files, layout_of(target), kind, progress)
 
     @property
     def target(self) -> str:
@@ -240,8 +228,7 @@ class Generator:
         try:
             self.runner.close()
         finally:
-            if self._memory is not None:
-                self._memory.close()
+            self._weights.close()
 
     def __enter__(self) -> Self:
         return self

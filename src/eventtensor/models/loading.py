@@ -1,0 +1,39 @@
+"""The packed weights of a model for a target: out of the cache, or random ones made on the GPU that
+needs them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .cache import packed_weights
+from .formats.random_weights import RandomCheckpoint
+from .memory import DeviceMemory
+from .pack import Layout, Progress
+from .random_on_device import random_on_device
+from .source import Model
+
+
+@dataclass(frozen=True)
+class LoadedWeights:
+    """`memory` is what holds arrays that were made on a device."""
+
+    arrays: Mapping[str, Any]
+    memory: DeviceMemory | None = None
+
+    def close(self) -> None:
+        if self.memory is not None:
+            self.memory.close()
+
+
+def load_weights(
+    model: Model, layout: Layout, dtype: np.dtype[Any], progress: Progress | None = None,
+    device: int = 0,
+) -> LoadedWeights:
+    if layout == "cuda" and isinstance(model.checkpoint, RandomCheckpoint):
+        memory = DeviceMemory(device)
+        return LoadedWeights(random_on_device(model.checkpoint, memory, dtype), memory)
+    return LoadedWeights(packed_weights(model.checkpoint, model.files, layout, dtype, progress))
