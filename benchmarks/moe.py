@@ -38,7 +38,7 @@ SOME = 8  # layers by which the peer finds its tiles
 SECONDS = 280  # that a part may take
 # Milliseconds of a step, or times the floor.
 LIMITS = {1: (2.0, 1.6), 8: (1.3, 1.12), 16: (1.3, 1.12), 64: (1.3, 1.12)}
-SHALLOW, DIFFERENT = 4, 0.05  # layers, and of the norm of their logits
+SHALLOW, DIFFERENT = 4, 0.2  # layers, and of the norm of their logits: 1.4 for other tokens
 
 
 @dataclass(frozen=True)
