@@ -190,6 +190,13 @@ MOE = (
             (("schedule", "auto"),)),
 )
 
+STARTUP = (
+    Table("From the start of a process to its first token, s", "startup_first_token",
+          ("model", "target", "dtype"), "caches",
+          says="`cold`: kernels are compiled and weights repacked; `warm`: both come out of the "
+          "caches; `artifact`: kernels out of a folder of `eventtensor compile`."),
+)
+
 SECTIONS = (
     Section("hopper", "What the machine allows",
             "From `benchmarks/hopper.py`: the questions a persistent kernel depends on.", HOPPER),
@@ -202,4 +209,5 @@ SECTIONS = (
     Section("decode", "Decoding", "From `benchmarks/decode.py`.", DECODE),
     Section("moe", "Experts", "From `benchmarks/moe.py`.", MOE),
     Section("cpu", "A model on a CPU", "From `benchmarks/cpu.py`.", CPU),
+    Section("startup", "Startup", "From `eventtensor bench startup`.", STARTUP),
 )
