@@ -8,7 +8,7 @@ from random import Random
 import numpy as np
 import pytest
 from support.emulated import emulated_kernel
-from support.streams import packed, panel_shape
+from support.streams import normed, packed, panel_shape
 
 import eventtensor as et
 from eventtensor.codegen.cuda.kernel import generate
@@ -87,3 +87,41 @@ def test_a_gpu_with_too_little_shared_memory_is_refused() -> None:
     small = replace(H200, shared_bytes=99 * 1024)
     with pytest.raises(NoRoom, match="leave 1 pages for the stream"):
         generate(plan_of("two", True), small)
+
+
+def source_of(program: et.Program) -> str:
+    plan = run_passes(program, Options(target="cuda", schedule="static")).plan
+    assert plan is not None
+    return generate(plan).text
+
+
+def test_what_needs_no_product_is_done_while_its_lines_come() -> None:
+    text = source_of(normed(128))
+    begin, scale, product = (text.index(f"et::{name}<") for name in
+                             ("wide_begin", "lane_sum", "wide_matmul"))
+    assert begin < scale < product
+
+
+@pytest.mark.parametrize("n", (1, 30, 128))
+def test_a_scale_found_while_lines_come_is_right(n: int) -> None:
+    program = normed(128)
+    plan = run_passes(program, Options(target="cuda", schedule="static")).plan
+    rng = np.random.default_rng(n)
+    x, w = (rng.standard_normal(shape).astype(et.bf16.numpy)
+            for shape in ((n, 512), (8, *panel_shape(512))))
+    ss, y = rng.random((n, 16)).astype(np.float32), np.full((n, 128), np.nan, np.float32)
+    with emulated_kernel(plan, 2) as kernel:
+        kernel.launch({"n": n}, {"x": x, "ss": ss, "w": w, "y": y})
+    rows = w.astype(np.float64).transpose(0, 2, 4, 1, 3, 5).reshape(128, 512)
+    want = x.astype(np.float64) @ rows.T * ss.astype(np.float64).sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(y, want, rtol=1e-4, atol=1e-3)
+
+
+@pytest.mark.parametrize("panels, straight", [(8, True), (4, False)])
+def test_a_product_that_is_only_stored_goes_straight_to_its_place(
+    panels: int, straight: bool
+) -> None:
+    """Not where half of the warps adds to what the others have put."""
+    text = source_of(packed(panels, 512, MOST, 8))
+    call = text[text.index("et::wide_matmul<"):].split(";")[0]
+    assert ("out.data" in call) is straight

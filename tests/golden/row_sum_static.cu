@@ -169,15 +169,8 @@ __device__ bool body_final(et::Worker& worker, const Args& args, int64_t i) {
   const et::View<const float, 2> x{args.b + (i * 32) * 4, {e1, 4}, {4, 1}};
   // out = c[i*32:i*32 + 32]
   const et::View<float, 1> out{args.c + (i * 32), {e1}, {1}};
-  float* const v1 = worker.arena.take<float>(e1);
-  for (et::Each<1, 16> t1(e1); t1.more(); t1.next()) {
-    const int64_t i0 = t1[0];
-    const float v1_found = et::half_sum<float>(4, [&](int64_t k1) { return x.data[i0 * 4 + k1]; });
-    if (et::half_leads()) v1[i0] = v1_found;
-  }
-  et::sync();
   ET_ROLLED for (int64_t i0 = et::lane(); i0 < e1; i0 += et::lanes()) {
-    out.data[i0] = v1[i0];
+    out.data[i0] = et::lane_sum<float>(4, [&](int64_t k1) { return x.data[i0 * 4 + k1]; });
   }
   et::sync();
   return true;

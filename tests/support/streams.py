@@ -43,6 +43,11 @@ def packed_product(x, w, out):
 
 
 @et.task
+def normed_product(x, ss, w, out):
+    out[:] = x @ _panels(w) * ss.sum(axis=1)[:, None]
+
+
+@et.task
 def joined_product(x, w, out):
     out[:] = x.reshape(x.shape[0], x.shape[1] * x.shape[2]) @ _panels(w)
 
@@ -89,6 +94,17 @@ def packed(
     p.call(packed_product, name="go", grid=(-(-total // panels),),
            reads=lambda i: (x[:, :], w[i * panels : i * panels + panels, :, :, :, :, :]),
            writes=lambda i: y[:, i * panels * 16 : i * panels * 16 + panels * 16])
+    return p
+
+
+def normed(most: int) -> et.Program:
+    """Columns have a scale, which does not need the product."""
+    n = et.dim("n", max=most)
+    p = et.Program("normed")
+    x, ss = p.input("x", (n, 512), et.bf16), p.input("ss", (n, 16), et.f32)
+    w, y = p.weight("w", (8, *panel_shape(512)), et.bf16), p.output("y", (n, 128), et.f32)
+    p.call(normed_product, name="go", grid=(1,),
+           reads=lambda i: (x[:, :], ss[:, :], w[:, :, :, :, :, :]), writes=lambda i: y[:, :])
     return p
 
 

@@ -11,7 +11,6 @@ from itertools import pairwise
 
 from ...ir import tile as t
 from ...ir.expr import Const, Node, mul
-from ...ir.expr import product as product_expr
 from ...ir.layout import layout_of, panel_stride, row_stride
 from ...ir.looped import loop_page
 from ...ir.plan import Stream, StreamKind
@@ -23,8 +22,7 @@ from ...ir.products import (
     product_of,
 )
 from ...ir.program import PlacedCall, Program
-from ...ir.tensor import Rows
-from ...ir.walk import bounds
+from ...ir.tensor import DType, Slice
 from ..cpp.args import ArgWriter
 from ..cpp.body import BodyWriter
 from ..cpp.expr import ExprWriter, paren
@@ -32,11 +30,10 @@ from ..cpp.value import STORAGE, Value, View, of_view
 from ..emitter import cpp_name
 from ..uses import stmt_operands
 from .emitter import BlockDialect
-from .threads import THREADS, WARPS
+from .threads import WARPS
 
 _PITCH = 192  # bytes that a column of the other side may lie further apart than it is long
 _WIDE_ROWS = 128  # that a product sums up in one pass
-_SOON = 8  # elements a thread of an operand that come while a product runs
 
 
 class StreamBody(BodyWriter):
@@ -52,6 +49,8 @@ class StreamBody(BodyWriter):
         self.slices: dict[int, Stream] = {}  # by the slice that takes a page
         self.walked: set[int] = set()  # loops that take pages
         self.inside: list[int] = []  # loops that are open
+        self.begun: set[int] = set()  # products whose lines are on their way
+        self.straight: dict[int, t.Store] = {}  # of products that go to their place
         for s in streams:
             if s.kind.of_product:
                 found = product_of(self.call.body, s.arg)
@@ -115,6 +114,60 @@ class StreamBody(BodyWriter):
         if self.inside[-1] in self.walked:
             self.out.line("worker.pages.task_end();")
 
+    def block(self, stmts: tuple[t.Stmt, ...]) -> None:
+        """Lines of a first product set off, then what can be done without it is done. Products that
+        go straight to their place need no store."""
+        if not self.inside:
+            self.straight = {s.value: s for s in stmts if isinstance(s, t.Store) and self._goes(s)}
+            stmts = tuple(s for s in stmts if s not in self.straight.values())
+        at = None if self.inside else self._by_lines(stmts)
+        if at is None:
+            super().block(stmts)
+            return
+        without = _without(stmts[at:])
+        super().block(stmts[:at])
+        found = stmts[at]
+        assert isinstance(found, t.Let)
+        self.set_off(found.id)
+        super().block((*without, *(s for s in stmts[at:] if s not in without)))
+
+    def _goes(self, s: t.Store) -> bool:
+        """True if a product can be stored as it is found: no warp adds to what another has put."""
+        target, found = self.targets[s.arg], self.products.get(s.value)
+        if found is None or self.uses.count[s.value] != 1 or s.value in self.uses.named:
+            return False
+        rows, type = found[0].rows, target.type
+        whole = s.axes == tuple(Slice(Const(0), e) for e in type.shape)
+        plain = target.home is None and not target.words and not target.view.tables
+        return whole and plain and target.view.storage is DType.f32 and len(type.shape) == 2 \
+            and found[1].wide and isinstance(rows, Const) and rows.value % _WIDE_ROWS == 0
+
+    def _by_lines(self, stmts: tuple[t.Stmt, ...]) -> int | None:
+        """The first product, if its other side comes line by line."""
+        first = next((k for k, s in enumerate(stmts)
+                      if isinstance(s, t.Let) and s.id in self.products), None)
+        if first is None:
+            return None
+        found = stmts[first]
+        assert isinstance(found, t.Let)
+        stream = self.products[found.id][1]
+        return first if stream.wide and stream.loaded else None
+
+    def set_off(self, id: int) -> None:
+        product, stream = self.products[id]
+        x, begins = self.columns(product, stream)
+        rows, n = self.extent(product.rows), self.extent(product.columns)
+        kind, row, span = self._sizes(product, stream)
+        self.block_out.ends_met(
+            f"et::wide_begin<{kind}, {row}, {span}>(worker, {x}, {rows}, {n}{begins});")
+        self.begun.add(id)
+
+    def _sizes(self, product: Product, stream: Stream) -> tuple[str, int, int]:
+        """The element of a product's pages, and the bytes of a row and of a span of it."""
+        storage = self.call.body.args[stream.arg].storage
+        assert isinstance(product.k, Const)
+        return STORAGE[storage], product.k.value * storage.size, product.span * storage.size
+
     def let(self, s: t.Let) -> None:
         if s.id not in self.hidden:
             super().let(s)
@@ -123,16 +176,20 @@ class StreamBody(BodyWriter):
         if id not in self.products:
             return super().matmul(id, a, b, type)
         product, stream = self.products[id]
-        storage = self.call.body.args[stream.arg].storage
-        kind, (x, begins) = STORAGE[storage], self.columns(product, stream)
+        if stream.wide and stream.loaded and id not in self.begun:
+            self.set_off(id)
+        kind, row, span = self._sizes(product, stream)
+        x, begins = self.columns(product, stream)
         rows, n = self.extent(product.rows), self.extent(product.columns)
-        assert isinstance(product.k, Const)
         self.open_beside(product, stream)
-        result = self.own(f"v{id}", type)
-        out = f"v{id}, {n}, 1" if product.left else f"v{id}, 1, {rows}"
-        row, panels = product.k.value * storage.size, -(-stream.rows // PANEL)
+        if id in self.straight:
+            result = self.targets[self.straight[id].arg].view
+        else:
+            result = self.own(f"v{id}", type)
+        across, along = result.strides if product.left else reversed(result.strides)
+        out = f"{result.data}, {across}, {along}"
+        panels = -(-stream.rows // PANEL)
         self.staging_room(product, stream, row)
-        span = product.span * storage.size
         source = self.in_ring(stream, span) if stream.loaded else self.in_memory(stream, span)
         region = self.call.regions[stream.arg]
         self.out.comment(f"{self.args.name(stream.arg)} = {region}, by pages")
@@ -146,11 +203,12 @@ class StreamBody(BodyWriter):
         return of_view(result, type)
 
     def late(self) -> frozenset[int]:
-        """Those that no statement up to the first product names, if that is done once."""
+        """Those that no statement up to the first product names, if that is done once and does not
+        leave time for others before it."""
         stmts = self.call.body.stmts
         first = next((k for k, s in enumerate(stmts)
                       if isinstance(s, t.Let) and s.id in self.products), None)
-        if first is None:
+        if first is None or self._by_lines(stmts) is not None:
             return frozenset()
         used = {x for s in t.all_stmts(stmts[: first + 1]) for x in stmt_operands(s)}
         args = [(s.op.arg, s.id) for s in t.all_stmts(stmts)
@@ -246,29 +304,22 @@ class PageArgs(ArgWriter):
             return Value(self.type(k), _never_read)
         if k in self.held:
             return self.held[k]
-        each = self._each(k) if k in self.late else 0
-        return self.soon(k, each) if each else super().read(k, storage)
+        return super().read(k, storage)
 
-    def _each(self, k: int) -> int:
-        """Elements that a thread has if all come while the product runs; 0 if they do not."""
-        region, size = self.call.regions[k], product_expr(self.type(k).shape)
-        if k in self.brought or self.overwritten(k) or region.pad is not None \
-                or any(isinstance(x, Rows) for x in region.axes) or not self.type(k).shape:
-            return 0
-        most = bounds(size, lambda _: (None, None))[1]
-        each = -(-most // THREADS) if most is not None else 0
-        return each if each <= _SOON else 0
 
-    def soon(self, k: int, each: int) -> Value:
-        region, name = self.call.regions[k], self.name(k)
-        kind = STORAGE[self.call.body.args[k].storage]
-        self.out.comment(f"{name} = {region}, on its way while the product runs")
-        self.regions.view(name, region, True)
-        self.out.line(f"const et::Soon<{kind}, {each}> {name}_soon({name});")
-        tile = self.dense(k, storage=True)
-        self.brought[k] = of_view(tile, self.type(k))
-        self.waiting.append(f"{name}_soon.put({tile.data});")
-        return self.brought[k]
+def _without(stmts: tuple[t.Stmt, ...]) -> list[t.Let]:
+    """Of the statements behind the first, those that do not need it."""
+    first, *others = stmts
+    assert isinstance(first, t.Let)
+    needing, found = {first.id}, []
+    for s in others:
+        if isinstance(s, t.Let) and needing.isdisjoint(t.operands(s.op)):
+            found.append(s)
+        elif isinstance(s, t.Let):
+            needing.add(s.id)
+        elif isinstance(s, t.For):
+            break
+    return found
 
 
 def _side_by_side(view: View, shape: tuple[Node, ...], axes: tuple[int, ...]) -> bool:

@@ -14,7 +14,7 @@ from ...ir.tensor import DType
 from ..cpp.dialect import Dialect, loop
 
 _HALF = 16  # threads that fold one element of a reduction: LANES of device/numerics.h
-_SHORT, _WIDE = 8, 64
+_SHORT, _WIDE = 16, 64
 _BATCH = 8  # elements of a thread that are loaded together
 _MMA = (DType.bf16, DType.f16)
 
@@ -112,11 +112,11 @@ class BlockDialect(Dialect):
             self.taken.append((Const(16 * self.threads), "float"))
 
     def folds_together(self, shape: tuple[Node, ...], axis: int) -> bool:
-        """Not where all threads have an element of their own and it is made of few, nor where
+        """Not where threads have an element of their own and it is made of few, nor where
         neighbours would read far apart although enough of them could each fold one."""
         reduced, last = shape[axis], shape[-1]
         results = product(shape[:axis] + shape[axis + 1 :])
-        many = isinstance(results, Const) and results.value >= self.threads
+        many = not isinstance(results, Const) or results.value >= self.threads
         if many and isinstance(reduced, Const) and reduced.value <= _SHORT:
             return False
         wide = isinstance(last, Const) and last.value >= _WIDE

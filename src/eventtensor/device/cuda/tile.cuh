@@ -101,36 +101,6 @@ template <class T> class Ahead {
   T value_{};
 };
 
-// Some more elements a thread, on their way while the task does something else.
-template <class T, uint32_t COUNT> class Soon {
- public:
-  template <int R> ET_HOT explicit Soon(const View<const T, R>& from) {
-    for (int k = 0; k < R; ++k) count_ *= uint32_t(from.extent[k]);
-#pragma unroll
-    for (uint32_t j = 0; j < COUNT; ++j) {
-      uint32_t e = thread_number() + j * ET_THREADS;
-      const T* at = from.data;
-      if (e >= count_) continue;
-      for (int k = R - 1; k >= 0; --k) {
-        at += e % uint32_t(from.extent[k]) * from.stride[k];
-        e /= uint32_t(from.extent[k]);
-      }
-      value_[j] = *at;
-    }
-  }
-  ET_HOT void put(T* tile) const {
-#pragma unroll
-    for (uint32_t j = 0; j < COUNT; ++j) {
-      const uint32_t e = thread_number() + j * ET_THREADS;
-      if (e < count_) tile[e] = value_[j];
-    }
-  }
-
- private:
-  uint32_t count_ = 1;
-  T value_[COUNT] = {};
-};
-
 // A region of which old data may be far away is asked for as far as the L2, a thread each run of
 // neighbours: no more than a hint, so its writers need not be done. Copies ask for multiples of 16
 // bytes. sm_90 and later.

@@ -111,17 +111,23 @@ template <class E, uint32_t N, uint32_t SPAN> class WideWarp {
     if (mine && half_ == 0) put<true>(sum, panel, column);
   }
 
+  // What it is added to is loaded before the first is stored.
   template <bool ADD> ET_HOT void put(const Sums& sum, uint32_t panel, uint32_t column) {
     const uint32_t row = panel * PANEL + warp_row(), first = column + warp_chunk() * 2;
     float* const c = p_.c + row * p_.s_row + first * p_.s_col;
     const uint32_t left = first < p_.n ? p_.n - first : 0;
     const int64_t s_row = p_.s_row, s_col = p_.s_col;
+    const auto at = [&](uint32_t j) -> float& {
+      return c[(j / 4 * 8 + j % 2) * s_col + j % 4 / 2 * 8 * s_row];
+    };
+    const auto there = [&](uint32_t j) { return j / 4 * 8 + j % 2 < left; };
+    Sums old = {};
 #pragma unroll
-    for (uint32_t j = 0; j < N / 2; ++j) {
-      const uint32_t to = j / 4 * 8 + j % 2;
-      float* const at = c + to * s_col + j % 4 / 2 * 8 * s_row;
-      if (to < left) *at = ADD ? sum[j] + *at : sum[j];
-    }
+    for (uint32_t j = 0; ADD && j < N / 2; ++j)
+      if (there(j)) old[j] = at(j);
+#pragma unroll
+    for (uint32_t j = 0; j < N / 2; ++j)
+      if (there(j)) at(j) = ADD ? sum[j] + old[j] : sum[j];
   }
 
   const Wide<E>& p_;
@@ -129,15 +135,22 @@ template <class E, uint32_t N, uint32_t SPAN> class WideWarp {
   const uint32_t half_, warp_;
 };
 
-// All meet first and last. (Inlined: in a function that is called, products would wait for each
-// other.)
+// Lines of x for a product begin to come: before what else can be done until they are there. All
+// meet first.
+template <class E, uint32_t ROW, uint32_t SPAN>
+ET_HOT void wide_begin(Worker& w, Matrix<E> x, int64_t rows, int64_t n,
+                       const int64_t* begins = nullptr) {
+  if (n < 1 || rows < 1) return;
+  sync();
+  if (!leads()) return;
+  const uint16_t* const data = reinterpret_cast<const uint16_t*>(x.data);
+  w.pages.give({{data, x.s0, x.s1}, begins, Walk(uint32_t(rows) / PANEL, ROW, SPAN), uint32_t(n)});
+}
+
+// After `wide_begin`. All meet last. (Inlined: in a function that is called, products would wait for
+// each other.)
 template <class E, uint32_t SPAN>
 ET_HOT void wide_product(Worker& w, PanelsFromRing<SPAN>, const Wide<E>& p) {
-  sync();
-  if (leads()) {
-    const uint16_t* const x = reinterpret_cast<const uint16_t*>(p.x.data);
-    w.pages.give({{x, p.x.s0, p.x.s1}, p.begins, p.walk, p.n});
-  }
   if (p.n <= FEW_COLUMNS) WideWarp<E, FEW_COLUMNS, SPAN>(p, w.pages).all();
   else WideWarp<E, MOST_COLUMNS, SPAN>(p, w.pages).all();
   sync();
