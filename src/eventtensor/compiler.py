@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from threading import RLock
 from typing import Any
 
 from .analysis.check import precheck, verify
@@ -107,15 +108,20 @@ PASSES = (
 )
 
 
+# isl has one context, with one bound on its work, for the whole process.
+_ISL = RLock()
+
+
 def run_passes(program: Builder | Program, options: Options) -> State:
     """All passes; without events (precheck failed) there is no plan. One that is refuted has a plan
     all the same, so that its witnesses can be replayed."""
     built = program.build() if isinstance(program, Builder) else program
     state = State(options, built)
-    for _, step in PASSES:
-        step(state)
-        if state.derived is None and state.report is not None and not state.report.ok:
-            break
+    with _ISL:
+        for _, step in PASSES:
+            step(state)
+            if state.derived is None and state.report is not None and not state.report.ok:
+                break
     return state
 
 
@@ -132,8 +138,7 @@ def check(program: Builder | Program, schedule: str = "auto") -> CheckReport:
 def planned(
     program: Builder | Program, target: str, options: Mapping[str, Any]
 ) -> Callable[[], Kernel]:
-    """What builds the kernel of a program, on any thread. Proof and plan are made here and now: isl
-    has one context, with one bound on its work, for the whole process."""
+    """What builds the kernel of a program, on any thread. Proof and plan are made here and now."""
     if target not in BACKENDS:
         raise BadOption(f"unknown target {target!r}", hint=f"one of {', '.join(BACKENDS)}")
     pairs: dict[str, Any] = {k: tuple(sorted(v.items())) if isinstance(v, Mapping) else v
