@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from decode_cases import Case, Chosen, Prompt, parse
-from decoder import TEMPERATURE, TOP_P, Cache, Model, Steps, floor_bytes
+from decoder import TEMPERATURE, TOP_P, Cache, Model, Steps, floor_bytes, taken
 from kernels import Made, Wanted, make_all, no_caches
 from measure import Bench, gpu_us, graph, here, machine, print_heads, torch
 from merging import MergingBench
@@ -225,7 +225,7 @@ def first_token(made: Made, arguments: dict[str, Any]) -> tuple[float, float]:
     started = time.perf_counter()
     with closing(made.load()) as kernel:
         loaded = time.perf_counter() - started
-        kernel.bind(**arguments)(here())
+        kernel.bind(**taken(kernel, arguments))(here())
         kernel.synchronize()
         arguments["chosen"].tolist()
         return loaded, time.perf_counter() - started

@@ -131,6 +131,7 @@ class Steps:
     arguments: list[dict[str, Any]]
 
     def __post_init__(self) -> None:
+        self.arguments = [taken(self.kernel, a) for a in self.arguments]
         self._bound = [self.kernel.bind(**a) for a in self.arguments]
 
     def run(self) -> None:
@@ -157,6 +158,12 @@ class Steps:
 
     def close(self) -> None:
         self.kernel.close()
+
+
+def taken(kernel: Any, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Of the sizes among them those that a kernel has: one for steps of one row has few."""
+    known = {d.name for d in kernel.interface.dims}
+    return {name: x for name, x in arguments.items() if not isinstance(x, int) or name in known}
 
 
 def wrong(run: Callable[[], None], last: Mapping[str, Any], runs: int) -> str:

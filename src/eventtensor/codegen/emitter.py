@@ -21,7 +21,7 @@ _KEYWORDS_TEXT = """
 _KEYWORDS = frozenset(_KEYWORDS_TEXT.split())
 # Locals and functions of the emitted code, and macros of <cmath> and friends.
 _TAKEN = re.compile(
-    r"(worker|args|cell|cells|et|std|main|tiles|total|base|row|queue|slot|task|needed|mark|unix|"
+    r"(worker|args|arrive|cell|cells|et|std|main|tiles|total|base|row|queue|slot|task|needed|mark|unix|"
     r"linux|errno|stdin|stdout|stderr|NULL|INFINITY|NAN|EOF|RANK|RAND_MAX|"
     r"([eikvbmgtn]|arg)\d+\w*|\w+_(tile|stage|here|words|rows\d+|at\d+)|"
     r"(task|body|hand|grid|group|check|open|ready|push|claimed|release|ticket|CALL|EVENT|TENSOR)_\w+|"

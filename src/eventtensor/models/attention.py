@@ -49,7 +49,7 @@ def _rotate(x: Any, rope: Any) -> Any:
     return et.concat([low * cos - high * sin, high * cos + low * sin], axis=2)
 
 
-def _turned(x: Any, gain: Any, rope: Any, c: ModelConfig) -> Any:
+def turned(x: Any, gain: Any, rope: Any, c: ModelConfig) -> Any:
     if c.qk_norm:
         mean = (x * x).sum(axis=2, keepdims=True) / float(c.head_dim)
         x = x * et.rsqrt(mean + c.norm_eps) * gain[None, None, :]
@@ -98,8 +98,8 @@ def rotate(c: ModelConfig, page: int, fetches: bool = True) -> Any:
     @et.task(cuda=tuned)
     def rotate(qkv, gains, rope, place, positions, table, out, kv):
         heads = qkv.reshape(out.shape[0], group + 2, c.head_dim)
-        out[:] = _turned(heads[:, :group], gains[0], rope, c) * scale
-        key = _turned(heads[:, group : group + 1], gains[1], rope, c)
+        out[:] = turned(heads[:, :group], gains[0], rope, c) * scale
+        key = turned(heads[:, group : group + 1], gains[1], rope, c)
         kv[:] = et.concat([key, heads[:, group + 1 :]], axis=1)
 
     return rotate

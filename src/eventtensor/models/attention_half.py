@@ -59,8 +59,7 @@ class Attention:
         self.step, self.span, self.page, self.split = step, span, page, per_split * page
         self.some = combined_heads(c, step.weights.layout, step.tokens)
         R, M = et.dim("R", max=MAX_REQUESTS), et.dim("M", max=65536)
-        pages = et.dim("pages", max=1 << 22)
-        self.W = W = et.dim("W", max=1 << 20)
+        self.pages = pages = et.dim("pages", max=1 << 22)
         positions = et.dim("positions", max=1 << 20)
         self.position = p.input("position", (T,), et.i32, bound=positions - 1)
         self.request = p.input("request", (T,), et.i32, bound=R - 1)
@@ -74,17 +73,23 @@ class Attention:
         self.kv = p.state("kv", (c.layers, pages, c.kv_heads, 2, page, hd), dtype)
         # For each head of keys: the queries that look at it, the key and the value.
         self.qkv = p.scratch("qkv", (c.layers, T, c.kv_heads * (group + 2) * hd), et.f32)
+        self.mixed = p.scratch("mixed", (c.layers, T, c.heads * hd), dtype)
+        self.out = Added(step, "out", w_o, step.tiles.out, step.tiles.out_parts, half=0)
+        self.items()
+
+    def items(self) -> None:
+        """What goes between the tasks of attention: work items, found from the positions."""
+        c, p, T, span = self.step.c, self.step.p, self.step.T, self.span
+        dtype, hd, group = self.step.weights.dtype, c.head_dim, c.heads // c.kv_heads
+        self.W = W = et.dim("W", max=1 << 20)
         self.q = p.scratch("q", (c.layers, T, c.kv_heads, group, hd), dtype)
-        # Work items, found on the device from the positions.
         self.first = p.scratch("first", (T + 1,), et.i32, bound=W, monotone=True)
         self.row = p.scratch("row", (W,), et.i32, bound=T - 1)
         self.left = p.scratch("left", (W,), et.i32)
-        self.item_pages = p.scratch("item_pages", (W, longest(span) * per_split), et.i32,
-                                    bound=pages - 1)
+        self.item_pages = p.scratch("item_pages", (W, longest(span) * (self.split // self.page)),
+                                    et.i32, bound=self.pages - 1)
         self.part = p.scratch("part", (c.layers, W, c.kv_heads, group, hd), et.f32)
         self.part_ml = p.scratch("part_ml", (c.layers, W, c.kv_heads, 2, group), et.f32)
-        self.mixed = p.scratch("mixed", (c.layers, T, c.heads * hd), dtype)
-        self.out = Added(step, "out", w_o, step.tiles.out, step.tiles.out_parts, half=0)
 
     def plan(self) -> None:
         """The work items of the step."""
@@ -96,9 +101,11 @@ class Attention:
     def calls(self, at: Any) -> None:
         wide = self.step.c.heads * self.step.c.head_dim
         self._project(at)
-        self._rotate(at)
-        self._attend(at)
+        self.attend(at)
         self.out.calls(at, lambda s, n: self.mixed[at, :, cut(s, wide // n)])
+
+    def append(self) -> None:
+        """The cache has the rows already."""
 
     def _project(self, at: Any) -> None:
         step, tile = self.step, self.step.tiles.qkv
@@ -121,8 +128,9 @@ class Attention:
                 self.q[at, t, cut(g, some), :, :],
                 self.kv[at, slot[t] // page, cut(g, some), :, slot[t] % page, :]))
 
-    def _attend(self, at: Any) -> None:
+    def attend(self, at: Any) -> None:
         """The heads of one task before and after have an axis, so that one event tells of them."""
+        self._rotate(at)
         step, c, some, first, W = self.step, self.step.c, self.some, self.first, self.W
         step.p.call(
             attend(step.weights.dtype, c.kv_heads),

@@ -1,17 +1,37 @@
 """The MLP half of a layer with experts in a kernel for steps of one row: its experts are those in
-use, and what they give has a place by their number alone, so that elements may carry flags."""
+use, and what they give has a place by their number alone, so that elements may carry flags. Who
+multiplies some rows of the residual does so with all of them."""
 
 from __future__ import annotations
 
+from inspect import Parameter, Signature
 from typing import Any
 
 import eventtensor as et
 
 from ..ir.products import PANEL
 from .config import Experts
-from .experts import Routed, combine_experts, route_row
+from .experts import Routed, route_row
 from .step import Step, cut
-from .tasks import gate_up, multiply
+from .tasks import Weights, gate_up
+
+
+def project_experts(weights: Weights, top: int) -> Any:
+    """What `top` experts give, by their shares, is added to the residual: a product for each."""
+    def project_experts(*args):
+        act, share, before, gain, *w, h, out, ss = args
+        new = before
+        for a in range(top):
+            x = act[a].reshape(1, weights.columns(w[a]))
+            new = new + weights.product(x, w[a])[0] * share[a]
+        h[:] = new
+        out[:] = new * gain
+        ss[:] = (new * new).sum(axis=0)
+
+    names = ("act", "share", "before", "gain", *(f"w{a}" for a in range(top)), "h", "out", "ss")
+    project_experts.__signature__ = Signature(  # type: ignore[attr-defined]
+        [Parameter(n, Parameter.POSITIONAL_ONLY) for n in names])
+    return et.task(project_experts)
 
 
 class ExpertRowMlp(Routed):
@@ -25,15 +45,13 @@ class ExpertRowMlp(Routed):
         self.active = p.output("active", (L,), et.i32)
         self.expert = p.scratch("expert", (L, top), et.i32, bound=E - 1)
         self.act = p.scratch("act", (L, top, T, c.intermediate // PANEL, PANEL), dtype)
-        self.y = p.scratch("y", (L, top, T, c.hidden), et.f32)
         self.routed = p.events("routed", (L,), count=1)
-        self.made = p.events("made", (L, top), count=self.w_gate_up.tiles(step.tiles.gate_up))
+        self.made = p.events("made", (L,), count=top * self.w_gate_up.tiles(step.tiles.gate_up))
 
     def calls(self, at: Any) -> None:
         self.score(at)
         self._route(at)
         self._apply(at)
-        self._combine(at)
 
     def _route(self, at: Any) -> None:
         self.step.p.call(
@@ -51,19 +69,14 @@ class ExpertRowMlp(Routed):
             reads=lambda a, i: (*step.mlp.normed(at),
                                 self.w_gate_up[at, self.expert[at, a], i, tiles.gate_up]),
             writes=lambda a, i: self.act[at, a, :, cut(i, tiles.gate_up // (2 * PANEL)), :],
-            notifies=lambda a, i: self.made[at, a])
+            notifies=lambda a, i: self.made[at])
         step.p.call(
-            multiply(step.weights), name="experts_down",
-            grid=(top, self.w_down.tiles(tiles.down)),
-            reads=lambda a, i: (self.act[at, a, :, :, :],
-                                self.w_down[at, self.expert[at, a], i, tiles.down]),
-            writes=lambda a, i: self.y[at, a, :, cut(i, tiles.down)],
-            waits=lambda a, i: (self.routed[at], self.made[at, a]))
-
-    def _combine(self, at: Any) -> None:
-        step, tile, attn = self.step, self.step.tiles.down, self.step.attn
-        step.p.call(
-            combine_experts, grid=(step.T, self.w_down.tiles(tile)),
-            reads=lambda t, i: (step.mlp.h[at, t, cut(i, tile)], self.y[at, :, t, cut(i, tile)],
-                                self.share[at, t, :], step.gains[2 * at + 2, cut(i, tile)]),
-            writes=lambda t, i: attn.piece(at + 1, t, i, tile, i))
+            project_experts(step.weights, top), name="experts_down",
+            grid=(self.w_down.tiles(tiles.down),),
+            reads=lambda i: (self.act[at, :, 0, :, :], self.share[at, 0, :],
+                             step.mlp.h[at, 0, cut(i, tiles.down)],
+                             step.gains[2 * at + 2, cut(i, tiles.down)],
+                             *(self.w_down[at, self.expert[at, a], i, tiles.down]
+                               for a in range(top))),
+            writes=lambda i: step.attn.piece(at + 1, 0, i, tiles.down, i),
+            waits=lambda i: (self.routed[at], self.made[at]))

@@ -11,6 +11,7 @@ import eventtensor as et
 
 from ..ir.products import PANEL
 from .attention_half import Attention, span_for
+from .attention_row import RowAttention, attends_by_row
 from .config import ModelConfig
 from .expert_row import ExpertRowMlp
 from .experts import ExpertMlp
@@ -26,14 +27,15 @@ def llama(
 ) -> et.Program:
     c, span = config, span or span_for(weights, tokens)
     step = Step(c, weights, tiles or tiles_for(c, weights.layout, span > 1), tokens)
-    attention = Attention(step, span)
+    by_row = attends_by_row(weights, step.most_rows, span)
+    attention = RowAttention(step) if by_row else Attention(step, span)
     mlp = _mlp(step)
     attention.plan()
     _embed(step)
     with step.p.loop("l", c.layers) as at:
         attention.calls(at)
         mlp.calls(at)
-    _choose(step, sampling)
+    _choose(step, sampling, attention)
     return step.p
 
 
@@ -72,7 +74,7 @@ def _embed(step: Step) -> None:
            writes=lambda t: (attn.h[0, t, :], attn.x[0, t, :], attn.ss[0, t, :]))
 
 
-def _choose(step: Step, sampling: bool) -> None:
+def _choose(step: Step, sampling: bool, attention: Attention) -> None:
     """The head, and a token for each of the first S rows."""
     c, p, S, weights, tile = step.c, step.p, step.S, step.weights, step.tiles.head
     w_head = weights.matrix(p, "head", c.vocab, c.hidden)
@@ -88,6 +90,7 @@ def _choose(step: Step, sampling: bool) -> None:
            writes=lambda i: (logits[:, cut(i, tile)], best[:, i], best_at[:, i],
                              *(() if draws is None else (draws.tops[:, i],))),
            notifies=None if draws is None else lambda i: draws.ready[()])
+    attention.append()
     p.call(choose(tile), grid=(S,), reads=lambda s: (best[s, :], best_at[s, :]),
            writes=lambda s: chosen[s])
     if draws is not None:

@@ -171,9 +171,11 @@ class Runner:
         if key not in self._bound:
             if len(self._bound) == _MOST_BOUND:
                 self._bound.clear()
-            sizes = {"P": more, "W": room} | ({"Q": drawn.steps} if self._inputs.samples else {})
+            known = {d.name for d in kernel.interface.dims}
+            sizes = {"P": more, "W": room, "Q": drawn.steps}
             self._bound[key] = self.memory.bound(kernel, {
-                **self.fixed, **self._inputs.there(chosen, chosen + more, drawn.rows), **sizes,
+                **self.fixed, **self._inputs.there(chosen, chosen + more, drawn.rows),
+                **{name: n for name, n in sizes.items() if name in known},
                 "logits": self._logits[:chosen], "chosen": self._chosen[:chosen],
             })
         return self._bound[key]

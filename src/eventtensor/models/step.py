@@ -54,7 +54,7 @@ def tiles_for(
     at_once = 1 if c.experts is None else c.experts.top
     first = _least(qkv, PANEL, workers)
     gate_up = _least(2 * c.intermediate, 2 * PANEL, workers // at_once)
-    down = _least(hidden, PANEL, workers // at_once)
+    down = _least(hidden, PANEL, workers)
     if not many:
         return Tiles(first, _least(hidden, PANEL, workers), gate_up, down,
                      _most(c.vocab, PANEL, 16 * PANEL))
@@ -120,8 +120,9 @@ class Step:
         self.c, self.weights, self.tiles, self.tokens = c, weights, tiles, tokens
         self.p = et.Program(f"{c.family}_{c.layers}x{c.hidden}")
         chosen, more = min(tokens, MAX_REQUESTS), tokens - 1
-        self.S = et.dim("S", max=chosen)
-        self.T = self.S + et.dim("P", min=0, max=more)
+        # One row is a number: extents and places are then known when the kernel is compiled.
+        self.S = 1 if tokens == 1 else et.dim("S", max=chosen)
+        self.T = 1 if tokens == 1 else self.S + et.dim("P", min=0, max=more)
         self.most_rows = chosen + more
         self.gains = self.p.weight("gains", (2 * c.layers + 1, c.hidden), et.f32)
         self.attn = self._residual("attn", c.layers + 1, tiles.down, tiles.down_parts)

@@ -30,13 +30,13 @@ Fill = Callable[[View, Value], None]
 
 @dataclass(frozen=True)
 class Target:
-    """Where stores of an argument go, and the real place if that is a stage; with `words`, the name
-    of the words that publish it."""
+    """Where stores of an argument go, and the real place if that is a stage; or `words` publish
+    what is in it."""
 
     view: View
     type: t.TileType
     home: View | None = None
-    words: str = ""
+    words: bool = False
 
 
 @dataclass(frozen=True)
@@ -154,6 +154,11 @@ class ArgWriter:
         return [k for k in self.staged
                 if k not in self.brought and not self.edges.in_bulk(self.call, k)]
 
+    def arrival(self) -> str:
+        """Writes what words go to, and gives the condition that all of them have come."""
+        words = self._by_words(self.words_come())
+        return f"et::flag_read(worker, {', '.join(words)})" if words else ""
+
     def bring_words(self) -> None:
         """Words are asked for together, and there when all have come. What a body needs late sets
         off then."""
@@ -173,16 +178,18 @@ class ArgWriter:
             self.waiting.append(f"if (!et::flag_read_late(worker, {name})) return false;")
 
     def end_words(self) -> None:
-        """What has set off late is there."""
-        self.out.extend(self.waiting)
+        """What has set off late is there, and all threads see it."""
+        for text in self.waiting:
+            self.out.line(text)
+        if self.waiting:
+            self.out.barrier()
         self.waiting.clear()
 
-    def bring(self) -> None:
-        """All that hand-offs bring."""
+    def bring_copies(self) -> None:
+        """What hand-offs bring in bulk."""
         for k in self.staged:
             if self.edges.in_bulk(self.call, k):
                 self.brought[k] = self._by_copy(k)
-        self.bring_words()
 
     def _in_place(self, region: Region) -> int:
         """Words of a place: as many neighbours as 16 bytes hold if they fill a region, else one."""
@@ -254,17 +261,22 @@ class ArgWriter:
 
     def _as_words(self, k: int, plain: bool) -> Target:
         """Words are written once: straight away by a body that has one store of the whole region,
-        else from a stage at the end."""
-        region, name, type = self.call.regions[k], self.name(k), self.type(k)
+        else from a stage at the end, where their place is found: a body has no register for it."""
+        name, type = self.name(k), self.type(k)
         dtype = self.call.body.args[k].storage
-        self.out.comment(f"{name} = {region}, as words that carry their flags")
-        view = self.regions.view(name, region, False, f"et::Word<{STORAGE[dtype]}>")
-        if not plain and _stored_once(self.call.body, k):
-            self.out.line(f"const et::WordsOut<{STORAGE[dtype]}> {name}_words"
-                          f"{{{view.data}, worker.epoch}};")
-            return Target(replace(view, data=f"{name}_words"), type)
-        stage = self.temp(f"{name}_stage", type, STORAGE[dtype])
-        return Target(replace(stage, storage=dtype), type, words=name)
+        if plain or not _stored_once(self.call.body, k):
+            stage = self.temp(f"{name}_stage", type, STORAGE[dtype])
+            return Target(replace(stage, storage=dtype), type, words=True)
+        view = self._words_of(k)
+        self.out.line(f"const et::WordsOut<{STORAGE[dtype]}> {name}_words"
+                      f"{{{view.data}, worker.epoch}};")
+        return Target(replace(view, data=f"{name}_words"), type)
+
+    def _words_of(self, k: int) -> View:
+        """Where the words of argument k lie."""
+        region, element = self.call.regions[k], STORAGE[self.call.body.args[k].storage]
+        self.out.comment(f"{self.name(k)} = {region}, as words that carry their flags")
+        return self.regions.view(self.name(k), region, False, f"et::Word<{element}>")
 
     def _staged(self, k: int, uses: Uses) -> bool:
         arg = self.call.body.args[k]
@@ -275,11 +287,14 @@ class ArgWriter:
         return arg.storage is not arg.type.dtype and _adds(self.call.body.stmts, k, 1) > 1
 
     def finish(self, targets: dict[int, Target]) -> None:
+        published = {k: x for k, x in targets.items() if x.words}
+        if published:
+            self.out.barrier()
+        for k, target in published.items():
+            self._words_of(k)
+            self.out.line(f"et::flag_write(worker, {self.name(k)}, {target.view.data});")
         for target in targets.values():
-            if target.words:
-                self.out.barrier()
-                self.out.line(f"et::flag_write(worker, {target.words}, {target.view.data});")
-            elif target.home is not None:
+            if target.home is not None:
                 self.fill(target.home, of_view(target.view, target.type))
 
 

@@ -110,7 +110,12 @@ class BodyFrame:
         if (put or fenced) and not (waits and _always(waits[-1])):
             self.out.barrier()
         checks()
-        self.args.bring()
+        self.args.bring_copies()
+        self.words()
+
+    def words(self) -> None:
+        """Words come last; then the task is ready."""
+        self.args.bring_words()
         self.out.line("et::task_ready(worker);")
 
     def late(self) -> frozenset[int]:

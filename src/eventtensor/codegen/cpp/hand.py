@@ -1,6 +1,10 @@
 """Hand-tuned bodies: a function that sees its arguments as views of the stored elements and the
 coordinates and dims by name. A gathered region that is only read is an et::Gathered; gathered ones
 that are written, and padded ones, are dense copies there.
+
+A text that names `arrive` begins before the words of its operands have come, and may read all the
+others. All threads call `arrive()` once, which is false if the launch is given up, and meet in it;
+the text returns whether the launch goes on.
 """
 
 from __future__ import annotations
@@ -38,6 +42,8 @@ class HandWriter(BodyFrame):
         self.passed: dict[int, str] = {}  # arguments that stand in the body already
         taken = {a.name for a in self.call.body.args}
         named = set(re.findall(r"\w+", tuned.source))
+        self.arrives = "arrive" in named
+        self.arrival = ""  # what it does, if it does anything but meet
         dims = [d.name for d in program.dims if d.name not in (*taken, *placed.vars)]
         scalars = [(n, cpp_name(n)) for n in placed.vars if n not in taken]
         scalars += [(n, f"args.{cpp_name(n)}") for n in dims]
@@ -49,7 +55,10 @@ class HandWriter(BodyFrame):
         self._includes([t.strip() for t in lines if t.lstrip().startswith("#include")])
         params = [f"{self.view_type(k)} {cpp_name(a.name)}" for k, a in enumerate(body.args)]
         params += [f"int64_t {cpp_name(n)}" for n, _ in self.scalars]
-        hand = f"{out.function}void hand_{self.call.name}"
+        if self.arrives:
+            params.append("const Arrive& arrive")
+            out.line("template <class Arrive>")
+        hand = f"{out.function}{'bool' if self.arrives else 'void'} hand_{self.call.name}"
         with out.block(f"{hand}(et::Worker& worker, {', '.join(params)})"):
             out.line("(void)worker;")
             for name, size in self.constants().items():
@@ -111,7 +120,9 @@ class HandWriter(BodyFrame):
         return arg.mode == ArgMode.read and not arg.type.shape
 
     def small_args(self) -> list[int]:
-        """All that are read; elements go by value at once."""
+        """All that are read, unless the text asks for them itself; elements go by value at once."""
+        if self.arrives:
+            return []
         return [k for k in range(len(self.call.reads)) if not self.by_value(k)]
 
     def early(self, settled: Settled) -> None:
@@ -120,6 +131,12 @@ class HandWriter(BodyFrame):
             if self.by_value(k) and k not in (*self.args.staged, *self.passed) \
                     and not self.args.overwritten(k) and settled.region(self.call.regions[k]):
                 self.passed[k] = self.as_view(k, self.args.read(k, storage=True))
+
+    def words(self) -> None:
+        if self.arrives:
+            self.arrival = self.args.arrival()
+        if not self.arrival:
+            super().words()
 
     def view_type(self, k: int) -> str:
         arg = self.call.body.args[k]
@@ -147,13 +164,28 @@ class HandWriter(BodyFrame):
                 back.append((home, dense))
             self.passed[k] = self.as_view(k, dense)
         views = (self.passed[k] for k in sorted(self.passed))
-        out = ", ".join(("worker", *views, *(value for _, value in self.scalars)))
-        self.out.barrier()
-        self.out.line(f"hand_{self.call.name}({out});")
+        given = ["worker", *views, *(value for _, value in self.scalars)]
+        if self.arrives:
+            self._begin(given)
+        else:
+            self.out.barrier()
+            self.out.line(f"hand_{self.call.name}({', '.join(given)});")
         self.out.barrier()
         for home, dense in back:
             self.fill(home, dense)
         self.args.finish(self.targets)
+
+    def _begin(self, given: list[str]) -> None:
+        """A text that waits for words by itself."""
+        with self.out.block("const auto arrive = [&]", tail="};"):
+            if self.arrival:
+                self.out.line(f"if (!{self.arrival}) return false;")
+                self.out.line("et::task_ready(worker);")
+            else:
+                self.out.barrier()
+            self.out.line("return true;")
+        hand = f"hand_{self.call.name}({', '.join([*given, 'arrive'])})"
+        self.out.line(f"if (!{hand}) return false;" if self.arrival else f"{hand};")
 
     def dense(self, k: int, value: Value) -> Value:
         """Rows that lie apart are copied together."""

@@ -1,0 +1,211 @@
+"""Attention of one row: against plain NumPy in the interpreter, on threads and as emulated CUDA,
+for lengths around the borders of blocks, pages and parts, with NaN in unwritten slots."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+from models.test_attention import SHAPES, Arrays, Shape, arrays, close
+from support.backends import run_direct
+from support.emulated import emulated_kernel
+
+import eventtensor as et
+from eventtensor.codegen.cuda.kernel import generate
+from eventtensor.compiler import run_passes
+from eventtensor.config import Options
+from eventtensor.ir.plan import HandoffKind, Plan
+from eventtensor.ir.tensor import Role
+from eventtensor.ir.walk import evaluate
+from eventtensor.models import attention_row
+from eventtensor.models.attention_half import SPLIT_TOKENS, page_tokens
+from eventtensor.models.attention_row import (
+    RowAttention,
+    appended_heads,
+    attends_by_row,
+    combined_columns,
+    parts_for,
+)
+from eventtensor.models.formats.known import KNOWN
+from eventtensor.models.llama import llama
+from eventtensor.models.step import Step, tiles_for
+from eventtensor.models.tasks import Weights
+from eventtensor.runtime.cpu import CpuKernel
+
+LAYERS = 2
+# Around blocks (16), pages, a block for each part (256) and for each warp of each part (2048).
+LENGTHS = (1, 2, 16, 17, 33, 64, 65, 128, 129, 255, 256, 257, 700, 2047, 2048)
+
+
+def shaped(name: str) -> Shape:
+    """A shape with the pages that its model would have."""
+    s = SHAPES[name]
+    page = page_tokens(s.config)
+    return replace(s, page=page, split=max(1, SPLIT_TOKENS // page), dtype="bf16")
+
+
+@et.task
+def copy(x, out):
+    out[:] = x
+
+
+def program(s: Shape) -> et.Program:
+    """Queries, keys and values in, mixed values out."""
+    c = replace(s.config, layers=LAYERS)
+    weights = Weights("cuda", et.bf16)
+    step = Step(c, weights, tiles_for(c, "cuda"), 1)
+    p, attention = step.p, RowAttention(step)
+    wide = c.heads * c.head_dim
+    given = p.input("given", (LAYERS, attention.qkv.shape[2]), et.f32)
+    result = p.output("result", (LAYERS, wide), et.f32)
+    attention.plan()
+    with p.loop("l", LAYERS) as at:
+        p.call(copy, name="project", grid=(), reads=lambda: given[at, :],
+               writes=lambda: attention.qkv[at, 0, :])
+        attention.attend(at)
+        p.call(copy, name="take", grid=(), reads=lambda: attention.mixed[at, 0, :],
+               writes=lambda: result[at, :])
+    attention.append()
+    return p
+
+
+def row_arrays(s: Shape, length: int) -> tuple[list[Arrays], Arrays]:
+    """What each layer gets by itself, and all of it."""
+    each = [arrays(s, [length], seed) for seed in range(LAYERS)]
+    one = {k: each[0][k] for k in ("position", "request", "slot", "table", "rope")}
+    for a in each:
+        a["table"], a["slot"], a["rope"] = one["table"], one["slot"], one["rope"]
+    # Pages of all layers are those of the first, whatever was drawn for them.
+    first = each[0]
+    for a in each[1:]:
+        a["kv"] = np.where(np.isnan(first["kv"].astype(np.float32)), first["kv"],
+                           first["kv"] * a["gains"][0].astype(first["kv"].dtype))
+    together = one | {
+        "qk_gains": np.stack([a["gains"] for a in each]), "kv": np.stack([a["kv"] for a in each]),
+        "given": np.concatenate([a["given"] for a in each]),
+        "result": np.concatenate([a["mixed"] for a in each]),
+    }
+    return each, together
+
+
+@cache
+def plan_of(name: str, target: str, parts: int = attention_row.PARTS) -> Plan:
+    with patch.object(attention_row, "PARTS", parts):
+        state = run_passes(program(shaped(name)), Options(target=target))
+    assert state.plan is not None and state.report is not None and state.report.ok
+    return state.plan
+
+
+def filled(plan: Plan, given: Arrays) -> tuple[dict[str, int], Arrays]:
+    """With zeros for what the calls do not use."""
+    dims = {"S": 1, "P": 0, "R": 1, "M": given["table"].shape[1], "pages": given["kv"].shape[1],
+            "positions": len(given["rope"])}
+    known = {d.name for d in plan.program.dims}
+    dims = {k: v for k, v in dims.items() if k in known}
+    out = {k: v.copy() for k, v in given.items()}
+    for t in plan.program.tensors:
+        if t.role is not Role.scratch and t.name not in out:
+            out[t.name] = np.zeros([evaluate(n, dims) for n in t.shape], t.dtype.numpy)
+    return dims, out
+
+
+def check(name: str, length: int, each: list[Arrays], given: Arrays, got: Arrays) -> None:
+    s = shaped(name)
+    for k, a in enumerate(each):
+        close(s, {"mixed": got["result"][k : k + 1]}, a, f"{name}, {length} tokens, layer {k}")
+    # The row's entry is written, and nothing else.
+    at, page = int(given["slot"][0]), s.page
+    changed = got["kv"].astype(np.float32) != given["kv"].astype(np.float32)
+    changed &= ~(np.isnan(got["kv"].astype(np.float32)) & np.isnan(given["kv"].astype(np.float32)))
+    assert changed[:, at // page, :, :, at % page].all()
+    changed[:, at // page, :, :, at % page] = False
+    assert not changed.any()
+
+
+NAMES = ("llama", "qwen", "one_head", "eight", "odd", "many", "short")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_python_bodies_are_attention(name: str) -> None:
+    plan = plan_of(name, "cuda")
+    for length in (1, 17, 129, 700):
+        each, given = row_arrays(shaped(name), length)
+        dims, all_ = filled(plan, given)
+        check(name, length, each, given, run_direct(plan.program, dims, all_))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_tuned_bodies_are_attention_and_append_what_the_python_bodies_do(name: str) -> None:
+    plan = plan_of(name, "cuda")
+    with emulated_kernel(plan, 3) as kernel:
+        for length in LENGTHS:
+            each, given = row_arrays(shaped(name), length)
+            dims, got = filled(plan, given)
+            kernel.launch(dims, got)
+            check(name, length, each, given, got)
+            if length in (17, 129):
+                meant = run_direct(plan.program, *filled(plan, given))
+                np.testing.assert_array_equal(got["kv"].astype(np.float32),
+                                              meant["kv"].astype(np.float32))
+
+
+@pytest.mark.parametrize("name", ["llama", "qwen", "many", "odd"])
+def test_parts_of_more_tokens_than_their_warps_take_at_once(name: str) -> None:
+    plan = plan_of(name, "cuda", 2)
+    with emulated_kernel(plan, 3) as kernel:
+        for length in (255, 256, 257, 272, 273, 513, 1500):
+            each, given = row_arrays(shaped(name), length)
+            dims, got = filled(plan, given)
+            kernel.launch(dims, got)
+            check(name, length, each, given, got)
+
+
+@pytest.mark.parametrize("name", ["llama", "qwen"])
+def test_threads_of_a_cpu_give_attention(name: str) -> None:
+    plan = plan_of(name, "cpu")
+    kernel = CpuKernel(plan, Options(workers=2))
+    for length in (1, 129, 257):
+        each, given = row_arrays(shaped(name), length)
+        dims, got = filled(plan, given)
+        kernel.launch(dims, got)
+        check(name, length, each, given, got)
+    kernel.close()
+
+
+def test_orders_of_tasks_give_the_same_bits() -> None:
+    plan, found = plan_of("qwen", "cuda"), set()
+    _, given = row_arrays(shaped("qwen"), 380)
+    for seed in (0, 1, 2):
+        with emulated_kernel(plan, 3, seed) as kernel:
+            dims, got = filled(plan, given)
+            kernel.launch(dims, got)
+            found.add(got["result"].tobytes())
+    assert len(found) == 1
+
+
+def test_all_that_a_layer_waits_for_comes_by_flags_and_nobody_waits_for_the_cache() -> None:
+    c, one = KNOWN["llama-3.2-1b"], Weights("cuda", et.bf16)
+    state = run_passes(llama(c, one, tokens=1), Options(target="cuda"))
+    assert state.plan is not None and state.report is not None and state.report.ok
+    plan = state.plan
+    kinds = {h.call: h.kind for h in plan.handoffs if h.kind is not HandoffKind.flag}
+    assert kinds == {"append": HandoffKind.counter}
+    assert not plan.call("append").notifies
+    text = generate(plan).text
+    body = text[text.index("bool body_attend(") : text.index("bool task_attend(")]
+    assert "ev_wait" not in body and "const auto arrive = [&]" in body
+
+
+def test_models_of_one_row_attend_by_parts() -> None:
+    c, tuned = KNOWN["llama-3.2-1b"], Weights("cuda", et.bf16)
+    assert attends_by_row(tuned, 1, 1)
+    assert not attends_by_row(tuned, 2, 1) and not attends_by_row(tuned, 1, 8)
+    assert not attends_by_row(Weights("cuda", et.f32), 1, 1)
+    assert not attends_by_row(Weights("cpu", et.bf16), 1, 1)
+    assert [parts_for(c, n) for n in (8, 31, 132)] == [1, 2, 16]
+    assert [appended_heads(KNOWN[n]) for n in ("llama-3.2-1b", "qwen3-8b")] == [8, 4]
+    assert [combined_columns(replace(c, head_dim=n)) for n in (128, 80, 64, 48)] == [64, 16, 64, 16]
+    assert attention_row.BLOCK == 16
