@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from decode import OURS, reported
+from decoder import taken
 from kernels import Made
 from measure import Bench, Row, gpu_us, graph_us, here, torch
 from moe_program import SCHEDULES, WantedChain, config_of
@@ -101,7 +102,7 @@ class Chains:
         """Microseconds a layer, and the experts used; right first."""
         arguments = self.layers.arguments(tokens)
         with closing(self.made[wanted(tokens, schedule)].load()) as kernel:
-            step = kernel.bind(**arguments)
+            step = kernel.bind(**taken(kernel, arguments))
             self.check(step, kernel, arguments, tokens)
             us = gpu_us(lambda: [step(here()) for _ in range(LAUNCHES)], self.bench.samples,
                         LAUNCHES)

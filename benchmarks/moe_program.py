@@ -26,7 +26,11 @@ FIRST, SECOND, SUM = "experts_gate_up", "experts_down", "combine_experts"
 BARRIER = "barrier"
 # Of the two products; `barrier` is `auto` with one event for all experts between two stages.
 SCHEDULES = ("static", "ticket", "push", BARRIER, "auto")
-_BARS = ("all_made", "all_done")
+
+
+def bars(tokens: int) -> tuple[str, ...]:
+    """The events of a barrier; for one row the second product ends a layer."""
+    return ("all_made",) if tokens == 1 else ("all_made", "all_done")
 
 
 @et.task
@@ -51,30 +55,31 @@ class Retold:
         self._program.call(kind, **(given | self._told.get(given.get("name", kind.name), {})))
 
 
-def barred(half: Any, at: Any, made: Any, done: Any) -> dict[str, dict[str, Any]]:
+def barred(half: Any, at: Any, made: Any, *done: Any) -> dict[str, dict[str, Any]]:
     """All tiles of the second product wait for all of the first, all tokens for all of both."""
-    known = (half.routed[at],) if isinstance(half, ExpertRowMlp) else ()  # its loader needs it
-    return {
-        FIRST: {"notifies": lambda a, i: made[at]},
-        SECOND: {"waits": lambda a, i: (*known, made[at]), "notifies": lambda a, i: done[at]},
-        SUM: {"waits": lambda t, i: (half.routed[at], done[at])},
+    first = {FIRST: {"notifies": lambda a, i: made[at]}}
+    if isinstance(half, ExpertRowMlp):  # its loader needs the routing
+        return first | {SECOND: {"waits": lambda i: (half.routed[at], made[at])}}
+    return first | {
+        SECOND: {"waits": lambda a, i: made[at], "notifies": lambda a, i: done[0][at]},
+        SUM: {"waits": lambda t, i: (half.routed[at], done[0][at])},
     }
 
 
-def chain(c: ModelConfig, weights: Weights, tokens: int, bars: bool = False) -> et.Program:
+def chain(c: ModelConfig, weights: Weights, tokens: int, bar: bool = False) -> et.Program:
     """Rows go in as `given` and come out as `result`."""
     assert c.experts is not None
     step = ChainStep(c, weights, tiles_for(c, weights.layout, tokens > 1), tokens)
     p, shape, rows = step.p, (step.T, c.hidden), step.attn
     given, result = p.input("given", shape, et.f32), p.output("result", shape, et.f32)
     half = (ExpertRowMlp if tokens == 1 else ExpertMlp)(step, c.experts)
-    both = [p.events(name, (c.layers,)) for name in _BARS] if bars else []
+    events = [p.events(name, (c.layers,)) for name in bars(tokens)] if bar else []
     p.call(embed(int(rows.ss.shape[2])), name="begin_rows", grid=(step.T,),
            reads=lambda t: (given[t, :], step.gains[0, :]),
            writes=lambda t: (rows.h[0, t, :], rows.x[0, t, :], rows.ss[0, t, :]))
     with p.loop("l", c.layers) as at:
-        if bars:
-            step.p = Retold(p, barred(half, at, *both))  # type: ignore[assignment]
+        if bar:
+            step.p = Retold(p, barred(half, at, *events))  # type: ignore[assignment]
         half.calls(at)
     p.call(copied, name="end_rows", grid=(step.T,), reads=lambda t: rows.h[c.layers, t, :],
            writes=lambda t: result[t, :])
@@ -101,7 +106,7 @@ class WantedChain:
     def options(self) -> dict[str, Any]:
         """A barrier is a counter: flags would tell of each tile by itself."""
         if self.schedule == BARRIER:
-            return {"handoff": dict.fromkeys(_BARS, "counter")}
+            return {"handoff": dict.fromkeys(bars(self.tokens), "counter")}
         return {} if self.schedule == "auto" else {"schedule": dict.fromkeys((FIRST, SECOND),
                                                                              self.schedule)}
 

@@ -136,8 +136,9 @@ def test_a_body_with_several_stores_publishes_once_when_all_are_done() -> None:
     text = generate(plan_of(halves(), "flag", "ticket")).text
     body = text[text.index("void body_make(") : text.index("bool task_make(")]
     assert body.count("et::flag_write(worker, out, out_stage);") == 1 and "WordsOut" not in body
-    before = body[: body.index("et::flag_write")].rstrip().split("\n")
-    assert before[-1].strip() == "et::sync();"
+    *_, meets, comment, place = body[: body.index("et::flag_write")].rstrip().split("\n")
+    assert meets.strip() == "et::sync();"
+    assert comment.strip().startswith("// out = ") and "et::Word<float>" in place
 
 
 def test_words_are_touched_by_relaxed_accesses_of_their_size_only() -> None:

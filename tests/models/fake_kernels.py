@@ -20,7 +20,7 @@ class FakeKernel:
         self._program, self.bindings, self.launches = program.build(), 0, 0
         self.interface = self._program
         dims = {d.name: d for d in self._program.dims}
-        self.rows = dims["P"].max + 1
+        self.rows = dims["P"].max + 1 if "P" in dims else 1
         self.closed = False
         self.failure: Exception | None = None
         self.dims: dict[str, int] = {}

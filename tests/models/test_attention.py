@@ -19,6 +19,7 @@ from eventtensor.config import Options
 from eventtensor.ir.plan import Plan
 from eventtensor.models.attention import attend, combine, longest, plan_attention, rotate
 from eventtensor.models.attention_half import combined_heads, rotated_heads, span_for
+from eventtensor.models.attention_many import attend_many
 from eventtensor.models.config import ModelConfig
 from eventtensor.models.formats.known import KNOWN
 from eventtensor.models.llama import llama
@@ -41,6 +42,7 @@ class Shape:
     dtype: str = "bf16"
     span: int = 8  # splits of an item
     combined: int = 1  # heads of keys that a task of combine takes
+    in_place: bool = False  # keys and values are loaded where they lie, whatever the span
 
     @property
     def config(self) -> ModelConfig:
@@ -85,9 +87,12 @@ def program(s: Shape) -> et.Program:
                                table[request[t], :, :]),
            writes=lambda t, g: (q[t, cut(g, s.combined), :, :],
                                 kv[slot[t] // s.page, cut(g, s.combined), :, slot[t] % s.page, :]))
-    p.call(attend(dtype, HEADS), grid=(first[T], HEADS),
+    many = s.span > 1 and not s.in_place
+    rest = (kv[:, :, :, :, :],) if many else ()
+    p.call(attend_many(dtype, HEADS, f"{HEADS} * w + g") if many else attend(dtype, HEADS),
+           grid=(first[T], HEADS),
            reads=lambda w, g: (q[row[w], g, :, :], left[w], kv[item_pages[w, :], g, :, :, :],
-                               left[w:W], item_pages[w:W, :]),
+                               left[w:W], item_pages[w:W, :], *rest),
            writes=lambda w, g: (part[w, g, :, :], part_ml[w, g, :, :]))
     p.call(combine, grid=(T, HEADS // s.combined),
            reads=lambda t, g: (part[first[t] : first[t + 1], cut(g, s.combined), :, :],
@@ -179,15 +184,17 @@ def copied(a: Arrays) -> Arrays:
 
 
 @cache
-def cuda_plan(s: Shape) -> Plan:
-    state = run_passes(program(s), Options(target="cuda"))
+def cuda_plan(s: Shape, schedule: str = "auto") -> Plan:
+    state = run_passes(program(s), Options(target="cuda", schedule={"attend": schedule}))
     assert state.plan is not None and state.report is not None and state.report.ok
     return state.plan
 
 
-def emulated(s: Shape, launches: list[list[int]], seed: int = 0) -> list[Arrays]:
+def emulated(
+    s: Shape, launches: list[list[int]], seed: int = 0, workers: int = 3, schedule: str = "auto"
+) -> list[Arrays]:
     found = []
-    with emulated_kernel(cuda_plan(s), 3, seed) as kernel:
+    with emulated_kernel(cuda_plan(s, schedule), workers, seed) as kernel:
         for lengths in launches:
             got = arrays(s, lengths)
             kernel.launch(dims_of(got), got)
@@ -280,6 +287,27 @@ def test_runs_and_orders_of_tasks_give_the_same_bits() -> None:
     assert len(found) == 1
 
 
+@pytest.mark.parametrize("name", ["llama", "qwen"])
+def test_keys_that_flow_ahead_of_tasks_give_the_bits_of_those_in_place(name: str) -> None:
+    """Workers take one tile or many, of items with an odd and an even number of chunks, and none
+    for some warps."""
+    s, lengths = SHAPES[name], [300, 1, 129, 40, 1025, 17, 256, 513]
+    wanted = emulated(replace(s, in_place=True), [lengths])[0]["mixed"].tobytes()
+    for workers, seed in ((1, 0), (2, 1), (5, 2), (17, 3)):
+        twice = emulated(s, [lengths, lengths], seed, workers)
+        assert [got["mixed"].tobytes() == wanted for got in twice] == [True, True], workers
+    for schedule in ("static", "push"):  # nobody knows the next tile
+        assert emulated(s, [lengths], 0, 2, schedule)[0]["mixed"].tobytes() == wanted, schedule
+
+
+def test_tasks_know_their_next_tile_and_wait_for_all_that_it_reads() -> None:
+    text = generate(cuda_plan(SHAPES["llama"])).text
+    assert "et::AheadTiles(worker, args.cell.ticket_attend" in text
+    flowing, in_place = (next(e for e in cuda_plan(s).events if e.name == "rotate_done")
+                         for s in (SHAPES["llama"], SHAPES["splits"]))
+    assert (len(flowing.shape), len(in_place.shape)) == (0, 1)
+
+
 def test_items_beyond_the_last_row_are_planned_as_the_python_body_says() -> None:
     s = SHAPES["llama"]
     given = arrays(s, [200, 129])
@@ -295,7 +323,7 @@ def test_items_beyond_the_last_row_are_planned_as_the_python_body_says() -> None
 def test_f32_models_have_no_tuned_product_and_bf16_ones_make_no_copy_of_the_cache() -> None:
     assert "attention::attend" not in generate(cuda_plan(SHAPES["f32"])).text
     text = generate(cuda_plan(SHAPES["llama"])).text
-    assert "attention::attend<q_0, q_1, kv_0, kv_2, ROOM>" in text
+    assert "attention::attend_many<q_0, q_1, kv_0, kv_2, 2, ROOM>" in text
     assert "kv_tile" not in text
 
 

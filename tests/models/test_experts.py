@@ -112,7 +112,7 @@ def test_a_kernel_for_one_row_gives_what_it_should(normed: bool) -> None:
     for chosen in ([15, 0, 14, 3], [], [7]):
         drawn, rows = Drawn(c, unit_router()), rows_for([chosen])
         arrays = arguments(drawn, rows)
-        kernel(**arrays, S=1, P=0)
+        kernel(**arrays)
         check(drawn, rows, arrays)
 
 

@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -197,6 +198,7 @@ class FakeKernel:
     """Chooses the largest of logits that are always the same."""
 
     backend = None
+    interface = SimpleNamespace(dims=())
 
     def bind(self, **arguments: Any) -> Any:
         def step(stream: object) -> None:

@@ -81,7 +81,7 @@ def plan_attention(split_tokens: int, span: int) -> Any:
     return plan
 
 
-def _at_once(heads: int) -> str:
+def at_once(heads: int) -> str:
     """How many items or rows all workers attend at a time; read anew, for no register is free."""
     return f"(et::anew(unsigned(worker.count)) + {heads - 1}) / {heads}"
 
@@ -93,7 +93,7 @@ def rotate(c: ModelConfig, page: int, fetches: bool = True) -> Any:
     group, scale = c.heads // c.kv_heads, c.head_dim**-0.5
     norm, heads = "true" if c.qk_norm else "false", c.kv_heads
     tuned = (_ROTATE_AND_FETCH if fetches else _ROTATE).format(
-        norm=norm, eps=float(c.norm_eps), scale=scale, page=page, rows=_at_once(heads), heads=heads)
+        norm=norm, eps=float(c.norm_eps), scale=scale, page=page, rows=at_once(heads), heads=heads)
 
     @et.task(cuda=tuned)
     def rotate(qkv, gains, rope, place, positions, table, out, kv):
@@ -107,26 +107,31 @@ def rotate(c: ModelConfig, page: int, fetches: bool = True) -> Any:
 
 def attend(dtype: Any, heads: int) -> Any:
     """`heads`: of keys, that an item is attended for, one after the other."""
-    tuned = _ATTEND.format(heads=heads, after=_at_once(heads)) if dtype is et.bf16 else None
+    tuned = _ATTEND.format(heads=heads, after=at_once(heads)) if dtype is et.bf16 else None
 
     @et.task(cuda=tuned, cpp=_ATTEND_CPP)
     def attend(q, left, kv, all_left, all_pages, out, ml):
-        """Softmax over one item, unnormalised: the largest score and the sum go beside it. Nobody
-        has written the tokens beyond `left`: whatever lies there has no part in it. `all_left` and
-        `all_pages` tell of this item and those after it, so that these can be brought nearer."""
-        pages, _, each, width = kv.shape
-        tokens = pages * each
-        there = et.iota(tokens) < left
-        keys = kv[:, 0].reshape(tokens, width)
-        known = et.where(there.reshape(pages, each, 1), kv[:, 1], 0.0)
-        values = known.cast(dtype).reshape(tokens, width)
-        score = et.where(there[None, :], q @ keys.T, -1e30)
-        top = score.max(axis=1, keepdims=True)
-        weight = et.exp(score - top)
-        out[:] = weight.cast(dtype) @ values
-        ml[:] = et.concat([top.T, weight.sum(axis=1, keepdims=True).T], axis=0)
+        """`all_left` and `all_pages` tell of this item and those after it, so that these can be
+        brought nearer."""
+        out[:], ml[:] = softmax(q, left, kv, dtype)
 
     return attend
+
+
+def softmax(q: Any, left: Any, kv: Any, dtype: Any) -> tuple[Any, Any]:
+    """Over one item, unnormalised: the largest score and the sum go beside it. Nobody has written
+    the tokens beyond `left`: whatever lies there has no part in it."""
+    pages, _, each, width = kv.shape
+    tokens = pages * each
+    there = et.iota(tokens) < left
+    keys = kv[:, 0].reshape(tokens, width)
+    known = et.where(there.reshape(pages, each, 1), kv[:, 1], 0.0)
+    values = known.cast(dtype).reshape(tokens, width)
+    score = et.where(there[None, :], q @ keys.T, -1e30)
+    top = score.max(axis=1, keepdims=True)
+    weight = et.exp(score - top)
+    sums = et.concat([top.T, weight.sum(axis=1, keepdims=True).T], axis=0)
+    return weight.cast(dtype) @ values, sums
 
 
 @et.task(cuda=_COMBINE)

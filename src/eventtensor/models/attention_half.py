@@ -8,6 +8,7 @@ import eventtensor as et
 
 from ..target import H200
 from .attention import attend, combine, longest, plan_attention, rotate
+from .attention_many import attend_many
 from .config import ModelConfig
 from .pack import Layout
 from .residual import Added
@@ -132,12 +133,15 @@ class Attention:
         """The heads of one task before and after have an axis, so that one event tells of them."""
         self._rotate(at)
         step, c, some, first, W = self.step, self.step.c, self.some, self.first, self.W
+        many = self.span > 1
+        rest = (self.kv[at, :, :, :, :, :],) if many else ()  # of which the next tasks have parts
+        dtype, kv_heads, tile = step.weights.dtype, c.kv_heads, f"{c.kv_heads} * w + {some} * g + k"
         step.p.call(
-            attend(step.weights.dtype, c.kv_heads),
-            grid=(first[step.T], c.kv_heads // some, some),
+            attend_many(dtype, kv_heads, tile) if many else attend(dtype, kv_heads),
+            grid=(first[step.T], kv_heads // some, some),
             reads=lambda w, g, k: (self.q[at, self.row[w], g * some + k, :, :], self.left[w],
                                    self.kv[at, self.item_pages[w, :], g * some + k, :, :, :],
-                                   self.left[w:W], self.item_pages[w:W, :]),
+                                   self.left[w:W], self.item_pages[w:W, :], *rest),
             writes=lambda w, g, k: (self.part[at, w, g * some + k, :, :],
                                     self.part_ml[at, w, g * some + k, :, :]))
         step.p.call(

@@ -17,6 +17,17 @@ ET_HOT void ldmatrix_x4(uint32_t at, uint32_t (&x)[4]) {
     std::memcpy(&x[j], emu::block->at(all[8 * j + lane / 4].word[0], 16) + lane % 4 * 4, 4);
   emu::block->pending().changed.insert(x);
 }
+// The same, transposed: a lane gets element l / 4 of rows 2 (l % 4) and the next.
+ET_HOT void ldmatrix_x4_trans(uint32_t at, uint32_t (&x)[4]) {
+  if (at % 16 != 0) emu::block->fault("a row of ldmatrix is not aligned to 16 bytes");
+  const auto& all = emu::exchange("ldmatrix", ~0u, {{at}});
+  const int lane = emu::block->thread() % 32;
+  for (int j = 0; j < 4; ++j)
+    for (int k = 0; k < 2; ++k)
+      std::memcpy(reinterpret_cast<char*>(&x[j]) + 2 * k,
+                  emu::block->at(all[8 * j + lane % 4 * 2 + k].word[0], 16) + lane / 4 * 2, 2);
+  emu::block->pending().changed.insert(x);
+}
 
 // ---- operands in shared memory -------------------------------------------------------------
 

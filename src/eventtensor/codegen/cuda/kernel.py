@@ -70,6 +70,12 @@ def _by_call(streams: Iterable[Stream]) -> dict[str, tuple[Stream, ...]]:
     return out
 
 
+def looks_ahead(p: PlacedCall) -> bool:
+    """True for a hand-tuned body that begins with the next tile's data."""
+    return any(h.target == "cuda" and "et::tile_ahead(worker)" in h.source
+               for h in p.call.hand_tuned)
+
+
 class BlockWriter(KernelWriter):
     def __init__(self, plan: Plan, target: CudaTarget, flavour: Flavour) -> None:
         """A GPU without bulk copies has no stream: operands are then read where they lie."""
@@ -186,6 +192,8 @@ class BlockWriter(KernelWriter):
         ))
         o.line()
         o.line('#include "claim.h"')
+        if any(looks_ahead(p) for p in self.program.calls):
+            o.line('#include "cuda/ahead.cuh"')
         o.extend(self.handoffs.includes())
         if self.streams:
             o.line('#include "cuda/stream.cuh"')
@@ -214,6 +222,8 @@ class BlockWriter(KernelWriter):
     def claim(self, p: PlacedCall) -> str:
         if p.call.name in self.streams and self.is_ticket(p.call.name):
             return "et::ToldTiles(worker)"
+        if self.is_ticket(p.call.name) and looks_ahead(p):
+            return f"et::AheadTiles(worker, {self.ticket(p)})"
         return super().claim(p)
 
     def entry(self) -> None:

@@ -102,6 +102,22 @@ template <int HD> struct Part {
 #pragma unroll
       for (int k = 0; k < 4; ++k) value[w][k] *= k % 2 == 0 ? even : odd;
   }
+
+  // Adds the weights of tokens, which become columns of the product with their values.
+  ET_HOT void weigh(uint32_t (&columns)[2], float (&score)[4], Tokens at, Thread me) {
+    float now = top;
+#pragma unroll
+    for (int n = 0; n < 4; ++n) {
+      score[n] = at.number(n, me) < at.end - at.base ? score[n] : LOW;
+      now = larger(now, score[n]);
+    }
+    now = larger(now, from_other(now, 1, me));
+    rescale(larger(now, from_other(now, 2, me)), me);
+#pragma unroll
+    for (int n = 0; n < 4; ++n) sum += score[n] = power(score[n] - top);
+    columns[0] = ptx::cvt_bf16x2(score[0], score[1]);
+    columns[1] = ptx::cvt_bf16x2(score[2], score[3]);
+  }
 };
 
 template <int HD, int PAGE> struct Tile {
@@ -146,18 +162,8 @@ template <int HD, int PAGE> struct Tile {
 
   // Adds weights and weighted values.
   ET_HOT void add(Part<HD>& part, float (&score)[4], Tokens at, Thread me) const {
-    float top = part.top;
-#pragma unroll
-    for (int n = 0; n < 4; ++n) {
-      score[n] = at.number(n, me) < at.end - at.base ? score[n] : LOW;
-      top = larger(top, score[n]);
-    }
-    top = larger(top, from_other(top, 1, me));
-    part.rescale(larger(top, from_other(top, 2, me)), me);
-#pragma unroll
-    for (int n = 0; n < 4; ++n) part.sum += score[n] = power(score[n] - part.top);
-    const uint32_t columns[2] = {ptx::cvt_bf16x2(score[0], score[1]),
-                                 ptx::cvt_bf16x2(score[2], score[3])};
+    uint32_t columns[2];
+    part.weigh(columns, score, at, me);
 #pragma unroll
     for (int w = 0; w < VALUE; ++w) {
       const uint32_t rows[4] = {low(value[0][w], value[1][w]), high(value[0][w], value[1][w]),
@@ -170,8 +176,8 @@ template <int HD, int PAGE> struct Tile {
 };
 
 // How the parts of the warps lie in `room`: pairs of columns (w, parity of the head) by lane, then
-// the largest scores and the sums.
-template <int GROUP, int HD> struct Meeting {
+// the largest scores and the sums. Columns of a pair are neighbours, or APART: 8 lie between.
+template <int GROUP, int HD, bool APART = false> struct Meeting {
   static constexpr int ACROSS = (GROUP + 1) / 2;          // lanes c that have heads
   static constexpr int PAIRS = HD / 16 * 2 * 8 * ACROSS;  // of one warp
   static constexpr int FLOATS = WARPS * (2 * PAIRS + 2 * GROUP);
@@ -214,7 +220,8 @@ template <int GROUP, int HD> struct Meeting {
   ET_HOT void fold(View<float, 2> out, View<float, 2> ml, Thread me) const {
     ET_ROLLED for (unsigned at = me.number; at < PAIRS; at += ET_THREADS) {
       const int head = 2 * (at % ACROSS) + at / ACROSS / 8 % 2;
-      const int column = column_of<HD / 16, 8>(at / ACROSS / 16, at / ACROSS % 8);
+      const int w = at / ACROSS / 16, g = at / ACROSS % 8;
+      const int column = APART ? 16 * w + g : column_of<HD / 16, 8>(w, g);
       if (head >= GROUP) continue;
       float scale[WARPS], even = 0.0f, odd = 0.0f, total = 0.0f;
       const float best = weigh(head, scale);
@@ -225,7 +232,7 @@ template <int GROUP, int HD> struct Meeting {
         total += sum[n * GROUP + head] * scale[n];
       }
       out.data[head * out.stride[0] + column] = even;
-      out.data[head * out.stride[0] + column + 1] = odd;
+      out.data[head * out.stride[0] + column + (APART ? 8 : 1)] = odd;
       if (column != 0) continue;
       ml.data[head] = best;
       ml.data[ml.stride[0] + head] = total;

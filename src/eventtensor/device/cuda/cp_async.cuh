@@ -1,6 +1,6 @@
 // Shared memory by its own addresses (see ptx.cuh): copies of 16 bytes from global memory that run
-// beside the thread that asks (sm_80), and arrive at a barrier when they have landed; stores. The
-// copies belong to the generic proxy, so that what an acquire has made visible may be copied.
+// beside the thread that asks (sm_80), and arrive at a barrier when they have landed, or are waited
+// for in groups; stores. The copies belong to the generic proxy, so that what an acquire has made visible may be copied.
 // Included as "cuda/cp_async.cuh", like ptx.cuh.
 #pragma once
 #include "../portable.h"
@@ -10,6 +10,12 @@ namespace et::ptx {
 ET_HOT void cp_async_16(uint32_t to, const void* from) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;"
                ::"r"(to), "l"(__cvta_generic_to_global(from)) : "memory");
+}
+// What this thread has asked for since the last group is one.
+ET_HOT void cp_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+// All groups of this thread but the youngest have landed.
+template <int YOUNGEST> ET_HOT void cp_async_wait() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(YOUNGEST) : "memory");
 }
 // Arrives at a barrier (mbarrier, sm_80) when this thread's copies have landed.
 ET_HOT void cp_async_mbarrier_arrive(uint32_t bar) {

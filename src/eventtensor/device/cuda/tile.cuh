@@ -160,8 +160,17 @@ class Arena {
   // which may hold the result of a product under way that ends in one pass.
   ET_FN void open_beside() { beside_used_ = 0; }
 
+  // IDLE bytes that only products of many columns use: beside the ring, or if there is none, the
+  // end of what the block has left, if it has so much. The same in every task of a kind, so that
+  // one may leave something there for the next.
+  static constexpr uint32_t BESIDE = ET_WIDE / 1024 * 1024 - (ET_WIDE ? 1024 : 0), IDLE = 1 << 16;
+  ET_FN char* idle() const {
+    static_assert(BESIDE == 0 || BESIDE >= IDLE);
+    if (BESIDE != 0) return near_ - BESIDE;
+    return near_used_ + IDLE <= near_size_ ? near_ + near_size_ - IDLE : nullptr;
+  }
+
  private:
-  static constexpr uint32_t BESIDE = ET_WIDE / 1024 * 1024 - (ET_WIDE ? 1024 : 0);
   char *near_, *far_;  // before `near` are BESIDE bytes beside the ring
   int64_t near_size_, far_size_, near_used_ = 0, far_used_ = 0;
   uint32_t beside_used_ = BESIDE;

@@ -12,6 +12,11 @@ ET_HOT void ldmatrix_x4(uint32_t at, uint32_t (&x)[4]) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3]) : "r"(at) : "memory");
 }
+// The same, each matrix of 8 rows by 8 elements of 16 bits transposed.
+ET_HOT void ldmatrix_x4_trans(uint32_t at, uint32_t (&x)[4]) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3]) : "r"(at) : "memory");
+}
 
 // Before the first product of a group: what registers hold is there for it.
 ET_HOT void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }

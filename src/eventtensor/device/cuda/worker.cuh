@@ -29,6 +29,7 @@ struct Worker {
   const Shared* shared;
   int64_t* board;  // two words of shared memory, used in turn
   int turn = 0;
+  int ahead = -1;  // the word that holds its next tile (ahead.cuh)
   Arena arena;
 #if ET_STREAM
   Pages pages;  // what the loader brings

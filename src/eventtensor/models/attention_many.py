@@ -1,0 +1,32 @@
+"""`attend` of kernels for many rows: keys and values flow through shared memory that products use
+at other times."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import eventtensor as et
+
+from .attention import at_once, softmax
+
+# For a GPU, of device/cuda/attention_flow.cuh.
+_ATTEND = """
+#include "cuda/attention_flow.cuh"
+constexpr int ROOM = 8 * q_0 * q_1 + 8 * q_1 + 16 * q_0;
+float* const room = worker.arena.take<float>(8 * q_0 * q_1 + 8 * q_1 + 16 * q_0);
+const int64_t next = et::tile_ahead(worker);
+et::attention::attend_many<q_0, q_1, kv_0, kv_2, {heads}, ROOM>(
+    worker, room, {{{tile}, next}}, q, left, kv,
+    {{all_left, all_pages, {after}, {heads} * 2 * kv_2 * q_1}}, out, ml);
+"""
+
+
+def attend_many(dtype: Any, heads: int, tile: str) -> Any:
+    """As `attend`. `heads`: of keys; tiles are those of an item one after the other, `tile` is the
+    number of this one in C++. `all_kv` has what the next task begins with."""
+
+    @et.task(cuda=_ATTEND.format(heads=heads, after=at_once(heads), tile=tile))
+    def attend(q, left, kv, all_left, all_pages, all_kv, out, ml):
+        out[:], ml[:] = softmax(q, left, kv, dtype)
+
+    return attend
