@@ -14,9 +14,10 @@ from measure import gpu_us, here, torch
 from eventtensor.ir.walk import evaluate
 from eventtensor.models.attention_half import SPLIT_TOKENS, page_tokens
 from eventtensor.models.config import ModelConfig
-from eventtensor.models.pack import Layout, matrices, packed_shapes
+from eventtensor.models.pack import matrices, packed_shapes
 from eventtensor.models.rope import rope_tables
 from eventtensor.models.sampling import search_steps
+from eventtensor.models.tiles import Layout
 from eventtensor.runtime.arguments import bind
 from eventtensor.runtime.cuda.memory import CELL
 

@@ -19,8 +19,9 @@ from eventtensor.models.config import ModelConfig
 from eventtensor.models.expert_row import ExpertRowMlp
 from eventtensor.models.experts import ExpertMlp
 from eventtensor.models.formats.known import KNOWN
-from eventtensor.models.step import Residual, Step, tiles_for
+from eventtensor.models.step import Residual, Step
 from eventtensor.models.tasks import Weights, embed
+from eventtensor.models.tiles import tiles_for
 
 FIRST, SECOND, SUM = "experts_gate_up", "experts_down", "combine_experts"
 BARRIER = "barrier"

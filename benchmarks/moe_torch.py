@@ -17,7 +17,7 @@ from torch_decode import TorchDecoder
 
 from eventtensor.ir.products import PANEL
 from eventtensor.models.config import ModelConfig
-from eventtensor.models.pack import packed_rows, plain_rows
+from eventtensor.models.pack import matrices, packed_rows, plain_rows
 
 Arrays = Mapping[str, Any]
 
@@ -50,7 +50,7 @@ def packed_of(name: str, rows: Any, c: ModelConfig) -> Any:
         rows = torch.cat(kinds, dim=1).reshape(rows.shape)
     if name == "w_gate_up":
         rows = rows.view(*ahead, 2, -1, PANEL, columns).transpose(-4, -3).reshape(rows.shape)
-    return packed_rows(rows).contiguous()
+    return packed_rows(rows, matrices(c)[name].bundle).contiguous()
 
 
 def _matrices(arrays: Arrays) -> dict[str, list[Any]]:

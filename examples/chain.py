@@ -28,22 +28,23 @@ def layer(w, x, out):
 
 @et.task
 def packed_layer(w, x, out):
-    plain = w.transpose(0, 2, 4, 1, 3, 5).reshape(w.shape[0] * PANEL, x.shape[0])
+    plain = w.transpose(0, 2, 3, 5, 1, 4, 6).reshape(w.shape[0] * PANEL, x.shape[0])
     out[:] = et.tanh((plain @ x[:, None])[:, 0])
 
 
 def panel_shape(columns: int) -> tuple[int, ...]:
-    """Of 16 rows: spans of columns, and of each the first 8 rows and the others, in blocks."""
+    """Of 16 rows: spans of columns, of each one panel (two or four could lie together), and of that
+    the first 8 rows and the others, in blocks."""
     span = min(128, columns)
-    return columns // span, PANEL // BLOCK, span // BLOCK, BLOCK, BLOCK
+    return columns // span, 1, PANEL // BLOCK, span // BLOCK, BLOCK, BLOCK
 
 
 def pack(w):
     """Weights (layers, rows, columns), NumPy's or torch's, as panels."""
     layers, rows, columns = w.shape
-    spans, halves, blocks, *_ = panel_shape(columns)
-    split = w.reshape(layers, rows // PANEL, halves, BLOCK, spans, blocks, BLOCK)
-    return split.swapaxes(3, 5).swapaxes(2, 4).swapaxes(3, 4)
+    spans, each, halves, blocks, *_ = panel_shape(columns)
+    split = w.reshape(layers, rows // PANEL, each, halves, BLOCK, spans, blocks, BLOCK)
+    return split.swapaxes(4, 6).swapaxes(4, 5).swapaxes(3, 4).swapaxes(2, 3)
 
 
 def chain(width: int = 256, rows: int = 16, packed: bool = False) -> et.Program:
@@ -66,7 +67,7 @@ def chain(width: int = 256, rows: int = 16, packed: bool = False) -> et.Program:
         panels = rows // PANEL
         p.call(packed_layer if packed else layer, name="layer", grid=(tiles,),
                reads=lambda i: (
-                   w[at, i * panels : i * panels + panels, :, :, :, :, :] if packed
+                   w[at, i * panels : i * panels + panels, :, :, :, :, :, :] if packed
                    else w[at, tile(i), :], x[at, :]),
                writes=lambda i: x[at + 1, tile(i)])
     p.call(copy, name="give", grid=(tiles,), reads=lambda i: x[layers, tile(i)],

@@ -5,23 +5,32 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from support.emulated import emulated_kernel
-from support.streams import linear, packed, panel_shape
+from support.streams import linear, packed, panels_shape
 
 import eventtensor as et
 from eventtensor.compiler import run_passes
 from eventtensor.config import Options
 from eventtensor.ir.plan import Plan
+from eventtensor.models.pack import plain_rows
 
 STAGED = 32 * 1024  # bytes of x up to which a product takes it as a whole
-# Panels of a task and in all, columns of a row: pages have up to 512 of them.
+# Panels of a task and in all, columns of a row (pages have up to 512 of them), panels of a bundle.
 PACKED = {
-    "a page for each half of the warps": (3, 4, 1024, et.bf16),
-    "two pages": (2, 3, 2048, et.bf16),
-    "many pages": (1, 2, 6144, et.f16),
-    "more panels than are folded at once": (6, 6, 1024, et.f16),
-    "an odd number of pages": (2, 3, 1536, et.bf16),
-    "one page": (2, 2, 256, et.bf16),
-    "pages of an odd number of steps": (2, 2, 1440, et.bf16),
+    "a page for each half of the warps": (3, 4, 1024, et.bf16, 1),
+    "two pages": (2, 3, 2048, et.bf16, 1),
+    "many pages": (1, 2, 6144, et.f16, 1),
+    "more panels than are folded at once": (6, 6, 1024, et.f16, 1),
+    "an odd number of pages": (2, 3, 1536, et.bf16, 1),
+    "one page": (2, 2, 256, et.bf16, 1),
+    "pages of an odd number of steps": (2, 2, 1440, et.bf16, 1),
+    "pairs of panels": (4, 6, 2048, et.bf16, 2),
+    "pairs, an odd number of pages": (2, 4, 768, et.f16, 2),
+    "pairs, short spans": (2, 2, 1440, et.bf16, 2),
+    "four panels": (8, 12, 1024, et.f16, 4),
+    "more fours than are folded at once": (20, 20, 512, et.bf16, 4),
+    "four panels, an odd number of pages": (4, 4, 1152, et.bf16, 4),
+    "four panels, short spans": (4, 4, 576, et.bf16, 4),
+    "four panels, one step": (4, 8, 32, et.bf16, 4),
 }
 # Rows of a task and in all, columns of a row: whole pages, and a last one that is smaller.
 PLAIN = {"whole pages": (24, 40, 2048), "a smaller last page": (16, 40, 1120)}
@@ -29,8 +38,8 @@ PLAIN = {"whole pages": (24, 40, 2048), "a smaller last page": (16, 40, 1120)}
 
 def plan_of(name: str, stream: bool, most: int) -> Plan:
     if name in PACKED:
-        panels, total, k, dtype = PACKED[name]
-        program = packed(panels, k, most, total, dtype)
+        panels, total, k, dtype, bundle = PACKED[name]
+        program = packed(panels, k, most, total, dtype, bundle)
     else:
         rows, out, k = PLAIN[name]
         program = linear(rows, k, out, most=most)
@@ -46,10 +55,10 @@ def operands(name: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         _, out, k = PLAIN[name]
         w = rng.standard_normal((out, k)).astype(et.bf16.numpy)
         return rng.standard_normal((8, k)).astype(et.bf16.numpy), w, w
-    _, total, k, dtype = PACKED[name]
+    _, total, k, dtype, bundle = PACKED[name]
     x = rng.standard_normal((8, k)).astype(dtype.numpy)
-    w = rng.standard_normal((total, *panel_shape(k))).astype(dtype.numpy)
-    return x, w, w.transpose(0, 2, 4, 1, 3, 5).reshape(total * 16, k)
+    w = rng.standard_normal(panels_shape(total, k, bundle)).astype(dtype.numpy)
+    return x, w, plain_rows(w)
 
 
 @pytest.mark.parametrize("name", [*PACKED, *PLAIN])

@@ -8,7 +8,7 @@ from random import Random
 import numpy as np
 import pytest
 from support.emulated import emulated_kernel
-from support.streams import normed, packed, panel_shape
+from support.streams import normed, packed, panels_shape
 
 import eventtensor as et
 from eventtensor.codegen.cuda.kernel import generate
@@ -16,25 +16,30 @@ from eventtensor.compiler import run_passes
 from eventtensor.config import Options
 from eventtensor.errors import NoRoom
 from eventtensor.ir.plan import Plan
+from eventtensor.models.pack import plain_rows
 from eventtensor.target import H200
 
 MOST = 128
-# Panels of a task and in all, columns of a row.
+# Panels of a task and in all, columns of a row, panels of a bundle.
 SHAPES = {
-    "one panel a task": (1, 3, 1024, et.bf16),
-    "two": (2, 3, 1440, et.f16),
-    "three, and one at the end": (3, 4, 1024, et.bf16),
-    "a lone group": (4, 4, 512, et.bf16),
-    "a group and one panel": (5, 5, 1440, et.f16),
-    "two groups": (8, 8, 576, et.bf16),
-    "two groups and one panel": (9, 9, 320, et.bf16),
-    "one step": (2, 2, 32, et.bf16),
+    "one panel a task": (1, 3, 1024, et.bf16, 1),
+    "two": (2, 3, 1440, et.f16, 1),
+    "three, and one at the end": (3, 4, 1024, et.bf16, 1),
+    "a lone group": (4, 4, 512, et.bf16, 1),
+    "a group and one panel": (5, 5, 1440, et.f16, 1),
+    "two groups": (8, 8, 576, et.bf16, 1),
+    "two groups and one panel": (9, 9, 320, et.bf16, 1),
+    "one step": (2, 2, 32, et.bf16, 1),
+    "a pair": (2, 4, 1440, et.bf16, 2),
+    "groups of pairs, and one pair at the end": (10, 12, 512, et.f16, 2),
+    "a group that lies together": (4, 8, 576, et.bf16, 4),
+    "groups that lie together": (12, 20, 640, et.bf16, 4),
 }
 
 
 def plan_of(name: str, stream: bool) -> Plan:
-    panels, total, k, dtype = SHAPES[name]
-    program = packed(panels, k, MOST, total, dtype)
+    panels, total, k, dtype, bundle = SHAPES[name]
+    program = packed(panels, k, MOST, total, dtype, bundle)
     plan = run_passes(program, Options(target="cuda", schedule="static", stream=stream)).plan
     assert plan is not None and [s.loaded for s in plan.streams] == [stream]
     return plan
@@ -42,14 +47,14 @@ def plan_of(name: str, stream: bool) -> Plan:
 
 def launch(kernel, name: str, n: int) -> np.ndarray:
     """The result, within what sums in f32 of exact products may be off, in any order."""
-    _, total, k, dtype = SHAPES[name]
+    _, total, k, dtype, bundle = SHAPES[name]
     rng = np.random.default_rng(n)
     x = rng.standard_normal((n, k)).astype(dtype.numpy)
-    w = rng.standard_normal((total, *panel_shape(k))).astype(dtype.numpy)
+    w = rng.standard_normal(panels_shape(total, k, bundle)).astype(dtype.numpy)
     y = np.full((n, total * 16), np.nan, np.float32)
     kernel.launch({"n": n}, {"x": x, "w": w, "y": y})
     exact = x.astype(np.float64)
-    rows = w.astype(np.float64).transpose(0, 2, 4, 1, 3, 5).reshape(total * 16, k)
+    rows = plain_rows(w.astype(np.float64))
     bound = k * 2.0**-24 * (np.abs(exact) @ np.abs(rows).T)
     assert (np.abs(y - exact @ rows.T) <= bound).all(), f"n = {n}"
     return y
@@ -71,10 +76,10 @@ def test_any_number_of_columns_is_right_and_has_the_same_bits_in_place(name: str
 
 def test_a_column_has_the_same_bits_beside_any_number_of_others() -> None:
     name, found = "two", []
-    _, total, k, dtype = SHAPES[name]
+    _, total, k, dtype, bundle = SHAPES[name]
     rng = np.random.default_rng(0)
     x = rng.standard_normal((MOST, k)).astype(dtype.numpy)
-    w = rng.standard_normal((total, *panel_shape(k))).astype(dtype.numpy)
+    w = rng.standard_normal(panels_shape(total, k, bundle)).astype(dtype.numpy)
     with emulated_kernel(plan_of(name, True), 2) as kernel:
         for n in (1, 9, 17, 40, MOST):
             y = np.full((n, total * 16), np.nan, np.float32)
@@ -108,12 +113,12 @@ def test_a_scale_found_while_lines_come_is_right(n: int) -> None:
     plan = run_passes(program, Options(target="cuda", schedule="static")).plan
     rng = np.random.default_rng(n)
     x, w = (rng.standard_normal(shape).astype(et.bf16.numpy)
-            for shape in ((n, 512), (8, *panel_shape(512))))
+            for shape in ((n, 512), panels_shape(8, 512)))
     ss, y = rng.random((n, 16)).astype(np.float32), np.full((n, 128), np.nan, np.float32)
     with emulated_kernel(plan, 2) as kernel:
         kernel.launch({"n": n}, {"x": x, "ss": ss, "w": w, "y": y})
-    rows = w.astype(np.float64).transpose(0, 2, 4, 1, 3, 5).reshape(128, 512)
-    want = x.astype(np.float64) @ rows.T * ss.astype(np.float64).sum(axis=1, keepdims=True)
+    scale = ss.astype(np.float64).sum(axis=1, keepdims=True)
+    want = x.astype(np.float64) @ plain_rows(w.astype(np.float64)).T * scale
     np.testing.assert_allclose(y, want, rtol=1e-4, atol=1e-3)
 
 

@@ -29,7 +29,7 @@ def random_packed(c: ModelConfig, seed: int = 0, device: str = "cuda") -> dict[s
             drawn = np.random.default_rng(seed + len(name)).standard_normal(shape, np.float32)
             out[name] = 1 + drawn / 10
     if c.tied:
-        out["head"] = packed_rows(out["embed"]).contiguous()
+        out["head"] = packed_rows(out["embed"], matrices(c)["head"].bundle).contiguous()
     return out
 
 

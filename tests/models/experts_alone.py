@@ -12,9 +12,10 @@ from eventtensor.models.checkpoint import shapes
 from eventtensor.models.config import Experts, ModelConfig
 from eventtensor.models.expert_row import ExpertRowMlp
 from eventtensor.models.experts import ExpertMlp
-from eventtensor.models.pack import Layout, pack_weights
-from eventtensor.models.step import Step, tiles_for
+from eventtensor.models.pack import pack_weights
+from eventtensor.models.step import Step
 from eventtensor.models.tasks import Weights, embed
+from eventtensor.models.tiles import Layout, tiles_for
 
 COUNT, TOP, HIDDEN, WIDE, LAYERS = 16, 4, 128, 96, 2  # two tiles of each product
 Arrays = dict[str, np.ndarray]
@@ -35,7 +36,7 @@ def experts_alone(
 ) -> et.Program:
     """Layers of nothing else: rows go in as `given` and come out as `result`."""
     assert c.experts is not None
-    step = Step(c, Weights(layout, dtype), tiles_for(c, "cpu"), tokens)
+    step = Step(c, Weights(layout, dtype), tiles_for(c, layout, tokens > 1), tokens)
     p, T, mlp, attn = step.p, step.T, step.mlp, step.attn
     given, result = p.input("given", (T, HIDDEN), et.f32), p.output("result", (T, HIDDEN), et.f32)
     half = (ExpertRowMlp if tokens == 1 else ExpertMlp)(step, c.experts)

@@ -20,9 +20,9 @@ from eventtensor.models.config import Experts
 from eventtensor.models.formats.known import KNOWN
 from eventtensor.models.formats.random_weights import RandomCheckpoint
 from eventtensor.models.llama import llama
-from eventtensor.models.pack import pack_weights, packed_shapes
-from eventtensor.models.step import Tiles
+from eventtensor.models.pack import pack_weights, packed_rows, packed_shapes, plain_rows
 from eventtensor.models.tasks import Weights
+from eventtensor.models.tiles import Tiles, bundles_for, tiles_for
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
 MATRICES = ("w_qkv", "w_o", "w_gate_up", "w_down", "head")
@@ -50,7 +50,9 @@ def rows_of(checkpoint, name: str, *at: int) -> np.ndarray:
             return get({"w_o": "wo", "w_down": "w_down", "w_router": "router"}[name])
 
 
-def check_packed(found: np.ndarray, wanted: np.ndarray, layout: str, dtype: np.dtype) -> None:
+def check_packed(
+    found: np.ndarray, wanted: np.ndarray, layout: str, dtype: np.dtype, bundle: int
+) -> None:
     n, k = np.indices(wanted.shape)
     if layout == "cpu":
         assert found.shape == (len(wanted) // 16, wanted.shape[1], 16)
@@ -58,8 +60,9 @@ def check_packed(found: np.ndarray, wanted: np.ndarray, layout: str, dtype: np.d
     else:
         spans = found.shape[1]
         span = wanted.shape[1] // spans
-        assert found.shape == (len(wanted) // 16, spans, 2, span // 8, 8, 8)
-        got = found[n // 16, k // span, n % 16 // 8, k % span // 8, n % 8, k % 8]
+        assert found.shape == (len(wanted) // 16 // bundle, spans, bundle, 2, span // 8, 8, 8)
+        got = found[n // 16 // bundle, k // span, n // 16 % bundle, n % 16 // 8, k % span // 8,
+                    n % 8, k % 8]
     assert found.dtype == dtype and found.size == wanted.size
     np.testing.assert_array_equal(got, wanted.astype(dtype))
 
@@ -76,7 +79,8 @@ def test_every_element_is_where_the_layout_says(name, dtype, layout, monkeypatch
     for matrix in MATRICES:
         for layer in range(1 if matrix == "head" else config.layers):
             found = packed[matrix] if matrix == "head" else packed[matrix][layer]
-            check_packed(found, rows_of(checkpoint, matrix, layer), layout, dtype)
+            check_packed(found, rows_of(checkpoint, matrix, layer), layout, dtype,
+                         bundles_for(config)[matrix])
 
 
 @pytest.mark.parametrize("layout", ["cpu", "cuda"])
@@ -86,10 +90,11 @@ def test_every_expert_is_where_the_layout_says(layout):
     assert {k: v.shape for k, v in packed.items()} == packed_shapes(checkpoint.config, layout)
     for layer in range(2):
         router = rows_of(checkpoint, "w_router", layer)
-        check_packed(packed["w_router"][layer], router, layout, BF16)
+        check_packed(packed["w_router"][layer], router, layout, BF16, 1)
         for matrix in ("w_gate_up", "w_down"):
             for expert, found in enumerate(packed[matrix][layer]):
-                check_packed(found, rows_of(checkpoint, matrix, layer, expert), layout, BF16)
+                check_packed(found, rows_of(checkpoint, matrix, layer, expert), layout, BF16,
+                             bundles_for(checkpoint.config)[matrix])
     assert packed["w_down"].shape[:2] == (2, 16)
 
 
@@ -115,6 +120,27 @@ def test_every_known_model_can_be_packed():
             mlps = config.layers * (1 if config.experts is None else config.experts.count)
             assert np.prod(shapes["w_gate_up"]) == mlps * 2 * config.intermediate \
                 * config.hidden, name
+
+
+def test_rows_are_the_same_after_they_were_packed():
+    rows = np.arange(2 * 64 * 96).reshape(2, 64, 96)
+    for bundle in (1, 2, 4):
+        packed = packed_rows(rows, bundle)
+        check_packed(packed[1], rows[1], "cuda", rows.dtype, bundle)
+        np.testing.assert_array_equal(plain_rows(packed), rows)
+
+
+def test_as_many_panels_lie_together_as_every_kernel_can_take():
+    assert bundles_for(KNOWN["llama-3.2-1b"]) == {
+        "w_qkv": 2, "w_o": 1, "w_gate_up": 4, "w_down": 1, "head": 4}
+    assert bundles_for(KNOWN["qwen3-8b"]) == {
+        "w_qkv": 1, "w_o": 2, "w_gate_up": 4, "w_down": 2, "head": 4}
+    for config in KNOWN.values():
+        for many in (False, True):
+            tiles = tiles_for(config, "cuda", many)
+            rows = {"w_qkv": tiles.qkv, "w_o": tiles.out, "w_gate_up": tiles.gate_up,
+                    "w_down": tiles.down, "head": tiles.head}
+            assert all(rows[n] % (16 * b) == 0 for n, b in bundles_for(config).items())
 
 
 def test_sizes_that_do_not_fit_are_named():
@@ -244,3 +270,11 @@ def test_a_tile_must_divide_its_matrix():
     tiles = Tiles(qkv=16, out=16, gate_up=32, down=16, head=64)
     with pytest.raises(BadPacking, match="head has 96 rows: not a number of tiles of 64"):
         llama(config, Weights("cpu", et.f32), tiles)
+
+
+def test_a_tile_has_whole_bundles():
+    config = KNOWN["tiny-llama"]
+    assert bundles_for(config)["head"] == 4
+    tiles = Tiles(qkv=16, out=16, gate_up=32, down=16, head=32)
+    with pytest.raises(BadPacking, match="head has 256 rows: not a number of tiles of 32"):
+        llama(config, Weights("cuda", et.bf16), tiles)

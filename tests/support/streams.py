@@ -26,15 +26,15 @@ def gated(x, gate, up, scale, out):
     out[:] = g * et.sigmoid(g) * (x @ up.T) * scale
 
 
-def panel_shape(k: int) -> tuple[int, ...]:
-    """Of a packed panel with rows of k columns."""
-    return packed_shape(16, k, "cuda")[1:]
+def panels_shape(panels: int, k: int, bundle: int = 1) -> tuple[int, ...]:
+    """Of packed panels with rows of k columns."""
+    return packed_shape(16 * panels, k, "cuda", bundle)
 
 
 def _panels(w):
-    panels, spans, halves, blocks, rows, columns = w.shape
-    plain = w.transpose(0, 2, 4, 1, 3, 5).reshape(panels * halves * rows, spans * blocks * columns)
-    return plain.T
+    bundles, spans, bundle, halves, blocks, rows, columns = w.shape
+    plain = w.transpose(0, 2, 3, 5, 1, 4, 6)
+    return plain.reshape(bundles * bundle * halves * rows, spans * blocks * columns).T
 
 
 @et.task
@@ -83,16 +83,17 @@ def linear(
 
 
 def packed(
-    panels: int = 3, k: int = 1024, most: int = 8, total: int = 7, dtype=et.bf16
+    panels: int = 3, k: int = 1024, most: int = 8, total: int = 7, dtype=et.bf16, bundle: int = 1
 ) -> et.Program:
     """Panels of weights, of which the last task may have fewer; many columns go line by line."""
+    some = panels // bundle
     n = et.dim("n", min=0 if most > 8 else 1, max=most)
     p = et.Program("packed")
     x = p.input("x", (n, k), dtype)
-    w = p.weight("w", (total, *panel_shape(k)), dtype)
+    w = p.weight("w", panels_shape(total, k, bundle), dtype)
     y = p.output("y", (n, total * 16), et.f32)
     p.call(packed_product, name="go", grid=(-(-total // panels),),
-           reads=lambda i: (x[:, :], w[i * panels : i * panels + panels, :, :, :, :, :]),
+           reads=lambda i: (x[:, :], w[i * some : i * some + some, :, :, :, :, :, :]),
            writes=lambda i: y[:, i * panels * 16 : i * panels * 16 + panels * 16])
     return p
 
@@ -102,9 +103,25 @@ def normed(most: int) -> et.Program:
     n = et.dim("n", max=most)
     p = et.Program("normed")
     x, ss = p.input("x", (n, 512), et.bf16), p.input("ss", (n, 16), et.f32)
-    w, y = p.weight("w", (8, *panel_shape(512)), et.bf16), p.output("y", (n, 128), et.f32)
+    w, y = p.weight("w", panels_shape(8, 512), et.bf16), p.output("y", (n, 128), et.f32)
     p.call(normed_product, name="go", grid=(1,),
-           reads=lambda i: (x[:, :], ss[:, :], w[:, :, :, :, :, :]), writes=lambda i: y[:, :])
+           reads=lambda i: (x[:, :], ss[:, :], w[:, :, :, :, :, :, :]), writes=lambda i: y[:, :])
+    return p
+
+
+def in_parts(
+    panels: int = 4, k: int = 1024, total: int = 8, bundle: int = 2, parts: int = 2
+) -> et.Program:
+    """A task has some panels and a part of K: bundles lie apart."""
+    n, some, each = et.dim("n", max=128), panels // bundle, panels_shape(1, k)[1] // parts
+    p = et.Program("in_parts")
+    x, w = p.input("x", (n, k), et.bf16), p.weight("w", panels_shape(total, k, bundle), et.bf16)
+    y = p.output("y", (parts, n, total * 16), et.f32)
+    p.call(packed_product, name="go", grid=(total // panels, parts),
+           reads=lambda i, s: (x[:, s * (k // parts) : s * (k // parts) + k // parts],
+                               w[i * some : i * some + some, s * each : s * each + each,
+                                 :, :, :, :, :]),
+           writes=lambda i, s: y[s, :, i * panels * 16 : i * panels * 16 + panels * 16])
     return p
 
 
@@ -112,10 +129,10 @@ def joined() -> et.Program:
     """The other side is a matrix only once its axes are joined."""
     n = et.dim("n", max=128)
     p = et.Program("joined")
-    x, w = p.input("x", (2, n, 32, 16), et.bf16), p.weight("w", (4, *panel_shape(512)), et.bf16)
+    x, w = p.input("x", (2, n, 32, 16), et.bf16), p.weight("w", panels_shape(4, 512, 4), et.bf16)
     y = p.output("y", (2, n, 64), et.f32)
     p.call(joined_product, name="go", grid=(2,),
-           reads=lambda i: (x[i, :, :, :], w[:, :, :, :, :, :]), writes=lambda i: y[i, :, :])
+           reads=lambda i: (x[i, :, :, :], w[:, :, :, :, :, :, :]), writes=lambda i: y[i, :, :])
     return p
 
 
@@ -124,14 +141,14 @@ def wide_layers(k: int = 512) -> et.Program:
     n, depth = et.dim("n", max=128), et.dim("depth", max=6)
     p = et.Program("wide_layers")
     first = p.input("first", (n, k), et.bf16)
-    w = p.weight("w", (depth, k // 16, *panel_shape(k)), et.bf16)
+    w = p.weight("w", (depth, *panels_shape(k // 16, k, 2)), et.bf16)
     h = p.scratch("h", (depth + 1, n, k), et.bf16)
     last = p.output("last", (n, k), et.bf16)
     p.call(copy, name="take", grid=(), reads=lambda: first[:, :], writes=lambda: h[0, :, :])
     with p.loop("l", depth) as at:
         p.call(twice, name="layer", grid=(k // 64,),
-               reads=lambda i: (h[at, :, :], w[at, i * 4 : i * 4 + 4, :, :, :, :, :],
-                                w[at, :4, :, :, :, :, :]),
+               reads=lambda i: (h[at, :, :], w[at, i * 2 : i * 2 + 2, :, :, :, :, :, :],
+                                w[at, :2, :, :, :, :, :, :]),
                writes=lambda i: h[at + 1, :, i * 64 : i * 64 + 64])
     p.call(copy, name="give", grid=(), reads=lambda: h[depth, :, :], writes=lambda: last[:, :])
     return p
@@ -221,11 +238,15 @@ PROGRAMS: dict[str, tuple[Callable[[], et.Program], list[dict[str, int]]]] = {
     "many_panels": (lambda: linear(80, 128, 200), [{"n": 8}, {"n": 15}]),
     "packed": (packed, [{"n": 1}, {"n": 8}]),
     "packed_small": (lambda: packed(1, 256), [{"n": 3}]),
+    "packed_pairs": (lambda: packed(4, 2048, 8, 6, et.f16, 2), [{"n": 1}, {"n": 5}]),
+    "packed_fours": (lambda: packed(8, 1152, 8, 12, bundle=4), [{"n": 1}, {"n": 8}]),
     "wide": (lambda: packed(most=128), [{"n": k} for k in (1, 40, 9, 3, 128)]),
     "wide_one": (lambda: packed(1, 2048, 128, 2), [{"n": k} for k in (5, 2, 64, 33)]),
     "wide_many": (lambda: packed(8, 864, 128, 12, et.f16), [{"n": k} for k in (12, 77, 1)]),
     "wide_pages": (lambda: packed(2, 2400, 128, 3), [{"n": k} for k in (64, 20, 4)]),
     "wide_short": (lambda: packed(16, 512, 128, 16), [{"n": k} for k in (50, 17)]),
+    "wide_fours": (lambda: packed(12, 768, 128, 20, bundle=4), [{"n": k} for k in (70, 1, 16)]),
+    "wide_parts": (in_parts, [{"n": k} for k in (40, 3)]),
     "wide_joined": (joined, [{"n": 3}, {"n": 21}]),
     "wide_layers": (wide_layers, [{"n": 24, "depth": 3}, {"n": 2, "depth": 1},
                                   {"n": 65, "depth": 2}]),

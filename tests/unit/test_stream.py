@@ -14,7 +14,7 @@ from support.streams import (
     linear,
     packed,
     packed_product,
-    panel_shape,
+    panels_shape,
     product,
     state,
     walks,
@@ -71,10 +71,10 @@ def test_packed_panels_need_no_room_for_the_other_side() -> None:
 def test_columns_without_a_bound_are_not_streamed() -> None:
     p = et.Program("ragged_columns")
     ends = p.input("ends", (5,), et.i32, monotone=True, bound=(0, 128))
-    x, w = p.input("x", (128, 1024), et.bf16), p.weight("w", (4, *panel_shape(1024)), et.bf16)
+    x, w = p.input("x", (128, 1024), et.bf16), p.weight("w", panels_shape(4, 1024), et.bf16)
     y = p.output("y", (128, 64), et.f32)
     p.call(packed_product, name="go", grid=(4,),
-           reads=lambda i: (x[ends[i] : ends[i + 1], :], w[:, :, :, :, :, :]),
+           reads=lambda i: (x[ends[i] : ends[i + 1], :], w[:, :, :, :, :, :, :]),
            writes=lambda i: y[ends[i] : ends[i + 1], :])
     assert ("go", "w") not in kinds(plan_of(p))
 
@@ -84,7 +84,7 @@ def parts_of_rows(maker: str, most: int) -> et.Program:
     task or one for each number has computed."""
     p = et.Program("parts_of_rows")
     given = p.input("given", (5,), et.i32, monotone=True, bound=(0, 500))
-    x, w = p.input("x", (500, 1024), et.bf16), p.weight("w", (4, *panel_shape(1024)), et.bf16)
+    x, w = p.input("x", (500, 1024), et.bf16), p.weight("w", panels_shape(4, 1024), et.bf16)
     y = p.state("y", (500, 64), et.f32)
     ends = given if maker == "given" else p.scratch("ends", (5,), et.i32, monotone=True,
                                                     bound=(0, 500))
@@ -97,7 +97,7 @@ def parts_of_rows(maker: str, most: int) -> et.Program:
         return slice(ends[i], et.min(ends[i] + most, ends[i + 1]))
 
     p.call(packed_product, name="go", grid=(4,), writes=lambda i: y[some(i), :],
-           reads=lambda i: (x[some(i), :], w[:, :, :, :, :, :]))
+           reads=lambda i: (x[some(i), :], w[:, :, :, :, :, :, :]))
     return p
 
 
@@ -134,6 +134,32 @@ def test_packed_panels_are_recognised_through_their_views() -> None:
     assert kinds(plan)[("go", "w")] is PACKED
     found = product_of(plan.program.call("go").body, 1)
     assert found is not None and found.packed and not found.left
+    assert (found.span, found.bundle) == (128, 1)
+
+
+@pytest.mark.parametrize(("bundle", "columns"), [(1, 512), (2, 256), (4, 128)])
+def test_a_page_has_four_spans_of_panels(bundle: int, columns: int) -> None:
+    """Whichever way they lie together, a page is one copy."""
+    (s,) = plan_of(packed(4, 1024, 8, 8, bundle=bundle)).streams
+    assert (s.bundle, s.chunk, s.page) == (bundle, 2 * columns, 16 * 1024)
+
+
+def test_three_panels_do_not_lie_together() -> None:
+    assert ("go", "w") not in kinds(plan_of(packed(3, 1024, 8, 6, bundle=3)))
+
+
+def test_a_bundle_may_be_taken_by_its_number() -> None:
+    @et.task
+    def one(x, w, out):
+        out[:] = x @ w.transpose(1, 2, 4, 0, 3, 5).reshape(32, 1024).T
+
+    p = et.Program("one_bundle")
+    x, w = p.input("x", (4, 1024), et.bf16), p.weight("w", panels_shape(6, 1024, 2), et.bf16)
+    y = p.output("y", (4, 96), et.f32)
+    p.call(one, name="go", grid=(3,), reads=lambda i: (x[:, :], w[i, :, :, :, :, :, :]),
+           writes=lambda i: y[:, i * 32 : i * 32 + 32])
+    (s,) = plan_of(p).streams
+    assert s.kind is PACKED and s.bundle == 2
 
 
 def test_held_pages_come_first_and_products_in_the_order_of_the_body() -> None:

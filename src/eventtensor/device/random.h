@@ -29,7 +29,7 @@ template <class T> ET_FN T stored(bf16 x) {
 // panels of every source. `first`: where those of a source begin in a turn; the last is its length.
 struct Packing {
   static constexpr uint32_t SOURCES = 3, ROWS = 16, BLOCK = 8;
-  uint32_t panels, spans, blocks, sources, first[SOURCES + 1];  // blocks: of a span
+  uint32_t panels, bundle, spans, blocks, sources, first[SOURCES + 1];  // blocks: of a span
 };
 
 // Row `i` of all blocks of all matrices that lie one behind the other; `keys` has one for each
@@ -38,8 +38,9 @@ template <class T>
 ET_FN void fill_packed(T* out, const uint64_t* keys, const Packing& p, float scale, uint64_t i) {
   constexpr uint32_t BLOCK = Packing::BLOCK, HALVES = Packing::ROWS / BLOCK;
   const uint32_t half = uint32_t(i / BLOCK / p.blocks % HALVES);
-  const uint64_t span = i / BLOCK / p.blocks / HALVES % p.spans;
-  const uint64_t panel = i / BLOCK / p.blocks / HALVES / p.spans;
+  const uint64_t piece = i / BLOCK / p.blocks / HALVES;  // a span of a panel, bundle by bundle
+  const uint64_t span = piece / p.bundle % p.spans;
+  const uint64_t panel = piece / p.bundle / p.spans * p.bundle + piece % p.bundle;
   const uint32_t turn = p.first[p.sources], at = uint32_t(panel % p.panels);
   uint32_t s = 0;
   while (at % turn >= p.first[s + 1]) ++s;

@@ -87,8 +87,9 @@ def row_stride(region: Region, tensor: Tensor) -> Node:
 
 
 def panel_stride(tensor: Tensor) -> Node:
-    """Bytes from one panel of packed rows (spans, halves, blocks, rows, columns) to the next."""
-    return mul(product(tensor.shape[-5:]), Const(tensor.dtype.size))
+    """Bytes of one panel of packed rows, (bundles, spans, panels, halves, blocks, rows, columns):
+    a bundle of panels has as many times more."""
+    return mul(mul(tensor.shape[-6], product(tensor.shape[-4:])), Const(tensor.dtype.size))
 
 
 def divisor(e: Node) -> int:

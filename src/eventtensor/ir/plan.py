@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from .expr import Const, Node, Var, minimum
+from .products import PANEL
 from .program import EventTensor, Program
 from .tensor import Point, Region, Rows, Slice
 from .walk import LoadFn, evaluate
@@ -222,12 +223,12 @@ class Stream:
     """A read operand (argument number `arg` of a call) that no event guards and whose bytes the
     loader brings into shared memory ahead of the waits. Where it does not (`loaded` false), a
     product takes the pages where they lie, in the same order, so to the same bits. `chunk` are the
-    bytes of a row in one page (0: all), `rows` and `columns` the most that the operand and the
-    product's other side have; where that side is not staged as a whole (`wide`), K goes by line by
-    line. While the loader is at this call `cap` bytes may be in flight, and with the ring full and
-    nothing in flight it asks for `ahead` pages as far as the L2. Run-time data that decides where
-    the operand lies is there once the waits of the call for the events `after` are over, of which
-    each has one cell for the whole grid: the loader does them too."""
+    bytes of a row in one page (0: all) of `bundle` panels, `rows` and `columns` the most that the
+    operand and the product's other side have; where that side is not staged as a whole (`wide`), K
+    goes by line by line. While the loader is at this call `cap` bytes may be in flight, and with
+    the ring full and nothing in flight it asks for `ahead` pages as far as the L2. Run-time data
+    that decides where the operand lies is there once the waits of the call for the events `after`
+    are over, of which each has one cell for the whole grid: the loader does them too."""
 
     call: str
     arg: int
@@ -241,6 +242,12 @@ class Stream:
     ahead: int = 0
     loaded: bool = True
     after: tuple[str, ...] = ()
+    bundle: int = 1
+
+    @property
+    def page(self) -> int:
+        """Bytes of a page of a product."""
+        return PANEL * self.bundle * self.chunk
 
 
 @dataclass(frozen=True, slots=True)

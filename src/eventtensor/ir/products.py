@@ -15,6 +15,7 @@ from .tensor import DType
 PANEL = 16  # rows of a panel: one side of a tensor-core tile
 BLOCK = 8  # rows and columns of a block: of 16 bits each, a matrix as tensor cores take it
 MOST_SPAN = 128  # columns
+BUNDLES = (1, 2, 4)  # panels whose spans may lie together: the last are those of one wgmma
 _STEP = 32  # columns that a warp takes at once
 _MOST_COLUMNS = 64
 _BESIDE = 32 * 1024  # bytes of the product's other side, in shared memory beside the ring
@@ -25,9 +26,10 @@ Groups = tuple[tuple[int, ...], ...]  # for each axis of a value, the axes of th
 @dataclass(frozen=True, slots=True)
 class Product:
     """Value `id` is the argument times value `other`, or the reverse if not `left`. `hidden` values
-    only lead from the argument to the product. If it is packed, the argument is ([panels,] spans,
-    2 halves of a panel's rows, blocks, BLOCK rows, BLOCK columns), and `span` are the columns of a
-    span, which lie together in each panel; if it has plain rows, `span` is 0."""
+    only lead from the argument to the product. If it is packed, the argument is ([bundles,] spans,
+    panels of a bundle, 2 halves of a panel's rows, blocks, BLOCK rows, BLOCK columns), `span` are
+    the columns of a span, which lie together in each panel, and `bundle` the panels whose spans lie
+    together; if it has plain rows, `span` is 0."""
 
     id: int
     left: bool
@@ -37,6 +39,7 @@ class Product:
     k: Node
     columns: Node
     span: int
+    bundle: int = 1
 
     @property
     def packed(self) -> bool:
@@ -134,26 +137,32 @@ def _product(
     left = s.op.a == at
     rows, k = groups if left else (groups[1], groups[0])
     other = s.op.b if left else s.op.a
-    span = _span(rows, k, shape)
-    if span is None:
+    packing = _packing(rows, k, shape)
+    if packing is None:
         return None
     m, n = s.type.shape
     return Product(
         s.id, left, other, frozenset({*hidden, at}), m if left else n,
-        types[at].shape[1 if left else 0], n if left else m, span,
+        types[at].shape[1 if left else 0], n if left else m, *packing,
     )
 
 
-def _span(rows: tuple[int, ...], k: tuple[int, ...], shape: tuple[Node, ...]) -> int | None:
-    """Of packed rows; 0 for plain rows, None if they are neither."""
+def _packing(
+    rows: tuple[int, ...], k: tuple[int, ...], shape: tuple[Node, ...]
+) -> tuple[int, int] | None:
+    """Span and bundle of packed rows; (0, 1) for plain rows, None if they are neither."""
     if (rows, k) == ((0,), (1,)):
-        return 0
-    if (rows, k) not in (((1, 3), (0, 2, 4)), ((0, 2, 4), (1, 3, 5))):
+        return 0, 1
+    if (rows, k) not in (((1, 2, 4), (0, 3, 5)), ((0, 2, 3, 5), (1, 4, 6))):
         return None
-    halves, blocks, *block = shape[-4:]
+    bundle, halves, blocks, *block = shape[-5:]
     if [halves, *block] != [Const(PANEL // BLOCK), Const(BLOCK), Const(BLOCK)]:
         return None
-    return blocks.value * BLOCK if isinstance(blocks, Const) else None
+    match bundle, blocks:
+        case Const(n), Const(across) if n in BUNDLES:
+            return across * BLOCK, n
+        case _:
+            return None
 
 
 def narrow_dtype(body: t.Body, id: int) -> DType | None:

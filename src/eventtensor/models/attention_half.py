@@ -10,10 +10,10 @@ from ..target import H200
 from .attention import attend, combine, longest, plan_attention, rotate
 from .attention_many import attend_many
 from .config import ModelConfig
-from .pack import Layout
 from .residual import Added
 from .step import MAX_REQUESTS, Step, cut
 from .tasks import Weights, project
+from .tiles import Layout
 
 PAGE_BYTES = 16384  # keys and values of one head in a page of the cache
 SPLIT_TOKENS = 128  # of attention: part of the result, whatever the batch
@@ -68,9 +68,8 @@ class Attention:
         self.table = p.input("table", (R, M, per_split), et.i32, bound=pages - 1)
         self.rope = p.weight("rope", (positions, 2, hd // 2), et.f32)
         self.qk_gains = p.weight("qk_gains", (c.layers, 2, hd), et.f32)
-        self.w_qkv = step.weights.matrix(p, "w_qkv", (c.heads + 2 * c.kv_heads) * hd, c.hidden,
-                                         c.layers)
-        w_o = step.weights.matrix(p, "w_o", c.hidden, c.heads * hd, c.layers)
+        self.w_qkv = step.weights.matrix(p, c, "w_qkv")
+        w_o = step.weights.matrix(p, c, "w_o")
         self.kv = p.state("kv", (c.layers, pages, c.kv_heads, 2, page, hd), dtype)
         # For each head of keys: the queries that look at it, the key and the value.
         self.qkv = p.scratch("qkv", (c.layers, T, c.kv_heads * (group + 2) * hd), et.f32)

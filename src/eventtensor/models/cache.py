@@ -21,9 +21,10 @@ import numpy as np
 from ..config import Environment, environment
 from ..runtime.build import write_once
 from .checkpoint import Array, Checkpoint, Shape
-from .pack import Layout, Progress, pack_weights
+from .pack import Progress, pack_weights, packed_shapes
+from .tiles import Layout
 
-_VERSION = 2  # of what pack_weights gives: a change of the layout must count up
+_VERSION = 3  # of what pack_weights gives: a change of the layout beyond shapes must count up
 _INDEX = "index.json"
 
 
@@ -40,7 +41,8 @@ def packed_weights(
     if not files:
         return pack_weights(checkpoint, layout, dtype, progress)
     home = (env or environment()).cache_dir
-    key = _key([file_digest(f, home) for f in files], layout, np.dtype(dtype))
+    shapes = packed_shapes(checkpoint.config, layout)
+    key = _key([file_digest(f, home) for f in files], layout, np.dtype(dtype), shapes)
     folder = home / "weights" / key
     if not (folder / _INDEX).is_file():
         _write(folder, checkpoint, layout, np.dtype(dtype), progress)
@@ -64,8 +66,10 @@ def file_digest(path: Path, home: Path) -> str:
     return digest
 
 
-def _key(digests: list[str], layout: Layout, dtype: np.dtype) -> str:
-    parts = (*digests, layout, dtype.name, str(_VERSION))
+def _key(
+    digests: list[str], layout: Layout, dtype: np.dtype, shapes: dict[str, Shape]
+) -> str:
+    parts = (*digests, layout, dtype.name, str(sorted(shapes.items())), str(_VERSION))
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
 
 

@@ -107,9 +107,9 @@ class Routed:
     def __init__(self, step: Step, experts: Experts) -> None:
         c, p, weights, E = step.c, step.p, step.weights, experts.count
         self.step, self.experts = step, experts
-        self.w_router = weights.matrix(p, "w_router", E, c.hidden, c.layers)
-        self.w_gate_up = weights.matrix(p, "w_gate_up", 2 * c.intermediate, c.hidden, c.layers, E)
-        self.w_down = weights.matrix(p, "w_down", c.hidden, c.intermediate, c.layers, E)
+        self.w_router = weights.matrix(p, c, "w_router")
+        self.w_gate_up = weights.matrix(p, c, "w_gate_up")
+        self.w_down = weights.matrix(p, c, "w_down")
         self.scores = p.scratch("scores", (c.layers, step.T, E), et.f32)
 
     def score(self, at: Any) -> None:

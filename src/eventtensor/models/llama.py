@@ -17,8 +17,9 @@ from .expert_row import ExpertRowMlp
 from .experts import ExpertMlp
 from .residual import Added
 from .sampling import Draws
-from .step import MAX_TOKENS, Step, Tiles, cut, tiles_for
+from .step import MAX_TOKENS, Step, cut
 from .tasks import Weights, choose, embed, gate_up, head, head_and_tops
+from .tiles import Tiles, tiles_for
 
 
 def llama(
@@ -51,8 +52,8 @@ class DenseMlp:
     def __init__(self, step: Step) -> None:
         c, p, weights, tiles = step.c, step.p, step.weights, step.tiles
         self.step, self.panels = step, c.intermediate // PANEL
-        self.w_gate_up = weights.matrix(p, "w_gate_up", 2 * c.intermediate, c.hidden, c.layers)
-        w_down = weights.matrix(p, "w_down", c.hidden, c.intermediate, c.layers)
+        self.w_gate_up = weights.matrix(p, c, "w_gate_up")
+        w_down = weights.matrix(p, c, "w_down")
         self.act = p.scratch("act", (c.layers, step.T, self.panels, PANEL), weights.dtype)
         self.down = Added(step, "down", w_down, tiles.down, tiles.down_parts, half=1)
 
@@ -77,7 +78,7 @@ def _embed(step: Step) -> None:
 def _choose(step: Step, sampling: bool, attention: Attention) -> None:
     """The head, and a token for each of the first S rows."""
     c, p, S, weights, tile = step.c, step.p, step.S, step.weights, step.tiles.head
-    w_head = weights.matrix(p, "head", c.vocab, c.hidden)
+    w_head = weights.matrix(p, c, "head")
     tiles = w_head.tiles(tile)
     logits = p.output("logits", (S, c.vocab), et.f32)
     chosen = p.output("chosen", (S,), et.i32)

@@ -12,9 +12,10 @@ import numpy as np
 from .cache import packed_weights
 from .formats.random_weights import RandomCheckpoint
 from .memory import DeviceMemory
-from .pack import Layout, Progress
+from .pack import Progress
 from .random_on_device import random_on_device
 from .source import Model
+from .tiles import Layout
 
 
 @dataclass(frozen=True)

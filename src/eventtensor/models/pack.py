@@ -1,16 +1,16 @@
 """Weights in the order in which the program streams them: panels of 16 rows.
 
-`cpu`: (panels, K, 16), so that 16 outputs lie side by side. `cuda`: (panels, spans of K, halves,
-K / 8 of a span, 8, 8), blocks of 8 by 8 as tensor cores take them: any spans of a panel that are
-neighbours are one piece of memory, and where a span of several panels lies together, all halves of
-panels are equally far apart. Every array is made once and filled in place, layer by layer: there
-are never two copies of a model.
+`cpu`: (panels, K, 16), so that 16 outputs lie side by side. `cuda`: (bundles of panels, spans of K,
+panels of a bundle, halves, K / 8 of a span, 8, 8), blocks of 8 by 8 as tensor cores take them: any
+spans of a bundle that are neighbours are one piece of memory, and all halves of its panels are
+equally far apart. How many panels are a bundle tiles.py says. Every array is made once and filled
+in place, layer by layer: there are never two copies of a model.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any, Literal, assert_never
 
@@ -20,8 +20,8 @@ from ..errors import BadPacking
 from ..ir.products import BLOCK, PANEL, span_of
 from .checkpoint import Array, Checkpoint, Shape
 from .config import ModelConfig
+from .tiles import Layout, bundles_for
 
-Layout = Literal["cpu", "cuda"]
 Progress = Callable[[str, int, int], None]  # name of the array, bytes done, bytes in all
 Allocate = Callable[[str, Shape, np.dtype], Array]
 
@@ -31,13 +31,15 @@ _SLAB = 1 << 20  # elements that are cast and moved at once, within a cache
 @dataclass(frozen=True)
 class Matrix:
     """A packed matrix of the model, of each layer or of each expert of a layer. Its `sources` come
-    in `turns`: an equal part of each of them, again and again."""
+    in `turns`: an equal part of each of them, again and again. On a GPU `bundle` panels lie
+    together, span by span."""
 
     rows: int
     columns: int
     sources: tuple[str, ...]
     turns: int
     of: Literal["model", "layer", "expert"] = "layer"
+    bundle: int = 1
 
 
 def matrices(c: ModelConfig) -> dict[str, Matrix]:
@@ -46,7 +48,7 @@ def matrices(c: ModelConfig) -> dict[str, Matrix]:
     mlp: Literal["layer", "expert"] = "layer" if experts is None else "expert"
     router = {} if experts is None else {
         "w_router": Matrix(experts.count, c.hidden, ("router",), experts.count // PANEL)}
-    return {
+    found = {
         # The queries that look at a head of keys, the key and the value; then the next head.
         "w_qkv": Matrix(wide + 2 * narrow, c.hidden, ("wq", "wk", "wv"), c.kv_heads),
         "w_o": Matrix(c.hidden, wide, ("wo",), down),
@@ -57,11 +59,14 @@ def matrices(c: ModelConfig) -> dict[str, Matrix]:
         "w_down": Matrix(c.hidden, c.intermediate, ("w_down",), down, mlp),
         "head": Matrix(c.vocab, c.hidden, ("head",), c.vocab // PANEL, "model"),
     }
+    return found | {name: replace(found[name], bundle=n) for name, n in bundles_for(c).items()}
 
 
-def packed_shape(rows: int, columns: int, layout: Layout) -> Shape:
-    if rows % PANEL:
-        raise BadPacking(f"a matrix has {rows} rows, not a multiple of {PANEL}")
+def packed_shape(rows: int, columns: int, layout: Layout, bundle: int = 1) -> Shape:
+    """`bundle`: panels, for a GPU."""
+    multiple = PANEL * (bundle if layout == "cuda" else 1)
+    if rows % multiple:
+        raise BadPacking(f"a matrix has {rows} rows, not a multiple of {multiple}")
     match layout:
         case "cpu":
             return (rows // PANEL, columns, PANEL)
@@ -69,24 +74,25 @@ def packed_shape(rows: int, columns: int, layout: Layout) -> Shape:
             if columns % BLOCK:
                 raise BadPacking(f"a row has {columns} columns, not a multiple of {BLOCK}")
             span = span_of(columns)
-            return (rows // PANEL, columns // span, PANEL // BLOCK, span // BLOCK, BLOCK, BLOCK)
+            return (rows // multiple, columns // span, bundle, PANEL // BLOCK, span // BLOCK, BLOCK,
+                    BLOCK)
         case _:
             assert_never(layout)
 
 
-def packed_rows(w: Any) -> Any:
+def packed_rows(w: Any, bundle: int = 1) -> Any:
     """Matrices (.., rows, columns) as they lie for a GPU, NumPy's or torch's."""
     *ahead, rows, columns = w.shape
-    panels, spans, halves, blocks, *_ = packed_shape(rows, columns, "cuda")
-    split = w.reshape(*ahead, panels, halves, BLOCK, spans, blocks, BLOCK)
-    return split.swapaxes(-3, -2).swapaxes(-4, -2).swapaxes(-5, -4)
+    bundles, spans, _, halves, blocks, *_ = packed_shape(rows, columns, "cuda", bundle)
+    split = w.reshape(*ahead, bundles, bundle, halves, BLOCK, spans, blocks, BLOCK)
+    return split.swapaxes(-3, -2).swapaxes(-4, -2).swapaxes(-5, -4).swapaxes(-6, -5)
 
 
 def plain_rows(w: Any) -> Any:
     """The same back."""
-    *ahead, panels, spans, _, blocks, _, _ = w.shape
-    split = w.swapaxes(-5, -4).swapaxes(-4, -2).swapaxes(-3, -2)
-    return split.reshape(*ahead, panels * PANEL, spans * blocks * BLOCK)
+    *ahead, bundles, spans, bundle, _, blocks, _, _ = w.shape
+    split = w.swapaxes(-6, -5).swapaxes(-5, -4).swapaxes(-4, -2).swapaxes(-3, -2)
+    return split.reshape(*ahead, bundles * bundle * PANEL, spans * blocks * BLOCK)
 
 
 def packed_shapes(c: ModelConfig, layout: Layout) -> dict[str, Shape]:
@@ -97,7 +103,7 @@ def packed_shapes(c: ModelConfig, layout: Layout) -> dict[str, Shape]:
     out = {"embed": (c.vocab, c.hidden), **norms}
     for name, m in matrices(c).items():
         try:
-            shape = packed_shape(m.rows, m.columns, layout)
+            shape = packed_shape(m.rows, m.columns, layout, m.bundle)
         except BadPacking as e:
             raise BadPacking(f"{name}: {e.message}") from None
         out[name] = (*stacked(c, m), *shape)
@@ -173,27 +179,29 @@ def _fill(out: Array, sources: list[Array], layout: Layout, matrix: Matrix | Non
     if matrix is None:
         out[...] = np.stack(sources) if len(sources) > 1 else sources[0]
         return
-    in_turns, at = out.reshape(matrix.turns, -1, *out.shape[1:]), 0
+    turn, at = matrix.rows // PANEL // matrix.turns, 0
     for source in sources:
         panels = len(source) // PANEL // matrix.turns
-        own = in_turns[:, at : at + panels]
+        places = np.arange(matrix.turns)[:, None] * turn + at + np.arange(panels)
         at += panels
-        _move(own, source.reshape(matrix.turns, panels, PANEL, -1), layout)
+        _move(out, places.reshape(-1), source.reshape(-1, PANEL, matrix.columns), layout)
 
 
-def _move(out: Array, panels: Array, layout: Layout) -> None:
-    """Cast first: a cast across the transposition would take five times as long."""
+def _move(out: Array, places: Array, panels: Array, layout: Layout) -> None:
+    """Each panel to its place in the matrix. Cast first: a cast across the transposition would take
+    five times as long."""
     step = max(1, _SLAB // panels[0].size)
     for first in range(0, len(panels), step):
         slab = panels[first : first + step].astype(out.dtype, copy=False)
-        own = out[first : first + step]
+        own = places[first : first + step]
         match layout:
             case "cpu":
-                own[...] = slab.swapaxes(2, 3)
+                out[own] = slab.swapaxes(1, 2)
             case "cuda":
-                spans, halves, blocks = own.shape[2:5]
-                split = slab.reshape(*slab.shape[:2], halves, BLOCK, spans, blocks, BLOCK)
+                spans, bundle, halves, blocks = out.shape[1:5]
+                split = slab.reshape(len(slab), halves, BLOCK, spans, blocks, BLOCK)
                 whole = np.dtype((np.void, BLOCK * out.dtype.itemsize))  # moved as one
-                own.view(whole)[...] = split.view(whole).transpose(0, 1, 4, 2, 5, 3, 6)
+                moved = split.view(whole).transpose(0, 3, 1, 4, 2, 5)
+                out.view(whole)[own // bundle, :, own % bundle] = moved
             case _:
                 assert_never(layout)

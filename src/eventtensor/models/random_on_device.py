@@ -18,7 +18,7 @@ from .checkpoint import Array, shapes
 from .config import ModelConfig
 from .formats.random_weights import RandomCheckpoint, scale_of
 from .memory import DeviceMemory
-from .pack import matrices, pack_weights, packed_shape, packed_shapes, sources_of
+from .pack import matrices, pack_weights, packed_shapes, sources_of
 
 SOURCES = 3  # of a matrix at most, as in device/random.h
 _BLOCKS, _THREADS = 8, 256  # blocks of each multiprocessor
@@ -44,8 +44,9 @@ extern "C" __global__ void rows(STORED* out, uint64_t key, float scale, uint64_t
 class Packing(ctypes.Structure):
     """As in device/random.h."""
 
-    _fields_ = (("panels", c_uint32), ("spans", c_uint32), ("blocks", c_uint32),
-                ("sources", c_uint32), ("first", c_uint32 * (SOURCES + 1)))
+    _fields_ = (("panels", c_uint32), ("bundle", c_uint32), ("spans", c_uint32),
+                ("blocks", c_uint32), ("sources", c_uint32),
+                ("first", c_uint32 * (SOURCES + 1)))
 
 
 def packing_of(c: ModelConfig, name: str) -> Packing:
@@ -54,8 +55,8 @@ def packing_of(c: ModelConfig, name: str) -> Packing:
     pieces = sources_of(c, name)[0]
     rows = [known["embed" if n == "head" and c.tied else n][0] for n in pieces]
     first = np.cumsum([0, *(r // PANEL // matrix.turns for r in rows)])
-    panels, spans, _, blocks, *_ = packed_shape(matrix.rows, matrix.columns, "cuda")
-    return Packing(panels, spans, blocks, len(rows),
+    *_, spans, bundle, _, blocks, _, _ = packed_shapes(c, "cuda")[name]
+    return Packing(matrix.rows // PANEL, bundle, spans, blocks, len(rows),
                    (c_uint32 * (SOURCES + 1))(*map(int, first)))
 
 

@@ -21,12 +21,13 @@ from .checkpoint import Array
 from .config import ModelConfig
 from .kernels import AnyKernel
 from .memory import DeviceMemory, HostMemory, Memory, Shared
-from .pack import Layout, Progress, matrices
+from .pack import Progress, matrices
 from .rope import rope_tables
 from .rows import Choice, Limits, Placed, Row, Tables, check_choices, check_counts
 from .sampling import search_steps
 from .step import MAX_REQUESTS, MAX_TOKENS
 from .tasks import Weights
+from .tiles import Layout
 
 __all__ = ["Choice", "Result", "Row", "Runner", "layout_of"]
 

@@ -11,64 +11,68 @@ import eventtensor as et
 from ..errors import BadPacking
 from ..ir.products import PANEL
 from .config import ModelConfig
-from .pack import Layout, packed_shape
+from .pack import matrices, packed_shapes
+from .tiles import Layout
 
 # ---- weights ---------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Matrix:
-    """A weight of `rows` outputs; [layer, tile, rows of a tile] is a region, with all axes ahead of
-    those of the matrix in place of layer (none, or layer and expert)."""
+    """A weight of `rows` outputs, of which its first axis has `bundle_rows` at an index; [layer,
+    tile, rows of a tile] is a region, with all axes ahead of those of the matrix in place of layer
+    (none, or layer and expert)."""
 
     ref: Any
     rows: int
+    bundle_rows: int
 
     def tiles(self, rows: int) -> int:
         """How many tiles of so many rows it has."""
-        if rows % PANEL or self.rows % rows:
+        if rows % self.bundle_rows or self.rows % rows:
             raise BadPacking(
                 f"{self.ref.name} has {self.rows} rows: not a number of tiles of {rows}",
-                hint=f"a tile is a multiple of {PANEL} rows that divides the matrix",
+                hint=f"a tile is a multiple of {self.bundle_rows} rows that divides the matrix",
             )
         return self.rows // rows
 
     def __getitem__(self, key: tuple[Any, ...]) -> Any:
         *ahead, tile, rows = key
-        panels = rows // PANEL
+        n = rows // self.bundle_rows
         inner = (slice(None),) * (len(self.ref.shape) - len(ahead) - 1)
-        return self.ref[(*ahead, slice(tile * panels, tile * panels + panels), *inner)]
+        return self.ref[(*ahead, slice(tile * n, tile * n + n), *inner)]
 
     def part(self, layer: Any, tile: Any, rows: int, part: Any, parts: int) -> Any:
         """Part `part` of `parts` of the columns of a tile. (For a GPU.)"""
-        panels, each = rows // PANEL, int(self.ref.shape[-5]) // parts
-        return self.ref[layer, tile * panels : tile * panels + panels,
-                        part * each : part * each + each, :, :, :, :]
+        n, each = rows // self.bundle_rows, int(self.ref.shape[-6]) // parts
+        return self.ref[layer, tile * n : tile * n + n, part * each : part * each + each,
+                        :, :, :, :, :]
 
 
 @dataclass(frozen=True)
 class Weights:
-    """How matrices lie: panels of 16 rows, for threads with these 16 side by side, for a GPU in
-    blocks of 8 by 8."""
+    """How matrices lie (pack.py): panels of 16 rows, for threads with these 16 side by side, for a
+    GPU in blocks of 8 by 8."""
 
     layout: Layout
     dtype: Any
 
-    def matrix(self, p: et.Program, name: str, rows: int, columns: int, *ahead: int) -> Matrix:
-        """`ahead`: how many layers, or layers and experts, have one."""
-        shape = packed_shape(rows, columns, self.layout)
-        return Matrix(p.weight(name, (*ahead, *shape), self.dtype), rows)
+    def matrix(self, p: et.Program, c: ModelConfig, name: str) -> Matrix:
+        """One of the model's, with axes for layers, or layers and experts, ahead."""
+        known = matrices(c)[name]
+        ref = p.weight(name, packed_shapes(c, self.layout)[name], self.dtype)
+        return Matrix(ref, known.rows, PANEL * (known.bundle if self.layout == "cuda" else 1))
 
     def columns(self, w: Any) -> int:
         """How many columns a tile has."""
-        return int(w.shape[1] if self.layout == "cpu" else w.shape[1] * w.shape[3] * w.shape[5])
+        return int(w.shape[1] if self.layout == "cpu" else w.shape[1] * w.shape[4] * w.shape[6])
 
     def product(self, x: Any, w: Any) -> Any:
         """x (tokens, columns) times the transposed tile: (tokens, rows)."""
         if self.layout == "cpu":
             return et.concat([x @ w[k] for k in range(int(w.shape[0]))], axis=1)
-        rows, columns = int(w.shape[0]) * PANEL, self.columns(w)
-        return x @ w.transpose(0, 2, 4, 1, 3, 5).reshape(rows, columns).T
+        rows, columns = int(w.shape[0] * w.shape[2]) * PANEL, self.columns(w)
+        return x @ w.transpose(0, 2, 3, 5, 1, 4, 6).reshape(rows, columns).T
 
 
 # ---- parts of bodies -------------------------------------------------------------------------

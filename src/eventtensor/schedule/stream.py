@@ -32,7 +32,7 @@ from ..ir.walk import Bounds, bounds, free_vars, loads_of
 
 _STEP = 64  # bytes of a row that a warp takes at once in a product
 _CHUNK = 2048  # bytes of a row in a page: shorter copies cost more to issue than to move
-_PANEL_SPANS = 4  # the same in a panel, where a page is one copy of up to 16 KB
+_PIECES = 4  # spans of panels in a page, which is one copy of up to 16 KB
 _WHOLE = (1024, 16 * 1024)  # less is not worth a page, more leaves no room to run ahead
 _HELD = 64 * 1024  # bytes that the whole pages of one task may hold
 _SMALL = 96 * 1024  # bytes for a task: the ring holds more than the next one, and hops decide
@@ -118,7 +118,7 @@ def _pages(p: PlacedCall, s: Stream) -> int:
     product = product_of(p.call.body, s.arg)
     assert product is not None and isinstance(product.k, Const)
     row = product.k.value * p.call.body.args[s.arg].storage.size
-    return -(-s.rows // PANEL) * -(-row // s.chunk)
+    return -(-s.rows // (PANEL * product.bundle)) * -(-row // s.chunk)
 
 
 def _more(
@@ -187,18 +187,18 @@ def _paged(
         return product.id, Stream(p.call.name, arg, kind, 0, why, chunk, rows, columns, wide,
                                   after=after)
     if layout.rows != Const(1) and not wide:
-        return None  # panels that lie apart come only by groups
-    chunk = _panel_chunk(k.value // product.span) * product.span * size
+        return None  # bundles that lie apart come only by groups
+    chunk = _page_spans(k.value // product.span, product.bundle) * product.span * size
     why = "no event guards it; packed panels, used up by a matrix product"
     why += ", line by line for many columns" if wide else ""
     kind = StreamKind.packed
     return product.id, Stream(p.call.name, arg, kind, 0, why, chunk, rows, columns, wide,
-                              after=after)
+                              after=after, bundle=product.bundle)
 
 
-def _panel_chunk(spans: int) -> int:
-    """Spans of a panel in a page: the most that divide them."""
-    return max(n for n in range(1, _PANEL_SPANS + 1) if spans % n == 0)
+def _page_spans(spans: int, bundle: int) -> int:
+    """Spans of a bundle in a page: the most that divide them."""
+    return max(n for n in range(1, _PIECES // bundle + 1) if spans % n == 0)
 
 
 def _looped(

@@ -232,15 +232,16 @@ class StreamBody(BodyWriter):
             self.take(mul(product.columns, Const(row + _PITCH)), "uint8_t")
         elif argument_of(self.call.body, product.other) not in self.args.staged:
             self.take(mul(product.columns, Const(row)), "uint8_t")
-        batch = min(panels, max(1, 4 // tiles))
+        batch = min(-(-panels // stream.bundle), max(1, 4 // tiles))
         self.take(Const(WARPS * PANEL * 8 * tiles * batch), "float")
 
     def in_ring(self, stream: Stream, span: int) -> str:
-        kind = f"PanelsFromRing<{span}>" if stream.kind is StreamKind.packed else "RowsFromRing"
-        return f"et::{kind}(worker)"
+        if stream.kind is StreamKind.packed:
+            return f"et::PanelsFromRing<{span}, {stream.bundle}>(worker)"
+        return "et::RowsFromRing(worker)"
 
     def in_memory(self, stream: Stream, span: int) -> str:
-        """Pages where they lie: packed panels, one after the other, or plain rows."""
+        """Pages where they lie: packed panels or plain rows."""
         region = self.call.regions[stream.arg]
         tensor = self.program.tensor(region.tensor)
         layout = layout_of(region, tensor)
@@ -248,8 +249,8 @@ class StreamBody(BodyWriter):
         start, chunk = paren(self.expr(layout.offset)), stream.chunk
         data = f"reinterpret_cast<const char*>(args.{cpp_name(tensor.name)} + {start})"
         if stream.kind is StreamKind.packed:
-            stride = self.expr(panel_stride(tensor))
-            return f"et::PanelsInPlace<{span}>{{{data}, {stride}, {PANEL * chunk}}}"
+            stride, kind = self.expr(panel_stride(tensor)), f"{span}, {stream.bundle}"
+            return f"et::PanelsInPlace<{kind}>{{{data}, {stride}, {stream.page}}}"
         return f"et::RowsInPlace{{{data}, {self.expr(row_stride(region, tensor))}, {chunk}}}"
 
     def reshape(self, id: int, x: Value, type: t.TileType) -> Value:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from ...errors import NoRoom
 from ...ir.expr import Const, Node, add, maximum, product
 from ...ir.plan import FEWEST_SLOTS, Plan, Stream, in_place
-from ...ir.products import PANEL, product_of
+from ...ir.products import product_of
 from ...ir.program import PlacedCall
 from ...ir.walk import bounds, loads_of
 from ...target import H200, CudaTarget
@@ -104,7 +104,7 @@ class BlockWriter(KernelWriter):
     @property
     def page(self) -> int:
         """Bytes of a slot of the ring: the largest page."""
-        paged = (PANEL * s.chunk for every in self.streams.values() for s in every)
+        paged = (s.page for every in self.streams.values() for s in every)
         return max([PAGE, *paged]) if self.streams else 0
 
     @property

@@ -100,7 +100,7 @@ class LoaderWriter:
 
     def packed(self, p: PlacedCall, s: Stream, data: str, bytes: str) -> str:
         if not s.wide:
-            return f"worker.run<{s.ahead}>({data}, {bytes}, et::PANEL * {s.chunk});"
+            return f"worker.run<{s.ahead}>({data}, {bytes}, {s.page});"
         product = product_of(p.call.body, s.arg)
         assert product is not None and isinstance(product.k, Const)
         size = p.call.body.args[s.arg].storage.size
@@ -109,7 +109,8 @@ class LoaderWriter:
         n = self.expr(product.columns)
         tensor = self.kernel.program.tensor(p.call.regions[s.arg].tensor)
         stride = self.expr(panel_stride(tensor))
-        return f"worker.panels({data}, et::Walk({panels}, {row}, {span}), {stride}, {n});"
+        walk = f"et::Walk({panels}, {row}, {span}, {s.bundle})"
+        return f"worker.panels({data}, {walk}, {stride}, {n});"
 
     def matrix(self, p: PlacedCall, s: Stream) -> tuple[str, str, str]:
         """Rows, their bytes and distance, also where they touch."""

@@ -1,8 +1,9 @@
 // What a warp takes of a page: 16 rows by 32 columns of K at a time (a step), as two fragments of
 // mma.m16n8k16, from shared memory or where the page lies. sm_80 and later.
 //
-// Panels are packed by spans of K, of each the first eight rows and then the others, by blocks of
-// eight rows by 16 bytes: a fragment is one load of four blocks. Of plain rows a lane loads 16 bytes
+// Panels are packed by spans of K, a span of all panels of a bundle after the other, of each panel the
+// first eight rows and then the others, by blocks of eight rows by 16 bytes: a fragment is one load
+// of four blocks. Of plain rows a lane loads 16 bytes
 // (8 elements of K) of two rows: K is then permuted, alike on both sides of the product, which a sum
 // does not see.
 #pragma once
@@ -11,7 +12,7 @@
 
 namespace et {
 
-constexpr uint32_t PANEL = 16;       // rows of a page
+constexpr uint32_t PANEL = 16;       // rows
 constexpr uint32_t STEP_BYTES = 64;  // of a row, in a step
 constexpr uint32_t BLOCK_BYTES = 128;
 
@@ -21,8 +22,16 @@ constexpr uint32_t BLOCK_BYTES = 128;
 constexpr uint32_t SHARE = 4, TURNS = ET_THREADS / 32 / SHARE, SHARERS = TURNS * SHARE;
 static_assert(SHARERS * 32 == ET_THREADS && (TURNS & TURNS - 1) == 0);
 
-// Of a row, what the warps that share a page take in one turn: two steps each.
-constexpr uint32_t STRIDE = SHARE * 2 * STEP_BYTES;
+// Warps that share a page of a bundle take its panels in turn. Of a row, what those of one panel take
+// in one turn: two steps each.
+constexpr ET_FN uint32_t stride_of(uint32_t bundle) { return SHARE / bundle * 2 * STEP_BYTES; }
+
+// What a warp takes of a page: a panel of the bundle, from byte k of its rows on.
+struct Own {
+  uint32_t panel, k;
+  ET_HOT Own(uint32_t part, uint32_t bundle)
+      : panel(part % bundle), k(bundle == SHARE ? 0 : part / bundle * 2 * STEP_BYTES) {}
+};
 
 struct Fragment { uint32_t word[4]; };
 
@@ -46,9 +55,9 @@ ET_HOT Eight load_eight(const char* address) { return *reinterpret_cast<const Ei
 template <uint32_t SPAN> struct Packed {
   static constexpr uint32_t HALF = SPAN * PANEL / 2;  // bytes from the first rows to the others
 
-  // Where the blocks of byte k of the rows begin.
-  ET_HOT static uint32_t block(uint32_t k) {
-    return k / SPAN * SPAN * PANEL + k % SPAN / 16 * BLOCK_BYTES;
+  // Where the blocks of byte k of the rows begin, in a bundle of so many panels.
+  ET_HOT static uint32_t block(uint32_t k, uint32_t bundle) {
+    return k / SPAN * SPAN * PANEL * bundle + k % SPAN / 16 * BLOCK_BYTES;
   }
   // A lane's part of the fragment that begins with these blocks.
   ET_HOT static Fragment load(uint32_t at) {
@@ -65,20 +74,21 @@ template <uint32_t SPAN> struct Packed {
   }
 };
 
-template <uint32_t SPAN, class At> class PanelPage {
+template <uint32_t SPAN, uint32_t BUNDLE, class At> class PanelPage {
  public:
   static constexpr bool NATURAL = true;  // K is in its order
   struct Pair { Fragment fragment[2][2]; };
 
-  // A page from byte k of each row on.
-  ET_HOT PanelPage(At at, uint32_t k) : at_(AHEAD ? at + Packed<SPAN>::block(k) : at), k_(k) {}
+  ET_HOT PanelPage(At at, Own own)
+      : at_(at + own.panel * SPAN * PANEL + (AHEAD ? Packed<SPAN>::block(own.k, BUNDLE) : 0)),
+        k_(own.k) {}
 
   // Loads COUNT steps from byte k on, a multiple of STRIDE, and gives their fragments.
   template <int COUNT> ET_HOT void load(Pair& w, uint32_t k) const {
 #pragma unroll
     for (int f = 0; f < 2 * COUNT; ++f) {
-      const uint32_t here = k + f * STEP_BYTES / 2;
-      const uint32_t block = AHEAD ? k * PANEL + f * 2 * BLOCK_BYTES : Packed<SPAN>::block(k_ + here);
+      const uint32_t here = (AHEAD ? 0 : k_ + f * STEP_BYTES / 2) + k;
+      const uint32_t block = Packed<SPAN>::block(here, BUNDLE) + (AHEAD ? f * 2 * BLOCK_BYTES : 0);
       w.fragment[f / 2][f % 2] = Packed<SPAN>::load(at_ + block);
     }
   }
@@ -87,8 +97,11 @@ template <uint32_t SPAN, class At> class PanelPage {
   }
 
  private:
-  // Steps of a turn lie in one span, and turns are whole spans: what is added is a constant.
-  static constexpr bool AHEAD = STRIDE % SPAN == 0 && SPAN % (2 * STEP_BYTES) == 0;
+  // Steps of a turn lie in one span, and turns are whole spans or spans whole turns: what is added is
+  // a constant.
+  static constexpr uint32_t STRIDE = stride_of(BUNDLE);
+  static constexpr bool AHEAD =
+      (STRIDE % SPAN == 0 || SPAN % STRIDE == 0) && SPAN % (2 * STEP_BYTES) == 0;
   At at_;
   uint32_t k_;
 };
@@ -105,8 +118,8 @@ template <uint32_t BYTES, class At> class RowsPage {
   static constexpr bool NATURAL = false;
   struct Pair { Eight low[2], high[2]; };
 
-  ET_HOT RowsPage(At low, At high, uint32_t k)
-      : low_(low + k + warp_chunk() * 16), high_(high + k + warp_chunk() * 16) {}
+  ET_HOT RowsPage(At low, At high, Own own)
+      : low_(low + own.k + warp_chunk() * 16), high_(high + own.k + warp_chunk() * 16) {}
 
   template <int COUNT> ET_HOT void load(Pair& w, uint32_t k) const {
 #pragma unroll

@@ -91,7 +91,7 @@ class Loader {
     follow();
   }
 
-  // Packed panels of a product with many columns (walk.cuh), `stride` bytes apart: by rounds, by
+  // Packed panels of a product with many columns (walk.cuh), which have `stride` bytes: by rounds, by
   // passes of columns, by pages of K, by the groups of the round.
   ET_HOT void panels(const void* data, const Walk& walk, int64_t stride, int64_t n) {
     if (lane() == 0)
@@ -187,15 +187,17 @@ class Loader {
   ET_HOT void round(const char* from, int64_t stride, const Walk& walk, uint32_t first, bool last) {
     const uint32_t piece = PANEL * walk.span, spans = walk.spans();
     const uint32_t count[2] = {walk.count(first), walk.lone(first) ? 0 : walk.count(first + GROUP)};
-    for (uint32_t left = walk.lines(); left > 0 && !stopped_; from += spans * piece) {
+    const uint32_t bundle = walk.bundle;
+    for (uint32_t left = walk.lines(); left > 0 && !stopped_; from += spans * bundle * piece) {
       const uint32_t some = left < spans ? left : spans;
-      group(from, stride, count[0], some, piece, last);
-      if (count[1] != 0) group(from + GROUP * stride, stride, count[1], some, piece, last);
+      group(from, bundle * stride, count[0] / bundle, some, bundle * piece, last);
+      if (count[1] != 0)
+        group(from + GROUP * stride, bundle * stride, count[1] / bundle, some, bundle * piece, last);
       left -= some;
     }
   }
 
-  // A page of up to GROUP pieces: `spans` of each of `count` panels, span after span.
+  // A page of up to GROUP pieces: `spans` of each of `count` bundles, span after span.
   ET_HOT void group(const char* from, int64_t stride, uint32_t count, uint32_t spans,
                     uint32_t piece, bool last) {
     if (!open(count * spans * piece)) return;

@@ -1,7 +1,7 @@
-// Matrix products whose one operand is used up page by page: PANEL rows by some columns of K, from
-// the stream or where they lie in memory (fragments.cuh). sm_80 and later.
+// Matrix products whose one operand is used up page by page: the rows of a bundle of panels by some
+// columns of K, from the stream or where they lie in memory (fragments.cuh). sm_80 and later.
 //
-// Warps share a page, and groups of them take pages in turn. Products of bf16 or f16 are exact in
+// Warps share a page, each a panel of it, and groups of them take pages in turn. Products of bf16 or f16 are exact in
 // f32; the order of the sums is fixed by the shapes alone (steps in turn over the sums of a warp,
 // then these, then the warps, as trees), so bits do not depend on where the pages come from.
 #pragma once
@@ -71,22 +71,24 @@ template <class E, int TILES> class PanelSums {
   float sum_[SUMS][TILES][4] = {};
 };
 
-// The result (row, column) of up to PANELS panels goes to c[row * s_row + column * s_col]: parts of
-// the warps are added as a tree.
-template <uint32_t PANELS>
+// The result (row, column) of up to BUNDLES bundles goes to c[row * s_row + column * s_col]: parts of
+// the warps that have summed up the same panel are added as a tree.
+template <uint32_t BUNDLES, uint32_t BUNDLE>
 ET_FN void fold_panels(const float* parts, uint32_t part, float* c, int64_t s_row, int64_t s_col,
                        uint32_t rows, uint32_t n) {
   sync();
+  constexpr uint32_t PANELS = BUNDLES * BUNDLE, EACH = SHARERS / BUNDLE;
   for (uint32_t at = threadIdx.x; at < PANELS * PANEL * n; at += ET_THREADS) {
     const uint32_t panel = at / PANEL % PANELS, column = at / PANEL / PANELS;
     const uint32_t row = panel * PANEL + at % PANEL;
     if (row >= rows) continue;
-    const float* const from = parts + panel * SHARERS * part + column * PANEL + at % PANEL;
-    float x[SHARERS];
+    const uint32_t warp = panel / BUNDLE * SHARERS + panel % BUNDLE * TURNS;  // the first
+    const float* const from = parts + warp * part + column * PANEL + at % PANEL;
+    float x[EACH];
 #pragma unroll
-    for (uint32_t w = 0; w < SHARERS; ++w) x[w] = from[w * part];
+    for (uint32_t w = 0; w < EACH; ++w) x[w] = from[(w / TURNS * BUNDLE * TURNS + w % TURNS) * part];
 #pragma unroll
-    for (uint32_t half = SHARERS / 2; half > 0; half /= 2)
+    for (uint32_t half = EACH / 2; half > 0; half /= 2)
 #pragma unroll
       for (uint32_t w = 0; w < half; ++w) x[w] += x[w + half];
     c[row * s_row + column * s_col] = x[0];
@@ -94,55 +96,59 @@ ET_FN void fold_panels(const float* parts, uint32_t part, float* c, int64_t s_ro
   sync();
 }
 
-// Pages where they lie: panels of `panel` bytes by chunks of K, or rows `pitch` bytes apart.
-template <uint32_t SPAN> struct PanelsInPlace {
+// Pages where they lie: page j of bundle b, of panels that have `panel` bytes each, or of rows `pitch`
+// bytes apart.
+template <uint32_t SPAN, uint32_t BUNDLE_> struct PanelsInPlace {
+  static constexpr uint32_t BUNDLE = BUNDLE_;
   const char* data;
-  int64_t panel, chunk;
+  int64_t panel, bytes;
 
-  template <uint32_t> using Page = PanelPage<SPAN, const char*>;
+  template <uint32_t> using Page = PanelPage<SPAN, BUNDLE, const char*>;
   template <uint32_t BYTES>
-  ET_HOT Page<BYTES> page(uint32_t p, uint32_t j, uint32_t, uint32_t, uint32_t k) const {
-    return {data + p * panel + j * chunk, k};
+  ET_HOT Page<BYTES> page(uint32_t b, uint32_t j, uint32_t, uint32_t, Own own) const {
+    return {data + b * BUNDLE * panel + j * bytes, own};
   }
   ET_HOT void done(uint32_t) const {}
   ET_HOT void end(Worker&, uint32_t) const {}
 };
 
 struct RowsInPlace {
+  static constexpr uint32_t BUNDLE = 1;
   const char* data;
   int64_t pitch, chunk;
 
   template <uint32_t BYTES> using Page = RowsPage<BYTES, const char*>;
   template <uint32_t BYTES>
-  ET_HOT Page<BYTES> page(uint32_t p, uint32_t j, uint32_t, uint32_t rows, uint32_t k) const {
-    const char* const at = data + p * PANEL * pitch + j * chunk;
+  ET_HOT Page<BYTES> page(uint32_t b, uint32_t j, uint32_t, uint32_t rows, Own own) const {
+    const char* const at = data + b * PANEL * pitch + j * chunk;
     const uint32_t g = warp_row();  // rows beyond the last one repeat it, and are not stored
     return {at + (g < rows ? g : rows - 1) * pitch, at + (g + 8 < rows ? g + 8 : rows - 1) * pitch,
-            k};
+            own};
   }
   ET_HOT void done(uint32_t) const {}
   ET_HOT void end(Worker&, uint32_t) const {}
 };
 
-// What a warp does in a product: pages `turn`, `turn` + TURNS, .., of each the pairs of steps
-// `part`, `part` + SHARE, .. All is known at compile time but where things lie.
+// What a warp does in a product: pages `turn`, `turn` + TURNS, .., of each one panel, the pairs of
+// steps in turn with the other warps of this panel. All is known at compile time but where things lie.
 template <class E, int TILES, uint32_t ROW, uint32_t CHUNK, class Source> class PanelWarp {
  public:
-  static constexpr uint32_t PART = PANEL * 8 * TILES;  // floats of a warp and panel
+  static constexpr uint32_t PART = PANEL * 8 * TILES;  // floats of a warp and bundle
+  static constexpr uint32_t ROWS = PANEL * Source::BUNDLE;
   static constexpr bool NATURAL = Source::template Page<CHUNK>::NATURAL;
 
   ET_HOT PanelWarp(Source& source, Columns x, uint32_t n)
-      : source_(source), turn_(warp_index() % TURNS), part_(warp_index() / TURNS),
-        first_(part_ * 2 * STEP_BYTES), column_(x, n, first_), n_(n) {}
+      : source_(source), turn_(warp_index() % TURNS), own_(warp_index() / TURNS, Source::BUNDLE),
+        column_(x, n, own_.k), n_(n) {}
 
-  // Sums up the panels of the next `rows` rows.
+  // Sums up the panels of the next `rows` rows, bundle after bundle.
   ET_HOT void panels(float* parts, uint32_t rows) {
     float* part = parts + warp_index() * PART;
     if constexpr (ROLLS) {
       roll(part, rows);
     } else {
-      ET_ROLLED for (uint32_t r = 0; r < rows; r += PANEL, part += SHARERS * PART)
-        panel(part, rows - r);
+      ET_ROLLED for (uint32_t r = 0; r < rows; r += ROWS, part += SHARERS * PART)
+        bundle(part, rows - r);
     }
   }
 
@@ -150,6 +156,7 @@ template <class E, int TILES, uint32_t ROW, uint32_t CHUNK, class Source> class 
 
  private:
   static constexpr uint32_t EACH = (ROW + CHUNK - 1) / CHUNK, LAST = ROW - (EACH - 1) * CHUNK;
+  static constexpr uint32_t STRIDE = stride_of(Source::BUNDLE);
   static constexpr uint32_t MINE = EACH / TURNS, PAIRS = CHUNK / STRIDE;
   static constexpr bool ROLLS =
       TILES == 1 && LAST == CHUNK && EACH % TURNS == 0 && CHUNK % (2 * STRIDE) == 0;
@@ -158,9 +165,9 @@ template <class E, int TILES, uint32_t ROW, uint32_t CHUNK, class Source> class 
   using Whole = Page<CHUNK>;
 
   template <uint32_t BYTES> ET_HOT Page<BYTES> find(uint32_t j, uint32_t rows) {
-    return source_.template page<BYTES>(panels_, j, pages_ + j, rows, first_);
+    return source_.template page<BYTES>(bundles_, j, pages_ + j, rows, own_);
   }
-  ET_HOT void panel_done() { ++panels_, pages_ += EACH; }
+  ET_HOT void bundle_done() { ++bundles_, pages_ += EACH; }
 
   // Where all warps have as many pages. Two pairs are in registers or on their way; a page is
   // released when it is read, and the next one begins to come before the last products of this one.
@@ -169,7 +176,7 @@ template <class E, int TILES, uint32_t ROW, uint32_t CHUNK, class Source> class 
     load(at, turn_, 0);
     ET_ROLLED for (uint32_t left = rows; left > 0; part += SHARERS * PART) {
       Sums sums;
-      const uint32_t after = left < PANEL ? 0 : left - PANEL;
+      const uint32_t after = left < ROWS ? 0 : left - ROWS;
 #pragma unroll (MINE <= 2 ? MINE : 1)
       for (uint32_t i = 0; i < MINE; ++i) {
         const uint32_t j = turn_ + i * TURNS;
@@ -179,7 +186,7 @@ template <class E, int TILES, uint32_t ROW, uint32_t CHUNK, class Source> class 
           add(sums, k - 1);
         }
         source_.done(pages_ + j);
-        if (i + 1 == MINE) panel_done();
+        if (i + 1 == MINE) bundle_done();
         if (i + 1 < MINE || after > 0) {
           const uint32_t next = i + 1 < MINE ? j + TURNS : turn_;
           at = find<CHUNK>(next, i + 1 < MINE ? left : after);
@@ -207,14 +214,14 @@ template <class E, int TILES, uint32_t ROW, uint32_t CHUNK, class Source> class 
   }
 
   // Anywhere: page after page, pair after pair.
-  ET_HOT void panel(float* part, uint32_t rows) {
+  ET_HOT void bundle(float* part, uint32_t rows) {
     Sums sums;
     ET_ROLLED for (uint32_t j = turn_ - pages_ & TURNS - 1; j < EACH; j += TURNS) {
       if (LAST == CHUNK || j + 1 < EACH) page<CHUNK>(sums, j, rows);
       else page<LAST>(sums, j, rows);
       source_.done(pages_ + j);
     }
-    panel_done();
+    bundle_done();
     sums.store(part, n_);
   }
 
@@ -223,7 +230,7 @@ template <class E, int TILES, uint32_t ROW, uint32_t CHUNK, class Source> class 
     constexpr uint32_t J = BYTES / STRIDE, REST = BYTES % STRIDE;
 #pragma unroll
     for (uint32_t k = 0; k < J; ++k) steps<2>(sums, at, j, k);
-    const uint32_t mine = first_;  // the first parts have one more, or half a one
+    const uint32_t mine = own_.k;  // the first warps have one more, or half a one
     if (REST != 0 && mine + STEP_BYTES < REST) steps<2>(sums, at, j, J);
     else if (REST % (2 * STEP_BYTES) != 0 && mine < REST) steps<1>(sums, at, j, J);
   }
@@ -244,29 +251,31 @@ template <class E, int TILES, uint32_t ROW, uint32_t CHUNK, class Source> class 
   }
 
   Source& source_;
-  const uint32_t turn_, part_, first_;
+  const uint32_t turn_;
+  const Own own_;
   const LaneColumn<NATURAL> column_;
   const uint32_t n_;
-  typename Whole::Pair w_[2];        // the pairs that roll, and their x:
-  Eight x_[2][2] = {};               // zeros in lanes without a column
-  uint32_t panels_ = 0, pages_ = 0;  // behind
+  typename Whole::Pair w_[2];         // the pairs that roll, and their x:
+  Eight x_[2][2] = {};                // zeros in lanes without a column
+  uint32_t bundles_ = 0, pages_ = 0;  // behind
 };
 
-// c = W x for W of `rows` rows of ROW bytes, in pages of PANEL rows by CHUNK bytes. All meet last.
-// PANELS at most; as many are summed up before they are folded as 16 KB of parts hold.
+// c = W x for W of `rows` rows of ROW bytes, in pages of a bundle's rows by CHUNK bytes. All meet last.
+// PANELS at most; as many bundles are summed up before they are folded as 16 KB of parts hold.
 template <class E, int TILES, uint32_t ROW, uint32_t CHUNK, uint32_t PANELS, class Source>
 ET_HOT void panel_matmul(Worker& w, Source source, float* c, int64_t s_row, int64_t s_col,
                          Matrix<E> x, int64_t rows, int64_t n) {
   using Mine = PanelWarp<E, TILES, ROW, CHUNK, Source>;
-  constexpr uint32_t FIT = TILES < 4 ? 4 / TILES : 1, BATCH = PANELS < FIT ? PANELS : FIT;
+  constexpr uint32_t BUNDLE = Source::BUNDLE, BUNDLES = (PANELS + BUNDLE - 1) / BUNDLE;
+  constexpr uint32_t FIT = TILES < 4 ? 4 / TILES : 1, BATCH = BUNDLES < FIT ? BUNDLES : FIT;
   const Arena::Mark mark = w.arena.mark();
   const Columns columns = stage_columns<Mine::NATURAL>(w.arena, x, ROW / sizeof(E), n);
   float* const parts = w.arena.take<float>(BATCH * SHARERS * Mine::PART);
   Mine mine(source, columns, uint32_t(n));
-  for (int64_t r = 0; r < rows; r += BATCH * PANEL) {
-    const uint32_t left = rows - r < BATCH * PANEL ? uint32_t(rows - r) : BATCH * PANEL;
+  for (int64_t r = 0; r < rows; r += BATCH * Mine::ROWS) {
+    const uint32_t left = rows - r < BATCH * Mine::ROWS ? uint32_t(rows - r) : BATCH * Mine::ROWS;
     mine.panels(parts, left);
-    fold_panels<BATCH>(parts, Mine::PART, c + r * s_row, s_row, s_col, left, uint32_t(n));
+    fold_panels<BATCH, BUNDLE>(parts, Mine::PART, c + r * s_row, s_row, s_col, left, uint32_t(n));
   }
   source.end(w, mine.pages());
   w.arena.rewind(mark);

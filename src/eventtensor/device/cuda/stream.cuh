@@ -18,22 +18,24 @@ class FromRing {
   Pages pages_;
 };
 
-template <uint32_t SPAN> struct PanelsFromRing : FromRing {
+template <uint32_t SPAN, uint32_t BUNDLE_> struct PanelsFromRing : FromRing {
+  static constexpr uint32_t BUNDLE = BUNDLE_;
   using FromRing::FromRing;
-  template <uint32_t> using Page = PanelPage<SPAN, uint32_t>;
+  template <uint32_t> using Page = PanelPage<SPAN, BUNDLE, uint32_t>;
   template <uint32_t BYTES>
-  ET_HOT Page<BYTES> page(uint32_t, uint32_t, uint32_t number, uint32_t, uint32_t k) {
-    return {pages_.page(number), k};
+  ET_HOT Page<BYTES> page(uint32_t, uint32_t, uint32_t number, uint32_t, Own own) {
+    return {pages_.page(number), own};
   }
 };
 
 struct RowsFromRing : FromRing {
+  static constexpr uint32_t BUNDLE = 1;
   using FromRing::FromRing;
   template <uint32_t BYTES> using Page = RowsPage<BYTES, uint32_t>;
   template <uint32_t BYTES>
-  ET_HOT Page<BYTES> page(uint32_t, uint32_t, uint32_t number, uint32_t, uint32_t k) {
+  ET_HOT Page<BYTES> page(uint32_t, uint32_t, uint32_t number, uint32_t, Own own) {
     const uint32_t low = pages_.page(number) + warp_row() * BYTES;
-    return {low, low + 8 * BYTES, k};
+    return {low, low + 8 * BYTES, own};
   }
 };
 

@@ -15,13 +15,14 @@ constexpr uint32_t GROUP = 4;          // panels
 constexpr uint32_t MOST_SPAN = 256;    // bytes of K
 constexpr uint32_t MOST_COLUMNS = 64;  // of a pass
 
-// How a product of `panels` panels with rows of `row` bytes, in spans of `span` bytes, goes.
+// How a product of `panels` panels with rows of `row` bytes, in spans of `span` bytes, goes. In memory
+// `bundle` panels, which divide a group, lie together span by span.
 struct Walk {
-  uint32_t panels, row, span;
+  uint32_t panels, row, span, bundle;
 
   Walk() = default;
-  ET_HOT constexpr Walk(uint32_t panels_, uint32_t row_, uint32_t span_)
-      : panels(panels_), row(row_), span(span_) {}
+  ET_HOT constexpr Walk(uint32_t panels_, uint32_t row_, uint32_t span_, uint32_t bundle_)
+      : panels(panels_), row(row_), span(span_), bundle(bundle_) {}
 
   // Spans of a page, which has those of all panels of a group, and pages of a group.
   ET_HOT uint32_t spans() const { return panels == 1 ? 4 : panels == 2 ? 2 : 1; }

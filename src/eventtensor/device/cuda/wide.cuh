@@ -34,16 +34,18 @@ template <class E> ET_HOT Eight column_step(const Matrix<E>& x, int64_t begin, u
   return found;
 }
 
-template <class E, uint32_t SPAN>
-ET_COLD void wide_in_place(PanelsInPlace<SPAN> w, Wide<E> p) {
+template <class E, uint32_t SPAN, uint32_t BUNDLE>
+ET_COLD void wide_in_place(PanelsInPlace<SPAN, BUNDLE> w, Wide<E> p) {
   const uint32_t across = (p.n + 7) / 8;
   for (uint32_t at = warp_index(); at < p.walk.panels * across; at += SHARERS) {
     const uint32_t panel = at / across, column = at % across * 8 + warp_row();
     const bool lone = p.walk.lone(panel / GROUP * GROUP) && panel / GROUP % 2 == 0;
     const int64_t begin = begin_of(p.x, p.begins, column < p.n ? column : 0);
+    const char* const from =
+        w.data + panel / BUNDLE * BUNDLE * w.panel + panel % BUNDLE * SPAN * PANEL;
     float sum[2][4] = {};
     for (uint32_t k = 0; k < p.walk.row; k += STEP_BYTES) {
-      const char* const at = w.data + panel * w.panel + Packed<SPAN>::block(k);
+      const char* const at = from + Packed<SPAN>::block(k, BUNDLE);
       const Eight x = column_step(p.x, begin, k / sizeof(E));
       const bool odd = lone && k / SPAN % 2 == 1;
 #pragma unroll
@@ -60,8 +62,8 @@ ET_COLD void wide_in_place(PanelsInPlace<SPAN> w, Wide<E> p) {
 }
 
 // All panels and columns of a product, with no stream. All meet last.
-template <class E, uint32_t SPAN>
-ET_HOT void wide_product(Worker&, PanelsInPlace<SPAN> w, const Wide<E>& p) {
+template <class E, uint32_t SPAN, uint32_t BUNDLE>
+ET_HOT void wide_product(Worker&, PanelsInPlace<SPAN, BUNDLE> w, const Wide<E>& p) {
   sync();
   wide_in_place(w, p);
   sync();
@@ -73,7 +75,7 @@ ET_HOT void wide_matmul(Worker& w, Source source, float* c, int64_t s_row, int64
                         Matrix<E> x, int64_t rows, int64_t n, const int64_t* begins = nullptr) {
   static_assert(ROW % SPAN == 0 && SPAN % STEP_BYTES == 0 && SPAN <= MOST_SPAN);
   if (n < 1 || rows < 1) return sync();
-  const Walk walk(uint32_t(rows) / PANEL, ROW, SPAN);
+  const Walk walk(uint32_t(rows) / PANEL, ROW, SPAN, Source::BUNDLE);
   wide_product(w, source, Wide<E>{c, s_row, s_col, x, begins, walk, uint32_t(n)});
 }
 

@@ -144,13 +144,14 @@ ET_HOT void wide_begin(Worker& w, Matrix<E> x, int64_t rows, int64_t n,
   sync();
   if (!leads()) return;
   const uint16_t* const data = reinterpret_cast<const uint16_t*>(x.data);
-  w.pages.give({{data, x.s0, x.s1}, begins, Walk(uint32_t(rows) / PANEL, ROW, SPAN), uint32_t(n)});
+  const Walk walk(uint32_t(rows) / PANEL, ROW, SPAN, 1);  // how panels lie is nothing to lines
+  w.pages.give({{data, x.s0, x.s1}, begins, walk, uint32_t(n)});
 }
 
 // After `wide_begin`. All meet last. (Inlined: in a function that is called, products would wait for
 // each other.)
-template <class E, uint32_t SPAN>
-ET_HOT void wide_product(Worker& w, PanelsFromRing<SPAN>, const Wide<E>& p) {
+template <class E, uint32_t SPAN, uint32_t BUNDLE>
+ET_HOT void wide_product(Worker& w, PanelsFromRing<SPAN, BUNDLE>, const Wide<E>& p) {
   if (p.n <= FEW_COLUMNS) WideWarp<E, FEW_COLUMNS, SPAN>(p, w.pages).all();
   else WideWarp<E, MOST_COLUMNS, SPAN>(p, w.pages).all();
   sync();
