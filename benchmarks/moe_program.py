@@ -62,7 +62,7 @@ def barred(half: Any, at: Any, made: Any, *done: Any) -> dict[str, dict[str, Any
     if isinstance(half, ExpertRowMlp):  # its loader needs the routing
         return first | {SECOND: {"waits": lambda i: (half.routed[at], made[at])}}
     return first | {
-        SECOND: {"waits": lambda a, i: made[at], "notifies": lambda a, i: done[0][at]},
+        SECOND: {"waits": lambda a, j, k: made[at], "notifies": lambda a, j, k: done[0][at]},
         SUM: {"waits": lambda t, i: (half.routed[at], done[0][at])},
     }
 

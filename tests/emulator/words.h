@@ -64,6 +64,13 @@ inline unsigned __ballot_sync(unsigned mask, bool mine) {
   for (int k = 0; k < 32; ++k) found |= (mask >> k & 1) & all[k].word[0] ? 1u << k : 0;
   return found;
 }
+inline unsigned __reduce_max_sync(unsigned mask, unsigned mine) {
+  const auto& all = emu::exchange("__reduce_max_sync", mask, {{mine}});
+  unsigned most = 0;
+  for (int k = 0; k < 32; ++k)
+    if ((mask >> k & 1) != 0) most = std::max(most, unsigned(all[k].word[0]));
+  return most;
+}
 inline bool __any_sync(unsigned mask, bool mine) { return __ballot_sync(mask, mine) != 0; }
 inline void __syncwarp(unsigned mask = ~0u) { emu::exchange("__syncwarp", mask, {}); }
 
@@ -86,6 +93,7 @@ template <class T> T atomicCAS(T* at, T old, T fresh) {
 
 inline int min(int a, int b) { return b < a ? b : a; }
 inline int __ffs(int x) { return __builtin_ffs(x); }
+inline int __popcll(uint64_t x) { return __builtin_popcountll(x); }
 inline int __popc(unsigned x) { return __builtin_popcount(x); }
 inline uint32_t __byte_perm(uint32_t x, uint32_t y, uint32_t selector) {
   const uint64_t both = uint64_t(y) << 32 | x;

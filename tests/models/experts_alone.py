@@ -4,6 +4,7 @@ what it should give in float64."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -32,19 +33,22 @@ def copy(x, out):
 
 
 def experts_alone(
-    c: ModelConfig, layout: Layout = "cpu", dtype: et.DType = et.f32, tokens: int = 128
+    c: ModelConfig, layout: Layout = "cpu", dtype: et.DType = et.f32, tokens: int = 128,
+    parts: int = 1
 ) -> et.Program:
-    """Layers of nothing else: rows go in as `given` and come out as `result`."""
+    """Layers of nothing else: rows go in as `given` and come out as `result`. Scores may come in
+    parts."""
     assert c.experts is not None
-    step = Step(c, Weights(layout, dtype), tiles_for(c, layout, tokens > 1), tokens)
-    p, T, mlp, attn = step.p, step.T, step.mlp, step.attn
-    given, result = p.input("given", (T, HIDDEN), et.f32), p.output("result", (T, HIDDEN), et.f32)
+    tiles = replace(tiles_for(c, layout, tokens > 1), score_parts=parts)
+    step = Step(c, Weights(layout, dtype), tiles, tokens)
+    p, T, mlp, attn, shape = step.p, step.T, step.mlp, step.attn, (step.T, c.hidden)
+    given, result = p.input("given", shape, et.f32), p.output("result", shape, et.f32)
     half = (ExpertRowMlp if tokens == 1 else ExpertMlp)(step, c.experts)
-    p.call(embed(HIDDEN // step.tiles.down), name="begin_rows", grid=(T,),
+    p.call(embed(c.hidden // step.tiles.down), name="begin_rows", grid=(T,),
            reads=lambda t: (given[t, :], step.gains[0, :]),
            writes=lambda t: (attn.h[0, t, :], attn.x[0, t, :], attn.ss[0, t, :]))
     with p.loop("l", c.layers) as at:
-        p.call(embed(HIDDEN // step.tiles.out), name="pass_on", grid=(T,),
+        p.call(embed(c.hidden // step.tiles.out), name="pass_on", grid=(T,),
                reads=lambda t: (attn.h[at, t, :], step.gains[2 * at + 1, :]),
                writes=lambda t: (mlp.h[at, t, :], mlp.x[at, t, :], mlp.ss[at, t, :]))
         half.calls(at)
@@ -75,7 +79,7 @@ def arguments(
     packed = pack_weights(drawn, layout, dtype.numpy)
     kept = {n: packed[n] for n in ("w_router", "w_gate_up", "w_down")}
     layers = drawn.config.layers
-    return {**kept, "gains": np.ones((2 * layers + 1, HIDDEN), np.float32),
+    return {**kept, "gains": np.ones((2 * layers + 1, drawn.config.hidden), np.float32),
             "given": rows.astype(np.float32), "result": np.empty(rows.shape, np.float32),
             "active": np.empty(layers, np.int32)}
 

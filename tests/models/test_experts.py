@@ -4,6 +4,7 @@ back delays no other, and the program is proved for every number of rows."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -126,9 +127,9 @@ def others_before(order: list[tuple[str, tuple[int, ...]]]) -> bool:
     """In the first layer all tokens of the second group are done before expert 0 begins: it is the
     first of those in use, and its own four tokens come first."""
     held = order.index((HELD.call, HELD.coords))
-    tiles = max(c[2] for name, c in order if name == "combine_experts") + 1
-    wanted = {("combine_experts", (0, t, i)) for t in range(3, 7) for i in range(tiles)}
-    wanted |= {("experts_down", (0, a, i)) for a in range(1, 8) for i in range(tiles)}
+    pieces = max(c[2] for name, c in order if name == "combine_experts") + 1
+    wanted = {("combine_experts", (0, t, j)) for t in range(3, 7) for j in range(pieces)}
+    wanted |= {("experts_down", (0, a, j, 0)) for a in range(1, 8) for j in range(pieces)}
     return wanted <= set(order[:held])
 
 
@@ -197,6 +198,20 @@ def test_weights_of_experts_are_streamed_to_the_same_bits() -> None:
     assert seen[0] == seen[1] == seen[2]
 
 
+def test_scores_may_come_in_parts_of_the_columns() -> None:
+    c = replace(config(layers=1), hidden=256)
+    router = np.random.default_rng(5).standard_normal((COUNT, c.hidden)).astype(np.float32)
+    drawn, rows = Drawn(c, router), np.random.default_rng(6).standard_normal((9, c.hidden))
+    state = run_passes(experts_alone(c, "cuda", et.bf16, parts=2), Options("cuda", workers=3))
+    assert state.plan is not None and state.report is not None and state.report.ok
+    arrays = arguments(drawn, rows, "cuda", et.bf16)
+    with emulated_kernel(state.plan, 3) as kernel:
+        kernel.launch(dims(len(rows)), arrays)
+    wanted, used = reference(drawn, rows)
+    assert np.abs(arrays["result"] - wanted).max() < 0.05
+    assert arrays["active"].tolist() == [len(set.union(*layer)) for layer in used]
+
+
 def test_the_experts_of_one_row_are_streamed_and_it_is_staged_as_a_whole() -> None:
     seen = []
     for schedule in ("static", "ticket"):
@@ -233,6 +248,6 @@ def test_the_published_model_is_proved(layout: str, tokens: int) -> None:
 
 def test_experts_have_cells_of_their_own() -> None:
     text = et.explain(experts_alone(config()))
-    assert "experts_down(l, a, i) waits for [l, a]" in text
+    assert "experts_down(l, a, j, k) waits for [l, a]" in text
     assert "combine_experts(l, t, i) waits for for _r1 in 0 .. 4: [l, rank[l, t, _r1], i]" in text
     assert f"experts_gate_up(l < {LAYERS}, a < active[l]" in text

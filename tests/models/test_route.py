@@ -18,21 +18,22 @@ ROWS = 70
 LISTS = ("rank", "pair", "active", "expert", "begin", "member")
 
 
-def program(x: Experts) -> et.Program:
+def program(x: Experts, parts: int = 1) -> et.Program:
     p, T = et.Program("route"), et.dim("T", max=ROWS)
     E, top = x.count, x.top
-    scores, share = p.input("scores", (T, E), et.f32), p.output("share", (T, top), et.f32)
+    scores, share = p.input("scores", (parts, T, E), et.f32), p.output("share", (T, top), et.f32)
     rank, pair = (p.output(name, (T, top), et.i32) for name in ("rank", "pair"))
     active, expert = p.output("active", (), et.i32), p.output("expert", (E,), et.i32)
     begin, member = p.output("begin", (E + 1,), et.i32), p.output("member", (T * top,), et.i32)
-    p.call(route(x, ROWS), grid=(), reads=lambda: scores[:, :],
+    p.call(route(x, ROWS), grid=(), reads=lambda: scores[:, :, :],
            writes=lambda: (share[:, :], rank[:, :], pair[:, :], active[()], expert[:], begin[:],
                            member[:]))
     return p
 
 
 def arrays(x: Experts, scores: np.ndarray) -> dict[str, np.ndarray]:
-    rows = len(scores)
+    """Of scores in parts."""
+    rows = scores.shape[1]
     shapes = {"rank": (rows, x.top), "pair": (rows, x.top), "active": (), "expert": (x.count,),
               "begin": (x.count + 1,), "member": (rows * x.top,)}
     return {"scores": scores.astype(np.float32), "share": np.empty((rows, x.top), np.float32),
@@ -76,15 +77,19 @@ def test_the_tuned_routing_of_one_row_is_the_python_one() -> None:
 
 
 @pytest.mark.parametrize("x", [Experts(48, 6, False), Experts(128, 8, True)], ids=str)
-def test_the_tuned_routing_is_the_python_one(x: Experts) -> None:
-    plan = run_passes(program(x), Options("cuda")).plan
+@pytest.mark.parametrize("parts", [1, 3])
+def test_the_tuned_routing_is_the_python_one(x: Experts, parts: int) -> None:
+    plan = run_passes(program(x, parts), Options("cuda")).plan
     assert plan is not None
+    rng = np.random.default_rng(parts)
     with emulated_kernel(plan, 1) as kernel:
-        for scores in cases(x.count):
-            given = arrays(x, scores)
+        for whole in cases(x.count):
+            more = rng.standard_normal((parts - 1, *whole.shape))
+            scores = np.concatenate([whole[None], more])
+            given, rows = arrays(x, scores), {"T": len(whole)}
             with np.errstate(invalid="ignore"):
-                wanted = run_direct(plan.program, {"T": len(scores)}, given)
-            kernel.launch({"T": len(scores)}, given)
+                wanted = run_direct(plan.program, rows, given)
+            kernel.launch(rows, given)
             for name in LISTS:
                 np.testing.assert_array_equal(given[name], wanted[name], name)
             np.testing.assert_allclose(given["share"], wanted["share"], rtol=1e-5)

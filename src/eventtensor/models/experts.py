@@ -13,15 +13,15 @@ import eventtensor as et
 
 from ..ir.products import PANEL
 from .config import Experts
-from .step import Step, cut
+from .step import PIECES, Step, cut
 from .tasks import gate_up, multiply, project
 
 # For a GPU, of device/cuda/route.cuh; sizes are those of all experts and of the most tokens.
 _ROUTE = """
 #include "cuda/route.cuh"
 int32_t* const room = worker.arena.take<int32_t>({room});
-et::experts::route<scores_1, share_1, {normed}, {rows}>(room, scores, share, rank, pair, active,
-                                                        expert, begin, member);
+et::experts::route<scores_0, scores_2, share_1, {normed}, {rows}>(
+    room, scores, share, rank, pair, active, expert, begin, member);
 """
 _ROUTE_ROW = """
 #include "cuda/route.cuh"
@@ -30,8 +30,8 @@ et::experts::route_row<scores_1, share_1, {normed}>(scores, share, active, exper
 
 
 def _route_on_gpu(experts: Experts, rows: int) -> str:
-    words = -(-experts.count // 32)  # a bit for each expert
-    return _ROUTE.format(room=2 * experts.count + rows * (experts.top + words), rows=rows,
+    words = 2 * -(-rows // 64)  # of an expert: a bit for each row
+    return _ROUTE.format(room=(2 + words) * experts.count + rows * experts.top, rows=rows,
                          normed=str(experts.normed).lower())
 
 
@@ -44,15 +44,18 @@ def _shares(scores: Any, best: Any, normed: bool) -> Any:
 
 
 def route(experts: Experts, rows: int) -> Any:
-    """Ties go to the lower expert. Pairs of an expert are in the order of tokens, so what a token
-    gives never depends on who else goes there. `rows`: the most that a step has."""
+    """Scores come in parts that add up. Ties go to the lower expert. Pairs of an expert are in the
+    order of tokens, so what a token gives never depends on who else goes there. `rows`: the most
+    that a step has."""
     E, top = experts.count, experts.top
 
     @et.task(cuda=_route_on_gpu(experts, rows))
     def route(scores, share, rank, pair, active, expert, begin, member):
-        tokens = scores.shape[0]
-        values, chosen = et.topk(scores, top)
-        share[:] = _shares(scores, values, experts.normed)
+        tokens, whole = scores.shape[1], scores[0, :, :]
+        for k in range(1, int(scores.shape[0])):
+            whole = whole + scores[k, :, :]
+        values, chosen = et.topk(whole, top)
+        share[:] = _shares(whole, values, experts.normed)
         # Tokens that went to each expert, up to and with this one.
         hits = (chosen[:, :, None] == et.iota(E)[None, None, :]).cast(et.i32).sum(axis=1)
         seen = hits.cumsum(0)
@@ -101,16 +104,27 @@ def combine_experts(before, y, share, gain, h, out, ss):
     ss[:] = (new * new).sum(axis=0)
 
 
+@et.task
+def combine_tiles(before, y, share, gain, h, out, ss):
+    """The same for several tiles, each of which has a sum of squares."""
+    new = before + (y * share[:, None]).sum(axis=0)
+    h[:] = new
+    out[:] = new * gain
+    tiles = ss.shape[0]
+    ss[:] = (new * new).reshape(tiles, new.shape[0] // tiles).sum(axis=1)
+
+
 class Routed:
     """What a half with experts begins with: the weights, and the scores of all experts."""
 
-    def __init__(self, step: Step, experts: Experts) -> None:
+    def __init__(self, step: Step, experts: Experts, *parts: int) -> None:
+        """`parts`: of scores, if they come so."""
         c, p, weights, E = step.c, step.p, step.weights, experts.count
         self.step, self.experts = step, experts
         self.w_router = weights.matrix(p, c, "w_router")
         self.w_gate_up = weights.matrix(p, c, "w_gate_up")
         self.w_down = weights.matrix(p, c, "w_down")
-        self.scores = p.scratch("scores", (c.layers, step.T, E), et.f32)
+        self.scores = p.scratch("scores", (c.layers, *parts, step.T, E), et.f32)
 
     def score(self, at: Any) -> None:
         step = self.step
@@ -124,7 +138,7 @@ class ExpertMlp(Routed):
     """The second half of each layer, with experts."""
 
     def __init__(self, step: Step, experts: Experts) -> None:
-        super().__init__(step, experts)
+        super().__init__(step, experts, step.tiles.score_parts)
         c, p, T, dtype = step.c, step.p, step.T, step.weights.dtype
         E, top, L = experts.count, experts.top, c.layers
         # Of a token's experts: their shares, numbers in the list of those in use, and pairs.
@@ -140,7 +154,11 @@ class ExpertMlp(Routed):
         self.y = p.scratch("y", (L, T * top, c.hidden), et.f32)
         p.fact(self._belongs, over=(L, T, top))
         self.routed = p.events("routed", (L,), count=1)
-        self.done = p.events("expert_done", (L, E, self.w_down.tiles(step.tiles.down)), count=1)
+        # A token's row is summed up in pieces of some tiles.
+        tiles = self.w_down.tiles(step.tiles.down)
+        self.pieces = PIECES if tiles % PIECES == 0 else 1
+        self.together = tiles // self.pieces
+        self.done = p.events("expert_done", (L, E, self.pieces), count=self.together)
 
     def _belongs(self, at: Any, t: Any, k: Any) -> list[Any]:
         """A pair lies among those of its expert, which is in use."""
@@ -154,10 +172,25 @@ class ExpertMlp(Routed):
         self._apply(at)
         self._combine(at)
 
+    def score(self, at: Any) -> None:
+        """In parts of K, which the norm scales one by one: a task reads little of x."""
+        step, parts, mlp = self.step, self.step.tiles.score_parts, self.step.mlp
+        each = step.c.hidden // parts
+
+        def panel(i: Any, s: Any) -> Any:
+            w = self.w_router
+            return w[at, i, PANEL] if parts == 1 else w.part(at, i, PANEL, s, parts)
+
+        step.p.call(
+            project(step.weights, step.c), name="router",
+            grid=(self.w_router.tiles(PANEL), parts),
+            reads=lambda i, s: (mlp.x[at, :, cut(s, each)], mlp.ss[at, :, :], panel(i, s)),
+            writes=lambda i, s: self.scores[at, s, :, cut(i, PANEL)])
+
     def _route(self, at: Any) -> None:
         step = self.step
         step.p.call(
-            route(self.experts, step.most_rows), grid=(), reads=lambda: self.scores[at, :, :],
+            route(self.experts, step.most_rows), grid=(), reads=lambda: self.scores[at, :, :, :],
             writes=lambda: (self.share[at, :, :], self.rank[at, :, :], self.pair[at, :, :],
                             self.active[at], self.expert[at, :], self.begin[at, :],
                             self.member[at, :]),
@@ -180,18 +213,20 @@ class ExpertMlp(Routed):
             writes=lambda a, i: self.act[at, pairs(a), cut(i, tiles.gate_up // (2 * PANEL)), :])
         step.p.call(
             multiply(step.weights), name="experts_down",
-            grid=(active, self.w_down.tiles(tiles.down)),
-            reads=lambda a, i: (self.act[at, pairs(a), :, :],
-                                self.w_down[at, self.expert[at, a], i, tiles.down]),
-            writes=lambda a, i: self.y[at, pairs(a), cut(i, tiles.down)],
-            notifies=lambda a, i: self.done[at, a, i])
+            grid=(active, self.pieces, self.together),
+            reads=lambda a, j, k: (
+                self.act[at, pairs(a), :, :],
+                self.w_down[at, self.expert[at, a], j * self.together + k, tiles.down]),
+            writes=lambda a, j, k: self.y[at, pairs(a), cut(j * self.together + k, tiles.down)],
+            notifies=lambda a, j, k: self.done[at, a, j])
 
     def _combine(self, at: Any) -> None:
-        step, tile, attn = self.step, self.step.tiles.down, self.step.attn
+        step, attn = self.step, self.step.attn
+        each = step.tiles.down * self.together
         step.p.call(
-            combine_experts, grid=(step.T, self.w_down.tiles(tile)),
-            reads=lambda t, i: (step.mlp.h[at, t, cut(i, tile)],
-                                self.y[at, self.pair[at, t, :], cut(i, tile)],
-                                self.share[at, t, :], step.gains[2 * at + 2, cut(i, tile)]),
-            writes=lambda t, i: attn.piece(at + 1, t, i, tile, i),
+            combine_tiles, name="combine_experts", grid=(step.T, self.pieces),
+            reads=lambda t, i: (step.mlp.h[at, t, cut(i, each)],
+                                self.y[at, self.pair[at, t, :], cut(i, each)],
+                                self.share[at, t, :], step.gains[2 * at + 2, cut(i, each)]),
+            writes=lambda t, i: attn.piece(at + 1, t, i, each, cut(i, self.together)),
             waits=lambda t, i: (self.routed[at], self.done[at, self.rank[at, t, :], i]))

@@ -13,12 +13,13 @@ from .config import ModelConfig
 Layout = Literal["cpu", "cuda"]
 
 WIDE_ROWS, PART_COLUMNS = 128, 128  # that products with many columns take at a time
+SCORE_PARTS = 4  # at most, of K in the product of a router: one task adds them up
 
 
 @dataclass(frozen=True)
 class Tiles:
     """Rows of weights that one task takes, for each matrix, and into how many parts of K the
-    matrices are cut that add to the residual."""
+    matrices are cut that add to the residual, and routers."""
 
     qkv: int
     out: int
@@ -27,6 +28,7 @@ class Tiles:
     head: int
     out_parts: int = 1
     down_parts: int = 1
+    score_parts: int = 1
 
 
 def tiles_for(
@@ -55,7 +57,8 @@ def tiles_for(
     head = _most(c.vocab, PANEL, WIDE_ROWS)
     if c.experts is not None:
         gate_up = _most(2 * c.intermediate, 2 * PANEL, WIDE_ROWS)
-        return Tiles(first, out, gate_up, out, head, in_parts)
+        scores = _parts(hidden, SCORE_PARTS)
+        return Tiles(first, out, gate_up, out, head, in_parts, score_parts=scores)
     return Tiles(first, out, gate_up, out, head, in_parts, _parts(c.intermediate, each))
 
 

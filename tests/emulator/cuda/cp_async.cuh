@@ -11,6 +11,7 @@ ET_HOT void cp_async_16(uint32_t to, const void* from) {
   emu::block->asked(to);
   emu::block->pending().copies.back().push_back({to, from});
 }
+ET_HOT void cp_async_16_once(uint32_t to, const void* from, uint64_t) { cp_async_16(to, from); }
 ET_HOT void cp_async_commit() { emu::block->pending().copies.emplace_back(); }
 template <int YOUNGEST> ET_HOT void cp_async_wait() {
   emu::block->pass();

@@ -41,12 +41,27 @@ class KnownExpr(ExprWriter):
 
 @dataclass(frozen=True)
 class KnownRegions(RegionWriter):
-    """Tables that are made already go by their names."""
+    """Tables that are made already go by their names. Those of the same rows, `alike`, are made
+    together: run-time data is read once."""
 
     made: set[str] = field(default_factory=set)
+    alike: dict[Rows, dict[str, str]] = field(default_factory=dict)  # strides by names of tables
 
     def _table(self, name: str, axis: Rows, stride: str) -> str:
-        return name if name in self.made else super()._table(name, axis, stride)
+        if name not in self.made:
+            others = self.alike.get(axis, {})
+            tables = {name: stride} | {n: s for n, s in others.items() if n not in self.made}
+            self._tables(tables, axis)
+            self.made.update(tables)
+        return name
+
+    def expect(self, name: str, region: Region) -> None:
+        """That a view of the region is asked for."""
+        shape = self.program.tensor(region.tensor).shape
+        for k, axis in enumerate(region.axes):
+            if isinstance(axis, Rows):
+                stride = self.expr.stride(shape, k)
+                self.alike.setdefault(axis, {})[f"{name}_rows{k}"] = stride
 
     def tables(self, name: str, region: Region, settled: Settled) -> None:
         """Make those whose rows can be read."""
@@ -56,7 +71,6 @@ class KnownRegions(RegionWriter):
             if isinstance(axis, Rows) and table not in self.made \
                     and settled.loads(axis.extent, axis.index):
                 self._table(table, axis, self.expr.stride(shape, k))
-                self.made.add(table)
 
 
 class BodyFrame:
@@ -112,6 +126,8 @@ class BodyFrame:
         checks()
         self.args.bring_copies()
         self.words()
+        if not self.expr.debug:
+            self.learn(settled.after(waits[-1]) if waits else settled)
 
     def words(self) -> None:
         """Words come last; then the task is ready."""
@@ -124,9 +140,7 @@ class BodyFrame:
 
     def early(self, settled: Settled) -> None:
         """Run-time data that decides places, small operands, and hints for others."""
-        for load in place_loads(self.call.regions):
-            if load not in self.known and settled.loads(load):
-                self.known[load] = self.extent(load)
+        self.learn(settled)
         for k, region in enumerate(self.call.regions):
             if region.pad is None:
                 self.regions.tables(self.args.name(k), region, settled)
@@ -138,6 +152,12 @@ class BodyFrame:
                 self.args.ask(k)
             elif self.args.is_far(k) and settled.loads(*region_exprs(region)):
                 self.args.fetch(k)
+
+    def learn(self, settled: Settled) -> None:
+        """Run-time data that decides places, each read once."""
+        for load in place_loads(self.call.regions):
+            if load not in self.known and settled.loads(load):
+                self.known[load] = self.extent(load)
 
     def small_args(self) -> list[int]:
         """Arguments that the body reads."""

@@ -62,15 +62,24 @@ class RegionWriter:
 
     def _table(self, name: str, axis: Rows, stride: str) -> str:
         """Offsets of gathered rows, in elements."""
-        n, var = self.extent(axis.extent), cpp_name(axis.var)
-        self.out.take(name, "int64_t", n, axis.extent)
-        at = paren(self.expr(axis.index))
-        self.out.line(
-            f"{self.out.shared_loop(var, n)} "
-            f"{name}[{var}] = {at if stride == '1' else f'{at} * {paren(stride)}'};"
-        )
-        self.out.barrier()
+        self._tables({name: stride}, axis)
         return name
+
+    def _tables(self, strides: dict[str, str], axis: Rows) -> None:
+        """The same for tensors whose rows lie so far apart, by the names of the tables."""
+        n, var = self.extent(axis.extent), cpp_name(axis.var)
+        for name in strides:
+            self.out.take(name, "int64_t", n, axis.extent)
+        at = paren(self.expr(axis.index))
+        with nullcontext() if len(strides) == 1 else self.out.block(self.out.shared_loop(var, n)):
+            if len(strides) > 1:
+                self.out.line(f"const int64_t at = {at};")
+            head = f"{self.out.shared_loop(var, n)} " if len(strides) == 1 else ""
+            for name, stride in strides.items():
+                row = at if len(strides) == 1 else "at"
+                offset = row if stride == "1" else f"{row} * {paren(stride)}"
+                self.out.line(f"{head}{name}[{var}] = {offset};")
+        self.out.barrier()
 
     def padded(self, name: str, region: Region, dense: View) -> None:
         """Fill `dense` with the region's elements, and its value where it overhangs."""

@@ -28,7 +28,7 @@ from ..cpp.body import BodyWriter
 from ..cpp.expr import ExprWriter, paren
 from ..cpp.value import STORAGE, Value, View, of_view
 from ..emitter import cpp_name
-from ..uses import stmt_operands
+from ..uses import read_arguments, stmt_operands
 from .emitter import BlockDialect
 from .threads import WARPS
 
@@ -71,6 +71,9 @@ class StreamBody(BodyWriter):
         paged = frozenset({s.arg for s in self.streams} - held.keys())
         plain = {f.name: getattr(self.args, f.name) for f in fields(self.args)}
         self.args = PageArgs(**plain, held=held, paged=paged)
+        for k in sorted(read_arguments(self.call.body) - paged - held.keys()):
+            if self.call.regions[k].pad is None:
+                self.regions.expect(self.args.name(k), self.call.regions[k])
         super().write()
         if loaded and self.out.met():
             self.block_out.ends_met("worker.pages.task_end();")

@@ -2,23 +2,39 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import assert_never
 
-from ...ir.expr import Const, Node, compare, floordiv, mul
+from ...ir.expr import Const, Load, Node, Var, compare, floordiv, mul
 from ...ir.layout import layout_of, panel_stride, row_stride
 from ...ir.looped import loop_page
 from ...ir.plan import ScheduleKind, Stream, StreamKind, Wait
 from ...ir.products import PANEL, product_of
 from ...ir.program import Item, Loop, PlacedCall
+from ...ir.settled import Settled
 from ...ir.tensor import Region, Role, region_exprs, tile_shape
 from ...ir.tile import For
 from ...ir.walk import loads_of
 from ..cpp.expr import ExprWriter, paren
 from ..cpp.kernel import KernelWriter
+from ..cpp.value import STORAGE
 from ..emitter import cpp_name
 
 _INLINE = "__device__ __forceinline__ "  # the loader's books stay in registers
+_TABLE = 160  # elements that its lanes keep
+
+
+@dataclass(frozen=True)
+class TableExpr(ExprWriter):
+    """Loads from these tensors, in the row that a grid reads, go by tables that lanes keep."""
+
+    rows: Mapping[str, tuple[Node, ...]] = field(default_factory=dict)
+
+    def _load(self, e: Load) -> str:
+        if self.rows.get(e.tensor) != e.index[:-1]:
+            return super()._load(e)
+        return f"{cpp_name(e.tensor)}_here[{self(e.index[-1])}]"
 
 
 class LoaderWriter:
@@ -45,11 +61,41 @@ class LoaderWriter:
             self.out.line("return true;")
         self.out.line()
 
+    def tables(self, p: PlacedCall) -> dict[str, tuple[Node, ...]]:
+        """Small tensors that say where operands lie, and the row that a grid reads: the header
+        waits for it."""
+        plan, found = self.kernel.plan, dict[str, tuple[Node, ...]]()
+        header, loops = plan.call(p.call.name).header, [Var(lp.var) for lp in p.loops]
+        for load in loads_of(*(e for s in self.streams[p.call.name] for e in self.places(p, s))):
+            size, row = self.kernel.program.tensor(load.tensor).shape[-1], load.index[:-1]
+            if header and isinstance(size, Const) and size.value <= _TABLE \
+                    and all(x in loops for x in row) and not loads_of(load.index[-1]) \
+                    and Settled(plan, p, header).loads(load):
+                found[load.tensor] = row
+        return found
+
+    def table_types(self, p: PlacedCall) -> dict[str, str]:
+        """By the names of the tables."""
+        found = {}
+        for name in self.tables(p):
+            tensor = self.kernel.program.tensor(name)
+            kind, size = STORAGE[tensor.dtype], self.expr(tensor.shape[-1])
+            found[f"{cpp_name(name)}_here"] = f"et::LaneTable<{kind}, {size}>"
+        return found
+
+    def places(self, p: PlacedCall, s: Stream) -> tuple[Node, ...]:
+        """What says where an operand lies, and how its pages go."""
+        product = product_of(p.call.body, s.arg) if s.wide else None
+        columns = () if product is None else (product.columns,)
+        return (*region_exprs(p.call.regions[s.arg]), *columns)
+
     def task(self, p: PlacedCall) -> None:
-        o, name = self.out, p.call.name
+        o, name, plain = self.out, p.call.name, self.expr
+        given = "".join(f", const {kind}& {t}" for t, kind in self.table_types(p).items())
+        self.expr = TableExpr(self.kernel.program, rows=self.tables(p))
         with o.block(
             f"{_INLINE}void load_{name}"
-            f"(et::Loader& worker, const Args& args{self.kernel.params(p.vars)})"
+            f"(et::Loader& worker, const Args& args{self.kernel.params(p.vars)}{given})"
         ):
             done: set[int] = set()
             for s in self.streams[name]:
@@ -59,6 +105,7 @@ class LoaderWriter:
                 elif page.loop.var not in done:
                     done.add(page.loop.var)
                     self.loop(p, page.loop)
+        self.expr = plain
         o.line()
 
     def loop(self, p: PlacedCall, loop: For) -> None:
@@ -94,9 +141,7 @@ class LoaderWriter:
 
     def reads_data(self, p: PlacedCall, s: Stream, region: Region) -> bool:
         """Run-time data says where the operand lies, or how its pages go."""
-        product = product_of(p.call.body, s.arg) if s.wide else None
-        columns = () if product is None else (product.columns,)
-        return bool(loads_of(*region_exprs(region), *columns))
+        return bool(loads_of(*region_exprs(region), *self.places(p, s)))
 
     def packed(self, p: PlacedCall, s: Stream, data: str, bytes: str) -> str:
         if not s.wide:
@@ -132,16 +177,28 @@ class LoaderWriter:
                 o.line("worker.settle();")  # it gives the cells
             self.hints(name)
             self.sync.waits(plan.header)
+            types = self.table_types(p)
+            for (name_, row), (table, kind) in zip(self.tables(p).items(), types.items(),
+                                                   strict=True):
+                first = self.first(name_, row)
+                o.line(f"const {kind} {table}({first});")
+            given = "".join(f", {table}" for table in types)
             after = self.after(p)
             if after:
                 o.line("bool settled = false;")
             with self.grids.tiles(p.call, self.claim(p)):
                 if after:
                     self.settle(after)
-                o.line(f"load_{name}(worker, args{self.kernel.claim_args(p.vars)});")
+                o.line(f"load_{name}(worker, args{self.kernel.claim_args(p.vars)}{given});")
                 o.line("if (worker.stopped()) return false;")
             o.line("return true;")
         o.line()
+
+    def first(self, tensor: str, row: tuple[Node, ...]) -> str:
+        """Where a row begins."""
+        shape = self.kernel.program.tensor(tensor).shape
+        at = self.expr.linear([*map(self.expr, row), "0"], shape)
+        return f"args.{cpp_name(tensor)} + {paren(at)}"
 
     def hints(self, name: str) -> None:
         """What may be asked for while the next wait takes time."""

@@ -46,11 +46,12 @@ template <int HD, int PAGE> struct Flow {
       const unsigned piece = me.lane % PIECES, first = unsigned(me.lane) / PIECES;
       const bf16* const from = chunk.keys + (VALUES ? PAGE * HD : 0) + piece * 8;
       const uint32_t to = place + (VALUES ? BYTES : 0);
+      const uint64_t policy = policy_once();
 #pragma unroll
       for (unsigned row = first, n = 0; n < 16 / AT_ONCE; ++n, row += AT_ONCE) {
         const unsigned held = row < chunk.last ? row : chunk.last;
         const unsigned swap = VALUES ? row % 8 : row % 2 * 4;
-        ptx::cp_async_16(to + row * ROW + (piece ^ swap) * 16, from + held * HD);
+        ptx::cp_async_16_once(to + row * ROW + (piece ^ swap) * 16, from + held * HD, policy);
       }
     }
     ptx::cp_async_commit();

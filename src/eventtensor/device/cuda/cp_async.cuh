@@ -11,6 +11,11 @@ ET_HOT void cp_async_16(uint32_t to, const void* from) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;"
                ::"r"(to), "l"(__cvta_generic_to_global(from)) : "memory");
 }
+// Of what is read once and should not drive out of the L2 what will be read again.
+ET_HOT void cp_async_16_once(uint32_t to, const void* from, uint64_t policy) {
+  asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2;"
+               ::"r"(to), "l"(__cvta_generic_to_global(from)), "l"(policy) : "memory");
+}
 // What this thread has asked for since the last group is one.
 ET_HOT void cp_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 // All groups of this thread but the youngest have landed.

@@ -37,6 +37,34 @@ class Hints {
 #endif
 };
 
+// N numbers that say where operands of a grid's tiles lie, read once and kept by the lanes of the
+// loader: a trip to the L2 for each tile would leave the memory idle.
+template <class T, uint32_t N> class LaneTable {
+ public:
+  ET_HOT explicit LaneTable(const T* from) {
+#pragma unroll
+    for (uint32_t j = 0; j < EACH; ++j) {
+      const uint32_t at = j * 32 + threadIdx.x % 32;
+      own_[j] = at < N ? from[at] : T(0);
+    }
+  }
+  // By all lanes, for the same index.
+  ET_HOT int64_t operator[](int64_t index) const {
+    const uint32_t at = uint32_t(index);
+    T found{};
+#pragma unroll
+    for (uint32_t j = 0; j < EACH; ++j) {  // not chosen first: a compiler would choose an address
+      const T one = __shfl_sync(~0u, own_[j], int(at % 32));
+      if (at / 32 == j) found = one;
+    }
+    return found;
+  }
+
+ private:
+  static constexpr uint32_t EACH = (N + 31) / 32;
+  T own_[EACH];
+};
+
 class Loader {
  public:
   ET_HOT Loader(const Shared& s, Ring& ring, char* bytes)
@@ -94,6 +122,7 @@ class Loader {
   // Packed panels of a product with many columns (walk.cuh), which have `stride` bytes: by rounds, by
   // passes of columns, by pages of K, by the groups of the round.
   ET_HOT void panels(const void* data, const Walk& walk, int64_t stride, int64_t n) {
+    left_ = pages_of(walk, n) > LAST ? pages_of(walk, n) : LAST + 1;
     if (lane() == 0)
       for (uint32_t first = 0; first < walk.panels; first += walk.round(first))
         for (int64_t left = n; left > 0; left -= MOST_COLUMNS)
@@ -152,17 +181,23 @@ class Loader {
   ET_HOT int64_t claim(int64_t cell) {
     int64_t tile = INT64_MAX;
     if (lane() == 0) {
-      const uint32_t slot = claims_ % TOLD, parity = claims_ / TOLD & 1;
-      while (!stopped_ && !bar_over(ring_.told_empty[slot], parity ^ 1)) stopped_ = over();
+      while (!stopped_ && !may_tell()) stopped_ = over();
       if (!stopped_) {
-        ring_.told[slot] = tile = tk_claim(cells[cell]);
+        const uint32_t slot = claims_ % TOLD;
+        ring_.told[slot] = tile = claimed_ != NONE ? claimed_ : tk_claim(cells[cell]);
         bar_arrive(ring_.told_full[slot]);
       }
+      claimed_ = NONE;
       ++claims_;
     }
     stopped_ = __shfl_sync(~0u, stopped_, 0);
     return __shfl_sync(~0u, tile, 0);
   }
+
+  // From now on the next tile is claimed while the last pages of one are asked for, or (NONE) when
+  // it is wanted. An answer takes as long as three pages do, and nothing comes meanwhile.
+  static constexpr int64_t NONE = -1;
+  ET_HOT void claims_from(int64_t cell) { ticket_ = cell; }
 
   ET_HOT bool stopped() const { return stopped_; }
 
@@ -256,6 +291,20 @@ class Loader {
 
   ET_HOT void advance() {
     if (++slot_ == SLOTS) slot_ = 0, round_ ^= 1;
+    if (--left_ == LAST && ticket_ != NONE && lane() == 0 && may_tell())
+      claimed_ = tk_claim(cells[ticket_]);
+  }
+
+  // True if the worker has begun all tiles but TOLD - 1.
+  ET_HOT bool may_tell() const {
+    return bar_over(ring_.told_empty[claims_ % TOLD], claims_ / TOLD & 1 ^ 1);
+  }
+
+  // Pages that a product has, and those before whose end the next tile is claimed.
+  static constexpr uint32_t LAST = 6;
+  ET_HOT static uint32_t pages_of(const Walk& walk, int64_t n) {
+    const uint32_t passes = uint32_t(n + MOST_COLUMNS - 1) / MOST_COLUMNS;
+    return passes * ((walk.panels + GROUP - 1) / GROUP) * walk.pages();
   }
 
   ET_HOT void copy_once(uint32_t at, const char* from, uint32_t bytes) {
@@ -276,6 +325,8 @@ class Loader {
   uint32_t slot_ = 0, round_ = 0;                   // where the next page goes
   uint32_t landed_ = 0, landed_round_ = 0, flying_ = 0;  // the oldest page in flight
   uint32_t cap_ = MOST, claims_ = 0;
+  uint32_t left_ = 0;                         // pages of the product that is on its way
+  int64_t ticket_ = NONE, claimed_ = NONE;  // where tiles are claimed, and the next one if it is
   uint64_t once_, again_;
   Hints hints_;
   bool stopped_ = false;
@@ -294,7 +345,11 @@ template <class F> ET_FN bool all_reached(Loader&, Event, int64_t, const F&) { r
 // Tiles by ticket where the loader claims: its side, and that of the threads that run them.
 class ClaimingTiles {
  public:
-  ET_FN ClaimingTiles(Loader& loader, int64_t cell) : loader_(loader), cell_(cell) {}
+  ET_FN ClaimingTiles(Loader& loader, int64_t cell) : loader_(loader), cell_(cell) {
+    loader_.claims_from(cell);
+  }
+  ET_FN ~ClaimingTiles() { loader_.claims_from(Loader::NONE); }
+  ClaimingTiles(const ClaimingTiles&) = delete;
   ET_FN int64_t next() { return loader_.claim(cell_); }
 
  private:

@@ -1,152 +1,282 @@
 // Which experts each token goes to, for the threads of a block: hand-tuned body of `route` in
-// models/experts.py, whose Python body is the meaning. A warp takes a token, a lane every 32nd
-// expert. EXPERTS: how many there are; TOP: those of a token.
+// models/experts.py, whose Python body is the meaning. EXPERTS: how many there are; TOP: those of a
+// token. A warp takes every 8th token, some at a time, so that their steps overlap. A lane has
+// neighbouring experts, best first; in each step the best of the lanes' first ones is taken.
 #pragma once
 #include "reduce.cuh"
 
 namespace et::experts {
 
 constexpr int WARPS = ET_THREADS / WARP;
+constexpr int BATCH = 4;          // tokens that a warp takes at a time,
+constexpr int TURNS_OF_WARP = 8;  // those that it has bits for in a byte,
+constexpr int CHUNK = 64;         // and all warps in a word
+static_assert(WARPS * TURNS_OF_WARP == CHUNK);
 
 template <int EXPERTS> constexpr int EACH = (EXPERTS + WARP - 1) / WARP;  // of a lane
 
-// A number that is larger for a better score and, of equal ones, for the lower expert. NaN comes
-// last, and 0 stands for no expert.
-ET_HOT uint64_t place_of(float score, int expert) {
+// A number that is larger for a better score. NaN comes last, and 0 stands for no expert.
+ET_HOT uint32_t place_of(float score) {
   const uint32_t bits = float_bits(score + 0.0f);  // there is one zero
   const uint32_t ordered = bits >> 31 != 0 ? ~bits : bits | 1u << 31;
-  return uint64_t(score == score ? ordered : 0u) << 32 | uint32_t(~expert);
+  return score == score ? ordered : 1u;
 }
-ET_HOT int expert_at(uint64_t place) { return int(~uint32_t(place)); }
-ET_HOT float score_at(uint64_t place) {
-  const uint32_t ordered = uint32_t(place >> 32);
-  return bits_float(ordered >> 31 != 0 ? ordered ^ 1u << 31 : ~ordered);
+ET_HOT float score_at(uint32_t place) {
+  return bits_float(place >> 31 != 0 ? place ^ 1u << 31 : ~place);
 }
 
-ET_HOT uint64_t best_of_warp(uint64_t place, int lane) {
+template <int LANES> ET_HOT float sum_of_lanes(float x, int lane) {
 #pragma unroll
-  for (int by = WARP / 2; by > 0; by /= 2) {
-    const uint64_t other = __shfl_sync(~0u, place, lane ^ by);
-    place = other > place ? other : place;
-  }
-  return place;
-}
-
-ET_HOT float sum_of_warp(float x, int lane) {
-#pragma unroll
-  for (int by = WARP / 2; by > 0; by /= 2) x += __shfl_sync(~0u, x, lane ^ by);
+  for (int by = LANES / 2; by > 0; by /= 2) x += __shfl_sync(~0u, x, lane ^ by);
   return x;
 }
 
-// The experts of one token, best first, their shares, and a bit for each of them in `taken`.
-template <int EXPERTS, int TOP, bool NORMED>
-ET_FN void choose(const float* scores, float* share, int32_t* chosen, uint32_t* taken, int lane) {
-  static_assert(TOP <= WARP && TOP <= EXPERTS);
-  constexpr int N = EACH<EXPERTS>;
-  uint64_t place[N] = {};
+// A lane's scores of a token, as they come from memory: PARTS that add up, `apart` elements apart.
+template <int EXPERTS> struct Scores {
+  static constexpr int N = EACH<EXPERTS>;
+  float score[N] = {};
+
+  template <int PARTS> ET_HOT void load(const float* row, int64_t apart, int lane) {
+    Scores part[PARTS];
 #pragma unroll
-  for (int j = 0; j < N; ++j)
-    if (j * WARP + lane < EXPERTS) place[j] = place_of(scores[j * WARP + lane], j * WARP + lane);
-  float most = 0.0f, total = 0.0f, mine = 0.0f;
-  int own = 0;
-  uint32_t gone = 0;
-  ET_ROLLED for (int k = 0; k < TOP; ++k) {
-    uint64_t best = 0;
+    for (int p = 0; p < PARTS; ++p) part[p].load_part(row + p * apart, lane);
+    *this = part[0];
 #pragma unroll
-    for (int j = 0; j < N; ++j)
-      if ((gone >> j & 1) == 0 && place[j] > best) best = place[j];
-    best = best_of_warp(best, lane);
-    const int e = expert_at(best);
-    if (k == 0) most = score_at(best);
-    const float chance = exp(score_at(best) - most);
-    total += chance;
-    if (e % WARP == lane) gone |= 1u << e / WARP;
-    if (k == lane) own = e, mine = chance;
+    for (int p = 1; p < PARTS; ++p)
+#pragma unroll
+      for (int j = 0; j < N; ++j) score[j] += part[p].score[j];
   }
-  if (!NORMED) {
+
+ private:
+  ET_HOT void load_part(const float* row, int lane) {
+    if constexpr (EXPERTS == 4 * WARP) {
+      const uint4 four = *reinterpret_cast<const uint4*>(row + lane * N);
+      score[0] = bits_float(four.x), score[1] = bits_float(four.y);
+      score[2] = bits_float(four.z), score[3] = bits_float(four.w);
+    } else {
+#pragma unroll
+      for (int j = 0; j < N; ++j)
+        if (lane * N + j < EXPERTS) score[j] = row[lane * N + j];
+    }
+  }
+};
+
+// The same, best first; of equal ones the lower expert.
+template <int EXPERTS> struct Sorted {
+  static constexpr int N = EACH<EXPERTS>;
+  uint32_t place[N];
+  int number[N];  // of the expert among those of the lane
+
+  Sorted() = default;
+  ET_HOT Sorted(const Scores<EXPERTS>& from, int lane) {
+#pragma unroll
+    for (int j = 0; j < N; ++j) {
+      place[j] = EXPERTS % WARP == 0 || lane * N + j < EXPERTS ? place_of(from.score[j]) : 0;
+      number[j] = j;
+    }
+#pragma unroll
+    for (int end = N - 1; end > 0; --end)
+#pragma unroll
+      for (int j = 0; j < end; ++j) exchange(j);
+  }
+
+  ET_HOT void drop_first(bool drop) {
+#pragma unroll
+    for (int j = 0; j < N; ++j) {
+      place[j] = !drop ? place[j] : j + 1 < N ? place[j + 1] : 0;
+      number[j] = drop && j + 1 < N ? number[j + 1] : number[j];
+    }
+  }
+
+  // The chances of all experts, when `most` is the best score.
+  ET_HOT float chances(float most, int lane) const {
     float all = 0.0f;
 #pragma unroll
     for (int j = 0; j < N; ++j)
       if (place[j] != 0) all += exp(score_at(place[j]) - most);
-    total = sum_of_warp(all, lane);
+    return sum_of_lanes<WARP>(all, lane);
   }
-  if (lane < TOP) {
-    chosen[lane] = own;
-    share[lane] = mine / total;
+
+ private:
+  ET_HOT void exchange(int j) {
+    const bool worse = place[j] < place[j + 1];
+    const uint32_t p = place[j];
+    const int n = number[j];
+    place[j] = worse ? place[j + 1] : p, place[j + 1] = worse ? p : place[j + 1];
+    number[j] = worse ? number[j + 1] : n, number[j + 1] = worse ? n : number[j + 1];
   }
+};
+
+// Where what is chosen for a token goes.
+struct Chosen {
+  float* share;
+  int32_t* expert;
+  bool there;  // else there is no such token
+};
+
+// The experts of some tokens, best first, and their shares: lane k finds the k-th. No lane goes a way
+// of its own, so that the steps of the tokens overlap. `taken` gets a bit for each that is this
+// lane's: 8 bits for each of its experts, those of these tokens from `turn` on.
+template <int TOP, bool NORMED, int EXPERTS, int COUNT, class Bits>
+ET_HOT void choose(Sorted<EXPERTS> (&own)[COUNT], const Chosen (&to)[COUNT], Bits& taken, int turn,
+                   int lane) {
+  static_assert(TOP <= WARP / 2 && TOP <= EXPERTS);
+  uint32_t best[COUNT] = {};  // the lane's, of those that were taken,
+  int expert[COUNT] = {};     // and whose it is
+  float total[COUNT] = {};
 #pragma unroll
-  for (int j = 0; j < N; ++j) {
-    const uint32_t bits = __ballot_sync(~0u, (gone >> j & 1) != 0);
-    if (lane == 0) taken[j] = bits;
+  for (int c = 0; c < COUNT; ++c)
+    if (!NORMED)
+      total[c] = own[c].chances(score_at(__reduce_max_sync(~0u, own[c].place[0])), lane);
+  ET_ROLLED for (int k = 0; k < TOP; ++k)
+#pragma unroll
+    for (int c = 0; c < COUNT; ++c) {
+      const uint32_t mine = own[c].place[0], most = __reduce_max_sync(~0u, mine);
+      const int winner = __ffs(__ballot_sync(~0u, mine == most)) - 1, first = own[c].number[0];
+      const int number = __shfl_sync(~0u, first, winner);
+      if (k == lane) best[c] = most, expert[c] = winner * EACH<EXPERTS> + number;
+      const bool won = lane == winner;
+      taken |= Bits(won && to[c].there) << (first * TURNS_OF_WARP + turn + c);
+      own[c].drop_first(won);
+    }
+#pragma unroll
+  for (int c = 0; c < COUNT; ++c) {
+    const float most = score_at(__shfl_sync(~0u, best[c], 0));
+    const float chance = lane < TOP ? exp(score_at(best[c]) - most) : 0.0f;
+    if (NORMED) total[c] = sum_of_lanes<WARP / 2>(chance, lane);
+    if (!to[c].there || lane >= TOP) continue;
+    to[c].share[lane] = chance / total[c];
+    to[c].expert[lane] = expert[c];
   }
 }
 
-// What is known of an expert: first its number of tokens, then the pairs before its own, and its
-// number among the experts in use.
+// What is known of an expert: the pairs before its own, and its number among those in use.
 struct Expert { int32_t first, rank; };
 
-// By one warp: the experts in use, and where the pairs of each begin. Two sums go in one number.
-template <int EXPERTS>
-ET_FN void list_used(Expert* all, View<int32_t, 1> expert, View<int32_t, 1> begin, int32_t* active,
-                     int pairs, int lane) {
-  int before = 0, used = 0;
-  ET_ROLLED for (int base = 0; base < EXPERTS; base += WARP) {
-    const int e = base + lane, count = e < EXPERTS ? all[e].first : 0, one = count > 0 ? 1 : 0;
-    int sum = one << 16 | count;
+// What all warps know: the experts of each token, and for each expert, 64 tokens at a time, a word
+// with a bit for each of them that goes there: token 8 * i + w has bit i of byte w, which warp w puts.
+template <int EXPERTS, int TOP> struct Table {
+  uint64_t* sent;
+  Expert* known;
+  int32_t* chosen;
+
+  ET_HOT Table(int32_t* room, int chunks)
+      : sent(reinterpret_cast<uint64_t*>(room)),
+        known(reinterpret_cast<Expert*>(sent + chunks * EXPERTS)),
+        chosen(reinterpret_cast<int32_t*>(known + EXPERTS)) {}
+
+  // Of a lane's experts: 8 bits each.
+  template <class Bits> ET_HOT void put(int chunk, int warp, Bits taken, int lane) const {
+    constexpr int N = EACH<EXPERTS>;
+    uint8_t* const to = reinterpret_cast<uint8_t*>(sent + chunk * EXPERTS + lane * N) + warp;
 #pragma unroll
-    for (int by = 1; by < WARP; by *= 2) {
-      const int below = __shfl_sync(~0u, sum, lane < by ? lane : lane - by);
-      if (lane >= by) sum += below;
+    for (int j = 0; j < N; ++j)
+      if (lane * N + j < EXPERTS) to[j * sizeof(uint64_t)] = uint8_t(taken >> j * TURNS_OF_WARP);
+  }
+
+  // How many of the first t tokens go to an expert.
+  ET_HOT int tokens(int t, int expert) const {
+    int count = 0, chunk = 0;
+    ET_ROLLED for (; chunk < t / CHUNK; ++chunk) count += __popcll(sent[chunk * EXPERTS + expert]);
+    const int turn = t % CHUNK / WARPS;
+    const uint64_t ones = 0x0101010101010101, warps = (uint64_t(1) << t % WARPS * 8) - 1;
+    const uint64_t lower = ones * ((1u << turn) - 1) | (ones & warps) << turn;
+    return lower == 0 ? count : count + __popcll(sent[chunk * EXPERTS + expert] & lower);
+  }
+};
+
+// The tokens of a warp, COUNT of them at a time, while the next ones are on their way.
+template <int PARTS, int EXPERTS, int TOP, bool NORMED, int COUNT>
+ET_FN void choose_all(const Table<EXPERTS, TOP>& table, View<const float, 3> scores,
+                      View<float, 2> share, int rows, int warp, int lane) {
+  using Bits = std::conditional_t<(EACH<EXPERTS> <= 4), uint32_t, uint64_t>;
+  static_assert(EACH<EXPERTS> * TURNS_OF_WARP <= 8 * sizeof(Bits));
+  Scores<EXPERTS> next[COUNT];
+  const auto ask = [&](int first) {
+#pragma unroll
+    for (int c = 0; c < COUNT; ++c)
+      if (first + c * WARPS < rows)
+        next[c].template load<PARTS>(scores.data + (first + c * WARPS) * scores.stride[1],
+                                     scores.stride[0], lane);
+  };
+  ask(warp);
+  ET_ROLLED for (int chunk = 0; chunk * CHUNK < rows; ++chunk) {
+    Bits taken = 0;
+    ET_ROLLED for (int turn = 0; turn < TURNS_OF_WARP; turn += COUNT) {
+      const int first = chunk * CHUNK + turn * WARPS + warp;
+      if (first >= rows) break;
+      Sorted<EXPERTS> own[COUNT];
+      Chosen to[COUNT];
+#pragma unroll
+      for (int c = 0; c < COUNT; ++c) {
+        const int t = first + c * WARPS;
+        own[c] = Sorted<EXPERTS>(next[c], lane);
+        to[c] = {share.data + t * share.stride[0], table.chosen + t * TOP, t < rows};
+      }
+      ask(first + COUNT * WARPS);
+      choose<TOP, NORMED>(own, to, taken, turn, lane);
     }
-    const int first = before + (sum & 0xffff) - count, rank = used + (sum >> 16) - one;
-    if (e < EXPERTS) all[e] = {first, rank};
-    if (one != 0) expert.data[rank] = e, begin.data[rank] = first;
-    const int last = __shfl_sync(~0u, sum, WARP - 1);
-    before += last & 0xffff;
-    used += last >> 16;
+    table.put(chunk, warp, taken, lane);
+  }
+}
+
+// By one warp: the experts in use, and where the pairs of each begin. Two sums go in one number.
+template <int EXPERTS, int TOP>
+ET_FN void list_used(const Table<EXPERTS, TOP>& table, View<int32_t, 1> expert,
+                     View<int32_t, 1> begin, int32_t* active, int rows, int lane) {
+  constexpr int N = EACH<EXPERTS>;
+  int own[N] = {}, all = 0;
+#pragma unroll
+  for (int j = 0; j < N; ++j) {
+    const int count = lane * N + j < EXPERTS ? table.tokens(rows, lane * N + j) : 0;
+    own[j] = (count > 0 ? 1 << 16 : 0) | count;
+    all += own[j];
+  }
+  int sum = all;
+#pragma unroll
+  for (int by = 1; by < WARP; by *= 2) {
+    const int below = __shfl_sync(~0u, sum, lane < by ? lane : lane - by);
+    if (lane >= by) sum += below;
+  }
+  const int used = __shfl_sync(~0u, sum, WARP - 1) >> 16;
+  sum -= all;
+#pragma unroll
+  for (int j = 0; j < N; ++j) {
+    const int e = lane * N + j, first = sum & 0xffff, rank = sum >> 16;
+    if (e < EXPERTS) table.known[e] = {first, rank};
+    if (own[j] != 0) expert.data[rank] = e, begin.data[rank] = first;
+    sum += own[j];
   }
   ET_ROLLED for (int a = used + lane; a <= EXPERTS; a += WARP) {
     if (a < EXPERTS) expert.data[a] = EXPERTS - 1;
-    begin.data[a] = pairs;
+    begin.data[a] = rows * TOP;
   }
   if (lane == 0) *active = used;
 }
 
-// How many of the first `rows` tokens go to an expert.
-template <int EXPERTS> ET_FN int tokens_of(const uint32_t* taken, int expert, int rows) {
-  int count = 0;
-#pragma unroll 8
-  for (int t = 0; t < rows; ++t)
-    count += taken[t * EACH<EXPERTS> + expert / WARP] >> expert % WARP & 1;
-  return count;
-}
-
-// `room` has words for ROWS tokens, the most that there are, and two for each expert.
-template <int EXPERTS, int TOP, bool NORMED, int ROWS>
-ET_FN void route(int32_t* room, View<const float, 2> scores, View<float, 2> share,
+// `room` has what a table of ROWS tokens needs, the most that there are.
+template <int PARTS, int EXPERTS, int TOP, bool NORMED, int ROWS>
+ET_FN void route(int32_t* room, View<const float, 3> scores, View<float, 2> share,
                  View<int32_t, 2> rank, View<int32_t, 2> pair, View<int32_t, 0> active,
                  View<int32_t, 1> expert, View<int32_t, 1> begin, View<int32_t, 1> member) {
   static_assert(ROWS * TOP < 1 << 16);
   int number = threadIdx.x;
   asm volatile("" : "+r"(number));  // read anew in every task: see attention_rows.cuh
   const int lane = unsigned(number) % WARP, warp = unsigned(number) / WARP;
-  const int rows = int(scores.extent[0]), pairs = rows * TOP;
-  Expert* const all = reinterpret_cast<Expert*>(room);
-  int32_t* const chosen = room + 2 * EXPERTS;
-  uint32_t* const taken = reinterpret_cast<uint32_t*>(chosen + ROWS * TOP);
-  ET_ROLLED for (int t = warp; t < rows; t += WARPS)
-    choose<EXPERTS, TOP, NORMED>(scores.data + t * scores.stride[0], share.data + t * share.stride[0],
-                                 chosen + t * TOP, taken + t * EACH<EXPERTS>, lane);
+  const int rows = int(scores.extent[1]);
+  const Table<EXPERTS, TOP> table(room, (ROWS + CHUNK - 1) / CHUNK);
+  if (rows <= WARPS)
+    choose_all<PARTS, EXPERTS, TOP, NORMED, 1>(table, scores, share, rows, warp, lane);
+  else
+    choose_all<PARTS, EXPERTS, TOP, NORMED, BATCH>(table, scores, share, rows, warp, lane);
   sync();
-  ET_ROLLED for (int e = number; e < EXPERTS; e += ET_THREADS)
-    all[e].first = tokens_of<EXPERTS>(taken, e, rows);
+  if (warp == 0) list_used(table, expert, begin, active.data, rows, lane);
   sync();
-  if (warp == 0) list_used<EXPERTS>(all, expert, begin, active.data, pairs, lane);
-  sync();
-  ET_ROLLED for (int i = number; i < pairs; i += ET_THREADS) {
-    const int t = i / TOP, e = chosen[i];
-    const int at = all[e].first + tokens_of<EXPERTS>(taken, e, t);
-    rank.data[t * rank.stride[0] + i % TOP] = all[e].rank;
+  ET_ROLLED for (int i = number; i < rows * TOP; i += ET_THREADS) {
+    const int t = i / TOP, e = table.chosen[i];
+    const Expert known = table.known[e];
+    const int at = known.first + table.tokens(t, e);
+    rank.data[t * rank.stride[0] + i % TOP] = known.rank;
     pair.data[t * pair.stride[0] + i % TOP] = at;
     member.data[at] = t;
   }
@@ -159,8 +289,12 @@ ET_FN void route_row(View<const float, 2> scores, View<float, 2> share, View<int
   int number = threadIdx.x;
   asm volatile("" : "+r"(number));
   if (number >= WARP) return;
-  uint32_t taken[EACH<EXPERTS>];
-  choose<EXPERTS, TOP, NORMED>(scores.data, share.data, expert.data, taken, number);
+  Scores<EXPERTS> from;
+  from.template load<1>(scores.data, 0, number);
+  Sorted<EXPERTS> own[1] = {Sorted<EXPERTS>(from, number)};
+  const Chosen to[1] = {{share.data, expert.data, true}};
+  uint64_t taken = 0;
+  choose<TOP, NORMED>(own, to, taken, 0, number);
   if (number == 0) active.data[0] = TOP;
 }
 
