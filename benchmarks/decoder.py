@@ -16,7 +16,7 @@ from eventtensor.models.attention_half import SPLIT_TOKENS, page_tokens
 from eventtensor.models.config import ModelConfig
 from eventtensor.models.pack import matrices, packed_shapes
 from eventtensor.models.rope import rope_tables
-from eventtensor.models.sampling import search_steps
+from eventtensor.models.sampling import reach, search_steps
 from eventtensor.models.tiles import Layout
 from eventtensor.runtime.arguments import bind
 from eventtensor.runtime.cuda.memory import CELL
@@ -97,8 +97,14 @@ class Cache:
         def each(value: float) -> Any:
             return t.full((chosen,), value, dtype=t.float32, device=device)
 
+        none, wide = self._numbers([]), -(-self.model.config.vocab // 8)
         return {
-            "sampled": self._numbers(range(chosen)), "top_k": self._numbers([0] * chosen),
+            **dict.fromkeys(("adjusted", "masked", "prompt"), none),
+            **dict.fromkeys(("repetition", "presence", "frequency"), none.float()),
+            "allowed": t.empty((0, wide), dtype=t.uint8, device=device),
+            "history": none.view(0, 1), "reach": each(float(reach(0))),
+            "sampled": self._numbers(range(chosen)), "origin": self._numbers(range(chosen)),
+            "top_k": self._numbers([0] * chosen),
             "temperature": each(TEMPERATURE), "top_p": each(TOP_P),
             "uniform": t.linspace(0.05, 0.95, chosen, device=device),
             "Q": search_steps(0, TOP_P),

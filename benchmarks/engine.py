@@ -1,5 +1,5 @@
-"""What the engine costs beside its kernel: time per output token with so many requests, beside bare
-steps of the same runner with as many rows at the same positions, and how long it takes to start.
+"""What the engine costs beside its kernel: times between steps and per output token with so many
+requests, beside bare launches of the same kernel with as many rows at the same context.
 
     python benchmarks/engine.py --model random:llama-3.2-1b --target cuda --batch 1 8 32 64
 """
@@ -8,7 +8,12 @@ from __future__ import annotations
 
 import argparse
 import time
+from collections.abc import Callable, Mapping
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
+
+from measure import gpu_us, torch
 
 from eventtensor import LLM
 from eventtensor.bench.inside import Load, latency
@@ -16,12 +21,55 @@ from eventtensor.bench.rows import Row, row, write
 from eventtensor.models import runner
 
 HERE = Path(__file__).resolve().parent
-STEPS = 60  # at most
+STEPS = 60  # bare ones on threads, at most
+EACH = 10  # launches that follow each other in a sample of a bare step
+SAMPLES = 12
 
 
-def bare(llm: LLM, batch: int, position: int, steps: int) -> Row:
-    """Steps of one row a request, each with pages of its own, with nothing in between."""
+class Clock:
+    """Looks at the GPU's clock before and after each launch of a runner while it is `on`. The gap
+    before a launch is from the end of the one before to where the stream has come to it."""
+
+    def __init__(self, made: runner.Runner) -> None:
+        self.on, self.last = False, lambda: None
+        self._seen: list[tuple[tuple[int, int], Any, Any]] = []
+        self._bound, memory = made.memory.bound, made.memory
+        memory.bound = self._watched  # type: ignore[method-assign]
+
+    def _watched(self, kernel: Any, arguments: Mapping[str, Any]) -> Callable[[], None]:
+        launch = self._bound(kernel, arguments)
+        size = len(arguments["chosen"]), arguments["P"]
+
+        def watched() -> None:
+            self.last = launch
+            if not self.on:
+                launch()
+                return
+            first, end = (torch().cuda.Event(enable_timing=True) for _ in range(2))
+            first.record()
+            launch()
+            end.record()
+            self._seen.append((size, first, end))
+
+        return watched
+
+    def steps(self, chosen: int) -> tuple[list[float], list[float], list[float]]:
+        """Milliseconds from end to end, of the kernel, and between kernels, of steps that follow
+        each other and choose a token for so many rows and nothing else."""
+        torch().cuda.synchronize()
+        seen, self._seen = self._seen, []
+        pairs = [(a, b) for a, b in pairwise(seen)
+                 if a[0] == b[0] == (chosen, 0)]
+        return ([a[2].elapsed_time(b[2]) for a, b in pairs],
+                [b[1].elapsed_time(b[2]) for _, b in pairs],
+                [a[2].elapsed_time(b[1]) for a, b in pairs])
+
+
+def bare(llm: LLM, clock: Clock | None, batch: int, position: int) -> list[float]:
+    """Steps of one row a request, each with pages of its own, with nothing in between. On a GPU
+    one launch, again and again, by the GPU's clock."""
     made = llm.engine.runner
+    steps = 1 if clock is not None else STEPS
     each = -(-(position + steps) // made.page)
     tables = [list(range(k * each, k * each + each)) for k in range(batch)]
     took = []
@@ -30,19 +78,41 @@ def bare(llm: LLM, batch: int, position: int, steps: int) -> Row:
         began = time.perf_counter()
         made.step(rows, tables, batch, logits=0)
         took.append(1e3 * (time.perf_counter() - began))
-    return row("engine_bare_step", took[steps // 3 :], "ms", model=llm.model.name, batch=batch,
-               position=position, target=llm.target)
+    if clock is None:
+        return took[steps // 3 :]
+    return [us / 1e3 for us in gpu_us(lambda: [clock.last() for _ in range(EACH)], SAMPLES, EACH)]
 
 
-def compared(llm: LLM, load: Load, batch: int, runs: int) -> list[Row]:
+def compared(llm: LLM, clock: Clock | None, load: Load, batch: int, runs: int) -> list[Row]:
     """The engine is idle while the bare steps run: nobody else uses its runner."""
     rows = latency(llm, load, batch, runs, warm=1)
-    step = bare(llm, batch, load.input + load.output // 3, min(STEPS, load.output // 2))
+    facts = {"model": llm.model.name, "target": llm.target, "batch": batch, "input": load.input,
+             "output": load.output}
+    if clock is not None:
+        clock.on = True
+        latency(llm, load, batch, 1, warm=0)
+        clock.on = False
+        spent = clock.steps(batch)
+    step = row("engine_bare_step", bare(llm, clock, batch, load.input + load.output // 2), "ms",
+               **facts)
+    rows.append(step)
+    (seen,) = (r for r in rows if r["name"] == "latency_itl")
+    if clock is not None:
+        seen = row("engine_step", spent[0], "ms", **facts)
+        rows += [row("engine_kernel", spent[1], "ms", **facts),
+                 row("engine_gap", [1e3 * gap for gap in spent[2]], "us", **facts), seen]
+    seen["percent_more"] = round(100 * (seen["median"] / step["median"] - 1), 1)
     (tpot,) = (r for r in rows if r["name"] == "latency_tpot")
-    more = 100 * (tpot["median"] / step["median"] - 1)
-    print(f"{llm.model.name} batch {batch}: {tpot['median']:.3f} ms a token, bare step "
-          f"{step['median']:.3f} ms: {more:+.1f}%", flush=True)
-    return [*rows, step | {"tpot_percent_more": round(more, 1)}]
+    tpot["percent_more"] = round(100 * (tpot["median"] / step["median"] - 1), 1)
+    print(f"{llm.model.name} batch {batch}: bare {step['median']:.3f} ms; between steps "
+          f"{seen['median']:.3f} ms ({seen['percent_more']:+}%); a token {tpot['median']:.3f} ms "
+          f"({tpot['percent_more']:+}%); gaps {_gaps(rows)}", flush=True)
+    return rows
+
+
+def _gaps(rows: list[Row]) -> str:
+    found = [r for r in rows if r["name"] == "engine_gap"]
+    return ", ".join(f"{r['median']:.1f} us (p90 {r['p90']:.1f})" for r in found) or "unknown"
 
 
 def main() -> None:
@@ -59,15 +129,13 @@ def main() -> None:
     parser.add_argument("--artifact", type=Path)
     parser.add_argument("--out", type=Path, default=HERE / "results" / "engine.json")
     words = parser.parse_args()
-    load, began = Load(words.input, words.output), time.perf_counter()
+    load = Load(words.input, words.output)
     with LLM(words.model, target=words.target, dtype=words.dtype, cache_gb=words.cache_gb,
              context=words.input + words.output, max_running=max(words.batch),
              same_bits=words.same_bits, artifact=words.artifact) as llm:
-        ready = row("engine_ready", [time.perf_counter() - began], "s", model=words.model,
-                    artifact=words.artifact is not None)
-        print(f"ready in {ready['median']:.2f} s", flush=True)
-        rows = [r for n in words.batch for r in compared(llm, load, n, words.runs)]
-    write([ready, *rows], words.out)
+        clock = Clock(llm.engine.runner) if llm.target == "cuda" else None
+        rows = [r for n in words.batch for r in compared(llm, clock, load, n, words.runs)]
+    write(rows, words.out)
 
 
 if __name__ == "__main__":

@@ -190,6 +190,49 @@ MOE = (
             (("schedule", "auto"),)),
 )
 
+ENGINE = (
+    Listing("Between two steps that only decode, ms", "engine_step",
+            (("model", "model"), ("batch", "batch"), ("from end to end", "median"),
+             ("% more than the bare kernel", "percent_more")),
+            says="512 tokens in, 128 out, in one process, by the GPU's clock. The bare kernel is "
+            "the same launch with as many rows at the same context, again and again."),
+    Listing("The bare kernel, ms", "engine_bare_step",
+            (("model", "model"), ("batch", "batch"), ("step", "median"))),
+    Listing("Between two kernels, us", "engine_gap",
+            (("model", "model"), ("batch", "batch"), ("idle", "median")),
+            says="From the end of one to where the stream has come to the next."),
+    Table("Tokens a second by so many clients", "serve_output", ("model",), "clients",
+          says="`eventtensor bench serve`: 512 tokens in, 128 out, each client asks again when it "
+          "has its answer."),
+    Table("To the first token behind HTTP, ms", "serve_ttft", ("model",), "clients"),
+    Listing("A token behind HTTP, ms", "serve_tpot",
+            (("model", "model"), ("clients", "clients"), ("each", "median"), ("mean", "mean"),
+             ("p99", "p99"), ("bare step", "bare_step"), ("% more", "percent_more")),
+            says="Steps in which prompts of others are read have more rows than the bare step."),
+    Table("Ready for all batch sizes, beside imports and weights, s", "startup_engine",
+          ("model", "target"), "caches"),
+)
+
+SOAK = (
+    Listing("What becomes of requests", "soak",
+            (("model", "model"), ("clients", "clients"), ("requests", "requests"),
+             ("whole", "whole"), ("refused", "refused"), ("left", "left"), ("wrong", "wrong"),
+             ("seconds", "median")),
+            says="Clients that leave at any phase, and bursts over the queue (429). Whoever stays "
+            "gets a whole answer or a clear error. `tiny-chat` is what tests/engine/tiny_chat.py "
+            "writes: random weights, with a tokenizer."),
+    Listing("Nonsense, made by hand", "soak_nonsense",
+            (("requests", "requests"), ("refused", "refused"), ("wrong", "wrong"))),
+    Listing("Requests that schemathesis makes", "soak_described",
+            (("requests", "requests"), ("whole", "whole"), ("refused", "refused"),
+             ("wrong", "wrong")),
+            says="After each, and after each nonsense, a request that makes sense is answered; "
+            "`wrong` also counts answers of 500 and above, but 503."),
+    Listing("Memory of the server, MB", "soak_resident",
+            (("after a quarter of the requests", "before"), ("after all", "median"),
+             ("no page in use", "at_rest"))),
+)
+
 STARTUP = (
     Table("From the start of a process to its first token, s", "startup_first_token",
           ("model", "target", "dtype"), "caches",
@@ -210,4 +253,7 @@ SECTIONS = (
     Section("moe", "Experts", "From `benchmarks/moe.py`.", MOE),
     Section("cpu", "A model on a CPU", "From `benchmarks/cpu.py`.", CPU),
     Section("startup", "Startup", "From `eventtensor bench startup`.", STARTUP),
+    Section("engine", "The engine and its server on a GPU",
+            "From `benchmarks/engine.py` and `eventtensor bench serve`.", ENGINE),
+    Section("soak", "A server under everything", "From `benchmarks/soak.py`.", SOAK),
 )

@@ -94,10 +94,11 @@ def test_what_cannot_be_measured_is_refused_in_words(words):
 
 def test_a_start_is_measured_in_a_process_of_its_own(monkeypatch):
     options = {"target": "cpu", "dtype": "f32", "context": 256}
-    imported, ready, first = startup_module._child(
+    imported, weights, engine, ready, first = startup_module._child(
         "random:tiny-llama", options, os.environ["ET_CACHE_DIR"])
-    assert 0 < imported < ready < first
-    calls = iter([[1, 9, 10], [1, 2, 3], [1, 3, 4], [1, 1, 1], [1, 1, 2]])
+    assert 0 < imported < ready < first and imported + weights + engine == pytest.approx(ready)
+    calls = iter([[1, 0, 0, 9, 10], [1, 0, 0, 2, 3], [1, 0, 0, 3, 4], [1, 0, 0, 1, 1],
+                  [1, 0, 0, 1, 2]])
     monkeypatch.setattr(startup_module, "_child", lambda *_: next(calls))
     monkeypatch.setattr(startup_module, "_compile", lambda *_: None)
     rows = startup_module.startup("m", options, runs=2)

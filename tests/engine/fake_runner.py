@@ -4,26 +4,26 @@ the cache through the page tables: a wrong page, or one that was overwritten, gi
 from __future__ import annotations
 
 import hashlib
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import numpy as np
+from engine.reference import choose, draw
 
-from eventtensor.engine.choosing import draw
 from eventtensor.engine.loop import Engine, EngineOptions
 from eventtensor.engine.params import SamplingParams
 from eventtensor.models.rows import (
     Choice,
     Limits,
-    Placed,
     Row,
     Tables,
     chance,
     check_choices,
     check_counts,
 )
-from eventtensor.models.runner import Result
+from eventtensor.models.runner import MOST_BEGUN, Result
 
 VOCAB, PAGE, EOS = 40, 4, 1
 NOTHING = -1
@@ -39,13 +39,6 @@ def logits_after(tokens: Sequence[int], vocab: int = VOCAB) -> np.ndarray:
     return (3 * rng.standard_normal(vocab)).astype(np.float32)
 
 
-def choose(logits: np.ndarray, c: Choice) -> int:
-    if c.temperature == 0:
-        return int(logits.argmax())
-    p = SamplingParams(temperature=c.temperature, top_k=c.top_k, top_p=c.top_p)
-    return draw(logits.astype(np.float64), p, c.uniform)
-
-
 @dataclass
 class FakeRunner:
     """`before`: called with the number of each launch, to fail it or to hold it up."""
@@ -54,7 +47,7 @@ class FakeRunner:
     before: Callable[[int], None] = lambda n: None
     target: str = "cpu"
     launches: int = 0
-    gone_on: int = 0
+    ahead: int = 0  # launches before the result of the one before was fetched
     closed: bool = False
 
     def __post_init__(self) -> None:
@@ -62,30 +55,29 @@ class FakeRunner:
         self._flat = np.zeros(self.limits.table, np.int32)
         self._tables = Tables(self.limits, self._flat)
         self.sizes: list[tuple[int, int]] = []  # rows and chosen of each step
+        self._begun: deque[Result] = deque()
+        self._tokens = np.zeros(0, np.int64)
 
     def launch(
         self, rows: Sequence[Row], tables: Sequence[Sequence[int]], chosen: int,
         choices: Sequence[Choice],
     ) -> None:
+        assert not self.closed and len(self._begun) < MOST_BEGUN
         check_counts(self.limits, len(rows), chosen)
-        self._tables.set(tables)
-        self._begin(self._tables.place(rows), chosen, choices)
-
-    def launch_next(self, tokens: np.ndarray, choices: Sequence[Choice]) -> None:
-        self.gone_on += 1
-        self._begin(self._tables.next(self._placed, tokens), len(tokens), choices)
-
-    def _begin(self, placed: Placed, chosen: int, choices: Sequence[Choice]) -> None:
-        assert not self.closed
         check_choices(choices, chosen)
+        self._tables.set(tables)
+        placed = self._tables.place(rows, len(self._tokens))
+        for row, number, count in placed.fed():
+            placed.token[row : row + count] = self._tokens[number : number + count]
+        self.ahead += bool(self._begun)
         self.launches += 1
         self.before(self.launches)
         self.sizes.append((len(placed.token), chosen))
         self.cache[placed.slot] = placed.token
-        self._placed = placed
-        self._logits = np.array([self._after(placed.request[k], placed.position[k])
-                                 for k in range(chosen)])
-        self._tokens = np.array([choose(x, c) for x, c in zip(self._logits, choices, strict=True)])
+        logits = np.array([self._after(placed.request[k], placed.position[k])
+                           for k in range(chosen)])
+        self._tokens = np.array([choose(x, c) for x, c in zip(logits, choices, strict=True)])
+        self._begun.append(Result(self._tokens, logits))
 
     def _after(self, request: int, position: int) -> np.ndarray:
         at, size = np.arange(position + 1), self.limits.page
@@ -95,7 +87,9 @@ class FakeRunner:
         return logits_after(seen, self.limits.vocab)
 
     def result(self, logits: int) -> Result:
-        return Result(self._tokens, self._logits[:logits])
+        tokens, rows = self._begun.popleft()
+        assert not (logits and self._begun)
+        return Result(tokens, rows[:logits])
 
     def close(self) -> None:
         self.closed = True

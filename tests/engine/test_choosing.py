@@ -1,23 +1,17 @@
-"""The choice on the host, beside its definition in plain NumPy and beside transformers."""
+"""The reference of the choice beside its definition and beside transformers; log probabilities."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
+from engine.reference import draw, penalised
 from models.drawing import Wish, drawn
 
 from eventtensor import SamplingParams
-from eventtensor.engine.choosing import choose, draw, logprobs, penalised
-from eventtensor.engine.request import Request
-from eventtensor.engine.text import Transcript
+from eventtensor.engine.choosing import logprobs
 from eventtensor.errors import StepFailed
 
 RNG = np.random.default_rng(0)
-
-
-def request(tokens=(3, 5), **params):
-    return Request(list(tokens), SamplingParams(**params), 99, frozenset(), Transcript(None),
-                   lambda output: None)
 
 
 @pytest.mark.parametrize(("top_k", "top_p"), [(0, 1.0), (5, 1.0), (0, 0.7), (9, 0.5), (1, 1.0)])
@@ -52,11 +46,10 @@ def test_presence_and_frequency_count_the_answer_alone():
 
 def test_log_probabilities_are_of_the_logits_as_the_model_gave_them():
     logits = np.log(np.array([0.5, 0.3, 0.15, 0.05])).astype(np.float32)
-    found = choose(request((0, 0, 0), temperature=0, logprobs=2, repetition_penalty=9.0), logits)
-    assert found.token == 1  # the penalty has taken 0 out
-    assert found.logprobs.chosen == pytest.approx(np.log(0.3), abs=1e-6)
-    assert [t for t, _ in found.logprobs.top] == [0, 1]
-    np.testing.assert_allclose([x for _, x in found.logprobs.top], np.log([0.5, 0.3]), rtol=1e-6)
+    found = logprobs(logits, 1, 2)
+    assert found.chosen == pytest.approx(np.log(0.3), abs=1e-6)
+    assert [t for t, _ in found.top] == [0, 1]
+    np.testing.assert_allclose([x for _, x in found.top], np.log([0.5, 0.3]), rtol=1e-6)
 
 
 @pytest.mark.parametrize("most", [0, 1, 8])
@@ -67,4 +60,4 @@ def test_as_many_likeliest_tokens_as_asked_the_lowest_first_among_equals(most):
 
 def test_logits_that_are_not_finite_fail_the_request():
     with pytest.raises(StepFailed, match="finite"):
-        choose(request(logprobs=0), np.array([0, np.nan], np.float32))
+        logprobs(np.array([0, np.nan], np.float32), 0, 0)

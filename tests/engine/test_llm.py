@@ -10,6 +10,7 @@ from dataclasses import replace
 
 import pytest
 from engine.company import F32_CACHE_GB, GREEDY, check_company, prompts, tokens_of
+from engine.replay import check_tokens
 from engine.tiny_chat import write_tiny_chat
 
 from eventtensor import LLM, SamplingParams
@@ -37,12 +38,12 @@ def test_answers_do_not_depend_on_company_preemption_or_reuse(llm):
     check_company(llm)
 
 
-def test_a_choice_on_the_host_takes_the_tokens_that_the_kernel_takes(llm):
+def test_log_probabilities_change_no_token(llm):
     asked = prompts(1, (9, 150))
-    kernel, host = (llm.generate(asked, SamplingParams(temperature=0, max_tokens=20, logprobs=n))
-                    for n in (None, 3))
-    assert tokens_of(kernel) == tokens_of(host)
-    for t in (t for c in host for t in c.tokens):
+    without, told = (llm.generate(asked, SamplingParams(temperature=0, max_tokens=20, logprobs=n))
+                     for n in (None, 3))
+    assert tokens_of(without) == tokens_of(told)
+    for t in (t for c in told for t in c.tokens):
         assert t.logprobs.top[0] == (t.token, t.logprobs.chosen) and len(t.logprobs.top) == 3
 
 
@@ -94,7 +95,8 @@ SCHEMA = {
 def test_answers_keep_to_a_schema_or_a_regular_expression(llm):
     """Random weights would never do it by themselves. In company, and drawn."""
     schema = [SamplingParams(json_schema=SCHEMA, seed=k, temperature=1.5) for k in range(6)]
-    dates = [SamplingParams(regex=r"(19|20)\d\d-[01]\d-[0-3]\d", seed=k) for k in range(3)]
+    date = r"(19|20)[0-9]{2}-[01][0-9]-[0-3][0-9]"
+    dates = [SamplingParams(regex=date, seed=k) for k in range(3)]
     plain = [SamplingParams(seed=k, max_tokens=9) for k in range(3)]
     params = [*schema, *dates, *plain]
     found = llm.generate(["x"] * len(params), params)
@@ -102,10 +104,35 @@ def test_answers_keep_to_a_schema_or_a_regular_expression(llm):
         value = json.loads(c.text)
         assert set(value) == {"name", "sizes", "ok"} and 3 <= len(value["name"]) <= 8
         assert 2 <= len(value["sizes"]) <= 4 and set(value["sizes"]) <= {1, 20, 300}
-    assert all(re.fullmatch(r"(19|20)\d\d-[01]\d-[0-3]\d", c.text) for c in found[6:9])
+    assert all(re.fullmatch(date, c.text) for c in found[6:9])
     assert {c.finish for c in found[:9]} == {Finish.stop}
     assert len({c.text for c in found}) == len(found)
     assert [c.text for c in found] == [llm.generate("x", p)[0].text for p in params]
+
+
+MIXED = [
+    SamplingParams(temperature=0, repetition_penalty=1.6, max_tokens=25, ignore_eos=True),
+    SamplingParams(temperature=0.9, min_p=0.3, seed=1, max_tokens=25, ignore_eos=True),
+    SamplingParams(seed=2, presence_penalty=1.5, frequency_penalty=0.7, top_p=0.9, max_tokens=25,
+                   ignore_eos=True, logprobs=2),
+    SamplingParams(temperature=0, max_tokens=25, ignore_eos=True),
+    SamplingParams(regex=r"[a-f]{5}(x|yz)+", seed=3, frequency_penalty=2.0, max_tokens=25),
+    SamplingParams(regex=r"(no|yes)!{3,9}", temperature=0, max_tokens=25),
+    SamplingParams(seed=4, top_k=30, max_tokens=25, ignore_eos=True),
+]
+
+
+def test_tokens_in_mixed_company_are_those_of_the_reference(llm):
+    """By the logits that a runner of the same bits gives for each place."""
+    asked = prompts(6, [5 + 40 * k for k in range(len(MIXED))])
+    found, decided = llm.generate(asked, MIXED), 0
+    for c, prompt, params in zip(found, asked, MIXED, strict=True):
+        tokens = [t.token for t in c.tokens]
+        assert tokens, params
+        decided += check_tokens(llm, prompt, tokens, params)
+    assert decided > 0.9 * sum(len(c.tokens) for c in found)
+    assert re.fullmatch(r"[a-f]{5}(x|yz)+", found[4].text) or found[4].finish is Finish.length
+    assert re.fullmatch(r"(no|yes)!{3,9}", found[5].text)
 
 
 def test_a_grammar_that_cannot_be_used_is_refused(llm):

@@ -118,17 +118,29 @@ def test_many_requests_in_few_pages_are_preempted_and_still_right():
         assert made.scheduler.preempted > 0 and at_rest(made)
 
 
-def test_on_a_gpu_the_next_step_begins_before_tokens_are_told():
-    """Unless somebody ends or comes, or a page is needed: the first token comes from a step of its
-    own, and pages have four tokens."""
+def test_on_a_gpu_the_next_step_is_launched_before_tokens_are_known():
+    """Whoever ends with the last of them has no row in it."""
     params = SamplingParams(temperature=1, seed=2, max_tokens=13, ignore_eos=True)
-    for target, gone_on in (("cuda", 9), ("cpu", 0)):
+    for target, ahead in (("cuda", 12), ("cpu", 0)):
         runner = FakeRunner(target=target)
         with engine(lambda r=runner: r) as made:
             heard = ask(made, [5], params)
             heard.wait()
             assert heard.tokens == answer([5], params)
-            assert (runner.gone_on, runner.launches) == (gone_on, 13) and at_rest(made)
+            assert (runner.ahead, runner.launches) == (ahead, 13) and at_rest(made)
+
+
+def test_what_needs_a_token_on_the_host_waits_for_it():
+    """And goes on being right beside what does not."""
+    plain = SamplingParams(temperature=1, seed=2, max_tokens=9, ignore_eos=True)
+    told = SamplingParams(temperature=1, seed=3, max_tokens=9, ignore_eos=True, logprobs=1)
+    runner = FakeRunner(target="cuda")
+    with engine(lambda: runner) as made:
+        with held(made):
+            heard = [ask(made, [5], plain), ask(made, [6], told)]
+        assert [h.wait().finish for h in heard] == [Finish.length] * 2
+        assert [h.tokens for h in heard] == [answer([5], plain), answer([6], told)]
+        assert runner.ahead == 0 and at_rest(made)
 
 
 def test_prompts_with_the_same_begin_are_computed_once():
@@ -220,10 +232,10 @@ def test_a_sink_that_fails_ends_its_own_request_alone(target):
 def test_a_choice_that_fails_ends_its_own_request_alone(monkeypatch):
     from eventtensor.engine import loop
 
-    def fail(request, logits):
+    def fail(logits, token, most):
         raise ZeroDivisionError("no choice")
 
-    monkeypatch.setattr(loop, "choose", fail)
+    monkeypatch.setattr(loop, "logprobs", fail)
     with engine() as made:
         other = ask(made, [4, 5])
         bad = ask(made, [4, 6], SamplingParams(logprobs=1))

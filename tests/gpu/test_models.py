@@ -17,7 +17,7 @@ from models.checks import (
     check_logits,
     check_sampled,
 )
-from models.drawing import Wish, check_case, choice, chooser, random_case
+from models.drawing import Wish, check_case, choice, chooser, random_case, random_change
 from models.tiny import MODELS, MOE, Pair, Session, pairs, random_requests, relative
 
 import eventtensor as et
@@ -196,8 +196,10 @@ def test_a_full_size_model_with_experts_is_as_near_as_torch_in_bf16() -> None:
 
 def test_a_full_size_model_draws_tokens_of_its_own_logits() -> None:
     full = FullSize(sampling=True)
-    wishes = [Wish(0, 1.0, 0, 0.9, 0.3), Wish(2, 0.7, 50, 0.95, 0.8), Wish(3, 1.5, 40, 1.0, 0.5)]
-    own = {w.row: Choice(w.temperature, w.top_k, w.top_p, w.uniform) for w in wishes}
+    change = random_change(np.random.default_rng(1), full.runner.config.vocab)
+    wishes = [Wish(0, 1.0, 0, 0.9, 0.3), Wish(2, 0.7, 50, 0.95, 0.8, 0.001, change),
+              Wish(3, 1.5, 40, 1.0, 0.5, 0.1)]
+    own = {w.row: w.choice for w in wishes}
     tokens, logits = full.step(choices=[own.get(r, Choice()) for r in range(4)])
     assert check_case(logits, wishes, tokens) >= 2
     again = full.step(choices=[own.get(r, Choice()) for r in range(4)])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from models.drawing import Wish, check_case
+from models.drawing import Wish, check_case, random_change
 from models.tiny import (
     Chunk,
     Pair,
@@ -91,16 +91,20 @@ def check_error_of_bf16(
 
 
 def check_sampled(runner: Runner) -> None:
-    """Tokens of a step are drawn from the logits that it gives; rows without a wish are greedy."""
+    """Tokens of a step are drawn from the logits that it gives, changed or not; rows without a wish
+    are greedy."""
     requests = random_requests((40, 7, 130, 2), runner.config.vocab, seed=4)
     session, asked = Session(runner, requests), 0
+    rng = np.random.default_rng(5)
+    first, second, third = (random_change(rng, runner.config.vocab) for _ in range(3))
     for chunks, wishes in (
         ([(0, 10), (1, 6), (2, 100), (3, 1)], []),
         ([(0, 1), (1, 1), (2, 10), (3, 1)], [Wish(2, 0.8, 0, 0.9, 0.7), Wish(0, 1.5, 9, 1.0, 0.2)]),
-        ([(0, 20), (2, 1)], [Wish(1, 1.0, 50, 0.5, 0.9)]),
-        ([(2, 19), (0, 9)], [Wish(0, 0.7, 0, 1.0, 0.1), Wish(1, 2.0, 5, 0.9, 0.6)]),
+        ([(0, 20), (2, 1)], [Wish(1, 1.0, 50, 0.5, 0.9, 0.2), Wish(0, 0.0, change=first)]),
+        ([(2, 18), (0, 8)], [Wish(0, 0.7, 0, 1.0, 0.1), Wish(1, 2.0, 5, 0.9, 0.6)]),
+        ([(2, 1), (0, 1)], [Wish(1, 1.0, 0, 0.9, 0.4, 0.01, second), Wish(0, 0.0, change=third)]),
     ):
-        own = {w.row: Choice(w.temperature, w.top_k, w.top_p, w.uniform) for w in wishes}
+        own = {w.row: w.choice for w in wishes}
         tokens, logits = session.step(chunks, [own.get(r, Choice()) for r in range(len(chunks))])
         asked += check_case(np.array([*logits.values()]), wishes, np.array([*tokens.values()]))
     assert asked >= 4

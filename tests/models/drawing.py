@@ -3,13 +3,16 @@ nothing but it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from engine.reference import changed
 
 import eventtensor as et
-from eventtensor.models.sampling import Draws, search_steps
+from eventtensor.models.adjusting import Logits
+from eventtensor.models.rows import Change, Choice
+from eventtensor.models.sampling import Draws, reach, search_steps
 from eventtensor.models.tasks import choose
 
 Arrays = dict[str, np.ndarray]
@@ -25,6 +28,13 @@ class Wish:
     top_k: int = 0
     top_p: float = 1.0
     uniform: float = 0.5
+    min_p: float = 0.0
+    change: Change | None = None
+
+    @property
+    def choice(self) -> Choice:
+        return Choice(self.temperature, self.top_k, self.top_p, self.uniform, self.min_p,
+                      self.change)
 
     @property
     def steps(self) -> int:
@@ -35,6 +45,7 @@ def kept(logits: np.ndarray, w: Wish) -> np.ndarray:
     """The tokens that may be drawn, most likely first, the lowest first among equals."""
     p = np.exp((logits.astype(np.float64) - logits.max()) / w.temperature)
     order = np.argsort(-p, kind="stable")[: w.top_k or None]
+    order = order[p[order] >= w.min_p]
     if w.top_p >= 1:
         return order
     sums = np.cumsum(p[order])
@@ -42,6 +53,8 @@ def kept(logits: np.ndarray, w: Wish) -> np.ndarray:
 
 
 def drawn(logits: np.ndarray, w: Wish) -> int:
+    if w.temperature == 0:
+        return int(logits.argmax())
     p = np.exp((logits.astype(np.float64) - logits.max()) / w.temperature)
     mass = np.zeros_like(p)
     mass[kept(logits, w)] = p[kept(logits, w)]
@@ -51,23 +64,50 @@ def drawn(logits: np.ndarray, w: Wish) -> int:
 
 def decided(logits: np.ndarray, w: Wish) -> bool:
     """Whether a little more or less of each mass gives the same token."""
+    if w.temperature == 0:
+        first, second = np.sort(logits)[-1], np.sort(logits)[-2]
+        return bool(first - second > NOISE * abs(first))
     near = [replace(w, uniform=min(max(w.uniform + u, 0.0), 1 - 1e-9),
+                    min_p=min(w.min_p * (1 + m), 1.0),
                     top_p=w.top_p if w.top_p >= 1 else max(w.top_p + p, 0.0))
-            for u in (-NOISE, NOISE) for p in (-NOISE, NOISE)]
+            for u in (-NOISE, NOISE) for p in (-NOISE, NOISE) for m in (-NOISE, NOISE)]
     return len({drawn(logits, x) for x in near}) == 1
 
 
-def wish_arrays(wishes: Sequence[Wish], rows: int) -> Arrays:
+def wish_arrays(wishes: Sequence[Wish], rows: int, vocab: int) -> Arrays:
     """The arguments of a launch that draws for these rows (none: all are greedy)."""
     own = {w.row: w for w in wishes}
+    drawing = [w.row for w in wishes if w.change is None or w.temperature > 0]
+    changes = {w.row: w.change for w in wishes if w.change is not None}
+    behind = {r: rows + k for k, r in enumerate(changes)}
 
     def column(name: str, dtype: type, default: float) -> np.ndarray:
         return np.array([getattr(own.get(r), name, default) for r in range(rows)], dtype)
 
-    return {"sampled": np.array([*own], np.int32),
+    return {"sampled": np.array(drawing, np.int32),
+            "origin": np.array([behind.get(r, r) for r in drawing], np.int32),
             "temperature": column("temperature", np.float32, 0.0),
             "top_k": column("top_k", np.int32, 0), "top_p": column("top_p", np.float32, 1.0),
-            "uniform": column("uniform", np.float32, 0.0)}
+            "reach": np.array([reach(m) for m in column("min_p", float, 0.0)], np.float32),
+            "uniform": column("uniform", np.float32, 0.0),
+            **change_arrays(changes, vocab)}
+
+
+def change_arrays(changes: Mapping[int, Change], vocab: int) -> Arrays:
+    every = list(changes.values())
+    longest = max((len(c.history) for c in every), default=1) + 1
+    history = np.full((len(every), longest), -1, np.int32)
+    allowed = np.zeros((len(every), -(-vocab // 8)), np.uint8)
+    for k, c in enumerate(every):
+        history[k, : len(c.history)] = c.history
+        if c.allowed is not None:
+            allowed[k] = c.allowed
+    masked = [c.allowed is not None for c in every]
+    return {"adjusted": np.array(list(changes), np.int32), "history": history, "allowed": allowed,
+            "masked": np.array(masked, np.int32),
+            "prompt": np.array([c.prompt for c in every], np.int32),
+            **{name: np.array([getattr(c, name) for c in every], np.float32)
+               for name in ("repetition", "presence", "frequency")}}
 
 
 def steps_of(wishes: Sequence[Wish]) -> int:
@@ -88,21 +128,21 @@ def give(x, logits, best, best_at, tops):
 
 
 def choice(vocab: int, part: int) -> et.Program:
-    p, S, tiles = et.Program("choice"), et.dim("S", max=64), vocab // TILE
+    p, S = et.Program("choice"), et.dim("S", max=64)
     given = p.input("given", (S, vocab), et.f32)
-    logits, chosen = p.output("logits", (S, vocab), et.f32), p.output("chosen", (S,), et.i32)
-    best = p.scratch("best", (S, tiles), et.f32)
-    best_at = p.scratch("best_at", (S, tiles), et.i32)
-    draws = Draws(p, S, logits, chosen, tiles, part)
+    x = Logits(p, S, vocab, TILE)
+    best = p.scratch("best", (S, x.tiles), et.f32)
+    best_at = p.scratch("best_at", (S, x.tiles), et.i32)
+    draws = Draws(x, part)
 
     def cut(i):
         return slice(i * TILE, i * TILE + TILE)
 
-    p.call(give, grid=(tiles,), notifies=lambda i: draws.ready[()],
+    p.call(give, grid=(x.tiles,), notifies=lambda i: x.ready[()],
            reads=lambda i: given[:, cut(i)],
-           writes=lambda i: (logits[:, cut(i)], best[:, i], best_at[:, i], draws.tops[:, i]))
+           writes=lambda i: (x.values[0:S, cut(i)], best[:, i], best_at[:, i], x.tops[0:S, i]))
     p.call(choose(TILE), grid=(S,), reads=lambda s: (best[s, :], best_at[s, :]),
-           writes=lambda s: chosen[s])
+           writes=lambda s: x.chosen[s])
     draws.calls()
     return p
 
@@ -111,8 +151,10 @@ Choose = Callable[[np.ndarray, Sequence[Wish]], np.ndarray]
 
 
 def launch_arrays(given: np.ndarray, wishes: Sequence[Wish]) -> Arrays:
-    return {"given": given, "logits": np.empty_like(given),
-            "chosen": np.full(len(given), -7, np.int32), **wish_arrays(wishes, len(given))}
+    rows, vocab = given.shape
+    a = wish_arrays(wishes, rows, vocab)
+    return {"given": given, "logits": np.empty((rows + len(a["adjusted"]), vocab), np.float32),
+            "chosen": np.full(rows, -7, np.int32), **a}
 
 
 def chooser(kernel: et.Kernel) -> Choose:
@@ -134,21 +176,35 @@ def random_case(
     spread = rng.choice([0.3, 1.0, 4.0, 12.0], (rows, 1))
     logits = (rng.standard_normal((rows, vocab)) * spread).astype(np.float32)
     wishes = [
-        Wish(int(r), float(np.float32(rng.choice([0.2, 0.7, 1.0, 2.5]))),
+        Wish(int(r), float(np.float32(rng.choice([0.0, 0.2, 0.7, 1.0, 2.5]))),
              int(rng.choice([0, 0, 1, 3, 40, vocab, 3 * vocab])),
              float(np.float32(rng.choice([1.0, 1.0, 0.95, 0.6, 0.1, 0.0]))),
-             float(rng.random(dtype=np.float32)))
+             float(rng.random(dtype=np.float32)), float(rng.choice([0, 0, 1e-3, 0.1, 0.9, 1])),
+             random_change(rng, vocab) if rng.random() < 0.4 else None)
         for r in rng.permutation(rows)[: rng.integers(1, rows + 1)]
     ]
     return logits, wishes
+
+
+def random_change(rng: np.random.Generator, vocab: int) -> Change:
+    """Penalties, tokens that may not come, or both."""
+    history = rng.integers(0, vocab, rng.choice([0, 1, 30, 500]))
+    bits = None
+    if rng.random() < 0.6:
+        some = rng.random(vocab) < rng.choice([0.001, 0.1, 0.9])
+        some[rng.integers(vocab)] = True
+        bits = np.packbits(some, bitorder="little")
+    return Change(history, int(rng.integers(len(history) + 1)), float(rng.choice([1, 0.5, 1.7])),
+                  float(rng.choice([0, 0.8, -1])), float(rng.choice([0, 0.3])), bits)
 
 
 def check_case(logits: np.ndarray, wishes: Sequence[Wish], got: np.ndarray) -> int:
     """How many rows could be checked: those that float noise does not decide."""
     asked = 0
     for w in wishes:
-        if decided(logits[w.row], w):
-            assert got[w.row] == drawn(logits[w.row], w), w
+        row = changed(logits[w.row], Choice(change=w.change))
+        if decided(row, w):
+            assert got[w.row] == drawn(row, w), w
             asked += 1
     for r in {*range(len(logits))} - {w.row for w in wishes}:
         assert got[r] == logits[r].argmax(), f"row {r} is greedy"

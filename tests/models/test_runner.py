@@ -13,6 +13,7 @@ from eventtensor.models import memory as memory_module
 from eventtensor.models import runner as runner_module
 from eventtensor.models.memory import DeviceMemory
 from eventtensor.models.pack import pack_weights
+from eventtensor.models.rows import Placed
 from eventtensor.models.runner import Choice, Row, Runner
 from eventtensor.models.source import open_model
 
@@ -39,7 +40,7 @@ def prompt(request, count, last_first=True):
 ONE = [Row(0, 5, 0)]
 BAD = [
     ("token 256", BoundViolated, [Row(0, 256, 0)], [[0]], 1, ()),
-    ("token -1", BoundViolated, [Row(0, -1, 0)], [[0]], 1, ()),
+    ("row 64; tokens of the step before:", BoundViolated, [Row(0, ~64, 0)], [[0]], 1, ()),
     ("request 1", BoundViolated, [Row(1, 5, 0)], [[0]], 1, ()),
     ("position 128; its pages hold", BoundViolated, [Row(0, 5, 128)], [[0]], 1, ()),
     ("position 512; the runner takes 512", BoundViolated, [Row(0, 5, 512)], [[0, 1, 2, 3]], 1, ()),
@@ -124,9 +125,9 @@ def test_a_launch_is_bound_once_for_each_number_of_rows(runner):
     runner._bound.clear()
     for k in range(8):
         runner.step([Row(0, IDS[k], k)], [[k % 3]])
-    assert list(runner._bound) == [(1, 0, 1, 0, 0)]
+    assert list(runner._bound) == [(1, 0, 1, 0, 0, 0, 1)]
     runner.step(prompt(0, 5), [[0]])
-    assert list(runner._bound) == [(1, 0, 1, 0, 0), (1, 4, 8, 0, 0)]
+    assert list(runner._bound) == [(1, 0, 1, 0, 0, 0, 1), (1, 4, 8, 0, 0, 0, 1)]
 
 
 def test_a_step_reads_every_matrix_and_its_part_of_the_cache(runner):
@@ -137,23 +138,21 @@ def test_a_step_reads_every_matrix_and_its_part_of_the_cache(runner):
 
 
 def test_the_next_step_goes_on_with_the_tokens_that_were_chosen(runner):
-    """As if its rows were given; those that got no token have none in it."""
+    """As if they were given, in any order."""
     first, second = prompt(0, 6), prompt(2, 3)
     rows, tables = [first[0], second[0], *first[1:], *second[1:]], [[4], [], [7]]
     found = runner.step(rows, tables, 2)
-    runner.launch_next(found.tokens, [Choice()] * 2)
-    fast = runner.result()
-    again = [Row(0, int(found.tokens[0]), 6), Row(2, int(found.tokens[1]), 3)]
+    fast = runner.step([Row(2, ~1, 3), Row(0, ~0, 6)], tables, 2)
+    again = [Row(2, int(found.tokens[1]), 3), Row(0, int(found.tokens[0]), 6)]
     slow = runner.step(again, tables, 2)
     np.testing.assert_array_equal(fast.logits, slow.logits)
     assert fast.tokens.tolist() == slow.tokens.tolist()
 
 
-def test_a_next_step_without_room_is_refused(runner):
-    at = runner.page - 1
-    found = runner.step([Row(0, 5, at)], [[3]])
-    with pytest.raises(BoundViolated, match=f"position {at + 1}; its pages hold"):
-        runner.launch_next(found.tokens, [Choice()])
+def test_rows_of_the_step_before_are_copied_in_runs():
+    token = np.array([~3, ~4, 7, ~5, ~0, ~1, ~2])
+    assert Placed(token, token, token, token, 1).fed() == [(0, 3, 2), (3, 5, 1), (4, 0, 3)]
+    assert Placed(np.array([5]), token, token, token, 1).fed() == []
 
 
 # ---- on a device -----------------------------------------------------------------------------
@@ -193,7 +192,20 @@ def test_a_step_on_a_device_is_one_copy_there_and_one_back(on_device):
     found = made.step([Row(0, 77, 1)], [[3]], logits=0)
     assert found.tokens.tolist() == [78] and made.ready(1).bindings == 1
     copies = [name for name in driver.log if "Memcpy" in name]
-    assert copies == ["cuMemcpyHtoD_v2", "cuMemcpyDtoH_v2"]
+    assert copies == ["cuMemcpyHtoDAsync_v2", "cuMemcpyDtoHAsync_v2"]
+
+
+def test_a_step_may_be_begun_before_the_one_is_over_whose_tokens_it_takes(on_device):
+    """What comes back is of the first, whatever the second has written since."""
+    made, driver = on_device
+    made.launch([Row(0, 70, 0), Row(1, 80, 0), Row(2, 90, 0)], [[3], [4], [5]], 3)
+    made.launch([Row(2, ~2, 1), Row(0, ~0, 1)], [[3], [], [5]], 2)
+    assert made.result(0).tokens.tolist() == [71, 81, 91]
+    made.launch([Row(0, ~1, 2)], [[3]], 1)
+    assert made.result(0).tokens.tolist() == [92, 72]
+    assert made.result(0).tokens.tolist() == [73]
+    assert driver.log.count("cuMemcpyDtoDAsync_v2") == 3
+    assert "cuCtxSynchronize" not in driver.log[-30:]
 
 
 def test_the_device_sees_rows_slots_and_pages(on_device):

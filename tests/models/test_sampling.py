@@ -10,6 +10,7 @@ from shutil import which
 
 import numpy as np
 import pytest
+from engine.reference import changed
 from models.drawing import (
     Choose,
     Wish,
@@ -19,6 +20,7 @@ from models.drawing import (
     kept,
     launch_arrays,
     random_case,
+    random_change,
     steps_of,
 )
 from support.emulated import emulated_kernel
@@ -28,6 +30,7 @@ from eventtensor.codegen.cuda import generate
 from eventtensor.compiler import run_passes
 from eventtensor.config import Options, environment
 from eventtensor.ir.plan import HandoffKind
+from eventtensor.models.rows import Change, Choice
 from eventtensor.models.sampling import TILE
 from eventtensor.runtime.cuda.build import build_cubin
 
@@ -113,6 +116,47 @@ def test_masked_tokens_are_never_drawn(on_cpu: Choose, first: int) -> None:
     assert found == [first, first, 1199, 1199]
 
 
+def test_min_p_keeps_what_is_likely_enough_beside_the_likeliest(on_cpu: Choose) -> None:
+    logits = np.full((1, VOCAB), -5.0, np.float32)
+    logits[0, [3, 700, 701, 900]] = np.log([4.0, 3.0, 2.0, 1.0])
+    for w, wanted in ((Wish(0, min_p=0.6), {3, 700}), (Wish(0, min_p=0.4), {3, 700, 701}),
+                      (Wish(0, top_k=2, min_p=0.4), {3, 700}),
+                      # Of 4 + 3 + 2 the first two are 7/9.
+                      (Wish(0, top_p=0.75, min_p=0.4), {3, 700}), (Wish(0, min_p=1.0), {3})):
+        found = {int(on_cpu(logits, [replace(w, uniform=k / 40)])[0]) for k in range(40)}
+        assert found == wanted, w
+
+
+def test_changes_of_logits_are_those_of_the_definition(on_cpu: Choose) -> None:
+    """The logits themselves; rows that are not changed stay as they are."""
+    rng = np.random.default_rng(11)
+    logits = (3 * rng.standard_normal((4, VOCAB))).astype(np.float32)
+    wishes = [Wish(r, 0.0, change=random_change(rng, VOCAB)) for r in (3, 0, 2)]
+    a = launch_arrays(logits, wishes)
+    with closing(et.compile(choice(VOCAB, PART), target="cpu")) as kernel:  # from the cache
+        kernel(**a, Q=0)
+    np.testing.assert_array_equal(a["logits"][:4], logits)
+    for k, w in enumerate(wishes):
+        wanted = changed(logits[w.row], Choice(change=w.change))
+        never = np.isinf(wanted)
+        assert (a["logits"][4 + k][never] < -1e38).all()
+        np.testing.assert_allclose(a["logits"][4 + k][~never], wanted[~never], rtol=1e-6, atol=1e-6)
+        assert a["chosen"][w.row] == wanted.argmax()
+
+
+@pytest.mark.parametrize("temperature", (0.0, 1.0))
+def test_tokens_that_may_not_come_are_never_chosen(on_cpu: Choose, temperature: float) -> None:
+    logits = np.zeros((2, VOCAB), np.float32)
+    for token in (0, 7, 8, 511, 512, 1023, 1024, 1199):
+        bits = np.zeros(VOCAB, bool)
+        bits[token] = True
+        mask = Change(np.zeros(0, np.int32), 0, allowed=np.packbits(bits, bitorder="little"))
+        logits[:] = 0.0
+        logits[:, token] = -9.0
+        found = on_cpu(logits, [Wish(1, temperature, uniform=0.7, change=mask)])
+        assert found[1] == token and found[0] == (1 if token == 0 else 0)
+
+
 def test_a_top_p_just_below_1_keeps_no_more_than_top_k(on_cpu: Choose) -> None:
     """Where sums are rounded, the mass that it asks for may seem not to be there."""
     rng, almost = np.random.default_rng(9), float(np.nextafter(np.float32(1), np.float32(0)))
@@ -163,7 +207,8 @@ def test_interpreter_and_emulated_cuda_draw_the_same_tokens(on_cpu: Choose) -> N
             check_case(logits, wishes, wanted)
             np.testing.assert_array_equal(chooser(interp)(logits, wishes), wanted)
             a = launch_arrays(logits, wishes)
-            cuda.launch({"S": 3, "N": len(wishes), "Q": steps_of(wishes)}, a)
+            sizes = {"N": len(a["sampled"]), "A": len(a["adjusted"]), "H": a["history"].shape[1]}
+            cuda.launch({"S": 3, "Q": steps_of(wishes), **sizes}, a)
             np.testing.assert_array_equal(a["chosen"], wanted)
 
 

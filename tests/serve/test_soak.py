@@ -1,4 +1,5 @@
-"""A little of what benchmarks/soak.py does for longer: mixed clients, and nonsense."""
+"""A little of what benchmarks/soak.py does for longer: mixed clients, nonsense, and what
+schemathesis makes of the server's description."""
 
 from __future__ import annotations
 
@@ -6,13 +7,15 @@ import asyncio
 import sys
 from pathlib import Path
 
+import httpx
 import pytest
-from serve.process import fake
+from serve.process import fake, running
 
 from eventtensor.bench.client import Address
 
 sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
 
+import nonsense
 import soak
 
 
@@ -33,6 +36,30 @@ def test_mixed_clients_get_whole_answers_or_refusals_and_leave_nothing_behind(se
 
 def test_nonsense_is_refused_and_the_next_request_answered(server):
     at = Address.of(server.url)
-    seen = asyncio.run(soak.fuzz(at, "tiny", count=150, seed=4, wait_s=0.1))
+    seen = asyncio.run(nonsense.fuzz(at, "tiny", count=150, seed=4, wait_s=0.1))
     assert not seen.wrong and seen.ends["400"] > 50
     assert asyncio.run(soak.at_rest(at))
+
+
+def test_what_a_description_leads_to_is_answered_or_refused(folder):
+    """By real kernels."""
+    described = pytest.importorskip("described", reason="schemathesis is not installed")
+    command = [sys.executable, "-m", "eventtensor.cli", "serve", str(folder), "--port", "0",
+               "--target", "cpu", "--context", "64", "--max-running", "4", "--name", "tiny"]
+    with running(command) as server:
+        at = Address.of(server.url)
+        seen = described.described(at, "tiny", count=120)
+        assert not seen.wrong and set(seen.ends) <= {"200", "400", "404", "405", "413", "429"}
+        assert seen.ends["200"] > 15 and seen.ends["400"] > 40
+        assert asyncio.run(soak.at_rest(at))
+
+
+def test_the_description_names_all_that_is_served(server):
+    told = httpx.get(f"{server.url}/openapi.json").json()
+    for path, ways in told["paths"].items():
+        for way in ways:
+            answer = httpx.request(way, server.url + path)
+            assert answer.status_code in (200, 400), (way, path)
+    names = told["components"]["schemas"]
+    assert names["ChatBody"]["properties"]["model"] == {"enum": ["tiny"]}
+    assert names["CompletionBody"]["additionalProperties"] is False

@@ -147,6 +147,18 @@ class FakeDriver:
     def _cuMemcpyDtoH_v2(self, host: int, address: int, size: int) -> None:
         ctypes.memmove(host, address, size)
 
+    def _cuMemcpyHtoDAsync_v2(self, address: int, host: int, size: int, _: int | None) -> None:
+        ctypes.memmove(address, host, size)
+
+    def _cuMemcpyDtoHAsync_v2(self, host: int, address: int, size: int, _: int | None) -> None:
+        ctypes.memmove(host, address, size)
+
+    def _cuMemcpyDtoDAsync_v2(self, to: int, address: int, size: int, _: int | None) -> None:
+        ctypes.memmove(to, address, size)
+
+    def _cuEventCreate(self, out: Any, _: int) -> None:
+        out._obj.value = 9
+
     def _cuLaunchKernelEx(self, config: Any, _: Any, params: Any, __: None) -> None:
         place = config.value if isinstance(config, ctypes.c_void_p) else \
             ctypes.addressof(config._obj)

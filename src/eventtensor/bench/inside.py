@@ -28,7 +28,7 @@ def latency(llm: LLM, load: Load, batch: int, runs: int, warm: int) -> list[Row]
     """`batch` requests at a time, `runs` times after `warm` that do not count."""
     spans = []
     for k in range(warm + runs):
-        found = _together(llm, load, batch, seed=k)
+        found = _together(llm, load, batch, seed=1000 * batch + k)
         if k >= warm:
             spans += found
     facts = {"model": llm.model.name, "target": llm.target, "batch": batch, "input": load.input,

@@ -26,6 +26,7 @@ class Grammar:
 
     def __init__(self, matcher: Any, vocab: int) -> None:
         self._matcher, self._vocab = matcher, vocab
+        self._allowed: Array | None = None  # for the token that comes next
 
     @property
     def over(self) -> bool:
@@ -33,14 +34,18 @@ class Grammar:
         return bool(self._matcher.is_stopped())
 
     def allowed(self) -> Array:
-        """For each token whether it may come."""
-        bits = np.frombuffer(self._matcher.compute_bitmask(), np.uint8)
-        found = np.unpackbits(bits, count=self._vocab, bitorder="little").astype(bool)
-        if self._matcher.is_error() or not found.any():
-            raise StepFailed(f"the grammar has no way on. {self._matcher.get_error()}")
-        return found
+        """A bit for each token that may come, the lowest of a byte first."""
+        if self._allowed is None:
+            bits = np.frombuffer(self._matcher.compute_bitmask(), np.uint8)
+            found = bits[: -(-self._vocab // 8)].copy()
+            found[-1] &= 0xFF >> -self._vocab % 8
+            if self._matcher.is_error() or not found.any():
+                raise StepFailed(f"the grammar has no way on. {self._matcher.get_error()}")
+            self._allowed = found
+        return self._allowed
 
     def accept(self, token: int) -> None:
+        self._allowed = None
         if not self._matcher.consume_token(token):
             raise StepFailed(f"the grammar refuses token {token}: {self._matcher.get_error()}")
 

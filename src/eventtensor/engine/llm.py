@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import queue
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -57,8 +58,10 @@ class LLM:
         self.context = min(context, config.max_position)
         sizes = Sizes.of(self.model, DTYPES[dtype].numpy.itemsize, self.context, max_running, rows,
                          cache_gb)
+        began = time.perf_counter()
         self._weights = load_weights(self.model, layout_of(self.target), DTYPES[dtype].numpy,
                                      progress, options.get("device", 0))
+        self.weights_s = time.perf_counter() - began  # that it took to have the weights
 
         def make_runner() -> Runner:
             return Runner(

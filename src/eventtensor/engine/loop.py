@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 from ..errors import (
@@ -22,7 +22,7 @@ from ..errors import (
 )
 from ..models.runner import Choice, Result, Runner
 from ..models.text.tokenizer import Tokenizer
-from .choosing import choose
+from .choosing import logprobs
 from .grammar import Grammars
 from .params import SamplingParams
 from .request import Chosen, Finish, Output, Request, Sink
@@ -150,66 +150,71 @@ class Engine:
             self.runner.close()
 
     def _turn(self) -> None:
-        """On a GPU requests hear of the step before while this one runs; and if it is clear what
-        the next one is, that begins before the tokens of this one are looked at closely."""
-        step, self._ahead = self._ahead, None
+        """On a GPU the next step is launched while this one runs, and requests hear of the one
+        before: the host has the time of a step for all that."""
+        step, self._ahead = self._ahead or self._begin(), None
         if step is None:
-            step = self.scheduler.schedule()
-            self.stats.look(self.scheduler)
-            if step is None:
-                self._tell()
-                return
-            self._run(step)
+            self._tell()
+            return
+        if self._knows_next(step):
+            self._ahead = self._begin()
         self._tell()
-        result = self.runner.result(step.on_host)
-        self._step_began, self._failures = None, 0
-        self._ahead = self._go_on(step, result)
+        result = self.runner.result(step.wanted)
+        self._step_began = time.monotonic() if self._ahead is not None else None
+        self._failures = 0
         self._collect(step, self._sample(step, result))
 
-    def _run(self, step: Step) -> None:
-        self._step_began = time.monotonic()
-        none = [Choice()]  # some row gets a token that nobody wants
-        self.runner.launch(step.rows, step.tables, max(1, len(step.chosen)), step.choices or none)
+    def _begin(self) -> Step | None:
+        """Launches the next step, if there is something to do. A request without a choice, as its
+        grammar has no way on, is over, and the step is another."""
+        while (step := self.scheduler.schedule()) is not None:
+            choices = [c for r in step.chosen if (c := self._choice(r)) is not None]
+            if len(choices) == len(step.chosen):
+                break
+        self.stats.look(self.scheduler)
+        if step is not None:
+            if self._step_began is None:
+                self._step_began = time.monotonic()
+            none = [Choice()]  # some row gets a token that nobody wants
+            self.runner.launch(step.rows, step.tables, max(1, len(choices)), choices or none)
+            self.scheduler.begun(step)
+        return step
 
-    def _go_on(self, step: Step, result: Result) -> Step | None:
-        """Begins the step in which everyone goes on with the token of this one, unless somebody
-        ends, comes, or needs a page. Threads of a CPU would keep the tokens from being told."""
-        if (self.runner.target != "cuda" or step.on_host or len(step.chosen) < len(step.rows)
-                or self.scheduler.waiting or not self._commands.empty()):
+    def _choice(self, request: Request) -> Choice | None:
+        try:
+            return request.choice()
+        except Exception as e:
+            self._end(request, Finish.error, _as_error(e))
             return None
-        tokens = result.tokens
-        if not all(self.scheduler.goes_on(r, int(t))
-                   for r, t in zip(step.chosen, tokens, strict=True)):
-            return None
-        choices = [r.params.choice(r.seed, len(r.tokens)) for r in step.chosen]
-        self._step_began = time.monotonic()
-        self.runner.launch_next(tokens, choices)
-        return replace(step, choices=choices)
+
+    def _knows_next(self, step: Step) -> bool:
+        """Whether the step after this one can be launched before its tokens are known: rows take
+        them where they are made. Not if logits are changed by them, or fetched. Threads of a CPU
+        would keep the tokens from being told."""
+        return (self.runner.target == "cuda" and not step.wanted
+                and not any(r.changes for r in step.chosen))
 
     def _sample(self, step: Step, result: Result) -> list[tuple[Request, Chosen]]:
         """A request whose choice fails is over, and no other is concerned."""
         found = []
         for k, request in enumerate(step.chosen):
-            if request.over:
+            if request.over or request.ended:
                 continue
             try:
-                new = (choose(request, result.logits[k]) if k < step.on_host
-                       else Chosen(int(result.tokens[k])))
-                found.append((request, new))
+                found.append((request, _chosen(request, k, result)))
             except Exception as e:
                 self._end(request, Finish.error, _as_error(e))
         return found
 
     def _collect(self, step: Step, found: list[tuple[Request, Chosen]]) -> None:
-        for request, rows in step.taken:
-            if not request.over:
-                self.scheduler.advance(request, rows)
+        self.scheduler.ended(step)
         now = time.monotonic()
         for request, new in found:
             finish = request.accept(new.token)
             self.stats.token(request, now)
             self._new.append((request, None if new.token in request.ends else new, finish))
             if finish is not None:
+                request.ended = True
                 self.scheduler.remove(request)
         self.stats.step(len(step.rows))
         self.stats.look(self.scheduler)
@@ -294,6 +299,8 @@ class Engine:
         waiting = self.scheduler.waiting
         self.scheduler = Scheduler(self.runner.limits)
         self.scheduler.waiting.extend(waiting)
+        for request in waiting:
+            request.promised = 0  # by a step that is lost
 
     def _fail(self, error: EventTensorError) -> None:
         """For good."""
@@ -302,6 +309,13 @@ class Engine:
             self.failure = error
         for request in list(self._open):
             self._end(request, Finish.error, error)
+
+
+def _chosen(request: Request, row: int, result: Result) -> Chosen:
+    token, wanted = int(result.tokens[row]), request.params.logprobs
+    if request.grammar is not None:
+        request.grammar.accept(token)
+    return Chosen(token, None if wanted is None else logprobs(result.logits[row], token, wanted))
 
 
 def _as_error(e: Exception) -> EventTensorError:

@@ -9,7 +9,7 @@ from math import isfinite
 from typing import Any
 
 from ..errors import BadParameter
-from ..models.rows import Choice, chance
+from ..models.rows import Change, Choice, chance
 
 MAX_LOGPROBS = 20
 _LIKELIEST = Choice()
@@ -20,7 +20,8 @@ class SamplingParams:
     """Tokens are drawn from softmax(logits / temperature); temperature 0 takes the likeliest. Of
     all tokens these are kept: the `top_k` likeliest (0: all), those with at least `min_p` times
     the largest p, and of what is left the likeliest that have the share `top_p` of it. `seed` and
-    the position decide what is drawn; None is a new seed for every request.
+    the position decide what is drawn; None is a new seed for every request. All of it is done in
+    the kernel, in f32: what differs by less than 2^-18 of log p counts as equal.
 
     Before that logits are changed: those of tokens in prompt or answer are divided by
     `repetition_penalty` (multiplied, if negative), and those of tokens in the answer lose
@@ -69,19 +70,17 @@ class SamplingParams:
         return tuple(self.stop)
 
     @property
-    def on_host(self) -> bool:
-        """Whether the kernel's own choice is not enough: it takes the likeliest, or draws by
-        temperature, top_k and top_p."""
-        return (self.logprobs is not None or self.repetition_penalty != 1
-                or self.json_schema is not None or self.regex is not None
-                or self.presence_penalty != 0 or self.frequency_penalty != 0
-                or (self.min_p > 0 and self.temperature > 0))
+    def penalises(self) -> bool:
+        """Whether logits are changed by the tokens before."""
+        return (self.repetition_penalty != 1 or self.presence_penalty != 0
+                or self.frequency_penalty != 0)
 
-    def choice(self, seed: int, position: int) -> Choice:
+    def choice(self, seed: int, position: int, change: Change | None = None) -> Choice:
         """For the token after this position, as the kernel takes it."""
-        if self.temperature == 0 or self.on_host:
-            return _LIKELIEST
-        return Choice(self.temperature, self.top_k, self.top_p, chance(seed, position))
+        if self.temperature == 0:
+            return _LIKELIEST if change is None else Choice(change=change)
+        return Choice(self.temperature, self.top_k, self.top_p, chance(seed, position), self.min_p,
+                      change)
 
 
 def _frozen(name: str, values: Any) -> tuple[Any, ...]:

@@ -8,8 +8,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+import numpy as np
+
 from ..errors import EventTensorError
-from ..models.rows import Row
+from ..models.rows import Change, Choice, Row
 from .grammar import Grammar
 from .pages import Table
 from .params import SamplingParams
@@ -55,8 +57,10 @@ Sink = Callable[[Output], None]
 
 @dataclass(eq=False)
 class Request:
-    """`tokens` are those of the prompt and of the answer so far, `done` of them are in the cache;
-    `slot` is its row of the page table while it runs. `last` is what it may have in all."""
+    """`tokens` are those of the prompt and of the answer so far; a step that runs may have one more
+    `promised`, for its row `row`. `done` of them all are in the cache, or will be when the steps
+    are over that were launched. `slot` is its row of the page table while it runs, since it was
+    admitted the `stay`-th time. `last` is what it may have in all."""
 
     tokens: list[int]
     params: SamplingParams
@@ -67,36 +71,69 @@ class Request:
     grammar: Grammar | None = None
     prompt: int = field(init=False)
     seed: int = field(init=False)
-    on_host: bool = field(init=False)
+    changes: bool = field(init=False)  # logits, by the tokens so far
+    wants_logits: bool = field(init=False)
     done: int = 0
     reused: int = 0  # tokens of the prompt that were in the cache before
     slot: int = -1
     table: Table = field(default_factory=Table)
+    stay: int = 0
+    promised: int = 0
+    row: int = 0
+    ended: bool = False  # it gets no more tokens, but may not have heard of it
     over: bool = False
     arrived: float = field(default_factory=time.monotonic)
     told: float = 0.0  # when its last token was there
 
     def __post_init__(self) -> None:
-        self.prompt, self.on_host = len(self.tokens), self.params.on_host
-        seed = self.params.seed
-        self.seed = secrets.randbits(64) if seed is None else seed
+        self.prompt, params = len(self.tokens), self.params
+        self.seed = secrets.randbits(64) if params.seed is None else params.seed
+        self.changes = self.grammar is not None or params.penalises
+        self.wants_logits = params.logprobs is not None
+        self._history = np.zeros(self.last if params.penalises else 0, np.int32)
+        self._kept = 0
+
+    @property
+    def count(self) -> int:
+        """Tokens that are known, or will be when the steps are over that were launched."""
+        return len(self.tokens) + self.promised
 
     @property
     def left(self) -> int:
-        """Known tokens that are not in the cache."""
-        return len(self.tokens) - self.done
+        """Tokens that are not in the cache."""
+        return len(self.tokens) + self.promised - self.done
 
     @property
     def answer(self) -> list[int]:
         return self.tokens[self.prompt :]
 
     def rows(self, most: int) -> list[Row]:
-        """The next ones, in order."""
-        end = min(len(self.tokens), self.done + most)
-        return [Row(self.slot, self.tokens[k], k) for k in range(self.done, end)]
+        """The next ones, in order. What is promised comes from the row that gets it."""
+        known, first = len(self.tokens), self.done
+        found = [Row(self.slot, self.tokens[k], k) for k in range(first, min(known, first + most))]
+        if self.promised and first + most > known:
+            found.append(Row(self.slot, ~self.row, known))
+        return found
+
+    def choice(self) -> Choice:
+        """How the token after all these is chosen. A grammar without a way on is an error."""
+        change = self._change() if self.changes else None
+        return self.params.choice(self.seed, self.count - 1, change)
+
+    def _change(self) -> Change:
+        p, allowed = self.params, None if self.grammar is None else self.grammar.allowed()
+        if not p.penalises:
+            return Change(self._history, 0, allowed=allowed)
+        count = len(self.tokens)
+        self._history[self._kept : count] = self.tokens[self._kept :]
+        self._kept = count
+        return Change(self._history[:count], self.prompt, p.repetition_penalty, p.presence_penalty,
+                      p.frequency_penalty, allowed)
 
     def accept(self, token: int) -> Finish | None:
-        """Why the request is over with this token, if it is. One of `ends` is no part of it."""
+        """Why the request is over with this token, which was promised, if it is. One of `ends` is
+        no part of it."""
+        self.promised -= 1
         if token in self.ends:
             return Finish.stop
         self.tokens.append(token)

@@ -6,22 +6,22 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass
 
-from ..models.rows import Choice, Limits, Row
+from ..models.rows import Limits, Row
 from .pages import Pages
 from .request import Request
 
 
 @dataclass(frozen=True)
 class Step:
-    """`taken`: how many rows of whom; `chosen`: who gets a token, the `on_host` first of them from
-    the host."""
+    """`taken`: how many rows of whom; `chosen`: who gets a token, the `wanted` first of them with
+    their logits. `filled`: who has how many tokens in the cache when it is over, in which stay."""
 
     taken: list[tuple[Request, int]]
     chosen: list[Request]
-    on_host: int
+    wanted: int
     rows: list[Row]
     tables: list[list[int]]
-    choices: list[Choice]
+    filled: list[tuple[Request, int, int]]
 
 
 class Scheduler:
@@ -50,27 +50,32 @@ class Scheduler:
         """None if there is nothing to do."""
         self._find_pages()
         room, taken = self.limits.rows, list[tuple[Request, int]]()
-        for request in sorted(self.running, key=lambda r: r.left > 1):
+        going = [r for r in self.running if r.count < r.last]  # others end with what they wait for
+        for request in sorted(going, key=lambda r: r.left > 1):
             room -= _take(request, room, taken)
         while room and self._admit():
             room -= _take(self.running[-1], room, taken)
         return self._step(taken) if taken else None
 
-    def goes_on(self, request: Request, token: int) -> bool:
-        """Whether a request that runs takes this token and has room for its row."""
-        count = len(request.tokens)
-        return not (request.over or token in request.ends or count + 1 >= request.last
-                    or count >= len(request.table.pages) * self.pages.size)
+    def begun(self, step: Step) -> None:
+        """It was launched: what it computes counts as done for the step after it, as launches are
+        in order."""
+        for request, rows in step.taken:
+            request.done += rows
+        for row, request in enumerate(step.chosen):
+            request.promised, request.row = request.promised + 1, row
 
-    def advance(self, request: Request, rows: int) -> None:
-        """So many of its rows have gone through the kernel."""
-        request.done += rows
-        self.pages.fill(request.table, request.tokens, request.done)
+    def ended(self, step: Step) -> None:
+        """Full pages become known, of those who have stayed. The tokens before its own are known
+        by now."""
+        for request, done, stay in step.filled:
+            if request.slot >= 0 and request.stay == stay:
+                self.pages.fill(request.table, request.tokens, done)
 
     def _find_pages(self) -> None:
-        """For the known tokens of all that run, the oldest first."""
-        for request in list(self.running):
-            while request.slot >= 0 and not self.pages.grow(request.table, len(request.tokens)):
+        """For the tokens of all that go on, the oldest first."""
+        for request in [r for r in self.running if r.count < r.last]:
+            while request.slot >= 0 and not self.pages.grow(request.table, request.count):
                 self._preempt(self.running[-1])
 
     def _preempt(self, request: Request) -> None:
@@ -90,11 +95,11 @@ class Scheduler:
             return False
         request = self.waiting[0]
         request.table = self.pages.open(request.tokens)
-        if not self.pages.grow(request.table, len(request.tokens)):
+        if not self.pages.grow(request.table, request.count):
             self.pages.close(request.table)
             return False
         self.waiting.popleft()
-        request.slot = self._slots.pop()
+        request.slot, request.stay = self._slots.pop(), request.stay + 1
         request.done = request.table.full * self.pages.size
         if not request.answer:
             request.reused = request.done
@@ -103,15 +108,15 @@ class Scheduler:
 
     def _step(self, taken: list[tuple[Request, int]]) -> Step:
         ends = [r for r, count in taken if count == r.left]
-        chosen = sorted(ends, key=lambda r: not r.on_host)
+        chosen = sorted(ends, key=lambda r: not r.wants_logits)
         rows = {r: r.rows(count) for r, count in taken}
         lasts = [rows[r].pop() for r in chosen]
         tables: list[list[int]] = [[] for _ in range(self.limits.requests)]
         for request in self.running:
             tables[request.slot] = request.table.pages
-        choices = [r.params.choice(r.seed, len(r.tokens) - 1) for r in chosen]
         more = [x for r, _ in taken for x in rows[r]]
-        return Step(taken, chosen, sum(r.on_host for r in ends), lasts + more, tables, choices)
+        filled = [(r, r.done + count, r.stay) for r, count in taken]
+        return Step(taken, chosen, sum(r.wants_logits for r in ends), lasts + more, tables, filled)
 
 
 def _take(request: Request, room: int, taken: list[tuple[Request, int]]) -> int:

@@ -10,6 +10,7 @@ from typing import Any
 import eventtensor as et
 
 from ..ir.products import PANEL
+from .adjusting import Logits
 from .attention_half import Attention, span_for
 from .attention_row import RowAttention, attends_by_row
 from .config import ModelConfig
@@ -80,19 +81,19 @@ def _choose(step: Step, sampling: bool, attention: Attention) -> None:
     c, p, S, weights, tile = step.c, step.p, step.S, step.weights, step.tiles.head
     w_head = weights.matrix(p, c, "head")
     tiles = w_head.tiles(tile)
-    logits = p.output("logits", (S, c.vocab), et.f32)
-    chosen = p.output("chosen", (S,), et.i32)
+    given = Logits(p, S, c.vocab, tile) if sampling else None
+    logits = p.output("logits", (S, c.vocab), et.f32) if given is None else given.values
+    chosen = p.output("chosen", (S,), et.i32) if given is None else given.chosen
     best = p.scratch("best", (S, tiles), et.f32)
     best_at = p.scratch("best_at", (S, tiles), et.i32)
-    draws = Draws(p, S, logits, chosen, tiles) if sampling else None
-    p.call(head(weights, c) if draws is None else head_and_tops(weights, c), grid=(tiles,),
+    p.call(head(weights, c) if given is None else head_and_tops(weights, c), grid=(tiles,),
            reads=lambda i: (step.attn.x[c.layers, 0:S, :], step.attn.ss[c.layers, 0:S, :],
                             w_head[i, tile]),
-           writes=lambda i: (logits[:, cut(i, tile)], best[:, i], best_at[:, i],
-                             *(() if draws is None else (draws.tops[:, i],))),
-           notifies=None if draws is None else lambda i: draws.ready[()])
+           writes=lambda i: (logits[0:S, cut(i, tile)], best[:, i], best_at[:, i],
+                             *(() if given is None else (given.tops[0:S, i],))),
+           notifies=None if given is None else lambda i: given.ready[()])
     attention.append()
     p.call(choose(tile), grid=(S,), reads=lambda s: (best[s, :], best_at[s, :]),
            writes=lambda s: chosen[s])
-    if draws is not None:
-        draws.calls()
+    if given is not None:
+        Draws(given).calls()

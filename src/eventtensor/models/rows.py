@@ -5,17 +5,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import isfinite
 
 import numpy as np
 
 from ..errors import BoundViolated, DimOutOfRange, FactViolated
 from .checkpoint import Array
 
+_U64 = (1 << 64) - 1
 _MADE = "see the sizes that the runner was made with: pages, positions, requests, rows"
 
 @dataclass(frozen=True)
 class Row:
-    """One token of a step: request (its row of the page table), token, and position."""
+    """One token of a step: request (its row of the page table), token, and position. Token ~k is
+    the one that row k of the step before gets, which may still run."""
 
     request: int
     token: int
@@ -23,20 +26,39 @@ class Row:
 
 
 @dataclass(frozen=True)
+class Change:
+    """How logits are changed before a token is chosen: see `Adjusts`. `history` are the tokens so
+    far, those from `prompt` on the answer; `allowed` has a bit for each token that may come, the
+    lowest of a byte first, or is None: all may."""
+
+    history: Array
+    prompt: int
+    repetition: float = 1.0
+    presence: float = 0.0
+    frequency: float = 0.0
+    allowed: Array | None = None
+
+
+@dataclass(frozen=True)
 class Choice:
-    """How the token after a row is chosen: temperature 0 takes the likeliest, top_k 0 and top_p 1
-    leave all. `uniform` in [0, 1) is the chance of this one token."""
+    """How the token after a row is chosen: temperature 0 takes the likeliest, top_k 0, min_p 0 and
+    top_p 1 leave all. `uniform` in [0, 1) is the chance of this one token."""
 
     temperature: float = 0.0
     top_k: int = 0
     top_p: float = 1.0
     uniform: float = 0.0
+    min_p: float = 0.0
+    change: Change | None = None
 
 
 def chance(seed: int, position: int) -> float:
-    """`uniform` of the token after this position: seed and position alone decide it."""
-    key = np.array([seed, position], np.uint64)
-    return float(np.random.Generator(np.random.Philox(key=key)).random(dtype=np.float32))
+    """`uniform` of the token after this position: seed and position alone decide it. It is 24 bits
+    of a number of SplitMix64, which starts at the seed."""
+    x = (seed + (position + 1) * 0x9E3779B97F4A7C15) & _U64
+    x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9 & _U64
+    x = (x ^ x >> 27) * 0x94D049BB133111EB & _U64
+    return ((x ^ x >> 31) >> 40) / (1 << 24)
 
 
 @dataclass(frozen=True)
@@ -72,6 +94,16 @@ class Placed:
     slot: Array
     work: int
 
+    def fed(self) -> list[tuple[int, int, int]]:
+        """Which rows have tokens of the step before: first row, number there, and how many follow
+        each other in both."""
+        at = np.flatnonzero(self.token < 0)
+        if not len(at):
+            return []
+        far = at + self.token[at]  # the same for neighbours that stay neighbours
+        ends = np.flatnonzero((np.diff(at) != 1) | (np.diff(far) != 0)) + 1
+        return [(int(run[0]), int(~self.token[run[0]]), len(run)) for run in np.split(at, ends)]
+
 
 class Tables:
     """The pages of each request, as the kernel reads them, and how often each page is named."""
@@ -87,24 +119,26 @@ class Tables:
         wanted = [list(t) for t in tables]
         if wanted == self._known:
             return False
-        self._check(wanted)
         before = self._known + [[]] * (len(wanted) - len(self._known))
         after = wanted + [[]] * (len(before) - len(wanted))
-        for k, (old, new) in enumerate(zip(before, after, strict=True)):
-            if old != new:
-                np.subtract.at(self._named, old, 1)
-                np.add.at(self._named, new, 1)
-                self._flat[k, : len(new)] = new
+        pairs = [(k, old, new) for k, (old, new) in enumerate(zip(before, after, strict=True))
+                 if old != new]
+        self._check(len(wanted), [(k, new) for k, _, new in pairs])
+        for k, old, new in pairs:
+            kept = len(old) if new[: len(old)] == old else 0  # it only grows, mostly
+            np.subtract.at(self._named, old[kept:], 1)
+            np.add.at(self._named, new[kept:], 1)
+            self._flat[k, kept : len(new)] = new[kept:]
         self._known = wanted
         self._lengths = np.array([len(t) for t in wanted], np.int64)
         return True
 
-    def _check(self, tables: list[list[int]]) -> None:
+    def _check(self, count: int, tables: list[tuple[int, list[int]]]) -> None:
         most, room = self._limits, self._flat.shape[1]
-        if not 1 <= len(tables) <= most.requests:
-            raise DimOutOfRange(f"there are {len(tables)} page tables; the runner takes 1 to "
+        if not 1 <= count <= most.requests:
+            raise DimOutOfRange(f"there are {count} page tables; the runner takes 1 to "
                                 f"{most.requests}", hint=_MADE)
-        for k, pages in enumerate(tables):
+        for k, pages in tables:
             if len(pages) > room:
                 raise DimOutOfRange(f"request {k} has {len(pages)} pages; the runner takes {room}",
                                     hint=_MADE)
@@ -112,24 +146,16 @@ class Tables:
                 raise BoundViolated(f"request {k} has pages {min(pages)} to {max(pages)}; the "
                                     f"cache has {most.pages}", hint=_MADE)
 
-    def place(self, rows: Sequence[Row]) -> Placed:
+    def place(self, rows: Sequence[Row], before: int = 0) -> Placed:
+        """`before`: how many tokens the step before chooses."""
+        limits = self._limits
         token, position, request = np.array(
             [(r.token, r.position, r.request) for r in rows], np.int64).T
-        return self._placed(token, position, request)
-
-    def next(self, before: Placed, tokens: Array) -> Placed:
-        """The rows that come after these, one of each request, with the tokens that were chosen.
-        Where all stay on their pages, what was true of these is true of those."""
-        count, limits = len(tokens), self._limits
-        position, request = before.position[:count] + 1, before.request[:count]
-        if count < len(before.token) or not (position % limits.page).all():
-            return self._placed(tokens.astype(np.int64), position, request)
-        _within(tokens, limits.vocab, (request, position), "token", "the vocabulary has")
-        return Placed(tokens, position, request, before.slot + 1, before.work)
-
-    def _placed(self, token: Array, position: Array, request: Array) -> Placed:
-        limits, at = self._limits, (request, position)
-        _within(token, limits.vocab, at, "token", "the vocabulary has")
+        at, fed = (request, position), token < 0
+        if fed.any():
+            _within(~token[fed], before, (request[fed], position[fed]), "the token of row",
+                    "tokens of the step before:")
+        _within(np.maximum(token, 0), limits.vocab, at, "token", "the vocabulary has")
         _within(request, len(self._known), at, "request", "the page tables are")
         _within(position, limits.positions, at, "position", "the runner takes")
         _within(position, self._lengths[request] * limits.page, at, "position", "its pages hold")
@@ -184,8 +210,22 @@ def check_choices(choices: Sequence[Choice], chosen: int) -> None:
         raise DimOutOfRange(f"there are {len(choices)} choices for {chosen} chosen rows",
                             hint="give one for each row that gets a token, or none at all")
     for k, c in enumerate(choices):
-        fine = (np.isfinite(c.temperature) and c.temperature >= 0 and c.top_k >= 0
-                and 0 < c.top_p <= 1 and 0 <= c.uniform < 1)
+        fine = (isfinite(c.temperature) and c.temperature >= 0 and c.top_k >= 0
+                and 0 < c.top_p <= 1 and 0 <= c.uniform < 1 and 0 <= c.min_p <= 1)
         if not fine:
             raise BoundViolated(f"row {k} has {c}", hint="temperature >= 0, top_k >= 0, "
-                                "0 < top_p <= 1, 0 <= uniform < 1")
+                                "0 < top_p <= 1, 0 <= uniform < 1, 0 <= min_p <= 1")
+
+
+def check_changes(changes: Sequence[Change], limits: Limits) -> None:
+    wide = -(-limits.vocab // 8)
+    for c in changes:
+        if len(c.history) > limits.positions:
+            raise DimOutOfRange(f"a row has {len(c.history)} tokens before it; the runner takes "
+                                f"{limits.positions}", hint=_MADE)
+        if c.allowed is not None and c.allowed.shape != (wide,):
+            raise DimOutOfRange(f"a row has bits of shape {c.allowed.shape} for its tokens; it "
+                                f"must be {(wide,)}", hint="one bit for each token")
+        if not (np.isfinite((c.repetition, c.presence, c.frequency)).all() and c.repetition > 0):
+            raise BoundViolated(f"a row has penalties {c.repetition}, {c.presence} and "
+                                f"{c.frequency}", hint="numbers, that of repetition above 0")

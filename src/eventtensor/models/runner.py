@@ -3,6 +3,7 @@ in and chosen tokens out. Which pages a request has is the caller's business."""
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,28 +15,25 @@ import eventtensor as et
 
 from ..errors import BadOption
 from ..runtime.cpu_artifact import LoadedThreads
-from ..runtime.interface import Interface
 from .artifact import Made, compiled, loaded
 from .attention_half import SPLIT_TOKENS, page_tokens
 from .checkpoint import Array
 from .config import ModelConfig
+from .inputs import Inputs, Sent
 from .kernels import AnyKernel
-from .memory import DeviceMemory, HostMemory, Memory, Shared
+from .memory import DeviceMemory, HostMemory, Memory
 from .pack import Progress, matrices
 from .rope import rope_tables
-from .rows import Choice, Limits, Placed, Row, Tables, check_choices, check_counts
-from .sampling import search_steps
+from .rows import Change, Choice, Limits, Row, Tables, check_choices, check_counts
 from .step import MAX_REQUESTS, MAX_TOKENS
 from .tasks import Weights
 from .tiles import Layout
 
-__all__ = ["Choice", "Result", "Row", "Runner", "layout_of"]
+__all__ = ["Change", "Choice", "Result", "Row", "Runner", "layout_of"]
 
 DTYPES = {"bf16": et.bf16, "f32": et.f32}
-_ROWS = ("token", "position", "request", "slot")
-_CHOICES = ("temperature", "top_k", "top_p", "uniform")
-_LINE = 64  # bytes: where each input begins
-_MOST_BOUND = 256  # launches kept, each for other numbers of rows
+MOST_BEGUN = 2  # steps whose results are not fetched
+_MOST_BOUND = 1024  # launches kept, each for other numbers of rows
 
 
 class Result(NamedTuple):
@@ -76,10 +74,12 @@ class Runner:
         self.kernels = (compiled(made, Weights(layout, DTYPES[dtype]), options)
                         if artifact is None else loaded(made, artifact, options))
         self._bound: dict[tuple[int, ...], Callable[[], None]] = {}
-        self._begun: Begun
+        self._begun: deque[Begun] = deque()
+        self._last = 0  # tokens that the step before chooses
         with self._closed_by_errors():
             self._place(weights, DTYPES[dtype].numpy, progress)
-            self._inputs = Inputs(self.ready(rows).interface, self.limits, self.memory)
+            self._inputs = Inputs(self.ready(rows).interface, self.limits, self.memory,
+                                  self._chosen)
 
     def _place(
         self, weights: Mapping[str, Any], dtype: np.dtype[Any], progress: Progress | None
@@ -96,10 +96,10 @@ class Runner:
         self._cache_row = 2 * c.layers * c.kv_heads * c.head_dim * dtype.itemsize
         shape = (c.layers, limits.pages, c.kv_heads, 2, limits.page, c.head_dim)
         self.fixed["kv"] = memory.zeros(shape, dtype)
-        self._table = memory.shared(limits.table, np.dtype(np.int32))
+        self._table = memory.shared(limits.table, np.dtype(np.int32), ahead=True)
         self.fixed["table"] = self._table.there
         self._tables = Tables(limits, self._table.here)
-        self._logits = memory.zeros((limits.chosen, c.vocab), np.dtype(np.float32))
+        self._logits = memory.zeros((2 * limits.chosen, c.vocab), np.dtype(np.float32))
         self._chosen = memory.zeros((limits.chosen,), np.dtype(np.int32))
 
     def step(
@@ -117,35 +117,35 @@ class Runner:
         self, rows: Sequence[Row], tables: Sequence[Sequence[int]], chosen: int = 1,
         choices: Sequence[Choice] = (),
     ) -> None:
-        """Begins a step. On a GPU it runs while the caller goes on, up to `result`."""
+        """Begins a step. On a GPU it runs while the caller goes on, up to `result`; and another one
+        may be begun before it is over, whose rows may have its tokens."""
         check_counts(self.limits, len(rows), chosen)
+        choices = choices or (Choice(),) * chosen
+        check_choices(choices, chosen)
+        assert len(self._begun) < MOST_BEGUN, "results are fetched before more is begun"
         if self._tables.set(tables):
             self.memory.send(self._table)
-        self._begin(self._tables.place(rows), chosen, choices or (Choice(),) * chosen)
-
-    def launch_next(self, tokens: Array, choices: Sequence[Choice]) -> None:
-        """Begins the step after one whose result is there: each row that got a token goes on with
-        it, and gets another one. The page tables are those of before, and have room for it."""
-        self._begin(self._tables.next(self._begun.placed, tokens), len(tokens), choices)
-
-    def _begin(self, placed: Placed, chosen: int, choices: Sequence[Choice]) -> None:
-        rows = len(placed.token)
-        check_choices(choices, chosen)
-        kernel = self.ready(rows)
-        drawn = self._inputs.send(placed, choices)
+        placed = self._tables.place(rows, self._last)
+        kernel = self.ready(len(rows))
+        sent = self._inputs.send(placed, choices)
         with self._closed_by_errors():
-            self._launch(kernel, chosen, rows - chosen, placed.work, drawn)()
-        self._begun = Begun(kernel, chosen, placed)
+            self._launch(kernel, chosen, len(rows) - chosen, placed.work, sent)()
+            tokens = self.memory.later(self._chosen[:chosen])
+        self._begun.append(Begun(kernel, chosen, tokens))
+        self._last = chosen
 
     def result(self, logits: int | None = None) -> Result:
-        """Of the step that `launch` has begun."""
-        kernel, chosen, _ = self._begun
+        """Of the first step whose result was not fetched. Logits are there until another one is
+        begun."""
+        begun = self._begun[0]
         with self._closed_by_errors():
-            tokens = self.memory.fetch(self._chosen[:chosen])
-            if not isinstance(kernel, LoadedThreads) and self.target == "cuda":
-                kernel.check()
-        return Result(tokens, self.memory.fetch(self._logits[: chosen if logits is None
-                                                             else min(logits, chosen)]))
+            tokens = begun.tokens()
+            if not isinstance(begun.kernel, LoadedThreads) and self.target == "cuda":
+                begun.kernel.check()
+        self._begun.popleft()
+        wanted = begun.chosen if logits is None else min(logits, begun.chosen)
+        assert not (wanted and self._begun), "the logits are those of another step"
+        return Result(tokens, self.memory.fetch(self._logits[:wanted]))
 
     def ready(self, rows: int) -> AnyKernel:
         """The kernel that takes steps of so many rows. It is built while others already run; who
@@ -163,21 +163,21 @@ class Runner:
             raise
 
     def _launch(
-        self, kernel: AnyKernel, chosen: int, more: int, work: int, drawn: Drawn
+        self, kernel: AnyKernel, chosen: int, more: int, work: int, sent: Sent
     ) -> Callable[[], None]:
         """Room for work in powers of two, so that growing requests rarely need a new one. The rows
         decide the kernel, so that it is no part of the key."""
         room = 1 << (work - 1).bit_length()
-        key = (chosen, more, room, *drawn)
+        key = (chosen, more, room, *sent)
         if key not in self._bound:
             if len(self._bound) == _MOST_BOUND:
                 self._bound.clear()
             known = {d.name for d in kernel.interface.dims}
-            sizes = {"P": more, "W": room, "Q": drawn.steps}
+            sizes = {name: n for name, n in (("P", more), ("W", room)) if name in known}
             self._bound[key] = self.memory.bound(kernel, {
-                **self.fixed, **self._inputs.there(chosen, chosen + more, drawn.rows),
-                **{name: n for name, n in sizes.items() if name in known},
-                "logits": self._logits[:chosen], "chosen": self._chosen[:chosen],
+                **self.fixed, **self._inputs.there(chosen, chosen + more, sent), **sizes,
+                "logits": self._logits[: chosen + sent.changed],
+                "chosen": self._chosen[:chosen],
             })
         return self._bound[key]
 
@@ -213,54 +213,7 @@ class Begun(NamedTuple):
 
     kernel: AnyKernel
     chosen: int
-    placed: Placed
-
-
-class Drawn(NamedTuple):
-    """How many rows draw their token, and the most steps that one of them takes for it."""
-
-    rows: int
-    steps: int
-
-
-class Inputs:
-    """What changes with every step, in one piece, so that one copy takes it to the kernel."""
-
-    def __init__(self, known_as: Interface, limits: Limits, memory: Memory) -> None:
-        known = {t.name: t.dtype.numpy for t in known_as.tensors}
-        self.samples = "sampled" in known
-        self._memory, self._fields, at = memory, dict[str, tuple[int, int, np.dtype[Any]]](), 0
-        for name in (*_ROWS, *_CHOICES, "sampled") if self.samples else _ROWS:
-            size = (limits.rows if name in _ROWS else limits.chosen) * known[name].itemsize
-            self._fields[name] = (at, size, known[name])
-            at += -(-size // _LINE) * _LINE
-        self._block: Shared = memory.shared((at,), np.dtype(np.uint8))
-        self._here = {n: self._view(self._block.here, n) for n in self._fields}
-
-    def _view(self, block: Array, name: str) -> Array:
-        at, size, dtype = self._fields[name]
-        return block[at : at + size].view(dtype)
-
-    def there(self, chosen: int, rows: int, drawn: int) -> dict[str, Array]:
-        """The arrays that the kernel takes."""
-        counts = dict.fromkeys(_ROWS, rows) | dict.fromkeys(_CHOICES, chosen) | {"sampled": drawn}
-        return {n: self._view(self._block.there, n)[: counts[n]] for n in self._fields}
-
-    def send(self, placed: Placed, choices: Sequence[Choice]) -> Drawn:
-        drawn = [k for k, c in enumerate(choices) if c.temperature > 0]
-        if drawn and not self.samples:
-            raise BadOption("this runner takes the likeliest token only",
-                            hint="make it with sampling=True, or use temperature 0")
-        for name in _ROWS:
-            values = getattr(placed, name)
-            self._here[name][: len(values)] = values
-        if drawn:
-            self._here["sampled"][: len(drawn)] = drawn
-            for name in _CHOICES:
-                self._here[name][: len(choices)] = [getattr(c, name) for c in choices]
-        self._memory.send(self._block)
-        steps = (search_steps(choices[k].top_k, choices[k].top_p) for k in drawn)
-        return Drawn(len(drawn), max(steps, default=0))
+    tokens: Callable[[], Array]
 
 
 def layout_of(target: str) -> Layout:

@@ -1,4 +1,4 @@
-"""Tokens drawn by temperature, top-k and top-p, in the kernel: `Draws` says what that means.
+"""Tokens drawn by temperature, top-k, min-p and top-p, in the kernel: `Draws` says what that means.
 
 A threshold of p is found digit by digit. In each step every part of a row counts its tokens by the
 next digit, and what all parts have counted says where to look further.
@@ -7,9 +7,12 @@ next digit, and what all parts have counted says where to look further.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import log
 from typing import Any
 
 import eventtensor as et
+
+from .adjusting import NEVER, Adjusts, Logits
 
 # A key is how far log p lies below the largest, in steps: smaller keys are more likely. What has
 # the last key, or lies beyond it, has no mass: its p is below 2e-28.
@@ -28,13 +31,17 @@ LEVELS = (256, 16, 1)
 # `need` is what is still to come from `start` on. The rest are whole numbers up to 2^24, or masses.
 FIELDS = ("top", "rate", "unit", "start", "mass", "need", "need_mass", "edge", "ties",
           "below", "equals")
-NEVER = 3e38  # a target that nothing reaches
 
 
 def search_steps(top_k: int, top_p: float) -> int:
     """Steps that a row needs: a digit each, of no threshold, of one or of both. The first digit and
     the last have tasks of their own."""
     return max(DIGITS * ((top_k > 0) + (top_p < 1)) - 1, 0)
+
+
+def reach(min_p: float) -> int:
+    """The last key of tokens that have at least so much of the largest p."""
+    return KEYS if min_p <= 0 else min(KEYS, int(-log(min_p) * STEPS))
 
 
 # ---- parts of bodies -------------------------------------------------------------------------
@@ -171,15 +178,16 @@ def _tell(counted: Any, groups: Any, bins: Any) -> Any:
 
 
 @et.task
-def first_digit(logits, tops, temperature, top_k, top_p, groups, bins, state):
-    """A mass of -1 is set when that of the row is known. A row that keeps all has no search: all of
-    it is below the edge."""
+def first_digit(logits, tops, temperature, top_k, top_p, reach, groups, bins, state):
+    """A mass of -1 is set when that of the row is known. The edge lies between keys at first; a
+    row without top_k and top_p has no search: all that it keeps is below the edge."""
     unit, all_keys, zero = float(KEYS // BINS), et.full((), float(KEYS)), et.zeros(())
     sought = (temperature > 0.0) & ((top_k > 0) | (top_p < 1.0))
     begin = dict.fromkeys(FIELDS, zero) | {
         "top": tops.max(axis=0), "rate": float(STEPS) / et.maximum(temperature, 1e-30),
         "unit": et.where(sought, unit, 0.0), "need_mass": zero - 1.0,
-        "need": et.where(top_k > 0, top_k.cast(et.f32), NEVER), "edge": all_keys, "ties": all_keys,
+        "need": et.where(top_k > 0, top_k.cast(et.f32), NEVER), "edge": reach + 0.5,
+        "ties": all_keys,
     }
     counted = et.zeros((2, BINS))
     _count(counted, logits, begin, et.full((), unit))
@@ -284,38 +292,40 @@ class _Kept:
 class Draws:
     """Draws a token for each of the rows in `sampled`, over the greedy one in `chosen`.
 
-    p = softmax(logits / temperature). Kept are the `top_k` largest (0: all), and of these the
-    smallest set of largest ones whose mass reaches `top_p` of theirs (1: all; one at least), the
-    lowest token first among equals. Then `uniform` in [0, 1) picks by the sums of what is kept, in
-    token order. Logits are compared as p is, in steps of 2^-18 of log p: what differs by less
-    counts as equal. A row without a temperature above 0, or with logits that are not finite, keeps
-    its greedy token. What a row gives depends on its own logits and options alone.
+    p = softmax(logits / temperature). Kept are the `top_k` largest (0: all), of these what has a
+    key of at most `reach`, and of these the smallest set of largest ones whose mass reaches `top_p`
+    of theirs (1: all; one at least), the lowest token first among equals. Then `uniform` in [0, 1)
+    picks by the sums of what is kept, in token order. Logits are compared as p is, in steps of
+    2^-18 of log p: what differs by less counts as equal. A row without a temperature above 0, or
+    with logits that are not finite, keeps its greedy token. What a row gives depends on its own
+    logits and options alone. `origin` says which row of the logits it is: its own, or the one
+    behind all rows that was made of it (`Adjusts`).
 
-    Whoever makes the logits writes the largest of each of its `tiles` of a row to `tops` and
-    notifies `ready`: an event of its own leaves the way to the greedy choice as it is. Q is the
-    most `search_steps` of a row. A launch without rows to draw has N = 0 and Q = 0, and does and
-    waits for nothing.
+    Q is the most `search_steps` of a row. A launch without rows to draw has N = 0 and Q = 0, and
+    does and waits for nothing.
 
     Cost on CUDA: a threshold takes three passes over the logits, in parts of at most `part` tokens
     (16 parts for 128 K), with a hop after each; the draw reads one part."""
 
-    def __init__(
-        self, p: et.Program, rows: Any, logits: Any, chosen: Any, tiles: int, part: int = TILE
-    ) -> None:
-        self.p, self.logits, self.chosen = p, logits, chosen
-        self.parts = -(-logits.shape[1] // part)
-        self.part = -(-logits.shape[1] // self.parts)
+    def __init__(self, logits: Logits, part: int = TILE) -> None:
+        p, rows = logits.p, logits.rows
+        self.p, self.given, self.logits, self.chosen = p, logits, logits.values, logits.chosen
+        self.parts = -(-logits.vocab // part)
+        self.part = -(-logits.vocab // self.parts)
         self.N, self.Q = et.dim("N", min=0, max=64), et.dim("Q", min=0, max=2 * DIGITS - 1)
         self.sampled = p.input("sampled", (self.N,), et.i32, bound=rows - 1, distinct=True)
+        self.origin = p.input("origin", (self.N,), et.i32, bound=rows + logits.A - 1)
         self.temperature = p.input("temperature", (rows,), et.f32)
         self.top_k = p.input("top_k", (rows,), et.i32)
         self.top_p = p.input("top_p", (rows,), et.f32)
+        self.reach = p.input("reach", (rows,), et.f32)
         self.uniform = p.input("uniform", (rows,), et.f32)
-        self.tops = p.scratch("tops", (rows, tiles), et.f32)
-        self.ready = p.events("logits_ready", (), count=tiles)
+        self.adjusts = Adjusts(logits)
 
     def calls(self) -> None:
-        p, N, Q, sampled = self.p, self.N, self.Q, self.sampled
+        self.adjusts.calls()
+        p, N, Q, sampled, origin = self.p, self.N, self.Q, self.sampled, self.origin
+        ready, changed = self.given.ready, self.adjusts.changed
         steps = (Q + 1, N, self.parts)
         groups = p.scratch("draw_groups", (*steps, 2, GROUPS), et.f32)
         bins = p.scratch("draw_bins", (*steps, 2, GROUPS, GROUPS), et.f32)
@@ -326,24 +336,24 @@ class Draws:
         def cut(t: Any) -> slice:
             return slice(t * self.part, t * self.part + self.part)
 
-        p.call(first_digit, grid=(N, self.parts), waits=lambda n, t: self.ready[()],
+        p.call(first_digit, grid=(N, self.parts), waits=lambda n, t: (ready[()], changed[()]),
                notifies=lambda n, t: counted[0, n],
-               reads=lambda n, t: (self.logits[sampled[n], cut(t)], self.tops[sampled[n], :],
+               reads=lambda n, t: (self.logits[origin[n], cut(t)], self.given.tops[origin[n], :],
                                    self.temperature[sampled[n]], self.top_k[sampled[n]],
-                                   self.top_p[sampled[n]]),
+                                   self.top_p[sampled[n]], self.reach[sampled[n]]),
                writes=lambda n, t: (groups[0, n, t, :, :], bins[0, n, t, :, :, :],
                                     state[0, n, t, :]))
         with p.loop("step", Q) as at:
             p.call(next_digit, grid=(N, self.parts),
-                   waits=lambda n, t: (self.ready[()], counted[at, n]),
+                   waits=lambda n, t: (ready[()], changed[()], counted[at, n]),
                    notifies=lambda n, t: counted[at + 1, n],
-                   reads=lambda n, t: (self.logits[sampled[n], cut(t)], self.top_p[sampled[n]],
+                   reads=lambda n, t: (self.logits[origin[n], cut(t)], self.top_p[sampled[n]],
                                        groups[at, n, :, :, :], bins[at, n, :, :, :, :],
                                        state[at, n, t, :]),
                    writes=lambda n, t: (groups[at + 1, n, t, :, :], bins[at + 1, n, t, :, :, :],
                                         state[at + 1, n, t, :]))
         p.call(draw(self.part), grid=(N,),
-               reads=lambda n: (self.logits[sampled[n], :], self.chosen[sampled[n]],
+               reads=lambda n: (self.logits[origin[n], :], self.chosen[sampled[n]],
                                 self.temperature[sampled[n]], self.top_p[sampled[n]],
                                 self.uniform[sampled[n]], groups[Q, n, :, :, :],
                                 bins[Q, n, :, :, :, :], state[Q, n, :, :]),

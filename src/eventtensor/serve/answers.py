@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import AsyncIterator, Coroutine, Sequence
 from functools import partial
 from typing import Any, TypeVar
@@ -21,43 +22,64 @@ class ClientGone(Exception):
     """There is nobody to answer to."""
 
 
+class Mailbox:
+    """Outputs on their way from the engine's thread to the event loop, which is woken once for all
+    that have come since: each time costs the engine a system call, and its turn."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._new: deque[tuple[Answers, int, Output]] = deque()
+        self._woken = False
+
+    def put(self, answers: Answers, number: int, output: Output) -> None:
+        """For any thread."""
+        self._new.append((answers, number, output))
+        if not self._woken:
+            self._woken = True
+            self._loop.call_soon_threadsafe(self._deliver)
+
+    def _deliver(self) -> None:
+        """What is put from here on wakes it again."""
+        self._woken = False
+        while self._new:
+            answers, number, output = self._new.popleft()
+            answers.hear(number, output)
+
+
 class Answers:
     """Of several requests, begun together: if one of them cannot be, none is."""
 
-    def __init__(self, engine: Engine, asked: Sequence[Asked]) -> None:
+    def __init__(self, engine: Engine, asked: Sequence[Asked], mailbox: Mailbox) -> None:
         self._engine, self.requests = engine, list[Request]()
-        self._new: asyncio.Queue[tuple[int, Output]] = asyncio.Queue()
-        self._loop = asyncio.get_running_loop()
+        self._new: dict[int, list[Output]] = {}
+        self._come = asyncio.Event()
         try:
             for k, (tokens, params) in enumerate(asked):
-                self.requests.append(engine.submit(tokens, params, partial(self._hear, k)))
+                sink = partial(mailbox.put, self, k)
+                self.requests.append(engine.submit(tokens, params, sink))
         except BaseException:
             self.end()
             raise
 
-    def _hear(self, number: int, output: Output) -> None:
-        """On the thread of the engine."""
-        self._loop.call_soon_threadsafe(self._new.put_nowait, (number, output))
+    def hear(self, number: int, output: Output) -> None:
+        """On the event loop."""
+        self._new.setdefault(number, []).append(output)
+        self._come.set()
 
     async def __aiter__(self) -> AsyncIterator[tuple[int, Output]]:
         """(number of the request, what is new of its answer). What has come meanwhile is one
         output. If one fails, its error is raised."""
         left = len(self.requests)
         while left:
-            new: dict[int, Output] = {}
-            for k, output in await self._come():
-                if output.error is not None:
-                    raise output.error
-                left -= output.finish is not None
-                new[k] = _joined(new.get(k, Output()), output)
-            for k, output in new.items():
-                yield k, output
-
-    async def _come(self) -> list[tuple[int, Output]]:
-        found = [await self._new.get()]
-        while not self._new.empty():
-            found.append(self._new.get_nowait())
-        return found
+            await self._come.wait()
+            self._come.clear()
+            new, self._new = self._new, {}
+            for k, outputs in new.items():
+                last = outputs[-1]
+                if last.error is not None:
+                    raise last.error
+                left -= last.finish is not None
+                yield k, last if len(outputs) == 1 else _joined(outputs)
 
     def end(self) -> None:
         """Those that are not over are given up."""
@@ -66,8 +88,9 @@ class Answers:
                 self._engine.cancel(request)
 
 
-def _joined(a: Output, b: Output) -> Output:
-    return Output(a.text + b.text, a.tokens + b.tokens, b.finish)
+def _joined(outputs: Sequence[Output]) -> Output:
+    return Output("".join(o.text for o in outputs), tuple(t for o in outputs for t in o.tokens),
+                  outputs[-1].finish)
 
 
 async def until_gone(receive: Receive, work: Coroutine[Any, Any, T]) -> T:

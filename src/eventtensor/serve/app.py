@@ -20,9 +20,10 @@ from starlette.routing import Route
 from ..engine.llm import LLM
 from ..engine.params import SamplingParams
 from ..errors import BadParameter, StepStuck
-from .answers import Answers, ClientGone, until_gone
+from .answers import Answers, ClientGone, Mailbox, until_gone
 from .failing import HANDLERS
 from .metrics import metrics_text
+from .openapi import description
 from .protocol import (
     Asked,
     Body,
@@ -59,6 +60,7 @@ def make_app(llm: LLM, options: AppOptions, watch: Watch) -> Starlette:
 
     @asynccontextmanager
     async def life(_: Starlette) -> AsyncIterator[None]:
+        api.mailbox = Mailbox()
         watching = asyncio.ensure_future(watch.run())
         yield
         watching.cancel()
@@ -75,11 +77,14 @@ def make_app(llm: LLM, options: AppOptions, watch: Watch) -> Starlette:
         route("/health", api.health, "GET", keyed=False),
         route("/metrics", api.metrics, "GET", keyed=False),
         route("/version", api.version, "GET", keyed=False),
+        route("/openapi.json", api.openapi, "GET", keyed=False),
         route("/", api.page, "GET", keyed=False),
     ])
 
 
 class Api:
+    mailbox: Mailbox  # of the loop that it runs in
+
     def __init__(self, llm: LLM, options: AppOptions, watch: Watch) -> None:
         self._llm, self._options, self._watch = llm, options, watch
         key = options.api_key
@@ -121,7 +126,8 @@ class Api:
             raise BadParameter(f"{len(prompts)} prompts with n = {len(params)}",
                                hint=f"at most {MOST_REQUESTS} answers at a time")
         await asyncio.to_thread(self._llm.engine.grammars.of, params[0])  # compiled beside the loop
-        answers = Answers(self._llm.engine, [(t, p) for t in prompts for p in params])
+        asked = [(t, p) for t in prompts for p in params]
+        answers = Answers(self._llm.engine, asked, self.mailbox)
         try:
             speech = Speech(answers, shape, sum(map(len, prompts)), body.wants_usage)
             if not body.stream:
@@ -167,11 +173,11 @@ class Api:
                                  media_type="text/plain; version=0.0.4")
 
     async def version(self, _: Request) -> Response:
-        try:
-            found = version("eventtensor")
-        except PackageNotFoundError:  # run from its sources
-            found = "unknown"
-        return JSONResponse({"version": found})
+        return JSONResponse({"version": _version()})
+
+    async def openapi(self, _: Request) -> Response:
+        return JSONResponse(description(
+            self._options.name, self._llm.model.config.vocab, _version()))
 
     async def page(self, _: Request) -> Response:
         return HTMLResponse(_PAGE.read_text(encoding="utf-8"),
@@ -198,3 +204,10 @@ class Api:
     async def _chat_tokens(self, messages: Sequence[ChatMessage]) -> list[int]:
         plain = [m.plain() for m in messages]
         return await asyncio.to_thread(self._llm.tokenizer.chat, plain)
+
+
+def _version() -> str:
+    try:
+        return version("eventtensor")
+    except PackageNotFoundError:  # run from its sources
+        return "unknown"

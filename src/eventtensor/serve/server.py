@@ -17,6 +17,7 @@ from ..errors import EngineStopped
 from .app import AppOptions, make_app
 from .watch import Watch
 
+_TURN_S = 2e-4  # that a thread keeps the interpreter while the engine wants it: part of a step
 _STUCK = 70  # exit status: a thread that cannot be ended keeps others from ending
 
 
@@ -42,6 +43,7 @@ def serve(llm: LLM, options: ServeOptions) -> None:
             os._exit(_STUCK)
         server.failure, server.should_exit = reason, True
 
+    sys.setswitchinterval(_TURN_S)
     watch = Watch(llm.engine, give_up, options.patience_s)
     server = Server(uvicorn.Config(
         make_app(llm, options.app, watch), host=options.host, port=options.port, lifespan="on",

@@ -181,7 +181,7 @@ class Arena {
 template <class S, class T> ET_FN void accumulate_atomic(S& place, T x) {
   using Word = std::conditional_t<sizeof(S) == 8, unsigned long long, unsigned int>;
   const uint64_t address = reinterpret_cast<uint64_t>(&place);
-  const uint64_t skip = address % sizeof(Word);
+  const uint64_t skip = sizeof(S) < sizeof(Word) ? address % sizeof(Word) : 0;
   Word* const word = reinterpret_cast<Word*>(address - skip);
   Word old = atomicCAS(word, Word(0), Word(0));
   for (;;) {

@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+import numpy as np
+
 from ...errors import BadOption, DeviceFailed, NoDevice
 from ...target import CudaTarget
 
@@ -47,13 +49,27 @@ _SYMBOLS: dict[str, tuple[str, tuple[Any, ...]]] = {
     "cuMemsetD8Async": ("cuMemsetD8Async", (c_uint64, c_ubyte, c_size_t, c_void_p)),
     "cuMemcpyHtoD": ("cuMemcpyHtoD_v2", (c_uint64, c_void_p, c_size_t)),
     "cuMemcpyDtoH": ("cuMemcpyDtoH_v2", (c_void_p, c_uint64, c_size_t)),
+    "cuMemcpyHtoDAsync": (
+        "cuMemcpyHtoDAsync_v2", (c_uint64, c_void_p, c_size_t, c_void_p),
+    ),
+    "cuMemcpyDtoHAsync": (
+        "cuMemcpyDtoHAsync_v2", (c_void_p, c_uint64, c_size_t, c_void_p),
+    ),
+    "cuMemcpyDtoDAsync": (
+        "cuMemcpyDtoDAsync_v2", (c_uint64, c_uint64, c_size_t, c_void_p),
+    ),
+    "cuEventCreate": ("cuEventCreate", (c_void_p, c_uint)),
+    "cuEventRecord": ("cuEventRecord", (c_void_p, c_void_p)),
+    "cuEventSynchronize": ("cuEventSynchronize", (c_void_p,)),
+    "cuEventDestroy": ("cuEventDestroy_v2", (c_void_p,)),
     "cuLaunchKernelEx": ("cuLaunchKernelEx", (c_void_p, c_void_p, c_void_p, c_void_p)),
 }
 
-# CUdevice_attribute, CUfunction_attribute and the flag of cuMemHostAlloc.
+# CUdevice_attribute, CUfunction_attribute, the flag of cuMemHostAlloc and that of cuEventCreate.
 COOPERATIVE_LAUNCH, MULTIPROCESSORS, SHARED_BYTES, MAJOR, MINOR = 95, 16, 97, 75, 76
 MAX_DYNAMIC_SHARED_BYTES = 8
 _DEVICE_MAP = 2
+_NO_TIMING = 2
 
 
 @cache
@@ -196,10 +212,33 @@ class Pinned:
         self.address = int(asked("cuMemHostGetDevicePointer", c_uint64, self.place, 0))
         self.size = size
 
+    def bytes(self) -> Any:
+        """As a NumPy array, which ends with the memory."""
+        return np.ctypeslib.as_array((c_ubyte * self.size).from_address(self.place))
+
     def free(self) -> None:
         if self.place:
             call("cuMemFreeHost", self.place)
         self.place = self.address = 0
+
+
+class Mark:
+    """A place in the legacy default stream that the host can wait for."""
+
+    def __init__(self) -> None:
+        self._event = int(asked("cuEventCreate", c_void_p, _NO_TIMING))
+
+    def set(self) -> None:
+        """Behind all that the stream has so far."""
+        call("cuEventRecord", self._event, None)
+
+    def wait(self) -> None:
+        call("cuEventSynchronize", self._event)
+
+    def free(self) -> None:
+        if self._event:
+            call("cuEventDestroy", self._event)
+        self._event = 0
 
 
 def upload(address: int, host: Any) -> None:

@@ -1,0 +1,45 @@
+"""Raw requests to a server, and what became of them."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections import Counter
+from dataclasses import dataclass, field
+
+from eventtensor.bench.client import Address
+
+
+@dataclass
+class Seen:
+    """What became of the requests; `wrong` are those that are neither whole nor refused."""
+
+    ends: Counter[str] = field(default_factory=Counter)
+    wrong: list[str] = field(default_factory=list)
+
+
+async def exchange(at: Address, data: bytes, leave_after: float | None = None) -> bytes | None:
+    """What comes back for these bytes, up to the end of the connection; None if we left."""
+    reader, writer = await asyncio.open_connection(at.host, at.port)
+    try:
+        writer.write(data)
+        if leave_after is None:
+            return await asyncio.wait_for(reader.read(-1), 120)
+        await asyncio.sleep(leave_after)
+        return None
+    except ConnectionError:
+        return b""
+    finally:
+        writer.close()
+
+
+def post(path: str, body: bytes, **fields: str) -> bytes:
+    heads = {"Host": "x", "Connection": "close", "Content-Type": "application/json",
+             "Content-Length": str(len(body))} | {k.replace("_", "-"): v for k, v in fields.items()}
+    lines = "".join(f"{k}: {v}\r\n" for k, v in heads.items())
+    return f"POST {path} HTTP/1.1\r\n{lines}\r\n".encode() + body
+
+
+def status(answer: bytes) -> int:
+    found = re.match(rb"HTTP/1\.1 (\d{3}) ", answer)
+    return int(found[1]) if found else 0

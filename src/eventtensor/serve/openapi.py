@@ -1,0 +1,88 @@
+"""What the server answers to, as an OpenAPI description: paths by hand, bodies from the models that
+check them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic.json_schema import models_json_schema
+
+from .protocol import ChatBody, CompletionBody, DetokenizeBody, TokenizeBody
+
+Json = dict[str, Any]
+_TEMPLATE = "#/components/schemas/{model}"
+_BODIES = {
+    "/v1/chat/completions": (ChatBody, "Answers a chat, whole or as a stream of events."),
+    "/v1/completions": (CompletionBody, "Goes on with a text, whole or as a stream of events."),
+    "/tokenize": (TokenizeBody, "The tokens of a text or a chat."),
+    "/detokenize": (DetokenizeBody, "The text of tokens."),
+}
+_READ = {
+    "/v1/models": ("The model, under the name that requests give.", "application/json"),
+    "/health": ("Whether requests are answered; 503 if not.", "application/json"),
+    "/metrics": ("Counts and times, for Prometheus.", "text/plain"),
+    "/version": ("The version of this software.", "application/json"),
+    "/openapi.json": ("This description.", "application/json"),
+    "/": ("A page to try the model in a browser.", "text/html"),
+}
+_RANGES = {"temperature": (0, 100), "top_p": (1e-6, 1), "min_p": (0, 1), "top_k": (0, 1 << 30),
+           "presence_penalty": (-2, 2), "frequency_penalty": (-2, 2), "seed": (0, 1 << 62),
+           "repetition_penalty": (1e-3, 10), "max_tokens": (1, 1 << 30), "logprobs": (0, 20),
+           "top_logprobs": (0, 20), "max_completion_tokens": (1, 1 << 30)}
+_OPEN = ("/health", "/metrics", "/version", "/openapi.json", "/")  # without a key
+_REFUSALS = {"400": "what was asked makes no sense", "404": "no such model", "413": "too long",
+             "429": "too many requests; Retry-After says when to ask again"}
+_ALWAYS = {"401": "the API key is missing or wrong", "503": "nothing can be answered now"}
+
+
+def description(model: str, vocab: int, version: str) -> Json:
+    """Of a server that has this model, of so many tokens."""
+    models = [(body, "validation") for body, _ in _BODIES.values()]
+    _, found = models_json_schema(models, ref_template=_TEMPLATE)  # type: ignore[arg-type]
+    for body, _ in _BODIES.values():
+        known = found["$defs"][body.__name__]["properties"]
+        known["model"] = {"enum": [model]}
+        for name in _RANGES.keys() & known.keys():
+            _bound(known[name], *_RANGES[name])
+        for name in ("prompt", "tokens", "stop_token_ids"):
+            _bound(known.get(name, {}), 0, vocab - 1)
+    asked = {path: {"post": _asked(path, body.__name__, says)}
+             for path, (body, says) in _BODIES.items()}
+    read = {path: {"get": _read(path, says, kind)} for path, (says, kind) in _READ.items()}
+    key = {"type": "http", "scheme": "bearer"}
+    return {
+        "openapi": "3.1.0", "info": {"title": "eventtensor", "version": version},
+        "paths": asked | read,
+        "components": {"schemas": found["$defs"], "securitySchemes": {"key": key}},
+    }
+
+
+def _bound(schema: Json, low: float, high: float) -> None:
+    """All numbers in it, however deep."""
+    if schema.get("type") in ("integer", "number"):
+        schema |= {"minimum": low, "maximum": high}
+    for inner in (*schema.get("anyOf", ()), schema.get("items", {})):
+        if inner:
+            _bound(inner, low, high)
+
+
+def _asked(path: str, body: str, says: str) -> Json:
+    content = {"application/json": {"schema": {"$ref": _TEMPLATE.format(model=body)}}}
+    more = ("text/event-stream",) if path.startswith("/v1/") else ()
+    kinds = ("application/json", *more)
+    return {"summary": says, "requestBody": {"required": True, "content": content},
+            "responses": _answers(kinds, _REFUSALS | _ALWAYS), "security": [{"key": []}, {}]}
+
+
+def _read(path: str, says: str, kind: str) -> Json:
+    keyed = path not in _OPEN
+    return {"summary": says, "responses": _answers((kind,), _ALWAYS),
+            "security": [{"key": []}, {}] if keyed else []}
+
+
+def _answers(kinds: tuple[str, ...], refusals: dict[str, str]) -> Json:
+    fine: Json = {"description": "the answer", "content": {kind: {} for kind in kinds}}
+    error = {"application/json": {"schema": {
+        "type": "object", "required": ["error"], "properties": {"error": {"type": "object"}}}}}
+    return {"200": fine} | {code: {"description": why, "content": error}
+                            for code, why in refusals.items()}
