@@ -4,7 +4,7 @@ up their pages. Everything else is as in any body.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from itertools import pairwise
@@ -127,7 +127,7 @@ class StreamBody(BodyWriter):
         if at is None:
             super().block(stmts)
             return
-        without = _without(stmts[at:])
+        without = _without(stmts[at:], self.products)
         super().block(stmts[:at])
         found = stmts[at]
         assert isinstance(found, t.Let)
@@ -141,7 +141,8 @@ class StreamBody(BodyWriter):
             return False
         rows, type = found[0].rows, target.type
         whole = s.axes == tuple(Slice(Const(0), e) for e in type.shape)
-        plain = target.home is None and not target.words and not target.view.tables
+        flags = self.args.edges.has_flags(self.call.regions[s.arg].tensor)
+        plain = target.home is None and not flags and not target.view.tables
         return whole and plain and target.view.storage is DType.f32 and len(type.shape) == 2 \
             and found[1].wide and isinstance(rows, Const) and rows.value % _WIDE_ROWS == 0
 
@@ -311,18 +312,21 @@ class PageArgs(ArgWriter):
         return super().read(k, storage)
 
 
-def _without(stmts: tuple[t.Stmt, ...]) -> list[t.Let]:
-    """Of the statements behind the first, those that do not need it."""
+def _without(stmts: tuple[t.Stmt, ...], products: Collection[int]) -> list[t.Let]:
+    """Of the statements behind the first, those that need neither it nor another product: pages
+    come in the order of the products."""
     first, *others = stmts
     assert isinstance(first, t.Let)
-    needing, found = {first.id}, []
+    needing, found = {first.id}, list[t.Let]()
     for s in others:
-        if isinstance(s, t.Let) and needing.isdisjoint(t.operands(s.op)):
-            found.append(s)
-        elif isinstance(s, t.Let):
-            needing.add(s.id)
-        elif isinstance(s, t.For):
+        if isinstance(s, t.For):
             break
+        if not isinstance(s, t.Let):
+            continue
+        if s.id in products or not needing.isdisjoint(t.operands(s.op)):
+            needing.add(s.id)
+        else:
+            found.append(s)
     return found
 
 

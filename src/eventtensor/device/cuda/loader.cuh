@@ -291,8 +291,8 @@ class Loader {
 
   ET_HOT void advance() {
     if (++slot_ == SLOTS) slot_ = 0, round_ ^= 1;
-    if (--left_ == LAST && ticket_ != NONE && lane() == 0 && may_tell())
-      claimed_ = tk_claim(cells[ticket_]);
+    if (--left_ != LAST || ticket_ == NONE || lane() != 0) return;
+    if (claimed_ == NONE && may_tell()) claimed_ = tk_claim(cells[ticket_]);  // once a tile
   }
 
   // True if the worker has begun all tiles but TOLD - 1.
