@@ -38,7 +38,7 @@ class Clock:
 
     def _watched(self, kernel: Any, arguments: Mapping[str, Any]) -> Callable[[], None]:
         launch = self._bound(kernel, arguments)
-        size = len(arguments["chosen"]), arguments["P"]
+        size = len(arguments["chosen"]), arguments.get("P", 0)  # a kernel for one row has no P
 
         def watched() -> None:
             self.last = launch
@@ -101,17 +101,22 @@ def compared(llm: LLM, clock: Clock | None, load: Load, batch: int, runs: int) -
         seen = row("engine_step", spent[0], "ms", **facts)
         rows += [row("engine_kernel", spent[1], "ms", **facts),
                  row("engine_gap", [1e3 * gap for gap in spent[2]], "us", **facts), seen]
-    seen["percent_more"] = round(100 * (seen["median"] / step["median"] - 1), 1)
     (tpot,) = (r for r in rows if r["name"] == "latency_tpot")
-    tpot["percent_more"] = round(100 * (tpot["median"] / step["median"] - 1), 1)
+    for r in (seen, tpot):
+        if "median" in r:
+            r["percent_more"] = round(100 * (r["median"] / step["median"] - 1), 1)
     print(f"{llm.model.name} batch {batch}: bare {step['median']:.3f} ms; between steps "
-          f"{seen['median']:.3f} ms ({seen['percent_more']:+}%); a token {tpot['median']:.3f} ms "
-          f"({tpot['percent_more']:+}%); gaps {_gaps(rows)}", flush=True)
+          f"{_more(seen)}; a token {_more(tpot)}; gaps {_gaps(rows)}", flush=True)
     return rows
 
 
+def _more(r: Row) -> str:
+    """With prompts in every step there is none to compare."""
+    return f"{r['median']:.3f} ms ({r['percent_more']:+}%)" if "median" in r else "never"
+
+
 def _gaps(rows: list[Row]) -> str:
-    found = [r for r in rows if r["name"] == "engine_gap"]
+    found = [r for r in rows if r["name"] == "engine_gap" and "median" in r]
     return ", ".join(f"{r['median']:.1f} us (p90 {r['p90']:.1f})" for r in found) or "unknown"
 
 
@@ -134,8 +139,10 @@ def main() -> None:
              context=words.input + words.output, max_running=max(words.batch),
              same_bits=words.same_bits, artifact=words.artifact) as llm:
         clock = Clock(llm.engine.runner) if llm.target == "cuda" else None
-        rows = [r for n in words.batch for r in compared(llm, clock, load, n, words.runs)]
-    write(rows, words.out)
+        rows: list[Row] = []
+        for n in words.batch:
+            rows += compared(llm, clock, load, n, words.runs)
+            write(rows, words.out)
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ def load(folder: Path, file: str) -> list[Row]:
 def cell(row: Row, more: str) -> str:
     if "median" not in row:
         return "refused" if "refused" in row else "failed"
-    middle, low, high = (f"{row[k]:.4g}" for k in ("median", "p10", "p90"))
+    middle, low, high = (f"{row.get(k, row['median']):.4g}" for k in ("median", "p10", "p90"))
     shown = middle if low == high else f"{middle} ({low}..{high})"
     return f"{shown}, {more.format(**row)}" if more else shown
 
@@ -78,7 +78,7 @@ def shown(what: str, value: Any) -> str:
         case float():
             return f"{value:.4g}"
         case str():
-            return value.partition(":")[0]  # "refused: why"
+            return value.partition(": ")[0]  # "refused: why"
         case _:
             return str(value)
 

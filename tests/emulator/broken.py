@@ -15,6 +15,7 @@ from support.early import normed, residual, word_by_word
 from support.emulated import emulated_kernel
 from support.handoffs import pair
 from support.streams import PROGRAMS, packed
+from support.streams import normed as normed_columns
 
 import eventtensor as et
 from eventtensor.runtime.build import DEVICE
@@ -27,7 +28,7 @@ LATE: Case = (normed, {"schedule": "static", "handoff": "flag"}, {})
 FLAGS: Case = (pair, {"schedule": "static", "handoff": "flag"}, {"n": 4})
 COUNTED: Case = (LAYERS[0], {"schedule": "static", "handoff": "counter"}, LAYERS[2])
 WIDE: Case = (lambda: packed(1, 2048, 128, 6), {"schedule": "static"}, {"n": 100})
-NEAR: Case = (lambda: packed(8, 512, 128, 8), {"schedule": "static"}, {"n": 64})
+NEAR: Case = (lambda: normed_columns(128), {"schedule": "static"}, {"n": 64})
 TWO: Case = (residual, {"schedule": "static", "handoff": "flag"}, {})
 BULK: Case = (pair, {"schedule": "static", "handoff": "bulk"}, {"n": 4})
 # what is broken: (program, header, text, what comes in its place)

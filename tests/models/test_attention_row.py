@@ -31,8 +31,9 @@ from eventtensor.models.attention_row import (
 )
 from eventtensor.models.formats.known import KNOWN
 from eventtensor.models.llama import llama
-from eventtensor.models.step import Step, tiles_for
+from eventtensor.models.step import Step
 from eventtensor.models.tasks import Weights
+from eventtensor.models.tiles import tiles_for
 from eventtensor.runtime.cpu import CpuKernel
 
 LAYERS = 2

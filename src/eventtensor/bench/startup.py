@@ -16,7 +16,7 @@ _CHILD = """
 import json, os, sys, time
 began = time.perf_counter()
 options = json.loads(sys.argv[1])
-os.environ["ET_CACHE_DIR"] = options.pop("home")
+os.environ["ET_CACHE_DIR"] = os.environ["CUDA_CACHE_PATH"] = options.pop("home")
 from eventtensor import LLM, SamplingParams
 imported = time.perf_counter()
 with LLM(options.pop("model"), **options) as llm:
