@@ -101,7 +101,12 @@ class Request:
     @property
     def left(self) -> int:
         """Tokens that are not in the cache."""
-        return len(self.tokens) + self.promised - self.done
+        return self.count - self.done
+
+    @property
+    def goes_on(self) -> bool:
+        """False if it ends with what it waits for."""
+        return self.count < self.last
 
     @property
     def answer(self) -> list[int]:

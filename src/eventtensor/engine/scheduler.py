@@ -50,7 +50,7 @@ class Scheduler:
         """None if there is nothing to do."""
         self._find_pages()
         room, taken = self.limits.rows, list[tuple[Request, int]]()
-        going = [r for r in self.running if r.count < r.last]  # others end with what they wait for
+        going = [r for r in self.running if r.goes_on]
         for request in sorted(going, key=lambda r: r.left > 1):
             room -= _take(request, room, taken)
         while room and self._admit():
@@ -74,7 +74,7 @@ class Scheduler:
 
     def _find_pages(self) -> None:
         """For the tokens of all that go on, the oldest first."""
-        for request in [r for r in self.running if r.count < r.last]:
+        for request in [r for r in self.running if r.goes_on]:
             while request.slot >= 0 and not self.pages.grow(request.table, request.count):
                 self._preempt(self.running[-1])
 

@@ -121,20 +121,15 @@ class ArgWriter:
 
     def fetch(self, k: int) -> None:
         """Part of a state is brought nearer; what is read of it waits all the same."""
-        region, name = self.call.regions[k], self.name(k)
+        region, name, type = self.call.regions[k], self.name(k), self.type(k)
         self.out.comment(f"{name} = {region}, on its way while the task waits")
         view = self.regions.view(name, region, True)
-        self.brought[k] = of_view(view, self.type(k))
-        self.out.line(f"et::fetch_to_l2({self.gathered(k, view)});")
-
-    def gathered(self, k: int, view: View) -> str:
-        """Argument k with the tables of its rows."""
-        shape = self.type(k).shape
-        kind = f"et::Gathered<const {STORAGE[self.call.body.args[k].storage]}, {len(shape)}>"
-        tables = [view.table(axis) or "nullptr" for axis in range(len(shape))]
-        parts = ([self.regions.extent(n) for n in shape], view.strides, tables)
+        self.brought[k] = of_view(view, type)
+        kind = f"et::Gathered<const {STORAGE[self.call.body.args[k].storage]}, {len(type.shape)}>"
+        tables = [view.table(axis) or "nullptr" for axis in range(len(type.shape))]
+        parts = ([self.regions.extent(n) for n in type.shape], view.strides, tables)
         listed = ", ".join(f"{{{', '.join(part)}}}" for part in parts)
-        return f"{kind}{{{view.data}, {listed}}}"
+        self.out.line(f"et::fetch_to_l2({kind}{{{view.data}, {listed}}});")
 
     def ask(self, k: int) -> None:
         """A small argument sets off."""

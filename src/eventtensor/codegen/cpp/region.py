@@ -70,15 +70,20 @@ class RegionWriter:
         n, var = self.extent(axis.extent), cpp_name(axis.var)
         for name in strides:
             self.out.take(name, "int64_t", n, axis.extent)
-        at = paren(self.expr(axis.index))
-        with nullcontext() if len(strides) == 1 else self.out.block(self.out.shared_loop(var, n)):
-            if len(strides) > 1:
+        at, rows = paren(self.expr(axis.index)), self.out.shared_loop(var, n)
+
+        def entry(name: str, row: str) -> str:
+            stride = strides[name]
+            return f"{name}[{var}] = {row if stride == '1' else f'{row} * {paren(stride)}'};"
+
+        if len(strides) == 1:
+            (only,) = strides
+            self.out.line(f"{rows} {entry(only, at)}")
+        else:
+            with self.out.block(rows):
                 self.out.line(f"const int64_t at = {at};")
-            head = f"{self.out.shared_loop(var, n)} " if len(strides) == 1 else ""
-            for name, stride in strides.items():
-                row = at if len(strides) == 1 else "at"
-                offset = row if stride == "1" else f"{row} * {paren(stride)}"
-                self.out.line(f"{head}{name}[{var}] = {offset};")
+                for name in strides:
+                    self.out.line(entry(name, "at"))
         self.out.barrier()
 
     def padded(self, name: str, region: Region, dense: View) -> None:

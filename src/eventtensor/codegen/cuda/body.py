@@ -123,15 +123,14 @@ class StreamBody(BodyWriter):
         if not self.inside:
             self.straight = {s.value: s for s in stmts if isinstance(s, t.Store) and self._goes(s)}
             stmts = tuple(s for s in stmts if s not in self.straight.values())
-        at = None if self.inside else self._by_lines(stmts)
-        if at is None:
+        first = None if self.inside else self._first_product(stmts)
+        if first is None or not self._by_lines(first):
             super().block(stmts)
             return
-        without = _without(stmts[at:], self.products)
+        at = stmts.index(first)
+        without = _without(first, stmts[at + 1 :], self.products)
         super().block(stmts[:at])
-        found = stmts[at]
-        assert isinstance(found, t.Let)
-        self.set_off(found.id)
+        self.set_off(first.id)
         super().block((*without, *(s for s in stmts[at:] if s not in without)))
 
     def _goes(self, s: t.Store) -> bool:
@@ -146,16 +145,13 @@ class StreamBody(BodyWriter):
         return whole and plain and target.view.storage is DType.f32 and len(type.shape) == 2 \
             and found[1].wide and isinstance(rows, Const) and rows.value % _WIDE_ROWS == 0
 
-    def _by_lines(self, stmts: tuple[t.Stmt, ...]) -> int | None:
-        """The first product, if its other side comes line by line."""
-        first = next((k for k, s in enumerate(stmts)
-                      if isinstance(s, t.Let) and s.id in self.products), None)
-        if first is None:
-            return None
-        found = stmts[first]
-        assert isinstance(found, t.Let)
-        stream = self.products[found.id][1]
-        return first if stream.wide and stream.loaded else None
+    def _first_product(self, stmts: tuple[t.Stmt, ...]) -> t.Let | None:
+        return next((s for s in stmts if isinstance(s, t.Let) and s.id in self.products), None)
+
+    def _by_lines(self, s: t.Let) -> bool:
+        """True for a product whose other side comes line by line."""
+        stream = self.products[s.id][1]
+        return stream.wide and stream.loaded
 
     def set_off(self, id: int) -> None:
         product, stream = self.products[id]
@@ -181,7 +177,7 @@ class StreamBody(BodyWriter):
             return super().matmul(id, a, b, type)
         product, stream = self.products[id]
         if stream.wide and stream.loaded and id not in self.begun:
-            self.set_off(id)
+            self.set_off(id)  # another than the first
         kind, row, span = self._sizes(product, stream)
         x, begins = self.columns(product, stream)
         rows, n = self.extent(product.rows), self.extent(product.columns)
@@ -210,11 +206,10 @@ class StreamBody(BodyWriter):
         """Those that no statement up to the first product names, if that is done once and does not
         leave time for others before it."""
         stmts = self.call.body.stmts
-        first = next((k for k, s in enumerate(stmts)
-                      if isinstance(s, t.Let) and s.id in self.products), None)
-        if first is None or self._by_lines(stmts) is not None:
+        first = self._first_product(stmts)
+        if first is None or self._by_lines(first):
             return frozenset()
-        used = {x for s in t.all_stmts(stmts[: first + 1]) for x in stmt_operands(s)}
+        used = {x for s in t.all_stmts(stmts[: stmts.index(first) + 1]) for x in stmt_operands(s)}
         args = [(s.op.arg, s.id) for s in t.all_stmts(stmts)
                 if isinstance(s, t.Let) and isinstance(s.op, t.Arg)]
         early = {arg for arg, id in args if id in used or id in self.uses.named}
@@ -312,11 +307,11 @@ class PageArgs(ArgWriter):
         return super().read(k, storage)
 
 
-def _without(stmts: tuple[t.Stmt, ...], products: Collection[int]) -> list[t.Let]:
-    """Of the statements behind the first, those that need neither it nor another product: pages
+def _without(
+    first: t.Let, others: tuple[t.Stmt, ...], products: Collection[int]
+) -> list[t.Let]:
+    """Of the statements behind the first product, those that need neither it nor another one: pages
     come in the order of the products."""
-    first, *others = stmts
-    assert isinstance(first, t.Let)
     needing, found = {first.id}, list[t.Let]()
     for s in others:
         if isinstance(s, t.For):

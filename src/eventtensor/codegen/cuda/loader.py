@@ -34,7 +34,12 @@ class TableExpr(ExprWriter):
     def _load(self, e: Load) -> str:
         if self.rows.get(e.tensor) != e.index[:-1]:
             return super()._load(e)
-        return f"{cpp_name(e.tensor)}_here[{self(e.index[-1])}]"
+        return f"{_here(e.tensor)}[{self(e.index[-1])}]"
+
+
+def _here(tensor: str) -> str:
+    """The name of the table of a tensor."""
+    return f"{cpp_name(tensor)}_here"
 
 
 class LoaderWriter:
@@ -74,14 +79,9 @@ class LoaderWriter:
                 found[load.tensor] = row
         return found
 
-    def table_types(self, p: PlacedCall) -> dict[str, str]:
-        """By the names of the tables."""
-        found = {}
-        for name in self.tables(p):
-            tensor = self.kernel.program.tensor(name)
-            kind, size = STORAGE[tensor.dtype], self.expr(tensor.shape[-1])
-            found[f"{cpp_name(name)}_here"] = f"et::LaneTable<{kind}, {size}>"
-        return found
+    def table_type(self, name: str) -> str:
+        tensor = self.kernel.program.tensor(name)
+        return f"et::LaneTable<{STORAGE[tensor.dtype]}, {self.expr(tensor.shape[-1])}>"
 
     def places(self, p: PlacedCall, s: Stream) -> tuple[Node, ...]:
         """What says where an operand lies, and how its pages go."""
@@ -91,8 +91,9 @@ class LoaderWriter:
 
     def task(self, p: PlacedCall) -> None:
         o, name, plain = self.out, p.call.name, self.expr
-        given = "".join(f", const {kind}& {t}" for t, kind in self.table_types(p).items())
-        self.expr = TableExpr(self.kernel.program, rows=self.tables(p))
+        tables = self.tables(p)
+        given = "".join(f", const {self.table_type(t)}& {_here(t)}" for t in tables)
+        self.expr = TableExpr(self.kernel.program, rows=tables)
         with o.block(
             f"{_INLINE}void load_{name}"
             f"(et::Loader& worker, const Args& args{self.kernel.params(p.vars)}{given})"
@@ -126,7 +127,7 @@ class LoaderWriter:
         rows, row, stride = (self.expr(e) for e in (
             layout.rows, mul(layout.row, size), mul(layout.stride, size)))
         self.out.comment(str(region))
-        if tensor.role is not Role.weight or self.reads_data(p, s, region):
+        if tensor.role is not Role.weight or loads_of(*region_exprs(region), *self.places(p, s)):
             self.out.line("worker.settle();")
         match s.kind:
             case StreamKind.whole | StreamKind.loop:
@@ -138,10 +139,6 @@ class LoaderWriter:
                 self.out.line(self.packed(p, s, data, row))
             case _:
                 assert_never(s.kind)
-
-    def reads_data(self, p: PlacedCall, s: Stream, region: Region) -> bool:
-        """Run-time data says where the operand lies, or how its pages go."""
-        return bool(loads_of(*region_exprs(region), *self.places(p, s)))
 
     def packed(self, p: PlacedCall, s: Stream, data: str, bytes: str) -> str:
         if not s.wide:
@@ -177,12 +174,10 @@ class LoaderWriter:
                 o.line("worker.settle();")  # it gives the cells
             self.hints(name)
             self.sync.waits(plan.header)
-            types = self.table_types(p)
-            for (name_, row), (table, kind) in zip(self.tables(p).items(), types.items(),
-                                                   strict=True):
-                first = self.first(name_, row)
-                o.line(f"const {kind} {table}({first});")
-            given = "".join(f", {table}" for table in types)
+            tables = self.tables(p)
+            for t, at in tables.items():
+                o.line(f"const {self.table_type(t)} {_here(t)}({self.first(t, at)});")
+            given = "".join(f", {_here(t)}" for t in tables)
             after = self.after(p)
             if after:
                 o.line("bool settled = false;")
