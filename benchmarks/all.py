@@ -13,7 +13,7 @@ from pathlib import Path
 
 from measure import HERE, RESULTS
 
-SCRIPTS = ("hopper", "chain", "handoffs", "schedules", "launch", "decode", "moe")
+SCRIPTS = ("hopper", "chain", "handoffs", "schedules", "launch", "decode", "phases", "moe")
 SECONDS = 300
 
 

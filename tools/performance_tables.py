@@ -169,6 +169,16 @@ DECODE = (
 
 _USED = (("experts a layer", "experts"), ("weights read", "weight_bytes"))
 
+PHASES = (
+    Listing("Phases of a layer, us", "phase",
+            (*_CASE, ("phase", "phase"), ("us", "median"), ("its bytes", "floor"),
+             ("tasks", "tasks"), ("one task", "task_us")),
+            says="A phase lasts from the end of the one before until its last task has ended, in a "
+            "traced step (1-2% slower than others); medians of the layers. Where a phase has no "
+            "bytes, or fewer than the ring holds already, its time is that of hops: the stream "
+            "stands still meanwhile."),
+)
+
 MOE = (
     Listing("One step of a model with experts, ms", "decode",
             (*_CASE, ("floor", "floor"), ("must", "must"), *_MEASURED[:3], *_USED, *_KERNEL), _OURS,
@@ -250,6 +260,7 @@ SECTIONS = (
     Section("schedules", "Schedules", "From `benchmarks/schedules.py`.", SCHEDULES),
     Section("launch", "Around a launch", "From `benchmarks/launch.py`.", LAUNCH),
     Section("decode", "Decoding", "From `benchmarks/decode.py`.", DECODE),
+    Section("phases", "Where a layer's time goes", "From `benchmarks/phases.py`.", PHASES),
     Section("moe", "Experts", "From `benchmarks/moe.py`.", MOE),
     Section("cpu", "A model on a CPU", "From `benchmarks/cpu.py`.", CPU),
     Section("startup", "Startup", "From `eventtensor bench startup`.", STARTUP),
