@@ -48,8 +48,8 @@ def test_an_artifact_reads_back(lab, name: str, schedule: str, tmp_path: Path) -
     """All but the facts about run-time data, which only the proof and debug need."""
     plan = lab.plan((EXAMPLES | lab.programs)[name](), schedule)
     image, back = saved(plan, tmp_path), read(tmp_path)
-    for field in ("architecture", "entry", "zeroed", "rank", "threads", "shared_bytes", "debug",
-                  "trace", "cubin", "source", "buffers", "words"):
+    for field in ("architecture", "entry", "zeroed", "aligned", "maps", "rank", "threads",
+                  "shared_bytes", "debug", "trace", "cubin", "source", "buffers", "words"):
         assert getattr(back, field) == getattr(image, field), field
     assert back.interface.dims == image.interface.dims
     assert back.interface.calls == image.interface.calls

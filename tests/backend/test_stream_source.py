@@ -46,7 +46,8 @@ def test_only_weights_are_loaded_before_the_launch_has_begun() -> None:
 
 def test_the_number_of_columns_decides_the_order_of_pages_on_both_sides() -> None:
     text = made(packed(most=128)).text
-    assert re.search(r"et::wide_matmul<et::bf16, 2048, 256>\(worker, et::PanelsFromRing", text)
+    product = r"et::wide_matmul<et::bf16, 2048, 256, true>\(worker, et::PanelsFromRing"
+    assert re.search(product, text)
     walk = r"et::Walk\(.*, 2048, 256, 1\), 32768, args\.n\);"
     assert re.search(r"worker\.panels\(args\.w \+ .*, " + walk, text)
     assert "et::PanelsInPlace<256, 1>{" in made(packed(most=128), stream=False).text

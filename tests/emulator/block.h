@@ -21,6 +21,7 @@
 #include <functional>
 #include <thread>
 #include <vector>
+#include "copies.h"
 #include "pending.h"
 
 namespace emu {
@@ -56,8 +57,6 @@ struct Gate {
   Lane lanes[2][32];
   std::vector<int> waiting;
 };
-
-struct Copy { char* to; const char* from; uint32_t bytes; uint64_t* bar; };
 
 struct Fiber {
   jmp_buf place;
@@ -361,7 +360,7 @@ inline void Block::land() {
   std::swap(copies_[random() % copies_.size()], copies_.back());
   const Copy c = copies_.back();
   copies_.pop_back();
-  std::memcpy(c.to, c.from, c.bytes);
+  c.land();
   advance(c.bar, phases(c.bar), 0, -int32_t(c.bytes));
 }
 

@@ -14,7 +14,7 @@ from support.backends import run_direct
 from support.early import normed, residual, word_by_word
 from support.emulated import emulated_kernel
 from support.handoffs import pair
-from support.streams import PROGRAMS, packed
+from support.streams import PROGRAMS, gathered, packed
 from support.streams import normed as normed_columns
 
 import eventtensor as et
@@ -28,6 +28,7 @@ LATE: Case = (normed, {"schedule": "static", "handoff": "flag"}, {})
 FLAGS: Case = (pair, {"schedule": "static", "handoff": "flag"}, {"n": 4})
 COUNTED: Case = (LAYERS[0], {"schedule": "static", "handoff": "counter"}, LAYERS[2])
 WIDE: Case = (lambda: packed(1, 2048, 128, 6), {"schedule": "static"}, {"n": 100})
+LANES: Case = (gathered, {"schedule": "static"}, {"n": 100})
 NEAR: Case = (lambda: normed_columns(128), {"schedule": "static"}, {"n": 64})
 TWO: Case = (residual, {"schedule": "static", "handoff": "flag"}, {})
 BULK: Case = (pair, {"schedule": "static", "handoff": "bulk"}, {"n": 4})
@@ -57,10 +58,22 @@ BROKEN: dict[str, tuple[Case, str, str, str]] = {
         "while (!bar_over(shared_address(ring_->lines.full + All::FIRST + place),\n"
         "                     number / All::COUNT & 1)) {}", ""),
     "tensor cores read a line without a fence": (
-        WIDE, "cuda/ring.cuh", "    fence_shared_writes();\n", ""),
+        LANES, "cuda/ring.cuh", "    if constexpr (!BOXES) fence_shared_writes();\n", ""),
     "a line is brought to where one is still read": (
-        WIDE, "cuda/lines.cuh",
+        LANES, "cuda/lines.cuh",
         "if (!wait(empty_ + bar, number / All::COUNT & 1 ^ 1)) return false;", ""),
+    "a box is brought to where a line is still read": (
+        WIDE, "cuda/boxes.cuh",
+        "if (!bringer_wait(ring_, empty_ + place.bar, place.parity ^ 1)) return false;", ""),
+    "some bytes of a line are not announced": (
+        WIDE, "cuda/boxes.cuh", "bar_expect(bar, boxes * N * SWIZZLE);",
+        "bar_expect(bar, N * SWIZZLE);"),
+    "the second half of a line is the first one": (
+        WIDE, "cuda/boxes.cuh", "x + b * SWIZZLE / 2", "x"),
+    "boxes come of other columns": (
+        WIDE, "cuda/boxes.cuh", "job.in.row + column", "job.in.row"),
+    "boxes come to another place": (
+        WIDE, "cuda/boxes.cuh", "box_copy(to + b * N * SWIZZLE,", "box_copy(to + b * 512,"),
     "lines go before their products are through": (
         WIDE, "cuda/wide_stream.cuh", "      ptx::wgmma_wait<1>();\n", ""),
     "the last products are not waited for": (

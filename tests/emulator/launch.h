@@ -1,5 +1,5 @@
 // Runs a generated kernel: one thread of the host a block. Included after it. NEAR_ALIGN: what its
-// dynamic shared memory asks for.
+// dynamic shared memory asks for; CALL_KERNEL: with which arguments it is called.
 #pragma once
 #include <signal.h>
 
@@ -58,10 +58,10 @@ class Crashes {
 
 // Nothing, or what no GPU would do: the message is then in `room` bytes at `said`.
 extern "C" __attribute__((visibility("default"))) int emu_launch(
-    const Shared* shared, const Launch* launch, int blocks, int threads, int64_t shared_bytes,
+    const Shared* shared, const Launch* launch, const void* maps, int blocks, int threads, int64_t shared_bytes,
     uint64_t seed, int64_t still_ns, char* said, int room) {
   emu::Launched launched{blocks, threads, shared_bytes, NEAR_ALIGN, seed, still_ns,
-                         [&] { et_kernel(*shared, *launch); }};
+                         [&] { CALL_KERNEL; }};
   const emu::Crashes watched;
   std::vector<std::thread> running;
   launched.running = blocks;

@@ -52,7 +52,7 @@ def launch(n: int, dtype: et.DType, wrong: str = "nothing", seed: int = 0) -> No
     said = ctypes.create_string_buffer(512)
     run = library(KERNEL.read_text().replace("NAMES", ", ".join(WRONG))).emu_launch
     failed = run(
-        ctypes.c_void_p(shared.ctypes.data), ctypes.c_void_p(words.ctypes.data), 1, THREADS,
+        ctypes.c_void_p(shared.ctypes.data), ctypes.c_void_p(words.ctypes.data), None, 1, THREADS,
         ctypes.c_int64(SHARED_BYTES), ctypes.c_uint64(seed), ctypes.c_int64(10**9), said, len(said))
     if failed:
         raise EmulatedFault(said.value.decode())

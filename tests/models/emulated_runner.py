@@ -26,18 +26,19 @@ class EmulatedKernels(EmulatedDriver):
     def __init__(self) -> None:
         super().__init__(devices=1)
         self._numbers = count(8)
-        self._kernels: dict[int, tuple[int, int, Emulation]] = {}
+        self._kernels: dict[int, tuple[int, int, bool, Emulation]] = {}
 
     def add(self, kernel: compiled.CudaKernel, seed: int) -> None:
         known, run = kernel.image.interface, Emulation(kernel.source, self, seed, 20.0, DEVICE)
         words = max(1, len(known.dims)) + max(1, len(known.tensors))
-        self._kernels[kernel._function] = kernel.image.rank, words, run
+        self._kernels[kernel._function] = (
+            kernel.image.rank, words, bool(kernel.image.maps), run)
 
     def _cuModuleGetFunction(self, out: Any, *_: Any) -> None:
         out._obj.value = next(self._numbers)
 
     def _cuLaunchKernelEx(self, config: Any, kernel: Any, params: Any, _: None) -> None:
-        self.rank, self.words, self.run = self._kernels[kernel.value]
+        self.rank, self.words, self.maps, self.run = self._kernels[kernel.value]
         super()._cuLaunchKernelEx(config, kernel, params, None)
 
 

@@ -30,6 +30,7 @@ EMULATOR = Path(__file__).parents[1] / "emulator"
 FLAGS = ("-std=c++17", "-O1", "-ffp-contract=off", "-fwrapv", "-fno-strict-aliasing", "-fPIC",
          "-fvisibility=hidden", "-pthread", "-w")
 DYNAMIC = re.compile(r"extern __shared__ __align__\((\d+)\) char near\[\];")
+MAPS = "const __grid_constant__ Maps maps"
 GUARD, GUARD_BYTE = 256, 0xA5
 
 
@@ -71,7 +72,10 @@ def library(text: str, device: Path = DEVICE) -> ctypes.CDLL:
     """The kernel and the emulator, compiled once for each source."""
     (align,) = DYNAMIC.findall(text)
     source = DYNAMIC.sub("char* const near = emu::block->near();", text)
-    source += f'\n#define NEAR_ALIGN {align}\n#include "launch.h"\n'
+    source = source.replace(MAPS, "const Maps& maps")  # a copy might not be aligned
+    mapped = ", *static_cast<const Maps*>(maps)" if MAPS in text else ""
+    source += f"\n#define NEAR_ALIGN {align}\n"
+    source += f'#define CALL_KERNEL et_kernel(*shared, *launch{mapped})\n#include "launch.h"\n'
     folder = prepared(environment().cache_dir)
     folders = (device, EMULATOR / "cuda")
     headers = b"".join(p.read_bytes() for f in folders for p in sorted(f.rglob("*.*h")))
@@ -105,12 +109,13 @@ class Emulation:
     def __call__(self, launched: Launched) -> None:
         self.seed += 2  # its parity decides how late copies land
         shared = np.frombuffer(launched.shared.tobytes(), np.int64).copy()
-        words = np.array(launched.words, np.int64)
+        words, maps = np.array(launched.words, np.int64), launched.maps
         said, config = ctypes.create_string_buffer(512), launched.config
         wrong = self.run(
             ctypes.c_void_p(shared.ctypes.data), ctypes.c_void_p(words.ctypes.data),
-            config.grid_x, config.block_x, ctypes.c_int64(config.shared_bytes),
-            ctypes.c_uint64(self.seed), ctypes.c_int64(self.still_ns), said, len(said),
+            ctypes.c_void_p(maps), config.grid_x, config.block_x,
+            ctypes.c_int64(config.shared_bytes), ctypes.c_uint64(self.seed),
+            ctypes.c_int64(self.still_ns), said, len(said),
         )
         if wrong:
             raise EmulatedFault(said.value.decode())
@@ -135,6 +140,7 @@ def emulated_kernel(
         known = kernel.image.interface
         driver.rank = kernel.image.rank
         driver.words = max(1, len(known.dims)) + max(1, len(known.tensors))
+        driver.maps = bool(kernel.image.maps)
         driver.run = Emulation(kernel.source, driver, seed, still_s, device)
         try:
             yield kernel

@@ -35,29 +35,31 @@ def installed(library: Callable[[], Any]) -> Iterator[None]:
 
 
 class Launched:
-    """One launch as the driver sees it: configuration, struct Shared, and the words of Launch."""
+    """One launch as the driver sees it: configuration, struct Shared, the words of Launch, and
+    where its maps lie."""
 
-    def __init__(self, config: int, params: int, rank: int, words: int) -> None:
+    def __init__(self, config: int, params: int, rank: int, words: int, maps: bool) -> None:
         self.config = LaunchConfig.from_buffer_copy(
             ctypes.string_at(config, ctypes.sizeof(LaunchConfig))
         )
         kind = LaunchAttribute * self.config.attribute_count
-        at = (ctypes.c_void_p * 2).from_address(params)
+        at = (ctypes.c_void_p * (3 if maps else 2)).from_address(params)
         self.attributes = [
             (a.id, a.value) for a in kind.from_address(self.config.attributes)
         ]
         dtype = SHARED.dtype(rank)
         self.shared = np.frombuffer(ctypes.string_at(at[0], dtype.itemsize), dtype)[0]
         self.words = np.frombuffer(ctypes.string_at(at[1], 8 * words), np.int64).tolist()
+        self.maps = at[2] if maps else None
 
 
 class FakeDriver:
     """`answers` makes a function refuse with a status; `run` is what a launch does, `run_plain`
     what a kernel without tasks does (entry, addresses of its arguments); `log` has the functions
-    called since it was cleared."""
+    called since it was cleared. A kernel with `maps` has a third argument."""
 
     def __init__(self, rank: int = 2, words: int = 4, devices: int = 2) -> None:
-        self.rank, self.words, self.devices = rank, words, devices
+        self.rank, self.words, self.devices, self.maps = rank, words, devices, False
         self.answers: dict[str, Callable[..., int]] = {}
         self.run: Callable[[Launched], None] = lambda _: None
         self.run_plain: Callable[[str, Any], None] = lambda entry, places: None
@@ -156,6 +158,17 @@ class FakeDriver:
     def _cuMemcpyDtoDAsync_v2(self, to: int, address: int, size: int, _: int | None) -> None:
         ctypes.memmove(to, address, size)
 
+    def _cuTensorMapEncodeTiled(
+        self, out: Any, kind: int, rank: int, address: Any, sizes: Any, strides: Any, box: Any,
+        steps: Any, *how: int,
+    ) -> None:
+        """As the emulator takes it (emulator/copies.h)."""
+        assert (kind, rank, tuple(steps), how) == (1, 2, (1, 1), (0, 3, 2, 0))
+        assert out.value % 64 == address.value % 16 == strides[0] % 16 == 0 < min(sizes)
+        assert box[0] * 2 == 128 and 0 < box[1] <= 256
+        words = (0x70616D6F66786F62, address.value, *sizes, strides[0], *box)
+        (ctypes.c_uint64 * 16).from_address(out.value)[: len(words)] = words
+
     def _cuEventCreate(self, out: Any, _: int) -> None:
         out._obj.value = 9
 
@@ -165,7 +178,7 @@ class FakeDriver:
         if LaunchConfig.from_address(place).attribute_count == 0:
             self.run_plain(self.entry, ctypes.cast(params, ctypes.POINTER(ctypes.c_void_p)))
             return
-        launched = Launched(place, params.value, self.rank, self.words)
+        launched = Launched(place, params.value, self.rank, self.words, self.maps)
         self.launches.append(launched)
         self.run(launched)
 

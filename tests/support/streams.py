@@ -136,6 +136,19 @@ def joined() -> et.Program:
     return p
 
 
+def gathered(panels: int = 5, k: int = 512, total: int = 8) -> et.Program:
+    """Columns of the other side lie where a table says."""
+    n = et.dim("n", max=128)
+    p = et.Program("gathered")
+    x, order = p.input("x", (60, k), et.bf16), p.input("order", (n,), et.i32, bound=59)
+    w, y = p.weight("w", panels_shape(total, k), et.bf16), p.output("y", (n, total * 16), et.f32)
+    p.call(packed_product, name="go", grid=(-(-total // panels),),
+           reads=lambda i: (x[order[:], :],
+                            w[i * panels : i * panels + panels, :, :, :, :, :, :]),
+           writes=lambda i: y[:, i * panels * 16 : i * panels * 16 + panels * 16])
+    return p
+
+
 def wide_layers(k: int = 512) -> et.Program:
     """Two products with many columns in every layer, and a hop in between."""
     n, depth = et.dim("n", max=128), et.dim("depth", max=6)
@@ -248,6 +261,7 @@ PROGRAMS: dict[str, tuple[Callable[[], et.Program], list[dict[str, int]]]] = {
     "wide_fours": (lambda: packed(12, 768, 128, 20, bundle=4), [{"n": k} for k in (70, 1, 16)]),
     "wide_parts": (in_parts, [{"n": k} for k in (40, 3)]),
     "wide_joined": (joined, [{"n": 3}, {"n": 21}]),
+    "wide_gathered": (gathered, [{"n": k} for k in (70, 5, 16)]),
     "wide_layers": (wide_layers, [{"n": 24, "depth": 3}, {"n": 2, "depth": 1},
                                   {"n": 65, "depth": 2}]),
     "layers": (layers, [{"n": 1, "depth": 1}, {"n": 8, "depth": 6}, {"n": 3, "depth": 2}]),

@@ -158,7 +158,19 @@ ET_HOT bool mbarrier_try_wait_parity(uint32_t bar, uint32_t parity) {
 ET_HOT void cp_async_bulk(uint32_t to, const void* from, uint32_t bytes, uint32_t bar) {
   emu::Block& b = *emu::block;
   b.copy({b.at(to, bytes), static_cast<const char*>(from), bytes,
-          reinterpret_cast<uint64_t*>(b.at(bar, 8))});
+          reinterpret_cast<uint64_t*>(b.at(bar, 8)), {}});
+}
+ET_HOT void cp_async_bulk_tensor_2d(uint32_t to, const void* map, int32_t x, int32_t y,
+                                    uint32_t bar) {
+  emu::Block& b = *emu::block;
+  emu::Box box{{}, x, y};
+  std::memcpy(&box.map, map, sizeof box.map);
+  if (reinterpret_cast<uintptr_t>(map) % 64 != 0 || box.map.known != emu::Map::KNOWN)
+    b.fault("a copy of a box has no map, or it is not aligned to 64 bytes");
+  if (to % 1024 != 0) b.fault("a box goes to %x: not aligned to 1024 bytes", to);
+  const uint32_t bytes = uint32_t(box.map.box_rows * emu::SWIZZLE);
+  b.copy({b.at(to, bytes), reinterpret_cast<const char*>(box.map.address), bytes,
+          reinterpret_cast<uint64_t*>(b.at(bar, 8)), box});
 }
 ET_HOT void cp_async_bulk_cache_hint(uint32_t to, const void* from, uint32_t bytes, uint32_t bar,
                                      uint64_t) {

@@ -4,9 +4,12 @@ back end. An artifact of another VERSION is refused: raise it whenever a struct 
 
 from __future__ import annotations
 
-from ..abi import REPORT, TRACE, Field, Struct
+from collections.abc import Sequence
 
-VERSION = 1
+from ..abi import REPORT, TRACE, Field, Struct
+from .maps import BYTES, COLUMNS, MappedTensor
+
+VERSION = 2
 PROGRESS = Struct(
     "Progress",
     "one worker: tasks completed in this launch, whether it is inside a body, and how many trace "
@@ -59,4 +62,15 @@ def structs(rank: int, dims: int, tensors: int) -> list[str]:
         f"  void* tensors[{max(1, tensors)}];",
         "};",
         f"static_assert(sizeof(Launch) == {8 * (max(1, dims) + max(1, tensors))});",
+    ]
+
+
+def maps(found: Sequence[MappedTensor]) -> list[str]:
+    """Arguments of every launch, if there are any: for lines of few and of many columns of each."""
+    count = len(COLUMNS) * len(found)
+    return [
+        f"struct Maps {{  // {', '.join(f'{m.tensor} by {m.width}' for m in found)}",
+        f"  et::TensorMap of[{count}];",
+        "};",
+        f"static_assert(sizeof(Maps) == {BYTES * count});",
     ]

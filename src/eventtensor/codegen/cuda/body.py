@@ -30,6 +30,7 @@ from ..cpp.value import STORAGE, Value, View, of_view
 from ..emitter import cpp_name
 from ..uses import read_arguments, stmt_operands
 from .emitter import BlockDialect
+from .maps import ROW_ALIGN, Maps
 from .threads import WARPS
 
 _PITCH = 192  # bytes that a column of the other side may lie further apart than it is long
@@ -41,10 +42,10 @@ class StreamBody(BodyWriter):
 
     def __init__(
         self, out: BlockDialect, expr: ExprWriter, program: Program, placed: PlacedCall,
-        streams: tuple[Stream, ...],
+        streams: tuple[Stream, ...], maps: Maps,
     ) -> None:
         super().__init__(out, expr, program, placed)
-        self.block_out, self.streams = out, streams
+        self.block_out, self.streams, self.maps = out, streams, maps
         self.products: dict[int, tuple[Product, Stream]] = {}
         self.slices: dict[int, Stream] = {}  # by the slice that takes a page
         self.walked: set[int] = set()  # loops that take pages
@@ -155,11 +156,11 @@ class StreamBody(BodyWriter):
 
     def set_off(self, id: int) -> None:
         product, stream = self.products[id]
-        x, begins = self.columns(product, stream)
+        x = self.columns(product, stream)
         rows, n = self.extent(product.rows), self.extent(product.columns)
         kind, row, span = self._sizes(product, stream)
-        self.block_out.ends_met(
-            f"et::wide_begin<{kind}, {row}, {span}>(worker, {x}, {rows}, {n}{begins});")
+        self.block_out.ends_met(f"et::wide_begin<{kind}, {row}, {span}>"
+                                f"(worker, {x.matrix}, {rows}, {n}{x.mapped or x.begins});")
         self.begun.add(id)
 
     def _sizes(self, product: Product, stream: Stream) -> tuple[str, int, int]:
@@ -179,7 +180,7 @@ class StreamBody(BodyWriter):
         if stream.wide and stream.loaded and id not in self.begun:
             self.set_off(id)  # another than the first
         kind, row, span = self._sizes(product, stream)
-        x, begins = self.columns(product, stream)
+        x = self.columns(product, stream)
         rows, n = self.extent(product.rows), self.extent(product.columns)
         self.open_beside(product, stream)
         if id in self.straight:
@@ -195,10 +196,12 @@ class StreamBody(BodyWriter):
         self.out.comment(f"{self.args.name(stream.arg)} = {region}, by pages")
         sizes = f"{row}, {stream.chunk}, {panels}"
         if stream.wide:
-            how = f"et::wide_matmul<{kind}, {row}, {span}>"
+            boxes = ", true" if x.mapped else ""
+            how = f"et::wide_matmul<{kind}, {row}, {span}{boxes}>"
         else:
             how = f"et::panel_matmul<{kind}, {-(-stream.columns // 8)}, {sizes}>"
-        self.block_out.ends_met(f"{how}(worker, {source}, {out}, {x}, {rows}, {n}{begins});")
+        what = f"{x.matrix}, {rows}, {n}{x.begins}"
+        self.block_out.ends_met(f"{how}(worker, {source}, {out}, {what});")
         self.args.end_words()
         return of_view(result, type)
 
@@ -267,9 +270,8 @@ class StreamBody(BodyWriter):
         moved = tuple("0" if n == Const(1) else next(strides) for n in type.shape)
         return of_view(replace(view, strides=moved, dense=False), type)
 
-    def columns(self, product: Product, stream: Stream) -> tuple[str, str]:
-        """The other side as (k, n), in the storage of the streamed one, and where gathered columns
-        begin."""
+    def columns(self, product: Product, stream: Stream) -> _Columns:
+        """The other side, in the storage of the streamed one."""
         storage = self.call.body.args[stream.arg].storage
         value = self.values[product.other]
         if stream.wide and value.view is not None and value.view.storage is storage:
@@ -277,7 +279,7 @@ class StreamBody(BodyWriter):
             table, view = value.view.table(n), value.view
             if table is not None and view.table(k) is None:
                 x = f"et::Matrix<{STORAGE[storage]}>{{{view.data}, {view.strides[k]}, 0}}"
-                return x, f", {table}"
+                return _Columns(x, begins=f", {table}")
         view = self.matrix(product.other)
         if view.storage is not storage:
             made = self.temp(f"v{product.other}_narrow", value.type, STORAGE[storage])
@@ -285,11 +287,38 @@ class StreamBody(BodyWriter):
             self.fill(narrow, of_view(view, value.type))
             view = narrow
         along, across = view.strides if product.left else reversed(view.strides)
-        return f"et::Matrix<{STORAGE[storage]}>{{{view.data}, {along}, {across}}}", ""
+        matrix = f"et::Matrix<{STORAGE[storage]}>{{{view.data}, {along}, {across}}}"
+        by_lines = stream.wide and stream.loaded and along == "1" and across.isdecimal()
+        return _Columns(matrix, self.mapped(product, view, int(across)) if by_lines else "")
+
+    def mapped(self, product: Product, view: View, width: int) -> str:
+        """Where columns lie that many elements apart in the matrix that their tensor is, if copies
+        can take boxes of it where it is."""
+        arg = argument_of(self.call.body, product.other)
+        if arg is None or view.data != f"{self.args.name(arg)}.data":
+            return ""  # a copy, or a part of one
+        tensor, storage = self.call.regions[arg].tensor, view.storage
+        if width < 1 or width * storage.size % ROW_ALIGN:
+            return ""
+        number = self.maps.number(tensor, width)
+        if number is None:
+            return ""
+        kind = f"et::Mapped<{STORAGE[storage]}, {width}>"
+        return f", {kind}{{{number}, args.{cpp_name(tensor)}}}"
 
     def take(self, extent: Node, kind: str) -> None:
         """Room that device code takes by itself."""
         self.block_out.taken.append((extent, kind))
+
+
+@dataclass(frozen=True)
+class _Columns:
+    """The other side of a product as (k, n), and as further arguments: in which map it is, or where
+    gathered columns begin."""
+
+    matrix: str
+    mapped: str = ""
+    begins: str = ""
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ from .body import StreamBody
 from .emitter import BlockDialect
 from .handoff import HandoffEdges
 from .loader import LoaderWriter
+from .maps import MappedTensor, Maps
 from .room import room, where_few
 from .threads import BRINGERS, LOADER, THREADS
 
@@ -38,14 +39,15 @@ _SLOTS = "@SLOTS@"  # stands in the text until the bodies are written
 class CudaSource:
     """`cells` (counters) and `arena` (bytes for the temporaries of one worker, where shared memory
     does not hold them) are over dims; `zeroed` tensors start from 0 at every launch, `aligned` ones
-    begin at multiples of 16 bytes. A block has `threads`, and `shared_bytes` of dynamic shared
-    memory."""
+    begin at multiples of 16 bytes, `maps` are of tensors that the host describes. A block has
+    `threads`, and `shared_bytes` of dynamic shared memory."""
 
     text: str
     cells: Node
     arena: Node
     zeroed: tuple[str, ...]
     aligned: tuple[str, ...]
+    maps: tuple[MappedTensor, ...]
     rank: int
     threads: int
     shared_bytes: int
@@ -58,7 +60,7 @@ def generate(
     text = writer.text()
     return CudaSource(
         text, writer.cell_count(), writer.arena, tuple(t.name for t in writer.zeroed()),
-        writer.aligned(), coordinate_rank(plan), writer.threads,
+        writer.aligned(), tuple(writer.maps.found), coordinate_rank(plan), writer.threads,
         writer.ring_bytes + writer.wide_bytes + writer.near_bytes,
     )
 
@@ -83,6 +85,7 @@ class BlockWriter(KernelWriter):
         self.block_out = BlockDialect()
         self.handoffs = HandoffEdges(plan, target.has_bulk)
         super().__init__(plan, flavour, self.block_out, self.handoffs)
+        self.maps = Maps()
         self.rooms: dict[str, Node] = {}  # bytes of temporaries of a task, by call
         found = plan.streams if target.has_bulk else in_place(plan.streams)
         self.paged = _by_call(found)
@@ -165,7 +168,7 @@ class BlockWriter(KernelWriter):
                 for every in self.paged.values() for s in every]
         read += [r.tensor for p in self.program.calls for r in p.call.reads
                  if any(h.target == "cuda" for h in p.call.hand_tuned)]
-        return tuple(dict.fromkeys(read))
+        return tuple(dict.fromkeys([*read, *(m.tensor for m in self.maps.found)]))
 
     def text(self) -> str:
         return super().text().replace(_SLOTS, str(self.slots))
@@ -217,7 +220,7 @@ class BlockWriter(KernelWriter):
         streams = self.paged.get(p.call.name)
         if streams is None:
             return super().body_writer(p)
-        return StreamBody(self.block_out, self.expr, self.program, p, streams)
+        return StreamBody(self.block_out, self.expr, self.program, p, streams, self.maps)
 
     def claim(self, p: PlacedCall) -> str:
         if p.call.name in self.streams and self.is_ticket(p.call.name):
@@ -233,9 +236,14 @@ class BlockWriter(KernelWriter):
         self.bind()
         o.line("}  // namespace")
         o.line()
+        if self.maps.found:
+            o.extend(abi.maps(self.maps.found))
+            o.line()
+        described = ", const __grid_constant__ Maps maps" if self.maps.found else ""
         with o.block(
             f'extern "C" __global__ void __launch_bounds__({self.threads}, 1) {KERNEL}('
-            "const __grid_constant__ Shared shared, const __grid_constant__ Launch launch)"
+            "const __grid_constant__ Shared shared, const __grid_constant__ Launch launch"
+            f"{described})"
         ):
             o.line("__shared__ int64_t board[2];")
             o.line("extern __shared__ __align__(128) char near[];")
@@ -270,7 +278,8 @@ class BlockWriter(KernelWriter):
         o.line("__syncthreads();")
         if self.wide_bytes:
             with o.block(f"if (threadIdx.x >= ET_THREADS + {LOADER})"):
-                o.line("et::Bringer(ring, near).run();")
+                maps = "maps.of" if self.maps.found else "nullptr"
+                o.line(f"et::Bringer(ring, near, {maps}).run();")
                 o.line("return;")
         with o.block("if (threadIdx.x >= ET_THREADS)"):
             o.line("et::Loader loader(shared, ring, near);")

@@ -50,6 +50,16 @@ ET_FN void bulk_copy(uint32_t to, const void* from, uint32_t bytes, uint32_t bar
   ptx::cp_async_bulk_cache_hint(to, from, bytes, bar, policy);
 }
 
+// What the host says of a matrix in global memory, and of the boxes that are copied of it: elements
+// of 16 bits, a box 64 of each of its rows, swizzled by 128 bytes. As the driver encodes it.
+struct alignas(64) TensorMap { uint64_t words[16]; };
+
+// A box from element x of row y on, to a multiple of 1024 bytes. It comes whole: what lies outside
+// the matrix is 0. The contract is that of a copy.
+ET_FN void box_copy(uint32_t to, const TensorMap& map, uint32_t x, uint32_t y, uint32_t bar) {
+  ptx::cp_async_bulk_tensor_2d(to, &map, int32_t(x), int32_t(y), bar);
+}
+
 // Asks for bytes to be brought as far as the L2.
 ET_FN void bulk_prefetch(const void* from, uint32_t bytes) {
   ptx::cp_async_bulk_prefetch_l2(from, bytes);

@@ -5,6 +5,9 @@
 // bytes of all columns, then the others, pieces of 16 swapped (128-byte swizzle), so that neither
 // copies nor products meet in a bank. Lines go up in K; columns beyond the last one are anything.
 //
+// Where a map says how x lies, copies bring whole boxes of it (boxes.cuh); else, and for columns that
+// are gathered or lie in shared memory, the lanes of all bringers do, as is said here.
+//
 // Contract:
 //  * `full` of a place ends its phase when every lane of the bringers has arrived, its copies
 //    landed. What they wrote belongs to the generic proxy: who has seen the phase over does a fence
@@ -13,18 +16,16 @@
 //  * A job is given by one thread, after all threads may see x. Every bringer has a part in every
 //    line, so a job ends only when all of them have taken it.
 #pragma once
+#include "boxes.cuh"
 #include "cuda/cp_async.cuh"
-#include "ring.cuh"
 #include "wide.cuh"
 
 namespace et {
 
-constexpr uint32_t SWIZZLE = 128;  // bytes of a column that lie together
-
 class Bringer {
  public:
-  ET_HOT Bringer(Ring& ring, char* bytes)
-      : ring_(ring), full_(shared_address(ring.lines.full)),
+  ET_HOT Bringer(Ring& ring, char* bytes, const TensorMap* maps)
+      : ring_(ring), boxes_(ring, bytes, maps), full_(shared_address(ring.lines.full)),
         empty_(shared_address(ring.lines.empty)), column_((threadIdx.x - ET_THREADS - 32) / 8),
         byte_(threadIdx.x % 8 * 16),
         place_(beside_ring(shared_address(bytes)) + column_ * SWIZZLE +
@@ -32,23 +33,29 @@ class Bringer {
 
   // All jobs, until the tasks are over.
   ET_HOT void run() {
+    job_.in.map = NO_MAP;
     for (uint32_t number = 0; wait(shared_address(&ring_.lines.given), number & 1); ++number) {
       job_ = ring_.lines.job;
-      if (!(job_.n <= FEW_COLUMNS ? job<FEW_COLUMNS>() : job<MOST_COLUMNS>())) return;
+      if (!(job_.n <= FEW_COLUMNS ? job<FEW_COLUMNS>() : job<MOST_COLUMNS>())) break;
     }
+    if (job_.in.map == NO_MAP || !first_warp()) return;
+    job_.n <= FEW_COLUMNS ? boxes_.land<FEW_COLUMNS>() : boxes_.land<MOST_COLUMNS>();
   }
 
  private:
   static constexpr uint32_t SWEEP = ET_BRINGERS * 4;  // columns that all lanes copy at once
 
+  ET_HOT static bool first_warp() { return threadIdx.x < ET_THREADS + 64; }
+
   // False if the tasks are over, here and below.
-  ET_HOT bool wait(uint32_t bar, uint32_t parity) const {
-    while (!bar_over(bar, parity))
-      if (shared_peek(ring_.stop) != 0) return false;
-    return true;
-  }
+  ET_HOT bool wait(uint32_t bar, uint32_t parity) const { return bringer_wait(ring_, bar, parity); }
 
   template <uint32_t N> ET_HOT bool job() {
+    if (job_.in.map != NO_MAP) {
+      if (threadIdx.x % 32 == 0) bar_arrive(ring_.lines.taken);
+      return !first_warp() || boxes_.bring<N>(job_);
+    }
+    number_ = job_.line;
     for (uint32_t panel = 0; panel < job_.walk.panels; panel += job_.walk.round(panel))
       for (uint32_t column = 0; column < job_.n; column += MOST_COLUMNS)
         if (!pass<N>(column)) return false;
@@ -74,7 +81,7 @@ class Bringer {
   // A lane brings up to two pieces of each of its columns.
   template <uint32_t N> ET_HOT bool line(uint32_t k) {
     using All = Places<N>;
-    const uint32_t number = number_[N != FEW_COLUMNS]++;
+    const uint32_t number = number_++;
     const uint32_t at = number % All::COUNT, bar = (All::FIRST + at) * 8;
     const uint32_t to = place_ + at * All::BYTES, span = job_.walk.span;
     if (!wait(empty_ + bar, number / All::COUNT & 1 ^ 1)) return false;
@@ -113,12 +120,13 @@ class Bringer {
   }
 
   Ring& ring_;
+  Boxes boxes_;
   const uint32_t full_, empty_, column_, byte_, place_;
   LineJob job_;
   bool by_copy_ = false;
   int64_t begin_[MOST_COLUMNS / SWEEP] = {};  // of this lane's columns of the pass,
   uint32_t columns_ = 0;                      // and how many it has
-  uint32_t number_[2] = {};                   // of the next line, of few and of many columns
+  uint32_t number_ = 0;                       // of the next line
 };
 
 }  // namespace et

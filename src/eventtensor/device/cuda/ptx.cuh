@@ -197,6 +197,13 @@ ET_HOT void cp_async_bulk_cache_hint(uint32_t to, const void* from, uint32_t byt
 ET_HOT void cp_async_bulk_prefetch_l2(const void* from, uint32_t bytes) {
   asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
 }
+// A box of a matrix, as the map says: from element x of its row y on.
+ET_HOT void cp_async_bulk_tensor_2d(uint32_t to, const void* map, int32_t x, int32_t y,
+                                    uint32_t bar) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes "
+      "[%0], [%1, {%2, %3}], [%4];" ::"r"(to), "l"(map), "r"(x), "r"(y), "r"(bar) : "memory");
+}
 ET_HOT uint64_t createpolicy_evict_first() {
   uint64_t policy;
   asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));

@@ -41,17 +41,27 @@ template <uint32_t N> struct Places {
 };
 constexpr uint32_t PLACES = Places<MOST_COLUMNS>::FIRST + Places<MOST_COLUMNS>::COUNT;
 
+// Where x lies in a matrix that has a map of this number (boxes.cuh): x's first element is number
+// `first` of that row.
+struct InMap {
+  uint32_t map, row, first;
+};
+constexpr uint32_t NO_MAP = ~0u;
+
 // What the bringers bring (lines.cuh): elements of 16 bits, whichever they are.
 struct LineJob {
   Matrix<uint16_t> x;
   const int64_t* begins;  // of columns, in elements, if they do not lie s1 apart
   Walk walk;
   uint32_t n;
+  InMap in;
+  uint32_t line;  // the number of its first one, among those of its size
 };
 
 struct Lines {
   Barrier full[PLACES], empty[PLACES];
-  Barrier given;  // over once there is a job
+  Barrier given;  // over once there is a job,
+  Barrier taken;  // and once all bringers have one that has a map
   LineJob job;
 };
 
@@ -62,6 +72,7 @@ ET_FN void lines_init(Lines& lines) {
     bar_init(lines.empty[k], WARPS);
   }
   bar_init(lines.given, 1);
+  bar_init(lines.taken, ET_BRINGERS);
 }
 
 // Where lines lie: beside the ring, as the swizzle wants them.
@@ -128,17 +139,18 @@ class Pages {
   // By one thread: what the lines from the next one on are of.
   ET_FN void give(const LineJob& job) {
     ring_->lines.job = job;
+    ring_->lines.job.line = job.n > FEW_COLUMNS ? line_[1] : line_[0];
     bar_arrive(ring_->lines.given);
   }
 
   // Where the line `ahead` places after the next one is, once it is there. It stays until it is
-  // released, by each warp, or by half of them twice.
-  template <uint32_t N> ET_FN uint32_t line(uint32_t ahead) {
+  // released, by each warp, or by half of them twice. Boxes are there for tensor cores at once.
+  template <uint32_t N, bool BOXES> ET_FN uint32_t line(uint32_t ahead) {
     using All = Places<N>;
     const uint32_t number = line_[N != FEW_COLUMNS] + ahead, place = number % All::COUNT;
     while (!bar_over(shared_address(ring_->lines.full + All::FIRST + place),
                      number / All::COUNT & 1)) {}
-    fence_shared_writes();
+    if constexpr (!BOXES) fence_shared_writes();
     return beside() + place * All::BYTES;
   }
   template <uint32_t N> ET_FN void release_line(uint32_t ahead, uint32_t warps) {

@@ -7,8 +7,8 @@
 namespace et {
 
 // A product c = W x, n columns of x; `begins` says where they begin, in elements, if they do not lie
-// s1 apart.
-template <class E> struct Wide {
+// s1 apart. From the stream, x may come in BOXES (boxes.cuh).
+template <class E, bool BOXES> struct Wide {
   float* c;
   int64_t s_row, s_col;
   Matrix<E> x;
@@ -34,8 +34,8 @@ template <class E> ET_HOT Eight column_step(const Matrix<E>& x, int64_t begin, u
   return found;
 }
 
-template <class E, uint32_t SPAN, uint32_t BUNDLE>
-ET_COLD void wide_in_place(PanelsInPlace<SPAN, BUNDLE> w, Wide<E> p) {
+template <class E, bool BOXES, uint32_t SPAN, uint32_t BUNDLE>
+ET_COLD void wide_in_place(PanelsInPlace<SPAN, BUNDLE> w, Wide<E, BOXES> p) {
   const uint32_t across = (p.n + 7) / 8;
   for (uint32_t at = warp_index(); at < p.walk.panels * across; at += SHARERS) {
     const uint32_t panel = at / across, column = at % across * 8 + warp_row();
@@ -62,21 +62,21 @@ ET_COLD void wide_in_place(PanelsInPlace<SPAN, BUNDLE> w, Wide<E> p) {
 }
 
 // All panels and columns of a product, with no stream. All meet last.
-template <class E, uint32_t SPAN, uint32_t BUNDLE>
-ET_HOT void wide_product(Worker&, PanelsInPlace<SPAN, BUNDLE> w, const Wide<E>& p) {
+template <class E, bool BOXES, uint32_t SPAN, uint32_t BUNDLE>
+ET_HOT void wide_product(Worker&, PanelsInPlace<SPAN, BUNDLE> w, const Wide<E, BOXES>& p) {
   sync();
   wide_in_place(w, p);
   sync();
 }
 
 // c = W x for packed panels, in place or from the stream. No pages come for no columns.
-template <class E, uint32_t ROW, uint32_t SPAN, class Source>
+template <class E, uint32_t ROW, uint32_t SPAN, bool BOXES = false, class Source>
 ET_HOT void wide_matmul(Worker& w, Source source, float* c, int64_t s_row, int64_t s_col,
                         Matrix<E> x, int64_t rows, int64_t n, const int64_t* begins = nullptr) {
   static_assert(ROW % SPAN == 0 && SPAN % STEP_BYTES == 0 && SPAN <= MOST_SPAN);
   if (n < 1 || rows < 1) return sync();
   const Walk walk(uint32_t(rows) / PANEL, ROW, SPAN, Source::BUNDLE);
-  wide_product(w, source, Wide<E>{c, s_row, s_col, x, begins, walk, uint32_t(n)});
+  wide_product(w, source, Wide<E, BOXES>{c, s_row, s_col, x, begins, walk, uint32_t(n)});
 }
 
 }  // namespace et

@@ -49,9 +49,9 @@ ET_HOT void ask(WideSums<N>& sum, uint32_t panels, uint32_t line) {
 }
 
 // What a thread does in a product with up to N columns in a pass.
-template <class E, uint32_t N, uint32_t SPAN> class WideWarp {
+template <class E, bool BOXES, uint32_t N, uint32_t SPAN> class WideWarp {
  public:
-  ET_HOT WideWarp(const Wide<E>& p, Pages& pages)
+  ET_HOT WideWarp(const Wide<E, BOXES>& p, Pages& pages)
       : p_(p), pages_(pages), half_(threadIdx.x / HALF), warp_(warp_index() % GROUP) {}
 
   // All rounds and passes.
@@ -73,7 +73,7 @@ template <class E, uint32_t N, uint32_t SPAN> class WideWarp {
     uint32_t at = lone ? half_ : 0;
     ET_ROLLED for (; at < lines; at += step) {
       const uint32_t page = pages_.page(page_of(at, lone)) + at % p_.walk.spans() * piece;
-      ask<E, N, SPAN>(sum, page, pages_.template line<N>(at));
+      ask<E, N, SPAN>(sum, page, pages_.template line<N, BOXES>(at));
       ptx::wgmma_wait<1>();
       if (at >= step) release(at - step, lone);
     }
@@ -130,10 +130,16 @@ template <class E, uint32_t N, uint32_t SPAN> class WideWarp {
       if (there(j)) at(j) = ADD ? sum[j] + old[j] : sum[j];
   }
 
-  const Wide<E>& p_;
+  const Wide<E, BOXES>& p_;
   Pages& pages_;
   const uint32_t half_, warp_;
 };
+
+template <class E>
+ET_HOT LineJob line_job(Matrix<E> x, const int64_t* begins, const Walk& walk, int64_t n, InMap in) {
+  const uint16_t* const data = reinterpret_cast<const uint16_t*>(x.data);
+  return {{data, x.s0, x.s1}, begins, walk, uint32_t(n), in};
+}
 
 // Lines of x for a product begin to come: before what else can be done until they are there. All
 // meet first.
@@ -143,17 +149,32 @@ ET_HOT void wide_begin(Worker& w, Matrix<E> x, int64_t rows, int64_t n,
   if (n < 1 || rows < 1) return;
   sync();
   if (!leads()) return;
-  const uint16_t* const data = reinterpret_cast<const uint16_t*>(x.data);
   const Walk walk(uint32_t(rows) / PANEL, ROW, SPAN, 1);  // how panels lie is nothing to lines
-  w.pages.give({{data, x.s0, x.s1}, begins, walk, uint32_t(n)});
+  w.pages.give(line_job(x, begins, walk, n, {NO_MAP, 0, 0}));
+}
+
+// The same for an x in the matrix at `data`, with rows of WIDTH elements, whose map has this number.
+template <class E, uint32_t WIDTH> struct Mapped {
+  uint32_t map;
+  const E* data;
+};
+template <class E, uint32_t ROW, uint32_t SPAN, uint32_t WIDTH>
+ET_HOT void wide_begin(Worker& w, Matrix<E> x, int64_t rows, int64_t n, Mapped<E, WIDTH> in) {
+  if (n < 1 || rows < 1) return;
+  fence_shared_reads();
+  sync();
+  if (!leads()) return;
+  const Walk walk(uint32_t(rows) / PANEL, ROW, SPAN, 1);
+  const uint64_t at = uint64_t(x.data - in.data);
+  w.pages.give(line_job(x, nullptr, walk, n, {in.map, uint32_t(at / WIDTH), uint32_t(at % WIDTH)}));
 }
 
 // After `wide_begin`. All meet last. (Inlined: in a function that is called, products would wait for
 // each other.)
-template <class E, uint32_t SPAN, uint32_t BUNDLE>
-ET_HOT void wide_product(Worker& w, PanelsFromRing<SPAN, BUNDLE>, const Wide<E>& p) {
-  if (p.n <= FEW_COLUMNS) WideWarp<E, FEW_COLUMNS, SPAN>(p, w.pages).all();
-  else WideWarp<E, MOST_COLUMNS, SPAN>(p, w.pages).all();
+template <class E, bool BOXES, uint32_t SPAN, uint32_t BUNDLE>
+ET_HOT void wide_product(Worker& w, PanelsFromRing<SPAN, BUNDLE>, const Wide<E, BOXES>& p) {
+  if (p.n <= FEW_COLUMNS) WideWarp<E, BOXES, FEW_COLUMNS, SPAN>(p, w.pages).all();
+  else WideWarp<E, BOXES, MOST_COLUMNS, SPAN>(p, w.pages).all();
   sync();
 }
 

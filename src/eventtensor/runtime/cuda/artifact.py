@@ -8,6 +8,7 @@ import json
 from pathlib import Path
 
 from ...codegen.cuda.abi import VERSION
+from ...codegen.cuda.maps import MappedTensor
 from ...errors import WrongDevice
 from ...ir.expr import text
 from ..build import write_once
@@ -71,6 +72,7 @@ def _facts(image: Image) -> Json:
         "words": facts_of_places(image.words),
         "zeroed": list(image.zeroed),
         "aligned": list(image.aligned),
+        "maps": [{"tensor": m.tensor, "width": m.width} for m in image.maps],
         "rank": image.rank,
         "threads": image.threads,
         "shared_bytes": image.shared_bytes,
@@ -86,7 +88,8 @@ def _image(facts: Json, cubin: bytes, source: str) -> Image:
         known.interface(), facts["architecture"], facts["entry"],
         node("cells"), node("arena"), node("workspace"),
         node("word_bytes"), places("buffers"), places("words"), tuple(facts["zeroed"]),
-        tuple(facts["aligned"]), int(facts["rank"]), int(facts["threads"]),
-        int(facts["shared_bytes"]),
+        tuple(facts["aligned"]),
+        tuple(MappedTensor(str(m["tensor"]), int(m["width"])) for m in facts["maps"]),
+        int(facts["rank"]), int(facts["threads"]), int(facts["shared_bytes"]),
         bool(facts["debug"]), bool(facts["trace"]), cubin, source,
     )

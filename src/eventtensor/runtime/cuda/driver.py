@@ -62,6 +62,10 @@ _SYMBOLS: dict[str, tuple[str, tuple[Any, ...]]] = {
     "cuEventRecord": ("cuEventRecord", (c_void_p, c_void_p)),
     "cuEventSynchronize": ("cuEventSynchronize", (c_void_p,)),
     "cuEventDestroy": ("cuEventDestroy_v2", (c_void_p,)),
+    "cuTensorMapEncodeTiled": (
+        "cuTensorMapEncodeTiled",
+        (c_void_p, c_int, c_uint, c_void_p, *(c_void_p,) * 4, *(c_int,) * 4),
+    ),
     "cuLaunchKernelEx": ("cuLaunchKernelEx", (c_void_p, c_void_p, c_void_p, c_void_p)),
 }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ...codegen.cuda.maps import MappedTensor
 from ...ir.expr import Node
 from ..interface import Interface, Placed
 
@@ -12,8 +13,8 @@ from ..interface import Interface, Placed
 @dataclass(frozen=True)
 class Image:
     """`buffers` lie in the workspace (`workspace` bytes), `words` in memory that only ever holds
-    tagged words (`word_bytes`). `cells`, `arena`, `zeroed`, `aligned`, `rank`, `threads` and
-    `shared_bytes` are those of codegen.cuda.CudaSource."""
+    tagged words (`word_bytes`). `cells`, `arena`, `zeroed`, `aligned`, `maps`, `rank`, `threads`
+    and `shared_bytes` are those of codegen.cuda.CudaSource."""
 
     interface: Interface
     architecture: str
@@ -26,6 +27,7 @@ class Image:
     words: tuple[Placed, ...]
     zeroed: tuple[str, ...]
     aligned: tuple[str, ...]
+    maps: tuple[MappedTensor, ...]
     rank: int
     threads: int
     shared_bytes: int

@@ -37,6 +37,7 @@ from .driver import (
 )
 from .image import Image
 from .launch import Shape, Step, packed
+from .maps import encoded
 from .memory import Kept, Memory
 
 Array = npt.NDArray[Any]
@@ -170,11 +171,13 @@ class DeviceKernel:
             (places[t.name], size) for t in image.interface.tensors
             if t.name in image.zeroed and (size := _bytes(t, dims))
         )
-        launch = np.array([*sizes, *tensors], np.int64)
-        return Step(
-            self, self.device, self._function, self._shape,
-            (self._shared(dims, number, delay_seed), launch), zeroed, keep,
+        given: tuple[Array, ...] = (
+            self._shared(dims, number, delay_seed), np.array([*sizes, *tensors], np.int64),
         )
+        if image.maps:
+            held = {t.name: _bytes(t, dims) for t in image.interface.tensors}
+            given = (*given, encoded(image.maps, places, held))
+        return Step(self, self.device, self._function, self._shape, given, zeroed, keep)
 
     def _shared(self, dims: Mapping[str, int], number: int, delay_seed: int) -> Array:
         """The struct Shared: where everything of this launch lies."""

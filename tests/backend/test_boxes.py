@@ -1,0 +1,108 @@
+"""Which tensors bulk copies take boxes of, and what the driver is told about them."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support.fake_driver import FakeDriver, installed
+from support.streams import gathered, in_parts, joined, packed, packed_product, panels_shape
+from support.streams import wide_layers as layers
+
+import eventtensor as et
+from eventtensor.codegen.cuda import CudaSource, generate
+from eventtensor.codegen.cuda.maps import MOST, MappedTensor
+from eventtensor.compiler import run_passes
+from eventtensor.config import Options
+from eventtensor.errors import Misaligned
+from eventtensor.ir.plan import Plan
+from eventtensor.runtime.cuda import driver as cuda_driver
+from eventtensor.runtime.cuda.artifact import read, save
+from eventtensor.runtime.cuda.compiled import image_of
+from eventtensor.runtime.cuda.kernel import DeviceKernel
+from eventtensor.runtime.cuda.maps import encoded
+
+WORDS = 16  # of a map, of which the fake driver fills 7: known, address, width, rows, stride, box
+
+
+def plan_of(program: et.Program, **options: bool) -> Plan:
+    plan = run_passes(program, Options(target="cuda", schedule="static", **options)).plan
+    assert plan is not None
+    return plan
+
+
+def made(program: et.Program, **options: bool) -> CudaSource:
+    return generate(plan_of(program, **options))
+
+
+@pytest.mark.parametrize("make, maps", [
+    (lambda: packed(most=128), [("x", 1024)]),
+    (in_parts, [("x", 1024)]),
+    (joined, [("x", 512)]),
+    (layers, [("h", 512)]),  # another product has what its body has made
+    (gathered, []),
+    (packed, []),  # of few columns
+], ids=["packed", "in_parts", "joined", "layers", "gathered", "few"])
+def test_x_comes_in_boxes_where_it_lies_in_plain_rows(
+    make: Callable[[], et.Program], maps: list[tuple[str, int]]
+) -> None:
+    found = made(make())
+    assert found.maps == tuple(MappedTensor(*m) for m in maps)
+    assert {m.tensor for m in found.maps} <= set(found.aligned)
+    assert ("const __grid_constant__ Maps maps" in found.text) is bool(maps)
+
+
+def test_what_is_not_streamed_needs_no_maps() -> None:
+    assert made(packed(most=128), stream=False).maps == ()
+
+
+def many(count: int) -> et.Program:
+    n, p = et.dim("n", max=128), et.Program("many")
+    w = p.weight("w", panels_shape(1, 512), et.bf16)
+    for k in range(count):
+        x, y = p.input(f"x{k}", (n, 512), et.bf16), p.output(f"y{k}", (n, 16), et.f32)
+        p.call(packed_product, name=f"go{k}", grid=(1,),
+               reads=lambda i, x=x: (x[:, :], w[:, :, :, :, :, :, :]),
+               writes=lambda i, y=y: y[:, :])
+    return p
+
+
+def test_maps_have_room_among_the_arguments() -> None:
+    found = made(many(MOST + 1))
+    assert [m.tensor for m in found.maps] == [f"x{k}" for k in range(MOST)]
+    assert found.text.count("et::wide_matmul<et::bf16, 1024, 256, true>") == MOST
+    assert found.text.count("et::wide_matmul<et::bf16, 1024, 256>") == 1
+
+
+def test_the_driver_is_told_rows_and_boxes() -> None:
+    maps = (MappedTensor("h", 512), MappedTensor("empty", 64))
+    with installed(FakeDriver):
+        found = encoded(maps, {"h": 4096, "empty": 256}, {"h": 7 * 1024, "empty": 0})
+    assert found.ctypes.data % 64 == 0
+    words = found.view(np.uint64).reshape(-1, WORDS)[:, 1:7].tolist()
+    assert words == [
+        [4096, 512, 7, 1024, 64, 16], [4096, 512, 7, 1024, 64, 64],
+        [256, 64, 1, 128, 64, 16], [256, 64, 1, 128, 64, 64],
+    ]
+
+
+def test_a_saved_kernel_has_its_maps_and_asks_for_aligned_rows(tmp_path: Path) -> None:
+    plan = plan_of(packed(most=128))
+    save(image_of(plan, Options(target="cuda"), generate(plan), "sm_90a", b"code"), tmp_path)
+    image = read(tmp_path)
+    assert image.maps == (MappedTensor("x", 1024),)
+    driver = FakeDriver(image.rank, 4)
+    driver.maps = True
+    with installed(lambda: driver):
+        kernel = DeviceKernel(image, cuda_driver.device(0))
+        places = {"x": 4096, "w": 8192, "y": 16384}
+        kernel._step(1, {"n": 5}, places, ())(0)
+        (launch,) = driver.launches
+        told = (ctypes.c_uint64 * WORDS).from_address(launch.maps)
+        assert list(told[1:5]) == [4096, 1024, 5, 2048]
+        with pytest.raises(Misaligned, match="'x' is streamed"):
+            kernel._step(2, {"n": 5}, {**places, "x": 4098}, ())
+        kernel.close()
