@@ -17,13 +17,13 @@ from eventtensor.bench.client import Address
 _LIMIT_S = 60
 
 
-def described(at: Address, model: str, count: int) -> Seen:
-    """So many cases, shared out among all operations. After each a request that makes sense is
-    answered."""
+def described(at: Address, model: str, count: int, first: int = 0) -> Seen:
+    """So many cases, shared out among all operations, `first` is the first seed. After each a
+    request that makes sense is answered."""
     url, seen = f"http://{at.host}:{at.port}", Seen()
     schema = schemathesis.openapi.from_url(f"{url}/openapi.json")
     good = {"model": model, "prompt": [5], "max_tokens": 1, "ignore_eos": True}
-    strategies, turn = list(_strategies(schema)), 0
+    strategies, turn = list(_strategies(schema)), first
     each = min(25, -(-count // len(strategies)))
     while sum(seen.ends.values()) < count:
         for strategy in strategies:

@@ -1,5 +1,8 @@
-"""What the engine costs beside its kernel: times between steps and per output token with so many
-requests, beside bare launches of the same kernel with as many rows at the same context.
+"""What the engine costs beside its kernel, in one process and behind HTTP: the time of its steps,
+the gaps between them and the time per output token, beside bare launches with the same rows.
+
+Steps that read prompts have more rows than steps that only decode, so the bare time is that of the
+steps which there were: each kind is measured again alone, and weighted by the tokens that it gave.
 
     python benchmarks/engine.py --model random:llama-3.2-1b --target cuda --batch 1 8 32 64
 """
@@ -7,142 +10,152 @@ requests, beside bare launches of the same kernel with as many rows at the same 
 from __future__ import annotations
 
 import argparse
-import time
-from collections.abc import Callable, Mapping
-from itertools import pairwise
+from collections import Counter
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
-from measure import gpu_us, torch
+from behind import asked, served
+from stepping import Bare, Launch, Log
 
-from eventtensor import LLM
+from eventtensor import LLM, SamplingParams
 from eventtensor.bench.inside import Load, latency
-from eventtensor.bench.rows import Row, row, write
-from eventtensor.models import runner
+from eventtensor.bench.rows import Row, prompts, row, write
+from eventtensor.models.memory import DeviceMemory
 
 HERE = Path(__file__).resolve().parent
-STEPS = 60  # bare ones on threads, at most
-EACH = 10  # launches that follow each other in a sample of a bare step
-SAMPLES = 12
+Pairs = list[tuple[Launch, Launch]]  # that followed each other
+SIZES = (1, 8, 16, 32, 48, 64, 96, 128)  # rows of bare steps of which one gets a token
 
 
-class Clock:
-    """Looks at the GPU's clock before and after each launch of a runner while it is `on`. The gap
-    before a launch is from the end of the one before to where the stream has come to it."""
+class Engine:
+    """An engine under measurement. It is idle while bare steps run: nobody else uses its runner."""
 
-    def __init__(self, made: runner.Runner) -> None:
-        self.on, self.last = False, lambda: None
-        self._seen: list[tuple[tuple[int, int], Any, Any]] = []
-        self._bound, memory = made.memory.bound, made.memory
-        memory.bound = self._watched  # type: ignore[method-assign]
+    def __init__(self, llm: LLM, load: Load) -> None:
+        self.llm, self.load, self.log = llm, load, Log(llm.engine.runner)
+        self.bare = Bare(llm.engine.runner, load, self.log)
+        self.facts = {"target": llm.target, "input": load.input, "output": load.output}
 
-    def _watched(self, kernel: Any, arguments: Mapping[str, Any]) -> Callable[[], None]:
-        launch = self._bound(kernel, arguments)
-        size = len(arguments["chosen"]), arguments.get("P", 0)  # a kernel for one row has no P
+    def watched(self, work: Callable[[], list[Row]]) -> tuple[list[Row], Pairs]:
+        """What it measures; the time per token beside bare steps with the rows that there were,
+        weighted by the tokens that came out of each. Means, as of both sides."""
+        stats = self.llm.engine.stats
+        before, steps, rows = Counter(stats.told_in), stats.steps, stats.rows
+        self.log.begin()
+        found, gaps = work(), self.log.pairs()
+        mean, part = self.bare.mean(stats.told_in - before)
+        (tpot,) = (r for r in found if r["name"].endswith("_tpot"))
+        tpot |= {"bare_step": round(mean, 4), "percent_more": percent(tpot["mean"], mean),
+                 "measured_part": round(part, 3),
+                 "rows_a_step": round((stats.rows - rows) / (stats.steps - steps), 1)}
+        return found, gaps
 
-        def watched() -> None:
-            self.last = launch
-            if not self.on:
-                launch()
-                return
-            first, end = (torch().cuda.Event(enable_timing=True) for _ in range(2))
-            first.record()
-            launch()
-            end.record()
-            self._seen.append((size, first, end))
+    def steps(self, name: str, seen: Pairs, **facts: object) -> list[Row]:
+        """Those that were seen: all of them, and those that only decode."""
+        pairs = [(a, b, b.rows) for a, b in seen if b.rows is not None]
+        found = []
+        for what, some in (("steps", pairs), ("decoding", [p for p in pairs if p[2][1] == 0])):
+            times = [b.ended - a.ended for a, b, _ in some]
+            one = row(f"{name}_{what}", times, "ms", **facts)
+            if times:
+                mean, _ = self.bare.mean(Counter(rows for *_, rows in some))
+                one |= {"bare_step": round(mean, 4), "percent_more": percent(one["mean"], mean)}
+            found.append(one)
+        return found
 
-        return watched
+    def alone(self, batch: int, runs: int, launch: str = "dependent") -> list[Row]:
+        """In this process: so many requests at once."""
+        facts = self.facts | {"model": self.llm.model.name, "batch": batch}
+        rows, seen = self.watched(lambda: latency(self.llm, self.load, batch, runs, warm=0))
+        decoding = [(a, b) for a, b in seen if a.rows == b.rows == (batch, 0)]
+        rows += [row("engine_gap", [1e3 * (b.began - a.ended) for a, b in decoding], "us",
+                     **facts, launch=launch),
+                 row("engine_kernel", [b.ended - b.began for _, b in decoding], "ms", **facts),
+                 row("engine_step", [b.ended - a.ended for a, b in decoding], "ms", **facts)]
+        bare = row("engine_bare_step", self.bare.times((batch, 0)), "ms", **facts)
+        if decoding:
+            rows[-1]["percent_more"] = percent(rows[-1]["median"], bare["median"])
+        return [*rows, bare]
 
-    def steps(self, chosen: int) -> tuple[list[float], list[float], list[float]]:
-        """Milliseconds from end to end, of the kernel, and between kernels, of steps that follow
-        each other and choose a token for so many rows and nothing else."""
-        torch().cuda.synchronize()
-        seen, self._seen = self._seen, []
-        pairs = [(a, b) for a, b in pairwise(seen)
-                 if a[0] == b[0] == (chosen, 0)]
-        return ([a[2].elapsed_time(b[2]) for a, b in pairs],
-                [b[1].elapsed_time(b[2]) for _, b in pairs],
-                [a[2].elapsed_time(b[1]) for a, b in pairs])
+    def behind(self, url: str, clients: int, each: int) -> list[Row]:
+        facts = self.facts | {"model": self.llm.model.name, "clients": clients}
+        rows, seen = self.watched(lambda: asked(url, clients, self.load, each))
+        return [r for r in rows if r["name"] != "serve_itl"] + self.steps("serve", seen, **facts)
+
+    def sizes(self) -> list[Row]:
+        """What rows of prompts cost."""
+        return [row("engine_rows", self.bare.times((1, n - 1)), "ms", **self.facts,
+                    model=self.llm.model.name, rows=n) for n in SIZES]
+
+    def plainly(self) -> list[Row]:
+        """The gap of plain launches, and that they give the same tokens."""
+        memory = self.llm.engine.runner.memory
+        assert isinstance(memory, DeviceMemory)
+        before = self._answers()
+        memory.dependent = False
+        assert self._answers() == before, "dependent launches give other tokens"
+        rows = [r for r in self.alone(1, 1, "plain") if r["name"] == "engine_gap"]
+        memory.dependent = True
+        return rows
+
+    def _answers(self) -> list[object]:
+        """Of three requests, then of one alone."""
+        params = SamplingParams(temperature=0.8, seed=5, max_tokens=40, ignore_eos=True)
+        texts = prompts(3, 40, 256, seed=9)
+        return [c.tokens for some in (texts, texts[:1]) for c in self.llm.generate(some, params)]
 
 
-def bare(llm: LLM, clock: Clock | None, batch: int, position: int) -> list[float]:
-    """Steps of one row a request, each with pages of its own, with nothing in between. On a GPU
-    one launch, again and again, by the GPU's clock."""
-    made = llm.engine.runner
-    steps = 1 if clock is not None else STEPS
-    each = -(-(position + steps) // made.page)
-    tables = [list(range(k * each, k * each + each)) for k in range(batch)]
-    took = []
-    for k in range(steps):
-        rows = [runner.Row(r, 5, position + k) for r in range(batch)]
-        began = time.perf_counter()
-        made.step(rows, tables, batch, logits=0)
-        took.append(1e3 * (time.perf_counter() - began))
-    if clock is None:
-        return took[steps // 3 :]
-    return [us / 1e3 for us in gpu_us(lambda: [clock.last() for _ in range(EACH)], SAMPLES, EACH)]
+def percent(value: float, base: float) -> float:
+    return round(100 * (value / base - 1), 1)
 
 
-def compared(llm: LLM, clock: Clock | None, load: Load, batch: int, runs: int) -> list[Row]:
-    """The engine is idle while the bare steps run: nobody else uses its runner."""
-    rows = latency(llm, load, batch, runs, warm=1)
-    facts = {"model": llm.model.name, "target": llm.target, "batch": batch, "input": load.input,
-             "output": load.output}
-    if clock is not None:
-        clock.on = True
-        latency(llm, load, batch, 1, warm=0)
-        clock.on = False
-        spent = clock.steps(batch)
-    step = row("engine_bare_step", bare(llm, clock, batch, load.input + load.output // 2), "ms",
-               **facts)
-    rows.append(step)
-    (seen,) = (r for r in rows if r["name"] == "latency_itl")
-    if clock is not None:
-        seen = row("engine_step", spent[0], "ms", **facts)
-        rows += [row("engine_kernel", spent[1], "ms", **facts),
-                 row("engine_gap", [1e3 * gap for gap in spent[2]], "us", **facts), seen]
-    (tpot,) = (r for r in rows if r["name"] == "latency_tpot")
-    for r in (seen, tpot):
+def shown(rows: list[Row]) -> None:
+    for r in rows:
         if "median" in r:
-            r["percent_more"] = round(100 * (r["median"] / step["median"] - 1), 1)
-    print(f"{llm.model.name} batch {batch}: bare {step['median']:.3f} ms; between steps "
-          f"{_more(seen)}; a token {_more(tpot)}; gaps {_gaps(rows)}", flush=True)
-    return rows
-
-
-def _more(r: Row) -> str:
-    """With prompts in every step there is none to compare."""
-    return f"{r['median']:.3f} ms ({r['percent_more']:+}%)" if "median" in r else "never"
-
-
-def _gaps(rows: list[Row]) -> str:
-    found = [r for r in rows if r["name"] == "engine_gap" and "median" in r]
-    return ", ".join(f"{r['median']:.1f} us (p90 {r['p90']:.1f})" for r in found) or "unknown"
+            beside = [f"{k} {r[k]}" for k in ("launch", "rows", "bare_step", "percent_more",
+                                              "measured_part", "rows_a_step") if k in r]
+            many = r.get("batch", r.get("clients", ""))
+            print(f"{r['model']} {many} {r['name']}: mean {r['mean']} median {r['median']} "
+                  f"p90 {r['p90']} {r['unit']} {', '.join(beside)}", flush=True)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--model", default="random:llama-3.2-1b")
+    parser.add_argument("--model", nargs="+", default=["random:llama-3.2-1b"])
     parser.add_argument("--target", default="auto")
     parser.add_argument("--dtype", default="bf16")
     parser.add_argument("--batch", type=int, nargs="+", default=[1, 8, 32, 64])
     parser.add_argument("--input", type=int, default=512)
     parser.add_argument("--output", type=int, default=128)
-    parser.add_argument("--runs", type=int, default=3)
-    parser.add_argument("--cache-gb", type=float, default=16.0)
+    parser.add_argument("--runs", type=int, default=2)
+    parser.add_argument("--requests", type=int, default=3, help="of each client, that count")
+    parser.add_argument("--prompt-rows", type=int)
+    parser.add_argument("--cache-gb", type=float, default=12.0)
     parser.add_argument("--same-bits", action="store_true")
-    parser.add_argument("--artifact", type=Path)
     parser.add_argument("--out", type=Path, default=HERE / "results" / "engine.json")
     words = parser.parse_args()
-    load = Load(words.input, words.output)
-    with LLM(words.model, target=words.target, dtype=words.dtype, cache_gb=words.cache_gb,
-             context=words.input + words.output, max_running=max(words.batch),
-             same_bits=words.same_bits, artifact=words.artifact) as llm:
-        clock = Clock(llm.engine.runner) if llm.target == "cuda" else None
-        rows: list[Row] = []
-        for n in words.batch:
-            rows += compared(llm, clock, load, n, words.runs)
+    rows: list[Row] = []
+    for model in words.model:
+        for found in measured(model, words):
+            rows += found
             write(rows, words.out)
+            shown(found)
+
+
+def measured(model: str, words: argparse.Namespace) -> Iterator[list[Row]]:
+    load, most = Load(words.input, words.output), max(words.batch)
+    with LLM(model, target=words.target, dtype=words.dtype, cache_gb=words.cache_gb,
+             context=words.input + words.output, max_running=most, prompt_rows=words.prompt_rows,
+             same_bits=words.same_bits) as llm:
+        latency(llm, load, 2, 1, warm=0)
+        engine = Engine(llm, load)
+        if llm.target == "cuda":
+            yield engine.plainly()
+        for n in words.batch:
+            yield engine.alone(n, words.runs)
+        with served(llm) as url:
+            for n in words.batch:
+                yield engine.behind(url, n, words.requests)
+        yield engine.sizes()
 
 
 if __name__ == "__main__":

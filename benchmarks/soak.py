@@ -1,10 +1,9 @@
 """A server under everything that clients do: mixed requests, some cancelled or cut off at any
 phase, bursts beyond the queue, and requests that make no sense, made by hand (nonsense.py) and by
-schemathesis out of the server's own description (described.py). Run it against a server of the tiny
-model or of SmolLM2; it ends with an error unless every answer is whole or a clear refusal, all
-pages come back and memory stays flat.
+schemathesis out of the server's own description (described.py). It ends with an error unless every
+answer is whole or a clear refusal, all pages come back and memory stays flat.
 
-    python benchmarks/soak.py --model random:tiny-llama --requests 2000 --clients 64 --fuzz 5000
+    python benchmarks/soak.py --model smollm2 --requests 2000 --clients 64 --fuzz 5000
 """
 
 from __future__ import annotations
@@ -16,19 +15,24 @@ import random
 import re
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from described import described
 from nonsense import fuzz
-from talking import Seen, exchange, post, status
+from talking import Seen, exchange, post, retry_after, status
 
 from eventtensor.bench.client import Address
 from eventtensor.bench.outside import server
 from eventtensor.bench.rows import Row, row, write
 
 HERE = Path(__file__).resolve().parent
+BETWEEN_BURSTS = 125  # requests
+FLAT = 1.03  # what memory may be after all rounds, of what it was before them
+ROUNDS = 4  # of the soak; after each the server is at rest, and its memory is looked at
 FINE, REFUSED = {200, 429}, {"400", "401", "404", "405", "413", "422", "429", "503"}
 
 
@@ -46,23 +50,29 @@ def wish(draw: random.Random, model: str, tokens: int) -> dict[str, Any]:
             "ignore_eos": True, "seed": draw.randrange(99), "stream": draw.random() < 0.5, **extra}
 
 
-async def one(at: Address, draw: random.Random, model: str, tokens: int, seen: Seen) -> None:
+async def one(
+    at: Address, draw: random.Random, model: str, tokens: int, seen: Seen, patient: bool
+) -> None:
+    """A request to its end, which is often that its client leaves. Who is patient asks again when
+    the server says that it may."""
     body = wish(draw, model, tokens)
     data = post("/v1/completions", json.dumps(body).encode())
     leaves = draw.random()
-    if leaves < 0.1:
+    if leaves < 0.05:
         await exchange(at, data[: draw.randrange(len(data))], 0.0)
         seen.ends["left while asking"] += 1
         return
-    if leaves < 0.3:
-        await exchange(at, data, draw.choice([0.0, 0.005, 0.05, 0.3]))
+    if leaves < 0.2:
+        await exchange(at, data, draw.choice([0.0, 0.005, 0.05, 0.3, 2.0]))
         seen.ends["left while answered"] += 1
         return
     answer = await exchange(at, data) or b""
+    while patient and status(answer) == 429:
+        seen.again += 1
+        await asyncio.sleep(retry_after(answer) * draw.uniform(1.0, 2.0))
+        answer = await exchange(at, data) or b""
     code = status(answer)
     seen.ends[str(code)] += 1
-    if code == 429:
-        await asyncio.sleep(0.1)  # long before Retry-After: there are bursts
     whole = b"data: [DONE]" in answer if body["stream"] else b'"usage"' in answer
     if code not in FINE or (code == 200 and (not whole or b'"error"' in answer)):
         seen.wrong.append(f"{body} gave {answer[:300]!r}")
@@ -71,15 +81,19 @@ async def one(at: Address, draw: random.Random, model: str, tokens: int, seen: S
 async def soak(
     at: Address, model: str, requests: int, clients: int, tokens: int, seed: int
 ) -> Seen:
-    """Clients pause now and then, all at once: what comes after is a burst."""
+    """Clients ask one by one; now and then one of them asks for much at once, which is more than
+    the queue holds, and does not ask again."""
     seen, left = Seen(), iter(range(requests))
 
     async def client(number: int) -> None:
         draw = random.Random(seed * 1000 + number)
         for k in left:
-            await one(at, draw, model, tokens, seen)
-            if k % 100 < clients // 2:
-                await asyncio.sleep(0.05)
+            if k % BETWEEN_BURSTS != BETWEEN_BURSTS - 1:
+                await one(at, draw, model, tokens, seen, patient=True)
+                continue
+            more = [k, *islice(left, clients // 2)]
+            await asyncio.gather(*(one(at, random.Random(seed * 1000 + m), model, tokens, seen,
+                                       patient=False) for m in more))
 
     await asyncio.gather(*(client(n) for n in range(clients)))
     return seen
@@ -111,17 +125,62 @@ def resident_mb(pid: int) -> float:
     return int(re.findall(r"VmRSS:\s+(\d+)", text)[0]) / 1024
 
 
-def rows(words: argparse.Namespace, found: Sequence[Seen], took: Sequence[float]) -> list[Row]:
-    """How long each part took, and what became of its requests."""
-    names = ("soak_warm", "soak", "soak_nonsense", "soak_described")
-    return [
-        row(name, [seconds], "s", model=words.model, target=words.target,
-            requests=sum(s.ends.values()), clients=words.clients if k < 2 else 1,
-            whole=s.ends["200"], refused=sum(n for e, n in s.ends.items() if e in REFUSED),
-            left=s.ends["left while asking"] + s.ends["left while answered"],
-            wrong=len(s.wrong), ends=dict(s.ends))
-        for k, (name, s, seconds) in enumerate(zip(names, found, took, strict=True))
-    ]
+@dataclass
+class Course:
+    """What was done to a server one after the other: how long each part took, what became of its
+    requests, and the memory of the server once it was at rest again."""
+
+    at: Address
+    parts: list[tuple[str, Seen, float]] = field(default_factory=list)
+    memory: list[float] = field(default_factory=list)
+    at_rest: bool = True
+
+    def run(self, name: str, work: Callable[[], Seen]) -> None:
+        began = time.perf_counter()
+        seen = work()
+        self.parts.append((name, seen, time.perf_counter() - began))
+        self.at_rest = asyncio.run(at_rest(self.at)) and self.at_rest
+        self.memory.append(round(resident_mb(self.at.pid), 1))
+        print(f"{name}: {dict(seen.ends)}, asked again {seen.again} times, "
+              f"{self.parts[-1][2]:.1f} s, {self.memory[-1]} MB", flush=True)
+
+    @property
+    def wrong(self) -> list[str]:
+        return [w for _, seen, _ in self.parts for w in seen.wrong]
+
+    def rows(self, **facts: Any) -> list[Row]:
+        """One for each name; parts of the same name are added up."""
+        found: dict[str, tuple[Seen, float]] = {}
+        for name, seen, seconds in self.parts:
+            so_far, took = found.get(name, (Seen(), 0.0))
+            found[name] = so_far.plus(seen), took + seconds
+        return [
+            row(name, [seconds], "s", **facts, requests=sum(s.ends.values()), whole=s.ends["200"],
+                refused=sum(n for e, n in s.ends.items() if e in REFUSED), asked_again=s.again,
+                left=s.ends["left while asking"] + s.ends["left while answered"],
+                wrong=len(s.wrong), ends=dict(s.ends))
+            for name, (s, seconds) in found.items()
+        ]
+
+
+def course(at: Address, words: argparse.Namespace) -> Course:
+    """A warm round of everything first, so that what is kept on purpose is there."""
+    done, each = Course(at), words.requests // ROUNDS
+    load = words.clients, words.tokens
+    hand, made = words.fuzz // 2, words.fuzz - words.fuzz // 2
+
+    def everything(share: int, seed: int) -> Iterator[tuple[str, Callable[[], Seen]]]:
+        yield "soak_nonsense", lambda: asyncio.run(fuzz(at, "m", hand // share, seed))
+        yield "soak_described", lambda: described(at, "m", made // share, seed)
+
+    done.run("soak_warm", lambda: asyncio.run(soak(at, "m", each, *load, 0)))
+    for name, work in everything(10, 2):
+        done.run(f"{name}_warm", work)
+    for k in range(ROUNDS):
+        done.run("soak", lambda k=k: asyncio.run(soak(at, "m", each, *load, 1 + k)))
+    for name, work in everything(1, 20):
+        done.run(name, work)
+    return done
 
 
 def main() -> None:
@@ -132,32 +191,23 @@ def main() -> None:
     parser.add_argument("--clients", type=int, default=64)
     parser.add_argument("--tokens", type=int, default=60)
     parser.add_argument("--fuzz", type=int, default=5000)
+    parser.add_argument("--cache-gb", type=float, default=0.02)
     parser.add_argument("--out", type=Path, default=HERE / "results" / "soak.json")
     words = parser.parse_args()
     options = ["--target", words.target, "--context", "512", "--max-running", "16",
-               "--max-waiting", "24", "--cache-gb", "0.02", "--name", "m"]
-    found, took = list[Seen](), list[float]()
-
-    def timed(work: Callable[[], Seen]) -> None:
-        began = time.perf_counter()
-        found.append(work())
-        took.append(time.perf_counter() - began)
-
+               "--max-waiting", str(words.clients), "--cache-gb", str(words.cache_gb),
+               "--name", "m"]
     with server(words.model, options) as at:
-        load = words.clients, words.tokens
-        timed(lambda: asyncio.run(soak(at, "m", words.requests // 4, *load, 0)))
-        before = resident_mb(at.pid)
-        timed(lambda: asyncio.run(soak(at, "m", words.requests, *load, 1)))
-        timed(lambda: asyncio.run(fuzz(at, "m", words.fuzz // 2, 2)))
-        timed(lambda: described(at, "m", words.fuzz - words.fuzz // 2))
-        rest, after = asyncio.run(at_rest(at)), resident_mb(at.pid)
-    wrong = [w for s in found for w in s.wrong]
-    print("\n".join(wrong))
-    write([*rows(words, found, took),
-           row("soak_resident", [after], "MB", model=words.model, before=round(before, 1),
-               at_rest=rest)], words.out)
+        done = course(at, words)
+    print("\n".join(done.wrong))
+    before, after = done.memory[2], done.memory[2 + ROUNDS]
+    facts = {"model": words.model, "target": words.target}
+    resident = row("soak_resident", done.memory[3:3 + ROUNDS], "MB", **facts, before=before,
+                   each=done.memory[3:3 + ROUNDS], after_fuzz=done.memory[-1],
+                   at_rest=done.at_rest)
+    write([*done.rows(**facts, clients=words.clients), resident], words.out)
     print(words.out.read_text())
-    sys.exit(bool(wrong) or not rest or after > 1.1 * before + 20)
+    sys.exit(bool(done.wrong) or not done.at_rest or after > FLAT * before)
 
 
 if __name__ == "__main__":

@@ -12,10 +12,15 @@ from eventtensor.bench.client import Address
 
 @dataclass
 class Seen:
-    """What became of the requests; `wrong` are those that are neither whole nor refused."""
+    """What became of the requests; `wrong` are those that are neither whole nor refused. `again`:
+    how often one was refused and sent again later."""
 
     ends: Counter[str] = field(default_factory=Counter)
     wrong: list[str] = field(default_factory=list)
+    again: int = 0
+
+    def plus(self, other: Seen) -> Seen:
+        return Seen(self.ends + other.ends, self.wrong + other.wrong, self.again + other.again)
 
 
 async def exchange(at: Address, data: bytes, leave_after: float | None = None) -> bytes | None:
@@ -43,3 +48,9 @@ def post(path: str, body: bytes, **fields: str) -> bytes:
 def status(answer: bytes) -> int:
     found = re.match(rb"HTTP/1\.1 (\d{3}) ", answer)
     return int(found[1]) if found else 0
+
+
+def retry_after(answer: bytes) -> float:
+    """Seconds that a refusal says to wait."""
+    found = re.search(rb"^retry-after: (\d+)", answer, re.MULTILINE | re.IGNORECASE)
+    return float(found[1]) if found else 1.0

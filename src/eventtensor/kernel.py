@@ -122,6 +122,10 @@ class Kernel:
         """Raise what went wrong in the launches that are over; does not wait for others."""
         self._on_device("check").check()
 
+    def over(self, number: int) -> bool:
+        """Whether the launch of this number (what a step gives) is over; raises what went wrong."""
+        return self._on_device("over").over(number)
+
     def _on_device(self, what: str) -> CudaKernel:
         if isinstance(self.backend, CudaKernel):
             return self.backend

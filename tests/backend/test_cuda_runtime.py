@@ -16,7 +16,7 @@ from support.fake_driver import FakeDriver, Launched, installed
 import eventtensor as et
 from eventtensor.codegen import abi
 from eventtensor.codegen.cuda import generate
-from eventtensor.codegen.cuda.abi import CONTROL, PROGRESS
+from eventtensor.codegen.cuda.abi import CONTROL, PROGRESS, STAMP, STAMPS
 from eventtensor.config import Options
 from eventtensor.errors import (
     BadOption,
@@ -67,13 +67,22 @@ def arrays(n: int) -> dict[str, SimpleNamespace]:
             "c": on_device(np.zeros(n, np.float32))}
 
 
+def stamp(launched: Launched, began: int) -> None:
+    """What the last worker does."""
+    made = np.zeros(1, STAMP.dtype(RANK))
+    number, step = (int(launched.shared[k]) for k in ("number", "step"))
+    made[0] = (number, step, began, began + 4)
+    at = int(launched.shared["stamps"]) + number % STAMPS * made.itemsize
+    ctypes.memmove(at, made.ctypes.data, made.nbytes)
+
+
 def fail(launched: Launched, call: int, coords: tuple[int, int], place: int) -> None:
     """What a worker does whose wait is stuck."""
     report = np.zeros(1, abi.REPORT.dtype(RANK))
     report[0] = (abi.STUCK_WAIT, 5, call, 0, place, 4, 3, coords)
     ctypes.memmove(int(launched.shared["report"]), report.ctypes.data, report.nbytes)
     control = np.zeros(1, CONTROL.dtype(RANK))
-    control[0] = (1, 1, 1, int(launched.shared["step"]))
+    control[0] = (1, 1, 1, int(launched.shared["step"]), 0)
     ctypes.memmove(int(launched.shared["control"]), control.ctypes.data, control.nbytes)
 
 
@@ -181,6 +190,37 @@ def test_a_dependent_launch_is_tried_once_where_it_is_refused(
         assert driver.launches[-1].attributes == [(2, 1)]
     assert driver.log.count("cuLaunchKernelEx") == 1
     assert "CUDA_ERROR_INVALID_VALUE" in kernel.backend.refused
+
+
+def test_a_kernel_that_is_bound_again_and_again_does_not_grow(
+    plan: Plan, driver: FakeDriver
+) -> None:
+    kernel = loaded(plan)
+    first = kernel.bind(**arrays(5))
+    backend = kernel.backend
+    for _ in range(100):
+        kernel.bind(**arrays(6))
+    assert len(backend._bound) < 40
+    numbers = {int(n) for n in backend._bound}
+    assert 1 in numbers and 101 in numbers, "who has a step, and the last one"
+    first()
+
+
+def test_a_launch_is_over_when_its_stamp_says_so(plan: Plan, driver: FakeDriver) -> None:
+    """More launches than there are stamps."""
+    kernel = loaded(plan)
+    steps = [kernel.bind(**arrays(n)) for n in (5, 6)]
+    numbers = [steps[k % 2]() for k in range(STAMPS + 3)]
+    assert numbers == [int(x.shared["number"]) for x in driver.launches] == [*range(1, STAMPS + 4)]
+    assert not any(kernel.over(n) for n in numbers)
+    for n, launched in zip(numbers, driver.launches, strict=True):
+        stamp(launched, 10 * n)
+        assert kernel.over(n) and (n == numbers[-1] or not kernel.over(n + 1))
+    assert kernel.over(1), "another has its place"
+    last = kernel.backend.stamps(after=STAMPS)
+    assert [(x.number, x.dims, x.began, x.ended) for x in last] == [
+        (n, {"n": 6 - n % 2}, 10 * n, 10 * n + 4) for n in numbers[-3:]]
+    assert len(kernel.backend.stamps()) == STAMPS
 
 
 def test_larger_dims_leave_earlier_steps_their_memory(plan: Plan, driver: FakeDriver) -> None:

@@ -130,6 +130,27 @@ def test_on_a_gpu_the_next_step_is_launched_before_tokens_are_known():
             assert (runner.ahead, runner.launches) == (ahead, 13) and at_rest(made)
 
 
+@pytest.mark.parametrize(("most", "second"), ((None, 7), (1, 2), (3, 4)))
+def test_prompts_have_so_many_rows_while_someone_decodes(most, second):
+    """Nobody does in the first step; 6 tokens of the long prompt are left after it."""
+    runner = FakeRunner(limits=limits(rows=8))
+    with engine(lambda: runner, prompt_rows=most) as made:
+        with held(made):
+            short, long = ask(made, [5, 6, 7]), ask(made, [9] * 11)
+        assert short.wait().finish and long.wait().finish
+        assert short.tokens == answer([5, 6, 7], GREEDY)
+        assert long.tokens == answer([9] * 11, GREEDY) and at_rest(made)
+        assert [rows for rows, _ in runner.sizes][:2] == [8, second]
+        mix = made.stats.mix
+        assert sum((chosen + more) * n for (chosen, more), n in mix.items()) == made.stats.rows
+        assert mix.total() == made.stats.steps == runner.launches
+
+
+def test_prompt_rows_must_let_prompts_go_on():
+    with pytest.raises(BadOption, match="prompt_rows"), engine(prompt_rows=0):
+        pass
+
+
 def test_what_needs_a_token_on_the_host_waits_for_it():
     """And goes on being right beside what does not."""
     plain = SamplingParams(temperature=1, seed=2, max_tokens=9, ignore_eos=True)

@@ -26,18 +26,23 @@ class FakeKernel:
         self.dims: dict[str, int] = {}
         self.arrays: dict[str, Any] = {}
 
-    def bind(self, **arguments: Any) -> Callable[[], None]:
+    def bind(self, **arguments: Any) -> Callable[..., int]:
         self.bindings += 1
         self.dims, self.arrays = bind(self._program, arguments)
         assert all(isinstance(a, DeviceArray) for a in self.arrays.values())
         arrays = self.arrays
 
-        def launch() -> None:
+        def launch(dependent: bool = False) -> int:
             self.launches += 1
             chosen = arrays["chosen"]
             chosen[:] = arrays["token"][: len(chosen)] + 1
+            return self.launches
 
         return launch
+
+    def over(self, number: int) -> bool:
+        self.check()
+        return number <= self.launches
 
     def check(self) -> None:
         if self.failure is not None:

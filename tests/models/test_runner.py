@@ -8,7 +8,13 @@ import pytest
 from models.fake_kernels import fake_kernels
 from support.fake_driver import FakeDriver, installed
 
-from eventtensor.errors import BadOption, BoundViolated, DimOutOfRange, FactViolated
+from eventtensor.errors import (
+    BadOption,
+    BoundViolated,
+    DeviceFailed,
+    DimOutOfRange,
+    FactViolated,
+)
 from eventtensor.models import memory as memory_module
 from eventtensor.models import runner as runner_module
 from eventtensor.models.memory import DeviceMemory
@@ -125,9 +131,17 @@ def test_a_launch_is_bound_once_for_each_number_of_rows(runner):
     runner._bound.clear()
     for k in range(8):
         runner.step([Row(0, IDS[k], k)], [[k % 3]])
-    assert list(runner._bound) == [(1, 0, 1, 0, 0, 0, 1)]
+    assert list(runner._bound) == [(0, 1, 0, 1, 0, 0, 0, 1, 0)]
     runner.step(prompt(0, 5), [[0]])
-    assert list(runner._bound) == [(1, 0, 1, 0, 0, 0, 1), (1, 4, 8, 0, 0, 0, 1)]
+    assert list(runner._bound) == [(0, 1, 0, 1, 0, 0, 0, 1, 0), (0, 1, 4, 8, 0, 0, 0, 1, 0)]
+
+
+def test_of_many_bindings_the_last_used_are_kept(runner, monkeypatch):
+    monkeypatch.setattr(runner_module, "_MOST_BOUND", 3)
+    runner._bound.clear()
+    for count in (1, 2, 3, 1, 4, 5, 1):
+        runner.step(prompt(0, count), [[0]])
+    assert [key[2] for key in runner._bound] == [3, 4, 0]
 
 
 def test_a_step_reads_every_matrix_and_its_part_of_the_cache(runner):
@@ -186,13 +200,58 @@ def on_device():
 
 
 def test_a_step_on_a_device_is_one_copy_there_and_one_back(on_device):
+    """Beside the stream of the launches."""
     made, driver = on_device
-    made.step([Row(0, 5, 0)], [[3]], logits=0)
-    driver.log.clear()
-    found = made.step([Row(0, 77, 1)], [[3]], logits=0)
-    assert found.tokens.tolist() == [78] and made.ready(1).bindings == 1
-    copies = [name for name in driver.log if "Memcpy" in name]
-    assert copies == ["cuMemcpyHtoDAsync_v2", "cuMemcpyDtoHAsync_v2"]
+    for position in range(2):
+        made.step([Row(0, 5, position)], [[3]], logits=0)
+    driver.copies.clear()
+    found = made.step([Row(0, 77, 2)], [[3]], logits=0)
+    assert found.tokens.tolist() == [78] and made.ready(1).bindings == 2, "one for each turn"
+    assert driver.copies == [("HtoD", driver.made_stream), ("DtoH", driver.made_stream)]
+
+
+def test_nothing_stands_between_the_launches_of_steps_that_only_go_on(on_device):
+    """Their tokens are read where the step before has left them."""
+    made, driver = on_device
+    tables = [[3], [4], [5]]
+    made.launch([Row(r, 10 * r, 0) for r in range(3)], tables, 3)
+    for k in range(1, 5):
+        driver.copies.clear()
+        made.launch([Row(r, ~r, k) for r in range(3)], tables, 3)
+        assert all(stream == driver.made_stream for _, stream in driver.copies)
+        assert made.result(0).tokens.tolist() == [10 * r + k for r in range(3)]
+    assert made.result(0).tokens.tolist() == [5, 15, 25]
+
+
+def test_page_tables_are_new_in_every_turn(on_device):
+    made, _ = on_device
+    for pages in ([1], [2], [2], [2, 6]):
+        made.step([Row(0, 5, 3)], [pages], logits=0)
+        table = made._tables.there(made._turn)
+        assert np.asarray(table).reshape(3, -1)[0, : len(pages)].tolist() == pages
+
+
+def test_a_launch_that_never_ends_is_told_apart_from_one_that_takes_long(on_device, monkeypatch):
+    made, driver = on_device
+    monkeypatch.setattr(memory_module, "_ASK_S", 0.001)
+    looks, kernel = iter([False] * 300 + [True]), made.ready(1)
+    kernel.over = lambda _: next(looks)
+    driver.answers["cuStreamQuery"] = lambda _: 600  # not ready
+    assert made.step([Row(0, 5, 0)], [[3]], logits=0).tokens.tolist() == [6]
+    kernel.over = lambda _: False
+    made._bound.clear()
+    driver.answers.clear()
+    with pytest.raises(DeviceFailed, match="its workers have not"):
+        made.step([Row(0, 5, 1)], [[3]], logits=0)
+
+
+def test_a_lost_device_is_an_error(on_device, monkeypatch):
+    made, driver = on_device
+    monkeypatch.setattr(memory_module, "_ASK_S", 0.001)
+    made.ready(1).over = lambda _: False
+    driver.answers["cuStreamQuery"] = lambda _: 2
+    with pytest.raises(DeviceFailed, match="cuStreamQuery answers CUDA_ERROR_OUT_OF_MEMORY"):
+        made.step([Row(0, 5, 0)], [[3]], logits=0)
 
 
 def test_a_step_may_be_begun_before_the_one_is_over_whose_tokens_it_takes(on_device):

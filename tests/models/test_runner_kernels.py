@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from itertools import pairwise
 from threading import Barrier, Event, current_thread
 from typing import Any
 from unittest.mock import patch
@@ -91,8 +92,8 @@ def test_threads_and_the_interpreter_have_one_kernel(target: str) -> None:
 def test_both_see_the_same_memory(driver: FakeDriver) -> None:
     with fake_kernels() as kernels, closing(make(sampling=True)) as runner:
         choice = (Choice(0.5, 3),)
-        runner.step(prompt(1), [[0]], 1, choice)
-        runner.step(prompt(2), [[0]], 1, choice)
+        for count in (1, 2, 2):  # the first and the last have the same turn
+            runner.step(prompt(count), [[0]], 1, choice)
         many, one = (k.arrays for k in kernels)
         assert set(many) == set(one) >= {"w_qkv", "kv", "table", "token", "logits", "chosen"}
         assert {n: many[n].ctypes.data for n in many} == {n: one[n].ctypes.data for n in one}
@@ -225,8 +226,12 @@ def test_both_kernels_give_the_same_logits_but_for_rounding() -> None:
             with emulated_runner(pair, same_bits=same_bits) as runner:
                 session = Session(runner, ids)
                 found[same_bits] = [session.step(c)[1][0] for c in chunks]
-                bound = [len(runner.ready(rows).backend._steps) for rows in (1, 2)]
-                assert bound == ([2, 2] if same_bits else [1, 1])
+                bound = [len(runner.ready(rows).backend._bound) for rows in (1, 2)]
+                assert bound == ([3, 3] if same_bits else [2, 1])  # one row, in two turns
+                stamps = [runner.ready(rows).backend.stamps() for rows in (1, 2)]
+                assert [len(s) for s in stamps] == ([7, 7] if same_bits else [6, 1])
+                assert all(a.began < a.ended < b.began for s in stamps for a, b in pairwise(s))
+                assert stamps[1][0].dims["P"] == 63
         exact = pair.logits(ids[0])[63:]
         noise = relative(pair.logits(ids[0], half=True)[63:], exact)
         assert found[False][0].tobytes() == found[True][0].tobytes()

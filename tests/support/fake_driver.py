@@ -56,7 +56,10 @@ class Launched:
 class FakeDriver:
     """`answers` makes a function refuse with a status; `run` is what a launch does, `run_plain`
     what a kernel without tasks does (entry, addresses of its arguments); `log` has the functions
-    called since it was cleared. A kernel with `maps` has a third argument."""
+    called since it was cleared, `copies` those that do not wait, with their streams. A kernel
+    with `maps` has a third argument."""
+
+    made_stream = 9
 
     def __init__(self, rank: int = 2, words: int = 4, devices: int = 2) -> None:
         self.rank, self.words, self.devices, self.maps = rank, words, devices, False
@@ -68,6 +71,7 @@ class FakeDriver:
         self.launches: list[Launched] = []
         self.memory: dict[int, Any] = {}
         self.freed: list[Any] = []  # kept, so that no address comes twice
+        self.copies: list[tuple[str, int | None]] = []
         self.memsets: list[tuple[int, int, int]] = []
         self.context: int | None = None
 
@@ -149,14 +153,18 @@ class FakeDriver:
     def _cuMemcpyDtoH_v2(self, host: int, address: int, size: int) -> None:
         ctypes.memmove(host, address, size)
 
-    def _cuMemcpyHtoDAsync_v2(self, address: int, host: int, size: int, _: int | None) -> None:
-        ctypes.memmove(address, host, size)
+    def _cuMemcpyHtoDAsync_v2(self, address: int, host: int, size: int, on: int | None) -> None:
+        self._copy("HtoD", address, host, size, on)
 
-    def _cuMemcpyDtoHAsync_v2(self, host: int, address: int, size: int, _: int | None) -> None:
-        ctypes.memmove(host, address, size)
+    def _cuMemcpyDtoHAsync_v2(self, host: int, address: int, size: int, on: int | None) -> None:
+        self._copy("DtoH", host, address, size, on)
 
-    def _cuMemcpyDtoDAsync_v2(self, to: int, address: int, size: int, _: int | None) -> None:
-        ctypes.memmove(to, address, size)
+    def _cuMemcpyDtoDAsync_v2(self, to: int, address: int, size: int, on: int | None) -> None:
+        self._copy("DtoD", to, address, size, on)
+
+    def _copy(self, way: str, to: int, origin: int, size: int, stream: int | None) -> None:
+        self.copies.append((way, stream))
+        ctypes.memmove(to, origin, size)
 
     def _cuTensorMapEncodeTiled(
         self, out: Any, kind: int, rank: int, address: Any, sizes: Any, strides: Any, box: Any,
@@ -169,8 +177,8 @@ class FakeDriver:
         words = (0x70616D6F66786F62, address.value, *sizes, strides[0], *box)
         (ctypes.c_uint64 * 16).from_address(out.value)[: len(words)] = words
 
-    def _cuEventCreate(self, out: Any, _: int) -> None:
-        out._obj.value = 9
+    def _cuStreamCreate(self, out: Any, _: int) -> None:
+        out._obj.value = self.made_stream
 
     def _cuLaunchKernelEx(self, config: Any, _: Any, params: Any, __: None) -> None:
         place = config.value if isinstance(config, ctypes.c_void_p) else \

@@ -68,6 +68,9 @@ def serve(
     context: Annotated[int, typer.Option(help="tokens of prompt and answer together")] = 2048,
     max_running: Annotated[int, typer.Option(help="requests in a step, 64 at most")] = 64,
     max_waiting: Annotated[int, typer.Option(help="requests beyond these; more get 429")] = 256,
+    prompt_rows: Annotated[int | None, typer.Option(
+        help="of prompts in a step while others decode: fewer make their tokens come faster, and "
+        "first tokens later")] = None,
     cache_gb: Annotated[float, typer.Option(help="memory for keys and values")] = 1.0,
     max_body_mb: Annotated[float, typer.Option(help="larger bodies get 413")] = 4.0,
     step_limit_s: Annotated[float, typer.Option(help="a step beyond it counts as stuck")] = 60.0,
@@ -81,8 +84,8 @@ def serve(
     with told():
         serving = lazily(".serving", "serve")
         serving.serve_model(serving.Wanted(
-            model, target.value, dtype.value, context, max_running, max_waiting, cache_gb,
-            same_bits, host, port, name, api_key, max_body_mb, step_limit_s, drain_s,
+            model, target.value, dtype.value, context, max_running, max_waiting, prompt_rows,
+            cache_gb, same_bits, host, port, name, api_key, max_body_mb, step_limit_s, drain_s,
             artifact))
 
 

@@ -26,6 +26,7 @@ class Wanted:
     context: int
     max_running: int
     max_waiting: int
+    prompt_rows: int | None
     cache_gb: float
     same_bits: bool
     host: str
@@ -48,7 +49,8 @@ def serve_model(wanted: Wanted) -> None:
     with Bars(shown) as bars:
         llm = LLM(wanted.model, target=wanted.target, dtype=wanted.dtype, context=wanted.context,
                   max_running=wanted.max_running, max_waiting=wanted.max_waiting,
-                  cache_gb=wanted.cache_gb, same_bits=wanted.same_bits,
+                  prompt_rows=wanted.prompt_rows, cache_gb=wanted.cache_gb,
+                  same_bits=wanted.same_bits,
                   step_limit_s=wanted.step_limit_s, progress=bars.tell,
                   artifact=wanted.artifact)
     app = AppOptions(wanted.name or wanted.model, key, int(wanted.max_body_mb * (1 << 20)))

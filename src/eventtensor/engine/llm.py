@@ -40,15 +40,17 @@ class Completion:
 class LLM:
     """`model` is a name for `open_model`. Up to `max_running` requests of up to `context` tokens
     run at a time, in a cache of `cache_gb` (for all requests, not for each), in steps of up to
-    `rows` rows; up to `max_waiting` more wait. Answers do not depend on what else runs: always on
-    a CPU, and with `same_bits` on a GPU, where a lone request may else take a faster kernel. With
-    an `artifact`, a folder that `eventtensor compile` wrote, nothing is compiled."""
+    `rows` rows; of these, prompts have at most `prompt_rows` while someone decodes (None: all that
+    are free). Fewer make steps shorter for who decodes, and the way to the first token longer for
+    the others. Up to `max_waiting` more requests wait. Answers do not depend on what else runs:
+    always on a CPU, and with `same_bits` on a GPU, where a lone request may else take a faster
+    kernel. With an `artifact`, a folder that `eventtensor compile` wrote, nothing is compiled."""
 
     def __init__(
         self, model: str | Model, *, target: str = "auto", dtype: str = "bf16",
         context: int = 2048, max_running: int = MAX_REQUESTS, max_waiting: int = 4096,
-        cache_gb: float = 1.0, rows: int = 128, same_bits: bool = False,
-        step_limit_s: float = 60.0, progress: Progress | None = None,
+        cache_gb: float = 1.0, rows: int = 128, prompt_rows: int | None = None,
+        same_bits: bool = False, step_limit_s: float = 60.0, progress: Progress | None = None,
         artifact: str | Path | None = None, **options: Any,
     ) -> None:
         self.model = model if isinstance(model, Model) else open_model(model)
@@ -72,8 +74,8 @@ class LLM:
 
         tokenizer = self.model.tokenizer
         self.engine = Engine(
-            make_runner, EngineOptions(self.context, max_waiting, step_limit_s), tokenizer,
-            tokenizer.eos if tokenizer is not None else config.eos)
+            make_runner, EngineOptions(self.context, max_waiting, step_limit_s, prompt_rows),
+            tokenizer, tokenizer.eos if tokenizer is not None else config.eos)
 
     @property
     def tokenizer(self) -> Tokenizer:

@@ -36,11 +36,13 @@ MOST_FAILURES = 3  # of steps, with none between that succeeds
 @dataclass(frozen=True)
 class EngineOptions:
     """`context`: tokens that prompt and answer may have together. `max_waiting`: requests beyond
-    those that run. A step that takes longer than `step_limit_s` counts as stuck."""
+    those that run. A step that takes longer than `step_limit_s` counts as stuck. `prompt_rows`:
+    how many rows of prompts a step has at most while someone decodes (None: all that there are)."""
 
     context: int
     max_waiting: int = 256
     step_limit_s: float = 60.0
+    prompt_rows: int | None = None
 
 
 class Engine:
@@ -58,8 +60,10 @@ class Engine:
             raise BadOption(f"a context of {options.context} tokens, but {limits.positions} "
                             f"positions and {limits.pages} pages of {limits.page} tokens",
                             hint="the longest request must fit, else it would wait for ever")
+        if options.prompt_rows is not None and options.prompt_rows < 1:
+            raise BadOption(f"prompt_rows is {options.prompt_rows}", hint="1 or more, or None")
         self.grammars = Grammars(tokenizer, self.runner.limits.vocab, self.eos)
-        self.scheduler, self.stats = Scheduler(self.runner.limits), Stats()
+        self.scheduler, self.stats = self._scheduler(), Stats()
         self.failure: EventTensorError | None = None  # why it runs no more
         self._commands: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._open: set[Request] = set()
@@ -70,6 +74,9 @@ class Engine:
         self._ahead: Step | None = None  # its kernel runs already
         self._thread = threading.Thread(target=self._work, name="engine", daemon=True)
         self._thread.start()
+
+    def _scheduler(self) -> Scheduler:
+        return Scheduler(self.runner.limits, self.options.prompt_rows)
 
     # ---- for any thread ----------------------------------------------------------------------
 
@@ -209,6 +216,8 @@ class Engine:
     def _collect(self, step: Step, found: list[tuple[Request, Chosen]]) -> None:
         self.scheduler.ended(step)
         now = time.monotonic()
+        going_on = sum(request.told > 0 for request, _ in found)
+        self.stats.step(len(step.rows), len(step.chosen), going_on)
         for request, new in found:
             finish = request.accept(new.token)
             self.stats.token(request, now)
@@ -216,7 +225,6 @@ class Engine:
             if finish is not None:
                 request.ended = True
                 self.scheduler.remove(request)
-        self.stats.step(len(step.rows))
         self.stats.look(self.scheduler)
         if self.runner.target != "cuda":
             self._tell()  # at once: a launch on threads ends when its step does
@@ -297,7 +305,7 @@ class Engine:
             self._fail(_as_error(e))
             return
         waiting = self.scheduler.waiting
-        self.scheduler = Scheduler(self.runner.limits)
+        self.scheduler = self._scheduler()
         self.scheduler.waiting.extend(waiting)
         for request in waiting:
             request.promised = 0  # by a step that is lost

@@ -29,8 +29,11 @@ class Scheduler:
     again, first in the queue; its tokens are computed anew. The oldest never gives way to others,
     so that every request comes to its end."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: Limits, prompt_rows: int | None = None) -> None:
+        """`prompt_rows`: of prompts in a step, at most, while someone decodes. Fewer make the steps
+        of who decodes shorter, and prompts wait longer."""
         self.limits, self.pages = limits, Pages(limits.pages, limits.page)
+        self._prompt_rows = limits.rows if prompt_rows is None else prompt_rows
         self.waiting: deque[Request] = deque()
         self.running: list[Request] = []  # by arrival
         self.preempted = 0
@@ -51,7 +54,11 @@ class Scheduler:
         self._find_pages()
         room, taken = self.limits.rows, list[tuple[Request, int]]()
         going = [r for r in self.running if r.goes_on]
-        for request in sorted(going, key=lambda r: r.left > 1):
+        for request in (r for r in going if r.left <= 1):
+            room -= _take(request, room, taken)
+        if taken:
+            room = min(room, self._prompt_rows)
+        for request in (r for r in going if r.left > 1):
             room -= _take(request, room, taken)
         while room and self._admit():
             room -= _take(self.running[-1], room, taken)

@@ -38,11 +38,16 @@ class Histogram:
 
 class Stats:
     """`first_token` from arrival on, `each_token` after the one before, `whole` from arrival to the
-    end. `reused`: tokens of prompts that were in the cache; `lost`: ends that nobody would hear."""
+    end. `reused`: tokens of prompts that were in the cache; `lost`: ends that nobody would hear.
+    `mix`: how many steps had so many rows that the kernel chose a token for, and so many others;
+    `told_in`: tokens that came after another one of the same request, by the rows of their steps.
+    """
 
     def __init__(self) -> None:
         self.prompt_tokens = self.tokens = self.reused = self.steps = self.rows = self.lost = 0
         self.finished: Counter[Finish] = Counter()
+        self.mix: Counter[tuple[int, int]] = Counter()
+        self.told_in: Counter[tuple[int, int]] = Counter()
         self.first_token, self.each_token = Histogram(_FIRST_S), Histogram(_EACH_S)
         self.whole = Histogram(_WHOLE_S)
         self.running = self.waiting = self.preempted = 0
@@ -62,9 +67,14 @@ class Stats:
         self.finished[finish] += 1
         self.whole.add(time.monotonic() - request.arrived)
 
-    def step(self, rows: int) -> None:
+    def step(self, rows: int, chosen: int, going_on: int) -> None:
+        """`going_on`: who got a token, and not the first one. A kernel chooses for one row at
+        least."""
         self.steps += 1
         self.rows += rows
+        kind = max(1, chosen), rows - max(1, chosen)
+        self.mix[kind] += 1
+        self.told_in[kind] += going_on
 
     def look(self, scheduler: Scheduler) -> None:
         """How it is now."""

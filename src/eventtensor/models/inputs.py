@@ -10,8 +10,8 @@ import numpy as np
 from ..errors import BadOption
 from ..runtime.interface import Interface
 from .checkpoint import Array
-from .memory import Memory, Shared
-from .rows import Change, Choice, Limits, Placed, check_changes
+from .memory import Memory
+from .rows import Change, Choice, Limits, Placed, Tables, check_changes
 from .sampling import reach, search_steps
 
 _ROWS = ("token", "position", "request", "slot")
@@ -25,22 +25,24 @@ _NONE = -1  # no token
 
 class Sent(NamedTuple):
     """How many rows draw their token, the most steps that one of them takes for it, how many rows
-    have their logits changed, and the room for the tokens of each of these."""
+    have their logits changed, and the room for the tokens of each of these. `fed`: the rows have
+    the tokens that the step before chooses, in their order."""
 
     drawn: int
     steps: int
     changed: int
     history: int
+    fed: bool
 
 
 class Inputs:
-    """One piece, so that one copy takes it to the kernel; what only changes of logits need is sent
-    where there are some."""
+    """One piece for each turn, so that one copy takes it to the kernel; what only changes of logits
+    need is sent where there are some."""
 
     def __init__(
-        self, known_as: Interface, limits: Limits, memory: Memory, chosen: Array
+        self, known_as: Interface, limits: Limits, memory: Memory, chosen: Sequence[Array]
     ) -> None:
-        """`chosen`: where the tokens of a step are."""
+        """`chosen`: where the tokens of a step are, by its turn."""
         known = {t.name: t.dtype.numpy for t in known_as.tensors}
         self.samples = "sampled" in known
         self._limits, self._memory, self._chosen = limits, memory, chosen
@@ -50,8 +52,9 @@ class Inputs:
             size = (limits.rows if name in _ROWS else limits.chosen) * known[name].itemsize
             self._fields[name] = (at, size, known[name])
             at += -(-size // _LINE) * _LINE
-        self._block: Shared = memory.shared((at,), np.dtype(np.uint8), ahead=True)
-        self._here = {n: self._view(self._block.here, n) for n in self._fields}
+        self._blocks = [memory.shared((at,), np.dtype(np.uint8), ahead=True)
+                        for _ in range(memory.turns)]
+        self._here = {n: self._view(self._blocks[0].here, n) for n in self._fields}
         if self.samples:
             room = limits.chosen * _room(limits.positions)
             self._history = memory.shared((room,), np.dtype(np.int32))
@@ -62,12 +65,14 @@ class Inputs:
         at, size, dtype = self._fields[name]
         return block[at : at + size].view(dtype)
 
-    def there(self, chosen: int, rows: int, sent: Sent) -> dict[str, Any]:
+    def there(self, chosen: int, rows: int, sent: Sent, turn: int) -> dict[str, Any]:
         """The arguments of the kernel."""
         counts = (dict.fromkeys(_ROWS, rows) | dict.fromkeys(_CHOICES, chosen)
                   | dict.fromkeys(_DRAWN, sent.drawn) | dict.fromkeys(_CHANGES, sent.changed))
-        found: dict[str, Any] = {n: self._view(self._block.there, n)[: counts[n]]
+        found: dict[str, Any] = {n: self._view(self._blocks[turn].there, n)[: counts[n]]
                                  for n in self._fields}
+        if sent.fed:
+            found["token"] = self._chosen[turn - 1][:rows]
         if self.samples:
             shape = sent.changed, sent.history
             found["Q"] = sent.steps
@@ -75,12 +80,14 @@ class Inputs:
             found["allowed"] = self._allowed.there[: sent.changed]
         return found
 
-    def send(self, placed: Placed, choices: Sequence[Choice]) -> Sent:
+    def send(self, placed: Placed, choices: Sequence[Choice], turn: int) -> Sent:
         drawn = [k for k, c in enumerate(choices) if c.temperature > 0]
         changes = {k: c.change for k, c in enumerate(choices) if c.change is not None}
         if (drawn or changes) and not self.samples:
             raise BadOption("this runner takes the likeliest token only",
                             hint="make it with sampling=True, or use temperature 0")
+        block = self._blocks[turn]
+        self._here = {n: self._view(block.here, n) for n in self._fields}
         for name in _ROWS:
             values = getattr(placed, name)
             self._here[name][: len(values)] = values
@@ -88,12 +95,22 @@ class Inputs:
         if drawn:
             self._set_drawn(drawn, choices, list(changes))
         history = self._set_changes(changes) if changes else 1
-        self._memory.send(self._block)
-        for row, number, count in placed.fed():
-            token = self._view(self._block.there, "token")
-            self._memory.move(token[row : row + count], self._chosen[number : number + count])
+        self._memory.send(block)
+        fed = self._feed(placed, turn)
         steps = (search_steps(choices[k].top_k, choices[k].top_p) for k in drawn)
-        return Sent(len(drawn), max(steps, default=0), len(changes), history)
+        return Sent(len(drawn), max(steps, default=0), len(changes), history, fed)
+
+    def _feed(self, placed: Placed, turn: int) -> bool:
+        """Tokens of the step before are copied to their rows, unless they are read where they
+        are."""
+        fed = placed.fed()
+        if self._memory.turns > 1 and fed == [(0, 0, len(placed.token))]:
+            return True
+        for row, number, count in fed:
+            token = self._view(self._blocks[turn].there, "token")
+            tokens = self._chosen[turn - 1][number : number + count]
+            self._memory.move(token[row : row + count], tokens)
+        return False
 
     def _set_drawn(
         self, drawn: list[int], choices: Sequence[Choice], changed: list[int]
@@ -126,6 +143,29 @@ class Inputs:
         if here["masked"][:count].any():
             self._memory.send(self._allowed, count * self._allowed.here.shape[1])
         return room
+
+
+class SentTables(Tables):
+    """Page tables, sent where they have changed since the last step of the same turn."""
+
+    def __init__(self, limits: Limits, memory: Memory) -> None:
+        self._table = np.zeros(limits.table, np.int32)
+        super().__init__(limits, self._table)
+        self._memory = memory
+        self._shared = [memory.shared(limits.table, np.dtype(np.int32), ahead=True)
+                        for _ in range(memory.turns)]
+        self._stale = [False] * memory.turns
+
+    def send(self, tables: Sequence[Sequence[int]], turn: int) -> None:
+        if self.set(tables):
+            self._stale = [True] * len(self._stale)
+        if self._stale[turn]:
+            self._shared[turn].here[:] = self._table
+            self._memory.send(self._shared[turn])
+            self._stale[turn] = False
+
+    def there(self, turn: int) -> Array:
+        return self._shared[turn].there
 
 
 def _room(tokens: int) -> int:

@@ -3,11 +3,11 @@ kernel. Small arrays that change from step to step are made twice, `here` and `t
 
 from __future__ import annotations
 
+import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import cycle
 from typing import Any, Protocol
 
 import numpy as np
@@ -16,15 +16,26 @@ from ..errors import DeviceFailed
 from ..runtime.arguments import bind
 from ..runtime.cpu_artifact import LoadedThreads
 from ..runtime.cuda.arrays import DeviceArray, adopt
-from ..runtime.cuda.driver import Buffer, Device, Mark, Pinned, call, download, upload
+from ..runtime.cuda.driver import (
+    Buffer,
+    Device,
+    Pinned,
+    SideStream,
+    call,
+    download,
+    is_idle,
+    upload,
+)
 from ..runtime.cuda.driver import device as device_of
 from .checkpoint import Array, Shape
 from .kernels import AnyKernel
 from .pack import Progress
 
 _PIECE = 64 << 20  # bytes of a weight that go to the device at once
-_AHEAD = 2  # launches that the device may have before it
-_SMALL = 4096  # bytes that `later` brings at most
+_SMALL = 4096  # bytes that `read` brings at most
+_LOOK_S = 2e-5  # from one look at whether a launch is over to the next
+_ASK_S = 0.1  # after which the driver is asked whether the device is still there
+Over = Callable[[], None]  # waits until a launch is over, and raises what went wrong
 
 
 @dataclass(frozen=True)
@@ -33,40 +44,47 @@ class Shared:
 
     here: Array
     there: Array
-    stages: Iterator[Array] | None = None  # pinned, in turns: where copies start from
+    pinned: bool = False
 
 
 class Memory(Protocol):
+    """What a step reads and writes anew is there `turns` times: as many steps may be under way."""
+
+    @property
+    def turns(self) -> int: ...
+
     def keep(self, arrays: Mapping[str, Any], progress: Progress | None) -> dict[str, Any]:
         """Arrays that the kernel only reads."""
 
     def zeros(self, shape: Shape, dtype: np.dtype[Any]) -> Array: ...
 
     def shared(self, shape: Shape, dtype: np.dtype[Any], ahead: bool = False) -> Shared:
-        """With `ahead` it may be sent while a launch that reads it runs; but not a third time
-        before the first of these launches is over."""
+        """With `ahead` it may be sent while launches run that do not read it."""
 
     def send(self, x: Shared, count: int | None = None) -> None:
         """The kernel's side gets what the host's has, the first `count` elements of it (None: all);
-        launches that come later see it."""
+        launches that come later see it. No launch that reads it is under way."""
 
     def fetch(self, there: Array) -> Array:
         """A copy on the host, of after all launches."""
 
-    def later(self, there: Array) -> Callable[[], Array]:
-        """What gives a copy of a small array, of after all launches so far; it waits for no later
-        one. At most two are under way."""
+    def read(self, there: Array) -> Array:
+        """A copy of a small array that no launch under way writes; it waits for none."""
 
     def move(self, to: Array, there: Array) -> None:
         """A copy that later launches see, of after all launches so far."""
 
-    def bound(self, kernel: AnyKernel, arguments: Mapping[str, Any]) -> Callable[[], None]:
+    def bound(self, kernel: AnyKernel, arguments: Mapping[str, Any]) -> Callable[[], Over]:
         """One launch with these arguments, checked now and not again."""
 
     def close(self) -> None: ...
 
 
 class HostMemory:
+    """A launch is over when it returns."""
+
+    turns = 1
+
     def keep(self, arrays: Mapping[str, Any], progress: Progress | None) -> dict[str, Any]:
         return dict(arrays)
 
@@ -83,16 +101,20 @@ class HostMemory:
     def fetch(self, there: Array) -> Array:
         return there.copy()
 
-    def later(self, there: Array) -> Callable[[], Array]:
-        found = there.copy()
-        return lambda: found
+    def read(self, there: Array) -> Array:
+        return there.copy()
 
     def move(self, to: Array, there: Array) -> None:
         to[:] = there
 
-    def bound(self, kernel: AnyKernel, arguments: Mapping[str, Any]) -> Callable[[], None]:
+    def bound(self, kernel: AnyKernel, arguments: Mapping[str, Any]) -> Callable[[], Over]:
         dims, arrays = bind(kernel.interface, arguments)
-        return lambda: kernel.backend.launch(dims, arrays)
+
+        def launch() -> Over:
+            kernel.backend.launch(dims, arrays)
+            return _nothing
+
+        return launch
 
     def close(self) -> None:
         """Nothing to release."""
@@ -110,32 +132,21 @@ class Piece:
         }
 
 
-class _Later:
-    """Where a small array goes on its way to the host."""
-
-    def __init__(self) -> None:
-        self.mark, self.pinned = Mark(), Pinned(_SMALL)
-        self._bytes = self.pinned.bytes()
-
-    def begin(self, there: Array) -> None:
-        assert there.nbytes <= _SMALL
-        call("cuMemcpyDtoHAsync", self.pinned.place, there.ctypes.data, there.nbytes, None)
-        self.mark.set()
-
-    def end(self, shape: Shape, dtype: np.dtype[Any]) -> Array:
-        self.mark.wait()
-        size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
-        return np.array(self._bytes[:size].view(dtype).reshape(shape))
-
-
 class DeviceMemory:
-    """All of it is freed by `close`, or when the object goes. Copies and launches are in order on
-    the legacy default stream."""
+    """All of it is freed by `close`, or when the object goes. Launches are in order on the legacy
+    default stream, and with `dependent` a launch begins as workers of the one before leave: for
+    that nothing may stand between them. So what changes from step to step comes and goes beside
+    that stream, to and from memory that the launches under way do not use."""
+
+    turns = 2
 
     def __init__(self, index: int = 0) -> None:
         self.device, self._pieces = device_of(index), list[Piece]()
-        self._held: list[Pinned | Mark] = []
-        self._laters: Iterator[_Later] | None = None
+        self.dependent = True
+        self._held: list[Pinned | SideStream] = []
+        with self.device.active():
+            self._side, self._found = SideStream(), Pinned(_SMALL)
+        self._held += [self._side, self._found]
         self._close = weakref.finalize(self, _free, self.device, self._pieces, self._held)
         self._close.atexit = False  # the driver frees everything when the process ends
 
@@ -163,23 +174,21 @@ class DeviceMemory:
         return found
 
     def shared(self, shape: Shape, dtype: np.dtype[Any], ahead: bool = False) -> Shared:
-        here, there = np.zeros(shape, dtype), self.zeros(shape, dtype)
+        there = self.zeros(shape, dtype)
         if not ahead:
-            return Shared(here, there)
+            return Shared(np.zeros(shape, dtype), there)
         with self.device.active():
-            stages = [Pinned(here.nbytes) for _ in range(_AHEAD)]
-        self._held += stages
-        return Shared(here, there, cycle([s.bytes().view(dtype) for s in stages]))
+            pinned = Pinned(there.nbytes)
+        self._held.append(pinned)
+        return Shared(pinned.bytes().view(dtype).reshape(shape), there, pinned=True)
 
     def send(self, x: Shared, count: int | None = None) -> None:
         some, to = x.here.reshape(-1)[:count], x.there.ctypes.data
         with self.device.active():
-            if x.stages is None:
+            if x.pinned:
+                self._side.upload(to, some.ctypes.data, some.nbytes)
+            else:
                 upload(to, some)
-                return
-            stage = next(x.stages)[: some.size]
-            stage[:] = some
-            call("cuMemcpyHtoDAsync", to, stage.ctypes.data, stage.nbytes, None)
 
     def fetch(self, there: Array) -> Array:
         out = np.empty(there.shape, there.dtype)
@@ -187,28 +196,41 @@ class DeviceMemory:
             download(out, there.ctypes.data)
         return out
 
-    def later(self, there: Array) -> Callable[[], Array]:
+    def read(self, there: Array) -> Array:
+        assert there.nbytes <= _SMALL
         with self.device.active():
-            if self._laters is None:
-                made = [_Later() for _ in range(_AHEAD)]
-                self._held += [x for m in made for x in (m.mark, m.pinned)]
-                self._laters = cycle(made)
-            found = next(self._laters)
-            found.begin(there)
-
-        def end() -> Array:
-            with self.device.active():
-                return found.end(there.shape, there.dtype)
-
-        return end
+            self._side.download(self._found.place, there.ctypes.data, there.nbytes)
+            self._side.wait()
+        found = self._found.bytes()[: there.nbytes]
+        return np.array(found.view(there.dtype).reshape(there.shape))
 
     def move(self, to: Array, there: Array) -> None:
         with self.device.active():
             call("cuMemcpyDtoDAsync", to.ctypes.data, there.ctypes.data, there.nbytes, None)
 
-    def bound(self, kernel: AnyKernel, arguments: Mapping[str, Any]) -> Callable[[], None]:
+    def bound(self, kernel: AnyKernel, arguments: Mapping[str, Any]) -> Callable[[], Over]:
         assert not isinstance(kernel, LoadedThreads)
-        return kernel.bind(**arguments)
+        step, over = kernel.bind(**arguments), kernel.over
+
+        def launch() -> Over:
+            with self.device.active():
+                self._side.wait()  # for what was sent
+            number = step(dependent=self.dependent)
+            return lambda: self._wait(lambda: over(number))
+
+        return launch
+
+    def _wait(self, over: Callable[[], bool]) -> None:
+        """Nothing in the stream tells the host, so it looks. A device that is lost says so."""
+        asked = time.monotonic()
+        while not over():
+            time.sleep(_LOOK_S)
+            if time.monotonic() - asked < _ASK_S:
+                continue
+            with self.device.active():
+                if is_idle() and not over():
+                    raise DeviceFailed("a launch has ended, but its workers have not")
+            asked = time.monotonic()
 
     def close(self) -> None:
         self._close()
@@ -228,7 +250,11 @@ def _pieces(x: Array) -> Iterator[tuple[int, Array]]:
         yield at, flat[at : at + _PIECE]
 
 
-def _free(device: Device, pieces: list[Piece], held: list[Pinned | Mark]) -> None:
+def _nothing() -> None:
+    """There is nothing to wait for."""
+
+
+def _free(device: Device, pieces: list[Piece], held: list[Pinned | SideStream]) -> None:
     with suppress(DeviceFailed), device.active():  # a lost device has nothing to give back
         call("cuCtxSynchronize")
         for piece in pieces:

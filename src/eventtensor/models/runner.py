@@ -3,7 +3,7 @@ in and chosen tokens out. Which pages a request has is the caller's business."""
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,17 +14,16 @@ import numpy as np
 import eventtensor as et
 
 from ..errors import BadOption
-from ..runtime.cpu_artifact import LoadedThreads
 from .artifact import Made, compiled, loaded
 from .attention_half import SPLIT_TOKENS, page_tokens
 from .checkpoint import Array
 from .config import ModelConfig
-from .inputs import Inputs, Sent
+from .inputs import Inputs, Sent, SentTables
 from .kernels import AnyKernel
-from .memory import DeviceMemory, HostMemory, Memory
+from .memory import DeviceMemory, HostMemory, Memory, Over
 from .pack import Progress, matrices
 from .rope import rope_tables
-from .rows import Change, Choice, Limits, Row, Tables, check_choices, check_counts
+from .rows import Change, Choice, Limits, Row, check_choices, check_counts
 from .step import MAX_REQUESTS, MAX_TOKENS
 from .tasks import Weights
 from .tiles import Layout
@@ -32,8 +31,8 @@ from .tiles import Layout
 __all__ = ["Change", "Choice", "Result", "Row", "Runner", "layout_of"]
 
 DTYPES = {"bf16": et.bf16, "f32": et.f32}
-MOST_BEGUN = 2  # steps whose results are not fetched
-_MOST_BOUND = 1024  # launches kept, each for other numbers of rows
+MOST_BEGUN = 2  # steps whose results are not fetched, where launches do not wait
+_MOST_BOUND = 256  # launches kept a turn, each for other numbers of rows: the last used
 
 
 class Result(NamedTuple):
@@ -73,9 +72,9 @@ class Runner:
         made = Made(config, target, dtype, rows, sampling, same_bits)
         self.kernels = (compiled(made, Weights(layout, DTYPES[dtype]), options)
                         if artifact is None else loaded(made, artifact, options))
-        self._bound: dict[tuple[int, ...], Callable[[], None]] = {}
+        self._bound: OrderedDict[tuple[int, ...], Callable[[], Over]] = OrderedDict()
         self._begun: deque[Begun] = deque()
-        self._last = 0  # tokens that the step before chooses
+        self._last = self._turn = 0  # tokens that the step before chooses, and its turn
         with self._closed_by_errors():
             self._place(weights, DTYPES[dtype].numpy, progress)
             self._inputs = Inputs(self.ready(rows).interface, self.limits, self.memory,
@@ -96,11 +95,10 @@ class Runner:
         self._cache_row = 2 * c.layers * c.kv_heads * c.head_dim * dtype.itemsize
         shape = (c.layers, limits.pages, c.kv_heads, 2, limits.page, c.head_dim)
         self.fixed["kv"] = memory.zeros(shape, dtype)
-        self._table = memory.shared(limits.table, np.dtype(np.int32), ahead=True)
-        self.fixed["table"] = self._table.there
-        self._tables = Tables(limits, self._table.here)
+        self._tables = SentTables(limits, memory)
         self._logits = memory.zeros((2 * limits.chosen, c.vocab), np.dtype(np.float32))
-        self._chosen = memory.zeros((limits.chosen,), np.dtype(np.int32))
+        self._chosen = [memory.zeros((limits.chosen,), np.dtype(np.int32))
+                        for _ in range(memory.turns)]
 
     def step(
         self, rows: Sequence[Row], tables: Sequence[Sequence[int]], chosen: int = 1,
@@ -122,28 +120,26 @@ class Runner:
         check_counts(self.limits, len(rows), chosen)
         choices = choices or (Choice(),) * chosen
         check_choices(choices, chosen)
-        assert len(self._begun) < MOST_BEGUN, "results are fetched before more is begun"
-        if self._tables.set(tables):
-            self.memory.send(self._table)
+        assert len(self._begun) < self.memory.turns, "results are fetched before more is begun"
+        turn = (self._turn + 1) % self.memory.turns
+        self._tables.send(tables, turn)
         placed = self._tables.place(rows, self._last)
         kernel = self.ready(len(rows))
-        sent = self._inputs.send(placed, choices)
+        sent = self._inputs.send(placed, choices, turn)
         with self._closed_by_errors():
-            self._launch(kernel, chosen, len(rows) - chosen, placed.work, sent)()
-            tokens = self.memory.later(self._chosen[:chosen])
-        self._begun.append(Begun(kernel, chosen, tokens))
-        self._last = chosen
+            over = self._launch(kernel, chosen, len(rows) - chosen, placed.work, sent, turn)()
+        self._begun.append(Begun(over, self._chosen[turn][:chosen]))
+        self._last, self._turn = chosen, turn
 
     def result(self, logits: int | None = None) -> Result:
         """Of the first step whose result was not fetched. Logits are there until another one is
         begun."""
         begun = self._begun[0]
         with self._closed_by_errors():
-            tokens = begun.tokens()
-            if not isinstance(begun.kernel, LoadedThreads) and self.target == "cuda":
-                begun.kernel.check()
+            begun.over()
+            tokens = self.memory.read(begun.chosen)
         self._begun.popleft()
-        wanted = begun.chosen if logits is None else min(logits, begun.chosen)
+        wanted = len(tokens) if logits is None else min(logits, len(tokens))
         assert not (wanted and self._begun), "the logits are those of another step"
         return Result(tokens, self.memory.fetch(self._logits[:wanted]))
 
@@ -163,22 +159,24 @@ class Runner:
             raise
 
     def _launch(
-        self, kernel: AnyKernel, chosen: int, more: int, work: int, sent: Sent
-    ) -> Callable[[], None]:
+        self, kernel: AnyKernel, chosen: int, more: int, work: int, sent: Sent, turn: int
+    ) -> Callable[[], Over]:
         """Room for work in powers of two, so that growing requests rarely need a new one. The rows
         decide the kernel, so that it is no part of the key."""
         room = 1 << (work - 1).bit_length()
-        key = (chosen, more, room, *sent)
+        key = (turn, chosen, more, room, *sent)
         if key not in self._bound:
-            if len(self._bound) == _MOST_BOUND:
-                self._bound.clear()
+            if len(self._bound) == _MOST_BOUND * self.memory.turns:
+                self._bound.popitem(last=False)
             known = {d.name for d in kernel.interface.dims}
             sizes = {name: n for name, n in (("P", more), ("W", room)) if name in known}
             self._bound[key] = self.memory.bound(kernel, {
-                **self.fixed, **self._inputs.there(chosen, chosen + more, sent), **sizes,
+                **self.fixed, **self._inputs.there(chosen, chosen + more, sent, turn), **sizes,
+                "table": self._tables.there(turn),
                 "logits": self._logits[: chosen + sent.changed],
-                "chosen": self._chosen[:chosen],
+                "chosen": self._chosen[turn][:chosen],
             })
+        self._bound.move_to_end(key)
         return self._bound[key]
 
     def bytes_read(self, rows: Sequence[Row]) -> int:
@@ -209,11 +207,10 @@ class _Used:
 
 
 class Begun(NamedTuple):
-    """A step whose result may be fetched."""
+    """A step whose result may be fetched, and where its tokens will be."""
 
-    kernel: AnyKernel
-    chosen: int
-    tokens: Callable[[], Array]
+    over: Over
+    chosen: Array
 
 
 def layout_of(target: str) -> Layout:

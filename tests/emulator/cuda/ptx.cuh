@@ -56,6 +56,11 @@ ET_HOT void st_release_gpu(int64_t* at, int64_t x) {
   __atomic_store_n(at, x, __ATOMIC_RELEASE);
   emu::block->moved();
 }
+ET_HOT void st_release_sys(int64_t* at, int64_t x) {
+  let_others();
+  __atomic_store_n(at, x, __ATOMIC_RELEASE);
+  emu::block->moved();
+}
 
 ET_HOT int64_t atom_relaxed_gpu_add_1(int64_t* at) {
   let_others();

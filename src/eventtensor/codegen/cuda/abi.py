@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from ..abi import REPORT, TRACE, Field, Struct
 from .maps import BYTES, COLUMNS, MappedTensor
 
-VERSION = 2
+VERSION = 3
+STAMPS = 1024  # launches that the host knows the times of
 PROGRESS = Struct(
     "Progress",
     "one worker: tasks completed in this launch, whether it is inside a body, and how many trace "
@@ -24,9 +25,15 @@ SETS = Struct(
 )
 CONTROL = Struct(
     "Control",
-    "one kernel between launches: its launches so far, the abort flag, and the step that ended or "
-    "failed last",
-    (Field("epoch"), Field("abort"), Field("reported"), Field("step")),
+    "one kernel between launches: its launches so far, the abort flag, the step that ended or "
+    "failed last, and when the last launch began",
+    (Field("epoch"), Field("abort"), Field("reported"), Field("step"), Field("began")),
+)
+STAMP = Struct(
+    "Stamp",
+    "a launch that is over, in host memory: its number, its step, and by the clock of the GPU when "
+    "it began and ended",
+    (Field("number"), Field("step"), Field("began"), Field("ended")),
 )
 WAITED = Struct(
     "Waited",
@@ -45,14 +52,15 @@ SHARED = Struct(
         Field("arena", "char*"), Field("arena_bytes"), Field("words", "int64_t*"),
         Field("word_count"), Field("trace", "TraceRecord*"), Field("trace_capacity"),
         Field("waited", "Waited*"), Field("delay_seed"), Field("step"), Field("limit_ns"),
+        Field("stamps", "Stamp*"), Field("number"),
     ),
 )
-STRUCTS = (REPORT, TRACE, PROGRESS, SETS, CONTROL, WAITED, SHARED)
+STRUCTS = (REPORT, TRACE, PROGRESS, SETS, CONTROL, STAMP, WAITED, SHARED)
 
 
 def structs(rank: int, dims: int, tensors: int) -> list[str]:
     """All of them, and the arguments of one launch."""
-    lines = [f"constexpr int RANK = {rank};"]
+    lines = [f"constexpr int RANK = {rank};", f"constexpr int64_t STAMPS = {STAMPS};"]
     for s in STRUCTS:
         lines += ["", *s.cpp(rank)]
     return [

@@ -63,6 +63,9 @@ ET_HOT void st_relaxed_gpu(int64_t* at, int64_t x) {
 ET_HOT void st_release_gpu(int64_t* at, int64_t x) {
   asm volatile("st.release.gpu.global.u64 [%0], %1;" ::"l"(global(at)), "l"(x) : "memory");
 }
+ET_HOT void st_release_sys(int64_t* at, int64_t x) {
+  asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(global(at)), "l"(x) : "memory");
+}
 
 // These give the value before.
 ET_HOT int64_t atom_relaxed_gpu_add_1(int64_t* at) {

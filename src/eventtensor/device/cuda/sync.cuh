@@ -74,4 +74,8 @@ ET_FN bool ct_first(Cell& cell) { return ptx::atom_acq_rel_gpu_exch_1(&cell) == 
 ET_FN void q_put(Cell& slot, int64_t value) { ptx::st_release_gpu(&slot, value); }
 ET_FN int64_t q_get(const Cell& slot) { return cell_value(slot); }
 
+// For the host, in its own memory: whoever sees the value sees what the workers that this thread
+// follows have written, in device memory too.
+ET_FN void host_tell(Cell& cell, int64_t value) { ptx::st_release_sys(&cell, value); }
+
 }  // namespace et

@@ -315,6 +315,7 @@ ET_FN void launch_wait() {
 ET_FN bool launch_begin(Worker& w) {
   const Shared& s = *w.shared;
   const int64_t parity = for_all(w, [&] {
+    if (w.index == 0) cell_set(s.control->began, now_ns());
     seen_cells().clear();
     return aborted(w) ? -1 : cell_peek(s.sets->parity);
   });
@@ -330,6 +331,16 @@ ET_FN bool launch_begin(Worker& w) {
 
 constexpr uint32_t LAST_EPOCH = 0xfffe;
 
+// By one thread of the last worker to leave: the host hears that the launch is over, and when it
+// was. All that it has written is there by then: each worker's leave is an acquire and a release.
+ET_FN void stamp(const Shared& s) {
+  Stamp& mine = s.stamps[s.number % STAMPS];
+  mine.step = s.step;
+  mine.began = cell_peek(s.control->began);
+  mine.ended = now_ns();
+  host_tell(mine.number, s.number);
+}
+
 // By one thread of the last worker to leave, when everybody has read what it changes: turns the
 // sets over and counts the launch.
 ET_FN void turn_over(Worker& w, int64_t cells) {
@@ -340,6 +351,7 @@ ET_FN void turn_over(Worker& w, int64_t cells) {
   cell_set(s.sets->parity, 1 - parity);
   s.control->step = s.step;
   cell_set(s.control->epoch, w.epoch == LAST_EPOCH ? 0 : int64_t(w.epoch));
+  stamp(s);
 }
 
 // By all threads of the last worker to leave: the epochs begin anew, so no word may carry one.

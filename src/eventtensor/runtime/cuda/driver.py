@@ -58,22 +58,23 @@ _SYMBOLS: dict[str, tuple[str, tuple[Any, ...]]] = {
     "cuMemcpyDtoDAsync": (
         "cuMemcpyDtoDAsync_v2", (c_uint64, c_uint64, c_size_t, c_void_p),
     ),
-    "cuEventCreate": ("cuEventCreate", (c_void_p, c_uint)),
-    "cuEventRecord": ("cuEventRecord", (c_void_p, c_void_p)),
-    "cuEventSynchronize": ("cuEventSynchronize", (c_void_p,)),
-    "cuEventDestroy": ("cuEventDestroy_v2", (c_void_p,)),
     "cuTensorMapEncodeTiled": (
         "cuTensorMapEncodeTiled",
         (c_void_p, c_int, c_uint, c_void_p, *(c_void_p,) * 4, *(c_int,) * 4),
     ),
+    "cuStreamCreate": ("cuStreamCreate", (c_void_p, c_uint)),
+    "cuStreamQuery": ("cuStreamQuery", (c_void_p,)),
+    "cuStreamSynchronize": ("cuStreamSynchronize", (c_void_p,)),
+    "cuStreamDestroy": ("cuStreamDestroy_v2", (c_void_p,)),
     "cuLaunchKernelEx": ("cuLaunchKernelEx", (c_void_p, c_void_p, c_void_p, c_void_p)),
 }
 
-# CUdevice_attribute, CUfunction_attribute, the flag of cuMemHostAlloc and that of cuEventCreate.
+# CUdevice_attribute, CUfunction_attribute, the flag of cuMemHostAlloc and that of cuStreamCreate.
 COOPERATIVE_LAUNCH, MULTIPROCESSORS, SHARED_BYTES, MAJOR, MINOR = 95, 16, 97, 75, 76
 MAX_DYNAMIC_SHARED_BYTES = 8
 _DEVICE_MAP = 2
-_NO_TIMING = 2
+_NON_BLOCKING = 1
+_NOT_READY = 600  # CUresult
 
 
 @cache
@@ -182,6 +183,14 @@ def device(index: int = 0) -> Device:
     return Device(index, int(asked("cuDevicePrimaryCtxRetain", c_void_p, handle)), target)
 
 
+def is_idle() -> bool:
+    """Whether the legacy default stream has come to its end; raises if the device is lost."""
+    status = function("cuStreamQuery")(None)
+    if status not in (0, _NOT_READY):
+        raise refusal("cuStreamQuery", status)
+    return bool(status == 0)
+
+
 class Buffer:
     """Device memory that grows on demand."""
 
@@ -226,23 +235,26 @@ class Pinned:
         self.place = self.address = 0
 
 
-class Mark:
-    """A place in the legacy default stream that the host can wait for."""
+class SideStream:
+    """Copies beside the launches, which are not ordered with them: the host waits for each."""
 
     def __init__(self) -> None:
-        self._event = int(asked("cuEventCreate", c_void_p, _NO_TIMING))
+        self._stream = int(asked("cuStreamCreate", c_void_p, _NON_BLOCKING))
 
-    def set(self) -> None:
-        """Behind all that the stream has so far."""
-        call("cuEventRecord", self._event, None)
+    def upload(self, address: int, pinned: int, size: int) -> None:
+        """Begins it; `wait` ends it."""
+        call("cuMemcpyHtoDAsync", address, pinned, size, self._stream)
+
+    def download(self, pinned: int, address: int, size: int) -> None:
+        call("cuMemcpyDtoHAsync", pinned, address, size, self._stream)
 
     def wait(self) -> None:
-        call("cuEventSynchronize", self._event)
+        call("cuStreamSynchronize", self._stream)
 
     def free(self) -> None:
-        if self._event:
-            call("cuEventDestroy", self._event)
-        self._event = 0
+        if self._stream:
+            call("cuStreamDestroy", self._stream)
+        self._stream = 0
 
 
 def upload(address: int, host: Any) -> None:

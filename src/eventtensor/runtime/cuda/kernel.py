@@ -7,13 +7,15 @@ host has seen the failure (`synchronize`, `check`, or the next call), the kernel
 
 from __future__ import annotations
 
+import itertools
 import threading
 import weakref
+from collections import deque
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from ctypes import c_int, c_void_p
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -43,14 +45,25 @@ from .memory import Kept, Memory
 Array = npt.NDArray[Any]
 TRACE_RECORDS = 4096  # kept of one launch for each worker
 _CALLED = 0  # the number of the step that a plain call makes; bound steps count from 1
+_KEPT = 16  # bindings that are known although their steps are gone: their launches may be under way
 
 
 @dataclass(frozen=True)
 class Bound:
-    """What a step was bound to: dims, and the address of every tensor."""
+    """What a step was bound to: dims, and the address of every tensor. Its step keeps it, so that a
+    kernel that is bound again and again does not grow."""
 
     dims: Mapping[str, int]
     places: Mapping[str, int]
+
+
+class Stamped(NamedTuple):
+    """A launch that is over, in ns of the GPU's clock. No dims are known if its step is gone."""
+
+    number: int
+    dims: Mapping[str, int]
+    began: int
+    ended: int
 
 
 class DeviceKernel:
@@ -63,9 +76,12 @@ class DeviceKernel:
         trace_capacity: int = TRACE_RECORDS,
     ) -> None:
         self.image, self.device, self.source = image, device, image.source
-        self.refused, self.closed = "", False
+        self.refused, self.closed, self.launched = "", False, 0
         self._limit_ns = int(wait_limit_s * 1e9)
-        self._steps: dict[int, Bound] = {}
+        self._bound: weakref.WeakValueDictionary[int, Bound] = weakref.WeakValueDictionary()
+        self._latest: deque[Bound] = deque(maxlen=_KEPT)
+        self._called = Bound({}, {})  # by the last plain call
+        self._numbers = itertools.count(_CALLED + 1)
         self._lock = threading.Lock()
         with device.active():
             module = int(asked("cuModuleLoadData", c_void_p, image.cubin))
@@ -109,9 +125,8 @@ class DeviceKernel:
                 raise HostArgument(f"argument '{name}' is not in device memory")
         with self._lock, self.device.active():
             self._check_open()
-            number = len(self._steps) + 1
             places = {n: x.address for n, x in arrays.items() if isinstance(x, DeviceArray)}
-            return self._step(number, dims, places, tuple(arrays.values()))
+            return self._step(next(self._numbers), dims, places, tuple(arrays.values()))
 
     def launch(
         self, dims: Mapping[str, int], arrays: Mapping[str, Array], *, delay_seed: int = 0
@@ -123,6 +138,7 @@ class DeviceKernel:
             self._settle()  # the cells are in use, and host arrays share one copy on the device
             places = self._upload(arrays)
             step = self._step(_CALLED, dims, places, tuple(arrays.values()), delay_seed)
+            self._called = self._bound[_CALLED]
             if self.image.debug:
                 self._poison(dims)
             step()
@@ -140,6 +156,21 @@ class DeviceKernel:
         if self._memory.failed:
             self.synchronize()
 
+    def over(self, number: int) -> bool:
+        """Whether the launch of this number, and so all before it, are over: a look at host memory.
+        Raises what went wrong."""
+        self.check()
+        return self._memory.over(number)
+
+    def stamps(self, after: int = 0) -> list[Stamped]:
+        """The launches beyond this number that are over, as far as they are kept."""
+        return [Stamped(int(x["number"]), self._dims(int(x["step"])), int(x["began"]),
+                        int(x["ended"])) for x in self._memory.read_stamps() if x["number"] > after]
+
+    def _dims(self, step: int) -> Mapping[str, int]:
+        bound = self._bound.get(step)
+        return bound.dims if bound is not None else {}
+
     def _check_open(self) -> None:
         if self.closed:
             raise KernelClosed(f"kernel '{self.image.interface.name}' is closed")
@@ -151,7 +182,7 @@ class DeviceKernel:
             return
         report, control = self._memory.read_report(), self._memory.read_control()
         self._memory.reset()
-        raise failure(self.image.interface, self._steps[int(control["step"])].dims, report)
+        raise failure(self.image.interface, self._dims(int(control["step"])), report)
 
     # ---- one step --------------------------------------------------------------------------
 
@@ -164,7 +195,8 @@ class DeviceKernel:
         for name in image.aligned:
             if places[name] % 16:
                 raise Misaligned(f"argument '{name}' is streamed, and begins at {places[name]:#x}")
-        self._steps[number] = Bound(dict(dims), places)
+        bound = self._bound[number] = Bound(dict(dims), places)
+        self._latest.append(bound)
         sizes = [dims[d.name] for d in image.interface.dims] or [0]
         tensors = [places[t.name] for t in image.interface.tensors] or [0]
         zeroed = tuple(
@@ -177,7 +209,8 @@ class DeviceKernel:
         if image.maps:
             held = {t.name: _bytes(t, dims) for t in image.interface.tensors}
             given = (*given, encoded(image.maps, places, held))
-        return Step(self, self.device, self._function, self._shape, given, zeroed, keep)
+        return Step(self, self.device, self._function, self._shape, given, zeroed,
+                    (keep, bound))
 
     def _shared(self, dims: Mapping[str, int], number: int, delay_seed: int) -> Array:
         """The struct Shared: where everything of this launch lies."""
@@ -194,7 +227,7 @@ class DeviceKernel:
                 "words": words.address, "word_count": words.size // 8,
                 "trace": memory.trace.address, "trace_capacity": memory.trace_capacity,
                 "waited": sets.waited.address, "delay_seed": delay_seed, "step": number,
-                "limit_ns": self._limit_ns,
+                "limit_ns": self._limit_ns, "stamps": memory.stamped.address, "number": 0,
             },
             SHARED.dtype(image.rank),
         )
@@ -238,11 +271,11 @@ class DeviceKernel:
         for t in self.image.interface.tensors:
             size = _bytes(t, dims)
             if size and t.role in (Role.scratch, Role.output) and t.name not in words:
-                call("cuMemsetD8", self._steps[_CALLED].places[t.name], 0xFF, size)
+                call("cuMemsetD8", self._called.places[t.name], 0xFF, size)
 
     def last_call(self, names: Iterable[str]) -> dict[str, Array]:
         """Tensors on the host, as the last plain call left them."""
-        return self._values(self._steps[_CALLED], names)
+        return self._values(self._called, names)
 
     def _values(self, bound: Bound, names: Iterable[str]) -> dict[str, Array]:
         tensors = {t.name: t for t in self.image.interface.tensors}
@@ -258,7 +291,7 @@ class DeviceKernel:
             raise NoTrace(f"kernel '{self.image.interface.name}' keeps no trace")
         self.synchronize()
         with self.device.active():
-            bound = self._steps.get(int(self._memory.read_control()["step"]))
+            bound = self._bound.get(int(self._memory.read_control()["step"]))
             if bound is None:
                 raise NoTrace(f"kernel '{self.image.interface.name}' was not launched")
             records, lost = self._records()

@@ -48,10 +48,12 @@ class Shape:
 
 
 class Owner(Protocol):
-    """The kernel of a step. `refused` tells what the driver would not do."""
+    """The kernel of a step. `refused` tells what the driver would not do; `launched` is the number
+    of the last launch."""
 
     closed: bool
     refused: str
+    launched: int
 
 
 def stream_handle(stream: object) -> int:
@@ -73,12 +75,13 @@ def stream_handle(stream: object) -> int:
 class Step:
     """A kernel bound to its arguments.
 
-    `step(stream)` enqueues one launch and returns; errors of the launch are raised by the kernel's
-    `synchronize` or `check`. Launches of one kernel share its cells, so they must not overlap: put
-    them on one stream, or order the streams by events. With `dependent` the launch may begin before
-    the one ahead of it in the stream has ended (programmatic dependent launch), as far as the
-    kernel's own `griddepcontrol.wait`. The step keeps its arrays alive; a captured graph keeps
-    neither the step nor the kernel."""
+    `step(stream)` enqueues one launch and gives its number, by which the kernel's `over` knows it;
+    errors of the launch are raised by the kernel's `synchronize`, `check` or `over`. Launches of
+    one kernel share its cells, so they must not overlap: put them on one stream, or order the
+    streams by events. With `dependent` the launch may begin before the one ahead of it in the
+    stream has ended (programmatic dependent launch), as far as the kernel's own
+    `griddepcontrol.wait`. The step keeps its arrays alive; a captured graph, whose launches have
+    the number of the capture, keeps neither the step nor the kernel."""
 
     def __init__(
         self, owner: Owner, device: Device, kernel: int, shape: Shape,
@@ -87,31 +90,34 @@ class Step:
         self._owner, self._device, self._shape, self._keep = owner, device, shape, keep
         self._zeroed = zeroed  # (address, bytes) of what starts from 0 at every launch
         self._packed = packed
+        self._number = packed[0]["number"]  # the driver copies it when it launches
         addresses = (c_void_p * len(packed))(*(p.ctypes.data for p in packed))
         self._addresses = addresses
         self._kernel, self._params = c_void_p(kernel), c_void_p(ctypes.addressof(addresses))
         self._configs: dict[tuple[int, bool], tuple[c_void_p, LaunchConfig]] = {}
         self._launch, self._current = function("cuLaunchKernelEx"), function("cuCtxGetCurrent")
 
-    def __call__(self, stream: object = None, dependent: bool = False) -> None:
+    def __call__(self, stream: object = None, dependent: bool = False) -> int:
         key = stream_handle(stream), dependent
         current = c_void_p()
         self._current(ctypes.byref(current))
         if current.value == self._device.context:
-            self._enqueue(key)
-            return
+            return self._enqueue(key)
         with self._device.active():
-            self._enqueue(key)
+            return self._enqueue(key)
 
-    def _enqueue(self, key: tuple[int, bool]) -> None:
+    def _enqueue(self, key: tuple[int, bool]) -> int:
         if self._owner.closed:
             raise KernelClosed("the kernel of this step is closed")
         for address, size in self._zeroed:
             call("cuMemsetD8Async", address, 0, size, key[0])
         ready = self._configs.get(key) or self._configure(key)
+        number = self._number[0] = self._owner.launched + 1
         status = self._launch(ready[0], self._kernel, self._params, None)
         if status != 0:
             self._again(key, status)
+        self._owner.launched = number
+        return number
 
     def _configure(self, key: tuple[int, bool]) -> tuple[c_void_p, LaunchConfig]:
         config = self._shape.config(key[0], key[1] and not self._owner.refused)

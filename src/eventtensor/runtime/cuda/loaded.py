@@ -42,6 +42,10 @@ class LoadedKernel:
         """Raise what went wrong in the launches that are over; does not wait for others."""
         self.backend.check()
 
+    def over(self, number: int) -> bool:
+        """Whether the launch of this number (what a step gives) is over; raises what went wrong."""
+        return self.backend.over(number)
+
     def save(self, folder: str | Path) -> None:
         """Write the artifact again."""
         save(self.backend.image, folder)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ...codegen import abi
-from ...codegen.cuda.abi import CONTROL, PROGRESS, SETS, WAITED
+from ...codegen.cuda.abi import CONTROL, PROGRESS, SETS, STAMP, STAMPS, WAITED
 from .driver import Buffer, Pinned, call, download
 from .image import Image
 
@@ -88,6 +88,10 @@ class Memory:
             self.trace.reserve(abi.TRACE.dtype(rank).itemsize * workers * trace_capacity)
         self.report = Pinned(abi.REPORT.dtype(rank).itemsize)
         self._report_code = ctypes.c_int64.from_address(self.report.place)
+        stamp = STAMP.dtype(rank)
+        self.stamped = Pinned(STAMPS * stamp.itemsize)
+        self._stamps = self.stamped.bytes().view(stamp)
+        self._numbers = self._stamps["number"]
         clear_now(self.control, self.progress)
 
     def sets(self, cells: int) -> CellSets:
@@ -102,6 +106,15 @@ class Memory:
     def failed(self) -> bool:
         """True if a launch has left a report: a look at host memory, nothing more."""
         return self._report_code.value != 0
+
+    def over(self, number: int) -> bool:
+        """True if the launch of this number has ended: a look at host memory."""
+        return bool(self._numbers[number % STAMPS] >= number)
+
+    def read_stamps(self) -> Any:
+        """Copies of codegen/cuda/abi.STAMP, the oldest launch first."""
+        found = self._stamps[self._numbers > 0]
+        return found[np.argsort(found["number"])]
 
     def read_report(self) -> Any:
         """A copy of the report, one record of codegen/abi.REPORT."""
@@ -128,3 +141,4 @@ class Memory:
         for buffer in (b for s in self._sets for b in s.buffers):
             buffer.free()
         self.report.free()
+        self.stamped.free()

@@ -1,0 +1,64 @@
+"""A server of this very process, and clients in another: what they measure, beside what the engine
+here has counted meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import uvicorn
+
+from eventtensor import LLM
+from eventtensor.bench.inside import Load
+from eventtensor.bench.rows import Row
+from eventtensor.serve.app import AppOptions, make_app
+from eventtensor.serve.watch import Watch
+
+_TURN_S = 2e-4  # as the server of the command has it
+
+
+@contextmanager
+def served(llm: LLM) -> Iterator[str]:
+    """The address of a server of this model."""
+    app = make_app(llm, AppOptions(llm.model.name), Watch(llm.engine, _give_up, 60.0))
+    server = uvicorn.Server(uvicorn.Config(app, port=0, lifespan="on", log_level="error",
+                                           access_log=False))
+    before, thread = sys.getswitchinterval(), threading.Thread(
+        target=lambda: asyncio.run(server.serve()), name="server", daemon=True)
+    sys.setswitchinterval(_TURN_S)
+    thread.start()
+    try:
+        while not server.started:
+            time.sleep(0.01)
+        port = server.servers[0].sockets[0].getsockname()[1]
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        server.should_exit = True
+        thread.join()
+        sys.setswitchinterval(before)
+
+
+def _give_up(reason: str, stuck: bool) -> None:
+    sys.exit(f"{reason} (stuck: {stuck})")
+
+
+def asked(url: str, clients: int, load: Load, each: int) -> list[Row]:
+    """What so many clients see, each of `each` requests after one that does not count."""
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder) / "rows.json"
+        command = [sys.executable, "-m", "eventtensor.cli", "bench", "serve", "--url", url,
+                   "--clients", str(clients), "--requests", str(each), "--input", str(load.input),
+                   "--output", str(load.output), "--out", str(out)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            sys.exit(f"the clients have failed: {done.stdout}{done.stderr}")
+        rows: list[Row] = json.loads(out.read_text())
+    return rows
