@@ -42,6 +42,7 @@ class Shape:
     dtype: str = "bf16"
     span: int = 8  # splits of an item
     combined: int = 1  # heads of keys that a task of combine takes
+    fill: int = 0  # items of all rows, if those of fewer splits are no more
     in_place: bool = False  # keys and values are loaded where they lie, whatever the span
 
     @property
@@ -78,7 +79,7 @@ def program(s: Shape) -> et.Program:
     def cut(i, size):
         return slice(i * size, i * size + size)
 
-    p.call(plan_attention(s.split * s.page, s.span), grid=(),
+    p.call(plan_attention(s.split * s.page, s.span, s.fill), grid=(),
            reads=lambda: (position[:], request[:], table[:, :, :]),
            writes=lambda: (first[:], row[:], left[:], item_pages[:, :]))
     p.call(rotate(s.config, s.page), grid=(T, HEADS // s.combined),
@@ -214,6 +215,7 @@ SHAPES = {
     "splits": Shape(span=1),
     "many": Shape(group=18, width=32, page=128, split=1, span=2, combined=2),
     "short": Shape(group=5, width=48, page=16, split=1, span=3),
+    "spread": Shape(group=2, width=128, page=32, split=4, fill=7),
 }
 
 
@@ -279,6 +281,40 @@ def test_a_row_gives_the_same_bits_alone_and_in_any_batch() -> None:
                       for k in ("row", "left", "item_pages")}
             kernel.launch(dims_of(alone), alone)
             assert alone["mixed"].tobytes() == got["mixed"][r : r + 1].tobytes(), n
+
+
+# With at most 6 items: lengths of rows, and the splits that an item of them has.
+SPREAD = [([600, 17], 1), ([1300, 1], 2), ([2048, 1], 4), ([2048] * 4, 8), ([128] * 7, 8)]
+
+
+@pytest.mark.parametrize("most", [8, 3])
+def test_few_rows_have_items_of_fewer_splits(most: int) -> None:
+    s = Shape(span=most, fill=6)
+    for (lengths, span), got in zip(SPREAD, emulated(s, [x for x, _ in SPREAD]), strict=True):
+        given = arrays(s, lengths)
+        splits, span = (given["position"] // 128 + 1), min(span, most)
+        np.testing.assert_array_equal(np.diff(got["first"]), np.maximum(splits // span, 1))
+        meant = run_direct(cuda_plan(s).program, dims_of(given), given)
+        for exact in ("first", "row", "left", "item_pages"):
+            np.testing.assert_array_equal(got[exact], meant[exact], err_msg=exact)
+        close(s, got, given, str(lengths))
+        close(s, meant, given, str(lengths))
+
+
+def test_a_step_gives_the_same_bits_in_every_run_whatever_its_span() -> None:
+    s = Shape(fill=6)
+    cases = [lengths for lengths, _ in SPREAD]
+    runs = [emulated(s, cases, seed, workers) for seed, workers in ((0, 3), (1, 5))]
+    for (lengths, _), one, other in zip(SPREAD, *runs, strict=True):
+        assert one["mixed"].tobytes() == other["mixed"].tobytes(), lengths
+
+
+def test_models_spread_few_rows_over_the_workers_unless_bits_are_to_be_alike() -> None:
+    for name, fill in (("qwen3-30b-a3b", 33), ("llama-3.2-1b", 16)):
+        for same_bits, wanted in ((False, fill), (True, 0)):
+            made = llama(KNOWN[name], Weights("cuda", et.bf16), same_bits=same_bits).build()
+            tuned = [h.source for h in made.call("plan").hand_tuned if h.target == "cuda"]
+            assert f"plan<8, {wanted}>" in tuned[0], (name, same_bits)
 
 
 def test_runs_and_orders_of_tasks_give_the_same_bits() -> None:

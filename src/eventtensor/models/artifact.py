@@ -42,8 +42,8 @@ class Made:
 
 
 def compiled(made: Made, weights: Weights, options: Mapping[str, Any]) -> Kernels:
-    programs = {most: llama(made.config, weights, tokens=most, sampling=made.sampling)
-                for most in made.sizes}
+    programs = {most: llama(made.config, weights, tokens=most, sampling=made.sampling,
+                            same_bits=made.same_bits) for most in made.sizes}
     return Kernels(programs, made.target, options)
 
 

@@ -1,6 +1,6 @@
 """Attention over a paged cache: rows are split by tokens, parts of a row are folded afterwards, so
-that what a row gives depends on its own length alone. A work item has `span` splits of a row; what
-would be too little for another item belongs to the last of the row."""
+that what a row gives depends on its own length and on `span` alone: the splits of a row that a work
+item has; what would be too little for another item belongs to the last of the row."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .config import ModelConfig
 # Bodies for a GPU, of device/cuda/attention.cuh. `q_1` is the extent of axis 1 of q.
 _INCLUDE = '#include "cuda/attention.cuh"\n'
 _PLAN = _INCLUDE + """
-et::attention::plan(position, request, table, first, row_, left, pages, {split}, {span});
+et::attention::plan<{span}, {fill}>(position, request, table, first, row_, left, pages, {split});
 """
 _ROTATE = _INCLUDE + """
 et::attention::rotate<out_0, out_1, out_2, {norm}>(qkv, gains, rope, out, kv, {eps}f, {scale}f);
@@ -56,13 +56,26 @@ def turned(x: Any, gain: Any, rope: Any, c: ModelConfig) -> Any:
     return _rotate(x, rope)
 
 
-def plan_attention(split_tokens: int, span: int) -> Any:
-    @et.task(cuda=_PLAN.format(split=split_tokens, span=span))
+def _span(splits: Any, most: int, fill: int) -> Any:
+    """The fewest splits, of 1, 2, 4 and so on below `most`, with which all rows together have at
+    most `fill` items; else `most`."""
+    found = et.full((), most, et.i32)
+    for n in reversed([1 << k for k in range((most - 1).bit_length())] if fill else []):
+        found = et.where(et.maximum(splits // n, 1).sum(axis=0) <= fill, n, found)
+    return found
+
+
+def plan_attention(split_tokens: int, most: int, fill: int = 0) -> Any:
+    """Items of `most` splits, or of fewer where a step has so few rows that all their items are no
+    more than `fill`."""
+    @et.task(cuda=_PLAN.format(split=split_tokens, span=most, fill=fill))
     def plan(position, request, table, first, row, left, pages):
         """The work items of row t are first[t] .. first[t + 1]. A page that an item does not need
         is any of its row; items beyond the last row are 0."""
         _, room, each = table.shape
-        counts = et.maximum((position // split_tokens + 1) // span, 1)
+        splits = position // split_tokens + 1
+        span = _span(splits, most, fill)
+        counts = et.maximum(splits // span, 1)
         ends = counts.cumsum(0)
         first[:] = et.concat([et.zeros((1,), et.i32), ends], axis=0)
         item = et.iota(row.shape[0])

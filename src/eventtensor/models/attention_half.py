@@ -17,14 +17,14 @@ from .tiles import Layout
 
 PAGE_BYTES = 16384  # keys and values of one head in a page of the cache
 SPLIT_TOKENS = 128  # of attention: part of the result, whatever the batch
-GROUP_SPLITS = 8  # which one task takes where there are many: part of the result as well
+GROUP_SPLITS = 8  # that one task takes where there are many, or fewer: part of the result as well
 ROTATED_WORDS = 3072  # of a task of rotate
 
 
 def span_for(weights: Weights, tokens: int) -> int:
-    """Splits of a row that a task of attention takes. A single row has too few for all workers of a
-    GPU: each is a task. With more rows a task takes several, and reads the next while it computes;
-    how many rows a step has does not change it, so a row's bits do not hang on that."""
+    """The most splits of a row that a task of attention takes. A single row has too few for all
+    workers of a GPU: each is a task. With more rows a task may take several, and reads the next
+    while it computes."""
     many = weights.layout == "cuda" and weights.dtype is et.bf16 and tokens > 1
     return GROUP_SPLITS if many else 1
 
@@ -51,14 +51,16 @@ def page_tokens(config: ModelConfig) -> int:
 
 class Attention:
     """The first half of each layer, and the cache that it keeps. A task of `attend` takes `span`
-    splits."""
+    splits. Where they are few for the workers of a GPU it takes fewer, unless rows are to give the
+    same bits in all steps (`alike`)."""
 
-    def __init__(self, step: Step, span: int) -> None:
+    def __init__(self, step: Step, span: int, alike: bool) -> None:
         c, p, T, page = step.c, step.p, step.T, page_tokens(step.c)
         dtype, hd, group = step.weights.dtype, c.head_dim, c.heads // c.kv_heads
         per_split = max(1, SPLIT_TOKENS // page)
         self.step, self.span, self.page, self.split = step, span, page, per_split * page
         self.some = combined_heads(c, step.weights.layout, step.tokens)
+        self.fill = 0 if alike or span == 1 else H200.multiprocessors // c.kv_heads
         R, M = et.dim("R", max=MAX_REQUESTS), et.dim("M", max=65536)
         self.pages = pages = et.dim("pages", max=1 << 22)
         positions = et.dim("positions", max=1 << 20)
@@ -94,7 +96,7 @@ class Attention:
     def plan(self) -> None:
         """The work items of the step."""
         self.step.p.call(
-            plan_attention(self.split, self.span), grid=(),
+            plan_attention(self.split, self.span, self.fill), grid=(),
             reads=lambda: (self.position[:], self.request[:], self.table[:, :, :]),
             writes=lambda: (self.first[:], self.row[:], self.left[:], self.item_pages[:, :]))
 

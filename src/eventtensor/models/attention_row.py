@@ -115,7 +115,7 @@ class RowAttention(Attention):
     """The first half of each layer for one row: T is 1."""
 
     def __init__(self, step: Step) -> None:
-        super().__init__(step, span=1)
+        super().__init__(step, span=1, alike=True)
 
     def items(self) -> None:
         """Parts of the row have places by their number alone."""

@@ -25,12 +25,13 @@ from .tiles import Tiles, tiles_for
 
 def llama(
     config: ModelConfig, weights: Weights, tiles: Tiles | None = None, tokens: int = MAX_TOKENS,
-    sampling: bool = False, span: int | None = None,
+    sampling: bool = False, span: int | None = None, same_bits: bool = False,
 ) -> et.Program:
+    """`same_bits`: a row gives the same bits whatever other rows a step has."""
     c, span = config, span or span_for(weights, tokens)
     step = Step(c, weights, tiles or tiles_for(c, weights.layout, span > 1), tokens)
     by_row = attends_by_row(weights, step.most_rows, span)
-    attention = RowAttention(step) if by_row else Attention(step, span)
+    attention = RowAttention(step) if by_row else Attention(step, span, same_bits)
     mlp = _mlp(step)
     attention.plan()
     _embed(step)

@@ -47,9 +47,10 @@ class Runner:
     `pages` is what the cache holds, for all `requests`; `sampling` lets tokens be drawn. All sizes
     but the number of rows are fixed, so a launch is bound once for each number of rows.
 
-    On a GPU steps of one row have a faster kernel of their own, whose sums have other orders. With
-    `same_bits` all steps go through the kernel for `rows`: what a request gives is then the same
-    bits whatever else is in the batch and however its prompt is cut, as it always is on threads.
+    On a GPU steps of one row have a faster kernel of their own, whose sums have other orders, and
+    steps of few rows cut them into more parts. With `same_bits` all steps go through the kernel for
+    `rows`, and parts are always the same: what a request gives is then the same bits whatever else
+    is in the batch and however its prompt is cut, as it always is on threads.
 
     `artifact` is a folder that `eventtensor compile` wrote: nothing is compiled then."""
 

@@ -27,6 +27,28 @@ ET_HOT float from_other(float x, int by, Thread me) { return __shfl_sync(~0u, x,
 
 // ---- plan: the work items of all rows -----------------------------------------------------------
 
+// The splits of an item: of 1, 2, 4 .. below SPAN the fewest with which all rows have at most FILL
+// items, else SPAN. Each warp finds it by itself.
+template <int SPAN, int FILL>
+ET_FN int span_of(View<const int32_t, 1> position, int split, int lane) {
+  constexpr int SMALLER = FILL == 0 || SPAN == 1 ? 0 : SPAN == 2 ? 1 : SPAN <= 4 ? 2 : 3;
+  static_assert(SPAN <= 8);
+  int items[SMALLER + 1] = {};
+  ET_ROLLED for (int t = lane; SMALLER > 0 && t < position.extent[0]; t += WARP) {
+    const int splits = position.data[t] / split + 1;
+#pragma unroll
+    for (int k = 0; k < SMALLER; ++k) items[k] += max(1, splits >> k);
+  }
+  int span = SPAN;
+#pragma unroll
+  for (int k = SMALLER - 1; k >= 0; --k) {
+#pragma unroll
+    for (int by = WARP / 2; by > 0; by /= 2) items[k] += __shfl_sync(~0u, items[k], lane ^ by);
+    if (items[k] <= FILL) span = 1 << k;
+  }
+  return span;
+}
+
 // first[t] .. first[t + 1] are the items of row t, of `span` splits each; the last of a row has what
 // is left besides. By one warp.
 ET_FN void item_bounds(View<const int32_t, 1> position, View<int32_t, 1> first, int split, int span,
@@ -66,11 +88,13 @@ ET_FN int32_t page_of(int item, int k, View<const int32_t, 1> request, View<cons
   return table.data[request.data[t] * table.stride[0] + min(at, int(table.extent[1]) * each - 1)];
 }
 
+template <int SPAN, int FILL>
 ET_FN void plan(View<const int32_t, 1> position, View<const int32_t, 1> request,
                 View<const int32_t, 3> table, View<int32_t, 1> first, View<int32_t, 1> row,
-                View<int32_t, 1> left, View<int32_t, 2> pages, int split_tokens, int span) {
+                View<int32_t, 1> left, View<int32_t, 2> pages, int split_tokens) {
   constexpr int FLIGHT = 4;  // loads of a thread that are on their way together
   const Thread me;
+  const int span = span_of<SPAN, FILL>(position, split_tokens, me.lane);
   if (me.warp == 0) item_bounds(position, first, split_tokens, span, me.lane);
   sync();
   const int used = first.data[position.extent[0]];
