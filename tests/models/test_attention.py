@@ -18,7 +18,12 @@ from eventtensor.compiler import run_passes
 from eventtensor.config import Options
 from eventtensor.ir.plan import Plan
 from eventtensor.models.attention import attend, combine, longest, plan_attention, rotate
-from eventtensor.models.attention_half import combined_heads, rotated_heads, span_for
+from eventtensor.models.attention_half import (
+    combined_heads,
+    folded_heads,
+    rotated_heads,
+    span_for,
+)
 from eventtensor.models.attention_many import attend_many
 from eventtensor.models.config import ModelConfig
 from eventtensor.models.formats.known import KNOWN
@@ -371,6 +376,9 @@ def test_models_take_groups_and_several_heads_where_a_gpu_has_work_for_all_its_w
     assert combined_heads(c, "cpu", 128) == 1
     assert [rotated_heads(c, n) for n in (1, 2, 4)] == [1, 2, 4]
     assert [rotated_heads(KNOWN["qwen3-32b"], n) for n in (1, 2, 4)] == [1, 2, 1]
+    known = ("llama-3.2-1b", "qwen3-8b", "qwen3-30b-a3b")
+    assert [folded_heads(KNOWN[name], 4) for name in known] == [4, 2, 1]
+    assert [folded_heads(c, n) for n in (1, 2)] == [1, 2]
 
 
 def test_rows_that_are_attended_first_come_nearer_where_there_are_many() -> None:

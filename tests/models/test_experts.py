@@ -230,6 +230,13 @@ def test_the_number_of_rows_decides_the_schedule_on_a_gpu() -> None:
         assert len(told) == 2 and all(wanted in line for line in told)
 
 
+def test_routing_tells_those_first_for_whom_whole_grids_wait() -> None:
+    plan = run_passes(experts_alone(config(), "cuda", et.bf16), Options("cuda")).plan
+    assert plan is not None
+    task = generate(plan).text.split(" task_route(")[1].split("\n}")[0]
+    assert 0 < task.index("cell.route_done") < task.index("cell.routed")
+
+
 def test_tokens_of_an_expert_do_not_cost_the_ring_its_slots() -> None:
     """Most experts have few tokens, however many one may have."""
     program = llama(KNOWN["qwen3-30b-a3b"], Weights("cuda", et.bf16), tokens=128)

@@ -19,6 +19,7 @@ PAGE_BYTES = 16384  # keys and values of one head in a page of the cache
 SPLIT_TOKENS = 128  # of attention: part of the result, whatever the batch
 GROUP_SPLITS = 8  # that one task takes where there are many, or fewer: part of the result as well
 ROTATED_WORDS = 3072  # of a task of rotate
+FOLDED_ELEMENTS = 1024  # of a task of combine
 
 
 def span_for(weights: Weights, tokens: int) -> int:
@@ -32,12 +33,19 @@ def span_for(weights: Weights, tokens: int) -> int:
 def combined_heads(
     c: ModelConfig, layout: Layout, tokens: int, workers: int = H200.multiprocessors
 ) -> int:
-    """Heads of keys that a task of `combine` takes: one, or up to four if a full step has more
-    rows and heads than a GPU has workers."""
+    """Heads of keys that a task of `rotate` or `combine` takes at most: one, or up to four if a
+    full step has more rows and heads than a GPU has workers."""
     if layout != "cuda":
         return 1
     sizes = [n for n in (1, 2, 4) if c.kv_heads % n == 0]
     return next((n for n in sizes if n * workers >= tokens * c.kv_heads), sizes[-1])
+
+
+def folded_heads(c: ModelConfig, some: int) -> int:
+    """Heads of keys that a task of `combine` takes: `some`, or fewer, so that each thread has one
+    piece of 16 bytes, and all its loads are on their way together."""
+    each = c.heads // c.kv_heads * c.head_dim
+    return next((n for n in (4, 2) if some % n == 0 and n * each <= FOLDED_ELEMENTS), 1)
 
 
 def rotated_heads(c: ModelConfig, some: int) -> int:
@@ -133,8 +141,8 @@ class Attention:
     def attend(self, at: Any) -> None:
         """The heads of one task before and after have an axis, so that one event tells of them."""
         self._rotate(at)
-        step, c, some, first, W = self.step, self.step.c, self.some, self.first, self.W
-        many = self.span > 1
+        step, c, first, W = self.step, self.step.c, self.first, self.W
+        many, some = self.span > 1, folded_heads(c, self.some)
         rest = (self.kv[at, :, :, :, :, :],) if many else ()  # of which the next tasks have parts
         dtype, kv_heads, tile = step.weights.dtype, c.kv_heads, f"{c.kv_heads} * w + {some} * g + k"
         step.p.call(

@@ -31,8 +31,8 @@ et::experts::route_row<scores_1, share_1, {normed}>(scores, share, active, exper
 
 def _route_on_gpu(experts: Experts, rows: int) -> str:
     words = 2 * -(-rows // 64)  # of an expert: a bit for each row
-    return _ROUTE.format(room=(2 + words) * experts.count + rows * experts.top, rows=rows,
-                         normed=str(experts.normed).lower())
+    room = (2 + words) * experts.count + rows * (2 * experts.top + 1)
+    return _ROUTE.format(room=room, rows=rows, normed=str(experts.normed).lower())
 
 
 def _shares(scores: Any, best: Any, normed: bool) -> Any:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from ...ir.expr import Node, product
-from ...ir.plan import CallPlan, Plan, ScheduleKind
+from ...ir.plan import CallPlan, Notify, Plan, ScheduleKind
 from ...ir.program import Call, EventTensor, HandTuned, Item, Loop, PlacedCall
 from ...ir.settled import Settled
 from ...ir.tensor import Role, Tensor
@@ -214,10 +214,15 @@ class KernelWriter:
                 o.barrier()
             if self.edges.notifies(plan):
                 with o.leading():
-                    self.sync.notifies(self.edges.notifies(plan))
+                    self.sync.notifies(self.first_for_grids(self.edges.notifies(plan)))
             o.line("et::task_end(worker);")
             o.line("return true;")
         o.line()
+
+    def first_for_grids(self, notifies: tuple[Notify, ...]) -> tuple[Notify, ...]:
+        """What whole grids wait for comes first: on a GPU each holds up the next by a fence."""
+        headers = {w.event for c in self.plan.calls for w in c.header}
+        return tuple(sorted(notifies, key=lambda n: n.event not in headers))
 
     def body(self, p: PlacedCall) -> None:
         params = f"(et::Worker& worker, const Args& args{self.params(p.vars)})"

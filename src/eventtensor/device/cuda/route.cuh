@@ -8,7 +8,7 @@
 namespace et::experts {
 
 constexpr int WARPS = ET_THREADS / WARP;
-constexpr int BATCH = 4;          // tokens that a warp takes at a time,
+constexpr int BATCH = 2;          // tokens that a warp takes at a time,
 constexpr int TURNS_OF_WARP = 8;  // those that it has bits for in a byte,
 constexpr int CHUNK = 64;         // and all warps in a word
 static_assert(WARPS * TURNS_OF_WARP == CHUNK);
@@ -107,27 +107,12 @@ template <int EXPERTS> struct Sorted {
   }
 };
 
-// Where what is chosen for a token goes.
-struct Chosen {
-  float* share;
-  int32_t* expert;
-  bool there;  // else there is no such token
-};
-
-// The experts of some tokens, best first, and their shares: lane k finds the k-th. No lane goes a way
-// of its own, so that the steps of the tokens overlap. `taken` gets a bit for each that is this
-// lane's: 8 bits for each of its experts, those of these tokens from `turn` on.
-template <int TOP, bool NORMED, int EXPERTS, int COUNT, class Bits>
-ET_HOT void choose(Sorted<EXPERTS> (&own)[COUNT], const Chosen (&to)[COUNT], Bits& taken, int turn,
-                   int lane) {
+// The experts of some tokens, best first: lane k finds the k-th, and its place. No lane goes a way of
+// its own, so that the steps of the tokens overlap. `take` hears of each whose expert it is.
+template <int TOP, int EXPERTS, int COUNT, class F>
+ET_HOT void pick(Sorted<EXPERTS> (&own)[COUNT], uint32_t (&best)[COUNT], int (&expert)[COUNT],
+                 int lane, const F& take) {
   static_assert(TOP <= WARP / 2 && TOP <= EXPERTS);
-  uint32_t best[COUNT] = {};  // the lane's, of those that were taken,
-  int expert[COUNT] = {};     // and whose it is
-  float total[COUNT] = {};
-#pragma unroll
-  for (int c = 0; c < COUNT; ++c)
-    if (!NORMED)
-      total[c] = own[c].chances(score_at(__reduce_max_sync(~0u, own[c].place[0])), lane);
   ET_ROLLED for (int k = 0; k < TOP; ++k)
 #pragma unroll
     for (int c = 0; c < COUNT; ++c) {
@@ -135,35 +120,30 @@ ET_HOT void choose(Sorted<EXPERTS> (&own)[COUNT], const Chosen (&to)[COUNT], Bit
       const int winner = __ffs(__ballot_sync(~0u, mine == most)) - 1, first = own[c].number[0];
       const int number = __shfl_sync(~0u, first, winner);
       if (k == lane) best[c] = most, expert[c] = winner * EACH<EXPERTS> + number;
-      const bool won = lane == winner;
-      taken |= Bits(won && to[c].there) << (first * TURNS_OF_WARP + turn + c);
-      own[c].drop_first(won);
+      take(c, first, lane == winner);
+      own[c].drop_first(lane == winner);
     }
-#pragma unroll
-  for (int c = 0; c < COUNT; ++c) {
-    const float most = score_at(__shfl_sync(~0u, best[c], 0));
-    const float chance = lane < TOP ? exp(score_at(best[c]) - most) : 0.0f;
-    if (NORMED) total[c] = sum_of_lanes<WARP / 2>(chance, lane);
-    if (!to[c].there || lane >= TOP) continue;
-    to[c].share[lane] = chance / total[c];
-    to[c].expert[lane] = expert[c];
-  }
 }
 
 // What is known of an expert: the pairs before its own, and its number among those in use.
 struct Expert { int32_t first, rank; };
 
-// What all warps know: the experts of each token, and for each expert, 64 tokens at a time, a word
-// with a bit for each of them that goes there: token 8 * i + w has bit i of byte w, which warp w puts.
-template <int EXPERTS, int TOP> struct Table {
+// What all warps know: the experts of each token and their places; and for each expert, 64 tokens at
+// a time, a word with a bit for each of them that goes there: token 8 * i + w has bit i of byte w,
+// which warp w puts.
+template <int EXPERTS, int TOP, int ROWS> struct Table {
   uint64_t* sent;
   Expert* known;
   int32_t* chosen;
+  uint32_t* place;
+  float* total;  // chances of all experts, if they count
 
-  ET_HOT Table(int32_t* room, int chunks)
+  ET_HOT explicit Table(int32_t* room)
       : sent(reinterpret_cast<uint64_t*>(room)),
-        known(reinterpret_cast<Expert*>(sent + chunks * EXPERTS)),
-        chosen(reinterpret_cast<int32_t*>(known + EXPERTS)) {}
+        known(reinterpret_cast<Expert*>(sent + (ROWS + CHUNK - 1) / CHUNK * EXPERTS)),
+        chosen(reinterpret_cast<int32_t*>(known + EXPERTS)),
+        place(reinterpret_cast<uint32_t*>(chosen + ROWS * TOP)),
+        total(reinterpret_cast<float*>(place + ROWS * TOP)) {}
 
   // Of a lane's experts: 8 bits each.
   template <class Bits> ET_HOT void put(int chunk, int warp, Bits taken, int lane) const {
@@ -185,16 +165,16 @@ template <int EXPERTS, int TOP> struct Table {
   }
 };
 
-// The tokens of a warp, COUNT of them at a time, while the next ones are on their way.
-template <int PARTS, int EXPERTS, int TOP, bool NORMED, int COUNT>
-ET_FN void choose_all(const Table<EXPERTS, TOP>& table, View<const float, 3> scores,
-                      View<float, 2> share, int rows, int warp, int lane) {
+// The tokens of a warp, some at a time, while the next ones are on their way.
+template <int PARTS, bool NORMED, int EXPERTS, int TOP, int ROWS>
+ET_FN void choose_all(const Table<EXPERTS, TOP, ROWS>& table, View<const float, 3> scores, int rows,
+                      int warp, int lane) {
   using Bits = std::conditional_t<(EACH<EXPERTS> <= 4), uint32_t, uint64_t>;
   static_assert(EACH<EXPERTS> * TURNS_OF_WARP <= 8 * sizeof(Bits));
-  Scores<EXPERTS> next[COUNT];
+  Scores<EXPERTS> next[BATCH];
   const auto ask = [&](int first) {
 #pragma unroll
-    for (int c = 0; c < COUNT; ++c)
+    for (int c = 0; c < BATCH; ++c)
       if (first + c * WARPS < rows)
         next[c].template load<PARTS>(scores.data + (first + c * WARPS) * scores.stride[1],
                                      scores.stride[0], lane);
@@ -202,27 +182,57 @@ ET_FN void choose_all(const Table<EXPERTS, TOP>& table, View<const float, 3> sco
   ask(warp);
   ET_ROLLED for (int chunk = 0; chunk * CHUNK < rows; ++chunk) {
     Bits taken = 0;
-    ET_ROLLED for (int turn = 0; turn < TURNS_OF_WARP; turn += COUNT) {
+    ET_ROLLED for (int turn = 0; turn < TURNS_OF_WARP; turn += BATCH) {
       const int first = chunk * CHUNK + turn * WARPS + warp;
       if (first >= rows) break;
-      Sorted<EXPERTS> own[COUNT];
-      Chosen to[COUNT];
+      Sorted<EXPERTS> own[BATCH];
+      uint32_t best[BATCH] = {};
+      int expert[BATCH] = {};
+      float all[BATCH] = {};
 #pragma unroll
-      for (int c = 0; c < COUNT; ++c) {
-        const int t = first + c * WARPS;
+      for (int c = 0; c < BATCH; ++c) {
         own[c] = Sorted<EXPERTS>(next[c], lane);
-        to[c] = {share.data + t * share.stride[0], table.chosen + t * TOP, t < rows};
+        if (!NORMED)
+          all[c] = own[c].chances(score_at(__reduce_max_sync(~0u, own[c].place[0])), lane);
       }
-      ask(first + COUNT * WARPS);
-      choose<TOP, NORMED>(own, to, taken, turn, lane);
+      ask(first + BATCH * WARPS);
+      pick<TOP>(own, best, expert, lane, [&](int c, int number, bool won) {
+        const bool counts = won && first + c * WARPS < rows;
+        taken |= Bits(counts) << (number * TURNS_OF_WARP + turn + c);
+      });
+#pragma unroll
+      for (int c = 0; c < BATCH; ++c) {
+        const int t = first + c * WARPS;
+        if (t >= rows || lane >= TOP) continue;
+        table.chosen[t * TOP + lane] = expert[c];
+        table.place[t * TOP + lane] = best[c];
+        if (!NORMED && lane == 0) table.total[t] = all[c];
+      }
     }
     table.put(chunk, warp, taken, lane);
   }
 }
 
+// By a thread for each token: the shares of its experts.
+template <bool NORMED, int EXPERTS, int TOP, int ROWS>
+ET_FN void find_shares(const Table<EXPERTS, TOP, ROWS>& table, View<float, 2> share, int first,
+                       int rows, int threads) {
+  ET_ROLLED for (int t = first; t < rows; t += threads) {
+    float chance[TOP], total = 0.0f;
+#pragma unroll
+    for (int k = 0; k < TOP; ++k) {
+      chance[k] = exp(score_at(table.place[t * TOP + k]) - score_at(table.place[t * TOP]));
+      total += chance[k];
+    }
+    const float whole = NORMED ? total : table.total[t];
+#pragma unroll
+    for (int k = 0; k < TOP; ++k) share.data[t * share.stride[0] + k] = chance[k] / whole;
+  }
+}
+
 // By one warp: the experts in use, and where the pairs of each begin. Two sums go in one number.
-template <int EXPERTS, int TOP>
-ET_FN void list_used(const Table<EXPERTS, TOP>& table, View<int32_t, 1> expert,
+template <int EXPERTS, int TOP, int ROWS>
+ET_FN void list_used(const Table<EXPERTS, TOP, ROWS>& table, View<int32_t, 1> expert,
                      View<int32_t, 1> begin, int32_t* active, int rows, int lane) {
   constexpr int N = EACH<EXPERTS>;
   int own[N] = {}, all = 0;
@@ -264,13 +274,11 @@ ET_FN void route(int32_t* room, View<const float, 3> scores, View<float, 2> shar
   asm volatile("" : "+r"(number));  // read anew in every task: see attention_rows.cuh
   const int lane = unsigned(number) % WARP, warp = unsigned(number) / WARP;
   const int rows = int(scores.extent[1]);
-  const Table<EXPERTS, TOP> table(room, (ROWS + CHUNK - 1) / CHUNK);
-  if (rows <= WARPS)
-    choose_all<PARTS, EXPERTS, TOP, NORMED, 1>(table, scores, share, rows, warp, lane);
-  else
-    choose_all<PARTS, EXPERTS, TOP, NORMED, BATCH>(table, scores, share, rows, warp, lane);
+  const Table<EXPERTS, TOP, ROWS> table(room);
+  choose_all<PARTS, NORMED>(table, scores, rows, warp, lane);
   sync();
   if (warp == 0) list_used(table, expert, begin, active.data, rows, lane);
+  else find_shares<NORMED>(table, share, number - WARP, rows, ET_THREADS - WARP);
   sync();
   ET_ROLLED for (int i = number; i < rows * TOP; i += ET_THREADS) {
     const int t = i / TOP, e = table.chosen[i];
@@ -292,9 +300,15 @@ ET_FN void route_row(View<const float, 2> scores, View<float, 2> share, View<int
   Scores<EXPERTS> from;
   from.template load<1>(scores.data, 0, number);
   Sorted<EXPERTS> own[1] = {Sorted<EXPERTS>(from, number)};
-  const Chosen to[1] = {{share.data, expert.data, true}};
-  uint64_t taken = 0;
-  choose<TOP, NORMED>(own, to, taken, 0, number);
+  float all = 0.0f;
+  if (!NORMED) all = own[0].chances(score_at(__reduce_max_sync(~0u, own[0].place[0])), number);
+  uint32_t best[1] = {};
+  int chosen[1] = {};
+  pick<TOP>(own, best, chosen, number, [](int, int, bool) {});
+  const float most = score_at(__shfl_sync(~0u, best[0], 0));
+  const float chance = number < TOP ? exp(score_at(best[0]) - most) : 0.0f;
+  if (NORMED) all = sum_of_lanes<WARP / 2>(chance, number);
+  if (number < TOP) share.data[number] = chance / all, expert.data[number] = chosen[0];
   if (number == 0) active.data[0] = TOP;
 }
 
