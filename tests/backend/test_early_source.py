@@ -127,7 +127,7 @@ def test_a_writer_behind_the_reader_is_never_settled() -> None:
 
 def test_a_small_operand_that_nobody_writes_is_on_its_way_while_the_task_waits() -> None:
     body = body_of(planned())
-    in_order(body, "et::Ahead<float> gain_here(gain);", "gain_here.put(gain_tile);",
+    in_order(body, "et::Ahead<float, 4> gain_here(gain);", "gain_here.put(gain_tile);",
              "args.cell.make_done", "gain_tile[i0]")
     assert "gain.data" not in body
 
@@ -235,7 +235,7 @@ def test_regions_of_one_tensor_are_one_buffer() -> None:
     ("// a comment", True),
     ("et::task_ready(worker);", True),
     ("const int64_t e1 = int64_t(args.which[i]);", False),
-    ("const et::Ahead<float> gain_here(gain);", False),
+    ("const et::Ahead<float, 4> gain_here(gain);", False),
     ("const int32_t v2 = et::from_first(v1);", False),
     ("worker.arena.rewind(m4);", False),
     ("v5[0] = v4;", False),

@@ -122,11 +122,8 @@ def test_a_scale_found_while_lines_come_is_right(n: int) -> None:
     np.testing.assert_allclose(y, want, rtol=1e-4, atol=1e-3)
 
 
-@pytest.mark.parametrize("panels, straight", [(8, True), (4, False)])
-def test_a_product_that_is_only_stored_goes_straight_to_its_place(
-    panels: int, straight: bool
-) -> None:
-    """Not where half of the warps adds to what the others have put."""
+@pytest.mark.parametrize("panels", (8, 4, 2))
+def test_a_product_that_is_only_stored_goes_straight_to_its_place(panels: int) -> None:
     text = source_of(packed(panels, 512, MOST, 8))
     call = text[text.index("et::wide_matmul<"):].split(";")[0]
-    assert ("out.data" in call) is straight
+    assert "out.data" in call

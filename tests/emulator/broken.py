@@ -77,11 +77,12 @@ BROKEN: dict[str, tuple[Case, str, str, str]] = {
     "lines go before their products are through": (
         WIDE, "cuda/wide_stream.cuh", "      ptx::wgmma_wait<1>();\n", ""),
     "the last products are not waited for": (
-        WIDE, "cuda/wide_stream.cuh", "    ptx::wgmma_wait<0>(sum);\n", ""),
+        WIDE, "cuda/wide_stream.cuh",
+        "      if constexpr (SHARED != 0) ptx::wgmma_wait<0>(shared_);\n", ""),
     "a page goes before its last line is read": (
-        WIDE, "cuda/wide_stream.cuh", "if (line / spans != next / spans", "if (true"),
+        WIDE, "cuda/wide_stream.cuh", "if (next % walk_.spans() == 0", "if (true"),
     "the result is put where lines are still read": (
-        NEAR, "cuda/wide_stream.cuh", "    sync();  // the result may lie where lines did\n", ""),
+        NEAR, "cuda/wide_stream.cuh", "      sync();  // the result may lie where lines did\n", ""),
     "an event is not waited for": (
         COUNTED, "cuda/worker.cuh", "bool reached = false;", "bool reached = true;"),
     "the sets of cells are not turned over": (

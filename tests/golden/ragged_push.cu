@@ -178,15 +178,10 @@ __device__ bool body_add(et::Worker& worker, const Args& args, int64_t e, int64_
   const et::View<const float, 2> x{args.y + e * (args.m * 32) + (t * 4) * 8, {e1, 8}, {8, 1}};
   // out = z[e, t, 0:8]
   const et::View<float, 1> out{args.z + e * (args.m * 8) + t * 8, {8}, {1}};
-  float* const v1 = worker.arena.take<float>(8);
-  for (et::Each<1, 16> t1(8); t1.more(); t1.next()) {
-    const int64_t i0 = t1[0];
+  for (et::Each<1, 16> t1(8); t1.more_in_warp(); t1.next()) {
+    const int64_t i0 = t1.held(0);
     const float v1_found = et::half_sum<float>(e1, [&](int64_t k1) { return x.data[k1 * 8 + i0]; });
-    if (et::half_leads()) v1[i0] = v1_found;
-  }
-  et::sync();
-  ET_ROLLED for (int64_t i0 = et::lane(); i0 < 8; i0 += et::lanes()) {
-    out.data[i0] = v1[i0];
+    if (t1.leads()) out.data[i0] = v1_found;
   }
   et::sync();
   return true;

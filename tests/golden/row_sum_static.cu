@@ -134,16 +134,11 @@ __device__ void body_partial(et::Worker& worker, const Args& args, int64_t i, in
   const et::View<const float, 2> x{args.a + (i * 32) * 128 + (j * 32), {e1, 32}, {128, 1}};
   // out = b[i*32:i*32 + 32, j]
   const et::View<float, 1> out{args.b + (i * 32) * 4 + j, {e1}, {4}};
-  float* const v1 = worker.arena.take<float>(e1);
   et::sync();
-  for (et::Each<1, 16> t1(e1); t1.more(); t1.next()) {
-    const int64_t i0 = t1[0];
+  for (et::Each<1, 16> t1(e1); t1.more_in_warp(); t1.next()) {
+    const int64_t i0 = t1.held(0);
     const float v1_found = et::half_sum<float>(32, [&](int64_t k1) { return x.data[i0 * 128 + k1]; });
-    if (et::half_leads()) v1[i0] = v1_found;
-  }
-  et::sync();
-  ET_ROLLED for (int64_t i0 = et::lane(); i0 < e1; i0 += et::lanes()) {
-    out.data[i0 * 4] = v1[i0];
+    if (t1.leads()) out.data[i0 * 4] = v1_found;
   }
   et::sync();
 }

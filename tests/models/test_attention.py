@@ -49,6 +49,7 @@ class Shape:
     combined: int = 1  # heads of keys that a task of combine takes
     fill: int = 0  # items of all rows, if those of fewer splits are no more
     in_place: bool = False  # keys and values are loaded where they lie, whatever the span
+    parts: int = 1  # in which queries, keys and values come
 
     @property
     def config(self) -> ModelConfig:
@@ -70,7 +71,8 @@ def program(s: Shape) -> et.Program:
     rope = p.weight("rope", (2048, 2, s.width // 2), et.f32)
     gains = p.weight("gains", (2, s.width), et.f32)
     each = (s.group + 2) * s.width
-    given = p.input("given", (T, HEADS * each), et.f32)
+    given = p.input("given", (s.parts, T, HEADS * each), et.f32)
+    ss = p.input("ss", (T, 20), et.f32)
     kv = p.state("kv", (pages, HEADS, 2, s.page, s.width), dtype)
     mixed = p.output("mixed", (T, HEADS * s.group * s.width), et.f32)  # bf16 would hide bits
     first = p.output("first", (T + 1,), et.i32, bound=W, monotone=True)
@@ -87,10 +89,9 @@ def program(s: Shape) -> et.Program:
     p.call(plan_attention(s.split * s.page, s.span, s.fill), grid=(),
            reads=lambda: (position[:], request[:], table[:, :, :]),
            writes=lambda: (first[:], row[:], left[:], item_pages[:, :]))
-    p.call(rotate(s.config, s.page), grid=(T, HEADS // s.combined),
-           reads=lambda t, g: (given[t, cut(g, s.combined * each)], gains[:, :],
-                               rope[position[t], :, :], slot[t], position[0 : t + 1],
-                               table[request[t], :, :]),
+    p.call(rotate(s.config), grid=(T, HEADS // s.combined),
+           reads=lambda t, g: (given[:, t, cut(g, s.combined * each)], ss[t, :], gains[:, :],
+                               rope[position[t], :, :]),
            writes=lambda t, g: (q[t, cut(g, s.combined), :, :],
                                 kv[slot[t] // s.page, cut(g, s.combined), :, slot[t] % s.page, :]))
     many = s.span > 1 and not s.in_place
@@ -136,7 +137,8 @@ def arrays(s: Shape, lengths: list[int], seed: int = 0) -> Arrays:
         "table": table.reshape(len(lengths), splits, s.split), "kv": kv,
         "rope": np.stack([np.cos(angle), np.sin(angle)], 1).astype(np.float32),
         "gains": (1 + rng.standard_normal((2, s.width)) / 4).astype(np.float32),
-        "given": (2 * rng.standard_normal((len(lengths), each))).astype(np.float32),
+        "given": (2 * rng.standard_normal((s.parts, len(lengths), each))).astype(np.float32),
+        "ss": (rng.uniform(0.5, 2, (len(lengths), 20)) * s.config.hidden / 20).astype(np.float32),
         "mixed": np.zeros((len(lengths), HEADS * s.group * s.width), np.float32),
         "first": np.zeros(len(lengths) + 1, np.int32), "row": np.zeros(work, np.int32),
         "left": np.zeros(work, np.int32),
@@ -148,6 +150,12 @@ def arrays(s: Shape, lengths: list[int], seed: int = 0) -> Arrays:
 def dims_of(a: Arrays) -> dict[str, int]:
     return {"T": len(a["position"]), "R": a["table"].shape[0], "M": a["table"].shape[1],
             "pages": a["kv"].shape[0], "W": len(a["row"])}
+
+
+def normed(s: Shape, a: Arrays) -> np.ndarray:
+    """What the parts stand for, in float64."""
+    mean = a["ss"].astype(np.float64).sum(axis=1, keepdims=True) / s.config.hidden
+    return a["given"].astype(np.float64).sum(axis=0) / np.sqrt(mean + 1e-5)
 
 
 def expected(s: Shape, a: Arrays) -> np.ndarray:
@@ -163,7 +171,7 @@ def expected(s: Shape, a: Arrays) -> np.ndarray:
 
     mixed = []
     for t, last in enumerate(a["position"]):
-        heads = a["given"][t].astype(np.float64).reshape(HEADS, s.group + 2, s.width)
+        heads = normed(s, a)[t].reshape(HEADS, s.group + 2, s.width)
         rope, at = a["rope"][last].astype(np.float64), np.arange(last)
         pages = a["table"][t].reshape(-1)[at // s.page]
         old = a["kv"][pages, :, :, at % s.page].astype(np.float64)  # token, head, 2, width
@@ -213,12 +221,13 @@ def emulated(
 # Splits of 128 tokens: one, some, rows of one item, and of two.
 LENGTHS = [[1], [63, 64, 65], [127, 128, 129, 1, 2], [600, 17], [1300, 1025, 1], [2048, 1]]
 SHAPES = {
-    "llama": Shape(combined=2), "qwen": Shape(group=2, width=128, page=32, split=4, norm=True),
+    "llama": Shape(combined=2, parts=8),
+    "qwen": Shape(group=2, width=128, page=32, split=4, norm=True, parts=3),
     "one_head": Shape(group=1, width=16, page=256, split=1), "eight": Shape(group=8, width=32),
     "odd": Shape(group=3, width=80, page=51, split=2),
     "f32": Shape(dtype="f32", norm=True, span=1),
     "splits": Shape(span=1),
-    "many": Shape(group=18, width=32, page=128, split=1, span=2, combined=2),
+    "many": Shape(group=18, width=32, page=128, split=1, span=2, combined=2, parts=20),
     "short": Shape(group=5, width=48, page=16, split=1, span=3),
     "spread": Shape(group=2, width=128, page=32, split=4, fill=7),
 }
@@ -277,8 +286,9 @@ def test_a_row_gives_the_same_bits_alone_and_in_any_batch() -> None:
         kernel.launch(dims_of(got), got)
         for r, n in enumerate(lengths):
             alone = copied(together)
-            for name in ("position", "slot", "given", "mixed", "q"):
+            for name in ("position", "slot", "ss", "mixed", "q"):
                 alone[name] = alone[name][r : r + 1].copy()
+            alone["given"] = alone["given"][:, r : r + 1].copy()
             alone["request"] = np.array([r], np.int32)
             items = max(1, ((n - 1) // 128 + 1) // s.span)
             alone["first"] = np.zeros(2, np.int32)
@@ -375,16 +385,15 @@ def test_models_take_groups_and_several_heads_where_a_gpu_has_work_for_all_its_w
     assert [combined_heads(c, "cuda", n) for n in (1, 16, 17, 64, 128)] == [1, 1, 2, 4, 4]
     assert combined_heads(c, "cpu", 128) == 1
     assert [rotated_heads(c, n) for n in (1, 2, 4)] == [1, 2, 4]
-    assert [rotated_heads(KNOWN["qwen3-32b"], n) for n in (1, 2, 4)] == [1, 2, 1]
+    assert [rotated_heads(KNOWN["qwen3-32b"], n) for n in (1, 2, 4)] == [1, 2, 2]
     known = ("llama-3.2-1b", "qwen3-8b", "qwen3-30b-a3b")
     assert [folded_heads(KNOWN[name], 4) for name in known] == [4, 2, 1]
     assert [folded_heads(c, n) for n in (1, 2)] == [1, 2]
 
 
-def test_rows_that_are_attended_first_come_nearer_where_there_are_many() -> None:
-    s = SHAPES["llama"]
-    assert "RowBegin<out_0, 64> begin(positions, table" in generate(cuda_plan(s)).text
-    one, many = (run_passes(llama(KNOWN["tiny-llama"], Weights("cuda", et.bf16), tokens=n),
-                            Options(target="cuda")).plan for n in (1, 2))
-    assert one is not None and many is not None
-    assert ["RowBegin" in generate(plan).text for plan in (one, many)] == [False, True]
+def test_keys_and_values_come_nearer_while_a_task_waits_for_its_queries() -> None:
+    text = generate(cuda_plan(SHAPES["llama"])).text
+    body = text[text.index("bool body_attend("):].split("et::task_ready")[0]
+    hint = "if (!et::ev_seen(worker, args.cell.rotate_done, 0, args.T)) et::fetch_to_l2("
+    assert hint in body and ", 131072);" in body
+    assert body.index(hint) < body.index("et::ev_wait(worker, args.cell.rotate_done")

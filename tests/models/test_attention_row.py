@@ -9,7 +9,7 @@ from unittest.mock import patch
 
 import numpy as np
 import pytest
-from models.test_attention import SHAPES, Arrays, Shape, arrays, close
+from models.test_attention import SHAPES, Arrays, Shape, arrays, close, normed
 from support.backends import run_direct
 from support.emulated import emulated_kernel
 
@@ -86,7 +86,7 @@ def row_arrays(s: Shape, length: int) -> tuple[list[Arrays], Arrays]:
                            first["kv"] * a["gains"][0].astype(first["kv"].dtype))
     together = one | {
         "qk_gains": np.stack([a["gains"] for a in each]), "kv": np.stack([a["kv"] for a in each]),
-        "given": np.concatenate([a["given"] for a in each]),
+        "given": np.concatenate([normed(s, a) for a in each]).astype(np.float32),
         "result": np.concatenate([a["mixed"] for a in each]),
     }
     return each, together

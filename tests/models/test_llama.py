@@ -19,6 +19,7 @@ from models.emulated_runner import emulated_runner
 from models.tiny import MODELS, Pair, Session, pairs, random_requests, relative
 
 from eventtensor.models.runner import Runner
+from eventtensor.models.tiles import tiles_for
 
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
@@ -93,6 +94,15 @@ def test_cuda_in_the_emulator_is_right_with_several_items_of_several_splits() ->
     for pair in pairs("llama3", "bf16"):
         with emulated_runner(pair, span=2) as runner:
             check_error_of_bf16(pair, runner, (530, 3))
+
+
+def test_cuda_in_the_emulator_is_right_where_products_come_in_parts() -> None:
+    for pair in pairs("wide", "bf16"):
+        with emulated_runner(pair) as runner:
+            tiles = tiles_for(runner.config, "cuda", many=True)
+            assert tiles.qkv_parts == tiles.out_parts == 2
+            check_error_of_bf16(pair, runner, (70, 9))
+            check_bits_of_cuts_and_company(runner, 66, piece=11)
 
 
 @pytest.mark.parametrize("name", ("llama3", "qwen3"))

@@ -143,6 +143,15 @@ def test_as_many_panels_lie_together_as_every_kernel_can_take():
             assert all(rows[n] % (16 * b) == 0 for n, b in bundles_for(config).items())
 
 
+def test_with_many_rows_each_worker_has_a_part_of_the_first_product():
+    parts = {"llama-3.2-1b": (128, 4), "qwen3-8b": (192, 4), "qwen3-30b-a3b": (320, 8),
+             "qwen3-0.6b": (128, 4), "llama-3.2-3b": (128, 3), "smollm2-135m": (16, 1)}
+    for name, found in parts.items():
+        tiles = tiles_for(KNOWN[name], "cuda", many=True)
+        assert (tiles.qkv, tiles.qkv_parts) == found, name
+    assert tiles_for(KNOWN["qwen3-8b"], "cuda").qkv_parts == 1
+
+
 def test_sizes_that_do_not_fit_are_named():
     with pytest.raises(BadPacking, match="head: a matrix has 250 rows"):
         packed_shapes(dataclasses.replace(KNOWN["tiny-llama"], vocab=250), "cpu")

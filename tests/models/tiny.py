@@ -64,6 +64,7 @@ MODELS = {
     "llama3": Tiny(group=2, head_dim=64, tied=True, rope=LLAMA3),  # two pages a split
     "qwen3": Tiny("qwen3", group=1, head_dim=32),
 }
+WIDE = {"wide": Tiny(group=2, head_dim=64, hidden=256)}  # a GPU multiplies in parts of K
 MOE = {"qwen3_moe": Tiny("qwen3_moe", group=2, head_dim=32, experts=16, top=4)}
 
 
@@ -117,7 +118,7 @@ def make_pair(
     import torch
 
     torch.manual_seed(5)
-    model = (MODELS | MOE)[name].model().eval()
+    model = (MODELS | WIDE | MOE)[name].model().eval()
     for key, parameter in model.named_parameters():
         if "norm" in key:
             torch.nn.init.normal_(parameter, 1.0, 0.2)

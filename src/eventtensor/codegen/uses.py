@@ -118,7 +118,7 @@ def _rereads(op: t.Op, type: t.TileType, types: dict[int, t.TileType]) -> tuple[
             return (a, b)
         case t.Gather(x, index, _):  # of a line, each entry of the index has one element
             return (x,) if len(types[x].shape) == 1 else (x, index)
-        case t.ArgMax(x) | t.TopK(x, _, _) | t.Reshape(x):
+        case t.ArgMax(x) | t.TopK(x, _, _):
             return (x,)
         case _:
             return ()

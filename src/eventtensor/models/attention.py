@@ -9,6 +9,7 @@ from typing import Any
 import eventtensor as et
 
 from .config import ModelConfig
+from .tasks import norm_scale
 
 # Bodies for a GPU, of device/cuda/attention.cuh. `q_1` is the extent of axis 1 of q.
 _INCLUDE = '#include "cuda/attention.cuh"\n'
@@ -16,12 +17,11 @@ _PLAN = _INCLUDE + """
 et::attention::plan<{span}, {fill}>(position, request, table, first, row_, left, pages, {split});
 """
 _ROTATE = _INCLUDE + """
-et::attention::rotate<out_0, out_1, out_2, {norm}>(qkv, gains, rope, out, kv, {eps}f, {scale}f);
-"""
-_ROTATE_AND_FETCH = _INCLUDE + """
-const et::attention::RowBegin<out_0, {page}> begin(positions, table, {rows});
-et::attention::rotate<out_0, out_1, out_2, {norm}>(qkv, gains, rope, out, kv, {eps}f, {scale}f);
-begin.fetch(kv, place, {heads} * 2 * {page} * out_2);
+float* const row = worker.arena.take<float>(qkv_1 + 8*out_0*out_1 + 16*out_0);
+const float norm = et::attention::add_row<qkv_0, out_0 * (out_1 + 2), out_2>(
+    row, qkv, ss, {hidden}.0f, {eps}f);
+et::attention::rotate<out_0, out_1, out_2, {norm}>(
+    row, norm, gains, rope, out, kv, {eps}f, {scale}f);
 """
 _ATTEND = _INCLUDE + """
 constexpr int ROOM = 8 * q_0 * q_1 + 8 * q_1 + 16 * q_0;
@@ -99,18 +99,20 @@ def at_once(heads: int) -> str:
     return f"(et::anew(unsigned(worker.count)) + {heads - 1}) / {heads}"
 
 
-def rotate(c: ModelConfig, page: int, fetches: bool = True) -> Any:
+def rotate(c: ModelConfig) -> Any:
     """For some heads of keys: the queries that look at them, ready for the product with keys, and
-    the row's entry of the cache. If it `fetches`, the begin of rows that are attended first comes
-    nearer: of the rows before (`positions`), this is the last; pages have `page` tokens."""
+    the row's entry of the cache, from parts of their product (`qkv`) and the row's sums of squares
+    (`ss`)."""
     group, scale = c.heads // c.kv_heads, c.head_dim**-0.5
-    norm, heads = "true" if c.qk_norm else "false", c.kv_heads
-    tuned = (_ROTATE_AND_FETCH if fetches else _ROTATE).format(
-        norm=norm, eps=float(c.norm_eps), scale=scale, page=page, rows=at_once(heads), heads=heads)
+    tuned = _ROTATE.format(norm="true" if c.qk_norm else "false", eps=float(c.norm_eps),
+                           scale=scale, hidden=c.hidden)
 
     @et.task(cuda=tuned)
-    def rotate(qkv, gains, rope, place, positions, table, out, kv):
-        heads = qkv.reshape(out.shape[0], group + 2, c.head_dim)
+    def rotate(qkv, ss, gains, rope, out, kv):
+        row = qkv[0]
+        for k in range(1, int(qkv.shape[0])):
+            row = row + qkv[k]
+        heads = (row * norm_scale(ss, c)).reshape(out.shape[0], group + 2, c.head_dim)
         out[:] = turned(heads[:, :group], gains[0], rope, c) * scale
         key = turned(heads[:, group : group + 1], gains[1], rope, c)
         kv[:] = et.concat([key, heads[:, group + 1 :]], axis=1)

@@ -12,13 +12,13 @@ from .attention_many import attend_many
 from .config import ModelConfig
 from .residual import Added
 from .step import MAX_REQUESTS, Step, cut
-from .tasks import Weights, project
+from .tasks import Weights, multiply
 from .tiles import Layout
 
 PAGE_BYTES = 16384  # keys and values of one head in a page of the cache
 SPLIT_TOKENS = 128  # of attention: part of the result, whatever the batch
 GROUP_SPLITS = 8  # that one task takes where there are many, or fewer: part of the result as well
-ROTATED_WORDS = 3072  # of a task of rotate
+ROTATED_WORDS = 3072  # of a task of rotate at most
 FOLDED_ELEMENTS = 1024  # of a task of combine
 
 
@@ -49,8 +49,9 @@ def folded_heads(c: ModelConfig, some: int) -> int:
 
 
 def rotated_heads(c: ModelConfig, some: int) -> int:
-    """Heads of keys that a task of `rotate` takes: `some`, if what it needs may come by flags."""
-    return some if some * (c.heads // c.kv_heads + 2) * c.head_dim <= ROTATED_WORDS else 1
+    """Heads of keys that a task of `rotate` takes: `some`, or fewer if those have many words."""
+    each = (c.heads // c.kv_heads + 2) * c.head_dim
+    return next((n for n in (4, 2) if some % n == 0 and n * each <= ROTATED_WORDS), 1)
 
 
 def page_tokens(config: ModelConfig) -> int:
@@ -82,7 +83,7 @@ class Attention:
         w_o = step.weights.matrix(p, c, "w_o")
         self.kv = p.state("kv", (c.layers, pages, c.kv_heads, 2, page, hd), dtype)
         # For each head of keys: the queries that look at it, the key and the value.
-        self.qkv = p.scratch("qkv", (c.layers, T, c.kv_heads * (group + 2) * hd), et.f32)
+        self.qkv = p.scratch("qkv", self._qkv_shape(c.kv_heads * (group + 2) * hd), et.f32)
         self.mixed = p.scratch("mixed", (c.layers, T, c.heads * hd), dtype)
         self.out = Added(step, "out", w_o, step.tiles.out, step.tiles.out_parts, half=0)
         self.items()
@@ -117,12 +118,17 @@ class Attention:
     def append(self) -> None:
         """The cache has the rows already."""
 
+    def _qkv_shape(self, columns: int) -> tuple[Any, ...]:
+        """In parts of K, without the scale of the norm."""
+        return (self.step.c.layers, self.step.tiles.qkv_parts, self.step.T, columns)
+
     def _project(self, at: Any) -> None:
-        step, tile = self.step, self.step.tiles.qkv
+        step, w, tile, parts = self.step, self.w_qkv, self.step.tiles.qkv, self.step.tiles.qkv_parts
+        each = step.c.hidden // parts
         step.p.call(
-            project(step.weights, step.c), name="qkv_proj", grid=(self.w_qkv.tiles(tile),),
-            reads=lambda i: (*step.attn.normed(at), self.w_qkv[at, i, tile]),
-            writes=lambda i: self.qkv[at, :, cut(i, tile)])
+            multiply(step.weights), name="qkv_proj", grid=(w.tiles(tile), parts),
+            reads=lambda i, s: (step.attn.x[at, :, cut(s, each)], w.part(at, i, tile, s, parts)),
+            writes=lambda i, s: self.qkv[at, s, :, cut(i, tile)])
 
     def _rotate(self, at: Any) -> None:
         """Keys and values go into the cache."""
@@ -130,10 +136,9 @@ class Attention:
         some = rotated_heads(c, self.some)
         words = some * (c.heads // c.kv_heads + 2) * c.head_dim
         step.p.call(
-            rotate(c, page, self.span > 1), grid=(step.T, c.kv_heads // some),
-            reads=lambda t, g: (self.qkv[at, t, cut(g, words)], self.qk_gains[at, :, :],
-                                self.rope[self.position[t], :, :], slot[t],
-                                self.position[0 : t + 1], self.table[self.request[t], :, :]),
+            rotate(c), grid=(step.T, c.kv_heads // some),
+            reads=lambda t, g: (self.qkv[at, :, t, cut(g, words)], step.attn.ss[at, t, :],
+                                self.qk_gains[at, :, :], self.rope[self.position[t], :, :]),
             writes=lambda t, g: (
                 self.q[at, t, cut(g, some), :, :],
                 self.kv[at, slot[t] // page, cut(g, some), :, slot[t] % page, :]))

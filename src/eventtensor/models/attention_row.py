@@ -13,7 +13,7 @@ from .attention import turned
 from .attention_half import Attention
 from .config import ModelConfig
 from .step import Step, cut
-from .tasks import Weights
+from .tasks import Weights, project
 
 BLOCK = 16  # neighbouring tokens, which a warp attends at once
 PARTS = 16  # of a row at most: blocks are dealt out to them in turn
@@ -126,6 +126,17 @@ class RowAttention(Attention):
 
     def plan(self) -> None:
         """Nothing is to be found out."""
+
+    def _qkv_shape(self, columns: int) -> tuple[Any, ...]:
+        return (self.step.c.layers, self.step.T, columns)
+
+    def _project(self, at: Any) -> None:
+        """All of K, and the scale of the norm, by one task."""
+        step, tile = self.step, self.step.tiles.qkv
+        step.p.call(
+            project(step.weights, step.c), name="qkv_proj", grid=(self.w_qkv.tiles(tile),),
+            reads=lambda i: (*step.attn.normed(at), self.w_qkv[at, i, tile]),
+            writes=lambda i: self.qkv[at, :, cut(i, tile)])
 
     def attend(self, at: Any) -> None:
         step, c, group = self.step, self.step.c, self.step.c.heads // self.step.c.kv_heads

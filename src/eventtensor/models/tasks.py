@@ -43,7 +43,9 @@ class Matrix:
         return self.ref[(*ahead, slice(tile * n, tile * n + n), *inner)]
 
     def part(self, layer: Any, tile: Any, rows: int, part: Any, parts: int) -> Any:
-        """Part `part` of `parts` of the columns of a tile. (For a GPU.)"""
+        """Part `part` of `parts` of the columns of a tile; more than one only on a GPU."""
+        if parts == 1:
+            return self[layer, tile, rows]
         n, each = rows // self.bundle_rows, int(self.ref.shape[-6]) // parts
         return self.ref[layer, tile * n : tile * n + n, part * each : part * each + each,
                         :, :, :, :, :]
@@ -78,9 +80,15 @@ class Weights:
 # ---- parts of bodies -------------------------------------------------------------------------
 
 
-def _scale(ss: Any, c: ModelConfig) -> Any:
+def norm_scale(ss: Any, c: ModelConfig) -> Any:
     """1 / root mean square of each row, from the sums of its tiles."""
-    return et.rsqrt(ss.sum(axis=1) / float(c.hidden) + c.norm_eps)
+    return et.rsqrt(ss.sum(axis=-1) / float(c.hidden) + c.norm_eps)
+
+
+def _at(x: Any, column: Any) -> Any:
+    """Of each row, the element in a column of its own."""
+    rows, columns = x.shape
+    return et.gather(x.reshape(rows * columns), et.iota(rows) * columns + column)
 
 
 # ---- task kinds ------------------------------------------------------------------------------
@@ -99,7 +107,7 @@ def embed(tiles: int) -> Any:
 def project(weights: Weights, c: ModelConfig) -> Any:
     @et.task
     def project(x, ss, w, out):
-        out[:] = weights.product(x, w) * _scale(ss, c)[:, None]
+        out[:] = weights.product(x, w) * norm_scale(ss, c)[:, None]
 
     return project
 
@@ -142,7 +150,7 @@ def gate_up(weights: Weights, c: ModelConfig) -> Any:
     @et.task
     def gate_up(x, ss, w, out):
         both = weights.product(x, w)
-        scale = _scale(ss, c)[:, None, None]  # not before the product, which can begin without
+        scale = norm_scale(ss, c)[:, None, None]  # not before the product, which can begin without
         pairs = both.reshape(both.shape[0], both.shape[1] // (2 * PANEL), 2, PANEL)
         gate, again = pairs[:, :, 0, :] * scale, pairs[:, :, 0, :] * scale  # rather than kept
         out[:] = gate * et.sigmoid(again) * (pairs[:, :, 1, :] * scale)
@@ -153,10 +161,10 @@ def gate_up(weights: Weights, c: ModelConfig) -> Any:
 def head(weights: Weights, c: ModelConfig) -> Any:
     @et.task
     def head(x, ss, w, logits, best, best_at):
-        found = weights.product(x, w) * _scale(ss, c)[:, None]
+        found = weights.product(x, w) * norm_scale(ss, c)[:, None]
         logits[:] = found
-        best[:] = found.max(axis=1)
-        best_at[:] = et.argmax(found)
+        at = et.argmax(found)
+        best[:], best_at[:] = _at(found, at), at
 
     return head
 
@@ -166,12 +174,10 @@ def head_and_tops(weights: Weights, c: ModelConfig) -> Any:
     def head(x, ss, w, logits, best, best_at, tops):
         """`tops` are `best` again, for readers whom run-time data sends: those need an event, and
         `best` alone goes on without."""
-        found = weights.product(x, w) * _scale(ss, c)[:, None]
-        top = found.max(axis=1)
+        found = weights.product(x, w) * norm_scale(ss, c)[:, None]
         logits[:] = found
-        best[:] = top
-        best_at[:] = et.argmax(found)
-        tops[:] = top
+        at = et.argmax(found)
+        best[:], best_at[:], tops[:] = _at(found, at), at, _at(found, at)
 
     return head
 

@@ -13,13 +13,17 @@ from .config import ModelConfig
 Layout = Literal["cpu", "cuda"]
 
 WIDE_ROWS, PART_COLUMNS = 128, 128  # that products with many columns take at a time
+ROUND_ROWS, MOST_ROWS = 256, 512  # of a tile, that meet x at once, and in all
+# What a line of x and a part cost, in bytes of weights that are streamed meanwhile; and how much
+# quicker a worker streams at best where others do not.
+LINE_BYTES, PART_BYTES, ALONE = 20000, 4096, 0.8
 SCORE_PARTS = 4  # at most, of K in the product of a router: one task adds them up
 
 
 @dataclass(frozen=True)
 class Tiles:
-    """Rows of weights that one task takes, for each matrix, and into how many parts of K the
-    matrices are cut that add to the residual, and routers."""
+    """Rows of weights that one task takes, for each matrix, and into how many parts of K some of
+    them are cut, which other tasks add up."""
 
     qkv: int
     out: int
@@ -29,6 +33,7 @@ class Tiles:
     out_parts: int = 1
     down_parts: int = 1
     score_parts: int = 1
+    qkv_parts: int = 1
 
 
 def tiles_for(
@@ -38,7 +43,8 @@ def tiles_for(
     its fold; of experts, those of one token together. Threads take what a cache holds. The head has
     no hop: pieces without a long tail. With many rows a tile of the residual's is up to WIDE_ROWS,
     whose x the workers of a GPU read once: there are as many parts of K as give each of them a
-    task. (Not of experts, whose tokens are few, and which are many together.)"""
+    task. (Not of experts, whose tokens are few, and which are many together.) Parts of queries,
+    keys and values are added up by who turns them."""
     qkv, hidden = (c.heads + 2 * c.kv_heads) * c.head_dim, c.hidden
     if layout == "cpu":
         return Tiles(_most(qkv, PANEL, 64), _most(hidden, PANEL, 64),
@@ -54,12 +60,14 @@ def tiles_for(
     out = _most(hidden, PANEL, WIDE_ROWS)
     each = workers // (hidden // out)  # workers for a tile
     in_parts = _parts(c.heads * c.head_dim, each)
+    first, qkv_parts = _tile_and_parts(qkv, hidden, workers) or (first, 1)
     head = _most(c.vocab, PANEL, WIDE_ROWS)
     if c.experts is not None:
         gate_up = _most(2 * c.intermediate, 2 * PANEL, WIDE_ROWS)
         scores = _parts(hidden, SCORE_PARTS)
-        return Tiles(first, out, gate_up, out, head, in_parts, score_parts=scores)
-    return Tiles(first, out, gate_up, out, head, in_parts, _parts(c.intermediate, each))
+        return Tiles(first, out, gate_up, out, head, in_parts, 1, scores, qkv_parts)
+    return Tiles(first, out, gate_up, out, head, in_parts, _parts(c.intermediate, each), 1,
+                 qkv_parts)
 
 
 def bundles_for(c: ModelConfig) -> dict[str, int]:
@@ -83,6 +91,21 @@ def _most(rows: int, step: int, top: int) -> int:
     """The largest tile up to a size; else all rows."""
     fit = (r for r in range(step, min(rows, top) + 1, step) if rows % r == 0)
     return max(fit, default=rows)
+
+
+def _tile_and_parts(rows: int, columns: int, workers: int) -> tuple[int, int] | None:
+    """Rows of a tile and parts of K with which tasks, at most one for each worker, end soonest:
+    they stream weights while lines of x come, anew for each ROUND_ROWS of a tile."""
+    def cost(r: int, n: int) -> float:
+        share = max(rows // r * n / workers, ALONE)
+        lines = columns // n // PART_COLUMNS * -(-r // ROUND_ROWS)
+        return max(2 * r * columns // n * share, lines * LINE_BYTES) + n * PART_BYTES
+
+    fit = [(cost(r, n), r, n)
+           for r in range(4 * PANEL, min(rows, MOST_ROWS) + 1, 4 * PANEL) if rows % r == 0
+           for n in range(2, workers * r // rows + 1) if columns % (n * PART_COLUMNS) == 0]
+    _, r, n = min(fit, default=(0, 0, 0))
+    return (r, n) if fit else None
 
 
 def _parts(columns: int, most: int) -> int:

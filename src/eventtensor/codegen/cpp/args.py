@@ -99,7 +99,7 @@ class ArgWriter:
     # ---- what comes before the body --------------------------------------------------------
 
     def is_small(self, k: int) -> bool:
-        """True if a read argument can be asked for before the waits, an element a thread."""
+        """True if a read argument can be asked for before the waits, an element or two a thread."""
         region, shape = self.call.regions[k], self.type(k).shape
         if k in (*self.staged, *self.streamed, *self.brought) or self.overwritten(k):
             return False
@@ -108,19 +108,21 @@ class ArgWriter:
         size = product(shape)
         return bool(shape) and isinstance(size, Const) and 0 < size.value <= self.edges.ahead
 
-    def is_far(self, k: int) -> bool:
+    def is_far(self, k: int, large: bool = False) -> bool:
         """True for a part of a state, which may lie in far memory since an earlier launch, of a
-        size that can be brought nearer while the task waits."""
+        size that can be brought nearer while the task waits; or of a larger one."""
         region, size = self.call.regions[k], product(self.type(k).shape)
         if k in (*self.staged, *self.streamed, *self.brought) or self.overwritten(k):
             return False
         tensor = self.program.tensor(region.tensor)
         if tensor.role is not Role.state or region.pad is not None or not isinstance(size, Const):
             return False
-        return 0 < size.value * tensor.dtype.size <= self.edges.fetched
+        fits = size.value * tensor.dtype.size <= self.edges.fetched
+        return size.value > 0 and self.edges.fetched > 0 and fits is not large
 
-    def fetch(self, k: int) -> None:
-        """Part of a state is brought nearer; what is read of it waits all the same."""
+    def fetch(self, k: int, cell: str = "") -> None:
+        """Part of a state is brought nearer; what is read of it waits all the same. With a `cell`,
+        some of its begin, if that is not known to be full."""
         region, name, type = self.call.regions[k], self.name(k), self.type(k)
         self.out.comment(f"{name} = {region}, on its way while the task waits")
         view = self.regions.view(name, region, True)
@@ -129,7 +131,9 @@ class ArgWriter:
         tables = [view.table(axis) or "nullptr" for axis in range(len(type.shape))]
         parts = ([self.regions.extent(n) for n in type.shape], view.strides, tables)
         listed = ", ".join(f"{{{', '.join(part)}}}" for part in parts)
-        self.out.line(f"et::fetch_to_l2({kind}{{{view.data}, {listed}}});")
+        some = f", {self.edges.begin_fetched}" if cell else ""
+        head = f"if (!et::ev_seen(worker, {cell})) " if cell else ""
+        self.out.line(f"{head}et::fetch_to_l2({kind}{{{view.data}, {listed}}}{some});")
 
     def ask(self, k: int) -> None:
         """A small argument sets off."""
@@ -137,8 +141,8 @@ class ArgWriter:
         kind = STORAGE[self.call.body.args[k].storage]
         self.out.comment(f"{name} = {region}, asked for ahead")
         self.regions.view(name, region, True)
-        self.out.line(f"const et::Ahead<{kind}> {name}_here({name});")
-        tile = self.dense(k, storage=True)
+        tile, size = self.dense(k, storage=True), self.regions.extent(product(self.type(k).shape))
+        self.out.line(f"const et::Ahead<{kind}, {size}> {name}_here({name});")
         self.brought[k] = of_view(tile, self.type(k))
         self.asked.append(f"{name}_here.put({tile.data});")
 

@@ -13,6 +13,7 @@ from ...ir.tensor import DType, Point, Slice
 from ...ir.walk import free_vars
 from ..uses import stmt_operands
 from . import value as cv
+from .args import Target
 from .fold import FoldWriter
 from .value import STORAGE, Index, Value, View, ctype, elsewhere, merged, of_view, scalar
 
@@ -31,6 +32,7 @@ class BodyWriter(FoldWriter):
                     self.reads[k] = self.args.read(k, storage=True)
             else:
                 self.targets[k] = self.args.write(k, self.uses)
+        self.direct = self._direct_stores()
         self.block(self.call.body.stmts)
         self.args.finish(self.targets)
 
@@ -44,6 +46,8 @@ class BodyWriter(FoldWriter):
                         self.let(s)
                 case t.For():
                     self.loop(s)
+                case t.Store(_, _, value) if value in self.direct:
+                    pass
                 case t.Store(arg, axes, value):
                     whole, view = self.call.body.args[arg].type, self.targets[arg].view
                     self.fill(self.sub(view, axes, whole, f"out{arg}"), self.values[value])
@@ -51,6 +55,28 @@ class BodyWriter(FoldWriter):
                     self.accumulate(self.targets[arg].view, self.values[value])
                 case _:
                     assert_never(s)
+
+    def _direct_stores(self) -> dict[int, Target]:
+        """Where folds go that are only stored, and that several threads do together."""
+        stmts = self.call.body.stmts
+        folded = {s.id: s for s in stmts if isinstance(s, t.Let) and self._folds_together(s)}
+        found = {}
+        for s in stmts:
+            if isinstance(s, t.Store) and s.value in folded and self.uses.count[s.value] == 1 \
+                    and s.value not in self.uses.named:
+                target = self.targets[s.arg]
+                whole = s.axes == tuple(Slice(Const(0), e) for e in target.type.shape)
+                if whole and target.home is None and not target.words and not target.view.tables:
+                    found[s.value] = target
+        return found
+
+    def _folds_together(self, s: t.Let) -> bool:
+        if not isinstance(s.op, t.Reduce | t.ArgMax) or not s.type.shape:
+            return False
+        axis = s.op.axis if isinstance(s.op, t.Reduce) else len(s.type.shape)
+        shape = next(x.type.shape for x in t.all_stmts(self.call.body.stmts)
+                     if isinstance(x, t.Let) and x.id == s.op.x)
+        return self.out.folds_together(shape, axis)
 
     def let(self, s: t.Let) -> None:
         value = self.op(s.id, s.op, s.type)
@@ -146,6 +172,9 @@ class BodyWriter(FoldWriter):
         view = x.view
         if view is None and x.cheap and cv.long_axes(x.type) == cv.long_axes(type):
             return cv.with_ones(x, type)
+        split = None if view is not None else cv.split(x, type)
+        if split is not None:
+            return split
         if view is None or not view.dense:
             view = self.stored(id, x).view
             assert view is not None

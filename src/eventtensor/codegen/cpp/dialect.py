@@ -59,8 +59,8 @@ class Dialect(Emitter):
 
     looks = False  # whether the threads of a worker can look at many cells at once
 
-    def hoisted(self, name: str, kind: str, text: str) -> str:
-        """What an element of the loop that has just begun is made of, from far memory, may be
+    def hoisted(self, name: str, kind: str, text: str, far: bool) -> str:
+        """What an element of the loop that has just begun is made of, maybe from far memory, may be
         loaded for all elements of a thread before the loop: its text there and here."""
         return text
 
@@ -86,6 +86,7 @@ class Dialect(Emitter):
 
     def folds(
         self, names: Sequence[str], sizes: Sequence[str]
-    ) -> AbstractContextManager[None]:
-        """Loops over all elements of a reduction's result, where threads fold them together."""
-        return self.elements(names, sizes, False, frozenset())
+    ) -> AbstractContextManager[str]:
+        """Loops over all elements of a reduction's result, where threads fold them together. Gives
+        the condition of the one that stores it."""
+        raise NotImplementedError

@@ -40,12 +40,13 @@ class FoldWriter(BodyFrame):
             found = self.folding(id, together, x, axis, type, ())
             self.out.line(f"const {kind} v{id} = et::from_first({found});")
             return scalar(f"v{id}", type)
-        result = self.own(f"v{id}", type)
+        result = self.direct[id].view if id in self.direct else self.own(f"v{id}", type)
         index, kept, sizes = self.indices(type.shape)
-        with self.out.folds([index[k] for k in kept], sizes):
+        with self.out.folds([index[k] for k in kept], sizes) as leads:
             found = self.folding(id, together, x, axis, type, index)
             self.out.line(f"const {kind} v{id}_found = {found};")
-            self.out.line(f"if (et::half_leads()) {result.place(index)} = v{id}_found;")
+            self.out.line(f"if ({leads}) {result.place(index)} = "
+                          f"{self.rounded(f'v{id}_found', type.dtype, result)};")
         return of_view(result, type)
 
     def folding(
@@ -60,7 +61,7 @@ class FoldWriter(BodyFrame):
     def staged(self, id: int, x: Value, type: t.TileType) -> Value:
         """x in the arena, if few results are made of many elements that lie elsewhere."""
         size, results = product(x.type.shape), product(type.shape)
-        near = x.view is not None and x.view.buffer in self.temps
+        near = bool(x.leaves) and all(buffer in self.temps for buffer in x.leaves)
         if near or not isinstance(size, Const) or not isinstance(results, Const):
             return x
         if results.value >= _FEW or not _FEW * 4 <= size.value <= _STAGED:

@@ -13,7 +13,7 @@ from ...ir.expr import Const, Load, Node, product
 from ...ir.plan import Wait
 from ...ir.program import PlacedCall, Program
 from ...ir.settled import Settled
-from ...ir.tensor import Region, Rows, region_exprs
+from ...ir.tensor import DType, Region, Rows, region_exprs
 from ...ir.walk import loads_of
 from ..uses import analyse, read_arguments
 from .args import ArgWriter, Target
@@ -21,6 +21,7 @@ from .dialect import Dialect
 from .early import place_loads
 from .expr import ExprWriter
 from .region import RegionWriter
+from .sync import SyncWriter
 from .value import STORAGE, Index, Value, View, ctype, of_view, scalar
 
 
@@ -99,11 +100,12 @@ class BodyFrame:
         self.temps: set[str] = set()  # names of what lies in the arena
         self.targets: dict[int, Target] = {}
         self.reads: dict[int, Value] = {}
+        self.direct: dict[int, Target] = {}  # where folds go that are only stored
         # Writes what an iteration of a loop begins with: waits for the chunks that it reads.
         self.enter: Callable[[t.For], None] = lambda loop: None
 
     def prepare(
-        self, settled: Settled, waits: tuple[Wait, ...], wait: Callable[[Wait], None],
+        self, settled: Settled, waits: tuple[Wait, ...], sync: SyncWriter,
         checks: Callable[[], None],
     ) -> None:
         """What comes before the work: waits, operands that hand-offs bring, and ahead of them what
@@ -112,15 +114,15 @@ class BodyFrame:
         self.out.extend(fenced)
         for w in waits[:-1]:
             self.early(settled)
-            wait(w)
+            sync.waits((w,))
             settled = settled.after(w)
         if waits or self.args.staged:
             self.early(settled)
+            self.nearer(settled, sync.one_cell(waits[-1:]))
         if self.args.edges.words_first(self.call, waits):
             self.args.bring_words()
         put = not self.args.words_come() and self.args.put()
-        for w in waits[-1:]:
-            wait(w)
+        sync.waits(waits[-1:])
         if (put or fenced) and not (waits and _always(waits[-1])):
             self.out.barrier()
         checks()
@@ -152,6 +154,13 @@ class BodyFrame:
                 self.args.ask(k)
             elif self.args.is_far(k) and settled.loads(*region_exprs(region)):
                 self.args.fetch(k)
+
+    def nearer(self, settled: Settled, cell: str) -> None:
+        """Hints for large operands, if the task has yet to wait for its last cell."""
+        for k in self.small_args() if cell and not self.expr.debug else ():
+            places = region_exprs(self.call.regions[k])
+            if self.args.is_far(k, large=True) and settled.loads(*places):
+                self.args.fetch(k, cell)
 
     def learn(self, settled: Settled) -> None:
         """Run-time data that decides places, each read once."""
@@ -241,13 +250,15 @@ class BodyFrame:
         with self.loops(value.type.shape, independent=not to.tables, to=to) as index:
             if to.storage is value.storage:
                 text = value.stored_at(index)
-            elif to.storage is value.type.dtype:
-                text = value.at(index)
             else:
-                text = f"et::cast<{STORAGE[to.storage]}>({value.at(index)})"
-            if any(self._memory(leaf)[0].startswith("args.") for leaf in value.leaves.items()):
-                text = self.out.hoisted(to.buffer, STORAGE[to.storage], text)
+                text = self.rounded(value.at(index), value.type.dtype, to)
+            far = any(self._memory(x)[0].startswith("args.") for x in value.leaves.items())
+            text = self.out.hoisted(to.buffer, STORAGE[to.storage], text, far)
             self.out.line(f"{to.place(index)} = {text};")
+
+    def rounded(self, text: str, dtype: DType, to: View) -> str:
+        """An element as a place stores it."""
+        return text if to.storage is dtype else f"et::cast<{STORAGE[to.storage]}>({text})"
 
     def _memory(self, leaf: tuple[str, bool]) -> tuple[str, bool]:
         """A buffer and how it is read. Regions of a tensor are one buffer, in which an index of one

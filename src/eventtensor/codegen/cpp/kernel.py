@@ -251,8 +251,8 @@ class KernelWriter:
             for region in p.call.regions if self.flavour.debug else ():
                 RegionWriter(self.out, self.expr, self.program, self.expr).checks(region)
 
-        writer.prepare(Settled(self.plan, p, plan.header), self.edges.waits(plan),
-                       lambda wait: self.sync.waits((wait,)), checks)
+        writer.prepare(Settled(self.plan, p, plan.header), self.edges.waits(plan), self.sync,
+                       checks)
 
     def body_writer(self, p: PlacedCall) -> BodyWriter | HandWriter:
         tuned = self.tuned(p)

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from ...ir.expr import Const, Node
+from ...ir.expr import Const, Node, product
+from ...ir.products import merged_axes
 from ...ir.tensor import DType
 from ...ir.tile import COMPARE, TileType
 
@@ -141,6 +142,25 @@ def with_ones(x: Value, type: TileType) -> Value:
         return x.at(tuple("0" if s == Const(1) else next(rest) for s in x.type.shape))
 
     return replace(x, type=type, at=at, leaves=elsewhere(x.leaves))
+
+
+def split(x: Value, type: TileType) -> Value | None:
+    """A lazy value with axes cut into several, of constant extents but the first of each."""
+    axes = tuple((k,) for k in range(len(type.shape)))
+    groups = merged_axes(axes, type.shape, x.type.shape)
+    if groups is None or not all(isinstance(type.shape[k], Const) for g in groups for k in g[1:]):
+        return None
+
+    def at(index: Index) -> str:
+        found = []
+        for g in groups:
+            steps = [product(tuple(type.shape[j] for j in g if j > k)) for k in g]
+            terms = [index[k] if n == Const(1) else f"{index[k]} * {n}"
+                     for k, n in zip(g, steps, strict=True) if index[k] != "0"]
+            found.append(" + ".join(terms) or "0")
+        return x.at(tuple(found))
+
+    return Value(type, at, elsewhere(x.leaves), None, x.cheap, x.storage)
 
 
 def transpose(x: Value, perm: tuple[int, ...], type: TileType) -> Value:

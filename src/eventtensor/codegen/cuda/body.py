@@ -34,7 +34,8 @@ from .maps import ROW_ALIGN, Maps
 from .threads import WARPS
 
 _PITCH = 192  # bytes that a column of the other side may lie further apart than it is long
-_WIDE_ROWS = 128  # that a product sums up in one pass
+_WIDE_ROWS = 256  # that a product sums up in one pass
+_SEVERAL = 4  # elements of a thread that are found together behind such a product
 
 
 class StreamBody(BodyWriter):
@@ -76,6 +77,7 @@ class StreamBody(BodyWriter):
             if self.call.regions[k].pad is None:
                 self.regions.expect(self.args.name(k), self.call.regions[k])
         super().write()
+        self.block_out.several = 1
         if loaded and self.out.met():
             self.block_out.ends_met("worker.pages.task_end();")
         elif loaded:
@@ -135,16 +137,16 @@ class StreamBody(BodyWriter):
         super().block((*without, *(s for s in stmts[at:] if s not in without)))
 
     def _goes(self, s: t.Store) -> bool:
-        """True if a product can be stored as it is found: no warp adds to what another has put."""
+        """True if a product can be stored as it is found."""
         target, found = self.targets[s.arg], self.products.get(s.value)
         if found is None or self.uses.count[s.value] != 1 or s.value in self.uses.named:
             return False
-        rows, type = found[0].rows, target.type
+        type = target.type
         whole = s.axes == tuple(Slice(Const(0), e) for e in type.shape)
         flags = self.args.edges.has_flags(self.call.regions[s.arg].tensor)
         plain = target.home is None and not flags and not target.view.tables
         return whole and plain and target.view.storage is DType.f32 and len(type.shape) == 2 \
-            and found[1].wide and isinstance(rows, Const) and rows.value % _WIDE_ROWS == 0
+            and found[1].wide
 
     def _first_product(self, stmts: tuple[t.Stmt, ...]) -> t.Let | None:
         return next((s for s in stmts if isinstance(s, t.Let) and s.id in self.products), None)
@@ -202,6 +204,8 @@ class StreamBody(BodyWriter):
             how = f"et::panel_matmul<{kind}, {-(-stream.columns // 8)}, {sizes}>"
         what = f"{x.matrix}, {rows}, {n}{x.begins}"
         self.block_out.ends_met(f"{how}(worker, {source}, {out}, {what});")
+        if stream.wide:
+            self.block_out.several = _SEVERAL
         self.args.end_words()
         return of_view(result, type)
 

@@ -37,13 +37,14 @@ def _quiet(text: str) -> bool:
 
 @dataclass
 class _Loop:
-    """A loop over elements that ended at line `end`: its head, what it reads (True: at the own
-    index only) and what it assigns."""
+    """A loop over elements that ended at line `end`, with so many blocks: its head, what it reads
+    (True: at the own index only) and what it assigns."""
 
     end: int
     head: tuple[tuple[str, ...], tuple[str, ...]]
     reads: dict[str, bool]
     assigns: set[str]
+    blocks: int = 1
 
     def takes(self, reads: Mapping[str, bool], assigns: str) -> bool:
         """True if another assignment may follow in each iteration: it reads what the loop assigns
@@ -54,7 +55,8 @@ class _Loop:
 
 class BlockDialect(Dialect):
     """`taken` collects what the arena has to hold: extents and element types. A barrier is left out
-    where nothing that touches memory stands between it and the one before; waits end with one."""
+    where nothing that touches memory stands between it and the one before; waits end with one.
+    `several` are the elements of a thread that are found together in loops over several axes."""
 
     function = "__device__ "
     outlined = "__device__ __noinline__ "
@@ -70,7 +72,10 @@ class BlockDialect(Dialect):
         self._met = False
         self._told: tuple[Mapping[str, bool], str] | None = None
         self._last: _Loop | None = None
-        self._batch: tuple[int, str, int] | None = None  # line of a head, element, how many
+        self.several = 1
+        # The line that stores of some elements begin at, their parameter, how many; in loops over
+        # several axes whatever they read is found before.
+        self._batch: tuple[int, str, int, bool] | None = None
 
     def line(self, text: str = "") -> None:
         super().line(text)
@@ -152,7 +157,8 @@ class BlockDialect(Dialect):
             for _ in serial:
                 self.shallower()
         if told is not None and spread and not serial:
-            self._last = _Loop(len(self._lines), head, dict(told[0]), {told[1]})
+            blocks = 2 if len(spread) > 1 and self.several > 1 else 1
+            self._last = _Loop(len(self._lines), head, dict(told[0]), {told[1]}, blocks)
 
     def _joins(
         self, head: tuple[tuple[str, ...], tuple[str, ...]], reads: Mapping[str, bool], assigns: str
@@ -166,10 +172,13 @@ class BlockDialect(Dialect):
         """Go on in the loop that has just ended."""
         last = self._last
         assert last is not None
-        del self._lines[-2:]  # its end, and the barrier
-        with self.indented():
-            yield
-        self.line("}")
+        del self._lines[-1 - last.blocks :]  # its end, and the barrier
+        for _ in range(last.blocks):
+            self.deeper()
+        yield
+        for _ in range(last.blocks):
+            self.shallower()
+            self.line("}")
         self.barrier()
         for name, same in reads.items():
             last.reads[name] = last.reads.get(name, True) and same
@@ -181,7 +190,8 @@ class BlockDialect(Dialect):
         self, names: Sequence[str], sizes: Sequence[str], spread: list[int]
     ) -> Iterator[None]:
         if len(spread) > 1:
-            with self._spread(names, sizes, spread, f"et::Each<{len(spread)}>"):
+            how = self._spread if self.several == 1 else self._together
+            with how(names, sizes, spread, f"et::Each<{len(spread)}>"):
                 yield
             return
         self.barrier()
@@ -203,33 +213,56 @@ class BlockDialect(Dialect):
     @contextmanager
     def _some(self, name: str, each: int) -> Iterator[None]:
         """A loop over the few elements of a thread, unrolled."""
-        self._batch = (len(self._lines), name, each)
+        self._batch = (len(self._lines), f"int64_t {name}", each, False)
         with self.block(f"ET_UNROLLED for (int n = 0; n < {each}; ++n)"):
             self.line(f"const int64_t {name} = et::lane() + n * et::lanes();")
             yield
         self._batch = None
 
-    def hoisted(self, name: str, kind: str, text: str) -> str:
+    def hoisted(self, name: str, kind: str, text: str, far: bool) -> str:
         """Stores of one element would hold up the loads of the next."""
         if self._batch is None or self._batch[0] + 2 != len(self._lines):
             return text
-        line, element, each = self._batch
-        given = f"[&](int64_t {element}) {{ return {text}; }}"
+        line, element, each, always = self._batch
+        if not far and not always:
+            return text
         indent = self._lines[line].split("ET_UNROLLED")[0]
+        first, names = ("t0, ", f"{self._lines[line + 1].strip()} ") if always else ("", "")
+        given = f"{first}[&]({element}) {{ {names}return {text}; }}"
         self._lines.insert(
             line, f"{indent}const et::Batch<{kind}, {each}> {name}_all({given});")
         return f"{name}_all.at[n]"
 
     @contextmanager
-    def folds(self, names: Sequence[str], sizes: Sequence[str]) -> Iterator[None]:
-        if names:
-            each = f"et::Each<{len(names)}, {_HALF}>"
-            with self._spread(names, sizes, range(len(names)), each):
-                yield
-            return
+    def folds(self, names: Sequence[str], sizes: Sequence[str]) -> Iterator[str]:
+        """Whole warps fold: what lies beyond the last element is another's once more."""
         self.barrier()
-        with self.block(f"if (et::lane() < {_HALF})"):
-            yield
+        if names:
+            each = f"et::Each<{len(names)}, {_HALF}> t1({', '.join(sizes)})"
+            with self.block(f"for ({each}; t1.more_in_warp(); t1.next())"):
+                shown = ", ".join(f"{name} = t1.held({k})" for k, name in enumerate(names))
+                self.line(f"const int64_t {shown};")
+                yield "t1.leads()"
+        else:
+            with self.block(f"if (et::lane() < {2 * _HALF})"):
+                yield "et::leads()"
+        self.barrier()
+
+    @contextmanager
+    def _together(
+        self, names: Sequence[str], sizes: Sequence[str], axes: Sequence[int], each: str
+    ) -> Iterator[None]:
+        """One loop over the elements of several axes, some of a thread together."""
+        self.barrier()
+        extents = ", ".join(sizes[k] for k in axes)
+        with self.block(f"for ({each} t0({extents}), t1 = t0; t0.more(); t0 = t1)"):
+            self._batch = (len(self._lines), f"const {each}& t1", self.several, True)
+            some = f"for (int n = 0; n < {self.several} && t1.more(); ++n, t1.next())"
+            with self.block(f"ET_UNROLLED {some}"):
+                shown = ", ".join(f"{names[k]} = t1[{at}]" for at, k in enumerate(axes))
+                self.line(f"const int64_t {shown};")
+                yield
+            self._batch = None
         self.barrier()
 
     @contextmanager

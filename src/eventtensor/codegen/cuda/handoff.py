@@ -17,7 +17,9 @@ from ..cpp.sync import Edges
 from .threads import THREADS, WARPS
 
 _COUNTED = (HandoffKind.counter, HandoffKind.bulk)
-_FETCHED = 64 * 1024  # bytes of an operand that go as far as the L2 ahead of the waits
+# Bytes of an operand that go as far as the L2 ahead of the waits: of a whole one, or of the begin
+# of a larger one.
+_FETCHED, _BEGIN = 64 * 1024, 128 * 1024
 
 _SLOTS = 9  # places of 16 bytes of words that a thread has on their way at once
 
@@ -25,11 +27,11 @@ _SLOTS = 9  # places of 16 bytes of words that a thread has on their way at once
 class HandoffEdges(Edges):
     """`bulk` is False where the GPU has no bulk copies: then those operands are read in place."""
 
-    ahead = THREADS - THREADS // WARPS  # an element a thread; the first lane of one warp polls
+    ahead = 2 * (THREADS - THREADS // WARPS)  # two a thread; the first lane of one warp polls
 
     def __init__(self, plan: Plan, bulk: bool) -> None:
         self.plan, self.bulk = plan, bulk
-        self.fetched = _FETCHED if bulk else 0
+        self.fetched, self.begin_fetched = (_FETCHED, _BEGIN) if bulk else (0, 0)
         self.kinds = {(h.event, h.call): h.kind for h in plan.handoffs}
 
     @cached_property

@@ -22,8 +22,6 @@ template <int N> struct Sums {
   }
 };
 
-template <int N> struct alignas(4 * N) Floats { float at[N]; };
-
 // Adds parts, from `values` and `tops` on. The loads of some are on their way together.
 template <int EACH>
 ET_HOT void add_parts(Sums<EACH>& sums, const float* values, int64_t value_pitch, const float* tops,

@@ -325,15 +325,19 @@ ET_FN void combine_row(View<const float, 2> part, View<const float, 2> ml, View<
 
 // ---- append: the row's entry of the cache -------------------------------------------------------
 
-// Half a warp has a key or a value.
+// Eight lanes have a key or a value.
 template <int HEADS, int GROUP, int HD, bool NORM, class T>
 ET_FN void append(View<const float, 1> qkv, View<const float, 2> gains, View<const float, 2> rope,
                   View<T, 3> kv, float eps) {
+  constexpr int ALL = 2 * HEADS, AT_ONCE = ET_THREADS / TURNERS;
   const Thread me;
-  ET_ROLLED for (int at = me.number / LANES; at < 2 * HEADS; at += ET_THREADS / LANES) {
-    const int of = at / 2, head = GROUP + at % 2;
-    rotate_head<GROUP, HD, NORM>(head, qkv.data + (of * (GROUP + 2) + head) * HD, gains, rope,
-                                 kv.data + of * kv.stride[0] + at % 2 * kv.stride[1], eps, 1.0f, me);
+  ET_ROLLED for (int base = 0; base < ALL; base += AT_ONCE) {
+    const int at = base + unsigned(me.number) / TURNERS, held = at < ALL ? at : ALL - 1;
+    const int of = held / 2, head = GROUP + held % 2;
+    rotate_head<GROUP, HD, NORM>(head, at < ALL, qkv.data + (of * (GROUP + 2) + head) * HD, 1.0f,
+                                 gains, rope,
+                                 kv.data + of * kv.stride[0] + held % 2 * kv.stride[1], eps, 1.0f,
+                                 me);
   }
 }
 

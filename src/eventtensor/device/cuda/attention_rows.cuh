@@ -132,71 +132,106 @@ template <class T> ET_HOT void fetch_page(const T* at, int64_t elements) {
 
 // ---- rotate: queries and the entry of the cache -------------------------------------------------
 
-// Half a warp has a head: `head` of those of queries, then the key and the value. `gains` are used
-// if NORM; the order of sums is that of the meaning of record. A thread loads all it needs before it
-// stores: as far as a compiler can tell, stores might change it.
+template <int N> struct alignas(4 * N) Floats { float at[N]; };
+
+// Heads of a row that are near have a few more elements between them, so that lanes of several
+// heads do not meet in a bank.
+constexpr int TURNERS = 8;  // lanes that turn a head
+ET_HOT constexpr int head_pitch(int hd) { return hd + TURNERS; }
+
+// The parts of a product of a row, HEADS heads each, added up in order to `row`, which is near; the
+// loads of some are on their way together. Gives the scale of the row's norm, of `hidden` columns
+// with sums of squares `ss`. All meet last.
+template <int PARTS, int HEADS, int HD>
+ET_HOT float add_row(float* row, View<const float, 2> parts, View<const float, 1> ss, float hidden,
+                     float eps) {
+  constexpr int SOME = PARTS < 16 ? 16 / PARTS : 1, FOURS = HEADS * HD / 4;  // of a thread, at once
+  using Four = Floats<4>;
+  const Thread me;
+  const int first = me.number % LANES, sums = int(ss.extent[0]);
+  float share = first < sums ? ss.data[first] : 0.0f;
+  ET_ROLLED for (int base = me.number; base < FOURS; base += SOME * ET_THREADS) {
+    Four x[SOME][PARTS] = {};  // what has no value would be kept for the whole kernel
+#pragma unroll
+    for (int n = 0; n < SOME; ++n)
+#pragma unroll
+      for (int k = 0; k < PARTS; ++k)
+        if (base + n * ET_THREADS < FOURS)
+          x[n][k] = *reinterpret_cast<const Four*>(parts.data + k * parts.stride[0] +
+                                                   4 * (base + n * ET_THREADS));
+#pragma unroll
+    for (int n = 0; n < SOME; ++n) {
+      const int at = 4 * (base + n * ET_THREADS);
+#pragma unroll
+      for (int k = 1; k < PARTS; ++k)
+#pragma unroll
+        for (int j = 0; j < 4; ++j) x[n][0].at[j] += x[n][k].at[j];
+      if (at < HEADS * HD)
+        *reinterpret_cast<Four*>(row + at / HD * head_pitch(HD) + at % HD) = x[n][0];
+    }
+  }
+  for (int k = first + LANES; k < sums; k += LANES) share = share + ss.data[k];
+  const float sum = from_first(half_tree(share));
+  sync();
+  return rsqrt(sum / hidden + eps);
+}
+
+// Eight lanes have a head, `by` times x: `head` of those of queries, then the key and the value; if
+// it is not `there` they only meet the others of their warp. A lane has both ends of what it turns.
+// `gains` are used if NORM; the order of sums is that of the meaning of record (of which lanes k and
+// k + 8 are one here). A thread loads all it needs before it stores: as far as a compiler can tell,
+// stores might change it.
 template <int GROUP, int HD, bool NORM, class T>
-ET_HOT void rotate_head(int head, const float* x, View<const float, 2> gains,
+ET_HOT void rotate_head(int head, bool there, const float* x, float by, View<const float, 2> gains,
                         View<const float, 2> rope, T* to, float eps, float scale, Thread me) {
-  constexpr int HALF = HD / 2, EACH = HD / LANES;
+  static_assert(HD % (2 * TURNERS) == 0 && LANES == 2 * TURNERS);
+  constexpr int EACH = HD / TURNERS, HALF = EACH / 2;
   const bool query = head < GROUP, turns = head <= GROUP;
   const float* const gain = gains.data + (query ? 0 : gains.stride[0]);
-  float cosine[EACH], sine[EACH], mine[EACH], other[EACH], norm = 1.0f;
+  const int first = unsigned(me.lane) % TURNERS;
+  float mine[EACH], cosine[HALF], sine[HALF];
+#pragma unroll
+  for (int j = 0; j < EACH; ++j) mine[j] = x[j * TURNERS + first] * by;
+#pragma unroll
+  for (int j = 0; j < HALF; ++j) {
+    cosine[j] = rope.data[j * TURNERS + first];
+    sine[j] = rope.data[rope.stride[0] + j * TURNERS + first];
+  }
   if (NORM) {
-    const float sum = half_sum<float>(HD, [&](int64_t k) { return x[k] * x[k]; });
-    norm = rsqrt(from_first(sum) / float(HD) + eps);
+    float sum[2] = {};
+#pragma unroll
+    for (int j = 0; j < EACH; ++j) sum[j % 2] = sum[j % 2] + mine[j] * mine[j];
+    float all = sum[0] + sum[1];
+#pragma unroll
+    for (int other = TURNERS / 2; other > 0; other /= 2) all = all + from_other(all, other, me);
+    const float norm = rsqrt(all / float(HD) + eps);
+#pragma unroll
+    for (int j = 0; j < EACH; ++j)
+      if (turns) mine[j] = mine[j] * norm * gain[j * TURNERS + first];
   }
 #pragma unroll
   for (int j = 0; j < EACH; ++j) {
-    const int k = j * LANES + me.number % LANES, i = k < HALF ? k : k - HALF;
-    const int across = k < HALF ? k + HALF : i;
-    cosine[j] = rope.data[i];
-    sine[j] = k < HALF ? -rope.data[rope.stride[0] + i] : rope.data[rope.stride[0] + i];
-    mine[j] = NORM && turns ? x[k] * norm * gain[k] : x[k];
-    other[j] = NORM && turns ? x[across] * norm * gain[across] : x[across];
-  }
-#pragma unroll
-  for (int j = 0; j < EACH; ++j) {
-    const float turned = mine[j] * cosine[j] + other[j] * sine[j];
+    const int i = j % HALF, across = (j + HALF) % EACH;
+    const float turned = mine[j] * cosine[i] + mine[across] * (j < HALF ? -sine[i] : sine[i]);
     const float result = query ? turned * scale : turns ? turned : mine[j];
-    to[j * LANES + me.number % LANES] = cast<T>(result);
+    if (there) to[j * TURNERS + first] = cast<T>(result);
   }
 }
 
-// The begin of a row sets out for the L2, where attention of the first rows finds it: full pages,
-// of keys and values side by side, one for each lane and by a warp for each head.
-template <int HEADS, int PAGE> struct RowBegin {
-  int page = -1;
-
-  // `position` has the rows up to this one.
-  ET_HOT RowBegin(View<const int32_t, 1> position, View<const int32_t, 2> table, int64_t rows) {
-    const Thread me;
-    const int64_t row = position.extent[0] - 1;
-    if (row >= rows || me.lane >= FETCHED || me.warp >= HEADS) return;
-    if (me.lane >= table.extent[0] * table.extent[1]) return;
-    const int found = table.data[me.lane];  // beside the load of the position
-    if ((me.lane + 1) * PAGE <= position.data[row]) page = found;
-  }
-  // Its entry of the cache has place `slot`; pages lie `pitch` elements apart.
-  template <class T> ET_HOT void fetch(View<T, 3> kv, int slot, int64_t pitch) const {
-    const Thread me;
-    const T* const begin = kv.data - slot / PAGE * pitch - slot % PAGE * kv.extent[2];
-    ET_ROLLED for (int head = me.warp; page >= 0 && head < HEADS; head += WARPS)
-      fetch_page(begin + page * pitch + head * kv.stride[0], 2 * kv.stride[1]);
-  }
-};
-
-// Heads of keys, each with the queries that look at it. `qkv` has them one after the other.
+// Heads of keys, each with the queries that look at it, `by` times `row`, where they are one after
+// the other.
 template <int HEADS, int GROUP, int HD, bool NORM, class T>
-ET_FN void rotate(View<const float, 1> qkv, View<const float, 2> gains, View<const float, 2> rope,
+ET_FN void rotate(const float* row, float by, View<const float, 2> gains, View<const float, 2> rope,
                   View<T, 3> out, View<T, 3> kv, float eps, float scale) {
-  constexpr int EACH = GROUP + 2;
+  constexpr int EACH = GROUP + 2, ALL = HEADS * EACH, AT_ONCE = ET_THREADS / TURNERS;
   const Thread me;
-  ET_ROLLED for (int at = me.number / LANES; at < HEADS * EACH; at += ET_THREADS / LANES) {
-    const int of = at / EACH, head = at % EACH;
+  ET_ROLLED for (int base = 0; base < ALL; base += AT_ONCE) {
+    const int at = base + unsigned(me.number) / TURNERS, held = at < ALL ? at : ALL - 1;
+    const int of = held / EACH, head = held % EACH;
     T* const to = head < GROUP ? out.data + of * out.stride[0] + head * out.stride[1]
                                : kv.data + of * kv.stride[0] + (head - GROUP) * kv.stride[1];
-    rotate_head<GROUP, HD, NORM>(head, qkv.data + at * HD, gains, rope, to, eps, scale, me);
+    rotate_head<GROUP, HD, NORM>(head, at < ALL, row + held * head_pitch(HD), by, gains, rope, to,
+                                 eps, scale, me);
   }
 }
 

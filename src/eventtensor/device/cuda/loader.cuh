@@ -220,14 +220,12 @@ class Loader {
 
   // By one lane: the pages of a round. Unless this is the last pass, they come again.
   ET_HOT void round(const char* from, int64_t stride, const Walk& walk, uint32_t first, bool last) {
-    const uint32_t piece = PANEL * walk.span, spans = walk.spans();
-    const uint32_t count[2] = {walk.count(first), walk.lone(first) ? 0 : walk.count(first + GROUP)};
-    const uint32_t bundle = walk.bundle;
+    const uint32_t piece = PANEL * walk.span, spans = walk.spans(), bundle = walk.bundle;
     for (uint32_t left = walk.lines(); left > 0 && !stopped_; from += spans * bundle * piece) {
       const uint32_t some = left < spans ? left : spans;
-      group(from, bundle * stride, count[0] / bundle, some, bundle * piece, last);
-      if (count[1] != 0)
-        group(from + GROUP * stride, bundle * stride, count[1] / bundle, some, bundle * piece, last);
+      for (uint32_t g = 0; g < walk.round(first); g += GROUP)
+        group(from + g * stride, bundle * stride, walk.count(first + g) / bundle, some,
+              bundle * piece, last);
       left -= some;
     }
   }
@@ -304,7 +302,7 @@ class Loader {
   static constexpr uint32_t LAST = 6;
   ET_HOT static uint32_t pages_of(const Walk& walk, int64_t n) {
     const uint32_t passes = uint32_t(n + MOST_COLUMNS - 1) / MOST_COLUMNS;
-    return passes * ((walk.panels + GROUP - 1) / GROUP) * walk.pages();
+    return passes * walk.left(0) * walk.pages();
   }
 
   ET_HOT void copy_once(uint32_t at, const char* from, uint32_t bytes) {

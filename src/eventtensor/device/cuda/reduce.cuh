@@ -1,27 +1,26 @@
 // Reductions by half a warp an element. A sum has sixteen lanes and a halving tree (numerics.h):
 // here each lane is a thread and the tree is shuffles, so the bits are the same. What has no order
 // but a winner (max, min, argmax) keeps the index, and the lowest one wins among equals.
-// The result is right in the first thread of the half; `from_first` gives it to all of them.
+// The result is right in the first thread of the half; `from_first` gives it to all of them. Both
+// halves of a warp come here together: a shuffle among those of whom a compiler does not know it
+// takes a page of instructions.
 #pragma once
 #include "tile.cuh"
 
 namespace et {
 
 ET_FN int half_lane() { return threadIdx.x % LANES; }
-ET_FN bool half_leads() { return half_lane() == 0; }
-ET_FN unsigned half_mask() { return 0xffffu << (threadIdx.x & LANES); }
 
 template <class T> ET_FN T from_above(T x, int by) {
-  return __shfl_down_sync(half_mask(), x, by, LANES);
+  return __shfl_down_sync(~0u, x, by, LANES);
 }
 ET_FN bool from_above(bool x, int by) { return from_above(int32_t(x), by) != 0; }
 
-template <class T> ET_FN T from_first(T x) { return __shfl_sync(half_mask(), x, 0, LANES); }
+template <class T> ET_FN T from_first(T x) { return __shfl_sync(~0u, x, 0, LANES); }
 ET_FN bool from_first(bool x) { return from_first(int32_t(x)) != 0; }
 
-// The halving tree over the lanes. One copy: a shuffle by half a warp takes a page of instructions,
-// most of them for lanes that come apart.
-template <class T> ET_COLD T half_tree(T sum) {
+// The halving tree over the lanes.
+template <class T> ET_HOT T half_tree(T sum) {
 #pragma unroll
   for (int by = LANES / 2; by > 0; by /= 2) sum = sum + from_above(sum, by);
   return sum;
@@ -54,9 +53,10 @@ template <class Order, class T> ET_FN Found<T> winner(Found<T> a, Found<T> b) {
   return !Order::better(a.value, b.value) && b.index < a.index ? b : a;
 }
 
-// The best of all lanes; one copy, as half_tree.
-template <class Order, class T> ET_COLD Found<T> half_winner(Found<T> best) {
-  ET_ROLLED for (int by = LANES / 2; by > 0; by /= 2) {
+// The best of all lanes.
+template <class Order, class T> ET_HOT Found<T> half_winner(Found<T> best) {
+#pragma unroll
+  for (int by = LANES / 2; by > 0; by /= 2) {
     const Found<T> other{from_above(best.value, by), from_above(best.index, by)};
     best = winner<Order>(best, other);
   }
@@ -66,10 +66,11 @@ template <class Order, class T> ET_COLD Found<T> half_winner(Found<T> best) {
 // The first of those that no other is better than.
 template <class Order, class T, class F> ET_FN Found<T> half_best(int64_t n, F at) {
   Found<T> best{T(0), -1};
-#pragma unroll 2
-  for (int64_t k = half_lane(); k < n; k += LANES) {
+  if (half_lane() < n) best = {at(half_lane()), half_lane()};
+#pragma unroll 4
+  for (int64_t k = half_lane() + LANES; k < n; k += LANES) {
     const T x = at(k);
-    if (best.index < 0 || Order::better(x, best.value)) best = {x, int32_t(k)};
+    if (Order::better(x, best.value)) best = {x, int32_t(k)};
   }
   return half_winner<Order>(best);
 }

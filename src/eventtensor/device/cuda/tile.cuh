@@ -41,6 +41,10 @@ template <int R, int TOGETHER = 1> class Each {
   }
   ET_FN bool more() const { return at_[0] < extent_[0]; }
   ET_FN int64_t operator[](int k) const { return at_[k]; }
+  // Where a warp goes on as long as one of its threads does: the element of this one, or another.
+  ET_FN bool more_in_warp() const { return __any_sync(~0u, more()); }
+  ET_FN int64_t held(int k) const { return k > 0 || more() ? at_[k] : extent_[0] - 1; }
+  ET_FN bool leads() const { return more() && thread_number() % TOGETHER == 0; }
   ET_FN void next() {
     uint32_t carry = 0;
 #pragma unroll
@@ -66,51 +70,69 @@ template <int R, int TOGETHER = 1> class Each {
   uint32_t extent_[R], at_[R], step_[R];
 };
 
-// The elements of a thread, all of them loaded before the first is stored: as far as a compiler can
-// tell, a store might change the next.
+// Elements of a thread, all of them loaded before the first is stored: as far as a compiler can
+// tell, a store might change the next. Or some, from one on; the last one stands in for those beyond.
 template <class T, int COUNT> struct Batch {
   T at[COUNT];
   template <class F> ET_HOT explicit Batch(const F& element) {
     ET_UNROLLED for (int n = 0; n < COUNT; ++n) at[n] = element(lane() + n * lanes());
   }
+  template <int R, class F> ET_HOT Batch(Each<R> from, const F& element) {
+    ET_UNROLLED for (int n = 0; n < COUNT; ++n) {
+      at[n] = element(from);
+      Each<R> after = from;
+      after.next();
+      if (after.more()) from = after;
+    }
+  }
 };
 
-// A small operand on its way: an element a thread, asked for before a task waits and put into a
+// A small operand on its way: a few elements a thread, asked for before a task waits and put into a
 // tile while it does. The first warp has none, since its first lane polls.
-template <class T> class Ahead {
+template <class T, uint32_t COUNT> class Ahead {
  public:
-  template <int R> ET_HOT explicit Ahead(const View<const T, R>& from) : count_(1) {
-    for (int k = 0; k < R; ++k) count_ *= uint32_t(from.extent[k]);
-    uint32_t e = mine();
-    if (e >= count_) return;
-    const T* at = from.data;
-    for (int k = R - 1; k >= 0; --k) {
-      at += e % uint32_t(from.extent[k]) * from.stride[k];
-      e /= uint32_t(from.extent[k]);
+  template <int R> ET_HOT explicit Ahead(const View<const T, R>& from) {
+#pragma unroll
+    for (uint32_t n = 0; n < EACH; ++n) {
+      uint32_t e = mine() + n * SHARERS;
+      if (e >= COUNT) return;
+      const T* at = from.data;
+      for (int k = R - 1; k >= 0; --k) {
+        at += e % uint32_t(from.extent[k]) * from.stride[k];
+        e /= uint32_t(from.extent[k]);
+      }
+      value_[n] = *at;
     }
-    value_ = *at;
   }
   ET_HOT void put(T* tile) const {
-    if (mine() < count_) tile[mine()] = value_;
+#pragma unroll
+    for (uint32_t n = 0; n < EACH; ++n)
+      if (mine() + n * SHARERS < COUNT) tile[mine() + n * SHARERS] = value_[n];
   }
 
  private:
-  ET_HOT static uint32_t mine() { return thread_number() - 32; }
+  static constexpr uint32_t SHARERS = ET_THREADS - 32, EACH = (COUNT + SHARERS - 1) / SHARERS;
+  // Beyond all elements for the first warp.
+  ET_HOT static uint32_t mine() {
+    const uint32_t me = thread_number();
+    return me < 32 ? COUNT : me - 32;
+  }
 
-  uint32_t count_;
-  T value_{};
+  T value_[EACH] = {};
 };
 
-// A region of which old data may be far away is asked for as far as the L2, a thread each run of
-// neighbours: no more than a hint, so its writers need not be done. Copies ask for multiples of 16
-// bytes. sm_90 and later.
-template <class T, int R> ET_HOT void fetch_to_l2(const Gathered<T, R>& v) {
+// A region of which old data may be far away, or so many bytes of its begin, is asked for as far as
+// the L2, a thread each run of neighbours: no more than a hint, so its writers need not be done.
+// Copies ask for multiples of 16 bytes. sm_90 and later.
+template <class T, int R>
+ET_HOT void fetch_to_l2(const Gathered<T, R>& v, int64_t most = INT64_MAX) {
   int64_t run = 1;
   int outer = R;
   while (outer > 0 && v.rows[outer - 1] == nullptr && v.stride[outer - 1] == run)
     run *= v.extent[--outer];
   int64_t rows = 1;
   for (int k = 0; k < outer; ++k) rows *= v.extent[k];
+  rows = min(rows, most / (run * int64_t(sizeof(T))));
   ET_ROLLED for (int64_t r = lane(); r < rows; r += lanes()) {
     const T* at = v.data;
     int64_t e = r;

@@ -1,17 +1,18 @@
 // How a product of packed panels with many columns goes, which the loader, the bringers of x, the
 // tasks and the way without a stream agree on. Groups of four panels (the 64 rows of one wgmma) are
 // summed up for up to 64 columns (a pass), whose sums stay in registers while K goes by, span by
-// span: two groups in a round, each by half of the warps, or the halves share a last one that is
-// alone, and take its spans in turn.
+// span: up to four groups in a round, in turn by one and the other half of the warps. One that is
+// left over the halves share, half of the columns each.
 //
-// Bits are the same in place and from the stream: sums go up in K, those of a lone group as two,
-// over even and odd spans. Nor does a column's result hang on how many others there are.
+// Bits are the same in place and from the stream: sums go up in K. Nor does a column's result hang
+// on how many others there are.
 #pragma once
 #include "../portable.h"
 
 namespace et {
 
 constexpr uint32_t GROUP = 4;          // panels
+constexpr uint32_t GROUPS = 4;         // of a round
 constexpr uint32_t MOST_SPAN = 256;    // bytes of K
 constexpr uint32_t MOST_COLUMNS = 64;  // of a pass
 
@@ -28,9 +29,12 @@ struct Walk {
   ET_HOT uint32_t spans() const { return panels == 1 ? 4 : panels == 2 ? 2 : 1; }
   ET_HOT uint32_t pages() const { return (lines() + spans() - 1) / spans(); }
   ET_HOT uint32_t lines() const { return row / span; }
-  ET_HOT bool lone(uint32_t panel) const { return panel + GROUP >= panels; }
-  // Panels that are taken together with this one, the first of a round.
-  ET_HOT uint32_t round(uint32_t panel) const { return lone(panel) ? GROUP : 2 * GROUP; }
+  // Groups from this panel on, in all and of the round that begins with it, and panels of these.
+  ET_HOT uint32_t left(uint32_t panel) const { return (panels - panel + GROUP - 1) / GROUP; }
+  ET_HOT uint32_t groups(uint32_t panel) const {
+    return left(panel) < GROUPS ? left(panel) : GROUPS;
+  }
+  ET_HOT uint32_t round(uint32_t panel) const { return groups(panel) * GROUP; }
   // Panels of the group that begins with this one.
   ET_HOT uint32_t count(uint32_t panel) const {
     return panels - panel < GROUP ? panels - panel : GROUP;

@@ -48,9 +48,14 @@ template <int YOUNGEST, int COUNT> ET_HOT void wgmma_wait(float (&d)[COUNT]) {
 #define ET_WGMMA_OF(TYPE)                                                                      \
   template <int N>                                                                             \
   ET_HOT void wgmma_##TYPE(float (&d)[N / 2], uint64_t a, uint64_t b) {                        \
-    static_assert(N == 16 || N == 64);                                                         \
-    if constexpr (N == 16)                                                                     \
+    static_assert(N == 8 || N == 16 || N == 32 || N == 64);                                    \
+    if constexpr (N == 8)                                                                      \
+      ET_WGMMA(8, TYPE, "%0,%1,%2,%3", "%4", "%5", ET_D4(0));                                  \
+    else if constexpr (N == 16)                                                                \
       ET_WGMMA(16, TYPE, "%0,%1,%2,%3,%4,%5,%6,%7", "%8", "%9", ET_D8(0));                     \
+    else if constexpr (N == 32)                                                                \
+      ET_WGMMA(32, TYPE, "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15", "%16",       \
+               "%17", ET_D16(0));                                                              \
     else                                                                                       \
       ET_WGMMA(64, TYPE,                                                                       \
                "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,"                        \

@@ -39,24 +39,22 @@ ET_COLD void wide_in_place(PanelsInPlace<SPAN, BUNDLE> w, Wide<E, BOXES> p) {
   const uint32_t across = (p.n + 7) / 8;
   for (uint32_t at = warp_index(); at < p.walk.panels * across; at += SHARERS) {
     const uint32_t panel = at / across, column = at % across * 8 + warp_row();
-    const bool lone = p.walk.lone(panel / GROUP * GROUP) && panel / GROUP % 2 == 0;
     const int64_t begin = begin_of(p.x, p.begins, column < p.n ? column : 0);
     const char* const from =
         w.data + panel / BUNDLE * BUNDLE * w.panel + panel % BUNDLE * SPAN * PANEL;
-    float sum[2][4] = {};
+    float sum[4] = {};
     for (uint32_t k = 0; k < p.walk.row; k += STEP_BYTES) {
       const char* const at = from + Packed<SPAN>::block(k, BUNDLE);
       const Eight x = column_step(p.x, begin, k / sizeof(E));
-      const bool odd = lone && k / SPAN % 2 == 1;
 #pragma unroll
       for (int half = 0; half < 2; ++half)
-        mma<E>(sum[odd], Packed<SPAN>::load(at + half * 2 * BLOCK_BYTES), x, half);
+        mma<E>(sum, Packed<SPAN>::load(at + half * 2 * BLOCK_BYTES), x, half);
     }
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
       const uint32_t row = panel * PANEL + warp_row() + j / 2 * 8;
       const uint32_t to = at % across * 8 + warp_chunk() * 2 + j % 2;
-      if (to < p.n) p.c[row * p.s_row + to * p.s_col] = lone ? sum[0][j] + sum[1][j] : sum[0][j];
+      if (to < p.n) p.c[row * p.s_row + to * p.s_col] = sum[j];
     }
   }
 }

@@ -29,11 +29,11 @@ ET_HOT Described panels_of(uint32_t at, uint32_t half) {
   return {alike(at) | BLOCK_BYTES >> 4 << 16, half >> 4};
 }
 
-// Sums of a panel's rows and a pass's columns, held by a warp.
+// Sums of a panel's rows and N columns, held by a warp.
 template <uint32_t N> using WideSums = float[N / 2];
 
-// Asks for the products of a group's span and a line.
-template <class E, uint32_t N, uint32_t SPAN>
+// Asks for the products of a group's span and N columns of a line, which has ALL.
+template <class E, uint32_t N, uint32_t ALL, uint32_t SPAN>
 ET_HOT void ask(WideSums<N>& sum, uint32_t panels, uint32_t line) {
   constexpr uint32_t EACH = STEP_BYTES / 2, COUNT = SPAN / EACH, PER = SWIZZLE / EACH;
   const Described w = panels_of(panels, Packed<SPAN>::HALF), x = line_of(line);
@@ -41,7 +41,7 @@ ET_HOT void ask(WideSums<N>& sum, uint32_t panels, uint32_t line) {
 #pragma unroll
   for (uint32_t f = 0; f < COUNT; ++f) {
     const uint64_t a = w.after(f * 2 * BLOCK_BYTES);
-    const uint64_t b = x.after(f / PER * N * SWIZZLE + f % PER * EACH);
+    const uint64_t b = x.after(f / PER * ALL * SWIZZLE + f % PER * EACH);
     if constexpr (std::is_same_v<E, bf16>) ptx::wgmma_bf16<N>(sum, a, b);
     else ptx::wgmma_f16<N>(sum, a, b);
   }
@@ -56,78 +56,103 @@ template <class E, bool BOXES, uint32_t N, uint32_t SPAN> class WideWarp {
 
   // All rounds and passes.
   ET_HOT void all() {
-    for (uint32_t panel = 0; panel < p_.walk.panels; panel += p_.walk.round(panel))
-      for (uint32_t column = 0; column < p_.n; column += MOST_COLUMNS)
-        pass(panel, column, p_.walk.lone(panel));
+    const uint32_t full = p_.walk.left(0) / GROUPS * GROUPS * GROUP, rest = p_.walk.left(full);
+    for (uint32_t panel = 0; panel < full; panel += GROUPS * GROUP) passes<GROUPS>(panel);
+    if (rest == 1) passes<1>(full);
+    if (rest == 2) passes<2>(full);
+    if (rest == 3) passes<3>(full);
   }
 
  private:
-  using Sums = WideSums<N>;
+  template <uint32_t COUNT> ET_HOT void passes(uint32_t panel) {
+    for (uint32_t column = 0; column < p_.n; column += MOST_COLUMNS)
+      Pass<COUNT>(*this).run(panel, column);
+  }
 
-  // A line is released when the next one is asked for and its own products are through.
-  ET_HOT void pass(uint32_t first, uint32_t column, bool lone) {
-    const uint32_t lines = p_.walk.lines(), step = lone ? 2 : 1;
-    const uint32_t panel = first + (lone ? 0 : half_ * GROUP) + warp_;
-    const uint32_t piece = p_.walk.count(first) * PANEL * SPAN;  // of a page: a span of the group
-    Sums sum = {};
-    uint32_t at = lone ? half_ : 0;
-    ET_ROLLED for (; at < lines; at += step) {
-      const uint32_t page = pages_.page(page_of(at, lone)) + at % p_.walk.spans() * piece;
-      ask<E, N, SPAN>(sum, page, pages_.template line<N, BOXES>(at));
-      ptx::wgmma_wait<1>();
-      if (at >= step) release(at - step, lone);
+  // A pass over COUNT groups. The products of a group with a line are a step; a page is given back,
+  // and behind the last group a line, when the next step is asked for and its own is through.
+  template <uint32_t COUNT> class Pass {
+   public:
+    ET_HOT explicit Pass(WideWarp& warp) : w_(warp), pages_(warp.pages_), walk_(warp.p_.walk) {}
+
+    ET_HOT void run(uint32_t first, uint32_t column) {
+      const uint32_t lines = walk_.lines();
+      piece_ = walk_.count(first) * PANEL * SPAN;
+      ET_ROLLED for (uint32_t at = 0; at < lines; ++at) {
+        const uint32_t line = pages_.template line<N, BOXES>(at);
+#pragma unroll
+        for (int j = 0; j < OWN; ++j) {
+          ask<E, N, N, SPAN>(own_[j], page(at, group(j)), line);
+          step(at, j);
+        }
+        if constexpr (SHARED != 0) {
+          ask<E, N / 2, N, SPAN>(shared_, page(at, group(OWN)), line + skipped() * SWIZZLE);
+          step(at, OWN);
+        }
+      }
+#pragma unroll
+      for (int j = 0; j < OWN; ++j) ptx::wgmma_wait<0>(own_[j]);
+      if constexpr (SHARED != 0) ptx::wgmma_wait<0>(shared_);
+      release(lines - 1, LAST);
+      pages_.advance(COUNT * walk_.pages());
+      pages_.template advance_lines<N>(lines);
+      sync();  // the result may lie where lines did
+#pragma unroll
+      for (int j = 0; j < OWN; ++j) w_.put(own_[j], first + group(j) * GROUP, column);
+      if constexpr (SHARED != 0)
+        w_.put(shared_, first + group(OWN) * GROUP, column + skipped());
     }
-    ptx::wgmma_wait<0>(sum);
-    if (at >= step && at - step < lines) release(at - step, lone);
-    if (lone && half_ == 1 && lines % p_.walk.spans() == 1)
-      pages_.give_back(page_of(lines - 1, lone), 1);  // whose only span the first half takes
-    pages_.advance((lone ? 1 : 2) * p_.walk.pages());
-    pages_.template advance_lines<N>(lines);
-    sync();  // the result may lie where lines did
-    store(sum, lone, panel, column);
-  }
 
-  // The page of a line: the halves have their own, or take the spans of each in turn.
-  ET_HOT uint32_t page_of(uint32_t line, bool lone) const {
-    return lone ? line / p_.walk.spans() : 2 * line + half_;
-  }
+   private:
+    // Groups of this half alone, and one that it shares, whose columns this half has some of.
+    static constexpr int OWN = COUNT / 2, SHARED = COUNT % 2, LAST = OWN + SHARED - 1;
+    ET_HOT uint32_t group(int j) const { return j < OWN ? 2 * j + w_.half_ : 2 * OWN; }
+    ET_HOT uint32_t skipped() const { return w_.half_ * N / 2; }
 
-  // The line, and its page if that has no other for this half.
-  ET_HOT void release(uint32_t line, bool lone) {
-    const uint32_t spans = p_.walk.spans(), next = line + 2;
-    __syncwarp();
-    pages_.template release_line<N>(line, lone ? 2 : 1);
-    if (!lone || spans == 1) pages_.give_back(page_of(line, lone), TURNS);
-    else if (line / spans != next / spans || next >= p_.walk.lines())
-      pages_.give_back(page_of(line, lone), 1);
-  }
+    // Where a group's panels for a line are; a page may have several spans of a lone group.
+    ET_HOT uint32_t number(uint32_t line, uint32_t group) const {
+      return line / walk_.spans() * COUNT + group;
+    }
+    ET_HOT uint32_t page(uint32_t line, uint32_t group) const {
+      return pages_.page(number(line, group)) + line % walk_.spans() * piece_;
+    }
 
-  // Of a lone group the second half gives its sums to the first.
-  ET_HOT void store(const Sums& sum, bool lone, uint32_t panel, uint32_t column) {
-    const bool mine = panel < p_.walk.panels;
-    if (mine && !(lone && half_ == 0)) put<false>(sum, panel, column);
-    if (!lone) return;
-    sync();
-    if (mine && half_ == 0) put<true>(sum, panel, column);
-  }
+    // Behind a step: the one before is through.
+    ET_HOT void step(uint32_t line, int j) const {
+      ptx::wgmma_wait<1>();
+      if (j > 0) release(line, j - 1);
+      else if (line > 0) release(line - 1, LAST);
+    }
+    ET_HOT void release(uint32_t line, int j) const {
+      const uint32_t next = line + 1;
+      __syncwarp();
+      if (j == LAST) pages_.template release_line<N>(line, 1);
+      if (j < OWN) pages_.give_back(number(line, group(j)), TURNS);
+      else if (next % walk_.spans() == 0 || next == walk_.lines())
+        pages_.give_back(number(line, group(j)), 1);
+    }
 
-  // What it is added to is loaded before the first is stored.
-  template <bool ADD> ET_HOT void put(const Sums& sum, uint32_t panel, uint32_t column) {
-    const uint32_t row = panel * PANEL + warp_row(), first = column + warp_chunk() * 2;
+    const WideWarp& w_;
+    Pages& pages_;
+    const Walk& walk_;
+    uint32_t piece_;  // bytes of a page: a span of the group
+    WideSums<N> own_[OWN + 1] = {};
+    WideSums<N / 2> shared_ = {};
+  };
+
+  // Sums of a group, for the columns from one on.
+  template <uint32_t COUNT>
+  ET_HOT void put(const float (&sum)[COUNT], uint32_t panel, uint32_t column) const {
+    if (panel + warp_ >= p_.walk.panels) return;
+    const uint32_t row = (panel + warp_) * PANEL + warp_row(), first = column + warp_chunk() * 2;
     float* const c = p_.c + row * p_.s_row + first * p_.s_col;
     const uint32_t left = first < p_.n ? p_.n - first : 0;
     const int64_t s_row = p_.s_row, s_col = p_.s_col;
-    const auto at = [&](uint32_t j) -> float& {
-      return c[(j / 4 * 8 + j % 2) * s_col + j % 4 / 2 * 8 * s_row];
-    };
-    const auto there = [&](uint32_t j) { return j / 4 * 8 + j % 2 < left; };
-    Sums old = {};
 #pragma unroll
-    for (uint32_t j = 0; ADD && j < N / 2; ++j)
-      if (there(j)) old[j] = at(j);
-#pragma unroll
-    for (uint32_t j = 0; j < N / 2; ++j)
-      if (there(j)) at(j) = ADD ? sum[j] + old[j] : sum[j];
+    for (uint32_t j = 0; j < COUNT; ++j) {
+      const uint32_t after = j / 4 * 8 + j % 2;
+      if (after < left) c[after * s_col + j % 4 / 2 * 8 * s_row] = sum[j];
+    }
   }
 
   const Wide<E, BOXES>& p_;
