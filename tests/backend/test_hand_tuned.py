@@ -103,3 +103,69 @@ def test_only_what_the_text_names_is_passed() -> None:
     assert "int64_t i)" in head[: head.index("{")] and "int64_t n" not in head[: head.index("{")]
     assert "constexpr int x_1 = 24;" in text and "constexpr int x_0 = 3;" in text
     assert "out_0" not in text
+
+
+# out[i] = x[i] + the sum of the first count[i] blocks of w[i], of which the loader brings each
+FED = """
+for (int k = 0; k < int(count); ++k) {
+  const float* block = w.data + k * w.stride[0];
+#if ET_STREAM
+  if constexpr (streamed) {
+    float some[4];
+    uint32_t words[4];
+    const int64_t c = 4 * (et::lane() % (w_1 / 4));
+    et::ptx::ld_shared_v4(worker.pages.page(k) + uint32_t(4 * c), words);
+    std::memcpy(some, words, 16);
+    if (et::lane() < w_1 / 4)
+      for (int n = 0; n < 4; ++n) out.data[c + n] = (k == 0 ? x.data[c + n] : out.data[c + n])
+          + some[n];
+    worker.pages.release(k, 1);
+    continue;
+  }
+#endif
+  for (int64_t c = et::lane(); c < w_1; c += et::lanes())
+    out.data[c] = (k == 0 ? x.data[c] : out.data[c]) + block[c];
+  et::sync();
+}
+#if ET_STREAM
+if constexpr (streamed) worker.pages.advance(uint32_t(count));
+#endif
+"""
+BRING = """
+for (int k = 0; k < int(count) && !worker.stopped(); ++k)
+  worker.whole(w.data + k * w.stride[0], 1, 4 * w_1, 4 * w_1);
+"""
+
+
+def fed() -> et.Program:
+    @et.task(cuda=FED, loader=BRING)
+    def take(x, w, count, out):
+        there = et.iota(w.shape[0]) < count
+        out[:] = x + et.where(there[:, None], w, 0.0).sum(axis=0)
+
+    p = et.Program("fed")
+    x, w = p.input("x", (5, 64), et.f32), p.state("w", (5, 40, 64), et.f32)
+    count, out = p.input("count", (5,), et.i32, bound=(1, 40)), p.output("out", (5, 64), et.f32)
+    p.call(take, grid=(5,), reads=lambda i: (x[i, :], w[i, :, :], count[i]),
+           writes=lambda i: out[i, :])
+    return p
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_a_text_for_the_loader_brings_pages_that_run_time_data_counts(stream: bool) -> None:
+    """More than the ring has slots, in some tasks."""
+    plan = run_passes(fed(), Options(target="cuda", stream=stream)).plan
+    assert plan is not None
+    text = generate(plan).text
+    assert ("void feed_take_pages(et::Loader& worker, " in text) is stream
+    assert f"constexpr bool streamed = {str(stream).lower()};" in text
+    rng = np.random.default_rng(0)
+    given = {"x": rng.integers(-9, 9, (5, 64)).astype(np.float32),
+             "w": rng.integers(-9, 9, (5, 40, 64)).astype(np.float32),
+             "count": np.array([1, 40, 3, 14, 27], np.int32), "out": np.zeros((5, 64), np.float32)}
+    wanted = run_direct(plan.program, {}, given)["out"]
+    for seed in (0, 1):
+        with emulated_kernel(plan, 2, seed) as kernel:
+            got = {k: v.copy() for k, v in given.items()}
+            kernel.launch({}, got)
+            np.testing.assert_array_equal(got["out"], wanted)

@@ -52,7 +52,7 @@ def test_the_number_of_columns_decides_the_order_of_pages_on_both_sides() -> Non
     assert re.search(r"worker\.panels\(args\.w \+ .*, " + walk, text)
     assert "et::PanelsInPlace<256, 1>{" in made(packed(most=128), stream=False).text
     few = made(packed()).text
-    assert "et::panel_matmul<et::bf16, 1," in few and "worker.run<0>(args.w" in few
+    assert "et::panel_matmul<et::bf16, 1," in few and "worker.run<0, 0>(args.w" in few
 
 
 def test_joined_axes_of_the_other_side_are_read_where_they_lie() -> None:

@@ -17,7 +17,7 @@ import eventtensor as et
 from eventtensor.codegen.cuda.kernel import generate
 from eventtensor.compiler import run_passes
 from eventtensor.config import Options
-from eventtensor.ir.plan import HandoffKind, Plan
+from eventtensor.ir.plan import HandoffKind, Plan, StreamKind
 from eventtensor.ir.tensor import Role
 from eventtensor.ir.walk import evaluate
 from eventtensor.models import attention_row
@@ -37,7 +37,7 @@ from eventtensor.models.tiles import tiles_for
 from eventtensor.runtime.cpu import CpuKernel
 
 LAYERS = 2
-# Around blocks (16), pages, a block for each part (256) and for each warp of each part (2048).
+# Around sixteen tokens, pages, a page for each part and sixteen tokens for each warp of each part.
 LENGTHS = (1, 2, 16, 17, 33, 64, 65, 128, 129, 255, 256, 257, 700, 2047, 2048)
 
 
@@ -176,6 +176,24 @@ def test_threads_of_a_cpu_give_attention(name: str) -> None:
     kernel.close()
 
 
+@pytest.mark.parametrize("name", ["llama", "qwen"])
+def test_pages_in_the_ring_and_where_they_lie_give_the_same_bits(name: str) -> None:
+    with patch.object(attention_row, "PARTS", 2):
+        state = run_passes(program(shaped(name)), Options(target="cuda", stream=False))
+    found = []
+    assert state.plan is not None
+    for plan in (plan_of(name, "cuda", 2), state.plan):
+        with emulated_kernel(plan, 3) as kernel:
+            for length in (1, 65, 700, 1500):
+                _, given = row_arrays(shaped(name), length)
+                dims, got = filled(plan, given)
+                kernel.launch(dims, got)
+                found.append(got["result"].tobytes())
+    assert found[:4] == found[4:]
+    assert [s.call for s in plan_of(name, "cuda", 2).streams if s.kind is StreamKind.hand] \
+        == ["attend"]
+
+
 def test_orders_of_tasks_give_the_same_bits() -> None:
     plan, found = plan_of("qwen", "cuda"), set()
     _, given = row_arrays(shaped("qwen"), 380)
@@ -209,4 +227,3 @@ def test_models_of_one_row_attend_by_parts() -> None:
     assert [parts_for(c, n) for n in (8, 31, 132)] == [1, 2, 16]
     assert [appended_heads(KNOWN[n]) for n in ("llama-3.2-1b", "qwen3-8b")] == [8, 4]
     assert [combined_columns(replace(c, head_dim=n)) for n in (128, 80, 64, 48)] == [64, 16, 64, 16]
-    assert attention_row.BLOCK == 16

@@ -13,8 +13,10 @@ from eventtensor.compiler import run_passes
 from eventtensor.config import Options
 from eventtensor.models.config import Experts
 from eventtensor.models.experts import route, route_row
+from eventtensor.models.formats.known import KNOWN
 
 ROWS = 70
+CONFIG, SUMS = KNOWN["qwen3-30b-a3b"], 40
 LISTS = ("rank", "pair", "active", "expert", "begin", "member")
 
 
@@ -51,22 +53,29 @@ def cases(experts: int) -> list[np.ndarray]:
             rng.integers(-2, 3, (33, experts)), np.full((3, experts), -np.inf)]
 
 
-def row_program(x: Experts) -> et.Program:
+def row_program(x: Experts, parts: int) -> et.Program:
     p, T = et.Program("route_row"), et.dim("T", max=1)
-    scores, share = p.input("scores", (T, x.count), et.f32), p.output("share", (T, x.top), et.f32)
+    scores = p.input("scores", (parts, T, x.count), et.f32)
+    squares = p.input("squares", (T, SUMS), et.f32)
+    share = p.output("share", (T, x.top), et.f32)
     active, expert = p.output("active", (), et.i32), p.output("expert", (x.top,), et.i32)
-    p.call(route_row(x), grid=(), reads=lambda: scores[:, :],
+    p.call(route_row(x, CONFIG), grid=(), reads=lambda: (scores[:, :, :], squares[:, :]),
            writes=lambda: (share[:, :], active[()], expert[:]))
     return p
 
 
-def test_the_tuned_routing_of_one_row_is_the_python_one() -> None:
-    x = Experts(48, 6, True)
-    plan = run_passes(row_program(x), Options("cuda")).plan
+@pytest.mark.parametrize("x", [Experts(48, 6, True), Experts(128, 8, False)], ids=str)
+@pytest.mark.parametrize("parts", [1, 4])
+def test_the_tuned_routing_of_one_row_is_the_python_one(x: Experts, parts: int) -> None:
+    plan = run_passes(row_program(x, parts), Options("cuda")).plan
     assert plan is not None
+    rng = np.random.default_rng(parts)
     with emulated_kernel(plan, 1) as kernel:
-        for scores in cases(x.count):
-            given = {"scores": scores[:1].astype(np.float32), "active": np.zeros((), np.int32),
+        for whole in cases(x.count):
+            more = rng.standard_normal((parts - 1, 1, x.count))
+            scores = np.concatenate([whole[None, :1], more])
+            given = {"scores": scores.astype(np.float32), "active": np.zeros((), np.int32),
+                     "squares": rng.uniform(1, 60, (1, SUMS)).astype(np.float32),
                      "share": np.empty((1, x.top), np.float32), "expert": np.zeros(x.top, np.int32)}
             with np.errstate(invalid="ignore"):
                 wanted = run_direct(plan.program, {"T": 1}, given)

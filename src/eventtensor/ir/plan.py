@@ -206,12 +206,14 @@ FEWEST_SLOTS = 4
 class StreamKind(Enum):
     """How a streamed operand is used up. `rows` and `packed` page by page, by the matrix product
     that it feeds (plain rows, or panels whose blocks of columns lie together); `loop` a page an
-    iteration of the loop that walks it; `whole` as one page that stays until the task ends."""
+    iteration of the loop that walks it; `whole` as one page that stays until the task ends. `hand`:
+    a hand-tuned body takes the pages that a text of its own brings."""
 
     rows = "rows"
     packed = "packed"
     loop = "loop"
     whole = "whole"
+    hand = "hand"
 
     @property
     def of_product(self) -> bool:
@@ -226,7 +228,8 @@ class Stream:
     bytes of a row in one page (0: all) of `bundle` panels, `rows` and `columns` the most that the
     operand and the product's other side have; where that side is not staged as a whole (`wide`), K
     goes by line by line. While the loader is at this call `cap` bytes may be in flight, and with
-    the ring full and nothing in flight it asks for `ahead` pages as far as the L2. Run-time data
+    the ring full and nothing in flight it asks for `ahead` pages as far as the L2; `rush` bytes (0:
+    `cap`) may be in flight of pages that come when their own task has begun. Run-time data
     that decides where the operand lies is there once the waits of the call for the events `after`
     are over, of which each has one cell for the whole grid: the loader does them too."""
 
@@ -240,6 +243,7 @@ class Stream:
     columns: int = 0
     wide: bool = False
     ahead: int = 0
+    rush: int = 0
     loaded: bool = True
     after: tuple[str, ...] = ()
     bundle: int = 1

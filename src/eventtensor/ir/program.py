@@ -34,7 +34,8 @@ class GridAxis:
 
 @dataclass(frozen=True, slots=True)
 class HandTuned:
-    """A hand-written body for a target; `source` is the text of a function body in its language."""
+    """A hand-written body for a target; `source` is the text of a function body in its language.
+    That for `loader` is what the loader of a GPU does for a task whose `cuda` body takes pages."""
 
     target: str
     source: str

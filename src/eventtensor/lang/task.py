@@ -10,7 +10,7 @@ from typing import Any, overload
 from ..errors import BadBody, BadCall
 from ..ir.program import HandTuned
 
-TARGETS = ("cpp", "cuda")
+TARGETS = ("cpp", "cuda", "loader")
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,16 +56,19 @@ def task(fn: Callable[..., object], /) -> Task: ...
 
 @overload
 def task(
-    *, cpp: str | None = None, cuda: str | None = None, name: str | None = None
+    *, cpp: str | None = None, cuda: str | None = None, loader: str | None = None,
+    name: str | None = None,
 ) -> Callable[[Callable[..., object]], Task]: ...
 
 
 def task(fn: Callable[..., object] | None = None, /, **options: Any) -> Any:
-    """Make a task kind of a Python tile body: `@et.task` or `@et.task(cpp="...", cuda="...")`."""
+    """Make a task kind of a Python tile body: `@et.task` or `@et.task(cpp="...", cuda="...")`. With
+    `loader` a GPU's loader brings operands of the `cuda` body ahead of its waits."""
     unknown = set(options) - {*TARGETS, "name"}
     if unknown:
         raise BadCall(
-            f"et.task has no option {sorted(unknown)[0]!r}", hint="options are cpp=, cuda=, name="
+            f"et.task has no option {sorted(unknown)[0]!r}",
+            hint="options are cpp=, cuda=, loader=, name=",
         )
     sources = {t: options[t] for t in TARGETS if options.get(t) is not None}
     for target, source in sources.items():

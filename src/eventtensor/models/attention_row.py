@@ -15,17 +15,20 @@ from .config import ModelConfig
 from .step import Step, cut
 from .tasks import Weights, project
 
-BLOCK = 16  # neighbouring tokens, which a warp attends at once
-PARTS = 16  # of a row at most: blocks are dealt out to them in turn
+PARTS = 16  # of a row at most: pages of the cache are dealt out to them in turn
+FED_HEADS, FED_COLUMNS = 8, 64  # at most and a multiple of these: then a loader brings pages
 COLUMNS = 64  # of a head that a task of `combine` takes at most
 APPENDED_WORDS = 3072  # of a task of `append`
 
 # Bodies for a GPU. `out_1` is the extent of axis 1 of out; `arrive()` is over when qkv has come.
 _INCLUDE = '#include "cuda/attention_row.cuh"\n'
 _ATTEND = _INCLUDE + """
-et::bf16* const near = worker.arena.take<et::bf16>(17*out_0*out_1 + 40*out_0 + 24*out_1 + 24);
-return et::attention::attend_row<out_0, out_1, kv_2, {parts}, {norm}>(
-    near, qkv, gains, rope, position, table, kv, int(s), out, ml, {eps}f, {scale}f, arrive);
+et::bf16* const near = worker.arena.take<et::bf16>(17*out_0*out_1 + 40*out_0 + {more}*out_1 + 16);
+return et::attention::attend_row<streamed, out_0, out_1, kv_2, {parts}, {norm}>(
+    worker, near, qkv, gains, rope, position, table, kv, int(s), out, ml, {eps}f, {scale}f, arrive);
+"""
+_FEED = _INCLUDE + """
+et::attention::feed_part<kv_3, kv_2, {parts}>(worker, position, table, kv, int(s));
 """
 _COMBINE = _INCLUDE + "et::attention::combine_row<part_0, part_1>(part, ml, out);"
 _APPEND = _INCLUDE + """
@@ -57,12 +60,16 @@ def appended_heads(c: ModelConfig) -> int:
 
 
 def attend_row(c: ModelConfig, dtype: Any, parts: int) -> Any:
-    """For a head of keys, over blocks s, s + parts, .. of the row's tokens; its own token is the
+    """For a head of keys, over pages s, s + parts, .. of the row's tokens; its own token is the
     last one, and not in the cache yet."""
     group, scale = c.heads // c.kv_heads, c.head_dim**-0.5
-    tuned = _ATTEND.format(parts=parts, norm=_norm(c), eps=float(c.norm_eps), scale=scale)
+    tuned = _ATTEND.format(parts=parts, norm=_norm(c), eps=float(c.norm_eps), scale=scale,
+                           more=24 if group % 2 else 8)
 
-    @et.task(cuda=tuned)
+    fed = group <= FED_HEADS and c.head_dim % FED_COLUMNS == 0
+    feed = _FEED.format(parts=parts) if fed else None
+
+    @et.task(cuda=tuned, loader=feed)
     def attend(qkv, gains, rope, position, table, kv, out, ml, *, s):
         heads = qkv.reshape(1, group + 2, c.head_dim)
         q = (turned(heads[:, :group], gains[0], rope, c) * scale).cast(dtype)
@@ -73,7 +80,7 @@ def attend_row(c: ModelConfig, dtype: Any, parts: int) -> Any:
         held = et.gather(kv, table.reshape(pages), axis=0)
         token = et.iota(pages * page)
         own = (token == position)[:, None]
-        there = (token // BLOCK % parts == s) & (token <= position)
+        there = (token // page % parts == s) & (token <= position)
         known = et.where(there[:, None], held[:, 1].reshape(pages * page, width), 0.0)
         keys = et.where(own, key[0], held[:, 0].reshape(pages * page, width)).cast(dtype)
         values = et.where(own & there[:, None], value[0], known).cast(dtype)

@@ -49,13 +49,15 @@ class ExpertRowMlp(Routed):
         self.made = p.events("made", (L,), count=top * self.w_gate_up.tiles(step.tiles.gate_up))
 
     def calls(self, at: Any) -> None:
-        self.score(at)
+        self.score(at, scaled=False)
         self._route(at)
         self._apply(at)
 
     def _route(self, at: Any) -> None:
-        self.step.p.call(
-            route_row(self.experts), grid=(), reads=lambda: self.scores[at, :, :],
+        step = self.step
+        step.p.call(
+            route_row(self.experts, step.c), grid=(),
+            reads=lambda: (self.scores[at, :, :, :], step.mlp.ss[at, :, :]),
             writes=lambda: (self.share[at, :, :], self.active[at], self.expert[at, :]),
             notifies=lambda: self.routed[at])
 
@@ -69,6 +71,7 @@ class ExpertRowMlp(Routed):
             reads=lambda a, i: (*step.mlp.normed(at),
                                 self.w_gate_up[at, self.expert[at, a], i, tiles.gate_up]),
             writes=lambda a, i: self.act[at, a, :, cut(i, tiles.gate_up // (2 * PANEL)), :],
+            waits=lambda a, i: self.routed[at],
             notifies=lambda a, i: self.made[at])
         step.p.call(
             project_experts(step.weights, top), name="experts_down",

@@ -12,9 +12,9 @@ from typing import Any
 import eventtensor as et
 
 from ..ir.products import PANEL
-from .config import Experts
+from .config import Experts, ModelConfig
 from .step import PIECES, Step, cut
-from .tasks import gate_up, multiply, project
+from .tasks import gate_up, multiply, norm_scale, project
 
 # For a GPU, of device/cuda/route.cuh; sizes are those of all experts and of the most tokens.
 _ROUTE = """
@@ -25,7 +25,9 @@ et::experts::route<scores_0, scores_2, share_1, {normed}, {rows}>(
 """
 _ROUTE_ROW = """
 #include "cuda/route.cuh"
-et::experts::route_row<scores_1, share_1, {normed}>(scores, share, active, expert);
+float* const near = worker.arena.take<float>({room});
+et::experts::route_row<scores_0, scores_2, share_1, {normed}, squares_1>(
+    near, scores, squares, share, active, expert, {hidden}f, {eps}f);
 """
 
 
@@ -43,6 +45,14 @@ def _shares(scores: Any, best: Any, normed: bool) -> Any:
     return chances / whole.sum(axis=1, keepdims=True)
 
 
+def _added(parts: Any) -> Any:
+    """Scores that come in parts of K."""
+    whole = parts[0, :, :]
+    for k in range(1, int(parts.shape[0])):
+        whole = whole + parts[k, :, :]
+    return whole
+
+
 def route(experts: Experts, rows: int) -> Any:
     """Scores come in parts that add up. Ties go to the lower expert. Pairs of an expert are in the
     order of tokens, so what a token gives never depends on who else goes there. `rows`: the most
@@ -51,9 +61,7 @@ def route(experts: Experts, rows: int) -> Any:
 
     @et.task(cuda=_route_on_gpu(experts, rows))
     def route(scores, share, rank, pair, active, expert, begin, member):
-        tokens, whole = scores.shape[1], scores[0, :, :]
-        for k in range(1, int(scores.shape[0])):
-            whole = whole + scores[k, :, :]
+        tokens, whole = scores.shape[1], _added(scores)
         values, chosen = et.topk(whole, top)
         share[:] = _shares(whole, values, experts.normed)
         # Tokens that went to each expert, up to and with this one.
@@ -82,14 +90,19 @@ def route(experts: Experts, rows: int) -> Any:
     return route
 
 
-def route_row(experts: Experts) -> Any:
-    """The same for one row, whose experts come in the order of their scores."""
-    top = experts.top
+def route_row(experts: Experts, c: ModelConfig) -> Any:
+    """The same for one row, whose experts come in the order of their scores. These are products
+    with what the norm has not scaled yet, for the order does not hang on it."""
+    top, room = experts.top, experts.count + 2 * experts.top + 32
+    tuned = _ROUTE_ROW.format(normed=str(experts.normed).lower(), room=room,
+                              hidden=float(c.hidden), eps=float(c.norm_eps))
 
-    @et.task(cuda=_ROUTE_ROW.format(normed=str(experts.normed).lower()))
-    def route_row(scores, share, active, expert):
-        values, chosen = et.topk(scores, top)
-        share[:] = _shares(scores, values, experts.normed)
+    @et.task(cuda=tuned)
+    def route_row(scores, squares, share, active, expert):
+        whole = _added(scores)
+        values, chosen = et.topk(whole, top)
+        scale = norm_scale(squares, c)[:, None]
+        share[:] = _shares(whole * scale, values * scale, experts.normed)
         active[:] = et.full((), top, et.i32)
         expert[:] = chosen[0]
 
@@ -117,28 +130,36 @@ def combine_tiles(before, y, share, gain, h, out, ss):
 class Routed:
     """What a half with experts begins with: the weights, and the scores of all experts."""
 
-    def __init__(self, step: Step, experts: Experts, *parts: int) -> None:
-        """`parts`: of scores, if they come so."""
+    def __init__(self, step: Step, experts: Experts) -> None:
         c, p, weights, E = step.c, step.p, step.weights, experts.count
         self.step, self.experts = step, experts
         self.w_router = weights.matrix(p, c, "w_router")
         self.w_gate_up = weights.matrix(p, c, "w_gate_up")
         self.w_down = weights.matrix(p, c, "w_down")
-        self.scores = p.scratch("scores", (c.layers, *parts, step.T, E), et.f32)
+        shape = (c.layers, step.tiles.score_parts, step.T, E)
+        self.scores = p.scratch("scores", shape, et.f32)
 
-    def score(self, at: Any) -> None:
-        step = self.step
+    def score(self, at: Any, scaled: bool = True) -> None:
+        """In parts of K, which the norm scales one by one if it does: a task reads little of x."""
+        step, parts, mlp = self.step, self.step.tiles.score_parts, self.step.mlp
+        each, squares = step.c.hidden // parts, (mlp.ss[at, :, :],) if scaled else ()
+
+        def panel(i: Any, s: Any) -> Any:
+            w = self.w_router
+            return w[at, i, PANEL] if parts == 1 else w.part(at, i, PANEL, s, parts)
+
         step.p.call(
-            project(step.weights, step.c), name="router", grid=(self.w_router.tiles(PANEL),),
-            reads=lambda i: (*step.mlp.normed(at), self.w_router[at, i, PANEL]),
-            writes=lambda i: self.scores[at, :, cut(i, PANEL)])
+            project(step.weights, step.c) if scaled else multiply(step.weights), name="router",
+            grid=(self.w_router.tiles(PANEL), parts),
+            reads=lambda i, s: (mlp.x[at, :, cut(s, each)], *squares, panel(i, s)),
+            writes=lambda i, s: self.scores[at, s, :, cut(i, PANEL)])
 
 
 class ExpertMlp(Routed):
     """The second half of each layer, with experts."""
 
     def __init__(self, step: Step, experts: Experts) -> None:
-        super().__init__(step, experts, step.tiles.score_parts)
+        super().__init__(step, experts)
         c, p, T, dtype = step.c, step.p, step.T, step.weights.dtype
         E, top, L = experts.count, experts.top, c.layers
         # Of a token's experts: their shares, numbers in the list of those in use, and pairs.
@@ -171,21 +192,6 @@ class ExpertMlp(Routed):
         self._route(at)
         self._apply(at)
         self._combine(at)
-
-    def score(self, at: Any) -> None:
-        """In parts of K, which the norm scales one by one: a task reads little of x."""
-        step, parts, mlp = self.step, self.step.tiles.score_parts, self.step.mlp
-        each = step.c.hidden // parts
-
-        def panel(i: Any, s: Any) -> Any:
-            w = self.w_router
-            return w[at, i, PANEL] if parts == 1 else w.part(at, i, PANEL, s, parts)
-
-        step.p.call(
-            project(step.weights, step.c), name="router",
-            grid=(self.w_router.tiles(PANEL), parts),
-            reads=lambda i, s: (mlp.x[at, :, cut(s, each)], mlp.ss[at, :, :], panel(i, s)),
-            writes=lambda i, s: self.scores[at, s, :, cut(i, PANEL)])
 
     def _route(self, at: Any) -> None:
         step = self.step

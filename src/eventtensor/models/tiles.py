@@ -54,9 +54,10 @@ def tiles_for(
     first = _least(qkv, PANEL, workers)
     gate_up = _least(2 * c.intermediate, 2 * PANEL, workers // at_once)
     down = _least(hidden, PANEL, workers)
+    scores = 1 if c.experts is None else _parts(hidden, SCORE_PARTS)
     if not many:
         return Tiles(first, _least(hidden, PANEL, workers), gate_up, down,
-                     _most(c.vocab, PANEL, 16 * PANEL))
+                     _most(c.vocab, PANEL, 16 * PANEL), score_parts=scores)
     out = _most(hidden, PANEL, WIDE_ROWS)
     each = workers // (hidden // out)  # workers for a tile
     in_parts = _parts(c.heads * c.head_dim, each)
@@ -64,7 +65,6 @@ def tiles_for(
     head = _most(c.vocab, PANEL, WIDE_ROWS)
     if c.experts is not None:
         gate_up = _most(2 * c.intermediate, 2 * PANEL, WIDE_ROWS)
-        scores = _parts(hidden, SCORE_PARTS)
         return Tiles(first, out, gate_up, out, head, in_parts, 1, scores, qkv_parts)
     return Tiles(first, out, gate_up, out, head, in_parts, _parts(c.intermediate, each), 1,
                  qkv_parts)

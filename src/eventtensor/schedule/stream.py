@@ -8,8 +8,10 @@ does as well. Page sizes and caps were measured on an H200 (docs/tuning-log.md).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from math import prod
 
 from ..analysis.deps import dependences
 from ..ir.expr import Const, Node, Var, add, mul
@@ -29,6 +31,7 @@ from ..ir.program import PlacedCall, Program
 from ..ir.settled import Settled
 from ..ir.tensor import Point, Region, Role, Tensor, region_exprs
 from ..ir.walk import Bounds, bounds, free_vars, loads_of
+from ..target import H200
 
 _STEP = 64  # bytes of a row that a warp takes at once in a product
 _CHUNK = 2048  # bytes of a row in a page: shorter copies cost more to issue than to move
@@ -37,6 +40,9 @@ _WHOLE = (1024, 16 * 1024)  # less is not worth a page, more leaves no room to r
 _HELD = 64 * 1024  # bytes that the whole pages of one task may hold
 _SMALL = 96 * 1024  # bytes for a task: the ring holds more than the next one, and hops decide
 _CAPS = (32 * 1024, 48 * 1024, 128 * 1024)  # in flight: small tasks with hops, others, no hops
+_LONG = 320 * 1024  # bytes for a task: most of them come while it runs,
+_RUSH = 176 * 1024  # and so many are in flight then
+_WORKERS = H200.multiprocessors  # that these numbers are for
 _AHEAD = 8  # pages asked for as far as the L2, for small tasks
 
 
@@ -51,6 +57,7 @@ def streams(plan: Plan, on: bool, debug: bool) -> tuple[Stream, ...]:
         known = _Known(Settled(plan, program.placed(call.call), call.header), call.waits)
         found = _of_call(program, known, guarded, bool(call.waits or call.header))
         by_data = any(_by_data(known.placed.call.reads[s.arg]) for s in found)
+        by_data = by_data or any(s.kind is StreamKind.hand for s in found)
         here = not on or call.schedule.kind is ScheduleKind.push or (debug and by_data)
         out += in_place(found) if here else found
     return tuple(out)
@@ -79,7 +86,7 @@ def _of_call(
 ) -> list[Stream]:
     p = known.placed
     if any(h.target == "cuda" for h in p.call.hand_tuned):
-        return []  # it reads its operands where they lie
+        return _by_hand(program, known, guarded)
     limits, sizes = _limits(p), dict[int, int | None]()
     paged: dict[int, Stream] = {}  # by the product or the slice that takes the pages
     for k, region in enumerate(p.call.reads):
@@ -108,7 +115,34 @@ def _of_call(
     total = sum(sizes[s.arg] or _SMALL for s in found_all)
     small = hops and total <= _SMALL
     cap, ahead = _CAPS[2 if not hops else 0 if small else 1], _AHEAD if small else 0
-    return [replace(s, cap=cap, ahead=ahead) for s in found_all]
+    rush = _RUSH if hops and total >= _LONG else 0
+    cap = cap if any(s.wide for s in found_all) else _shared(p, cap)
+    return [replace(s, cap=cap, ahead=ahead, rush=rush) for s in found_all]
+
+
+def _shared(p: PlacedCall, cap: int) -> int:
+    """What may be in flight for a task where a grid has fewer than there are workers: the memory
+    takes as much from fewer of them."""
+    tiles = [a.extent.value if isinstance(a.extent, Const) else _WORKERS for a in p.call.grid]
+    return min(max(_CAPS), cap * _WORKERS // min(_WORKERS, max(1, prod(tiles))))
+
+
+def _by_hand(
+    program: Program, known: _Known, guarded: set[tuple[str, str]]
+) -> list[Stream]:
+    """A tuned body reads its operands where they lie, unless a text for the loader brings some: all
+    that this text names must be there when the loader comes to a task."""
+    p = known.placed
+    texts = (h.source for h in p.call.hand_tuned if h.target == "loader")
+    words = set(re.findall(r"\w+", " ".join(texts)))
+    named = [k for k in range(len(p.call.reads)) if p.call.body.args[k].name in words]
+    regions = [p.call.reads[k] for k in named]
+    exprs = [e for r in regions for e in region_exprs(r)]
+    if not all(_free(p, r, guarded) for r in regions) or known.after(*exprs) != ():
+        return []
+    why = "no event guards it; a tuned body takes its pages"
+    return [Stream(p.call.name, k, StreamKind.hand, _CAPS[1], why) for k in named
+            if program.tensor(p.call.reads[k].tensor).role in (Role.weight, Role.state)]
 
 
 def _pages(p: PlacedCall, s: Stream) -> int:

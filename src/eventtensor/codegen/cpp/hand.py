@@ -1,6 +1,7 @@
 """Hand-tuned bodies: a function that sees its arguments as views of the stored elements and the
 coordinates and dims by name. A gathered region that is only read is an et::Gathered; gathered ones
-that are written, and padded ones, are dense copies there.
+that are written, and padded ones, are dense copies there. `streamed` says whether a loader brings
+what a text for it names.
 
 A text that names `arrive` begins before the words of its operands have come, and may read all the
 others. All threads call `arrive()` once, which is false if the launch is given up, and meet in it;
@@ -35,10 +36,10 @@ class HandWriter(BodyFrame):
 
     def __init__(
         self, out: Dialect, expr: ExprWriter, program: Program, placed: PlacedCall,
-        tuned: HandTuned,
+        tuned: HandTuned, streamed: bool = False,
     ) -> None:
         super().__init__(out, expr, program, placed)
-        self.tuned = tuned
+        self.tuned, self.streamed = tuned, streamed
         self.passed: dict[int, str] = {}  # arguments that stand in the body already
         taken = {a.name for a in self.call.body.args}
         named = set(re.findall(r"\w+", tuned.source))
@@ -52,7 +53,7 @@ class HandWriter(BodyFrame):
     def function(self) -> None:
         out, body = self.out, self.call.body
         lines = self.tuned.source.strip("\n").split("\n")
-        self._includes([t.strip() for t in lines if t.lstrip().startswith("#include")])
+        self.includes([t.strip() for t in lines if t.lstrip().startswith("#include")])
         params = [f"{self.view_type(k)} {cpp_name(a.name)}" for k, a in enumerate(body.args)]
         params += [f"int64_t {cpp_name(n)}" for n, _ in self.scalars]
         if self.arrives:
@@ -63,12 +64,14 @@ class HandWriter(BodyFrame):
             out.line("(void)worker;")
             for name, size in self.constants().items():
                 out.line(f"constexpr int {name} = {size};")
+            if re.search(r"\bstreamed\b", self.tuned.source):
+                out.line(f"constexpr bool streamed = {str(self.streamed).lower()};")
             for text in lines:
                 if not text.lstrip().startswith("#include"):
                     self._line(text)
         out.line()
 
-    def _includes(self, wanted: list[str]) -> None:
+    def includes(self, wanted: list[str]) -> None:
         """Headers have namespaces of their own: they stand outside that of the kernel."""
         if any(self.gathered(k) for k in range(len(self.call.body.args))):
             wanted = ['#include "gathered.h"', *wanted]

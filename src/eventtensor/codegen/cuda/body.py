@@ -10,7 +10,7 @@ from functools import partial
 from itertools import pairwise
 
 from ...ir import tile as t
-from ...ir.expr import Const, Node, mul
+from ...ir.expr import Const, Node, add, maximum, mul
 from ...ir.layout import layout_of, panel_stride, row_stride
 from ...ir.looped import loop_page
 from ...ir.plan import Stream, StreamKind
@@ -33,6 +33,7 @@ from .emitter import BlockDialect
 from .maps import ROW_ALIGN, Maps
 from .threads import WARPS
 
+_ALIGN = 64  # bytes: where what is taken of the arena begins
 _PITCH = 192  # bytes that a column of the other side may lie further apart than it is long
 _WIDE_ROWS = 256  # that a product sums up in one pass
 _SEVERAL = 4  # elements of a thread that are found together behind such a product
@@ -53,6 +54,7 @@ class StreamBody(BodyWriter):
         self.inside: list[int] = []  # loops that are open
         self.begun: set[int] = set()  # products whose lines are on their way
         self.straight: dict[int, t.Store] = {}  # of products that go to their place
+        self.lent: Node = Const(0)  # the most bytes that a product takes and gives back
         for s in streams:
             if s.kind.of_product:
                 found = product_of(self.call.body, s.arg)
@@ -78,6 +80,8 @@ class StreamBody(BodyWriter):
                 self.regions.expect(self.args.name(k), self.call.regions[k])
         super().write()
         self.block_out.several = 1
+        if self.lent != Const(0):
+            self.block_out.taken.append((self.lent, "uint8_t"))
         if loaded and self.out.met():
             self.block_out.ends_met("worker.pages.task_end();")
         elif loaded:
@@ -230,16 +234,18 @@ class StreamBody(BodyWriter):
 
     def staging_room(self, product: Product, stream: Stream, row: int) -> None:
         """For columns that are staged as a whole and do not lie there already, and what the warps
-        fold through."""
+        fold through. It goes back when the product is over."""
         if stream.wide:
             return
         tiles, panels = -(-stream.columns // 8), -(-stream.rows // PANEL)
+        staged: Node = Const(0)
         if stream.columns > 1:
-            self.take(mul(product.columns, Const(row + _PITCH)), "uint8_t")
+            staged = mul(product.columns, Const(row + _PITCH))
         elif argument_of(self.call.body, product.other) not in self.args.staged:
-            self.take(mul(product.columns, Const(row)), "uint8_t")
+            staged = mul(product.columns, Const(row))
         batch = min(-(-panels // stream.bundle), max(1, 4 // tiles))
-        self.take(Const(WARPS * PANEL * 8 * tiles * batch), "float")
+        folded = WARPS * PANEL * 8 * tiles * batch * 4
+        self.lent = maximum(self.lent, add(staged, Const(folded + _ALIGN)))
 
     def in_ring(self, stream: Stream, span: int) -> str:
         if stream.kind is StreamKind.packed:
@@ -309,10 +315,6 @@ class StreamBody(BodyWriter):
             return ""
         kind = f"et::Mapped<{STORAGE[storage]}, {width}>"
         return f", {kind}{{{number}, args.{cpp_name(tensor)}}}"
-
-    def take(self, extent: Node, kind: str) -> None:
-        """Room that device code takes by itself."""
-        self.block_out.taken.append((extent, kind))
 
 
 @dataclass(frozen=True)

@@ -217,7 +217,10 @@ class BlockWriter(KernelWriter):
         self.rooms[p.call.name] = room(self.program, p, self.block_out.taken)
 
     def body_writer(self, p: PlacedCall) -> BodyWriter | HandWriter:
-        streams = self.paged.get(p.call.name)
+        streams, tuned = self.paged.get(p.call.name), self.tuned(p)
+        if tuned is not None:
+            return HandWriter(self.block_out, self.expr, self.program, p, tuned,
+                              p.call.name in self.streams)
         if streams is None:
             return super().body_writer(p)
         return StreamBody(self.block_out, self.expr, self.program, p, streams, self.maps)

@@ -20,6 +20,7 @@ from ..cpp.expr import ExprWriter, paren
 from ..cpp.kernel import KernelWriter
 from ..cpp.value import STORAGE
 from ..emitter import cpp_name
+from .feed import FeedWriter, feed_text
 
 _INLINE = "__device__ __forceinline__ "  # the loader's books stay in registers
 _TABLE = 160  # elements that its lanes keep
@@ -91,7 +92,9 @@ class LoaderWriter:
 
     def task(self, p: PlacedCall) -> None:
         o, name, plain = self.out, p.call.name, self.expr
-        tables = self.tables(p)
+        tables, hand = self.tables(p), self.by_hand(p)
+        if hand is not None:
+            hand.function()
         given = "".join(f", const {self.table_type(t)}& {_here(t)}" for t in tables)
         self.expr = TableExpr(self.kernel.program, rows=tables)
         with o.block(
@@ -99,7 +102,9 @@ class LoaderWriter:
             f"(et::Loader& worker, const Args& args{self.kernel.params(p.vars)}{given})"
         ):
             done: set[int] = set()
-            for s in self.streams[name]:
+            if hand is not None:
+                hand.write()
+            for s in self.streams[name] if hand is None else ():
                 page = loop_page(p.call, s.arg) if s.kind is StreamKind.loop else None
                 if page is None:
                     self.operand(p, s, p.call.regions[s.arg])
@@ -108,6 +113,12 @@ class LoaderWriter:
                     self.loop(p, page.loop)
         self.expr = plain
         o.line()
+
+    def by_hand(self, p: PlacedCall) -> FeedWriter | None:
+        """What writes a text of the call's own."""
+        text = feed_text(p)
+        return None if text is None else \
+            FeedWriter(self.out, self.expr, self.kernel.program, p, text)
 
     def loop(self, p: PlacedCall, loop: For) -> None:
         """The pages of all operands that a loop walks, iteration by iteration."""
@@ -137,12 +148,14 @@ class LoaderWriter:
                 self.out.line(f"worker.rows({data}, {rows}, {row}, {stride}, {s.chunk});")
             case StreamKind.packed:
                 self.out.line(self.packed(p, s, data, row))
+            case StreamKind.hand:
+                raise AssertionError("a text of its own brings it")
             case _:
                 assert_never(s.kind)
 
     def packed(self, p: PlacedCall, s: Stream, data: str, bytes: str) -> str:
         if not s.wide:
-            return f"worker.run<{s.ahead}>({data}, {bytes}, {s.page});"
+            return f"worker.run<{s.ahead}, {s.rush}>({data}, {bytes}, {s.page});"
         product = product_of(p.call.body, s.arg)
         assert product is not None and isinstance(product.k, Const)
         size = p.call.body.args[s.arg].storage.size

@@ -1,6 +1,7 @@
 // Attention of a step of one row, for the threads of a block: hand-tuned bodies of models/
-// attention_row.py, whose Python bodies are the meaning. Blocks of 16 tokens are dealt out to the
-// parts of a row in turn, and to the warps of each; so the order of sums hangs on the length alone.
+// attention_row.py, whose Python bodies are the meaning. Pages of the cache are dealt out to the
+// parts of a row in turn, and sixteen tokens of them to the warps of each; so the order of sums
+// hangs on the length alone.
 //
 // GROUP: heads of queries that look at one head of keys; HD: its width, a multiple of 16.
 #pragma once
@@ -66,215 +67,213 @@ ET_HOT void turn_head(int head, const float* x, const float* angles, bf16* to, f
 
 // ---- attend: the tokens of a part ---------------------------------------------------------------
 
-// Where the row's keys and values are: pages in the order of `table`.
-struct RowPages {
+// Pages of the cache that hold tokens of a row and are those of a part, whose k-th is number
+// k * PARTS + part of the row's.
+template <int PAGE, int PARTS> ET_HOT int pages_of_part(int position, int part) {
+  const int all = (position + PAGE - 1) / PAGE;
+  return all > part ? (all - part + PARTS - 1) / PARTS : 0;
+}
+
+#if ET_STREAM
+// By the loader: keys and values of a head in the pages of a part, a page of the ring each. Warps
+// that share a page, one for each sixteen tokens, ask for every TURNS-th: what was in its slot has
+// landed by then, for at most FLYING are in flight (see Loader::MOST).
+template <int HD, int PAGE, int PARTS>
+ET_HOT void feed_part(Loader& loader, int position, View<const int32_t, 2> table,
+                      View<const bf16, 4> kv, int part) {
+  constexpr uint32_t BYTES = 2 * PAGE * HD * sizeof(bf16), SHARERS = (PAGE + 15) / 16;
+  constexpr uint32_t TURNS = WARPS / SHARERS, FLYING = 3;
+  static_assert(BYTES <= ::et::PAGE && WARPS % SHARERS == 0 && TURNS + FLYING <= SLOTS);
+  const int count = pages_of_part<PAGE, PARTS>(position, part);
+  ET_ROLLED for (int k = 0; k < count && !loader.stopped(); ++k) {
+    const int64_t page = table.data[k * PARTS + part];
+    loader.whole(kv.data + page * kv.stride[0], 1, BYTES, BYTES);
+  }
+}
+#endif
+
+// A row in shared memory, by its address there: half of the registers.
+struct NearRow {
+  uint32_t at;
+  ET_HOT NearRow operator+(int elements) const { return {at + elements * uint32_t(sizeof(bf16))}; }
+};
+template <int COUNT, int OF> ET_HOT void load_row(uint32_t (&x)[COUNT], NearRow row, int of) {
+  static_assert(COUNT % 4 == 0);
+#pragma unroll
+  for (int j = 0; j < COUNT / 4; ++j) {
+    uint32_t some[4];
+    ptx::ld_shared_v4(row.at + 16 * (OF * j + of), some);
+#pragma unroll
+    for (int k = 0; k < 4; ++k) x[4 * j + k] = some[k];
+  }
+}
+
+// The same pages for those who attend: in the ring, or where they lie.
+template <bool STREAMED, int PARTS, class Worker> struct RowPages {
+  Worker& worker;
   const int32_t* table;
   const bf16* data;
-};
-template <int PAGE> struct RowCache : RowPages {
-  unsigned pitch, apart, stride;  // elements from page to page, from keys to values, to a neighbour
+  unsigned pitch;  // elements from page to page
 
-  ET_HOT const bf16* place(unsigned t) const {
-    return data + (uint64_t(unsigned(table[t / PAGE])) * pitch + t % PAGE * stride);
+  using Row = std::conditional_t<STREAMED, NearRow, const bf16*>;
+  ET_HOT Row page(int k, int part) const {
+    if constexpr (STREAMED) return {worker.pages.page(k)};
+    else return data + uint64_t(unsigned(table[k * PARTS + part])) * pitch;
+  }
+  ET_HOT static Row row(const bf16* near) {
+    if constexpr (STREAMED) return {uint32_t(__cvta_generic_to_shared(near))};
+    else return near;
+  }
+  template <int SHARERS> ET_HOT void release(int k) const {
+    if constexpr (STREAMED) worker.pages.release(k, WARPS / SHARERS);
+  }
+  ET_HOT void end(int count) const {
+    if constexpr (STREAMED) worker.pages.advance(count);
   }
 };
-
-// Sixteen tokens from `base` on, as far as the cache has them: those before `end`.
-template <int PAGE> struct RowPlaces {
-  static constexpr bool TOGETHER = PAGE % 16 == 0;
-  const RowCache<PAGE>& cache;
-  const bf16* first = nullptr;
-  unsigned base, last;
-
-  ET_HOT RowPlaces(const RowCache<PAGE>& cache_, int base_, int end)
-      : cache(cache_), base(base_), last(end - 1 - base_) {
-    if (TOGETHER) first = cache.place(base);
-    if (TOGETHER) settle(first);
-  }
-  ET_HOT const bf16* operator()(unsigned k) const {
-    const unsigned held = k < last ? k : last;
-    return TOGETHER ? first + held * cache.stride : cache.place(base + held);
-  }
-};
-
-template <int HD, int PAGE>
-ET_HOT void load_keys(Tile<HD, PAGE>& tile, const RowPlaces<PAGE>& token, Thread me) {
-#pragma unroll
-  for (int n = 0; n < 2; ++n)
-    load_row<HD / 8, 4, true>(tile.key[n], token(8 * n + me.g), me.c);
-  __syncwarp();  // no load may sink below it
-}
-template <int HD, int PAGE>
-ET_HOT void load_values(Tile<HD, PAGE>& tile, const RowPlaces<PAGE>& token, Thread me) {
-#pragma unroll
-  for (int n = 0; n < 4; ++n)
-    load_row<HD / 16, 8, true>(tile.value[n], token(Tokens::number(n, me)) + token.cache.apart,
-                               me.g);
-  __syncwarp();
-}
-
-// The same when the row's own token, `own` of the sixteen or none, has a key or a value near.
-template <int HD, int PAGE>
-ET_HOT void load_keys(Tile<HD, PAGE>& tile, const RowPlaces<PAGE>& token, unsigned own,
-                      const bf16* near, Thread me) {
-#pragma unroll
-  for (int n = 0; n < 2; ++n) {
-    const unsigned k = 8 * n + me.g;
-    load_row<HD / 8, 4>(tile.key[n], k < own ? token(k) : near, me.c);
-  }
-  __syncwarp();
-}
-template <int HD, int PAGE>
-ET_HOT void load_values(Tile<HD, PAGE>& tile, const RowPlaces<PAGE>& token, unsigned own,
-                        const bf16* near, Thread me) {
-#pragma unroll
-  for (int n = 0; n < 4; ++n) {
-    const unsigned k = Tokens::number(n, me);
-    load_row<HD / 16, 8>(tile.value[n], k < own ? token(k) + token.cache.apart : near, me.g);
-  }
-  __syncwarp();
-}
 
 // Heads as they are multiplied, near, PITCH elements apart so that no two lie in the same banks:
 // queries, then the row's own key and value.
 template <int HD> constexpr int PITCH = HD + 8;
 
-// The row's own token is number `k` of the sixteen.
-template <int GROUP, int HD, int PAGE>
-ET_HOT void put_own_key(Tile<HD, PAGE>& tile, const bf16* turned, int k, Thread me) {
-#pragma unroll
-  for (int n = 0; n < 2; ++n)
-    if (8 * n + me.g == k) load_row<HD / 8, 4>(tile.key[n], turned + GROUP * PITCH<HD>, me.c);
-  __syncwarp();
-}
-template <int GROUP, int HD, int PAGE>
-ET_HOT void put_own_value(Tile<HD, PAGE>& tile, const bf16* turned, int k, Thread me) {
-#pragma unroll
-  for (int n = 0; n < 4; ++n)
-    if (Tokens::number(n, me) == k)
-      load_row<HD / 16, 8>(tile.value[n], turned + (GROUP + 1) * PITCH<HD>, me.g);
-  __syncwarp();
-}
-
-// What a task has near, one after the other: heads, what turns them, where the warps meet, pages.
+// What a task has near, one after the other: heads, what turns them, where the warps meet.
 template <int GROUP, int HD> struct RowRoom {
-  static constexpr int MEETING = 8 * GROUP * HD + 8 * HD + 16 * GROUP;  // floats
+  static constexpr int MEETING = 8 * (GROUP + GROUP % 2) * HD + 16 * GROUP;  // floats
   bf16* turned;
 
+  ET_HOT const bf16* key() const { return turned + GROUP * PITCH<HD>; }
+  ET_HOT const bf16* value() const { return key() + PITCH<HD>; }
   ET_HOT float* angles() const {
     return reinterpret_cast<float*>(turned + (GROUP + 2) * PITCH<HD>);
   }
   ET_HOT float* meeting() const { return angles() + 3 * HD; }
-  // For later: a task has no registers for it while it waits.
-  ET_HOT RowPages* pages() const {
-    return reinterpret_cast<RowPages*>(meeting() + MEETING);
-  }
+};
+
+// Sixteen tokens of a page, whose keys begin at `keys`. Those from `held` on are the row's own, or
+// not there: its own stands in for them.
+template <int HD, int PAGE, class Row> struct Sixteen {
+  Row keys;
+  int held;
+
+  ET_HOT Row key(int k, Row own) const { return k < held ? keys + k * HD : own; }
+  ET_HOT Row value(int k, Row own) const { return k < held ? keys + (PAGE + k) * HD : own; }
 };
 
 // One part of a row, up to its own token at `position`.
-template <int GROUP, int HD, int PAGE, int PARTS> struct RowPart {
-  static constexpr int STEP = 16 * WARPS * PARTS;
+template <int GROUP, int HD, int PAGE, int PARTS, class Pages> struct RowPart {
+  static constexpr int PIECES = (PAGE + 15) / 16;  // of a page, for a warp each, in turn
+  using Row = typename Pages::Row;
+  using Some = Sixteen<HD, PAGE, Row>;
   RowRoom<GROUP, HD> room;
-  unsigned pitch, apart, stride;  // as in a RowCache
+  Pages pages;
   int position, part;
 
-  ET_HOT int begin(Thread me) const { return 16 * (me.warp * PARTS + part); }
-  ET_HOT RowCache<PAGE> cache(RowPages pages) const { return {pages, pitch, apart, stride}; }
-
-  // What the cache has of the first sixteen tokens sets off.
-  ET_HOT void load(Tile<HD, PAGE>& tile, RowPages pages, Thread me) const {
-    if (begin(me) >= position) return;
-    const RowCache<PAGE> from = cache(pages);
-    const RowPlaces<PAGE> token(from, begin(me), position);
-    load_keys<HD, PAGE>(tile, token, me);
-    load_values<HD, PAGE>(tile, token, me);
-  }
-
-  // Those that are loaded, and near if they are the row's own.
+  // Keys as a Tile takes them, eight tokens at a time: what lies near need not be on its way early.
   template <class Q>
-  ET_HOT void add_first(Tile<HD, PAGE>& tile, Part<HD>& found, const Q& queries) const {
-    const Thread me;
-    const int base = begin(me);
-    if (base + 16 > position) {
-      put_own_key<GROUP>(tile, room.turned, position - base, me);
-      put_own_value<GROUP>(tile, room.turned, position - base, me);
+  ET_HOT void scores(float (&score)[4], const Q& queries, const Some& at) const {
+    using Mine = Tile<HD, PAGE>;
+#pragma unroll
+    for (int n = 0; n < 2; ++n) {
+      const Thread me;  // anew each time: its addresses would fill registers
+      uint32_t key[Mine::KEY];
+      float found[2][4] = {};  // that do not wait for each other
+      load_row<Mine::KEY, 4>(key, at.key(8 * n + me.g, Pages::row(room.key())), me.c);
+#pragma unroll
+      for (int w = 0; w < Mine::KEY; w += Mine::SOME) {
+        uint32_t q[Mine::SOME];
+        queries(q, w, me);
+#pragma unroll
+        for (int k = 0; k < Mine::SOME; k += 2)
+          ptx::mma_bf16(found[(w + k) / 2 % 2], {q[k], 0, q[k + 1], 0},
+                        {key[w + k], key[w + k + 1]});
+      }
+      score[2 * n] = found[0][0] + found[1][0], score[2 * n + 1] = found[0][1] + found[1][1];
+      __syncwarp();  // no load of the others may rise above it
     }
-    float score[4] = {};
-    tile.scores(score, queries, me);
-    tile.add(found, score, Tokens{base, position + 1}, me);
   }
 
-  // Those from `base` on: a wide head has either keys or values in registers.
-  template <class Q> ET_HOT void add(Part<HD>& found, const Q& queries, int base) const {
-    Tile<HD, PAGE> tile;
-    const bf16* const near = room.turned + GROUP * PITCH<HD>;
-    const unsigned own = position - base;
-    const RowCache<PAGE> from = cache(*room.pages());
-    float score[4] = {};
-    {
-      const Thread me;  // anew each time: its addresses would fill registers
-      const RowPlaces<PAGE> token(from, base, position);
-      load_keys<HD, PAGE>(tile, token, own, near, me);
-      if (HD <= 64) load_values<HD, PAGE>(tile, token, own, near + PITCH<HD>, me);
-      tile.scores(score, queries, me);
-    }
+  // Values likewise, some words of all tokens at a time.
+  ET_HOT void add(Part<HD>& found, float (&score)[4], const Some& at,
+                  Tokens tokens) const {
+    using Mine = Tile<HD, PAGE>;
+    constexpr int WIDE = Mine::VALUE % 4 == 0 ? 4 : Mine::VALUE % 2 == 0 ? 2 : 1;
     const Thread me;
-    if (HD > 64)
-      load_values<HD, PAGE>(tile, RowPlaces<PAGE>(from, base, position), own, near + PITCH<HD>, me);
-    tile.add(found, score, Tokens{base, position + 1}, me);
+    const Row own = Pages::row(room.value());
+    uint32_t columns[2];
+    found.weigh(columns, score, tokens, me);
+#pragma unroll
+    for (int w = 0; w < Mine::VALUE; w += WIDE) {
+      uint32_t value[4][WIDE];
+#pragma unroll
+      for (int n = 0; n < 4; ++n)
+        load_row<WIDE, 8>(value[n], at.value(Tokens::number(n, me), own) + 16 * w, me.g);
+#pragma unroll
+      for (int k = 0; k < WIDE; ++k) {
+        const uint32_t rows[4] = {Mine::low(value[0][k], value[1][k]),
+                                  Mine::high(value[0][k], value[1][k]),
+                                  Mine::low(value[2][k], value[3][k]),
+                                  Mine::high(value[2][k], value[3][k])};
+        ptx::mma_bf16(found.value[w + k], rows, columns);
+      }
+      __syncwarp();
+    }
   }
 
   // For HEADS of queries from FIRST on.
-  template <int HEADS, int FIRST>
-  ET_HOT void mix(Tile<HD, PAGE>& first, Part<HD>& found) const {
+  template <int HEADS, int FIRST> ET_HOT void mix(Part<HD>& found) const {
     using Mine = Tile<HD, PAGE>;
     const QueriesOf<HEADS, Mine::KEY, Mine::SOME, false> queries(
         room.turned + FIRST * PITCH<HD>, PITCH<HD>);
-    int base = begin(Thread());
-    if (base > position) return;
-    add_first(first, found, queries);
-    ET_ROLLED while ((base += STEP) <= position) add(found, queries, base);
+    ET_ROLLED for (int piece = Thread().warp;; piece += WARPS) {
+      const int k = unsigned(piece) / PIECES, first = (k * PARTS + part) * PAGE;
+      const int base = first + 16 * (piece - k * PIECES), end = min(position + 1, first + PAGE);
+      if (first > position) break;
+      const bool cached = first < position;
+      const Row page = cached ? pages.page(k, part) : Pages::row(room.key());
+      if (base < end) {
+        const Some at{page + (base - first) * HD, min(position, end) - base};
+        float score[4];
+        scores(score, queries, at);
+        add(found, score, at, Tokens{base, end});
+      }
+      if (cached) pages.template release<PIECES>(k);
+    }
   }
 
   // Eight heads at a time.
-  template <int FIRST = 0>
-  ET_HOT void heads(Tile<HD, PAGE>& tile, View<float, 2> out, View<float, 2> ml) const {
+  template <int FIRST = 0> ET_HOT void heads(View<float, 2> out, View<float, 2> ml) const {
     constexpr int HEADS = GROUP - FIRST < 8 ? GROUP - FIRST : 8;
     Part<HD> found;
-    mix<HEADS, FIRST>(tile, found);
+    mix<HEADS, FIRST>(found);
     const Meeting<HEADS, HD> meeting(room.meeting());
     meeting.put(found, Thread());
     sync();
     meeting.fold(out, ml, Thread());
     if constexpr (GROUP - FIRST > 8) {
       sync();
-      load(tile, *room.pages(), Thread());
       out.data += 8 * out.stride[0];
       ml.data += 8;
-      heads<FIRST + 8>(tile, out, ml);
+      heads<FIRST + 8>(out, ml);
     }
   }
 };
 
-// The cache is on its way while `arrive` waits for `qkv`, which has a head of keys: its queries, the
-// key and the value. False if the launch is given up.
-template <int GROUP, int HD, int PAGE, int PARTS, bool NORM, class Arrive>
-ET_HOT bool attend_row(bf16* near, View<const float, 1> qkv, View<const float, 2> gains,
-                       View<const float, 2> rope, int position, View<const int32_t, 2> table,
-                       View<const bf16, 4> kv, int part, View<float, 2> out, View<float, 2> ml,
-                       float eps, float scale, const Arrive& arrive) {
-  static_assert(HD % 16 == 0 && HD <= ET_THREADS);
+// `arrive` waits for `qkv`, which has a head of keys: its queries, the key and the value. False if
+// the launch is given up. STREAMED: the loader brings the pages, which no warp may need twice then.
+template <bool STREAMED, int GROUP, int HD, int PAGE, int PARTS, bool NORM, class Worker,
+          class Arrive>
+ET_HOT bool attend_row(Worker& worker, bf16* near, View<const float, 1> qkv,
+                       View<const float, 2> gains, View<const float, 2> rope, int position,
+                       View<const int32_t, 2> table, View<const bf16, 4> kv, int part,
+                       View<float, 2> out, View<float, 2> ml, float eps, float scale,
+                       const Arrive& arrive) {
+  static_assert(HD % 16 == 0 && HD <= ET_THREADS && (!STREAMED || GROUP <= 8));
   static_assert(Meeting<(GROUP < 8 ? GROUP : 8), HD>::FLOATS <= RowRoom<GROUP, HD>::MEETING);
+  using Pages = RowPages<STREAMED, PARTS, Worker>;
   const RowRoom<GROUP, HD> room{near};
-  const RowPart<GROUP, HD, PAGE, PARTS> mine{
-      room, unsigned(kv.stride[0]), unsigned(kv.stride[1]), unsigned(kv.stride[2]), position, part};
-  Tile<HD, PAGE> tile = {};  // what has no value would be kept for the whole kernel
-  {
-    const Thread me;
-    mine.load(tile, {table.data, kv.data}, me);
-    bring_angles<HD, NORM>(room.angles(), gains, rope, me);
-    if (me.number == 0) *room.pages() = {table.data, kv.data};
-  }
+  const RowPart<GROUP, HD, PAGE, PARTS, Pages> mine{
+      room, {worker, table.data, kv.data, unsigned(kv.stride[0])}, position, part};
+  bring_angles<HD, NORM>(room.angles(), gains, rope, Thread());
   if (!arrive()) return false;
   {
     const Thread me;
@@ -285,7 +284,8 @@ ET_HOT bool attend_row(bf16* near, View<const float, 1> qkv, View<const float, 2
     }
   }
   sync();
-  mine.heads(tile, out, ml);
+  mine.heads(out, ml);
+  mine.pages.end(pages_of_part<PAGE, PARTS>(position, part));
   return true;
 }
 

@@ -102,19 +102,28 @@ class Loader {
   }
 
   // Bytes without gaps, as pages of `page` bytes. While the ring is full and nothing is in flight,
-  // up to AHEAD pages are asked for as far as the L2.
-  template <uint32_t AHEAD> ET_HOT void run(const void* data, int64_t bytes, uint32_t page) {
+  // up to AHEAD pages are asked for as far as the L2. When a ring of them has been asked for and
+  // the next finds room, their own task has begun: no hop waits behind what it needs, and up to
+  // RUSH bytes are in flight.
+  template <uint32_t AHEAD, uint32_t RUSH>
+  ET_HOT void run(const void* data, int64_t bytes, uint32_t page) {
+    const uint32_t pages = uint32_t(bytes) / page;
+    left_ = pages > LAST ? pages : LAST + 1;
     if (lane() == 0) {
       const char* from = static_cast<const char*>(data);
       const char* const end = from + bytes;
       const char* asked = from;
+      const char* const begun = from + SLOTS * page;
+      const uint32_t few = cap_;
       for (; from < end && !stopped_; from += page) {
         if (AHEAD != 0) ask(from, asked, end, page, AHEAD * page);
+        if (RUSH != 0 && from == begun) flies(RUSH);
         const uint32_t n = end - from < page ? uint32_t(end - from) : page;
         if (!open(n)) break;
         copy_once(0, from, n);
         advance();
       }
+      cap_ = few;
     }
     follow();
   }

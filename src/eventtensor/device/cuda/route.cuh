@@ -290,26 +290,83 @@ ET_FN void route(int32_t* room, View<const float, 3> scores, View<float, 2> shar
   }
 }
 
-// The same for a single row, whose experts are all that there are: by one warp.
-template <int EXPERTS, int TOP, bool NORMED>
-ET_FN void route_row(View<const float, 2> scores, View<float, 2> share, View<int32_t, 0> active,
-                     View<int32_t, 1> expert) {
+// ---- a single row, whose experts are all that there are -----------------------------------------
+
+// What its threads share. A place is 0 beyond the last expert, so that quads of them are whole.
+template <int EXPERTS, int TOP> struct RowRoom {
+  static constexpr int SPLIT = ET_THREADS / EXPERTS >= 4 ? 4 : ET_THREADS / EXPERTS >= 2 ? 2 : 1;
+  static constexpr int QUADS = (EXPERTS + 4 * SPLIT - 1) / (4 * SPLIT) * SPLIT;
+  uint32_t place[4 * QUADS];
+  uint32_t best[TOP];
+  int32_t expert[TOP];
+  float scale;
+};
+
+// How many experts come before expert `e`: each of SPLIT neighbouring lanes looks at some quads.
+template <int EXPERTS, int TOP>
+ET_HOT int rank_of(const RowRoom<EXPERTS, TOP>& room, int e, int part, int lane) {
+  using Room = RowRoom<EXPERTS, TOP>;
+  const uint32_t mine = room.place[e];
+  int before = 0;
+#pragma unroll
+  for (int k = 0; k < Room::QUADS / Room::SPLIT; ++k) {
+    const int quad = k * Room::SPLIT + part;
+    const uint4 four = reinterpret_cast<const uint4*>(room.place)[quad];
+    const uint32_t least = quad < e / 4 ? mine : mine + 1;  // of equal ones the lower comes first
+    before += (four.x >= least) + (four.y >= least) + (four.z >= least) + (four.w >= least);
+  }
+  ET_ROLLED for (int f = e / 4 * 4; f < e; ++f) before += part == 0 && room.place[f] == mine;
+#pragma unroll
+  for (int by = 1; by < Room::SPLIT; by *= 2) before += __shfl_sync(~0u, before, lane ^ by);
+  return before;
+}
+
+// By one warp: what the norm scales by, from sums of squares.
+template <int SUMS> ET_HOT float scale_of(const float* squares, float hidden, float eps, int lane) {
+  float sum = 0.0f;
+#pragma unroll
+  for (int k = 0; k < SUMS; k += WARP) sum += k + lane < SUMS ? squares[k + lane] : 0.0f;
+  return rsqrt(sum_of_lanes<WARP>(sum, lane) / hidden + eps);
+}
+
+// Scores are those of the row before its norm, and come in PARTS that add up.
+template <int PARTS, int EXPERTS, int TOP, bool NORMED, int SUMS>
+ET_FN void route_row(float* near, View<const float, 3> scores, View<const float, 2> squares,
+                     View<float, 2> share, View<int32_t, 0> active, View<int32_t, 1> expert,
+                     float hidden, float eps) {
+  using Room = RowRoom<EXPERTS, TOP>;
+  static_assert(EXPERTS <= ET_THREADS && TOP <= WARP / 2 && TOP <= EXPERTS);
+  Room& room = *reinterpret_cast<Room*>(near);
   int number = threadIdx.x;
   asm volatile("" : "+r"(number));
+  const int lane = unsigned(number) % WARP;
+  if (number < 4 * Room::QUADS) {
+    float sum = number < EXPERTS ? scores.data[number] : 0.0f;
+#pragma unroll
+    for (int p = 1; p < PARTS; ++p)
+      sum += number < EXPERTS ? scores.data[p * scores.stride[0] + number] : 0.0f;
+    room.place[number] = number < EXPERTS ? place_of(sum) : 0;
+  }
+  if (number >= ET_THREADS - WARP) {  // whose lanes have least to do
+    const float scale = scale_of<SUMS>(squares.data, hidden, eps, lane);
+    if (lane == 0) room.scale = scale;
+  }
+  sync();
+  const int e = unsigned(number) / Room::SPLIT, part = unsigned(number) % Room::SPLIT;
+  const int rank = rank_of(room, e < EXPERTS ? e : 0, part, lane);
+  const bool chosen = e < EXPERTS && part == 0 && rank < TOP;
+  if (chosen) room.best[rank] = room.place[e], room.expert[rank] = e;
+  sync();
   if (number >= WARP) return;
-  Scores<EXPERTS> from;
-  from.template load<1>(scores.data, 0, number);
-  Sorted<EXPERTS> own[1] = {Sorted<EXPERTS>(from, number)};
-  float all = 0.0f;
-  if (!NORMED) all = own[0].chances(score_at(__reduce_max_sync(~0u, own[0].place[0])), number);
-  uint32_t best[1] = {};
-  int chosen[1] = {};
-  pick<TOP>(own, best, chosen, number, [](int, int, bool) {});
-  const float most = score_at(__shfl_sync(~0u, best[0], 0));
-  const float chance = number < TOP ? exp(score_at(best[0]) - most) : 0.0f;
-  if (NORMED) all = sum_of_lanes<WARP / 2>(chance, number);
-  if (number < TOP) share.data[number] = chance / all, expert.data[number] = chosen[0];
-  if (number == 0) active.data[0] = TOP;
+  const float most = score_at(room.best[0]), scale = room.scale;
+  const float chance = lane < TOP ? exp((score_at(room.best[lane]) - most) * scale) : 0.0f;
+  float all = NORMED ? chance : 0.0f;
+  if (!NORMED)
+    ET_ROLLED for (int k = lane; k < EXPERTS; k += WARP)
+      all += exp((score_at(room.place[k]) - most) * scale);
+  const float total = sum_of_lanes<WARP>(all, lane);
+  if (lane < TOP) share.data[lane] = chance / total, expert.data[lane] = room.expert[lane];
+  if (lane == 0) active.data[0] = TOP;
 }
 
 }  // namespace et::experts

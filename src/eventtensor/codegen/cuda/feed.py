@@ -1,0 +1,55 @@
+"""What the loader does for a task whose hand-tuned body takes pages: a text that sees the operands
+it names as the body does, and the loader as `worker`."""
+
+from __future__ import annotations
+
+import re
+
+from ...ir.program import HandTuned, PlacedCall, Program
+from ..cpp.dialect import Dialect
+from ..cpp.expr import ExprWriter
+from ..cpp.hand import HandWriter
+from ..emitter import cpp_name
+
+TARGET = "loader"
+
+
+def feed_text(p: PlacedCall) -> HandTuned | None:
+    return next((h for h in p.call.hand_tuned if h.target == TARGET), None)
+
+
+class FeedWriter(HandWriter):
+    """Writes the function `feed_x_pages`, and a call of it where the loader has a tile."""
+
+    def __init__(
+        self, out: Dialect, expr: ExprWriter, program: Program, placed: PlacedCall,
+        tuned: HandTuned,
+    ) -> None:
+        super().__init__(out, expr, program, placed, tuned)
+        named = set(re.findall(r"\w+", tuned.source))
+        self.given = [k for k in range(len(self.call.reads))
+                      if self.call.body.args[k].name in named]
+
+    @property
+    def name(self) -> str:
+        return f"feed_{self.call.name}_pages"
+
+    def function(self) -> None:
+        lines = self.tuned.source.strip("\n").split("\n")
+        self.includes([t.strip() for t in lines if t.lstrip().startswith("#include")])
+        args = self.call.body.args
+        params = [f"{self.view_type(k)} {cpp_name(args[k].name)}" for k in self.given]
+        params += [f"int64_t {cpp_name(n)}" for n, _ in self.scalars]
+        head = f"{self.out.inlined}void {self.name}(et::Loader& worker, {', '.join(params)})"
+        with self.out.block(head):
+            for name, size in self.constants().items():
+                self.out.line(f"constexpr int {name} = {size};")
+            self.out.extend([t for t in lines if not t.lstrip().startswith("#include")])
+        self.out.line()
+
+    def write(self) -> None:
+        """What an earlier launch may have written is there once the tasks have begun."""
+        self.out.line("worker.settle();")
+        views = [self.as_view(k, self.args.read(k, storage=True)) for k in self.given]
+        given = ["worker", *views, *(value for _, value in self.scalars)]
+        self.out.line(f"{self.name}({', '.join(given)});")
