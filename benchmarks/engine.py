@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 from collections import Counter
 from collections.abc import Callable, Iterator
+from itertools import chain
 from pathlib import Path
 
 from behind import asked, served
@@ -20,6 +21,8 @@ from stepping import Bare, Launch, Log
 from eventtensor import LLM, SamplingParams
 from eventtensor.bench.inside import Load, latency
 from eventtensor.bench.rows import Row, prompts, row, write
+from eventtensor.bench.startup import startup
+from eventtensor.models.generate import find_target
 from eventtensor.models.memory import DeviceMemory
 
 HERE = Path(__file__).resolve().parent
@@ -70,7 +73,8 @@ class Engine:
         rows += [row("engine_gap", [1e3 * (b.began - a.ended) for a, b in decoding], "us",
                      **facts, launch=launch),
                  row("engine_kernel", [b.ended - b.began for _, b in decoding], "ms", **facts),
-                 row("engine_step", [b.ended - a.ended for a, b in decoding], "ms", **facts)]
+                 row("engine_step", [b.ended - a.ended for a, b in decoding], "ms", **facts,
+                     launch=launch)]
         bare = row("engine_bare_step", self.bare.times((batch, 0)), "ms", **facts)
         if decoding:
             rows[-1]["percent_more"] = percent(rows[-1]["median"], bare["median"])
@@ -93,8 +97,9 @@ class Engine:
         before = self._answers()
         memory.dependent = False
         assert self._answers() == before, "dependent launches give other tokens"
-        rows = [r for r in self.alone(1, 1, "plain") if r["name"] == "engine_gap"]
+        rows = [r for r in self.alone(1, 1, "plain") if r["name"] in ("engine_gap", "engine_step")]
         memory.dependent = True
+        self.bare.known.clear()
         return rows
 
     def _answers(self) -> list[object]:
@@ -131,14 +136,15 @@ def main() -> None:
     parser.add_argument("--prompt-rows", type=int)
     parser.add_argument("--cache-gb", type=float, default=12.0)
     parser.add_argument("--same-bits", action="store_true")
+    parser.add_argument("--startup", nargs="*", default=[], help="models to start anew as well")
     parser.add_argument("--out", type=Path, default=HERE / "results" / "engine.json")
     words = parser.parse_args()
     rows: list[Row] = []
-    for model in words.model:
-        for found in measured(model, words):
-            rows += found
-            write(rows, words.out)
-            shown(found)
+    for found in chain(*(measured(m, words) for m in words.model),
+                       *(started(m, words) for m in words.startup)):
+        rows += [r for r in found if "median" in r]
+        write(rows, words.out)
+        shown(found)
 
 
 def measured(model: str, words: argparse.Namespace) -> Iterator[list[Row]]:
@@ -156,6 +162,10 @@ def measured(model: str, words: argparse.Namespace) -> Iterator[list[Row]]:
             for n in words.batch:
                 yield engine.behind(url, n, words.requests)
         yield engine.sizes()
+
+
+def started(model: str, words: argparse.Namespace) -> Iterator[list[Row]]:
+    yield startup(model, {"target": find_target(words.target), "dtype": words.dtype}, 2)
 
 
 if __name__ == "__main__":

@@ -42,10 +42,10 @@ class Log:
         self._after = [k.launched for k in self._kernels]
 
     def launches(self) -> list[Launch]:
-        found = [Launch(_rows(x.dims), x.began / 1e6, x.ended / 1e6)
-                 for k, after in zip(self._kernels, self._after, strict=True)
-                 for x in k.stamps(after)]
-        return sorted(found, key=lambda x: x.began)
+        found = sorted((x for k, after in zip(self._kernels, self._after, strict=True)
+                        for x in k.stamps(after)), key=lambda x: x.began)
+        return [Launch(_rows(x.dims), (x.began - found[0].began) / 1e6,
+                       (x.ended - found[0].began) / 1e6) for x in found]
 
     def pairs(self) -> list[tuple[Launch, Launch]]:
         """Launches that followed each other without a pause."""

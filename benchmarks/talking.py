@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 
 from eventtensor.bench.client import Address
 
+LIMIT_S = 900  # an answer takes longer than this only if something is stuck
+
 
 @dataclass
 class Seen:
@@ -29,7 +31,7 @@ async def exchange(at: Address, data: bytes, leave_after: float | None = None) -
     try:
         writer.write(data)
         if leave_after is None:
-            return await asyncio.wait_for(reader.read(-1), 120)
+            return await asyncio.wait_for(reader.read(-1), LIMIT_S)
         await asyncio.sleep(leave_after)
         return None
     except ConnectionError:

@@ -200,25 +200,39 @@ MOE = (
             (("schedule", "auto"),)),
 )
 
+_STEP = (("model", "model"), ("clients", "clients"), ("rows", "rows_a_step"),
+         ("each", "median"), ("mean", "mean"), ("p99", "p99"), ("bare steps, mean", "bare_step"),
+         ("% more", "percent_more"))
+
 ENGINE = (
     Listing("Between two steps that only decode, ms", "engine_step",
-            (("model", "model"), ("batch", "batch"), ("from end to end", "median"),
-             ("% more than the bare kernel", "percent_more")),
+            (("model", "model"), ("batch", "batch"), ("launches", "launch"),
+             ("from end to end", "median"), ("% more than the bare kernel", "percent_more")),
             says="512 tokens in, 128 out, in one process, by the GPU's clock. The bare kernel is "
-            "the same launch with as many rows at the same context, again and again."),
+            "launched with as many rows at the same context, again and again."),
     Listing("The bare kernel, ms", "engine_bare_step",
             (("model", "model"), ("batch", "batch"), ("step", "median"))),
     Listing("Between two kernels, us", "engine_gap",
-            (("model", "model"), ("batch", "batch"), ("idle", "median")),
-            says="From the end of one to where the stream has come to the next."),
+            (("model", "model"), ("batch", "batch"), ("launches", "launch"), ("idle", "median")),
+            says="From when the last worker of a launch leaves to when the next launch has begun, "
+            "by the stamps of both. A `dependent` launch is there already when the one before "
+            "ends; `with copies between` is how it was before inputs and tokens went aside."),
+    Listing("A token of requests that begin together, ms", "latency_tpot",
+            (("model", "model"), ("batch", "batch"), *_STEP[2:]),
+            says="`bare steps` are launches with the rows that the steps had, prompts of others "
+            "among them, weighted by the tokens that came out of each."),
+    Table("What rows cost, ms a step", "engine_rows", ("model",), "rows",
+          says="Bare steps in which one row gets a token and the others are those of a prompt: "
+          "what `prompt_rows` decides about."),
     Table("Tokens a second by so many clients", "serve_output", ("model",), "clients",
-          says="`eventtensor bench serve`: 512 tokens in, 128 out, each client asks again when it "
-          "has its answer."),
+          says="512 tokens in, 128 out, each client asks again when it has its answer."),
     Table("To the first token behind HTTP, ms", "serve_ttft", ("model",), "clients"),
-    Listing("A token behind HTTP, ms", "serve_tpot",
-            (("model", "model"), ("clients", "clients"), ("each", "median"), ("mean", "mean"),
-             ("p99", "p99"), ("bare step", "bare_step"), ("% more", "percent_more")),
-            says="Steps in which prompts of others are read have more rows than the bare step."),
+    Listing("A token behind HTTP, ms", "serve_tpot", _STEP,
+            says="As above: most steps also read prompts of others."),
+    Listing("A step behind HTTP, ms", "serve_steps", (*_STEP[:2], *_STEP[3:]),
+            says="The last thousand steps, from the end of one to the end of the next."),
+    Listing("A step behind HTTP that only decodes, ms", "serve_decoding",
+            (*_STEP[:2], *_STEP[3:])),
     Table("Ready for all batch sizes, beside imports and weights, s", "startup_engine",
           ("model", "target"), "caches"),
 )
@@ -226,11 +240,11 @@ ENGINE = (
 SOAK = (
     Listing("What becomes of requests", "soak",
             (("model", "model"), ("clients", "clients"), ("requests", "requests"),
-             ("whole", "whole"), ("refused", "refused"), ("left", "left"), ("wrong", "wrong"),
-             ("seconds", "median")),
-            says="Clients that leave at any phase, and bursts over the queue (429). Whoever stays "
-            "gets a whole answer or a clear error. `tiny-chat` is what tests/engine/tiny_chat.py "
-            "writes: random weights, with a tokenizer."),
+             ("whole", "whole"), ("refused", "refused"), ("left", "left"),
+             ("asked again", "asked_again"), ("wrong", "wrong"), ("seconds", "median")),
+            says="Clients that leave at any phase, and now and then a burst over the queue (429). "
+            "Who is refused in a burst does not ask again, others do when the server says that "
+            "they may. Whoever stays gets a whole answer or a clear error."),
     Listing("Nonsense, made by hand", "soak_nonsense",
             (("requests", "requests"), ("refused", "refused"), ("wrong", "wrong"))),
     Listing("Requests that schemathesis makes", "soak_described",
@@ -238,9 +252,16 @@ SOAK = (
              ("wrong", "wrong")),
             says="After each, and after each nonsense, a request that makes sense is answered; "
             "`wrong` also counts answers of 500 and above, but 503."),
-    Listing("Memory of the server, MB", "soak_resident",
-            (("after a quarter of the requests", "before"), ("after all", "median"),
-             ("no page in use", "at_rest"))),
+    *(Listing(f"Memory of the server {when}, MB", f"{name}_resident",
+              (("model", "model"), ("before", "before"), ("after", "each"),
+               ("no page in use", "at_rest")), says=says)
+      for when, name, says in (
+          ("after each quarter of the soak", "soaked",
+           "Resident, when nothing is asked; `before` is after a first quarter that does not "
+           "count."),
+          ("after each kind of nonsense", "fuzzed",
+           "`before` is after a first fifth of both that does not count. Compiled grammars are "
+           "kept, up to 64 of them."))),
 )
 
 STARTUP = (
@@ -265,6 +286,6 @@ SECTIONS = (
     Section("cpu", "A model on a CPU", "From `benchmarks/cpu.py`.", CPU),
     Section("startup", "Startup", "From `eventtensor bench startup`.", STARTUP),
     Section("engine", "The engine and its server on a GPU",
-            "From `benchmarks/engine.py` and `eventtensor bench serve`.", ENGINE),
+            "From `benchmarks/engine.py`.", ENGINE),
     Section("soak", "A server under everything", "From `benchmarks/soak.py`.", SOAK),
 )

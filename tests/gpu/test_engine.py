@@ -5,12 +5,14 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 from engine.company import DRAWN, F32_CACHE_GB, GREEDY, check_company, prompts, tokens_of
 
 from eventtensor import LLM, SamplingParams
+from eventtensor.models.memory import DeviceMemory
 
 pytestmark = pytest.mark.limit(240)  # of which a compilation may take a minute
 
@@ -47,6 +49,22 @@ def test_an_artifact_answers_as_the_compiled_model_does(llm: LLM, tmp_path: Path
     asked = prompts(3, (5, 200))
     with LLM("random:tiny-llama", same_bits=True, artifact=tmp_path, **SIZES) as loaded:
         assert tokens_of(loaded.generate(asked, DRAWN)) == tokens_of(llm.generate(asked, DRAWN))
+
+
+def test_dependent_launches_give_the_same_tokens_and_leave_no_gap_for_others() -> None:
+    """The same kernels by plain launches. Stamps of launches are in order, none inside another."""
+    asked = prompts(4, (7, 40, 130))
+    with LLM("random:tiny-llama", **SIZES) as fast:
+        memory = fast.engine.runner.memory
+        assert isinstance(memory, DeviceMemory) and memory.dependent
+        found = [tokens_of(fast.generate(p, DRAWN)) for p in (asked, asked[:1])]
+        for rows in (1, 2):
+            stamps = fast.engine.runner.ready(rows).backend.stamps()
+            assert len(stamps) > 10
+            assert all(a.began < a.ended <= b.began for a, b in pairwise(stamps))
+        memory.dependent = False
+        assert [tokens_of(fast.generate(p, DRAWN)) for p in (asked, asked[:1])] == found
+        assert not fast.engine.runner.ready(1).backend.refused
 
 
 def test_lone_requests_may_have_the_faster_kernel() -> None:

@@ -32,7 +32,8 @@ class FakeKernel:
         assert all(isinstance(a, DeviceArray) for a in self.arrays.values())
         arrays = self.arrays
 
-        def launch(dependent: bool = False) -> int:
+        def launch(stream: int, dependent: bool) -> int:
+            assert stream and dependent
             self.launches += 1
             chosen = arrays["chosen"]
             chosen[:] = arrays["token"][: len(chosen)] + 1

@@ -137,7 +137,7 @@ def test_a_launch_is_bound_once_for_each_number_of_rows(runner):
 
 
 def test_of_many_bindings_the_last_used_are_kept(runner, monkeypatch):
-    monkeypatch.setattr(runner_module, "_MOST_BOUND", 3)
+    monkeypatch.setattr(runner.memory, "most_bound", 3)
     runner._bound.clear()
     for count in (1, 2, 3, 1, 4, 5, 1):
         runner.step(prompt(0, count), [[0]])
@@ -188,6 +188,9 @@ def test_weights_go_to_the_device_in_pieces(monkeypatch):
         assert not driver.memory
 
 
+ASIDE = 2  # the stream of copies
+
+
 @pytest.fixture
 def on_device():
     driver = FakeDriver()
@@ -207,7 +210,8 @@ def test_a_step_on_a_device_is_one_copy_there_and_one_back(on_device):
     driver.copies.clear()
     found = made.step([Row(0, 77, 2)], [[3]], logits=0)
     assert found.tokens.tolist() == [78] and made.ready(1).bindings == 2, "one for each turn"
-    assert driver.copies == [("HtoD", driver.made_stream), ("DtoH", driver.made_stream)]
+    assert driver.copies == [("HtoD", ASIDE), ("DtoH", ASIDE)]
+    assert driver.streams == [0, 1], "the second is in no order with others"
 
 
 def test_nothing_stands_between_the_launches_of_steps_that_only_go_on(on_device):
@@ -218,7 +222,7 @@ def test_nothing_stands_between_the_launches_of_steps_that_only_go_on(on_device)
     for k in range(1, 5):
         driver.copies.clear()
         made.launch([Row(r, ~r, k) for r in range(3)], tables, 3)
-        assert all(stream == driver.made_stream for _, stream in driver.copies)
+        assert all(stream == ASIDE for _, stream in driver.copies)
         assert made.result(0).tokens.tolist() == [10 * r + k for r in range(3)]
     assert made.result(0).tokens.tolist() == [5, 15, 25]
 
@@ -254,9 +258,11 @@ def test_a_lost_device_is_an_error(on_device, monkeypatch):
         made.step([Row(0, 5, 0)], [[3]], logits=0)
 
 
-def test_a_step_may_be_begun_before_the_one_is_over_whose_tokens_it_takes(on_device):
+@pytest.mark.parametrize("late", (set(), {ASIDE}), ids=("early", "late"))
+def test_a_step_may_be_begun_before_the_one_is_over_whose_tokens_it_takes(on_device, late):
     """What comes back is of the first, whatever the second has written since."""
     made, driver = on_device
+    driver.late = late
     made.launch([Row(0, 70, 0), Row(1, 80, 0), Row(2, 90, 0)], [[3], [4], [5]], 3)
     made.launch([Row(2, ~2, 1), Row(0, ~0, 1)], [[3], [], [5]], 2)
     assert made.result(0).tokens.tolist() == [71, 81, 91]

@@ -27,7 +27,7 @@ def installed(library: Callable[[], Any]) -> Iterator[None]:
     for each in cached:
         each.cache_clear()
     try:
-        with patch.object(cuda_driver, "library", library):
+        with patch.object(cuda_driver, "library", lambda quick=False: library()):
             yield
     finally:
         for each in cached:
@@ -59,8 +59,6 @@ class FakeDriver:
     called since it was cleared, `copies` those that do not wait, with their streams. A kernel
     with `maps` has a third argument."""
 
-    made_stream = 9
-
     def __init__(self, rank: int = 2, words: int = 4, devices: int = 2) -> None:
         self.rank, self.words, self.devices, self.maps = rank, words, devices, False
         self.answers: dict[str, Callable[..., int]] = {}
@@ -71,6 +69,9 @@ class FakeDriver:
         self.launches: list[Launched] = []
         self.memory: dict[int, Any] = {}
         self.freed: list[Any] = []  # kept, so that no address comes twice
+        self.streams: list[int] = []  # flags of each; the first has number 1
+        self.late: set[int] = set()  # streams whose copies land when they are waited for
+        self._waiting: list[tuple[int, int, int]] = []
         self.copies: list[tuple[str, int | None]] = []
         self.memsets: list[tuple[int, int, int]] = []
         self.context: int | None = None
@@ -164,7 +165,19 @@ class FakeDriver:
 
     def _copy(self, way: str, to: int, origin: int, size: int, stream: int | None) -> None:
         self.copies.append((way, stream))
-        ctypes.memmove(to, origin, size)
+        if stream in self.late:
+            self._waiting.append((to, origin, size))
+        else:
+            ctypes.memmove(to, origin, size)
+
+    def _cuStreamQuery(self, stream: int) -> None:
+        self._cuStreamSynchronize(stream)
+
+    def _cuStreamSynchronize(self, stream: int) -> None:
+        if stream in self.late:
+            for copy in self._waiting:
+                ctypes.memmove(*copy)
+            self._waiting.clear()
 
     def _cuTensorMapEncodeTiled(
         self, out: Any, kind: int, rank: int, address: Any, sizes: Any, strides: Any, box: Any,
@@ -177,8 +190,9 @@ class FakeDriver:
         words = (0x70616D6F66786F62, address.value, *sizes, strides[0], *box)
         (ctypes.c_uint64 * 16).from_address(out.value)[: len(words)] = words
 
-    def _cuStreamCreate(self, out: Any, _: int) -> None:
-        out._obj.value = self.made_stream
+    def _cuStreamCreate(self, out: Any, flags: int) -> None:
+        self.streams.append(flags)
+        out._obj.value = len(self.streams)
 
     def _cuLaunchKernelEx(self, config: Any, _: Any, params: Any, __: None) -> None:
         place = config.value if isinstance(config, ctypes.c_void_p) else \

@@ -16,16 +16,7 @@ from ..errors import DeviceFailed
 from ..runtime.arguments import bind
 from ..runtime.cpu_artifact import LoadedThreads
 from ..runtime.cuda.arrays import DeviceArray, adopt
-from ..runtime.cuda.driver import (
-    Buffer,
-    Device,
-    Pinned,
-    SideStream,
-    call,
-    download,
-    is_idle,
-    upload,
-)
+from ..runtime.cuda.driver import Buffer, Device, Pinned, Stream, call, download, upload
 from ..runtime.cuda.driver import device as device_of
 from .checkpoint import Array, Shape
 from .kernels import AnyKernel
@@ -48,10 +39,14 @@ class Shared:
 
 
 class Memory(Protocol):
-    """What a step reads and writes anew is there `turns` times: as many steps may be under way."""
+    """What a step reads and writes anew is there `turns` times: as many steps may be under way.
+    `most_bound`: launches that are kept, each for other numbers of rows, those used last."""
 
     @property
     def turns(self) -> int: ...
+
+    @property
+    def most_bound(self) -> int: ...
 
     def keep(self, arrays: Mapping[str, Any], progress: Progress | None) -> dict[str, Any]:
         """Arrays that the kernel only reads."""
@@ -83,7 +78,7 @@ class Memory(Protocol):
 class HostMemory:
     """A launch is over when it returns."""
 
-    turns = 1
+    turns, most_bound = 1, 256
 
     def keep(self, arrays: Mapping[str, Any], progress: Progress | None) -> dict[str, Any]:
         return dict(arrays)
@@ -133,20 +128,21 @@ class Piece:
 
 
 class DeviceMemory:
-    """All of it is freed by `close`, or when the object goes. Launches are in order on the legacy
-    default stream, and with `dependent` a launch begins as workers of the one before leave: for
-    that nothing may stand between them. So what changes from step to step comes and goes beside
-    that stream, to and from memory that the launches under way do not use."""
+    """All of it is freed by `close`, or when the object goes. Launches are in order on one stream,
+    and with `dependent` a launch begins as workers of the one before leave: for that nothing may
+    stand between them. So what changes from step to step comes and goes aside, to and from memory
+    that the launches under way do not use."""
 
-    turns = 2
+    turns, most_bound = 2, 2048  # to bind takes longer than many steps do
 
     def __init__(self, index: int = 0) -> None:
         self.device, self._pieces = device_of(index), list[Piece]()
         self.dependent = True
-        self._held: list[Pinned | SideStream] = []
+        self._held: list[Pinned | Stream] = []
         with self.device.active():
-            self._side, self._found = SideStream(), Pinned(_SMALL)
-        self._held += [self._side, self._found]
+            self._launches, self._aside = Stream(aside=False), Stream(aside=True)
+            self._found = Pinned(_SMALL)
+        self._held += [self._launches, self._aside, self._found]
         self._close = weakref.finalize(self, _free, self.device, self._pieces, self._held)
         self._close.atexit = False  # the driver frees everything when the process ends
 
@@ -178,6 +174,7 @@ class DeviceMemory:
         if not ahead:
             return Shared(np.zeros(shape, dtype), there)
         with self.device.active():
+            call("cuCtxSynchronize")  # what is sent aside must not be cleared after it has come
             pinned = Pinned(there.nbytes)
         self._held.append(pinned)
         return Shared(pinned.bytes().view(dtype).reshape(shape), there, pinned=True)
@@ -186,7 +183,7 @@ class DeviceMemory:
         some, to = x.here.reshape(-1)[:count], x.there.ctypes.data
         with self.device.active():
             if x.pinned:
-                self._side.upload(to, some.ctypes.data, some.nbytes)
+                self._aside.upload(to, some.ctypes.data, some.nbytes)
             else:
                 upload(to, some)
 
@@ -199,14 +196,15 @@ class DeviceMemory:
     def read(self, there: Array) -> Array:
         assert there.nbytes <= _SMALL
         with self.device.active():
-            self._side.download(self._found.place, there.ctypes.data, there.nbytes)
-            self._side.wait()
+            self._aside.download(self._found.place, there.ctypes.data, there.nbytes)
+            self._aside.wait()
         found = self._found.bytes()[: there.nbytes]
         return np.array(found.view(there.dtype).reshape(there.shape))
 
     def move(self, to: Array, there: Array) -> None:
         with self.device.active():
-            call("cuMemcpyDtoDAsync", to.ctypes.data, there.ctypes.data, there.nbytes, None)
+            self._aside.wait()  # what was sent must not come over it
+            self._launches.copy(to.ctypes.data, there.ctypes.data, there.nbytes)
 
     def bound(self, kernel: AnyKernel, arguments: Mapping[str, Any]) -> Callable[[], Over]:
         assert not isinstance(kernel, LoadedThreads)
@@ -214,8 +212,8 @@ class DeviceMemory:
 
         def launch() -> Over:
             with self.device.active():
-                self._side.wait()  # for what was sent
-            number = step(dependent=self.dependent)
+                self._aside.wait()  # for what was sent
+            number = step(self._launches.handle, self.dependent)
             return lambda: self._wait(lambda: over(number))
 
         return launch
@@ -228,7 +226,7 @@ class DeviceMemory:
             if time.monotonic() - asked < _ASK_S:
                 continue
             with self.device.active():
-                if is_idle() and not over():
+                if self._launches.is_idle() and not over():
                     raise DeviceFailed("a launch has ended, but its workers have not")
             asked = time.monotonic()
 
@@ -254,7 +252,7 @@ def _nothing() -> None:
     """There is nothing to wait for."""
 
 
-def _free(device: Device, pieces: list[Piece], held: list[Pinned | SideStream]) -> None:
+def _free(device: Device, pieces: list[Piece], held: list[Pinned | Stream]) -> None:
     with suppress(DeviceFailed), device.active():  # a lost device has nothing to give back
         call("cuCtxSynchronize")
         for piece in pieces:

@@ -32,7 +32,6 @@ __all__ = ["Change", "Choice", "Result", "Row", "Runner", "layout_of"]
 
 DTYPES = {"bf16": et.bf16, "f32": et.f32}
 MOST_BEGUN = 2  # steps whose results are not fetched, where launches do not wait
-_MOST_BOUND = 256  # launches kept a turn, each for other numbers of rows: the last used
 
 
 class Result(NamedTuple):
@@ -167,7 +166,7 @@ class Runner:
         room = 1 << (work - 1).bit_length()
         key = (turn, chosen, more, room, *sent)
         if key not in self._bound:
-            if len(self._bound) == _MOST_BOUND * self.memory.turns:
+            if len(self._bound) == self.memory.most_bound:
                 self._bound.popitem(last=False)
             known = {d.name for d in kernel.interface.dims}
             sizes = {name: n for name, n in (("P", more), ("W", room)) if name in known}

@@ -15,7 +15,7 @@ MOST_CHOICES = 16
 
 
 class Body(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, cache_strings="keys")
 
 
 class StreamOptions(Body):

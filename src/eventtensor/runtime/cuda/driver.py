@@ -75,6 +75,7 @@ MAX_DYNAMIC_SHARED_BYTES = 8
 _DEVICE_MAP = 2
 _NON_BLOCKING = 1
 _NOT_READY = 600  # CUresult
+_LOOKS = 50
 
 
 @cache
@@ -88,10 +89,19 @@ def bindings(name: str) -> Any:
         ) from e
 
 
+# What is called for each launch and only enqueues or looks. To let other threads run meanwhile, as
+# all other calls do, would cost more than it takes: they need not give the interpreter back soon.
+_QUICK = frozenset((
+    "cuCtxSetCurrent", "cuCtxGetCurrent", "cuMemcpyHtoDAsync", "cuMemcpyDtoHAsync",
+    "cuMemcpyDtoDAsync", "cuStreamQuery", "cuLaunchKernelEx",
+))
+
+
 @cache
-def library() -> ctypes.CDLL:
+def library(quick: bool = False) -> ctypes.CDLL:
+    """The driver; `quick` functions keep the interpreter."""
     try:
-        return ctypes.CDLL(LIBRARY)
+        return ctypes.PyDLL(LIBRARY) if quick else ctypes.CDLL(LIBRARY)
     except OSError as e:
         raise NoDevice(f"the CUDA driver is not there: {e}") from e
 
@@ -101,7 +111,7 @@ def function(name: str) -> Any:
     """A function of the driver, which gives a status."""
     symbol, types = _SYMBOLS[name]
     try:
-        found = getattr(library(), symbol)
+        found = getattr(library(name in _QUICK), symbol)
     except AttributeError as e:
         raise NoDevice(f"the CUDA driver has no {symbol}", hint="install a driver for CUDA 12 or "
                        "later") from e
@@ -183,14 +193,6 @@ def device(index: int = 0) -> Device:
     return Device(index, int(asked("cuDevicePrimaryCtxRetain", c_void_p, handle)), target)
 
 
-def is_idle() -> bool:
-    """Whether the legacy default stream has come to its end; raises if the device is lost."""
-    status = function("cuStreamQuery")(None)
-    if status not in (0, _NOT_READY):
-        raise refusal("cuStreamQuery", status)
-    return bool(status == 0)
-
-
 class Buffer:
     """Device memory that grows on demand."""
 
@@ -235,26 +237,39 @@ class Pinned:
         self.place = self.address = 0
 
 
-class SideStream:
-    """Copies beside the launches, which are not ordered with them: the host waits for each."""
+class Stream:
+    """Of our own. With `aside` it is in no order with the legacy default stream, so the host waits;
+    else each waits for what the other has when something is put into it."""
 
-    def __init__(self) -> None:
-        self._stream = int(asked("cuStreamCreate", c_void_p, _NON_BLOCKING))
+    def __init__(self, aside: bool) -> None:
+        self.handle = int(asked("cuStreamCreate", c_void_p, _NON_BLOCKING if aside else 0))
 
     def upload(self, address: int, pinned: int, size: int) -> None:
-        """Begins it; `wait` ends it."""
-        call("cuMemcpyHtoDAsync", address, pinned, size, self._stream)
+        """Begins it, like all copies of a stream."""
+        call("cuMemcpyHtoDAsync", address, pinned, size, self.handle)
 
     def download(self, pinned: int, address: int, size: int) -> None:
-        call("cuMemcpyDtoHAsync", pinned, address, size, self._stream)
+        call("cuMemcpyDtoHAsync", pinned, address, size, self.handle)
+
+    def copy(self, to: int, address: int, size: int) -> None:
+        call("cuMemcpyDtoDAsync", to, address, size, self.handle)
 
     def wait(self) -> None:
-        call("cuStreamSynchronize", self._stream)
+        """A small copy takes some ten looks."""
+        if not any(self.is_idle() for _ in range(_LOOKS)):
+            call("cuStreamSynchronize", self.handle)
+
+    def is_idle(self) -> bool:
+        """Whether it has come to its end; raises if the device is lost."""
+        status = function("cuStreamQuery")(self.handle)
+        if status not in (0, _NOT_READY):
+            raise refusal("cuStreamQuery", status)
+        return bool(status == 0)
 
     def free(self) -> None:
-        if self._stream:
-            call("cuStreamDestroy", self._stream)
-        self._stream = 0
+        if self.handle:
+            call("cuStreamDestroy", self.handle)
+        self.handle = 0
 
 
 def upload(address: int, host: Any) -> None:
