@@ -252,16 +252,11 @@ SOAK = (
              ("wrong", "wrong")),
             says="After each, and after each nonsense, a request that makes sense is answered; "
             "`wrong` also counts answers of 500 and above, but 503."),
-    *(Listing(f"Memory of the server {when}, MB", f"{name}_resident",
-              (("model", "model"), ("before", "before"), ("after", "each"),
-               ("no page in use", "at_rest")), says=says)
-      for when, name, says in (
-          ("after each quarter of the soak", "soaked",
-           "Resident, when nothing is asked; `before` is after a first quarter that does not "
-           "count."),
-          ("after each kind of nonsense", "fuzzed",
-           "`before` is after a first fifth of both that does not count. Compiled grammars are "
-           "kept, up to 64 of them."))),
+    Listing("Memory of the server after each quarter of the soak, MB", "soaked_resident",
+            (("model", "model"), ("before", "before"), ("after", "each"),
+             ("no page in use", "at_rest")),
+            says="Resident, when nothing is asked; `before` is after a first quarter that does not "
+            "count."),
 )
 
 STARTUP = (
