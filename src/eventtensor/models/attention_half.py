@@ -18,7 +18,7 @@ from .tiles import Layout
 PAGE_BYTES = 16384  # keys and values of one head in a page of the cache
 SPLIT_TOKENS = 128  # of attention: part of the result, whatever the batch
 GROUP_SPLITS = 8  # that one task takes where there are many, or fewer: part of the result as well
-ROTATED_WORDS = 3072  # of a task of rotate at most
+ROTATED_WORDS, ADDED_WORDS = 3072, 12288  # of a task of rotate at most: its own, and of all parts
 FOLDED_ELEMENTS = 1024  # of a task of combine
 
 
@@ -48,10 +48,12 @@ def folded_heads(c: ModelConfig, some: int) -> int:
     return next((n for n in (4, 2) if some % n == 0 and n * each <= FOLDED_ELEMENTS), 1)
 
 
-def rotated_heads(c: ModelConfig, some: int) -> int:
-    """Heads of keys that a task of `rotate` takes: `some`, or fewer if those have many words."""
+def rotated_heads(c: ModelConfig, some: int, parts: int) -> int:
+    """Heads of keys that a task of `rotate` takes: `some`, or fewer if those have many words, or
+    many in all parts of K."""
     each = (c.heads // c.kv_heads + 2) * c.head_dim
-    return next((n for n in (4, 2) if some % n == 0 and n * each <= ROTATED_WORDS), 1)
+    most = min(ROTATED_WORDS, ADDED_WORDS // parts)
+    return next((n for n in (4, 2) if some % n == 0 and n * each <= most), 1)
 
 
 def page_tokens(config: ModelConfig) -> int:
@@ -133,7 +135,7 @@ class Attention:
     def _rotate(self, at: Any) -> None:
         """Keys and values go into the cache."""
         step, c, slot, page = self.step, self.step.c, self.slot, self.page
-        some = rotated_heads(c, self.some)
+        some = rotated_heads(c, self.some, step.tiles.qkv_parts)
         words = some * (c.heads // c.kv_heads + 2) * c.head_dim
         step.p.call(
             rotate(c), grid=(step.T, c.kv_heads // some),
