@@ -46,7 +46,7 @@ def test_only_weights_are_loaded_before_the_launch_has_begun() -> None:
 
 def test_the_number_of_columns_decides_the_order_of_pages_on_both_sides() -> None:
     text = made(packed(most=128)).text
-    product = r"et::wide_matmul<et::bf16, 2048, 256, true>\(worker, et::PanelsFromRing"
+    product = r"et::wide_matmul<et::bf16, 2048, 256, \d+, true>\(worker, et::PanelsFromRing"
     assert re.search(product, text)
     walk = r"et::Walk\(.*, 2048, 256, 1\), 32768, args\.n\);"
     assert re.search(r"worker\.panels\(args\.w \+ .*, " + walk, text)

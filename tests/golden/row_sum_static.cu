@@ -10,6 +10,7 @@
 
 // ---- shared with the host (codegen/cuda/abi.py) -------------------------------------------
 constexpr int RANK = 2;
+constexpr int64_t STAMPS = 1024;
 
 struct Report {  // the first thing that went wrong in a launch
   int64_t code;
@@ -52,14 +53,24 @@ struct Sets {  // a pair of cell sets between launches: whose turn it is, how mu
 static_assert(sizeof(Sets) == 32);
 static_assert(offsetof(Sets, left) == 24);
 
-struct Control {  // one kernel between launches: its launches so far, the abort flag, and the step that ended or failed last
+struct Control {  // one kernel between launches: its launches so far, the abort flag, the step that ended or failed last, and when the last launch began
   int64_t epoch;
   int64_t abort;
   int64_t reported;
   int64_t step;
+  int64_t began;
 };
-static_assert(sizeof(Control) == 32);
-static_assert(offsetof(Control, step) == 24);
+static_assert(sizeof(Control) == 40);
+static_assert(offsetof(Control, began) == 32);
+
+struct Stamp {  // a launch that is over, in host memory: its number, its step, and by the clock of the GPU when it began and ended
+  int64_t number;
+  int64_t step;
+  int64_t began;
+  int64_t ended;
+};
+static_assert(sizeof(Stamp) == 32);
+static_assert(offsetof(Stamp, ended) == 24);
 
 struct Waited {  // debug: the first wait for a cell, to be compared with the cell's final value
   int64_t taken;
@@ -89,9 +100,11 @@ struct Shared {  // what all workers of a launch share: device memory, and the l
   int64_t delay_seed;
   int64_t step;
   int64_t limit_ns;
+  Stamp* stamps;
+  int64_t number;
 };
-static_assert(sizeof(Shared) == 128);
-static_assert(offsetof(Shared, limit_ns) == 120);
+static_assert(sizeof(Shared) == 144);
+static_assert(offsetof(Shared, number) == 136);
 
 struct Launch {  // one launch: dims by name, tensors in program order
   int64_t dims[1];

@@ -203,7 +203,8 @@ class StreamBody(BodyWriter):
         sizes = f"{row}, {stream.chunk}, {panels}"
         if stream.wide:
             boxes = ", true" if x.mapped else ""
-            how = f"et::wide_matmul<{kind}, {row}, {span}{boxes}>"
+            known = product.rows.value // PANEL if isinstance(product.rows, Const) else 0
+            how = f"et::wide_matmul<{kind}, {row}, {span}, {known}{boxes}>"
         else:
             how = f"et::panel_matmul<{kind}, {-(-stream.columns // 8)}, {sizes}>"
         what = f"{x.matrix}, {rows}, {n}{x.begins}"

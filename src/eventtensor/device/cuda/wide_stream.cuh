@@ -48,8 +48,9 @@ ET_HOT void ask(WideSums<N>& sum, uint32_t panels, uint32_t line) {
   ptx::wgmma_commit();
 }
 
-// What a thread does in a product with up to N columns in a pass.
-template <class E, bool BOXES, uint32_t N, uint32_t SPAN> class WideWarp {
+// What a thread does in a product with up to N columns in a pass. ALL panels: 0, if not known here;
+// else no pass is compiled that it does not have.
+template <class E, bool BOXES, uint32_t N, uint32_t SPAN, uint32_t ALL> class WideWarp {
  public:
   ET_HOT WideWarp(const Wide<E, BOXES>& p, Pages& pages)
       : p_(p), pages_(pages), half_(threadIdx.x / HALF), warp_(warp_index() % GROUP) {}
@@ -57,13 +58,19 @@ template <class E, bool BOXES, uint32_t N, uint32_t SPAN> class WideWarp {
   // All rounds and passes.
   ET_HOT void all() {
     const uint32_t full = p_.walk.left(0) / GROUPS * GROUPS * GROUP, rest = p_.walk.left(full);
-    for (uint32_t panel = 0; panel < full; panel += GROUPS * GROUP) passes<GROUPS>(panel);
-    if (rest == 1) passes<1>(full);
-    if (rest == 2) passes<2>(full);
-    if (rest == 3) passes<3>(full);
+    if constexpr (ALL == 0 || LEFT >= GROUPS)
+      for (uint32_t panel = 0; panel < full; panel += GROUPS * GROUP) passes<GROUPS>(panel);
+    if constexpr (ALL == 0 || LEFT % GROUPS == 1)
+      if (rest == 1) passes<1>(full);
+    if constexpr (ALL == 0 || LEFT % GROUPS == 2)
+      if (rest == 2) passes<2>(full);
+    if constexpr (ALL == 0 || LEFT % GROUPS == 3)
+      if (rest == 3) passes<3>(full);
   }
 
  private:
+  static constexpr uint32_t LEFT = (ALL + GROUP - 1) / GROUP;  // groups
+
   template <uint32_t COUNT> ET_HOT void passes(uint32_t panel) {
     for (uint32_t column = 0; column < p_.n; column += MOST_COLUMNS)
       Pass<COUNT>(*this).run(panel, column);
@@ -196,10 +203,10 @@ ET_HOT void wide_begin(Worker& w, Matrix<E> x, int64_t rows, int64_t n, Mapped<E
 
 // After `wide_begin`. All meet last. (Inlined: in a function that is called, products would wait for
 // each other.)
-template <class E, bool BOXES, uint32_t SPAN, uint32_t BUNDLE>
+template <uint32_t ALL, class E, bool BOXES, uint32_t SPAN, uint32_t BUNDLE>
 ET_HOT void wide_product(Worker& w, PanelsFromRing<SPAN, BUNDLE>, const Wide<E, BOXES>& p) {
-  if (p.n <= FEW_COLUMNS) WideWarp<E, BOXES, FEW_COLUMNS, SPAN>(p, w.pages).all();
-  else WideWarp<E, BOXES, MOST_COLUMNS, SPAN>(p, w.pages).all();
+  if (p.n <= FEW_COLUMNS) WideWarp<E, BOXES, FEW_COLUMNS, SPAN, ALL>(p, w.pages).all();
+  else WideWarp<E, BOXES, MOST_COLUMNS, SPAN, ALL>(p, w.pages).all();
   sync();
 }
 
