@@ -11,12 +11,13 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from support.device_side import fail, on_device, stamp
 from support.fake_driver import FakeDriver, Launched, installed
 
 import eventtensor as et
 from eventtensor.codegen import abi
 from eventtensor.codegen.cuda import generate
-from eventtensor.codegen.cuda.abi import CONTROL, PROGRESS, STAMP, STAMPS
+from eventtensor.codegen.cuda.abi import CONTROL, PROGRESS, STAMPS
 from eventtensor.config import Options
 from eventtensor.errors import (
     BadOption,
@@ -57,33 +58,9 @@ def loaded(plan: Plan, **options: bool) -> LoadedKernel:
     return LoadedKernel(DeviceKernel(image, cuda_driver.device(0), trace_capacity=3))
 
 
-def on_device(x: np.ndarray) -> SimpleNamespace:
-    shown = {"data": (x.ctypes.data, False), "shape": x.shape, "typestr": x.dtype.str, "version": 3}
-    return SimpleNamespace(__cuda_array_interface__=shown, memory=x)
-
-
 def arrays(n: int) -> dict[str, SimpleNamespace]:
     return {"a": on_device(np.ones((n, 128), np.float32)),
             "c": on_device(np.zeros(n, np.float32))}
-
-
-def stamp(launched: Launched, began: int) -> None:
-    """What the last worker does."""
-    made = np.zeros(1, STAMP.dtype(RANK))
-    number, step = (int(launched.shared[k]) for k in ("number", "step"))
-    made[0] = (number, step, began, began + 4)
-    at = int(launched.shared["stamps"]) + number % STAMPS * made.itemsize
-    ctypes.memmove(at, made.ctypes.data, made.nbytes)
-
-
-def fail(launched: Launched, call: int, coords: tuple[int, int], place: int) -> None:
-    """What a worker does whose wait is stuck."""
-    report = np.zeros(1, abi.REPORT.dtype(RANK))
-    report[0] = (abi.STUCK_WAIT, 5, call, 0, place, 4, 3, coords)
-    ctypes.memmove(int(launched.shared["report"]), report.ctypes.data, report.nbytes)
-    control = np.zeros(1, CONTROL.dtype(RANK))
-    control[0] = (1, 1, 1, int(launched.shared["step"]), 0)
-    ctypes.memmove(int(launched.shared["control"]), control.ctypes.data, control.nbytes)
 
 
 # ---- the driver ----------------------------------------------------------------------------
@@ -214,7 +191,7 @@ def test_a_launch_is_over_when_its_stamp_says_so(plan: Plan, driver: FakeDriver)
     assert numbers == [int(x.shared["number"]) for x in driver.launches] == [*range(1, STAMPS + 4)]
     assert not any(kernel.over(n) for n in numbers)
     for n, launched in zip(numbers, driver.launches, strict=True):
-        stamp(launched, 10 * n)
+        stamp(launched, RANK, 10 * n)
         assert kernel.over(n) and (n == numbers[-1] or not kernel.over(n + 1))
     assert kernel.over(1), "another has its place"
     last = kernel.backend.stamps(after=STAMPS)
@@ -280,7 +257,7 @@ def test_a_failure_is_told_with_its_own_dims_and_the_next_launch_works(
     good, bad = kernel.bind(**arrays(40)), kernel.bind(**arrays(65))
     good()
     kernel.check()
-    driver.run = lambda launched: fail(launched, 1, (2, 0), 2)
+    driver.run = lambda launched: fail(launched, RANK, 1, (2, 0), 2)
     bad()
     driver.run = lambda _: None
     good()
@@ -290,7 +267,7 @@ def test_a_failure_is_told_with_its_own_dims_and_the_next_launch_works(
     assert control["abort"] == 0 and control["reported"] == 0
     kernel.check()
     kernel.synchronize()
-    driver.run = lambda launched: fail(launched, 1, (0, 0), 0)
+    driver.run = lambda launched: fail(launched, RANK, 1, (0, 0), 0)
     good()
     with pytest.raises(StuckWait, match="n = 40"):
         kernel.synchronize()
@@ -327,7 +304,7 @@ def test_a_call_copies_host_arrays_and_raises_at_once(plan: Plan, driver: FakeDr
     driver.run = double
     kernel(**host)
     np.testing.assert_array_equal(host["c"], 4)
-    driver.run = lambda launched: fail(launched, 0, (1, 1), 0)
+    driver.run = lambda launched: fail(launched, RANK, 0, (1, 1), 0)
     with pytest.raises(StuckWait, match=r"partial\(1, 1\)"):
         kernel(**host)
     driver.run = double
@@ -368,7 +345,7 @@ def test_words_that_carry_flags_start_clear_and_hold_nothing_else(
     driver.run = write
     kernel(**host)
     assert kernel.backend.last_call(["b"])["b"].tolist() == [[0, 0, 0, 1.5], [0] * 4]
-    driver.run = lambda launched: fail(launched, 0, (0, 0), 0)
+    driver.run = lambda launched: fail(launched, RANK, 0, (0, 0), 0)
     with pytest.raises(StuckWait):
         kernel(**host)
     driver.run = write

@@ -4,10 +4,14 @@ several streams in one task."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
 import eventtensor as et
+from eventtensor.compiler import run_passes
+from eventtensor.config import Options
+from eventtensor.ir.plan import Plan, StreamKind
 from eventtensor.models.pack import packed_shape
 
 from .handoffs import copy
@@ -269,3 +273,15 @@ PROGRAMS: dict[str, tuple[Callable[[], et.Program], list[dict[str, int]]]] = {
     "chunked": (chunked, [{"n": 1}, {"n": 8}, {"n": 5}]),
     "walks": (walks, [{}]),
 }
+
+
+def plan_of(program: et.Program, **options: Any) -> Plan:
+    state = run_passes(program, Options(target="cuda", **options))
+    assert state.plan is not None and state.report is not None and state.report.ok
+    return state.plan
+
+
+def kinds(plan: Plan) -> dict[tuple[str, str], StreamKind]:
+    """Of what the loader brings, by call and tensor."""
+    call = plan.program.call
+    return {(s.call, call(s.call).regions[s.arg].tensor): s.kind for s in plan.streams}

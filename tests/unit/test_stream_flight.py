@@ -1,0 +1,65 @@
+"""How many bytes of a stream may be in flight, and what a tuned body's own text brings."""
+
+from __future__ import annotations
+
+import pytest
+from support.handoffs import copy
+from support.streams import kinds, packed_product, panels_shape, plan_of
+
+import eventtensor as et
+from eventtensor.ir.plan import StreamKind
+
+
+def test_long_tasks_may_have_more_in_flight_once_they_have_begun() -> None:
+    """8 panels of 4 KB a row are 512 KB, 2 are 128 KB."""
+    def waits(panels: int) -> et.Program:
+        p = et.Program("waits")
+        x, y = p.input("x", (1, 2048), et.bf16), p.scratch("y", (1, 2048), et.bf16)
+        w = p.weight("w", panels_shape(132 * panels, 2048), et.bf16)
+        z = p.output("z", (1, 132 * 16 * panels), et.f32)
+        p.call(copy, name="make", grid=(), reads=lambda: x[:, :], writes=lambda: y[:, :])
+        p.call(packed_product, name="go", grid=(132,),
+               reads=lambda i: (y[:, :], w[panels * i : panels * i + panels, :, :, :, :, :, :]),
+               writes=lambda i: z[:, 16 * panels * i : 16 * panels * (i + 1)])
+        return p
+
+    for panels, rush in ((8, True), (2, False)):
+        (s,) = (s for s in plan_of(waits(panels)).streams if s.call == "go")
+        assert (s.rush > s.cap) is rush and s.cap == 48 * 1024
+
+
+@pytest.mark.parametrize("tiles, cap", [(132, 48), (66, 96), (12, 128)])
+def test_fewer_tasks_than_workers_share_what_may_be_in_flight(tiles: int, cap: int) -> None:
+    p = et.Program("few")
+    x, y = p.input("x", (1, 2048), et.bf16), p.scratch("y", (1, 2048), et.bf16)
+    w = p.weight("w", panels_shape(4 * tiles, 2048), et.bf16)
+    z = p.output("z", (1, 64 * tiles), et.f32)
+    p.call(copy, name="make", grid=(), reads=lambda: x[:, :], writes=lambda: y[:, :])
+    p.call(packed_product, name="go", grid=(tiles,),
+           reads=lambda i: (y[:, :], w[4 * i : 4 * i + 4, :, :, :, :, :, :]),
+           writes=lambda i: z[:, 64 * i : 64 * i + 64])
+    (s,) = (s for s in plan_of(p).streams if s.call == "go")
+    assert s.cap == cap * 1024
+
+
+def fed(written: bool) -> et.Program:
+    """A tuned body whose text for the loader names w, which another task may write."""
+    @et.task(cuda="et::take<streamed>(worker, x, w, out);", loader="et::bring(worker, w);")
+    def take(x, w, out):
+        out[:] = x + w.sum(axis=0)
+
+    p = et.Program("fed")
+    x, out = p.input("x", (8, 64), et.f32), p.output("out", (8, 64), et.f32)
+    w, given = p.state("w", (8, 16, 64), et.f32), p.input("given", (8, 16, 64), et.f32)
+    if written:
+        p.call(copy, name="write", grid=(8,), reads=lambda i: given[i, :, :],
+               writes=lambda i: w[i, :, :])
+    p.call(take, grid=(8,), reads=lambda i: (x[i, :], w[i, :, :]), writes=lambda i: out[i, :])
+    return p
+
+
+def test_a_tuned_body_takes_pages_of_what_no_event_guards() -> None:
+    assert kinds(plan_of(fed(False))) == {("take", "w"): StreamKind.hand}
+    assert ("take", "w") not in kinds(plan_of(fed(True)))
+    assert kinds(plan_of(fed(False), stream=False)) == {}
+    assert kinds(plan_of(fed(False), debug=True)) == {}
