@@ -44,16 +44,19 @@ def combined_heads(
 def folded_heads(c: ModelConfig, some: int) -> int:
     """Heads of keys that a task of `combine` takes: `some`, or fewer, so that each thread has one
     piece of 16 bytes, and all its loads are on their way together."""
-    each = c.heads // c.kv_heads * c.head_dim
-    return next((n for n in (4, 2) if some % n == 0 and n * each <= FOLDED_ELEMENTS), 1)
+    return _part_of(some, FOLDED_ELEMENTS // (c.heads // c.kv_heads * c.head_dim))
 
 
 def rotated_heads(c: ModelConfig, some: int, parts: int) -> int:
     """Heads of keys that a task of `rotate` takes: `some`, or fewer if those have many words, or
     many in all parts of K."""
-    each = (c.heads // c.kv_heads + 2) * c.head_dim
-    most = min(ROTATED_WORDS, ADDED_WORDS // parts)
-    return next((n for n in (4, 2) if some % n == 0 and n * each <= most), 1)
+    words = min(ROTATED_WORDS, ADDED_WORDS // parts)
+    return _part_of(some, words // ((c.heads // c.kv_heads + 2) * c.head_dim))
+
+
+def _part_of(some: int, most: int) -> int:
+    """The largest part of 4, 2 or 1 heads that is no more than `most`; at least one."""
+    return next((n for n in (4, 2) if some % n == 0 and n <= most), 1)
 
 
 def page_tokens(config: ModelConfig) -> int:

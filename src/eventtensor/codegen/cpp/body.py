@@ -60,15 +60,16 @@ class BodyWriter(FoldWriter):
         """Where folds go that are only stored, and that several threads do together."""
         stmts = self.call.body.stmts
         folded = {s.id: s for s in stmts if isinstance(s, t.Let) and self._folds_together(s)}
-        found = {}
-        for s in stmts:
-            if isinstance(s, t.Store) and s.value in folded and self.uses.count[s.value] == 1 \
-                    and s.value not in self.uses.named:
-                target = self.targets[s.arg]
-                whole = s.axes == tuple(Slice(Const(0), e) for e in target.type.shape)
-                if whole and target.home is None and not target.words and not target.view.tables:
-                    found[s.value] = target
-        return found
+        return {s.value: self.targets[s.arg] for s in stmts
+                if isinstance(s, t.Store) and s.value in folded and self.is_straight(s)}
+
+    def is_straight(self, s: t.Store) -> bool:
+        """True if a value is only stored, whole, and its place is where it stays."""
+        target = self.targets[s.arg]
+        whole = s.axes == tuple(Slice(Const(0), e) for e in target.type.shape)
+        plain = target.home is None and not target.words and not target.view.tables
+        return whole and plain and self.uses.count[s.value] == 1 \
+            and s.value not in self.uses.named
 
     def _folds_together(self, s: t.Let) -> bool:
         if not isinstance(s.op, t.Reduce | t.ArgMax) or not s.type.shape:

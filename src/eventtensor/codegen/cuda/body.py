@@ -22,7 +22,7 @@ from ...ir.products import (
     product_of,
 )
 from ...ir.program import PlacedCall, Program
-from ...ir.tensor import DType, Slice
+from ...ir.tensor import DType
 from ..cpp.args import ArgWriter
 from ..cpp.body import BodyWriter
 from ..cpp.expr import ExprWriter, paren
@@ -141,16 +141,11 @@ class StreamBody(BodyWriter):
         super().block((*without, *(s for s in stmts[at:] if s not in without)))
 
     def _goes(self, s: t.Store) -> bool:
-        """True if a product can be stored as it is found."""
+        """True if a product can be stored as it is found: as elements, not as words with flags."""
         target, found = self.targets[s.arg], self.products.get(s.value)
-        if found is None or self.uses.count[s.value] != 1 or s.value in self.uses.named:
-            return False
-        type = target.type
-        whole = s.axes == tuple(Slice(Const(0), e) for e in type.shape)
         flags = self.args.edges.has_flags(self.call.regions[s.arg].tensor)
-        plain = target.home is None and not flags and not target.view.tables
-        return whole and plain and target.view.storage is DType.f32 and len(type.shape) == 2 \
-            and found[1].wide
+        return found is not None and found[1].wide and self.is_straight(s) and not flags \
+            and target.view.storage is DType.f32 and len(target.type.shape) == 2
 
     def _first_product(self, stmts: tuple[t.Stmt, ...]) -> t.Let | None:
         return next((s for s in stmts if isinstance(s, t.Let) and s.id in self.products), None)
