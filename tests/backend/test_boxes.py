@@ -15,7 +15,7 @@ from support.streams import wide_layers as layers
 
 import eventtensor as et
 from eventtensor.codegen.cuda import CudaSource, generate
-from eventtensor.codegen.cuda.maps import MOST, MappedTensor
+from eventtensor.codegen.cuda.maps import MOST, MappedTensor, PagedTensor
 from eventtensor.compiler import run_passes
 from eventtensor.config import Options
 from eventtensor.errors import Misaligned
@@ -51,9 +51,25 @@ def test_x_comes_in_boxes_where_it_lies_in_plain_rows(
     make: Callable[[], et.Program], maps: list[tuple[str, int]]
 ) -> None:
     found = made(make())
-    assert found.maps == tuple(MappedTensor(*m) for m in maps)
+    assert [m for m in found.maps if isinstance(m, MappedTensor)] == \
+        [MappedTensor(*m) for m in maps]
     assert {m.tensor for m in found.maps} <= set(found.aligned)
-    assert ("const __grid_constant__ Maps maps" in found.text) is bool(maps)
+    assert ("const __grid_constant__ Maps maps" in found.text) is bool(found.maps)
+
+
+@pytest.mark.parametrize("panels, k, bundle, pages", [
+    (4, 1024, 1, [PagedTensor("w", 32768, 4096, 4)]),
+    (8, 1024, 2, [PagedTensor("w", 65536, 8192, 2)]),
+    (8, 1024, 4, []),  # a page is one piece anyway
+    (5, 1024, 1, []),  # a group that is not whole
+    (4, 1440, 1, []),  # short spans
+], ids=["apart", "pairs", "together", "in_part", "short"])
+def test_pieces_of_a_page_come_in_one_copy(
+    panels: int, k: int, bundle: int, pages: list[PagedTensor]
+) -> None:
+    found = made(packed(panels, k, 128, 8, bundle=bundle))
+    assert [m for m in found.maps if isinstance(m, PagedTensor)] == pages
+    assert ("et::Paged{0, args.w}" in found.text) is bool(pages)
 
 
 def test_what_is_not_streamed_needs_no_maps() -> None:
@@ -79,22 +95,25 @@ def test_maps_have_room_among_the_arguments() -> None:
 
 
 def test_the_driver_is_told_rows_and_boxes() -> None:
-    maps = (MappedTensor("h", 512), MappedTensor("empty", 64))
+    maps = (MappedTensor("h", 512), MappedTensor("empty", 64), PagedTensor("w", 65536, 8192, 2))
     with installed(FakeDriver):
-        found = encoded(maps, {"h": 4096, "empty": 256}, {"h": 7 * 1024, "empty": 0})
+        found = encoded(maps, {"h": 4096, "empty": 256, "w": 512},
+                        {"h": 7 * 1024, "empty": 0, "w": 5 * 65536})
     assert found.ctypes.data % 64 == 0
     words = found.view(np.uint64).reshape(-1, WORDS)[:, 1:7].tolist()
     assert words == [
         [4096, 512, 7, 1024, 64, 16], [4096, 512, 7, 1024, 64, 64],
         [256, 64, 1, 128, 64, 16], [256, 64, 1, 128, 64, 64],
+        [512, 256, 32, 5, 2048, 65536],
     ]
+    assert found.view(np.uint64).reshape(-1, WORDS)[-1, 7:10].tolist() == [256, 4, 2]
 
 
 def test_a_saved_kernel_has_its_maps_and_asks_for_aligned_rows(tmp_path: Path) -> None:
-    plan = plan_of(packed(most=128))
+    plan = plan_of(packed(4, most=128, total=8))
     save(image_of(plan, Options(target="cuda"), generate(plan), "sm_90a", b"code"), tmp_path)
     image = read(tmp_path)
-    assert image.maps == (MappedTensor("x", 1024),)
+    assert image.maps == (MappedTensor("x", 1024), PagedTensor("w", 32768, 4096, 4))
     driver = FakeDriver(image.rank, 4)
     driver.maps = True
     with installed(lambda: driver):

@@ -48,7 +48,7 @@ def test_the_number_of_columns_decides_the_order_of_pages_on_both_sides() -> Non
     text = made(packed(most=128)).text
     product = r"et::wide_matmul<et::bf16, 2048, 256, \d+, true>\(worker, et::PanelsFromRing"
     assert re.search(product, text)
-    walk = r"et::Walk\(.*, 2048, 256, 1\), 32768, args\.n\);"
+    walk = r"et::Walk\(.*, 2048, 256, 1, args\.n\), 32768\);"
     assert re.search(r"worker\.panels\(args\.w \+ .*, " + walk, text)
     assert "et::PanelsInPlace<256, 1>{" in made(packed(most=128), stream=False).text
     few = made(packed()).text

@@ -14,7 +14,7 @@ from support.backends import run_direct
 from support.early import normed, residual, word_by_word
 from support.emulated import emulated_kernel
 from support.handoffs import pair
-from support.streams import PROGRAMS, gathered, packed
+from support.streams import PROGRAMS, gathered, keeping, packed
 from support.streams import normed as normed_columns
 
 import eventtensor as et
@@ -28,7 +28,11 @@ LATE: Case = (normed, {"schedule": "static", "handoff": "flag"}, {})
 FLAGS: Case = (pair, {"schedule": "static", "handoff": "flag"}, {"n": 4})
 COUNTED: Case = (LAYERS[0], {"schedule": "static", "handoff": "counter"}, LAYERS[2])
 WIDE: Case = (lambda: packed(1, 2048, 128, 6), {"schedule": "static"}, {"n": 100})
+SPANS: Case = (lambda: packed(1, 2048, 128, 40), {"schedule": "static"}, {"n": 50})
+PASSES: Case = (lambda: packed(1, 2048, 256, 6), {"schedule": "static"}, {"n": 200})
+PAGED: Case = (lambda: packed(8, 1024, 128, 8), {"schedule": "static"}, {"n": 100})
 LANES: Case = (gathered, {"schedule": "static"}, {"n": 100})
+FLOWING: Case = (keeping, {"schedule": "static"}, {"n": 12, "depth": 3})
 NEAR: Case = (lambda: normed_columns(128), {"schedule": "static"}, {"n": 64})
 TWO: Case = (residual, {"schedule": "static", "handoff": "flag"}, {})
 BULK: Case = (pair, {"schedule": "static", "handoff": "bulk"}, {"n": 4})
@@ -40,7 +44,8 @@ BROKEN: dict[str, tuple[Case, str, str, str]] = {
         LAYERS, "cuda/stream.cuh", "pages_.release(number, TURNS);",
         "pages_.release(number, TURNS); pages_.release(number, TURNS);"),
     "pages are read before they land": (
-        LAYERS, "cuda/ring.cuh", "while (!bar_over(full_ + slot * 8, number / SLOTS & 1)) {}", ""),
+        LAYERS, "cuda/ring.cuh", "while (!bar_over(full_ + slot * 8, slots_.round(number) & 1)) {}",
+        ""),
     "the loader does not turn the parity over": (
         LAYERS, "cuda/loader.cuh", "slot_ = 0, round_ ^= 1;", "slot_ = 0;"),
     "the loader does not wait for the launch to begin": (
@@ -55,32 +60,43 @@ BROKEN: dict[str, tuple[Case, str, str, str]] = {
         "bool launch_begin(Worker& w) {\n  for (volatile int k = 0; leads(); ++k) {}"),
     "a line is read before it lands": (
         WIDE, "cuda/ring.cuh",
-        "while (!bar_over(shared_address(ring_->lines.full + All::FIRST + place),\n"
-        "                     number / All::COUNT & 1)) {}", ""),
+        "while (!bar_over(shared_address(ring_->lines.full) + place.bar(), place.parity)) {}", ""),
     "tensor cores read a line without a fence": (
         LANES, "cuda/ring.cuh", "    if constexpr (!BOXES) fence_shared_writes();\n", ""),
     "a line is brought to where one is still read": (
         LANES, "cuda/lines.cuh",
-        "if (!wait(empty_ + bar, number / All::COUNT & 1 ^ 1)) return false;", ""),
+        "if (!wait(empty_ + bar, place.parity ^ 1)) return false;", ""),
     "a box is brought to where a line is still read": (
         WIDE, "cuda/boxes.cuh",
-        "if (!bringer_wait(ring_, empty_ + place.bar, place.parity ^ 1)) return false;", ""),
+        "if (!bringer_wait(ring_, empty_ + place.bar(), place.parity ^ 1)) return false;", ""),
     "some bytes of a line are not announced": (
-        WIDE, "cuda/boxes.cuh", "bar_expect(bar, boxes * N * SWIZZLE);",
+        SPANS, "cuda/boxes.cuh", "bar_expect(bar, halves * N * SWIZZLE);",
         "bar_expect(bar, N * SWIZZLE);"),
     "the second half of a line is the first one": (
-        WIDE, "cuda/boxes.cuh", "x + b * SWIZZLE / 2", "x"),
+        SPANS, "cuda/boxes.cuh", "x + b * SWIZZLE / 2", "x"),
     "boxes come of other columns": (
-        WIDE, "cuda/boxes.cuh", "job.in.row + column", "job.in.row"),
+        PASSES, "cuda/boxes.cuh", "job.in.row + column", "job.in.row"),
     "boxes come to another place": (
-        WIDE, "cuda/boxes.cuh", "box_copy(to + b * N * SWIZZLE,", "box_copy(to + b * 512,"),
+        WIDE, "cuda/boxes.cuh", "box_copy(to + (b * N + c) * SWIZZLE,", "box_copy(to + b * 512,"),
+    "a page comes of other weights": (
+        PAGED, "cuda/loader.cuh", "z + (first + g) / walk.bundle", "z + first / walk.bundle"),
+    "the second columns of a line are the first ones": (
+        WIDE, "cuda/boxes.cuh", "y + c, bar", "y, bar"),
+    "a page goes before its second line is read": (
+        PAGED, "cuda/wide_stream.cuh", "      if (line % EACH != EACH - 1) return;\n", ""),
+    "pages that are lent come with those of the stream": (
+        FLOWING, "cuda/loader.cuh", "k < pages && open(0); ++k) advance();",
+        "k + 1 < pages && open(0); ++k) advance();"),
+    "a lent page is given back while it is in use": (
+        FLOWING, "cuda/lent.cuh", "{ pages_.borrow(LENT); }",
+        "{ pages_.borrow(LENT); pages_.give_back_lent(LENT); }"),
     "lines go before their products are through": (
         WIDE, "cuda/wide_stream.cuh", "      ptx::wgmma_wait<1>();\n", ""),
     "the last products are not waited for": (
         WIDE, "cuda/wide_stream.cuh",
         "      if constexpr (SHARED != 0) ptx::wgmma_wait<0>(shared_);\n", ""),
     "a page goes before its last line is read": (
-        WIDE, "cuda/wide_stream.cuh", "if (next % walk_.spans() == 0", "if (true"),
+        SPANS, "cuda/wide_stream.cuh", "if (next % walk_.spans() == 0", "if (true"),
     "the result is put where lines are still read": (
         NEAR, "cuda/wide_stream.cuh", "      sync();  // the result may lie where lines did\n", ""),
     "an event is not waited for": (

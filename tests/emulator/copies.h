@@ -20,6 +20,13 @@ struct Box {
   int32_t x, y;
 };
 
+// The same in three dimensions: runs, those of a row, and rows, with bytes from one to the next. Boxes
+// have whole runs and are not swizzled.
+struct RunMap {
+  static constexpr uint64_t KNOWN = 0x70616d666f736e75;
+  uint64_t known, address, run, runs, rows, pitch, stride, box_run, box_runs, box_rows;
+};
+
 struct Copy {
   char* to;
   const char* from;

@@ -47,6 +47,11 @@ def packed_product(x, w, out):
 
 
 @et.task
+def scaled_product(x, w, out):
+    out[:] = x @ _panels(w) / 16.0
+
+
+@et.task
 def normed_product(x, ss, w, out):
     out[:] = x @ _panels(w) * ss.sum(axis=1)[:, None]
 
@@ -166,6 +171,49 @@ def wide_layers(k: int = 512) -> et.Program:
         p.call(twice, name="layer", grid=(k // 64,),
                reads=lambda i: (h[at, :, :], w[at, i * 2 : i * 2 + 2, :, :, :, :, :, :],
                                 w[at, :2, :, :, :, :, :, :]),
+               writes=lambda i: h[at + 1, :, i * 64 : i * 64 + 64])
+    p.call(copy, name="give", grid=(), reads=lambda: h[depth, :, :], writes=lambda: last[:, :])
+    return p
+
+
+# Rows of 1 KB through memory that lasts from task to task: lanes give each other their 16 bytes.
+_KEPT = """
+#include "cuda/cp_async.cuh"
+#include "cuda/lent.cuh"
+const uint32_t lane = threadIdx.x % 32, piece = threadIdx.x ^ 1;
+const uint32_t* const from = reinterpret_cast<const uint32_t*>(x.data) + threadIdx.x * 4;
+uint32_t* const to = reinterpret_cast<uint32_t*>(out.data) + piece * 4;
+uint32_t words[4];
+if (threadIdx.x < 64) {
+  for (int j = 0; j < 4; ++j) words[j] = from[j];
+  et::ptx::st_shared_v4(et::idle_memory(worker) + lane * 16, words);
+  __syncwarp();
+  et::ptx::ld_shared_v4(et::idle_memory(worker) + (lane ^ 1) * 16, words);
+  for (int j = 0; j < 4; ++j) to[j] = words[j];
+  __syncwarp();
+}
+"""
+
+
+@et.task(cuda=_KEPT)
+def kept(x, out):
+    out[:] = x
+
+
+def keeping(k: int = 512) -> et.Program:
+    """Products with many columns, and between them tasks to which the ring lends pages."""
+    n, depth = et.dim("n", max=128), et.dim("depth", max=6)
+    p = et.Program("keeping")
+    first = p.input("first", (n, k), et.bf16)
+    w = p.weight("w", (depth, *panels_shape(k // 16, k, 2)), et.bf16)
+    h, kept_h = p.scratch("h", (depth + 1, n, k), et.bf16), p.scratch("g", (depth, n, k), et.bf16)
+    last = p.output("last", (n, k), et.bf16)
+    p.call(copy, name="take", grid=(), reads=lambda: first[:, :], writes=lambda: h[0, :, :])
+    with p.loop("l", depth) as at:
+        p.call(kept, name="keep", grid=(n,), reads=lambda t: h[at, t, :],
+               writes=lambda t: kept_h[at, t, :])
+        p.call(scaled_product, name="layer", grid=(k // 64,),
+               reads=lambda i: (kept_h[at, :, :], w[at, i * 2 : i * 2 + 2, :, :, :, :, :, :]),
                writes=lambda i: h[at + 1, :, i * 64 : i * 64 + 64])
     p.call(copy, name="give", grid=(), reads=lambda: h[depth, :, :], writes=lambda: last[:, :])
     return p

@@ -1,5 +1,5 @@
-"""`attend` of kernels for many rows: keys and values flow through shared memory that products use
-at other times."""
+"""`attend` of kernels for many rows: keys and values flow through shared memory that the stream
+lends."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ constexpr int ROOM = 8 * q_0 * q_1 + 8 * q_1 + 16 * q_0;
 float* const room = worker.arena.take<float>(8 * q_0 * q_1 + 8 * q_1 + 16 * q_0);
 const int64_t next = et::tile_ahead(worker);
 et::attention::attend_many<q_0, q_1, kv_0, kv_2, {heads}, ROOM>(
-    worker, room, {{{tile}, next}}, q, left, kv,
+    worker, et::idle_memory(worker), room, {{{tile}, next}}, q, left, kv,
     {{all_left, all_pages, {after}, {heads} * 2 * kv_2 * q_1}}, out, ml);
 """
 

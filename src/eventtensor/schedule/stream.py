@@ -41,7 +41,8 @@ _HELD = 64 * 1024  # bytes that the whole pages of one task may hold
 _SMALL = 96 * 1024  # bytes for a task: the ring holds more than the next one, and hops decide
 _CAPS = (32 * 1024, 48 * 1024, 128 * 1024)  # in flight: small tasks with hops, others, no hops
 _LONG = 320 * 1024  # bytes for a task: most of them come while it runs,
-_RUSH = 176 * 1024  # and so many are in flight then
+_RUSH = 176 * 1024  # and so many are in flight then;
+_WIDE_RUSH = 64 * 1024  # with many columns, whose lines of x come meanwhile
 _WORKERS = H200.multiprocessors  # that these numbers are for
 _AHEAD = 8  # pages asked for as far as the L2, for small tasks
 
@@ -115,8 +116,9 @@ def _of_call(
     total = sum(sizes[s.arg] or _SMALL for s in found_all)
     small = hops and total <= _SMALL
     cap, ahead = _CAPS[2 if not hops else 0 if small else 1], _AHEAD if small else 0
-    rush = _RUSH if hops and total >= _LONG else 0
-    cap = cap if any(s.wide for s in found_all) else _shared(p, cap)
+    wide, counted = any(s.wide for s in found_all), not loads_of(*(a.extent for a in p.call.grid))
+    rush = 0 if not hops else _WIDE_RUSH * counted if wide else _RUSH * (total >= _LONG)
+    cap = cap if wide else _shared(p, cap)
     return [replace(s, cap=cap, ahead=ahead, rush=rush) for s in found_all]
 
 

@@ -177,6 +177,22 @@ ET_HOT void cp_async_bulk_tensor_2d(uint32_t to, const void* map, int32_t x, int
   b.copy({b.at(to, bytes), reinterpret_cast<const char*>(box.map.address), bytes,
           reinterpret_cast<uint64_t*>(b.at(bar, 8)), box});
 }
+// Each run is a copy of its own; together they announce what the box has.
+ET_HOT void cp_async_bulk_tensor_3d(uint32_t to, const void* map, int32_t y, int32_t z, uint32_t bar,
+                                    uint64_t) {
+  emu::Block& b = *emu::block;
+  emu::RunMap m;
+  std::memcpy(&m, map, sizeof m);
+  if (reinterpret_cast<uintptr_t>(map) % 64 != 0 || m.known != emu::RunMap::KNOWN)
+    b.fault("a copy of runs has no map, or it is not aligned to 64 bytes");
+  if (to % 128 != 0) b.fault("runs go to %x: not aligned to 128 bytes", to);
+  if (y < 0 || y + m.box_runs > m.runs || z < 0 || z + m.box_rows > m.rows)
+    b.fault("runs %d of row %d lie outside", y, z);
+  const char* const from = reinterpret_cast<const char*>(m.address);
+  for (uint64_t row = 0; row < m.box_rows; ++row)
+    for (uint64_t run = 0; run < m.box_runs; ++run, to += uint32_t(m.run * 8))
+      cp_async_bulk(to, from + (y + run) * m.pitch + (z + row) * m.stride, uint32_t(m.run * 8), bar);
+}
 ET_HOT void cp_async_bulk_cache_hint(uint32_t to, const void* from, uint32_t bytes, uint32_t bar,
                                      uint64_t) {
   cp_async_bulk(to, from, bytes, bar);

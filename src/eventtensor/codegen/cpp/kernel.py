@@ -325,10 +325,12 @@ class KernelWriter:
             group = self.group_of(item.name)
             if group is None or group != last:
                 what = f"grid_{item.name}" if group is None else f"group_{group}"
-                self.out.line(
-                    f"if (!{what}(worker, args{self.claim_args(loops)})) return false;"
-                )
+                self.enter(item.name, f"{what}(worker, args{self.claim_args(loops)})")
             last = group
+
+    def enter(self, call: str, what: str) -> None:
+        """A grid, or the group that begins with this call."""
+        self.out.line(f"if (!{what}) return false;")
 
     # ---- the C entry -----------------------------------------------------------------------
 

@@ -4,12 +4,10 @@ back end. An artifact of another VERSION is refused: raise it whenever a struct 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from ..abi import REPORT, TRACE, Field, Struct
-from .maps import BYTES, COLUMNS, MappedTensor
+from .maps import BYTES, COLUMNS, Maps
 
-VERSION = 3
+VERSION = 4
 STAMPS = 1024  # launches that the host knows the times of
 PROGRESS = Struct(
     "Progress",
@@ -73,12 +71,16 @@ def structs(rank: int, dims: int, tensors: int) -> list[str]:
     ]
 
 
-def maps(found: Sequence[MappedTensor]) -> list[str]:
-    """Arguments of every launch, if there are any: for lines of few and of many columns of each."""
-    count = len(COLUMNS) * len(found)
+def maps(found: Maps) -> list[str]:
+    """Arguments of every launch, if there are any: for lines of few and of many columns of each,
+    and for pages of weights."""
+    lines = [f"et::TensorMap of[{len(COLUMNS) * len(found.found)}];  // "
+             + ", ".join(f"{m.tensor} by {m.width}" for m in found.found)] if found.found else []
+    pages = [f"et::TensorMap pages[{len(found.pages)}];  // "
+             + ", ".join(f"{m.tensor} by {m.width}" for m in found.pages)] if found.pages else []
     return [
-        f"struct Maps {{  // {', '.join(f'{m.tensor} by {m.width}' for m in found)}",
-        f"  et::TensorMap of[{count}];",
+        "struct Maps {",
+        *(f"  {line}" for line in (*lines, *pages)),
         "};",
-        f"static_assert(sizeof(Maps) == {BYTES * count});",
+        f"static_assert(sizeof(Maps) == {BYTES * found.count});",
     ]

@@ -35,7 +35,8 @@ from .threads import WARPS
 
 _ALIGN = 64  # bytes: where what is taken of the arena begins
 _PITCH = 192  # bytes that a column of the other side may lie further apart than it is long
-_WIDE_ROWS = 256  # that a product sums up in one pass
+# Rows that a product sums up in one pass, by its columns: all of them, or some.
+_ROUND = {"et::MOST_COLUMNS": 128, "et::SOME_COLUMNS": 256}
 _SEVERAL = 4  # elements of a thread that are found together behind such a product
 
 
@@ -163,6 +164,7 @@ class StreamBody(BodyWriter):
         self.block_out.ends_met(f"et::wide_begin<{kind}, {row}, {span}>"
                                 f"(worker, {x.matrix}, {rows}, {n}{x.mapped or x.begins});")
         self.begun.add(id)
+        self.maps.lacking |= not x.mapped
 
     def _sizes(self, product: Product, stream: Stream) -> tuple[str, int, int]:
         """The element of a product's pages, and the bytes of a row and of a span of it."""
@@ -224,9 +226,10 @@ class StreamBody(BodyWriter):
 
     def open_beside(self, product: Product, stream: Stream) -> None:
         """Where lines of x are, temporaries may be from the end of a lone product on."""
-        if stream.wide and stream.loaded and len(self.products) == 1 and stream.rows <= _WIDE_ROWS:
-            columns = self.extent(product.columns)
-            self.out.line(f"if ({columns} <= et::MOST_COLUMNS) worker.arena.open_beside();")
+        most = next((name for name, rows in _ROUND.items() if stream.rows <= rows), None)
+        if stream.wide and stream.loaded and len(self.products) == 1 and most is not None:
+            self.out.line(f"if ({self.extent(product.columns)} <= {most}) "
+                          "worker.arena.open_beside(worker.pages.line_room());")
 
     def staging_room(self, product: Product, stream: Stream, row: int) -> None:
         """For columns that are staged as a whole and do not lie there already, and what the warps

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import reduce
 
 from ...errors import NoRoom
 from ...ir.expr import Const, Node, add, maximum, product
@@ -22,17 +23,21 @@ from .body import StreamBody
 from .emitter import BlockDialect
 from .handoff import HandoffEdges
 from .loader import LoaderWriter
-from .maps import MappedTensor, Maps
-from .room import room, where_few
+from .maps import MappedTensor, Maps, PagedTensor
+from .room import most_columns, room, where_few
 from .threads import BRINGERS, LOADER, THREADS
 
 DECLARED = 1024  # bytes of shared memory for what the kernel declares, besides its Args
 NEAR = (8 * 1024, 96 * 1024)  # bytes of it for temporaries where a ring has the rest
 SOME = 16  # columns for which temporaries are near
-WIDE = 65 * 1024  # bytes of it for x where products have many columns
+# Bytes for lines of x where products have many columns, by how many (device/cuda/ring.cuh), and
+# those that the stream lends (device/cuda/lent.cuh).
+LINES = (16 * 1024, 64 * 1024)
+IDLE = 64 * 1024
 PAGE = 16 * 1024
 KERNEL = "et_kernel"
-_SLOTS = "@SLOTS@"  # stands in the text until the bodies are written
+# Stand in the text until the bodies are written.
+_SLOTS, _ROOM, _LANES = "@SLOTS@", "@ROOM@", "@LANES@"
 
 
 @dataclass(frozen=True)
@@ -47,7 +52,7 @@ class CudaSource:
     arena: Node
     zeroed: tuple[str, ...]
     aligned: tuple[str, ...]
-    maps: tuple[MappedTensor, ...]
+    maps: tuple[MappedTensor | PagedTensor, ...]
     rank: int
     threads: int
     shared_bytes: int
@@ -60,8 +65,8 @@ def generate(
     text = writer.text()
     return CudaSource(
         text, writer.cell_count(), writer.arena, tuple(t.name for t in writer.zeroed()),
-        writer.aligned(), tuple(writer.maps.found), coordinate_rank(plan), writer.threads,
-        writer.ring_bytes + writer.wide_bytes + writer.near_bytes,
+        writer.aligned(), (*writer.maps.found, *writer.maps.pages), coordinate_rank(plan),
+        writer.threads, writer.dynamic_bytes,
     )
 
 
@@ -75,6 +80,12 @@ def _by_call(streams: Iterable[Stream]) -> dict[str, tuple[Stream, ...]]:
 def looks_ahead(p: PlacedCall) -> bool:
     """True for a hand-tuned body that begins with the next tile's data."""
     return any(h.target == "cuda" and "et::tile_ahead(worker)" in h.source
+               for h in p.call.hand_tuned)
+
+
+def keeps(p: PlacedCall) -> bool:
+    """True for a hand-tuned body that keeps something in shared memory from task to task."""
+    return any(h.target == "cuda" and "et::idle_memory(worker)" in h.source
                for h in p.call.hand_tuned)
 
 
@@ -94,7 +105,7 @@ class BlockWriter(KernelWriter):
     @property
     def threads(self) -> int:
         """Of a block: those that run tasks, the loader's, and those that bring lines of x."""
-        bringers = 32 * BRINGERS if self.wide_bytes else 0
+        bringers = 32 * BRINGERS if self.wide else 0
         return THREADS + (LOADER if self.streams else 0) + bringers
 
     @property
@@ -111,28 +122,57 @@ class BlockWriter(KernelWriter):
         return max([PAGE, *paged]) if self.streams else 0
 
     @property
-    def slots(self) -> int:
-        """Temporaries get what the largest task needs that fits, the ring the rest. A task that
-        does not fit goes on in device memory, unless it has a product with pages."""
+    def ring_bytes(self) -> int:
+        """Temporaries get what the largest task needs that fits, the ring the rest, with lines of x
+        at its end. A task that does not fit goes on in device memory, unless it has a product with
+        pages."""
         if not self.streams:
             return 0
         tops = {n: self.top(n, r) for n, r in self.rooms.items()}
         fit = (top for top in tops.values() if top is not None and top <= NEAR[1])
         large = (NEAR[1] for n, top in tops.items()
                  if n in self.paged and (top is None or top > NEAR[1]))
-        room = self.dynamic_bytes - self.wide_bytes
-        found = (room - max(NEAR[0], *fit, *large)) // self.page
-        if found < FEWEST_SLOTS:
+        found = (self.dynamic_bytes - max(NEAR[0], *fit, *large)) // self.page
+        left = found - (-(-LINES[1] // self.page) if self.wide else 0)
+        if left < max(FEWEST_SLOTS, -(-IDLE // self.page) if self.has_lent else 0):
             raise NoRoom(
-                f"{self.dynamic_bytes} bytes of shared memory leave {found} pages for the stream",
+                f"{self.dynamic_bytes} bytes of shared memory leave {left} pages for the stream",
                 place=self.program.name,
             )
-        return found
+        return found * self.page
 
     @property
-    def wide_bytes(self) -> int:
-        """Of shared memory, beside the ring: where products with many columns keep x."""
-        return WIDE if any(s.wide for every in self.streams.values() for s in every) else 0
+    def slots(self) -> int:
+        """The most that a launch may have."""
+        lines = LINES[0] if self.wide else 0
+        return (self.ring_bytes - lines) // self.page if self.streams else 0
+
+    @property
+    def wide(self) -> bool:
+        """True if products have many columns."""
+        return any(s.wide for every in self.streams.values() for s in every)
+
+    @property
+    def has_lent(self) -> bool:
+        return any(self.lends(p.call.name) for p in self.program.calls)
+
+    def lends(self, call: str) -> bool:
+        """True if the ring lends pages to a call, or to the group that it is in."""
+        group = self.group_of(call)
+        calls = [self.program.placed(call)] if group is None else \
+            [p for p in self.program.calls if self.group_of(p.call.name) == group]
+        return self.wide and any(keeps(p) for p in calls)
+
+    def columns(self) -> str:
+        """The most columns that a product of this launch has."""
+        found: dict[Node, None] = {}
+        for name, every in self.streams.items():
+            p = self.program.placed(name)
+            for s in every:
+                product = product_of(p.call.body, s.arg) if s.wide else None
+                if product is not None:
+                    found[most_columns(self.program, p, product.columns)] = None
+        return self.expr(reduce(maximum, found))
 
     def top(self, call: str, size: Node) -> int | None:
         """The most bytes of a task that should be near: where a product may have many columns,
@@ -155,12 +195,8 @@ class BlockWriter(KernelWriter):
         return found
 
     @property
-    def ring_bytes(self) -> int:
-        return self.slots * self.page
-
-    @property
     def near_bytes(self) -> int:
-        return self.dynamic_bytes - self.ring_bytes - self.wide_bytes
+        return self.dynamic_bytes - self.ring_bytes
 
     def aligned(self) -> tuple[str, ...]:
         """Tensors that bulk copies read, or products and hand-tuned bodies by 16 bytes."""
@@ -171,7 +207,11 @@ class BlockWriter(KernelWriter):
         return tuple(dict.fromkeys([*read, *(m.tensor for m in self.maps.found)]))
 
     def text(self) -> str:
-        return super().text().replace(_SLOTS, str(self.slots))
+        text = super().text()
+        known = {_SLOTS: self.slots, _ROOM: self.ring_bytes, _LANES: int(self.maps.lacking)}
+        for mark, number in known.items():
+            text = text.replace(mark, str(number))
+        return text
 
     def includes(self) -> None:
         o = self.out
@@ -182,10 +222,13 @@ class BlockWriter(KernelWriter):
         if self.streams:
             o.line(f"#define ET_PAGE {self.page}")
             o.line(f"#define ET_SLOTS {_SLOTS}")
+            o.line(f"#define ET_ROOM {_ROOM}")
+            o.line(f"#define ET_LENDS {int(self.has_lent)}")
             o.line(f"#define ET_HINTS {int(bool(self.plan.hints))}")
-        o.line(f"#define ET_WIDE {self.wide_bytes}")
-        if self.wide_bytes:
+        o.line(f"#define ET_WIDE {int(self.wide)}")
+        if self.wide:
             o.line(f"#define ET_BRINGERS {BRINGERS}")
+            o.line(f"#define ET_LANES {_LANES}")
         o.extend(self.handoffs.defines())
         o.line('#include "cuda/std.cuh"')
         o.line()
@@ -225,6 +268,14 @@ class BlockWriter(KernelWriter):
             return super().body_writer(p)
         return StreamBody(self.block_out, self.expr, self.program, p, streams, self.maps)
 
+    def enter(self, call: str, what: str) -> None:
+        if self.lends(call):
+            with self.out.block(""):
+                self.out.line("const et::Lent lent(worker);")
+                super().enter(call, what)
+        else:
+            super().enter(call, what)
+
     def claim(self, p: PlacedCall) -> str:
         if p.call.name in self.streams and self.is_ticket(p.call.name):
             return "et::ToldTiles(worker)"
@@ -235,21 +286,22 @@ class BlockWriter(KernelWriter):
     def entry(self) -> None:
         o = self.out
         if self.streams:
-            LoaderWriter(self, self.streams).write()
+            LoaderWriter(self, self.streams, self.lends, self.maps).write()
         self.bind()
         o.line("}  // namespace")
         o.line()
-        if self.maps.found:
-            o.extend(abi.maps(self.maps.found))
+        if self.maps.count:
+            o.extend(abi.maps(self.maps))
             o.line()
-        described = ", const __grid_constant__ Maps maps" if self.maps.found else ""
+        described = ", const __grid_constant__ Maps maps" if self.maps.count else ""
         with o.block(
             f'extern "C" __global__ void __launch_bounds__({self.threads}, 1) {KERNEL}('
             "const __grid_constant__ Shared shared, const __grid_constant__ Launch launch"
             f"{described})"
         ):
             o.line("__shared__ int64_t board[2];")
-            o.line("extern __shared__ __align__(128) char near[];")
+            align = 1024 if self.wide else 128  # of what copies bring, swizzled or not
+            o.line(f"extern __shared__ __align__({align}) char near[];")
             o.line("__shared__ Args args;")
             o.line("__shared__ int64_t cells;")
             with o.block("if (et::leads())"):
@@ -277,18 +329,20 @@ class BlockWriter(KernelWriter):
         """The ring, the loader's whole life, and the worker beside it."""
         o = self.out
         o.line("__shared__ et::Ring ring;")
-        o.line("if (et::leads()) et::ring_init(ring);")
+        columns = f", {self.columns()}" if self.wide else ""
+        o.line(f"if (et::leads()) et::ring_init(ring, near{columns});")
         o.line("__syncthreads();")
-        if self.wide_bytes:
+        if self.wide:
             with o.block(f"if (threadIdx.x >= ET_THREADS + {LOADER})"):
                 maps = "maps.of" if self.maps.found else "nullptr"
-                o.line(f"et::Bringer(ring, near, {maps}).run();")
+                o.line(f"et::Bringer(ring, {maps}).run();")
                 o.line("return;")
         with o.block("if (threadIdx.x >= ET_THREADS)"):
-            o.line("et::Loader loader(shared, ring, near);")
+            pages = ", maps.pages" if self.maps.pages else ""
+            o.line(f"et::Loader loader(shared, ring{pages});")
             o.line("feed(loader, args);")
             o.line("loader.finish();")
             o.line("return;")
-        near = f"near + {self.ring_bytes + self.wide_bytes}, {self.near_bytes}"
+        near = f"near + {self.ring_bytes}, {self.near_bytes}"
         o.line(f"et::Worker worker(shared, board, {near});")
-        o.line("worker.pages = et::Pages(ring, near);")
+        o.line("worker.pages = et::Pages(ring);")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import assert_never
 
@@ -10,10 +10,10 @@ from ...ir.expr import Const, Load, Node, Var, compare, floordiv, mul
 from ...ir.layout import layout_of, panel_stride, row_stride
 from ...ir.looped import loop_page
 from ...ir.plan import ScheduleKind, Stream, StreamKind, Wait
-from ...ir.products import PANEL, product_of
+from ...ir.products import BUNDLES, MOST_SPAN, PANEL, Product, product_of
 from ...ir.program import Item, Loop, PlacedCall
 from ...ir.settled import Settled
-from ...ir.tensor import Region, Role, region_exprs, tile_shape
+from ...ir.tensor import Region, Role, Tensor, region_exprs, tile_shape
 from ...ir.tile import For
 from ...ir.walk import loads_of
 from ..cpp.expr import ExprWriter, paren
@@ -21,9 +21,11 @@ from ..cpp.kernel import KernelWriter
 from ..cpp.value import STORAGE
 from ..emitter import cpp_name
 from .feed import FeedWriter, feed_text
+from .maps import RUN, Maps, PagedTensor
 
 _INLINE = "__device__ __forceinline__ "  # the loader's books stay in registers
 _TABLE = 160  # elements that its lanes keep
+GROUP = BUNDLES[-1]  # panels of a page
 
 
 @dataclass(frozen=True)
@@ -45,10 +47,14 @@ def _here(tensor: str) -> str:
 
 class LoaderWriter:
     """Writes `load_x` (one task), `feed_x` (its grid) and `feed` (all of them) for every call with
-    streams. The loader's variable is called `worker`, as in the code that it shares."""
+    streams. The loader's variable is called `worker`, as in the code that it shares. `lends` says
+    before which calls pages are lent to them; what it finds to be mapped goes to `maps`."""
 
-    def __init__(self, kernel: KernelWriter, streams: dict[str, tuple[Stream, ...]]) -> None:
-        self.kernel, self.streams = kernel, streams
+    def __init__(
+        self, kernel: KernelWriter, streams: dict[str, tuple[Stream, ...]],
+        lends: Callable[[str], bool], maps: Maps,
+    ) -> None:
+        self.kernel, self.streams, self.lends, self.maps = kernel, streams, lends, maps
         self.out = kernel.out
         self.expr = ExprWriter(kernel.program)  # the tasks check, the loader need not
         self.sync = replace(kernel.sync, expr=self.expr)
@@ -164,8 +170,19 @@ class LoaderWriter:
         n = self.expr(product.columns)
         tensor = self.kernel.program.tensor(p.call.regions[s.arg].tensor)
         stride = self.expr(panel_stride(tensor))
-        walk = f"et::Walk({panels}, {row}, {span}, {s.bundle})"
-        return f"worker.panels({data}, {walk}, {stride}, {n});"
+        walk = f"et::Walk({panels}, {row}, {span}, {s.bundle}, {n})"
+        return f"worker.panels({data}, {walk}, {stride}{self.mapped(tensor, s, product)});"
+
+    def mapped(self, tensor: Tensor, s: Stream, product: Product) -> str:
+        """Where a page is several pieces of weights, how one copy can bring all of them."""
+        piece = s.bundle * PANEL * product.span * tensor.dtype.size
+        width, count = panel_stride(tensor), GROUP // s.bundle
+        if count == 1 or not isinstance(product.rows, Const) or not isinstance(width, Const) \
+                or product.rows.value % (GROUP * PANEL) or product.span != MOST_SPAN \
+                or width.value % RUN or tensor.role is not Role.weight:
+            return ""
+        number = self.maps.page(PagedTensor(tensor.name, s.bundle * width.value, piece, count))
+        return "" if number is None else f", et::Paged{{{number}, args.{cpp_name(tensor.name)}}}"
 
     def matrix(self, p: PlacedCall, s: Stream) -> tuple[str, str, str]:
         """Rows, their bytes and distance, also where they touch."""
@@ -182,7 +199,9 @@ class LoaderWriter:
             f"{_INLINE}bool feed_{name}"
             f"(et::Loader& worker, const Args& args{self.kernel.params(loops)})"
         ):
-            o.line(f"worker.flies({self.streams[name][0].cap});")
+            s = self.streams[name][0]
+            slow = any(x.wide for x in self.streams[name]) and s.rush > 0
+            o.line(f"worker.flies<true>({s.rush});" if slow else f"worker.flies({s.cap});")
             if plan.header or plan.schedule.kind is not ScheduleKind.static:
                 o.line("worker.settle();")  # it gives the cells
             self.hints(name)
@@ -238,14 +257,21 @@ class LoaderWriter:
         return f"et::ClaimingTiles(worker, {self.kernel.ticket(p)})"
 
     def items(self, items: tuple[Item, ...], loops: tuple[str, ...]) -> None:
+        last: int | None = None
         for item in items:
             if isinstance(item, Loop):
+                last = None
                 if self._has_streams(item):
                     with self.out.block(self._loop(item.var, item.extent)):
                         self.items(item.body, (*loops, item.var))
-            elif item.name in self.streams:
+                continue
+            group = self.kernel.group_of(item.name)
+            if (group is None or group != last) and self.lends(item.name):
+                self.out.line("if (!worker.lend(et::LENT)) return false;")
+            if item.name in self.streams:
                 self.out.line(f"if (!feed_{item.name}(worker, args"
                               f"{self.kernel.claim_args(loops)})) return false;")
+            last = group
 
     def _loop(self, var: str, extent: Node) -> str:
         v = cpp_name(var)
@@ -253,6 +279,7 @@ class LoaderWriter:
 
     def _has_streams(self, loop: Loop) -> bool:
         return any(
-            self._has_streams(i) if isinstance(i, Loop) else i.name in self.streams
+            self._has_streams(i) if isinstance(i, Loop)
+            else i.name in self.streams or self.lends(i.name)
             for i in loop.body
         )

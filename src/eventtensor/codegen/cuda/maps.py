@@ -1,4 +1,5 @@
-"""Tensor maps: matrices of which bulk copies bring boxes (device/cuda/boxes.cuh). The host
+"""Tensor maps: matrices of which bulk copies bring boxes (device/cuda/boxes.cuh), and packed
+weights of which they bring pages whose pieces lie apart (device/cuda/loader.cuh). The host
 describes them when a kernel is bound; here is what it must know of them.
 """
 
@@ -9,8 +10,10 @@ from dataclasses import dataclass, field
 BYTES, ALIGN = 128, 64  # of a map, as the driver encodes it
 BOX_BYTES = 128  # of a row in a box: what its swizzle has
 COLUMNS = (16, 64)  # rows in a box: a line of few and of many columns of x
-MOST = 12  # matrices: their maps are arguments of the kernel, which has 4 KB for all
+MOST = 12  # matrices of each kind: their maps are arguments of the kernel, which has 4 KB for all
+MOST_MAPS = 26
 ROW_ALIGN = 16  # bytes
+RUN = 2048  # bytes of weights that lie together in all boxes
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,17 +24,43 @@ class MappedTensor:
     width: int
 
 
+@dataclass(frozen=True, slots=True)
+class PagedTensor:
+    """Packed weights as bundles of `width` bytes; a page is `piece` bytes of each of `count`
+    bundles one after the other."""
+
+    tensor: str
+    width: int
+    piece: int
+    count: int
+
+
 @dataclass
 class Maps:
-    """Those of one kernel, in the order of their numbers."""
+    """Those of one kernel, in the order of their numbers, and whether there is x without one."""
 
     found: list[MappedTensor] = field(default_factory=list)
+    pages: list[PagedTensor] = field(default_factory=list)
+    lacking: bool = False
+
+    @property
+    def count(self) -> int:
+        """Of maps."""
+        return len(COLUMNS) * len(self.found) + len(self.pages)
 
     def number(self, tensor: str, width: int) -> int | None:
         """None if there is no room for another one."""
         wanted = MappedTensor(tensor, width)
         if wanted not in self.found:
-            if len(self.found) == MOST:
+            if len(self.found) == MOST or self.count + len(COLUMNS) > MOST_MAPS:
                 return None
             self.found.append(wanted)
         return self.found.index(wanted)
+
+    def page(self, wanted: PagedTensor) -> int | None:
+        """The same for weights."""
+        if wanted not in self.pages:
+            if self.count == MOST_MAPS:
+                return None
+            self.pages.append(wanted)
+        return self.pages.index(wanted)

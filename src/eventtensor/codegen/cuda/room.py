@@ -56,6 +56,14 @@ def room(program: Program, placed: PlacedCall, taken: list[tuple[Node, str]]) ->
     return total
 
 
+def most_columns(program: Program, placed: PlacedCall, columns: Node) -> Node:
+    """A bound of a product's columns over dims; if there is none, more than any that counts."""
+    try:
+        return _scope(program, placed).upper(columns)
+    except UnboundedGrid:
+        return Const(1 << 30)
+
+
 def where_few(size: Node, columns: Node, few: int) -> Node:
     """A size where `columns`, a dim or a sum of dims, are at most `few`."""
     terms = columns.terms if isinstance(columns, Sum) else ((columns, 1),)

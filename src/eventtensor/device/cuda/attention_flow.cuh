@@ -1,5 +1,5 @@
-// Attention of many rows (attention.cuh): keys and values flow through shared memory that products
-// use at other times, by copies that run beside the warps. Each warp has places of its own there
+// Attention of many rows (attention.cuh): keys and values flow through shared memory that the stream
+// lends (lent.cuh), by copies that run beside the warps. Each warp has places of its own there
 // for 16 tokens at a time (a chunk), asks for chunks some ahead, and waits for nobody. Sums are
 // those of attend_heads, in the same order.
 //
@@ -11,13 +11,14 @@
 #include "bulk.cuh"
 #include "cuda/cp_async.cuh"
 #include "cuda/wgmma.cuh"
+#include "lent.cuh"
 
 namespace et::attention {
 
 // Whether there is such memory, and heads that it is cut for.
 template <int GROUP, int HD, int PAGE>
 constexpr bool flows =
-    (ET_WIDE || !ET_STREAM) && GROUP <= 8 && (HD == 64 || HD == 128) && PAGE % 16 == 0;
+    (ET_LENDS || !ET_STREAM) && GROUP <= 8 && (HD == 64 || HD == 128) && PAGE % 16 == 0;
 
 // Where 16 tokens lie, of which `last` and those before count; none: nullptr.
 struct Chunk {
@@ -29,15 +30,14 @@ struct Chunk {
 // swapped; of values they are swapped by eight rows: so neither copies nor loads meet in a bank.
 template <int HD, int PAGE> struct Flow {
   static constexpr uint32_t ROW = 2 * HD, BYTES = 16 * ROW;  // of keys or values of a chunk
-  static constexpr int DEPTH = Arena::IDLE / WARPS / (2 * BYTES);  // chunks that are on their way
+  static constexpr int DEPTH = IDLE_WARP / (2 * BYTES);  // chunks that are on their way
   static constexpr int KEY = HD / 8, VALUE = HD / 16;
   static_assert(DEPTH >= 1);
 
-  uint32_t begin;  // of the warp's places
-  ET_HOT Flow(const char* idle, Thread me)
-      : begin(shared_address(idle) + me.warp * (DEPTH * 2 * BYTES)) {}
-
-  ET_HOT uint32_t place(unsigned turn) const { return begin + turn % DEPTH * (2 * BYTES); }
+  // Of those that begin there.
+  static ET_HOT uint32_t place(uint32_t begin, unsigned turn) {
+    return begin + turn % DEPTH * (2 * BYTES);
+  }
 
   template <bool VALUES> static ET_HOT void ask(const Chunk& chunk, uint32_t place, Thread me) {
     constexpr int PIECES = HD / 8, AT_ONCE = WARP / PIECES;  // rows
@@ -143,13 +143,13 @@ template <int GROUP, int HD, int PAGE, int HEADS> struct Attended {
   using Places = Flow<HD, PAGE>;
   using Keys = Tile<HD, PAGE>;
   static constexpr int STEP = Tokens::STEP, DEPTH = Places::DEPTH;
-  const char* idle;
+  uint32_t places;  // of the warp: where they begin
   Own<HD, PAGE> own;
   Coming<HD, PAGE, HEADS> coming;
   uint32_t turn;
 
   ET_HOT void ask(const Chunk& chunk, uint32_t n, Thread me) const {
-    const uint32_t place = Places(idle, me).place(turn + n);
+    const uint32_t place = Places::place(places, turn + n);
     Places::template ask<false>(chunk, place, me);
     Places::template ask<true>(chunk, place, me);
   }
@@ -160,7 +160,7 @@ template <int GROUP, int HD, int PAGE, int HEADS> struct Attended {
   }
 
   template <class Q> ET_HOT void step(Part<HD>& part, const Q& queries, int n, Thread me) const {
-    const uint32_t place = Places(idle, me).place(turn + n);
+    const uint32_t place = Places::place(places, turn + n);
     const int mine = max(own.chunks(me), DEPTH);
     const Chunk next = n + DEPTH < mine ? own.chunk(n + DEPTH, me)
                                         : coming.chunk(n + DEPTH - mine, me);
@@ -192,16 +192,16 @@ template <int GROUP, int HD, int PAGE, int HEADS> struct Attended {
   }
 };
 
-// One task; `idle` memory holds the flow. HEADS: of keys.
+// One task; the flow is held by `places`, the memory of the warp. HEADS: of keys.
 template <int GROUP, int HD, int PAGE, int HEADS>
-ET_HOT void attend_flow(const Worker& worker, const char* idle, float* room, Tiles tiles,
+ET_HOT void attend_flow(const Worker& worker, uint32_t places, float* room, Tiles tiles,
                         View<const bf16, 2> q, int32_t left, const Gathered<const bf16, 4>& kv,
                         const Following& following, View<float, 2> out, View<float, 2> ml) {
   using Mine = Attended<GROUP, HD, PAGE, HEADS>;
   using Queries = QueriesOf<GROUP, Mine::Keys::KEY, Mine::Keys::SOME, true>;
   const Thread me;
   const bool brought = tiles.next >= 0 && tiles.now >= worker.count;  // by the task before
-  const Mine mine{idle, {kv, left}, {tiles, following, kv.data, me},
+  const Mine mine{places, {kv, left}, {tiles, following, kv.data, me},
                   brought ? turns()[me.warp] : 0};
   if (!brought) mine.begin(me);
   const Queries queries(q.data, q.stride[0]);
@@ -213,23 +213,22 @@ ET_HOT void attend_flow(const Worker& worker, const char* idle, float* room, Til
   meeting.fold(out, ml, Thread());
 }
 
-// As attend; keys and values flow where heads, pages and memory allow.
+// As attend; keys and values flow where heads, pages and memory (`places`, of the warp) allow.
 template <int GROUP, int HD, int PAGES, int PAGE, int HEADS, int ROOM>
-ET_HOT void attend_many(const Worker& worker, float* room, Tiles tiles, View<const bf16, 2> q,
-                        int32_t left, Gathered<const bf16, 4> kv, Following following,
-                        View<float, 2> out, View<float, 2> ml) {
+ET_HOT void attend_many(const Worker& worker, uint32_t places, float* room, Tiles tiles,
+                        View<const bf16, 2> q, int32_t left, Gathered<const bf16, 4> kv,
+                        Following following, View<float, 2> out, View<float, 2> ml) {
   if constexpr (flows<GROUP, HD, PAGE>) {
     static_assert(ROOM >= Meeting<GROUP, HD>::FLOATS);
     settle(q.data);
     settle(kv.data);
     settle(out.data);
     settle(ml.data);
-    const char* const idle = worker.arena.idle();
-    if (ET_WIDE || idle != nullptr)
-      return attend_flow<GROUP, HD, PAGE, HEADS>(worker, idle, room, tiles, q, left, kv, following,
-                                                 out, ml);
+    if (ET_LENDS || places != 0)
+      return attend_flow<GROUP, HD, PAGE, HEADS>(worker, places, room, tiles, q, left, kv,
+                                                 following, out, ml);
   }
-  if constexpr (!(ET_WIDE && flows<GROUP, HD, PAGE>))
+  if constexpr (!(ET_LENDS && flows<GROUP, HD, PAGE>))
     attend<GROUP, HD, PAGES, PAGE, ROOM>(room, q, left, kv, following, out, ml);
 }
 

@@ -1,12 +1,14 @@
 // Lines of x for products with many columns (walk.cuh): warps of their own, the bringers, copy them
 // to places beside the ring, some ahead of those that multiply. sm_90.
 //
-// A line is a span of K (256 bytes at most) of 16 or 64 columns, as wgmma takes it: the first 128
-// bytes of all columns, then the others, pieces of 16 swapped (128-byte swizzle), so that neither
-// copies nor products meet in a bank. Lines go up in K; columns beyond the last one are anything.
+// A line is a part of K of 16, 64 or 128 columns, as wgmma takes it: of 16 columns a span (256 bytes
+// at most), of others 128 bytes. The first 128 bytes of all columns lie together, then the others,
+// pieces of 16 swapped (128-byte swizzle), so that neither copies nor products meet in a bank. Lines
+// go up in K; columns beyond the last one are anything.
 //
 // Where a map says how x lies, copies bring whole boxes of it (boxes.cuh); else, and for columns that
-// are gathered or lie in shared memory, the lanes of all bringers do, as is said here.
+// are gathered or lie in shared memory, the lanes of all bringers do, as is said here (ET_LANES: if
+// the program has such ones).
 //
 // Contract:
 //  * `full` of a place ends its phase when every lane of the bringers has arrived, its copies
@@ -24,11 +26,11 @@ namespace et {
 
 class Bringer {
  public:
-  ET_HOT Bringer(Ring& ring, char* bytes, const TensorMap* maps)
-      : ring_(ring), boxes_(ring, bytes, maps), full_(shared_address(ring.lines.full)),
+  ET_HOT Bringer(Ring& ring, const TensorMap* maps)
+      : ring_(ring), boxes_(ring, maps), full_(shared_address(ring.lines.full)),
         empty_(shared_address(ring.lines.empty)), column_((threadIdx.x - ET_THREADS - 32) / 8),
         byte_(threadIdx.x % 8 * 16),
-        place_(beside_ring(shared_address(bytes)) + column_ * SWIZZLE +
+        place_(ring.beside() + column_ * SWIZZLE +
                (threadIdx.x % 8 ^ column_ % 8) * 16) {}
 
   // All jobs, until the tasks are over.
@@ -36,10 +38,17 @@ class Bringer {
     job_.in.map = NO_MAP;
     for (uint32_t number = 0; wait(shared_address(&ring_.lines.given), number & 1); ++number) {
       job_ = ring_.lines.job;
-      if (!(job_.n <= FEW_COLUMNS ? job<FEW_COLUMNS>() : job<MOST_COLUMNS>())) break;
+      const uint32_t n = job_.walk.columns;
+      if (!(n <= FEW_COLUMNS    ? job<FEW_COLUMNS>()
+            : n <= SOME_COLUMNS ? job<SOME_COLUMNS>()
+                                : job<MOST_COLUMNS>()))
+        break;
     }
     if (job_.in.map == NO_MAP || !first_warp()) return;
-    job_.n <= FEW_COLUMNS ? boxes_.land<FEW_COLUMNS>() : boxes_.land<MOST_COLUMNS>();
+    const uint32_t n = job_.walk.columns;
+    if (n <= FEW_COLUMNS) boxes_.land<FEW_COLUMNS>();
+    else if (n <= SOME_COLUMNS) boxes_.land<SOME_COLUMNS>();
+    else boxes_.land<MOST_COLUMNS>();
   }
 
  private:
@@ -55,15 +64,18 @@ class Bringer {
       if (threadIdx.x % 32 == 0) bar_arrive(ring_.lines.taken);
       return !first_warp() || boxes_.bring<N>(job_);
     }
+#if ET_LANES
     number_ = job_.line;
     for (uint32_t panel = 0; panel < job_.walk.panels; panel += job_.walk.round(panel))
-      for (uint32_t column = 0; column < job_.n; column += MOST_COLUMNS)
+      for (uint32_t column = 0; column < job_.walk.columns; column += MOST_COLUMNS)
         if (!pass<N>(column)) return false;
+#endif
     return true;
   }
 
+#if ET_LANES
   template <uint32_t N> ET_HOT bool pass(uint32_t column) {
-    const uint32_t left = job_.n - column < N ? job_.n - column : N;
+    const uint32_t n = job_.walk.columns - column, left = n < N ? n : N;
     const uint64_t first = reinterpret_cast<uint64_t>(job_.x.data);
     columns_ = left > column_ ? (left - column_ + SWEEP - 1) / SWEEP : 0;
     by_copy_ = job_.x.s0 == 1 && first % 16 == 0 && !__isShared(job_.x.data);
@@ -73,25 +85,25 @@ class Bringer {
       begin_[c] = c < columns_ ? begin_of(job_.x, job_.begins, number) : 0;
       by_copy_ = by_copy_ && begin_[c] % 8 == 0;
     }
-    for (uint32_t k = 0; k < job_.walk.row; k += job_.walk.span)
-      if (!line<N>(k)) return false;
+    const uint32_t step = line_step<N>(job_.walk.span);
+    for (uint32_t k = 0; k < job_.walk.row; k += step)
+      if (!line<N>(k, step)) return false;
     return true;
   }
 
   // A lane brings up to two pieces of each of its columns.
-  template <uint32_t N> ET_HOT bool line(uint32_t k) {
-    using All = Places<N>;
-    const uint32_t number = number_++;
-    const uint32_t at = number % All::COUNT, bar = (All::FIRST + at) * 8;
-    const uint32_t to = place_ + at * All::BYTES, span = job_.walk.span;
-    if (!wait(empty_ + bar, number / All::COUNT & 1 ^ 1)) return false;
+  template <uint32_t N> ET_HOT bool line(uint32_t k, uint32_t step) {
+    const LinePlace<N> place(ring_.lines.bytes, number_++);
+    const uint32_t to = place_ + place.at * Places<N>::BYTES, bar = place.bar();
+    const bool first = byte_ < step, second = N <= SOME_COLUMNS && byte_ + SWIZZLE < step;
+    if (!wait(empty_ + bar, place.parity ^ 1)) return false;
     if (by_copy_) {
-      if (byte_ < span) copy<N>(k + byte_, to);
-      if (byte_ + SWIZZLE < span) copy<N>(k + byte_ + SWIZZLE, to + N * SWIZZLE);
+      if (first) copy<N>(k + byte_, to);
+      if (second) copy<N>(k + byte_ + SWIZZLE, to + N * SWIZZLE);
       ptx::cp_async_mbarrier_arrive(full_ + bar);
     } else {
-      if (byte_ < span) move<N>(k + byte_, to);
-      if (byte_ + SWIZZLE < span) move<N>(k + byte_ + SWIZZLE, to + N * SWIZZLE);
+      if (first) move<N>(k + byte_, to);
+      if (second) move<N>(k + byte_ + SWIZZLE, to + N * SWIZZLE);
       bar_arrive(full_ + bar);
     }
     return true;
@@ -118,6 +130,7 @@ class Bringer {
       ptx::st_shared_v4(to + c * SWEEP * SWIZZLE, some);
     }
   }
+#endif
 
   Ring& ring_;
   Boxes boxes_;

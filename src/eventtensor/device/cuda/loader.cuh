@@ -3,87 +3,38 @@
 // slowly) and issues the copies of pages without gaps; where rows lie apart every lane copies one
 // of them, since a thread needs 40 ns for each copy.
 #pragma once
-#include "wide.cuh"
+#include "hints.cuh"
 
 namespace et {
 
-// Weights that are certain while run-time data is not: asked for as far as the L2, a page whenever
-// the loader looks for its cell in vain. So few are in flight that hops stay quick.
-class Hints {
- public:
-#if ET_HINTS
-  // The first, or with K = 1 what comes behind it.
-  template <uint32_t K>
-  ET_HOT void set(const void* data, int64_t bytes, int64_t skipped, uint32_t most) {
-    const char* const from = static_cast<const char*>(data);
-    (K == 0 ? next_ : then_) = from + skipped;
-    (K == 0 ? end_ : last_) = from + bytes;
-    if (K == 0) then_ = last_ = nullptr;
-    pages_ = most / PAGE;
-  }
-  ET_HOT void ask(int64_t blocks) {
-    if (next_ >= end_) next_ = then_, end_ = last_, then_ = last_;
-    if (pages_ == 0 || next_ >= end_) return;
-    bulk_prefetch(next_, end_ - next_ < PAGE ? uint32_t(end_ - next_) : PAGE);
-    next_ += blocks * PAGE;
-    --pages_;
-  }
-
- private:
-  const char *next_ = nullptr, *end_ = nullptr, *then_ = nullptr, *last_ = nullptr;
-  uint32_t pages_ = 0;
-#else
-  ET_HOT void ask(int64_t) {}
-#endif
-};
-
-// N numbers that say where operands of a grid's tiles lie, read once and kept by the lanes of the
-// loader: a trip to the L2 for each tile would leave the memory idle.
-template <class T, uint32_t N> class LaneTable {
- public:
-  ET_HOT explicit LaneTable(const T* from) {
-#pragma unroll
-    for (uint32_t j = 0; j < EACH; ++j) {
-      const uint32_t at = j * 32 + threadIdx.x % 32;
-      own_[j] = at < N ? from[at] : T(0);
-    }
-  }
-  // By all lanes, for the same index.
-  ET_HOT int64_t operator[](int64_t index) const {
-    const uint32_t at = uint32_t(index);
-    T found{};
-#pragma unroll
-    for (uint32_t j = 0; j < EACH; ++j) {  // not chosen first: a compiler would choose an address
-      const T one = __shfl_sync(~0u, own_[j], int(at % 32));
-      if (at / 32 == j) found = one;
-    }
-    return found;
-  }
-
- private:
-  static constexpr uint32_t EACH = (N + 31) / 32;
-  T own_[EACH];
+// Weights that begin at `data` and have a map of this number.
+struct Paged {
+  uint32_t map;
+  const void* data;
 };
 
 class Loader {
  public:
-  ET_HOT Loader(const Shared& s, Ring& ring, char* bytes)
-      : index(blockIdx.x), count(gridDim.x), shared(&s), ring_(ring),
-        full_(shared_address(ring.full)), empty_(shared_address(ring.empty)),
-        bytes_(shared_address(bytes)), once_(policy_once()), again_(policy_again()) {}
+  ET_HOT Loader(const Shared& s, Ring& ring, const TensorMap* maps = nullptr)
+      : index(blockIdx.x), count(gridDim.x), shared(&s), ring_(ring), maps_(maps),
+        slots_(ring.slots()), full_(shared_address(ring.full)), empty_(shared_address(ring.empty)),
+        bytes_(shared_address(ring.memory)), cap_(most()), once_(policy_once()), again_(policy_again()) {}
 
   int64_t index, count;
   Cell* cells = nullptr;
   const Shared* shared;
 
   // How many bytes may be in flight from now on, two pages at least: few of them make every hop of
-  // the tasks quicker, many make a long run of pages quicker. MOST: a warp that takes every TURNS-th
+  // the tasks quicker, many make a long run of pages quicker. For a ring of them, which may come while
+  // tasks of other grids hop, it is two pages (START: if so). At most: a warp that takes every TURNS-th
   // page asks for one when it has seen those before; with so few in flight, what was in its slot has
   // landed by then, and the barrier's parity means this page.
-  static constexpr uint32_t MOST = SLOTS - TURNS;
-  ET_HOT void flies(uint32_t bytes) {
+  ET_HOT uint32_t most() const { return slots_.count - TURNS; }
+  template <bool START = false> ET_HOT void flies(uint32_t bytes) {
     const uint32_t pages = bytes / PAGE < 2 ? 2 : bytes / PAGE;
-    cap_ = pages < MOST ? pages : MOST;
+    then_ = pages < most() ? pages : most();
+    cap_ = START ? 2 : then_;
+    slow_ = START ? slots_.count : 0;
   }
 
   // Rows of `row_bytes` that lie `stride` bytes apart, as pages of PANEL rows by `chunk` bytes.
@@ -113,7 +64,7 @@ class Loader {
       const char* from = static_cast<const char*>(data);
       const char* const end = from + bytes;
       const char* asked = from;
-      const char* const begun = from + SLOTS * page;
+      const char* const begun = from + slots_.count * page;
       const uint32_t few = cap_;
       for (; from < end && !stopped_; from += page) {
         if (AHEAD != 0) ask(from, asked, end, page, AHEAD * page);
@@ -130,14 +81,31 @@ class Loader {
 
   // Packed panels of a product with many columns (walk.cuh), which have `stride` bytes: by rounds, by
   // passes of columns, by pages of K, by the groups of the round.
-  ET_HOT void panels(const void* data, const Walk& walk, int64_t stride, int64_t n) {
-    left_ = pages_of(walk, n) > LAST ? pages_of(walk, n) : LAST + 1;
+  ET_HOT void panels(const void* data, const Walk& walk, int64_t stride) {
+    const char* const from = static_cast<const char*>(data);
+    rounds(walk, [&](uint32_t first, uint32_t panels, bool last) {
+      round(from + first * stride, stride, walk, first, panels, last);
+    });
+  }
+
+  // The same by a map, where all groups are whole and spans have MOST_SPAN bytes: a page is one copy.
+  ET_HOT void panels(const void* data, const Walk& walk, int64_t stride, Paged in) {
+    const uint64_t from = reinterpret_cast<uint64_t>(data) - reinterpret_cast<uint64_t>(in.data);
+    const uint32_t bundle = uint32_t(walk.bundle * stride), step = walk.bundle * PANEL * MOST_SPAN;
+    const uint32_t y = uint32_t(from % bundle) / RUN, z = uint32_t(from / bundle);
+    rounds(walk, [&](uint32_t first, uint32_t panels, bool last) {
+      for (uint32_t k = 0; k < walk.along() && !stopped_; ++k)
+        for (uint32_t g = 0; g < panels; g += GROUP)
+          page(maps_[in.map], y + k * (step / RUN), z + (first + g) / walk.bundle, last);
+    });
+  }
+
+  // So many empty pages, for a grid of tasks that wants memory.
+  ET_HOT bool lend(uint32_t pages) {
     if (lane() == 0)
-      for (uint32_t first = 0; first < walk.panels; first += walk.round(first))
-        for (int64_t left = n; left > 0; left -= MOST_COLUMNS)
-          round(static_cast<const char*>(data) + first * stride, stride, walk, first,
-                left <= MOST_COLUMNS);
+      for (uint32_t k = 0; k < pages && open(0); ++k) advance();
     follow();
+    return !stopped_;
   }
 
   // Rows as one page, dense.
@@ -227,16 +195,40 @@ class Loader {
     stopped_ = __shfl_sync(~0u, stopped_, 0);
   }
 
-  // By one lane: the pages of a round. Unless this is the last pass, they come again.
-  ET_HOT void round(const char* from, int64_t stride, const Walk& walk, uint32_t first, bool last) {
+  // Calls pages(first panel, panels, is it the last pass) for each round and pass, by one lane.
+  template <class F> ET_HOT void rounds(const Walk& walk, const F& pages) {
+    const uint32_t count = walk.passes() * walk.left(0) * walk.pages();
+    left_ = count > LAST ? count : LAST + 1;
+    if (lane() == 0) {
+      if (walk.left(0) <= groups_for(MOST_COLUMNS)) {  // known when this is compiled
+        for (uint32_t left = walk.passes(); left > 0; --left) pages(0, walk.panels, left == 1);
+      } else {
+        for (uint32_t first = 0; first < walk.panels; first += walk.round(first))
+          for (uint32_t left = walk.passes(); left > 0; --left)
+            pages(first, walk.round(first), left == 1);
+      }
+    }
+    follow();
+  }
+
+  // The pages of a round, which has so many panels. Before the last pass they will come again.
+  ET_HOT void round(const char* from, int64_t stride, const Walk& walk, uint32_t first,
+                    uint32_t panels, bool last) {
     const uint32_t piece = PANEL * walk.span, spans = walk.spans(), bundle = walk.bundle;
-    for (uint32_t left = walk.lines(); left > 0 && !stopped_; from += spans * bundle * piece) {
+    for (uint32_t left = walk.along(); left > 0 && !stopped_; from += spans * bundle * piece) {
       const uint32_t some = left < spans ? left : spans;
-      for (uint32_t g = 0; g < walk.round(first); g += GROUP)
+      for (uint32_t g = 0; g < panels; g += GROUP)
         group(from + g * stride, bundle * stride, walk.count(first + g) / bundle, some,
               bundle * piece, last);
       left -= some;
     }
+  }
+
+  // A page of a whole group.
+  ET_HOT void page(const TensorMap& map, uint32_t y, uint32_t z, bool last) {
+    if (!open(GROUP * PANEL * MOST_SPAN)) return;
+    page_copy(bytes_ + slot_ * PAGE, map, y, z, full_ + slot_ * 8, last ? once_ : again_);
+    advance();
   }
 
   // A page of up to GROUP pieces: `spans` of each of `count` bundles, span after span.
@@ -282,6 +274,7 @@ class Loader {
   ET_HOT bool open(uint32_t bytes) {
     while (!has_room())
       if (over()) { stopped_ = true; return false; }
+    if (slow_ != 0 && --slow_ == 0) cap_ = then_;
     while (flying_ >= cap_) see_landed();
     ++flying_;
     bar_expect(full_ + slot_ * 8, bytes);
@@ -297,7 +290,7 @@ class Loader {
   }
 
   ET_HOT void advance() {
-    if (++slot_ == SLOTS) slot_ = 0, round_ ^= 1;
+    if (++slot_ == slots_.count) slot_ = 0, round_ ^= 1;
     if (--left_ != LAST || ticket_ == NONE || lane() != 0) return;
     if (claimed_ == NONE && may_tell()) claimed_ = tk_claim(cells[ticket_]);  // once a tile
   }
@@ -307,12 +300,7 @@ class Loader {
     return bar_over(ring_.told_empty[claims_ % TOLD], claims_ / TOLD & 1 ^ 1);
   }
 
-  // Pages that a product has, and those before whose end the next tile is claimed.
-  static constexpr uint32_t LAST = 6;
-  ET_HOT static uint32_t pages_of(const Walk& walk, int64_t n) {
-    const uint32_t passes = uint32_t(n + MOST_COLUMNS - 1) / MOST_COLUMNS;
-    return passes * walk.left(0) * walk.pages();
-  }
+  static constexpr uint32_t LAST = 6;  // pages before whose end the next tile is claimed
 
   ET_HOT void copy_once(uint32_t at, const char* from, uint32_t bytes) {
     bulk_copy(bytes_ + slot_ * PAGE + at, from, bytes, full_ + slot_ * 8, once_);
@@ -323,15 +311,17 @@ class Loader {
     pass_landed();
   }
   ET_HOT void pass_landed() {
-    if (++landed_ == SLOTS) landed_ = 0, landed_round_ ^= 1;
+    if (++landed_ == slots_.count) landed_ = 0, landed_round_ ^= 1;
     --flying_;
   }
 
   Ring& ring_;
+  const TensorMap* const maps_;
+  const Slots slots_;
   uint32_t full_, empty_, bytes_;                   // addresses in shared memory
   uint32_t slot_ = 0, round_ = 0;                   // where the next page goes
   uint32_t landed_ = 0, landed_round_ = 0, flying_ = 0;  // the oldest page in flight
-  uint32_t cap_ = MOST, claims_ = 0;
+  uint32_t cap_, then_ = 0, slow_ = 0, claims_ = 0;
   uint32_t left_ = 0;                         // pages of the product that is on its way
   int64_t ticket_ = NONE, claimed_ = NONE;  // where tiles are claimed, and the next one if it is
   uint64_t once_, again_;

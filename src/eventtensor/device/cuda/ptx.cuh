@@ -207,6 +207,14 @@ ET_HOT void cp_async_bulk_tensor_2d(uint32_t to, const void* map, int32_t x, int
       "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes "
       "[%0], [%1, {%2, %3}], [%4];" ::"r"(to), "l"(map), "r"(x), "r"(y), "r"(bar) : "memory");
 }
+// A box of runs y .. of rows z .., whole.
+ET_HOT void cp_async_bulk_tensor_3d(uint32_t to, const void* map, int32_t y, int32_t z,
+                                    uint32_t bar, uint64_t policy) {
+  asm volatile(
+      "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes"
+      ".L2::cache_hint [%0], [%1, {%2, %3, %4}], [%5], %6;" ::"r"(to), "l"(map), "r"(0), "r"(y),
+      "r"(z), "r"(bar), "l"(policy) : "memory");
+}
 ET_HOT uint64_t createpolicy_evict_first() {
   uint64_t policy;
   asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));

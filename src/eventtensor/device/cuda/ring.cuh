@@ -13,7 +13,10 @@
 //  * A reader waits without a limit, and that is safe: the loader waits for nothing but landing
 //    copies, pages that this block's warps release, and events that they have waited for as well
 //    (bounded, there) before they ask for a page behind them. So it always comes. That needs a task
-//    that holds pages to have at most SLOTS in all: slots go round, and a held one comes up again.
+//    that holds pages to have at most as many as there are slots, less those that are lent: slots go
+//    round, and a held one comes up again.
+//  * A page that is lent has no bytes. Tasks write and read it as they like, and release it like one
+//    that they have read.
 //  * `stop` tells the loader that the tasks are over, or given up; it lets its copies land before
 //    it leaves.
 #pragma once
@@ -23,23 +26,32 @@
 
 namespace et {
 
-constexpr uint32_t PAGE = ET_PAGE, SLOTS = ET_SLOTS;
+constexpr uint32_t PAGE = ET_PAGE, SLOTS = ET_SLOTS;  // these at most, where lines take some room
 constexpr uint32_t TOLD = 2;  // tiles that may be claimed before they are begun
 constexpr uint32_t WARPS = ET_THREADS / 32;
 
 #if ET_WIDE
-constexpr uint32_t FEW_COLUMNS = 16;
-
-// Lines of up to N columns of x have places of their own size. What has room for few lines of many
-// columns has room for many lines of few: they come further ahead.
-constexpr ET_FN uint32_t places_of(uint32_t columns) {
-  return (ET_WIDE - 1024) / (columns * MOST_SPAN);
+// Lines of up to N columns of x have places of their own size, each with two barriers. What has room
+// for few lines of many columns has room for many lines of few: they come further ahead.
+constexpr ET_FN uint32_t line_bytes(uint32_t columns) {
+  return columns * (columns <= SOME_COLUMNS ? MOST_SPAN : SWIZZLE);
 }
+constexpr uint32_t AHEAD = 4;  // lines of the most columns that a launch has: no more
+constexpr uint32_t MOST_LINES = AHEAD * line_bytes(MOST_COLUMNS);  // bytes
 template <uint32_t N> struct Places {
-  static constexpr uint32_t BYTES = N * MOST_SPAN, COUNT = places_of(N);
-  static constexpr uint32_t FIRST = N == FEW_COLUMNS ? 0 : places_of(FEW_COLUMNS);  // barrier
+  static constexpr uint32_t BYTES = line_bytes(N), LINE = BYTES / N;  // of a line, and of K in it
+  static constexpr uint32_t WIDTH = N == FEW_COLUMNS ? 0 : N == SOME_COLUMNS ? 1 : 2;
+  static constexpr uint32_t MOST = MOST_LINES / BYTES;
 };
-constexpr uint32_t PLACES = Places<MOST_COLUMNS>::FIRST + Places<MOST_COLUMNS>::COUNT;
+// Bytes of K in a line where a span has so many: it has one or two lines, alike.
+template <uint32_t N> constexpr ET_FN uint32_t line_step(uint32_t span) {
+  return span <= Places<N>::LINE ? span : span / 2;
+}
+template <uint32_t N> constexpr uint32_t FIRST_PLACE = 0;
+template <> constexpr uint32_t FIRST_PLACE<SOME_COLUMNS> = Places<FEW_COLUMNS>::MOST;
+template <> constexpr uint32_t FIRST_PLACE<MOST_COLUMNS> =
+    FIRST_PLACE<SOME_COLUMNS> + Places<SOME_COLUMNS>::MOST;
+constexpr uint32_t PLACES = FIRST_PLACE<MOST_COLUMNS> + Places<MOST_COLUMNS>::MOST;
 
 // Where x lies in a matrix that has a map of this number (boxes.cuh): x's first element is number
 // `first` of that row.
@@ -53,20 +65,34 @@ struct LineJob {
   Matrix<uint16_t> x;
   const int64_t* begins;  // of columns, in elements, if they do not lie s1 apart
   Walk walk;
-  uint32_t n;
   InMap in;
   uint32_t line;  // the number of its first one, among those of its size
 };
 
+// Where a line of this number is, of N columns, in so many bytes.
+template <uint32_t N> struct LinePlace {
+  uint32_t at, parity;
+  ET_FN LinePlace(uint32_t bytes, uint32_t number) {
+    const uint32_t count = bytes / Places<N>::BYTES;  // a power of two
+    at = number & count - 1;
+    parity = (number & count) != 0;
+  }
+  ET_FN uint32_t bar() const { return (FIRST_PLACE<N> + at) * 8; }
+};
+
 struct Lines {
+  uint32_t bytes;  // for all of them, a power of two
   Barrier full[PLACES], empty[PLACES];
   Barrier given;  // over once there is a job,
   Barrier taken;  // and once all bringers have one that has a map
   LineJob job;
 };
 
-// By one thread; the whole block meets afterwards.
-ET_FN void lines_init(Lines& lines) {
+// By one thread; the whole block meets afterwards. Products have at most so many columns.
+ET_FN void lines_init(Lines& lines, int64_t columns) {
+  lines.bytes = columns <= FEW_COLUMNS    ? AHEAD * line_bytes(FEW_COLUMNS)
+                : columns <= SOME_COLUMNS ? AHEAD * line_bytes(SOME_COLUMNS)
+                                          : MOST_LINES;
   ET_ROLLED for (uint32_t k = 0; k < PLACES; ++k) {
     bar_init(lines.full[k], 32 * ET_BRINGERS);
     bar_init(lines.empty[k], WARPS);
@@ -74,12 +100,26 @@ ET_FN void lines_init(Lines& lines) {
   bar_init(lines.given, 1);
   bar_init(lines.taken, ET_BRINGERS);
 }
-
-// Where lines lie: beside the ring, as the swizzle wants them.
-ET_FN uint32_t beside_ring(uint32_t bytes) { return (bytes + SLOTS * PAGE + 1023) / 1024 * 1024; }
 #endif
 
+// The slots that pages go round.
+struct Slots {
+#if ET_WIDE
+  uint32_t count = 0, part = 0;  // and 2^32 / count, up
+  Slots() = default;
+  ET_FN explicit Slots(const Lines& lines)
+      : count((ET_ROOM - lines.bytes) / PAGE), part(~0u / count + 1) {}
+  // Exact for numbers up to part.
+  ET_FN uint32_t round(uint32_t number) const { return uint32_t(uint64_t(number) * part >> 32); }
+#else
+  static constexpr uint32_t count = SLOTS;
+  ET_FN uint32_t round(uint32_t number) const { return number / count; }
+#endif
+  ET_FN uint32_t slot(uint32_t number) const { return number - round(number) * count; }
+};
+
 struct Ring {
+  char* memory;  // of slots, and of lines behind them
   Barrier full[SLOTS], empty[SLOTS];
   Barrier told_full[TOLD], told_empty[TOLD];
   int64_t told[TOLD];
@@ -88,11 +128,17 @@ struct Ring {
   uint32_t stop;
 #if ET_WIDE
   Lines lines;
+  ET_FN Slots slots() const { return Slots(lines); }
+  // Where lines lie: at the end of the ring's memory, as the swizzle wants them.
+  ET_FN uint32_t beside() const { return shared_address(memory) + ET_ROOM - lines.bytes; }
+#else
+  ET_FN Slots slots() const { return {}; }
 #endif
 };
 
 // By one thread; the whole block meets afterwards.
-ET_FN void ring_init(Ring& ring) {
+ET_FN void ring_init(Ring& ring, char* memory) {
+  ring.memory = memory;
   ET_ROLLED for (uint32_t s = 0; s < SLOTS; ++s) {
     bar_init(ring.full[s], 1);
     bar_init(ring.empty[s], WARPS);
@@ -103,11 +149,14 @@ ET_FN void ring_init(Ring& ring) {
   }
   bar_init(ring.begun, 1);
   ring.stop = 0;
-#if ET_WIDE
-  lines_init(ring.lines);
-#endif
   bar_init_done();
 }
+#if ET_WIDE
+ET_FN void ring_init(Ring& ring, char* memory, int64_t columns) {
+  lines_init(ring.lines, columns);
+  ring_init(ring, memory);
+}
+#endif
 
 ET_FN uint32_t shared_peek(const uint32_t& word) {
   return ptx::ld_relaxed_cta_shared(shared_address(&word));
@@ -121,47 +170,45 @@ ET_FN void shared_set(uint32_t& word, uint32_t value) {
 class Pages {
  public:
   Pages() = default;
-  ET_FN Pages(Ring& ring, char* bytes)
-      : ring_(&ring), full_(shared_address(ring.full)), empty_(shared_address(ring.empty)),
-        bytes_(shared_address(bytes)), base_(bytes) {}
+  ET_FN explicit Pages(Ring& ring)
+      : ring_(&ring), slots_(ring.slots()), full_(shared_address(ring.full)),
+        empty_(shared_address(ring.empty)), bytes_(shared_address(ring.memory)) {}
 
   // Where the page `ahead` places after the next one is, in shared memory, once it is there. It
   // stays until it is released.
   ET_FN uint32_t page(uint32_t ahead) {
-    const uint32_t number = next_ + ahead, slot = number % SLOTS;
-    while (!bar_over(full_ + slot * 8, number / SLOTS & 1)) {}
+    const uint32_t number = next_ + ahead, slot = slots_.slot(number);
+    while (!bar_over(full_ + slot * 8, slots_.round(number) & 1)) {}
     return bytes_ + slot * PAGE;
   }
 
 #if ET_WIDE
-  ET_FN uint32_t beside() const { return beside_ring(bytes_); }
+  // Bytes of lines. They end where the memory of the ring does.
+  ET_FN uint32_t line_room() const { return ring_->lines.bytes; }
 
   // By one thread: what the lines from the next one on are of.
   ET_FN void give(const LineJob& job) {
+    const uint32_t n = job.walk.columns;
     ring_->lines.job = job;
-    ring_->lines.job.line = job.n > FEW_COLUMNS ? line_[1] : line_[0];
+    ring_->lines.job.line = next_line(n <= FEW_COLUMNS ? 0 : n <= SOME_COLUMNS ? 1 : 2);
     bar_arrive(ring_->lines.given);
   }
 
   // Where the line `ahead` places after the next one is, once it is there. It stays until it is
   // released, by each warp, or by half of them twice. Boxes are there for tensor cores at once.
   template <uint32_t N, bool BOXES> ET_FN uint32_t line(uint32_t ahead) {
-    using All = Places<N>;
-    const uint32_t number = line_[N != FEW_COLUMNS] + ahead, place = number % All::COUNT;
-    while (!bar_over(shared_address(ring_->lines.full + All::FIRST + place),
-                     number / All::COUNT & 1)) {}
+    const LinePlace<N> place(ring_->lines.bytes, next_line(Places<N>::WIDTH) + ahead);
+    while (!bar_over(shared_address(ring_->lines.full) + place.bar(), place.parity)) {}
     if constexpr (!BOXES) fence_shared_writes();
-    return beside() + place * All::BYTES;
+    return ring_->beside() + place.at * Places<N>::BYTES;
   }
   template <uint32_t N> ET_FN void release_line(uint32_t ahead, uint32_t warps) {
-    using All = Places<N>;
-    const uint32_t place = (line_[N != FEW_COLUMNS] + ahead) % All::COUNT;
-    if (threadIdx.x % 32 == 0)
-      bar_arrive(shared_address(ring_->lines.empty + All::FIRST + place), warps);
+    const LinePlace<N> place(ring_->lines.bytes, next_line(Places<N>::WIDTH) + ahead);
+    if (threadIdx.x % 32 == 0) bar_arrive(shared_address(ring_->lines.empty) + place.bar(), warps);
   }
   // So many lines are behind.
   template <uint32_t N> ET_FN void advance_lines(uint32_t lines) {
-    line_[N != FEW_COLUMNS] += lines;
+    lines_ = lines_ + ((lines & COUNTED) << 8 * Places<N>::WIDTH) & COUNTED * 0x10101;
   }
 #endif
 
@@ -173,7 +220,7 @@ class Pages {
   }
   // The same where only tensor cores have read it, and are through: they belong to the async proxy.
   ET_FN void give_back(uint32_t ahead, uint32_t warps) {
-    if (threadIdx.x % 32 == 0) bar_arrive(empty_ + (next_ + ahead) % SLOTS * 8, warps);
+    if (threadIdx.x % 32 == 0) bar_arrive(empty_ + slots_.slot(next_ + ahead) * 8, warps);
   }
 
   // So many pages are behind.
@@ -184,7 +231,17 @@ class Pages {
     const uint32_t offset = page(0) - bytes_;
     ++held_;
     ++next_;
-    return reinterpret_cast<const T*>(base_ + offset);
+    return reinterpret_cast<const T*>(ring_->memory + offset);
+  }
+
+  // The next pages, which are lent to this block until it gives them back, and where the one so many
+  // places before the next one is. Nothing else is taken from the ring meanwhile.
+  ET_FN void borrow(uint32_t pages) {
+    ET_ROLLED for (; pages > 0; --pages, ++next_) page(0);
+  }
+  ET_FN uint32_t lent(uint32_t behind) const { return bytes_ + slots_.slot(next_ - behind) * PAGE; }
+  ET_FN void give_back_lent(uint32_t pages) {
+    ET_ROLLED for (; pages > 0; --pages) release(0 - pages, 1);
   }
 
   ET_FN void task_begin() { first_ = next_; held_ = 0; }
@@ -214,11 +271,15 @@ class Pages {
 
  private:
   Ring* ring_ = nullptr;
+  Slots slots_;
   uint32_t full_ = 0, empty_ = 0, bytes_ = 0;
-  char* base_ = nullptr;
   uint32_t next_ = 0, first_ = 0, held_ = 0, heard_ = 0;
 #if ET_WIDE
-  uint32_t line_[2] = {};  // of few and of many columns
+  // The next line of few, of some and of many columns, a byte each: only its place and parity matter.
+  static constexpr uint32_t COUNTED = 2 * Places<FEW_COLUMNS>::MOST - 1;
+  static_assert(COUNTED <= 127);
+  ET_FN uint32_t next_line(uint32_t width) const { return lines_ >> 8 * width & 0xff; }
+  uint32_t lines_ = 0;
 #endif
 };
 

@@ -152,50 +152,38 @@ ET_HOT void fetch_to_l2(const Gathered<T, R>& v, int64_t most = INT64_MAX) {
 // pass the end, and then the kernel stops rather than touch other memory.
 class Arena {
  public:
-  struct Mark { int64_t near_used, far_used; uint32_t beside_used; };
+  struct Mark { int64_t near_used, far_used; };
 
   ET_FN Arena(char* near, int64_t near_size, char* far, int64_t far_size)
       : near_(near), far_(far), near_size_(near_size), far_size_(far_size) {}
 
   template <class T> ET_FN T* take(int64_t count) {
     const int64_t bytes = ((count < 1 ? 1 : count) * int64_t(sizeof(T)) + 63) / 64 * 64;
-    char* at = near_ + near_used_;
-    if (near_used_ + bytes <= near_size_) {
+    if (near_used_ + bytes <= near_size_ + beside_) {
       near_used_ += bytes;
-    } else if (beside_used_ + bytes <= BESIDE) {
-      at = near_ - BESIDE + beside_used_;
-      beside_used_ += uint32_t(bytes);
-    } else {
-      if (far_used_ + bytes > far_size_) __trap();
-      at = far_ + far_used_;
-      far_used_ += bytes;
+      return reinterpret_cast<T*>(near_ + near_size_ - near_used_);
     }
-    return reinterpret_cast<T*>(at);
+    if (far_used_ + bytes > far_size_) __trap();
+    far_used_ += bytes;
+    return reinterpret_cast<T*>(far_ + far_used_ - bytes);
   }
-  ET_FN Mark mark() const { return {near_used_, far_used_, beside_used_}; }
-  ET_FN void rewind(Mark m) {
-    near_used_ = m.near_used, far_used_ = m.far_used, beside_used_ = m.beside_used;
-  }
-  ET_FN void reset() { near_used_ = far_used_ = 0, beside_used_ = BESIDE; }
+  ET_FN Mark mark() const { return {near_used_, far_used_}; }
+  ET_FN void rewind(Mark m) { near_used_ = m.near_used, far_used_ = m.far_used; }
+  ET_FN void reset() { near_used_ = far_used_ = 0, beside_ = 0; }
 
-  // Until the next task what lies beside the ring (lines.cuh) is for temporaries too, the first of
-  // which may hold the result of a product under way that ends in one pass.
-  ET_FN void open_beside() { beside_used_ = 0; }
+  // Until the next task so many bytes before its own are for temporaries too, the first of which may
+  // hold the result of a product under way that ends in one pass (lines.cuh).
+  ET_FN void open_beside(uint32_t bytes) { beside_ = bytes; }
 
-  // IDLE bytes that only products of many columns use: beside the ring, or if there is none, the
-  // end of what the block has left, if it has so much. The same in every task of a kind, so that
-  // one may leave something there for the next.
-  static constexpr uint32_t BESIDE = ET_WIDE / 1024 * 1024 - (ET_WIDE ? 1024 : 0), IDLE = 1 << 16;
-  ET_FN char* idle() const {
-    static_assert(BESIDE == 0 || BESIDE >= IDLE);
-    if (BESIDE != 0) return near_ - BESIDE;
-    return near_used_ + IDLE <= near_size_ ? near_ + near_size_ - IDLE : nullptr;
-  }
+  // IDLE bytes at the begin of what the block has left, if it has so much: the same in every task of
+  // a kind, so that one may leave something there for the next.
+  static constexpr uint32_t IDLE = 1 << 16;
+  ET_FN char* idle() const { return near_used_ + IDLE <= near_size_ ? near_ : nullptr; }
 
  private:
-  char *near_, *far_;  // before `near` are BESIDE bytes beside the ring
-  int64_t near_size_, far_size_, near_used_ = 0, far_used_ = 0;
-  uint32_t beside_used_ = BESIDE;
+  char *near_, *far_;
+  int64_t near_size_, far_size_, near_used_ = 0, far_used_ = 0;  // near from its end on
+  uint32_t beside_ = 0;
 };
 
 // Unordered: an add that other tasks may do at the same time, element by element. Elements smaller

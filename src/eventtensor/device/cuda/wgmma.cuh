@@ -48,7 +48,7 @@ template <int YOUNGEST, int COUNT> ET_HOT void wgmma_wait(float (&d)[COUNT]) {
 #define ET_WGMMA_OF(TYPE)                                                                      \
   template <int N>                                                                             \
   ET_HOT void wgmma_##TYPE(float (&d)[N / 2], uint64_t a, uint64_t b) {                        \
-    static_assert(N == 8 || N == 16 || N == 32 || N == 64);                                    \
+    static_assert(N == 8 || N == 16 || N == 32 || N == 64 || N == 128);                        \
     if constexpr (N == 8)                                                                      \
       ET_WGMMA(8, TYPE, "%0,%1,%2,%3", "%4", "%5", ET_D4(0));                                  \
     else if constexpr (N == 16)                                                                \
@@ -56,11 +56,18 @@ template <int YOUNGEST, int COUNT> ET_HOT void wgmma_wait(float (&d)[COUNT]) {
     else if constexpr (N == 32)                                                                \
       ET_WGMMA(32, TYPE, "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15", "%16",       \
                "%17", ET_D16(0));                                                              \
-    else                                                                                       \
+    else if constexpr (N == 64)                                                                \
       ET_WGMMA(64, TYPE,                                                                       \
                "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,"                        \
                "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31",              \
                "%32", "%33", ET_D16(0), ET_D16(16));                                           \
+    else                                                                                       \
+      ET_WGMMA(128, TYPE,                                                                      \
+               "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,"                        \
+               "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31,"              \
+               "%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,"              \
+               "%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63",              \
+               "%64", "%65", ET_D16(0), ET_D16(16), ET_D16(32), ET_D16(48));                   \
   }
 ET_WGMMA_OF(bf16)
 ET_WGMMA_OF(f16)

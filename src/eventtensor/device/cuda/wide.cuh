@@ -6,7 +6,7 @@
 
 namespace et {
 
-// A product c = W x, n columns of x; `begins` says where they begin, in elements, if they do not lie
+// A product c = W x; `begins` says where columns of x begin, in elements, if they do not lie
 // s1 apart. From the stream, x may come in BOXES (boxes.cuh).
 template <class E, bool BOXES> struct Wide {
   float* c;
@@ -14,7 +14,6 @@ template <class E, bool BOXES> struct Wide {
   Matrix<E> x;
   const int64_t* begins;
   Walk walk;
-  uint32_t n;
 };
 
 template <class E>
@@ -36,10 +35,10 @@ template <class E> ET_HOT Eight column_step(const Matrix<E>& x, int64_t begin, u
 
 template <class E, bool BOXES, uint32_t SPAN, uint32_t BUNDLE>
 ET_COLD void wide_in_place(PanelsInPlace<SPAN, BUNDLE> w, Wide<E, BOXES> p) {
-  const uint32_t across = (p.n + 7) / 8;
+  const uint32_t n = p.walk.columns, across = (n + 7) / 8;
   for (uint32_t at = warp_index(); at < p.walk.panels * across; at += SHARERS) {
     const uint32_t panel = at / across, column = at % across * 8 + warp_row();
-    const int64_t begin = begin_of(p.x, p.begins, column < p.n ? column : 0);
+    const int64_t begin = begin_of(p.x, p.begins, column < n ? column : 0);
     const char* const from =
         w.data + panel / BUNDLE * BUNDLE * w.panel + panel % BUNDLE * SPAN * PANEL;
     float sum[4] = {};
@@ -54,7 +53,7 @@ ET_COLD void wide_in_place(PanelsInPlace<SPAN, BUNDLE> w, Wide<E, BOXES> p) {
     for (int j = 0; j < 4; ++j) {
       const uint32_t row = panel * PANEL + warp_row() + j / 2 * 8;
       const uint32_t to = at % across * 8 + warp_chunk() * 2 + j % 2;
-      if (to < p.n) p.c[row * p.s_row + to * p.s_col] = sum[j];
+      if (to < n) p.c[row * p.s_row + to * p.s_col] = sum[j];
     }
   }
 }
@@ -74,8 +73,8 @@ ET_HOT void wide_matmul(Worker& w, Source source, float* c, int64_t s_row, int64
                         Matrix<E> x, int64_t rows, int64_t n, const int64_t* begins = nullptr) {
   static_assert(ROW % SPAN == 0 && SPAN % STEP_BYTES == 0 && SPAN <= MOST_SPAN);
   if (n < 1 || rows < 1) return sync();
-  const Walk walk(uint32_t(rows) / PANEL, ROW, SPAN, Source::BUNDLE);
-  wide_product<ALL>(w, source, Wide<E, BOXES>{c, s_row, s_col, x, begins, walk, uint32_t(n)});
+  const Walk walk(uint32_t(rows) / PANEL, ROW, SPAN, Source::BUNDLE, n);
+  wide_product<ALL>(w, source, Wide<E, BOXES>{c, s_row, s_col, x, begins, walk});
 }
 
 }  // namespace et

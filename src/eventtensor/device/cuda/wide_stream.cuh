@@ -32,10 +32,11 @@ ET_HOT Described panels_of(uint32_t at, uint32_t half) {
 // Sums of a panel's rows and N columns, held by a warp.
 template <uint32_t N> using WideSums = float[N / 2];
 
-// Asks for the products of a group's span and N columns of a line, which has ALL.
-template <class E, uint32_t N, uint32_t ALL, uint32_t SPAN>
+// Asks for the products of a group's panels, from a byte of their SPAN on, and N columns of a line,
+// which has ALL and so much of K.
+template <class E, uint32_t N, uint32_t ALL, uint32_t SPAN, uint32_t K>
 ET_HOT void ask(WideSums<N>& sum, uint32_t panels, uint32_t line) {
-  constexpr uint32_t EACH = STEP_BYTES / 2, COUNT = SPAN / EACH, PER = SWIZZLE / EACH;
+  constexpr uint32_t EACH = STEP_BYTES / 2, COUNT = K / EACH, PER = SWIZZLE / EACH;
   const Described w = panels_of(panels, Packed<SPAN>::HALF), x = line_of(line);
   ptx::wgmma_fence();
 #pragma unroll
@@ -62,17 +63,21 @@ template <class E, bool BOXES, uint32_t N, uint32_t SPAN, uint32_t ALL> class Wi
       for (uint32_t panel = 0; panel < full; panel += GROUPS * GROUP) passes<GROUPS>(panel);
     if constexpr (ALL == 0 || LEFT % GROUPS == 1)
       if (rest == 1) passes<1>(full);
-    if constexpr (ALL == 0 || LEFT % GROUPS == 2)
+    if constexpr (GROUPS > 2 && (ALL == 0 || LEFT % GROUPS == 2))
       if (rest == 2) passes<2>(full);
-    if constexpr (ALL == 0 || LEFT % GROUPS == 3)
+    if constexpr (GROUPS > 2 && (ALL == 0 || LEFT % GROUPS == 3))
       if (rest == 3) passes<3>(full);
   }
 
  private:
   static constexpr uint32_t LEFT = (ALL + GROUP - 1) / GROUP;  // groups
+  static constexpr uint32_t GROUPS = groups_for(N);            // of a round
+  // Of K in a line, and lines of a span.
+  static constexpr uint32_t K = line_step<N>(SPAN), EACH = SPAN / K;
+  static_assert(K % (STEP_BYTES / 2) == 0 && K <= Places<N>::LINE);
 
   template <uint32_t COUNT> ET_HOT void passes(uint32_t panel) {
-    for (uint32_t column = 0; column < p_.n; column += MOST_COLUMNS)
+    for (uint32_t column = 0; column < p_.walk.columns; column += MOST_COLUMNS)
       Pass<COUNT>(*this).run(panel, column);
   }
 
@@ -83,17 +88,17 @@ template <class E, bool BOXES, uint32_t N, uint32_t SPAN, uint32_t ALL> class Wi
     ET_HOT explicit Pass(WideWarp& warp) : w_(warp), pages_(warp.pages_), walk_(warp.p_.walk) {}
 
     ET_HOT void run(uint32_t first, uint32_t column) {
-      const uint32_t lines = walk_.lines();
+      const uint32_t lines = walk_.along() * EACH;
       piece_ = walk_.count(first) * PANEL * SPAN;
       ET_ROLLED for (uint32_t at = 0; at < lines; ++at) {
         const uint32_t line = pages_.template line<N, BOXES>(at);
 #pragma unroll
         for (int j = 0; j < OWN; ++j) {
-          ask<E, N, N, SPAN>(own_[j], page(at, group(j)), line);
+          ask<E, N, N, SPAN, K>(own_[j], page(at, group(j)), line);
           step(at, j);
         }
         if constexpr (SHARED != 0) {
-          ask<E, N / 2, N, SPAN>(shared_, page(at, group(OWN)), line + skipped() * SWIZZLE);
+          ask<E, N / 2, N, SPAN, K>(shared_, page(at, group(OWN)), line + skipped() * SWIZZLE);
           step(at, OWN);
         }
       }
@@ -118,10 +123,11 @@ template <class E, bool BOXES, uint32_t N, uint32_t SPAN, uint32_t ALL> class Wi
 
     // Where a group's panels for a line are; a page may have several spans of a lone group.
     ET_HOT uint32_t number(uint32_t line, uint32_t group) const {
-      return line / walk_.spans() * COUNT + group;
+      return line / EACH / walk_.spans() * COUNT + group;
     }
     ET_HOT uint32_t page(uint32_t line, uint32_t group) const {
-      return pages_.page(number(line, group)) + line % walk_.spans() * piece_;
+      return pages_.page(number(line, group)) + line / EACH % walk_.spans() * piece_ +
+             line % EACH * (K / 16) * BLOCK_BYTES;
     }
 
     // Behind a step: the one before is through.
@@ -131,11 +137,12 @@ template <class E, bool BOXES, uint32_t N, uint32_t SPAN, uint32_t ALL> class Wi
       else if (line > 0) release(line - 1, LAST);
     }
     ET_HOT void release(uint32_t line, int j) const {
-      const uint32_t next = line + 1;
+      const uint32_t next = line / EACH + 1;
       __syncwarp();
       if (j == LAST) pages_.template release_line<N>(line, 1);
+      if (line % EACH != EACH - 1) return;
       if (j < OWN) pages_.give_back(number(line, group(j)), TURNS);
-      else if (next % walk_.spans() == 0 || next == walk_.lines())
+      else if (next % walk_.spans() == 0 || next == walk_.along())
         pages_.give_back(number(line, group(j)), 1);
     }
 
@@ -153,7 +160,7 @@ template <class E, bool BOXES, uint32_t N, uint32_t SPAN, uint32_t ALL> class Wi
     if (panel + warp_ >= p_.walk.panels) return;
     const uint32_t row = (panel + warp_) * PANEL + warp_row(), first = column + warp_chunk() * 2;
     float* const c = p_.c + row * p_.s_row + first * p_.s_col;
-    const uint32_t left = first < p_.n ? p_.n - first : 0;
+    const uint32_t n = p_.walk.columns, left = first < n ? n - first : 0;
     const int64_t s_row = p_.s_row, s_col = p_.s_col;
 #pragma unroll
     for (uint32_t j = 0; j < COUNT; ++j) {
@@ -168,9 +175,9 @@ template <class E, bool BOXES, uint32_t N, uint32_t SPAN, uint32_t ALL> class Wi
 };
 
 template <class E>
-ET_HOT LineJob line_job(Matrix<E> x, const int64_t* begins, const Walk& walk, int64_t n, InMap in) {
+ET_HOT LineJob line_job(Matrix<E> x, const int64_t* begins, const Walk& walk, InMap in) {
   const uint16_t* const data = reinterpret_cast<const uint16_t*>(x.data);
-  return {{data, x.s0, x.s1}, begins, walk, uint32_t(n), in};
+  return {{data, x.s0, x.s1}, begins, walk, in};
 }
 
 // Lines of x for a product begin to come: before what else can be done until they are there. All
@@ -181,8 +188,8 @@ ET_HOT void wide_begin(Worker& w, Matrix<E> x, int64_t rows, int64_t n,
   if (n < 1 || rows < 1) return;
   sync();
   if (!leads()) return;
-  const Walk walk(uint32_t(rows) / PANEL, ROW, SPAN, 1);  // how panels lie is nothing to lines
-  w.pages.give(line_job(x, begins, walk, n, {NO_MAP, 0, 0}));
+  const Walk walk(uint32_t(rows) / PANEL, ROW, SPAN, 1, n);  // how panels lie is nothing to lines
+  w.pages.give(line_job(x, begins, walk, {NO_MAP, 0, 0}));
 }
 
 // The same for an x in the matrix at `data`, with rows of WIDTH elements, whose map has this number.
@@ -196,16 +203,18 @@ ET_HOT void wide_begin(Worker& w, Matrix<E> x, int64_t rows, int64_t n, Mapped<E
   fence_shared_reads();
   sync();
   if (!leads()) return;
-  const Walk walk(uint32_t(rows) / PANEL, ROW, SPAN, 1);
+  const Walk walk(uint32_t(rows) / PANEL, ROW, SPAN, 1, n);
   const uint64_t at = uint64_t(x.data - in.data);
-  w.pages.give(line_job(x, nullptr, walk, n, {in.map, uint32_t(at / WIDTH), uint32_t(at % WIDTH)}));
+  w.pages.give(line_job(x, nullptr, walk, {in.map, uint32_t(at / WIDTH), uint32_t(at % WIDTH)}));
 }
 
 // After `wide_begin`. All meet last. (Inlined: in a function that is called, products would wait for
 // each other.)
 template <uint32_t ALL, class E, bool BOXES, uint32_t SPAN, uint32_t BUNDLE>
 ET_HOT void wide_product(Worker& w, PanelsFromRing<SPAN, BUNDLE>, const Wide<E, BOXES>& p) {
-  if (p.n <= FEW_COLUMNS) WideWarp<E, BOXES, FEW_COLUMNS, SPAN, ALL>(p, w.pages).all();
+  const uint32_t n = p.walk.columns;
+  if (n <= FEW_COLUMNS) WideWarp<E, BOXES, FEW_COLUMNS, SPAN, ALL>(p, w.pages).all();
+  else if (n <= SOME_COLUMNS) WideWarp<E, BOXES, SOME_COLUMNS, SPAN, ALL>(p, w.pages).all();
   else WideWarp<E, BOXES, MOST_COLUMNS, SPAN, ALL>(p, w.pages).all();
   sync();
 }

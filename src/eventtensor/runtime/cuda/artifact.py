@@ -5,10 +5,11 @@ over dims as text) and kernel.cu (to read). Loading one needs no compiler and no
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 
 from ...codegen.cuda.abi import VERSION
-from ...codegen.cuda.maps import MappedTensor
+from ...codegen.cuda.maps import MappedTensor, PagedTensor
 from ...errors import WrongDevice
 from ...ir.expr import text
 from ..build import write_once
@@ -72,7 +73,7 @@ def _facts(image: Image) -> Json:
         "words": facts_of_places(image.words),
         "zeroed": list(image.zeroed),
         "aligned": list(image.aligned),
-        "maps": [{"tensor": m.tensor, "width": m.width} for m in image.maps],
+        "maps": [asdict(m) for m in image.maps],
         "rank": image.rank,
         "threads": image.threads,
         "shared_bytes": image.shared_bytes,
@@ -89,7 +90,7 @@ def _image(facts: Json, cubin: bytes, source: str) -> Image:
         node("cells"), node("arena"), node("workspace"),
         node("word_bytes"), places("buffers"), places("words"), tuple(facts["zeroed"]),
         tuple(facts["aligned"]),
-        tuple(MappedTensor(str(m["tensor"]), int(m["width"])) for m in facts["maps"]),
+        tuple((PagedTensor if "piece" in m else MappedTensor)(**m) for m in facts["maps"]),
         int(facts["rank"]), int(facts["threads"]), int(facts["shared_bytes"]),
         bool(facts["debug"]), bool(facts["trace"]), cubin, source,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ...codegen.cuda.maps import MappedTensor
+from ...codegen.cuda.maps import MappedTensor, PagedTensor
 from ...ir.expr import Node
 from ..interface import Interface, Placed
 
@@ -27,7 +27,7 @@ class Image:
     words: tuple[Placed, ...]
     zeroed: tuple[str, ...]
     aligned: tuple[str, ...]
-    maps: tuple[MappedTensor, ...]
+    maps: tuple[MappedTensor | PagedTensor, ...]
     rank: int
     threads: int
     shared_bytes: int

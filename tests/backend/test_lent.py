@@ -1,0 +1,56 @@
+"""Pages that the ring lends to the tasks of a grid: what they keep there is theirs, whatever the
+stream brings meanwhile, and how many slots a launch has follows its columns."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from backend.test_cuda_emulated import arrays_of, assert_close
+from support.backends import run_direct
+from support.emulated import emulated_kernel
+from support.streams import keeping, packed
+
+from eventtensor.codegen.cuda.kernel import IDLE, LINES, generate
+from eventtensor.compiler import run_passes
+from eventtensor.config import Options
+from eventtensor.ir.plan import Plan
+
+
+def plan_of(schedule: str = "static", stream: bool = True) -> Plan:
+    options = Options(target="cuda", schedule=schedule, stream=stream)
+    plan = run_passes(keeping(), options).plan
+    assert plan is not None
+    return plan
+
+
+@pytest.mark.parametrize("schedule, stream", [
+    ("static", True), ("ticket", True), ("push", True), ("static", False)])
+def test_what_tasks_keep_in_lent_pages_is_theirs(schedule: str, stream: bool) -> None:
+    plan = plan_of(schedule, stream)
+    with emulated_kernel(plan, 2) as kernel:
+        for n in (1, 16, 17, 100, 3):
+            dims = {"n": n, "depth": 3}
+            got = arrays_of(plan, dims, n)
+            wanted = run_direct(plan.program, dims, got)
+            kernel.launch(dims, got)
+            assert_close(got, wanted, f"n = {n}")
+
+
+def test_both_sides_of_the_ring_know_of_lent_pages() -> None:
+    text = generate(plan_of()).text
+    loop = text[text.index("bool feed(et::Loader& worker") :]
+    assert loop.index("worker.lend(et::LENT)") < loop.index("feed_layer(worker")
+    assert text.count("const et::Lent lent(worker);") == 1 and "#define ET_LENDS 1" in text
+
+
+def test_without_products_of_many_columns_nothing_is_lent() -> None:
+    assert "ET_LENDS 0" in generate(run_passes(packed(), Options(target="cuda")).plan).text
+
+
+def test_lines_of_few_columns_leave_slots() -> None:
+    text = generate(plan_of()).text
+    page, slots, room = (int(re.search(rf"#define ET_{n} (\d+)", text)[1])
+                         for n in ("PAGE", "SLOTS", "ROOM"))
+    assert slots == (room - LINES[0]) // page
+    assert (room - LINES[1]) // page >= IDLE // page
