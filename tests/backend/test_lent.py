@@ -4,6 +4,7 @@ stream brings meanwhile, and how many slots a launch has follows its columns."""
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
 from backend.test_cuda_emulated import arrays_of, assert_close
@@ -14,7 +15,9 @@ from support.streams import keeping, packed
 from eventtensor.codegen.cuda.kernel import IDLE, LINES, generate
 from eventtensor.compiler import run_passes
 from eventtensor.config import Options
+from eventtensor.errors import NoRoom
 from eventtensor.ir.plan import Plan
+from eventtensor.target import H200
 
 
 def plan_of(schedule: str = "static", stream: bool = True) -> Plan:
@@ -44,8 +47,14 @@ def test_both_sides_of_the_ring_know_of_lent_pages() -> None:
     assert text.count("const et::Lent lent(worker);") == 1 and "#define ET_LENDS 1" in text
 
 
-def test_without_products_of_many_columns_nothing_is_lent() -> None:
+def test_nothing_is_lent_to_tasks_that_keep_nothing() -> None:
     assert "ET_LENDS 0" in generate(run_passes(packed(), Options(target="cuda")).plan).text
+
+
+def test_a_gpu_that_does_not_hold_what_tasks_keep_is_refused() -> None:
+    small = replace(H200, shared_bytes=60 * 1024)
+    with pytest.raises(NoRoom, match="do not hold what its tasks keep"):
+        generate(plan_of(stream=False), small)
 
 
 def test_lines_of_few_columns_leave_slots() -> None:

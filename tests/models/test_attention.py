@@ -24,7 +24,7 @@ from eventtensor.models.attention_half import (
     rotated_heads,
     span_for,
 )
-from eventtensor.models.attention_many import attend_many
+from eventtensor.models.attention_many import attend_many, can_flow
 from eventtensor.models.config import ModelConfig
 from eventtensor.models.formats.known import KNOWN
 from eventtensor.models.llama import llama
@@ -94,9 +94,10 @@ def program(s: Shape) -> et.Program:
                                rope[position[t], :, :]),
            writes=lambda t, g: (q[t, cut(g, s.combined), :, :],
                                 kv[slot[t] // s.page, cut(g, s.combined), :, slot[t] % s.page, :]))
-    many = s.span > 1 and not s.in_place
+    many = s.span > 1 and not s.in_place and can_flow(s.group, s.width, s.page)
     rest = (kv[:, :, :, :, :],) if many else ()
-    p.call(attend_many(dtype, HEADS, f"{HEADS} * w + g") if many else attend(dtype, HEADS),
+    p.call(attend_many(dtype, HEADS, s.group, s.width, f"{HEADS} * w + g") if many
+           else attend(dtype, HEADS),
            grid=(first[T], HEADS),
            reads=lambda w, g: (q[row[w], g, :, :], left[w], kv[item_pages[w, :], g, :, :, :],
                                left[w:W], item_pages[w:W, :], *rest),
@@ -374,7 +375,7 @@ def test_items_beyond_the_last_row_are_planned_as_the_python_body_says() -> None
 def test_f32_models_have_no_tuned_product_and_bf16_ones_make_no_copy_of_the_cache() -> None:
     assert "attention::attend" not in generate(cuda_plan(SHAPES["f32"])).text
     text = generate(cuda_plan(SHAPES["llama"])).text
-    assert "attention::attend_many<q_0, q_1, kv_0, kv_2, 2, ROOM>" in text
+    assert "attention::attend_many<q_0, q_1, kv_2, 2, ROOM>" in text
     assert "kv_tile" not in text
 
 

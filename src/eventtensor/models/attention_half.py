@@ -8,7 +8,7 @@ import eventtensor as et
 
 from ..target import H200
 from .attention import attend, combine, longest, plan_attention, rotate
-from .attention_many import attend_many
+from .attention_many import attend_many, can_flow
 from .config import ModelConfig
 from .residual import Added
 from .step import MAX_REQUESTS, Step, cut
@@ -152,11 +152,13 @@ class Attention:
         """The heads of one task before and after have an axis, so that one event tells of them."""
         self._rotate(at)
         step, c, first, W = self.step, self.step.c, self.first, self.W
-        many, some = self.span > 1, folded_heads(c, self.some)
+        group, some = c.heads // c.kv_heads, folded_heads(c, self.some)
+        many = self.span > 1 and can_flow(group, c.head_dim, self.page)
         rest = (self.kv[at, :, :, :, :, :],) if many else ()  # of which the next tasks have parts
         dtype, kv_heads, tile = step.weights.dtype, c.kv_heads, f"{c.kv_heads} * w + {some} * g + k"
         step.p.call(
-            attend_many(dtype, kv_heads, tile) if many else attend(dtype, kv_heads),
+            attend_many(dtype, kv_heads, group, c.head_dim, tile) if many
+            else attend(dtype, kv_heads),
             grid=(first[step.T], kv_heads // some, some),
             reads=lambda w, g, k: (self.q[at, self.row[w], g * some + k, :, :], self.left[w],
                                    self.kv[at, self.item_pages[w, :], g * some + k, :, :, :],

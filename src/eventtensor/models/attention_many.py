@@ -12,20 +12,28 @@ from .attention import at_once, softmax
 # For a GPU, of device/cuda/attention_flow.cuh.
 _ATTEND = """
 #include "cuda/attention_flow.cuh"
-constexpr int ROOM = 8 * q_0 * q_1 + 8 * q_1 + 16 * q_0;
-float* const room = worker.arena.take<float>(8 * q_0 * q_1 + 8 * q_1 + 16 * q_0);
+constexpr int ROOM = {met} * q_1 + 16 * q_0;
+float* const room = worker.arena.take<float>({met} * q_1 + 16 * q_0);
 const int64_t next = et::tile_ahead(worker);
-et::attention::attend_many<q_0, q_1, kv_0, kv_2, {heads}, ROOM>(
+et::attention::attend_many<q_0, q_1, kv_2, {heads}, ROOM>(
     worker, et::idle_memory(worker), room, {{{tile}, next}}, q, left, kv,
     {{all_left, all_pages, {after}, {heads} * 2 * kv_2 * q_1}}, out, ml);
 """
 
 
-def attend_many(dtype: Any, heads: int, tile: str) -> Any:
-    """As `attend`. `heads`: of keys; tiles are those of an item one after the other, `tile` is the
-    number of this one in C++. `all_kv` has what the next task begins with."""
+def can_flow(group: int, width: int, page: int) -> bool:
+    """True for heads and pages that the flow is cut for."""
+    return group <= 8 and width in (64, 128) and page % 16 == 0
 
-    @et.task(cuda=_ATTEND.format(heads=heads, after=at_once(heads), tile=tile))
+
+def attend_many(dtype: Any, heads: int, group: int, width: int, tile: str) -> Any:
+    """As `attend`. `heads`: of keys, each so wide and with a `group` of queries; tiles are those of
+    an item one after the other, `tile` is the number of this one in C++. `all_kv` has what the next
+    task begins with."""
+    even = group + group % 2
+    met = even * (8 if even * width <= 512 else 4)  # of the warps' parts that meet at once
+
+    @et.task(cuda=_ATTEND.format(heads=heads, met=met, after=at_once(heads), tile=tile))
     def attend(q, left, kv, all_left, all_pages, all_kv, out, ml):
         out[:], ml[:] = softmax(q, left, kv, dtype)
 

@@ -4,7 +4,7 @@ up their pages. Everything else is as in any body.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from itertools import pairwise
@@ -226,8 +226,8 @@ class StreamBody(BodyWriter):
 
     def open_beside(self, product: Product, stream: Stream) -> None:
         """Where lines of x are, temporaries may be from the end of a lone product on."""
-        most = next((name for name, rows in _ROUND.items() if stream.rows <= rows), None)
-        if stream.wide and stream.loaded and len(self.products) == 1 and most is not None:
+        most = opens_beside([s for _, s in self.products.values()], stream)
+        if stream.wide and stream.loaded and most is not None:
             self.out.line(f"if ({self.extent(product.columns)} <= {most}) "
                           "worker.arena.open_beside(worker.pages.line_room());")
 
@@ -314,6 +314,13 @@ class StreamBody(BodyWriter):
             return ""
         kind = f"et::Mapped<{STORAGE[storage]}, {width}>"
         return f", {kind}{{{number}, args.{cpp_name(tensor)}}}"
+
+
+def opens_beside(products: Sequence[Stream], s: Stream) -> str | None:
+    """For how many columns lines of a lone product are through before its result is put away."""
+    if len(products) > 1:
+        return None
+    return next((most for most, rows in _ROUND.items() if s.rows <= rows), None)
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import reduce
 
 from ...errors import NoRoom
-from ...ir.expr import Const, Node, add, maximum, product
+from ...ir.expr import Const, Max, Min, Node, add, maximum, product
 from ...ir.plan import FEWEST_SLOTS, Plan, Stream, in_place
 from ...ir.products import product_of
 from ...ir.program import PlacedCall
@@ -19,12 +19,12 @@ from ..cpp.body import BodyWriter
 from ..cpp.hand import HandWriter
 from ..cpp.kernel import Flavour, KernelWriter, coordinate_rank
 from . import abi
-from .body import StreamBody
+from .body import StreamBody, opens_beside
 from .emitter import BlockDialect
 from .handoff import HandoffEdges
 from .loader import LoaderWriter
 from .maps import MappedTensor, Maps, PagedTensor
-from .room import most_columns, room, where_few
+from .room import below, most_columns, room, where_few
 from .threads import BRINGERS, LOADER, THREADS
 
 DECLARED = 1024  # bytes of shared memory for what the kernel declares, besides its Args
@@ -141,6 +141,14 @@ class BlockWriter(KernelWriter):
             )
         return found * self.page
 
+    def check_kept(self) -> None:
+        """Where there is no ring, what tasks keep lies beside their temporaries."""
+        for p in self.program.calls if not self.streams else ():
+            needed = bounds(self.rooms[p.call.name], lambda _: (None, None))[1]
+            if keeps(p) and (needed is None or needed + IDLE > self.near_bytes):
+                raise NoRoom(f"{self.near_bytes} bytes of shared memory do not hold what its tasks "
+                             f"keep ({IDLE})", place=p.call.place)
+
     @property
     def slots(self) -> int:
         """The most that a launch may have."""
@@ -161,7 +169,7 @@ class BlockWriter(KernelWriter):
         group = self.group_of(call)
         calls = [self.program.placed(call)] if group is None else \
             [p for p in self.program.calls if self.group_of(p.call.name) == group]
-        return self.wide and any(keeps(p) for p in calls)
+        return bool(self.streams) and any(keeps(p) for p in calls)
 
     def columns(self) -> str:
         """The most columns that a product of this launch has."""
@@ -172,12 +180,15 @@ class BlockWriter(KernelWriter):
                 product = product_of(p.call.body, s.arg) if s.wide else None
                 if product is not None:
                     found[most_columns(self.program, p, product.columns)] = None
-        return self.expr(reduce(maximum, found))
+        plain = [e for e in found if not isinstance(e, Max | Min)]
+        return self.expr(reduce(maximum, [e for e in found if e in plain or not below(e, plain)]))
 
     def top(self, call: str, size: Node) -> int | None:
         """The most bytes of a task that should be near: where a product may have many columns,
-        those of some, and with more of them temporaries are in device memory. Where run-time data
-        says how many there are, they take what room there is: most tasks have few."""
+        those of some, less what they may have where lines were; with more columns temporaries are
+        in device memory. Where run-time data says how many there are, they take what room there is:
+        most tasks have few."""
+        lines = 0
         streams = [s for s in self.paged.get(call, ()) if s.kind.of_product]
         for s in streams if all(s.wide for s in streams) else ():
             found = product_of(self.program.call(call).body, s.arg)
@@ -185,7 +196,9 @@ class BlockWriter(KernelWriter):
                 return 0
             if found is not None:
                 size = where_few(size, found.columns, SOME)
-        return bounds(size, lambda _: (None, None))[1]
+                lines = LINES[0] if s.loaded and opens_beside(streams, s) else 0
+        most = bounds(size, lambda _: (None, None))[1]
+        return None if most is None else max(0, most - lines)
 
     @property
     def arena(self) -> Node:
@@ -208,6 +221,7 @@ class BlockWriter(KernelWriter):
 
     def text(self) -> str:
         text = super().text()
+        self.check_kept()
         known = {_SLOTS: self.slots, _ROOM: self.ring_bytes, _LANES: int(self.maps.lacking)}
         for mark, number in known.items():
             text = text.replace(mark, str(number))

@@ -6,9 +6,11 @@ data; a clipped extent (a minimum) by whichever side is known.
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from ...errors import UnboundedGrid, UnboundedTile
 from ...ir import tile as t
-from ...ir.expr import Const, Dim, Min, Node, Sum, add, floordiv, maximum, minimum, mul
+from ...ir.expr import Const, Dim, Max, Min, Node, Sum, add, floordiv, maximum, minimum, mul
 from ...ir.program import PlacedCall, Program
 from ...ir.walk import rebuild
 from ..limits import Ends, Limits
@@ -62,6 +64,19 @@ def most_columns(program: Program, placed: PlacedCall, columns: Node) -> Node:
         return _scope(program, placed).upper(columns)
     except UnboundedGrid:
         return Const(1 << 30)
+
+
+def below(e: Node, others: Collection[Node]) -> bool:
+    """True if it is seen that a bound is never more than one of the others; none is negative."""
+    match e:
+        case Const(v):
+            return v <= 0
+        case Max(a, b):
+            return below(a, others) and below(b, others)
+        case Min(a, b):
+            return below(a, others) or below(b, others)
+        case _:
+            return e in others
 
 
 def where_few(size: Node, columns: Node, few: int) -> Node:

@@ -175,30 +175,52 @@ template <int HD, int PAGE> struct Tile {
   static ET_HOT uint32_t high(uint32_t a, uint32_t b) { return __byte_perm(a, b, 0x7632); }
 };
 
-// How the parts of the warps lie in `room`: pairs of columns (w, parity of the head) by lane, then
-// the largest scores and the sums. Columns of a pair are neighbours, or APART: 8 lie between.
-template <int GROUP, int HD, bool APART = false> struct Meeting {
+// How the parts of the warps lie in `room`: pairs of columns (w, parity of the head) by lane, of so
+// many warps AT_ONCE, then the largest scores and the sums of all. Columns of a pair are neighbours,
+// or APART: 8 lie between.
+template <int GROUP, int HD, bool APART = false, int AT_ONCE = WARPS> struct Meeting {
   static constexpr int ACROSS = (GROUP + 1) / 2;          // lanes c that have heads
   static constexpr int PAIRS = HD / 16 * 2 * 8 * ACROSS;  // of one warp
-  static constexpr int FLOATS = WARPS * (2 * PAIRS + 2 * GROUP);
+  static constexpr int FLOATS = 2 * AT_ONCE * PAIRS + 2 * WARPS * GROUP;
 
   struct alignas(8) Two { float even, odd; };
   Two* pairs;
   float *top, *sum;
 
   ET_HOT explicit Meeting(float* room)
-      : pairs(reinterpret_cast<Two*>(room)), top(room + 2 * WARPS * PAIRS),
+      : pairs(reinterpret_cast<Two*>(room)), top(room + 2 * AT_ONCE * PAIRS),
         sum(top + WARPS * GROUP) {}
 
-  ET_HOT void put(const Part<HD>& part, Thread me) const {
+  // All meet between what is put and what is folded, in turns of AT_ONCE warps.
+  ET_HOT void all(const Part<HD>& part, View<float, 2> out, View<float, 2> ml) const {
+    constexpr int EACH = (PAIRS + ET_THREADS - 1) / ET_THREADS;
+    put_sums(part, Thread());
+    Two found[EACH] = {};
+#pragma unroll
+    for (int first = 0; first < WARPS; first += AT_ONCE) {
+      const Thread me;
+      if (first > 0) sync();
+      if (me.warp / AT_ONCE == first / AT_ONCE) put_values(part, me.warp % AT_ONCE, me);
+      sync();
+#pragma unroll
+      for (int e = 0; e < EACH; ++e) add(found[e], first, me.number + e * ET_THREADS);
+    }
+#pragma unroll
+    for (int e = 0; e < EACH; ++e) store(out, ml, found[e], Thread().number + e * ET_THREADS);
+  }
+
+ private:
+  ET_HOT void put_sums(const Part<HD>& part, Thread me) const {
     float total = part.sum + from_other(part.sum, 1, me);
     total += from_other(total, 2, me);
     if (me.c == 0 && me.g < GROUP) {
       top[me.warp * GROUP + me.g] = part.top;
       sum[me.warp * GROUP + me.g] = total;
     }
+  }
+  ET_HOT void put_values(const Part<HD>& part, int warp, Thread me) const {
     if (me.c >= ACROSS) return;
-    Two* const mine = pairs + me.warp * PAIRS + me.g * ACROSS + me.c;
+    Two* const mine = pairs + warp * PAIRS + me.g * ACROSS + me.c;
 #pragma unroll
     for (int w = 0; w < HD / 16; ++w)
 #pragma unroll
@@ -216,27 +238,31 @@ template <int GROUP, int HD, bool APART = false> struct Meeting {
     return best;
   }
 
-  // What all warps have put there.
-  ET_HOT void fold(View<float, 2> out, View<float, 2> ml, Thread me) const {
-    ET_ROLLED for (unsigned at = me.number; at < PAIRS; at += ET_THREADS) {
-      const int head = 2 * (at % ACROSS) + at / ACROSS / 8 % 2;
-      const int w = at / ACROSS / 16, g = at / ACROSS % 8;
-      const int column = APART ? 16 * w + g : column_of<HD / 16, 8>(w, g);
-      if (head >= GROUP) continue;
-      float scale[WARPS], even = 0.0f, odd = 0.0f, total = 0.0f;
-      const float best = weigh(head, scale);
+  static ET_HOT int head_of(int at) { return 2 * (at % ACROSS) + at / ACROSS / 8 % 2; }
+
+  // What warps from this one on have put there of a pair.
+  ET_HOT void add(Two& found, int first, int at) const {
+    if (at >= PAIRS || head_of(at) >= GROUP) return;
+    float scale[WARPS];
+    weigh(head_of(at), scale);
 #pragma unroll
-      for (int n = 0; n < WARPS; ++n) {
-        even += pairs[n * PAIRS + at].even * scale[n];
-        odd += pairs[n * PAIRS + at].odd * scale[n];
-        total += sum[n * GROUP + head] * scale[n];
-      }
-      out.data[head * out.stride[0] + column] = even;
-      out.data[head * out.stride[0] + column + (APART ? 8 : 1)] = odd;
-      if (column != 0) continue;
-      ml.data[head] = best;
-      ml.data[ml.stride[0] + head] = total;
+    for (int n = 0; n < AT_ONCE; ++n) {
+      found.even += pairs[n * PAIRS + at].even * scale[first + n];
+      found.odd += pairs[n * PAIRS + at].odd * scale[first + n];
     }
+  }
+  ET_HOT void store(View<float, 2> out, View<float, 2> ml, const Two& found, int at) const {
+    const int head = head_of(at), w = at / ACROSS / 16, g = at / ACROSS % 8;
+    const int column = APART ? 16 * w + g : column_of<HD / 16, 8>(w, g);
+    if (at >= PAIRS || head >= GROUP) return;
+    out.data[head * out.stride[0] + column] = found.even;
+    out.data[head * out.stride[0] + column + (APART ? 8 : 1)] = found.odd;
+    if (column != 0) return;
+    float scale[WARPS], total = 0.0f;
+    ml.data[head] = weigh(head, scale);
+#pragma unroll
+    for (int n = 0; n < WARPS; ++n) total += sum[n * GROUP + head] * scale[n];
+    ml.data[ml.stride[0] + head] = total;
   }
 };
 
@@ -284,9 +310,7 @@ ET_HOT void attend_once(float* room, const bf16* q, int64_t pitch, int count,
     tile.add(part, score, now, me);
   }
   const Meeting<HEADS, HD> meeting(room);
-  meeting.put(part, me);
-  sync();
-  meeting.fold(out, ml, me);
+  meeting.all(part, out, ml);
 }
 
 // An item that will be taken about when this one is done: this one and those after it have `left`
@@ -365,9 +389,7 @@ ET_HOT void attend_heads(float* room, const bf16* q, int64_t pitch, int count,
   }
   const Thread me;
   const Meeting<HEADS, HD> meeting(room);
-  meeting.put(part, me);
-  sync();
-  meeting.fold(out, ml, me);
+  meeting.all(part, out, ml);
 }
 
 // `left` tokens of the pages count. Elements of a row are neighbours, and it begins at a multiple of

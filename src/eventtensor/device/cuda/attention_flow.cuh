@@ -15,10 +15,9 @@
 
 namespace et::attention {
 
-// Whether there is such memory, and heads that it is cut for.
-template <int GROUP, int HD, int PAGE>
-constexpr bool flows =
-    (ET_LENDS || !ET_STREAM) && GROUP <= 8 && (HD == 64 || HD == 128) && PAGE % 16 == 0;
+// How the warps' parts meet: large ones half at a time, so that the ring has what others would take.
+template <int GROUP, int HD>
+using Together = Meeting<GROUP, HD, true, (GROUP + GROUP % 2) * HD <= 512 ? WARPS : WARPS / 2>;
 
 // Where 16 tokens lie, of which `last` and those before count; none: nullptr.
 struct Chunk {
@@ -192,13 +191,19 @@ template <int GROUP, int HD, int PAGE, int HEADS> struct Attended {
   }
 };
 
-// One task; the flow is held by `places`, the memory of the warp. HEADS: of keys.
-template <int GROUP, int HD, int PAGE, int HEADS>
-ET_HOT void attend_flow(const Worker& worker, uint32_t places, float* room, Tiles tiles,
-                        View<const bf16, 2> q, int32_t left, const Gathered<const bf16, 4>& kv,
-                        const Following& following, View<float, 2> out, View<float, 2> ml) {
+// As attend; keys and values flow through `places`, the memory of the warp.
+template <int GROUP, int HD, int PAGE, int HEADS, int ROOM>
+ET_HOT void attend_many(const Worker& worker, uint32_t places, float* room, Tiles tiles,
+                        View<const bf16, 2> q, int32_t left, Gathered<const bf16, 4> kv,
+                        Following following, View<float, 2> out, View<float, 2> ml) {
+  static_assert(GROUP <= 8 && (HD == 64 || HD == 128) && PAGE % 16 == 0);
+  static_assert(ROOM >= Together<GROUP, HD>::FLOATS);
   using Mine = Attended<GROUP, HD, PAGE, HEADS>;
   using Queries = QueriesOf<GROUP, Mine::Keys::KEY, Mine::Keys::SOME, true>;
+  settle(q.data);
+  settle(kv.data);
+  settle(out.data);
+  settle(ml.data);
   const Thread me;
   const bool brought = tiles.next >= 0 && tiles.now >= worker.count;  // by the task before
   const Mine mine{places, {kv, left}, {tiles, following, kv.data, me},
@@ -207,29 +212,7 @@ ET_HOT void attend_flow(const Worker& worker, uint32_t places, float* room, Tile
   const Queries queries(q.data, q.stride[0]);
   Part<HD> part;
   mine.all(part, queries);
-  const Meeting<GROUP, HD, true> meeting(room);
-  meeting.put(part, Thread());
-  sync();
-  meeting.fold(out, ml, Thread());
-}
-
-// As attend; keys and values flow where heads, pages and memory (`places`, of the warp) allow.
-template <int GROUP, int HD, int PAGES, int PAGE, int HEADS, int ROOM>
-ET_HOT void attend_many(const Worker& worker, uint32_t places, float* room, Tiles tiles,
-                        View<const bf16, 2> q, int32_t left, Gathered<const bf16, 4> kv,
-                        Following following, View<float, 2> out, View<float, 2> ml) {
-  if constexpr (flows<GROUP, HD, PAGE>) {
-    static_assert(ROOM >= Meeting<GROUP, HD>::FLOATS);
-    settle(q.data);
-    settle(kv.data);
-    settle(out.data);
-    settle(ml.data);
-    if (ET_LENDS || places != 0)
-      return attend_flow<GROUP, HD, PAGE, HEADS>(worker, places, room, tiles, q, left, kv,
-                                                 following, out, ml);
-  }
-  if constexpr (!(ET_LENDS && flows<GROUP, HD, PAGE>))
-    attend<GROUP, HD, PAGES, PAGE, ROOM>(room, q, left, kv, following, out, ml);
+  Together<GROUP, HD>(room).all(part, out, ml);
 }
 
 }  // namespace et::attention

@@ -246,9 +246,7 @@ template <int GROUP, int HD, int PAGE, int PARTS, class Pages> struct RowPart {
     Part<HD> found;
     mix<HEADS, FIRST>(found);
     const Meeting<HEADS, HD> meeting(room.meeting());
-    meeting.put(found, Thread());
-    sync();
-    meeting.fold(out, ml, Thread());
+    meeting.all(found, out, ml);
     if constexpr (GROUP - FIRST > 8) {
       sync();
       out.data += 8 * out.stride[0];

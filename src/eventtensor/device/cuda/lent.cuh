@@ -24,14 +24,13 @@ class Lent {
 };
 #endif
 
-// Where the piece of this warp begins, in shared memory; 0 if there is none.
+// Where the piece of this warp begins, in shared memory.
 ET_FN uint32_t idle_memory(const Worker& w) {
   const uint32_t at = threadIdx.x / 32 * IDLE_WARP;
 #if ET_LENDS
   return w.pages.lent(LENT - at / PAGE) + at % PAGE;
 #else
-  const char* const idle = w.arena.idle();
-  return idle == nullptr ? 0 : uint32_t(__cvta_generic_to_shared(idle)) + at;
+  return uint32_t(__cvta_generic_to_shared(w.arena.idle())) + at;
 #endif
 }
 

@@ -175,10 +175,13 @@ class Arena {
   // hold the result of a product under way that ends in one pass (lines.cuh).
   ET_FN void open_beside(uint32_t bytes) { beside_ = bytes; }
 
-  // IDLE bytes at the begin of what the block has left, if it has so much: the same in every task of
-  // a kind, so that one may leave something there for the next.
+  // IDLE bytes at the begin of what the block has left: the same in every task of a kind, so that one
+  // may leave something there for the next. Temporaries keep away from it as long as they fit.
   static constexpr uint32_t IDLE = 1 << 16;
-  ET_FN char* idle() const { return near_used_ + IDLE <= near_size_ ? near_ : nullptr; }
+  ET_FN char* idle() const {
+    if (near_used_ + IDLE > near_size_) __trap();
+    return near_;
+  }
 
  private:
   char *near_, *far_;
