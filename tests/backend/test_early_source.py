@@ -271,6 +271,31 @@ def arrays_in_range(plan: Plan, dims: Dims, seed: int) -> Arrays:
     return found
 
 
+@et.task
+def doubled(x, out):
+    out[:] = x + x
+
+
+@pytest.mark.parametrize("cells", [5, 256, 300])
+def test_one_look_has_any_number_of_cells_that_run_time_data_names(cells: int) -> None:
+    """More than there are threads, too."""
+    p = et.Program("look")
+    x, at = p.input("x", (cells,), et.f32), p.input("at", (cells,), et.i32, bound=cells - 1)
+    made, done = p.scratch("made", (cells,), et.f32), p.events("done", (cells,), count=1)
+    out = p.output("out", (cells,), et.f32)
+    p.call(doubled, name="make", grid=(cells,), reads=lambda i: x[i], writes=lambda i: made[i],
+           notifies=lambda i: done[i])
+    p.call(doubled, name="take", grid=(), reads=lambda: made[at[:]], writes=lambda: out[:],
+           waits=lambda: done[at[:]])
+    plan = plan_of(p)
+    assert "et::all_reached(" in generate(plan).text
+    got = arrays_in_range(plan, {}, cells)
+    wanted = run_direct(plan.program, {}, copies(got))
+    with emulated_kernel(plan, 3) as kernel:
+        kernel.launch({}, got)
+    assert_same(got, wanted, f"{cells} cells")
+
+
 @pytest.mark.parametrize("name, handoff", HOW)
 def test_results_are_those_of_program_order(name: str, handoff: str) -> None:
     make, launches = PROGRAMS[name]

@@ -30,6 +30,7 @@ from eventtensor.codegen.cuda.kernel import generate
 from eventtensor.compiler import run_passes
 from eventtensor.config import Options
 from eventtensor.interp import Order, Task, run
+from eventtensor.ir.plan import HandoffKind, Plan
 from eventtensor.models.formats.known import KNOWN
 from eventtensor.models.llama import llama
 from eventtensor.models.tasks import Weights
@@ -136,9 +137,9 @@ def others_before(order: list[tuple[str, tuple[int, ...]]]) -> bool:
 def test_an_expert_that_is_held_back_delays_no_other(kernel: CpuKernel) -> None:
     drawn, rows = Drawn(config(), unit_router()), rows_for(GROUPS)
     names = [p.call.name for p in kernel.plan.program.calls]
-    # The rows twice, two tasks of routing, seven experts and a tile of the first one, four tokens
-    # in both tiles and on their way to the next layer.
-    free = 2 * 7 + 2 + 7 * (2 + 2) + 1 + 4 * (2 + 1)
+    # The rows twice, their picks, two tasks of routing, seven experts and a tile of the first one,
+    # four tokens in both tiles and on their way to the next layer.
+    free = 3 * 7 + 2 + 7 * (2 + 2) + 1 + 4 * (2 + 1)
     got = run_on(kernel, drawn, rows, hold=[HoldBack(HELD.call, HELD.coords, free)])
     check(drawn, rows, got)
     records = sorted(kernel.trace.records, key=lambda r: r["t_end"])
@@ -230,18 +231,36 @@ def test_the_number_of_rows_decides_the_schedule_on_a_gpu() -> None:
         assert len(told) == 2 and all(wanted in line for line in told)
 
 
-def test_routing_tells_those_first_for_whom_whole_grids_wait() -> None:
+def test_routing_tells_of_itself_once() -> None:
     plan = run_passes(experts_alone(config(), "cuda", et.bf16), Options("cuda")).plan
     assert plan is not None
-    task = generate(plan).text.split(" task_route(")[1].split("\n}")[0]
-    assert 0 < task.index("cell.route_done") < task.index("cell.routed")
+    assert [n.event for n in plan.call("route").notifies] == ["routed"]
+    for call in ("experts_gate_up", "experts_down"):
+        assert [w.event for w in plan.call(call).header] == ["routed"]
 
 
-def test_tokens_of_an_expert_do_not_cost_the_ring_its_slots() -> None:
-    """Most experts have few tokens, however many one may have."""
+@pytest.fixture(scope="module")
+def published() -> Plan:
     program = llama(KNOWN["qwen3-30b-a3b"], Weights("cuda", et.bf16), tokens=128)
     plan = run_passes(program, Options(target="cuda")).plan
-    assert plan is not None and "#define ET_SLOTS 12\n" in generate(plan).text
+    assert plan is not None
+    return plan
+
+
+def test_tokens_of_an_expert_do_not_cost_the_ring_its_slots(published: Plan) -> None:
+    """Most experts have few tokens, however many one may have."""
+    assert "#define ET_SLOTS 12\n" in generate(published).text
+
+
+def test_scores_and_picks_carry_flags_and_the_routing_waits_for_the_residual(
+    published: Plan,
+) -> None:
+    told = {(h.event, h.call): (h.kind, h.tensors) for h in published.handoffs}
+    assert told["router_done", "pick_experts"] == (HandoffKind.flag, ("scores",))
+    kind, tensors = told["picked", "route"]
+    assert kind is HandoffKind.flag and set(tensors) == {"experts_chosen", "given_share"}
+    assert told["scored", "route"][0] is HandoffKind.counter
+    assert not published.call("experts_gate_up").waits
 
 
 # ---- proof -----------------------------------------------------------------------------------

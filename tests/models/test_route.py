@@ -12,7 +12,7 @@ import eventtensor as et
 from eventtensor.compiler import run_passes
 from eventtensor.config import Options
 from eventtensor.models.config import Experts
-from eventtensor.models.experts import route, route_row
+from eventtensor.models.experts import pick_experts, route, route_row
 from eventtensor.models.formats.known import KNOWN
 
 ROWS = 70
@@ -27,7 +27,10 @@ def program(x: Experts, parts: int = 1) -> et.Program:
     rank, pair = (p.output(name, (T, top), et.i32) for name in ("rank", "pair"))
     active, expert = p.output("active", (), et.i32), p.output("expert", (E,), et.i32)
     begin, member = p.output("begin", (E + 1,), et.i32), p.output("member", (T * top,), et.i32)
-    p.call(route(x, ROWS), grid=(), reads=lambda: scores[:, :, :],
+    chosen, given = p.scratch("chosen", (T, top), et.i32), p.scratch("given", (T, top), et.f32)
+    p.call(pick_experts(x), grid=(T,), reads=lambda t: scores[:, t : t + 1, :],
+           writes=lambda t: (chosen[t : t + 1, :], given[t : t + 1, :]))
+    p.call(route(x, ROWS), grid=(), reads=lambda: (chosen[:, :], given[:, :]),
            writes=lambda: (share[:, :], rank[:, :], pair[:, :], active[()], expert[:], begin[:],
                            member[:]))
     return p

@@ -8,6 +8,8 @@ import pytest
 
 import eventtensor as et
 from eventtensor import errors
+from eventtensor.compiler import run_passes
+from eventtensor.config import Options
 from eventtensor.ir.expr import Compare, Const, Load, Var
 from eventtensor.ir.program import GridAxis
 
@@ -47,6 +49,23 @@ def test_waits_and_notifies_name_event_regions():
     assert [str(r) for r in call.notifies or ()] == [
         "E[rows(_r0, 2, topk[i, _r0])]", "F[i, 0:4]", "E[i:i + 2]",
     ]
+
+
+@pytest.mark.parametrize("alike", [True, False])
+def test_a_wait_before_a_grid_takes_a_declared_event_that_tells_the_same(alike: bool) -> None:
+    p, n = et.Program("told"), et.dim("n", max=8)
+    many, used = p.input("many", (n,), et.i32), p.scratch("used", (n,), et.i32, bound=(0, 4))
+    y, told = p.output("y", (n, 4), et.i32), p.events("told", (n if alike else 1,))
+    with p.loop("i", n) as i:
+        p.call(copy, name="plan", grid=(), reads=lambda: many[i], writes=lambda: used[i],
+               notifies=lambda: told[i if alike else 0])
+        p.call(copy, name="go", grid=(used[i],), reads=lambda j: used[i],
+               writes=lambda j: y[i, j])
+    plan = run_passes(p, Options()).plan
+    assert plan is not None
+    assert [w.event for w in plan.call("go").header] == ["told" if alike else "plan_done"]
+    assert {k.event for k in plan.call("plan").notifies} == \
+        ({"told"} if alike else {"told", "plan_done"})
 
 
 @pytest.mark.parametrize("act", [

@@ -215,7 +215,8 @@ def _inverse(program: Program, event: EventTensor, waits: isl.Map) -> tuple[Nest
 
 
 def _event_for(build: _Builder, edge: Edge) -> tuple[str, CellMap, isl.Map]:
-    """An event tensor of the same producer that fits, or a new one."""
+    """An event tensor of the same producer that fits, or a new one. Before a grid it may also be a
+    declared one that tells the same: that wait counts in any case, others may have flags."""
     program, source = build.program, edge.source
     sure = sure_pairs(program, edge.sink, source)
     certain = sure is None or bool(edge.relation.reverse().is_subset(sure))
@@ -238,10 +239,15 @@ def _event_for(build: _Builder, edge: Edge) -> tuple[str, CellMap, isl.Map]:
         kept = [v for v, step in zip(source.vars, cells.steps, strict=True) if step]
         count = mul(count, existence(source, dict(zip(kept, cell_names(cells.rank), strict=True))))
     shape = shape_of_cells(program, source, cells)
+    nests = nests_of(program, cells.relation, task_domain(program, source), source.vars)
+    if is_header(edge.sink):
+        for told in build.notifies[source.call.name]:
+            event = next(e for e in build.events if e.name == told.event)
+            if told.cells == nests and (event.shape, event.count) == (shape, count):
+                return told.event, cells, relation
     name = _event_name(build, source)
     build.events.append(EventTensor(name, shape, count, derived=True))
     build.made[source.call.name].append((name, cells))
-    nests = nests_of(program, cells.relation, task_domain(program, source), source.vars)
     build.notifies[source.call.name].append(Notify(name, nests))
     return name, cells, relation
 

@@ -20,8 +20,13 @@ from .tasks import gate_up, multiply, norm_scale, project
 _ROUTE = """
 #include "cuda/route.cuh"
 int32_t* const room = worker.arena.take<int32_t>({room});
-et::experts::route<scores_0, scores_2, share_1, {normed}, {rows}>(
-    room, scores, share, rank, pair, active, expert, begin, member);
+et::experts::route<expert_0, chosen_1, {rows}>(
+    room, chosen, given, share, rank, pair, active, expert, begin, member);
+"""
+_PICK = """
+#include "cuda/route.cuh"
+float* const near = worker.arena.take<float>({room});
+et::experts::pick_experts<scores_0, scores_2, share_1, {normed}>(near, scores, chosen, share);
 """
 _ROUTE_ROW = """
 #include "cuda/route.cuh"
@@ -32,9 +37,14 @@ et::experts::route_row<scores_0, scores_2, share_1, {normed}, squares_1>(
 
 
 def _route_on_gpu(experts: Experts, rows: int) -> str:
-    words = 2 * -(-rows // 64)  # of an expert: a bit for each row
-    room = (2 + words) * experts.count + rows * (2 * experts.top + 1)
-    return _ROUTE.format(room=room, rows=rows, normed=str(experts.normed).lower())
+    words = -(-rows // 32)  # of an expert: a bit for each row
+    return _ROUTE.format(room=(2 + words) * experts.count, rows=rows)
+
+
+def _on_gpu(text: str, experts: Experts, **more: float) -> str:
+    """Of a row: the places of all experts, some more so that quads are whole, and the best."""
+    room = experts.count + 2 * experts.top + 32
+    return text.format(room=room, normed=str(experts.normed).lower(), **more)
 
 
 def _shares(scores: Any, best: Any, normed: bool) -> Any:
@@ -53,17 +63,30 @@ def _added(parts: Any) -> Any:
     return whole
 
 
+def pick_experts(experts: Experts) -> Any:
+    """The best experts of a row, whose scores come in parts that add up, and their shares. Ties go
+    to the lower expert."""
+
+    @et.task(cuda=_on_gpu(_PICK, experts))
+    def pick_experts(scores, chosen, share):
+        whole = _added(scores)
+        values, found = et.topk(whole, experts.top)
+        chosen[:] = found
+        share[:] = _shares(whole, values, experts.normed)
+
+    return pick_experts
+
+
 def route(experts: Experts, rows: int) -> Any:
-    """Scores come in parts that add up. Ties go to the lower expert. Pairs of an expert are in the
-    order of tokens, so what a token gives never depends on who else goes there. `rows`: the most
-    that a step has."""
+    """Who goes where, from the experts of each token, whose shares are passed on. Pairs of an
+    expert are in the order of tokens, so what a token gives never depends on who else goes there.
+    `rows`: the most that a step has."""
     E, top = experts.count, experts.top
 
     @et.task(cuda=_route_on_gpu(experts, rows))
-    def route(scores, share, rank, pair, active, expert, begin, member):
-        tokens, whole = scores.shape[1], _added(scores)
-        values, chosen = et.topk(whole, top)
-        share[:] = _shares(whole, values, experts.normed)
+    def route(chosen, given, share, rank, pair, active, expert, begin, member):
+        tokens = chosen.shape[0]
+        share[:] = given
         # Tokens that went to each expert, up to and with this one.
         hits = (chosen[:, :, None] == et.iota(E)[None, None, :]).cast(et.i32).sum(axis=1)
         seen = hits.cumsum(0)
@@ -93,11 +116,9 @@ def route(experts: Experts, rows: int) -> Any:
 def route_row(experts: Experts, c: ModelConfig) -> Any:
     """The same for one row, whose experts come in the order of their scores. These are products
     with what the norm has not scaled yet, for the order does not hang on it."""
-    top, room = experts.top, experts.count + 2 * experts.top + 32
-    tuned = _ROUTE_ROW.format(normed=str(experts.normed).lower(), room=room,
-                              hidden=float(c.hidden), eps=float(c.norm_eps))
+    top = experts.top
 
-    @et.task(cuda=tuned)
+    @et.task(cuda=_on_gpu(_ROUTE_ROW, experts, hidden=float(c.hidden), eps=float(c.norm_eps)))
     def route_row(scores, squares, share, active, expert):
         whole = _added(scores)
         values, chosen = et.topk(whole, top)
@@ -110,16 +131,9 @@ def route_row(experts: Experts, c: ModelConfig) -> Any:
 
 
 @et.task
-def combine_experts(before, y, share, gain, h, out, ss):
-    new = before + (y * share[:, None]).sum(axis=0)
-    h[:] = new
-    out[:] = new * gain
-    ss[:] = (new * new).sum(axis=0)
-
-
-@et.task
 def combine_tiles(before, y, share, gain, h, out, ss):
-    """The same for several tiles, each of which has a sum of squares."""
+    """What experts give a token is added to the residual: some tiles, each of which has a sum of
+    squares."""
     new = before + (y * share[:, None]).sum(axis=0)
     h[:] = new
     out[:] = new * gain
@@ -139,7 +153,7 @@ class Routed:
         shape = (c.layers, step.tiles.score_parts, step.T, E)
         self.scores = p.scratch("scores", shape, et.f32)
 
-    def score(self, at: Any, scaled: bool = True) -> None:
+    def score(self, at: Any, scaled: bool = True, **more: Any) -> None:
         """In parts of K, which the norm scales one by one if it does: a task reads little of x."""
         step, parts, mlp = self.step, self.step.tiles.score_parts, self.step.mlp
         each, squares = step.c.hidden // parts, (mlp.ss[at, :, :],) if scaled else ()
@@ -152,7 +166,7 @@ class Routed:
             project(step.weights, step.c) if scaled else multiply(step.weights), name="router",
             grid=(self.w_router.tiles(PANEL), parts),
             reads=lambda i, s: (mlp.x[at, :, cut(s, each)], *squares, panel(i, s)),
-            writes=lambda i, s: self.scores[at, s, :, cut(i, PANEL)])
+            writes=lambda i, s: self.scores[at, s, :, cut(i, PANEL)], **more)
 
 
 class ExpertMlp(Routed):
@@ -162,7 +176,11 @@ class ExpertMlp(Routed):
         super().__init__(step, experts)
         c, p, T, dtype = step.c, step.p, step.T, step.weights.dtype
         E, top, L = experts.count, experts.top, c.layers
-        # Of a token's experts: their shares, numbers in the list of those in use, and pairs.
+        # Of a token's experts: which they are and their shares, as they are picked; then shares
+        # once more, which come with the routing (a look at flags less for who adds up), numbers in
+        # the list of those in use, and pairs.
+        self.chosen = p.scratch("experts_chosen", (L, T, top), et.i32)
+        self.given = p.scratch("given_share", (L, T, top), et.f32)
         self.share = p.scratch("share", (L, T, top), et.f32)
         self.rank = p.scratch("rank", (L, T, top), et.i32, bound=E - 1)
         self.pair = p.scratch("pair", (L, T, top), et.i32, bound=T * top - 1, distinct=(1, 2))
@@ -174,6 +192,9 @@ class ExpertMlp(Routed):
         self.act = p.scratch("act", (L, T * top, c.intermediate // PANEL, PANEL), dtype)
         self.y = p.scratch("y", (L, T * top, c.hidden), et.f32)
         p.fact(self._belongs, over=(L, T, top))
+        # Scores and picks go from task to task with flags, which order nothing else: whoever comes
+        # after the routing sees the residual because that waits for the scores as well.
+        self.scored, self.picked = p.events("scored", (L,)), p.events("picked", (L,))
         self.routed = p.events("routed", (L,), count=1)
         # A token's row is summed up in pieces of some tiles.
         tiles = self.w_down.tiles(step.tiles.down)
@@ -188,7 +209,7 @@ class ExpertMlp(Routed):
                 rank < self.active[at]]
 
     def calls(self, at: Any) -> None:
-        self.score(at)
+        self.score(at, notifies=lambda i, s: self.scored[at])
         self._route(at)
         self._apply(at)
         self._combine(at)
@@ -196,11 +217,17 @@ class ExpertMlp(Routed):
     def _route(self, at: Any) -> None:
         step = self.step
         step.p.call(
-            route(self.experts, step.most_rows), grid=(), reads=lambda: self.scores[at, :, :, :],
+            pick_experts(self.experts), grid=(step.T,),
+            reads=lambda t: self.scores[at, :, cut(t, 1), :],
+            writes=lambda t: (self.chosen[at, cut(t, 1), :], self.given[at, cut(t, 1), :]),
+            notifies=lambda t: self.picked[at])
+        step.p.call(
+            route(self.experts, step.most_rows), grid=(),
+            reads=lambda: (self.chosen[at, :, :], self.given[at, :, :]),
             writes=lambda: (self.share[at, :, :], self.rank[at, :, :], self.pair[at, :, :],
                             self.active[at], self.expert[at, :], self.begin[at, :],
                             self.member[at, :]),
-            notifies=lambda: self.routed[at])
+            waits=lambda: (self.scored[at], self.picked[at]), notifies=lambda: self.routed[at])
 
     def _apply(self, at: Any) -> None:
         """Each expert in use, on its own tokens: no more than there are."""
@@ -216,7 +243,8 @@ class ExpertMlp(Routed):
             reads=lambda a, i: (mlp.x[at, self.member[at, pairs(a)], :],
                                 mlp.ss[at, self.member[at, pairs(a)], :],
                                 self.w_gate_up[at, self.expert[at, a], i, tiles.gate_up]),
-            writes=lambda a, i: self.act[at, pairs(a), cut(i, tiles.gate_up // (2 * PANEL)), :])
+            writes=lambda a, i: self.act[at, pairs(a), cut(i, tiles.gate_up // (2 * PANEL)), :],
+            waits=())  # the grid has waited for the routing, which has for the residual
         step.p.call(
             multiply(step.weights), name="experts_down",
             grid=(active, self.pieces, self.together),

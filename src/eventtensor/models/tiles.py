@@ -17,7 +17,8 @@ ROUND_ROWS, MOST_ROWS = 256, 512  # of a tile, that meet x at once, and in all
 # What a line of x and a part cost, in bytes of weights that are streamed meanwhile; and how much
 # quicker a worker streams at best where others do not.
 LINE_BYTES, PART_BYTES, ALONE = 20000, 4096, 0.8
-SCORE_PARTS = 4  # at most, of K in the product of a router: one task adds them up
+# At most, of K in the product of a router: of one row, and of many, which a task each adds up.
+SCORE_PARTS, MANY_SCORE_PARTS = 4, 8
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,8 @@ def tiles_for(
     first = _least(qkv, PANEL, workers)
     gate_up = _least(2 * c.intermediate, 2 * PANEL, workers // at_once)
     down = _least(hidden, PANEL, workers)
-    scores = 1 if c.experts is None else _parts(hidden, SCORE_PARTS)
+    most = MANY_SCORE_PARTS if many else SCORE_PARTS
+    scores = 1 if c.experts is None else _parts(hidden, most)
     if not many:
         return Tiles(first, _least(hidden, PANEL, workers), gate_up, down,
                      _most(c.vocab, PANEL, 16 * PANEL), score_parts=scores)
