@@ -46,8 +46,9 @@ def test_only_weights_are_loaded_before_the_launch_has_begun() -> None:
 
 def test_the_number_of_columns_decides_the_order_of_pages_on_both_sides() -> None:
     text = made(packed(most=128)).text
-    product = r"et::wide_matmul<et::bf16, 2048, 256, \d+, true>\(worker, et::PanelsFromRing"
-    assert re.search(product, text)
+    product = r"et::wide_matmul<et::bf16, 2048, 256, \d+, et::MOST_COLUMNS, true>\(worker, "
+    assert re.search(product + "et::PanelsFromRing", text)
+    assert "et::SOME_COLUMNS, true>" in made(packed(most=64)).text
     walk = r"et::Walk\(.*, 2048, 256, 1, args\.n\), 32768\);"
     assert re.search(r"worker\.panels\(args\.w \+ .*, " + walk, text)
     assert "et::PanelsInPlace<256, 1>{" in made(packed(most=128), stream=False).text

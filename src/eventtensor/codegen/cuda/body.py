@@ -23,6 +23,7 @@ from ...ir.products import (
 )
 from ...ir.program import PlacedCall, Program
 from ...ir.tensor import DType
+from ...ir.walk import bounds
 from ..cpp.args import ArgWriter
 from ..cpp.body import BodyWriter
 from ..cpp.expr import ExprWriter, paren
@@ -37,6 +38,7 @@ _ALIGN = 64  # bytes: where what is taken of the arena begins
 _PITCH = 192  # bytes that a column of the other side may lie further apart than it is long
 # Rows that a product sums up in one pass, by its columns: all of them, or some.
 _ROUND = {"et::MOST_COLUMNS": 128, "et::SOME_COLUMNS": 256}
+_SOME = 64  # columns of a pass that is not the widest
 _SEVERAL = 4  # elements of a thread that are found together behind such a product
 
 
@@ -201,7 +203,7 @@ class StreamBody(BodyWriter):
         if stream.wide:
             boxes = ", true" if x.mapped else ""
             known = product.rows.value // PANEL if isinstance(product.rows, Const) else 0
-            how = f"et::wide_matmul<{kind}, {row}, {span}, {known}{boxes}>"
+            how = f"et::wide_matmul<{kind}, {row}, {span}, {known}, {self.pass_of(product)}{boxes}>"
         else:
             how = f"et::panel_matmul<{kind}, {-(-stream.columns // 8)}, {sizes}>"
         what = f"{x.matrix}, {rows}, {n}{x.begins}"
@@ -210,6 +212,11 @@ class StreamBody(BodyWriter):
             self.block_out.several = _SEVERAL
         self.args.end_words()
         return of_view(result, type)
+
+    def pass_of(self, product: Product) -> str:
+        """The columns of its widest pass: no wider one is compiled."""
+        most = bounds(product.columns, lambda _: (None, None))[1]
+        return "et::SOME_COLUMNS" if most is not None and most <= _SOME else "et::MOST_COLUMNS"
 
     def late(self) -> frozenset[int]:
         """Those that no statement up to the first product names, if that is done once and does not

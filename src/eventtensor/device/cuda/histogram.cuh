@@ -7,7 +7,7 @@
 namespace et {
 
 // Elements that a thread looks at before it adds any: what they are made of is loaded together.
-constexpr int LOOKED_AT = 8;
+constexpr int LOOKED_AT = 4;
 
 // Where the sums lie. Shared memory has additions of its own; the end of the arena does not.
 class Bins {

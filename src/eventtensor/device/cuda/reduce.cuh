@@ -55,8 +55,7 @@ template <class Order, class T> ET_FN Found<T> winner(Found<T> a, Found<T> b) {
 
 // The best of all lanes.
 template <class Order, class T> ET_HOT Found<T> half_winner(Found<T> best) {
-#pragma unroll
-  for (int by = LANES / 2; by > 0; by /= 2) {
+  ET_ROLLED for (int by = LANES / 2; by > 0; by /= 2) {
     const Found<T> other{from_above(best.value, by), from_above(best.index, by)};
     best = winner<Order>(best, other);
   }
@@ -67,7 +66,7 @@ template <class Order, class T> ET_HOT Found<T> half_winner(Found<T> best) {
 template <class Order, class T, class F> ET_FN Found<T> half_best(int64_t n, F at) {
   Found<T> best{T(0), -1};
   if (half_lane() < n) best = {at(half_lane()), half_lane()};
-#pragma unroll 4
+#pragma unroll 2  // what is compared may be long
   for (int64_t k = half_lane() + LANES; k < n; k += LANES) {
     const T x = at(k);
     if (Order::better(x, best.value)) best = {x, int32_t(k)};

@@ -59,22 +59,23 @@ ET_COLD void wide_in_place(PanelsInPlace<SPAN, BUNDLE> w, Wide<E, BOXES> p) {
 }
 
 // All panels and columns of a product, with no stream. All meet last.
-template <uint32_t ALL, class E, bool BOXES, uint32_t SPAN, uint32_t BUNDLE>
+template <uint32_t ALL, uint32_t MOST, class E, bool BOXES, uint32_t SPAN, uint32_t BUNDLE>
 ET_HOT void wide_product(Worker&, PanelsInPlace<SPAN, BUNDLE> w, const Wide<E, BOXES>& p) {
   sync();
   wide_in_place(w, p);
   sync();
 }
 
-// c = W x for packed panels, in place or from the stream, ALL of them if that is known. No pages come
-// for no columns.
-template <class E, uint32_t ROW, uint32_t SPAN, uint32_t ALL, bool BOXES = false, class Source>
+// c = W x for packed panels, in place or from the stream, ALL of them if that is known, with MOST
+// columns in a pass. No pages come for no columns.
+template <class E, uint32_t ROW, uint32_t SPAN, uint32_t ALL, uint32_t MOST, bool BOXES = false,
+          class Source>
 ET_HOT void wide_matmul(Worker& w, Source source, float* c, int64_t s_row, int64_t s_col,
                         Matrix<E> x, int64_t rows, int64_t n, const int64_t* begins = nullptr) {
   static_assert(ROW % SPAN == 0 && SPAN % STEP_BYTES == 0 && SPAN <= MOST_SPAN);
   if (n < 1 || rows < 1) return sync();
   const Walk walk(uint32_t(rows) / PANEL, ROW, SPAN, Source::BUNDLE, n);
-  wide_product<ALL>(w, source, Wide<E, BOXES>{c, s_row, s_col, x, begins, walk});
+  wide_product<ALL, MOST>(w, source, Wide<E, BOXES>{c, s_row, s_col, x, begins, walk});
 }
 
 }  // namespace et
