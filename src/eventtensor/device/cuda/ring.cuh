@@ -15,8 +15,8 @@
 //    (bounded, there) before they ask for a page behind them. So it always comes. That needs a task
 //    that holds pages to have at most as many as there are slots, less those that are lent: slots go
 //    round, and a held one comes up again.
-//  * A page that is lent has no bytes. Tasks write and read it as they like, and release it like one
-//    that they have read.
+//  * A page that is lent has no bytes: its phase is over at once. Tasks write and read it as they
+//    like, and release it like one that they have read.
 //  * `stop` tells the loader that the tasks are over, or given up; it lets its copies land before
 //    it leaves.
 #pragma once
@@ -153,6 +153,7 @@ ET_FN void ring_init(Ring& ring, char* memory) {
 }
 #if ET_WIDE
 ET_FN void ring_init(Ring& ring, char* memory, int64_t columns) {
+  if (shared_address(memory) % 1024 != 0) __trap();  // swizzled lines would be read wrong
   lines_init(ring.lines, columns);
   ring_init(ring, memory);
 }
