@@ -1,6 +1,6 @@
 // Lines of x (lines.cuh) that are boxes of a matrix which the host has described: one lane asks for
-// each of them by one or two copies, and the copies do what lanes would: swap pieces, and bring nothing of
-// what lies outside. sm_90.
+// each of them by one or two copies, and the copies do what lanes would: swap pieces, and bring
+// nothing of what lies outside. sm_90.
 //
 // Contract (see bulk.cuh), rule by rule:
 //  * x may have been written in this launch. The thread that gives the job has seen that it is

@@ -1,6 +1,6 @@
-// Memory for the tasks of a grid that lasts from one of its tasks to the next: IDLE bytes, a piece for
-// each warp. Where a ring has room it lends pages meanwhile; without a stream it is the begin of what
-// the block has left.
+// Memory for the tasks of a grid that lasts from one of its tasks to the next: IDLE bytes, a piece
+// for each warp. The ring lends pages meanwhile; without a stream it is the begin of what the block
+// has left.
 #pragma once
 #include "worker.cuh"
 

@@ -18,17 +18,18 @@ class Loader {
   ET_HOT Loader(const Shared& s, Ring& ring, const TensorMap* maps = nullptr)
       : index(blockIdx.x), count(gridDim.x), shared(&s), ring_(ring), maps_(maps),
         slots_(ring.slots()), full_(shared_address(ring.full)), empty_(shared_address(ring.empty)),
-        bytes_(shared_address(ring.memory)), cap_(most()), once_(policy_once()), again_(policy_again()) {}
+        bytes_(shared_address(ring.memory)), cap_(most()), once_(policy_once()),
+        again_(policy_again()) {}
 
   int64_t index, count;
   Cell* cells = nullptr;
   const Shared* shared;
 
   // How many bytes may be in flight from now on, two pages at least: few of them make every hop of
-  // the tasks quicker, many make a long run of pages quicker. For a ring of them, which may come while
-  // tasks of other grids hop, it is two pages (START: if so). At most: a warp that takes every TURNS-th
-  // page asks for one when it has seen those before; with so few in flight, what was in its slot has
-  // landed by then, and the barrier's parity means this page.
+  // the tasks quicker, many make a long run of pages quicker. START: two pages for the first ring of
+  // them, which may come while tasks of other grids hop. At most: a warp that takes every TURNS-th
+  // page asks for one when it has seen those before; with so few in flight, what was in its slot
+  // has landed by then, and the barrier's parity means this page.
   ET_HOT uint32_t most() const { return slots_.count - TURNS; }
   template <bool START = false> ET_HOT void flies(uint32_t bytes) {
     const uint32_t pages = bytes / PAGE < 2 ? 2 : bytes / PAGE;
