@@ -40,21 +40,21 @@ def made(program: et.Program, **options: bool) -> CudaSource:
 
 
 @pytest.mark.parametrize("make, maps", [
-    (lambda: packed(most=128), [("x", 1024)]),
-    (in_parts, [("x", 1024)]),
-    (joined, [("x", 512)]),
-    (layers, [("h", 512)]),  # another product has what its body has made
-    (gathered, []),
-    (packed, []),  # of few columns
+    (lambda: packed(most=128), (MappedTensor("x", 1024),)),
+    (in_parts, (MappedTensor("x", 1024), PagedTensor("w", 65536, 8192, 2))),
+    (joined, (MappedTensor("x", 512),)),
+    # another product has what its body has made
+    (layers, (MappedTensor("h", 512), PagedTensor("w", 32768, 8192, 2))),
+    (gathered, ()),
+    (packed, ()),  # of few columns
 ], ids=["packed", "in_parts", "joined", "layers", "gathered", "few"])
 def test_x_comes_in_boxes_where_it_lies_in_plain_rows(
-    make: Callable[[], et.Program], maps: list[tuple[str, int]]
+    make: Callable[[], et.Program], maps: tuple[MappedTensor | PagedTensor, ...]
 ) -> None:
     found = made(make())
-    assert [m for m in found.maps if isinstance(m, MappedTensor)] == \
-        [MappedTensor(*m) for m in maps]
+    assert found.maps == maps
     assert {m.tensor for m in found.maps} <= set(found.aligned)
-    assert ("const __grid_constant__ Maps maps" in found.text) is bool(found.maps)
+    assert ("const __grid_constant__ Maps maps" in found.text) is bool(maps)
 
 
 @pytest.mark.parametrize("panels, k, bundle, pages", [

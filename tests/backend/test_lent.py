@@ -10,27 +10,22 @@ import pytest
 from backend.test_cuda_emulated import arrays_of, assert_close
 from support.backends import run_direct
 from support.emulated import emulated_kernel
-from support.streams import keeping, packed
+from support.streams import keeping, packed, plan_of
 
 from eventtensor.codegen.cuda.kernel import IDLE, LINES, generate
-from eventtensor.compiler import run_passes
-from eventtensor.config import Options
 from eventtensor.errors import NoRoom
 from eventtensor.ir.plan import Plan
 from eventtensor.target import H200
 
 
-def plan_of(schedule: str = "static", stream: bool = True) -> Plan:
-    options = Options(target="cuda", schedule=schedule, stream=stream)
-    plan = run_passes(keeping(), options).plan
-    assert plan is not None
-    return plan
+def lending(schedule: str = "static", stream: bool = True) -> Plan:
+    return plan_of(keeping(), schedule=schedule, stream=stream)
 
 
 @pytest.mark.parametrize("schedule, stream", [
     ("static", True), ("ticket", True), ("push", True), ("static", False)])
 def test_what_tasks_keep_in_lent_pages_is_theirs(schedule: str, stream: bool) -> None:
-    plan = plan_of(schedule, stream)
+    plan = lending(schedule, stream)
     with emulated_kernel(plan, 2) as kernel:
         for n in (1, 16, 17, 100, 3):
             dims = {"n": n, "depth": 3}
@@ -41,24 +36,24 @@ def test_what_tasks_keep_in_lent_pages_is_theirs(schedule: str, stream: bool) ->
 
 
 def test_both_sides_of_the_ring_know_of_lent_pages() -> None:
-    text = generate(plan_of()).text
+    text = generate(lending()).text
     loop = text[text.index("bool feed(et::Loader& worker") :]
     assert loop.index("worker.lend(et::LENT)") < loop.index("feed_layer(worker")
     assert text.count("const et::Lent lent(worker);") == 1 and "#define ET_LENDS 1" in text
 
 
 def test_nothing_is_lent_to_tasks_that_keep_nothing() -> None:
-    assert "ET_LENDS 0" in generate(run_passes(packed(), Options(target="cuda")).plan).text
+    assert "ET_LENDS 0" in generate(plan_of(packed())).text
 
 
 def test_a_gpu_that_does_not_hold_what_tasks_keep_is_refused() -> None:
     small = replace(H200, shared_bytes=60 * 1024)
     with pytest.raises(NoRoom, match="do not hold what its tasks keep"):
-        generate(plan_of(stream=False), small)
+        generate(lending(stream=False), small)
 
 
 def test_lines_of_few_columns_leave_slots() -> None:
-    text = generate(plan_of()).text
+    text = generate(lending()).text
     page, slots, room = (int(re.search(rf"#define ET_{n} (\d+)", text)[1])
                          for n in ("PAGE", "SLOTS", "ROOM"))
     assert slots == (room - LINES[0]) // page

@@ -95,9 +95,8 @@ def program(s: Shape) -> et.Program:
            writes=lambda t, g: (q[t, cut(g, s.combined), :, :],
                                 kv[slot[t] // s.page, cut(g, s.combined), :, slot[t] % s.page, :]))
     many = s.span > 1 and not s.in_place and can_flow(s.group, s.width, s.page)
-    rest = (kv[:, :, :, :, :],) if many else ()
-    p.call(attend_many(dtype, HEADS, s.group, s.width, f"{HEADS} * w + g") if many
-           else attend(dtype, HEADS),
+    rest, tile = (kv[:, :, :, :, :],) if many else (), f"{HEADS} * w + g"
+    p.call(attend_many(dtype, HEADS, s.group, s.width, tile) if many else attend(dtype, HEADS),
            grid=(first[T], HEADS),
            reads=lambda w, g: (q[row[w], g, :, :], left[w], kv[item_pages[w, :], g, :, :, :],
                                left[w:W], item_pages[w:W, :], *rest),

@@ -5,6 +5,7 @@ Order is that of the program, names are its names; logic that never changes is i
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -313,19 +314,26 @@ class KernelWriter:
         self.out.line()
 
     def items(self, items: tuple[Item, ...], loops: tuple[str, ...]) -> None:
-        last: int | None = None
-        for item in items:
+        for item, begins in self.in_turn(items):
             if isinstance(item, Loop):
-                last, v = None, cpp_name(item.var)
+                v = cpp_name(item.var)
                 with self.out.block(
                     f"for (int64_t {v} = 0; {v} < {self.expr(item.extent)}; ++{v})"
                 ):
                     self.items(item.body, (*loops, item.var))
                 continue
-            group = self.group_of(item.name)
-            if group is None or group != last:
+            if begins:
+                group = self.group_of(item.name)
                 what = f"grid_{item.name}" if group is None else f"group_{group}"
                 self.enter(item.name, f"{what}(worker, args{self.claim_args(loops)})")
+
+    def in_turn(self, items: tuple[Item, ...]) -> Iterator[tuple[Item, bool]]:
+        """Items, and whether a worker begins something with each: not with a call of a group that
+        it is in already."""
+        last: int | None = None
+        for item in items:
+            group = None if isinstance(item, Loop) else self.group_of(item.name)
+            yield item, group is None or group != last
             last = group
 
     def enter(self, call: str, what: str) -> None:

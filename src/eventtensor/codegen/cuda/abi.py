@@ -74,13 +74,12 @@ def structs(rank: int, dims: int, tensors: int) -> list[str]:
 def maps(found: Maps) -> list[str]:
     """Arguments of every launch, if there are any: for lines of few and of many columns of each,
     and for pages of weights."""
-    lines = [f"et::TensorMap of[{len(COLUMNS) * len(found.found)}];  // "
-             + ", ".join(f"{m.tensor} by {m.width}" for m in found.found)] if found.found else []
-    pages = [f"et::TensorMap pages[{len(found.pages)}];  // "
-             + ", ".join(f"{m.tensor} by {m.width}" for m in found.pages)] if found.pages else []
+    arrays = (("of", len(COLUMNS), found.found), ("pages", 1, found.pages))
     return [
         "struct Maps {",
-        *(f"  {line}" for line in (*lines, *pages)),
+        *(f"  et::TensorMap {name}[{each * len(some)}];  // "
+          + ", ".join(f"{m.tensor} by {m.width}" for m in some)
+          for name, each, some in arrays if some),
         "};",
         f"static_assert(sizeof(Maps) == {BYTES * found.count});",
     ]

@@ -77,16 +77,19 @@ def _by_call(streams: Iterable[Stream]) -> dict[str, tuple[Stream, ...]]:
     return out
 
 
+def _says(p: PlacedCall, words: str) -> bool:
+    """Of a hand-tuned body."""
+    return any(h.target == "cuda" and words in h.source for h in p.call.hand_tuned)
+
+
 def looks_ahead(p: PlacedCall) -> bool:
     """True for a hand-tuned body that begins with the next tile's data."""
-    return any(h.target == "cuda" and "et::tile_ahead(worker)" in h.source
-               for h in p.call.hand_tuned)
+    return _says(p, "et::tile_ahead(worker)")
 
 
 def keeps(p: PlacedCall) -> bool:
     """True for a hand-tuned body that keeps something in shared memory from task to task."""
-    return any(h.target == "cuda" and "et::idle_memory(worker)" in h.source
-               for h in p.call.hand_tuned)
+    return _says(p, "et::idle_memory(worker)")
 
 
 class BlockWriter(KernelWriter):

@@ -257,21 +257,17 @@ class LoaderWriter:
         return f"et::ClaimingTiles(worker, {self.kernel.ticket(p)})"
 
     def items(self, items: tuple[Item, ...], loops: tuple[str, ...]) -> None:
-        last: int | None = None
-        for item in items:
+        for item, begins in self.kernel.in_turn(items):
             if isinstance(item, Loop):
-                last = None
                 if self._has_streams(item):
                     with self.out.block(self._loop(item.var, item.extent)):
                         self.items(item.body, (*loops, item.var))
                 continue
-            group = self.kernel.group_of(item.name)
-            if (group is None or group != last) and self.lends(item.name):
+            if begins and self.lends(item.name):
                 self.out.line("if (!worker.lend(et::LENT)) return false;")
             if item.name in self.streams:
                 self.out.line(f"if (!feed_{item.name}(worker, args"
                               f"{self.kernel.claim_args(loops)})) return false;")
-            last = group
 
     def _loop(self, var: str, extent: Node) -> str:
         v = cpp_name(var)

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 BYTES, ALIGN = 128, 64  # of a map, as the driver encodes it
 BOX_BYTES = 128  # of a row in a box: what its swizzle has
 COLUMNS = (16, 64)  # rows in a box: a line of few and of many columns of x
-MOST = 12  # matrices of each kind: their maps are arguments of the kernel, which has 4 KB for all
-MOST_MAPS = 26
+# Matrices of x, and maps in all: they are arguments of the kernel, which has 4 KB for everything.
+MOST, MOST_MAPS = 12, 26
 ROW_ALIGN = 16  # bytes
 RUN = 2048  # bytes of weights that lie together in all boxes
 
@@ -52,13 +52,13 @@ class Maps:
         """None if there is no room for another one."""
         wanted = MappedTensor(tensor, width)
         if wanted not in self.found:
-            if len(self.found) == MOST or self.count + len(COLUMNS) > MOST_MAPS:
+            if len(self.found) == MOST:
                 return None
             self.found.append(wanted)
         return self.found.index(wanted)
 
     def page(self, wanted: PagedTensor) -> int | None:
-        """The same for weights."""
+        """The same for weights, which take what room x has left."""
         if wanted not in self.pages:
             if self.count == MOST_MAPS:
                 return None

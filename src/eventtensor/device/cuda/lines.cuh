@@ -1,10 +1,10 @@
 // Lines of x for products with many columns (walk.cuh): warps of their own, the bringers, copy them
 // to places beside the ring, some ahead of those that multiply. sm_90.
 //
-// A line is a part of K of 16, 64 or 128 columns, as wgmma takes it: of 16 columns a span (256 bytes
-// at most), of others 128 bytes. The first 128 bytes of all columns lie together, then the others,
-// pieces of 16 swapped (128-byte swizzle), so that neither copies nor products meet in a bank. Lines
-// go up in K; columns beyond the last one are anything.
+// A line is a part of K of 16, 64 or 128 columns, as wgmma takes it: a span (256 bytes at most), or of
+// 128 columns up to 128 bytes of one. The first 128 bytes of all columns lie together, then the
+// others, pieces of 16 swapped (128-byte swizzle), so that neither copies nor products meet in a
+// bank. Lines go up in K; columns beyond the last one are anything.
 //
 // Where a map says how x lies, copies bring whole boxes of it (boxes.cuh); else, and for columns that
 // are gathered or lie in shared memory, the lanes of all bringers do, as is said here (ET_LANES: if

@@ -38,6 +38,7 @@ constexpr ET_FN uint32_t line_bytes(uint32_t columns) {
 }
 constexpr uint32_t AHEAD = 4;  // lines of the most columns that a launch has: no more
 constexpr uint32_t MOST_LINES = AHEAD * line_bytes(MOST_COLUMNS);  // bytes
+static_assert(SLOTS == (ET_ROOM - AHEAD * line_bytes(FEW_COLUMNS)) / PAGE);
 template <uint32_t N> struct Places {
   static constexpr uint32_t BYTES = line_bytes(N), LINE = BYTES / N;  // of a line, and of K in it
   static constexpr uint32_t WIDTH = N == FEW_COLUMNS ? 0 : N == SOME_COLUMNS ? 1 : 2;
