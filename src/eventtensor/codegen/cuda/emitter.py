@@ -53,6 +53,19 @@ class _Loop:
         return forward and self.reads.get(assigns, True)
 
 
+@dataclass(frozen=True)
+class _Batch:
+    """Some elements of a thread: the line that their loop begins at, the one that stores begin at,
+    how many there are, the indices of number n. All that they read may be found before the first
+    is stored, or (`far`) what lies far away."""
+
+    line: int
+    stores: int
+    each: int
+    indices: str
+    far: bool
+
+
 class BlockDialect(Dialect):
     """`taken` collects what the arena has to hold: extents and element types. A barrier is left out
     where nothing that touches memory stands between it and the one before; waits end with one.
@@ -73,9 +86,7 @@ class BlockDialect(Dialect):
         self._told: tuple[Mapping[str, bool], str] | None = None
         self._last: _Loop | None = None
         self.several = 1
-        # The line that stores of some elements begin at, their parameter, how many; in loops over
-        # several axes whatever they read is found before.
-        self._batch: tuple[int, str, int, bool] | None = None
+        self._batch: _Batch | None = None
 
     def line(self, text: str = "") -> None:
         super().line(text)
@@ -191,7 +202,7 @@ class BlockDialect(Dialect):
     ) -> Iterator[None]:
         if len(spread) > 1:
             how = self._spread if self.several == 1 else self._together
-            with how(names, sizes, spread, f"et::Each<{len(spread)}>"):
+            with how(names, sizes, spread):
                 yield
             return
         self.barrier()
@@ -213,24 +224,22 @@ class BlockDialect(Dialect):
     @contextmanager
     def _some(self, name: str, each: int) -> Iterator[None]:
         """A loop over the few elements of a thread, unrolled."""
-        self._batch = (len(self._lines), f"int64_t {name}", each, False)
+        begin, index = len(self._lines), f"const int64_t {name} = et::lane() + n * et::lanes();"
+        self._batch = _Batch(begin, begin + 2, each, index, far=True)
         with self.block(f"ET_UNROLLED for (int n = 0; n < {each}; ++n)"):
-            self.line(f"const int64_t {name} = et::lane() + n * et::lanes();")
+            self.line(index)
             yield
         self._batch = None
 
     def hoisted(self, name: str, kind: str, text: str, far: bool) -> str:
         """Stores of one element would hold up the loads of the next."""
-        if self._batch is None or self._batch[0] + 2 != len(self._lines):
+        some = self._batch
+        if some is None or some.stores != len(self._lines) or (some.far and not far):
             return text
-        line, element, each, always = self._batch
-        if not far and not always:
-            return text
-        indent = self._lines[line].split("ET_UNROLLED")[0]
-        first, names = ("t0, ", f"{self._lines[line + 1].strip()} ") if always else ("", "")
-        given = f"{first}[&]({element}) {{ {names}return {text}; }}"
+        indent = self._lines[some.line].split("ET_UNROLLED")[0]
+        given = f"[&](int n) {{ {some.indices} return {text}; }}"
         self._lines.insert(
-            line, f"{indent}const et::Batch<{kind}, {each}> {name}_all({given});")
+            some.line, f"{indent}const et::Batch<{kind}, {some.each}> {name}_all({given});")
         return f"{name}_all.at[n]"
 
     @contextmanager
@@ -250,29 +259,35 @@ class BlockDialect(Dialect):
 
     @contextmanager
     def _together(
-        self, names: Sequence[str], sizes: Sequence[str], axes: Sequence[int], each: str
+        self, names: Sequence[str], sizes: Sequence[str], axes: Sequence[int]
     ) -> Iterator[None]:
-        """One loop over the elements of several axes, some of a thread together."""
+        """One loop over the elements of several axes, some of a thread together: they lie apart
+        along the first axis, so that neighbours in the block have neighbours every time, and
+        differ in nothing else. Those beyond the last are found like it, but not stored."""
         self.barrier()
+        first, *others = [names[k] for k in axes]
         extents = ", ".join(sizes[k] for k in axes)
-        with self.block(f"for ({each} t0({extents}), t1 = t0; t0.more(); t0 = t1)"):
-            self._batch = (len(self._lines), f"const {each}& t1", self.several, True)
-            some = f"for (int n = 0; n < {self.several} && t1.more(); ++n, t1.next())"
-            with self.block(f"ET_UNROLLED {some}"):
-                shown = ", ".join(f"{names[k]} = t1[{at}]" for at, k in enumerate(axes))
-                self.line(f"const int64_t {shown};")
+        each = f"et::Apart<{len(axes)}, {self.several}> t1({extents})"
+        with self.block(f"for ({each}; t1.more(); t1.next())"):
+            shown = ", ".join(f"{name} = t1[{at}]" for at, name in enumerate(others, 1))
+            found = f"const int64_t {first} = t1.held(n), {shown};"
+            begin = len(self._lines)
+            self._batch = _Batch(begin, begin + 2, self.several, found, far=False)
+            with self.block(f"ET_UNROLLED for (int n = 0; n < {self.several} && t1.has(n); ++n)"):
+                self.line(f"const int64_t {first} = t1.at(n), {shown};")
                 yield
             self._batch = None
         self.barrier()
 
     @contextmanager
     def _spread(
-        self, names: Sequence[str], sizes: Sequence[str], axes: Sequence[int], each: str
+        self, names: Sequence[str], sizes: Sequence[str], axes: Sequence[int]
     ) -> Iterator[None]:
         """One loop over the elements of several axes, between barriers."""
         self.barrier()
         extents = ", ".join(sizes[k] for k in axes)
-        with self.block(f"for ({each} t1({extents}); t1.more(); t1.next())"):
+        each = f"et::Each<{len(axes)}> t1({extents})"
+        with self.block(f"for ({each}; t1.more(); t1.next())"):
             shown = ", ".join(f"{names[k]} = t1[{at}]" for at, k in enumerate(axes))
             self.line(f"const int64_t {shown};")
             yield

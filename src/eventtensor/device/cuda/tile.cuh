@@ -70,20 +70,35 @@ template <int R, int TOGETHER = 1> class Each {
   uint32_t extent_[R], at_[R], step_[R];
 };
 
+// The same, COUNT elements of a thread at a time, which lie apart along the first axis: no more than
+// one index is stepped for all of them.
+template <int R, int COUNT> class Apart {
+ public:
+  template <class... E>
+  ET_FN explicit Apart(int64_t first, E... others)
+      : each_((first + COUNT - 1) / COUNT, others...), end_(uint32_t(first)),
+        apart_((uint32_t(first) + COUNT - 1) / COUNT) {
+    if (first > INT32_MAX) __trap();
+  }
+  ET_FN bool more() const { return each_.more(); }
+  ET_FN void next() { each_.next(); }
+  ET_FN int64_t operator[](int k) const { return each_[k]; }
+  // The first index of number n; or that of the last element, if it has none.
+  ET_FN int64_t at(int n) const { return uint32_t(each_[0]) + n * apart_; }
+  ET_FN bool has(int n) const { return at(n) < end_; }
+  ET_FN int64_t held(int n) const { return has(n) ? at(n) : end_ - 1; }
+
+ private:
+  Each<R> each_;
+  uint32_t end_, apart_;
+};
+
 // Elements of a thread, all of them loaded before the first is stored: as far as a compiler can
-// tell, a store might change the next. Or some, from one on; the last one stands in for those beyond.
+// tell, a store might change the next.
 template <class T, int COUNT> struct Batch {
   T at[COUNT];
   template <class F> ET_HOT explicit Batch(const F& element) {
-    ET_UNROLLED for (int n = 0; n < COUNT; ++n) at[n] = element(lane() + n * lanes());
-  }
-  template <int R, class F> ET_HOT Batch(Each<R> from, const F& element) {
-    ET_UNROLLED for (int n = 0; n < COUNT; ++n) {
-      at[n] = element(from);
-      Each<R> after = from;
-      after.next();
-      if (after.more()) from = after;
-    }
+    ET_UNROLLED for (int n = 0; n < COUNT; ++n) at[n] = element(n);
   }
 };
 
