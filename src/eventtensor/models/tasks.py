@@ -161,10 +161,10 @@ def gate_up(weights: Weights, c: ModelConfig) -> Any:
 def head(weights: Weights, c: ModelConfig) -> Any:
     @et.task
     def head(x, ss, w, logits, best, best_at):
-        found = weights.product(x, w) * norm_scale(ss, c)[:, None]
-        logits[:] = found
+        rows, scale = weights.product(x, w), norm_scale(ss, c)
+        logits[:] = found = rows * scale[:, None]
         at = et.argmax(found)
-        best[:], best_at[:] = _at(found, at), at
+        best[:], best_at[:] = _at(rows, at) * scale, at
 
     return head
 
@@ -174,10 +174,11 @@ def head_and_tops(weights: Weights, c: ModelConfig) -> Any:
     def head(x, ss, w, logits, best, best_at, tops):
         """`tops` are `best` again, for readers whom run-time data sends: those need an event, and
         `best` alone goes on without."""
-        found = weights.product(x, w) * norm_scale(ss, c)[:, None]
-        logits[:] = found
+        rows, scale = weights.product(x, w), norm_scale(ss, c)
+        logits[:] = found = rows * scale[:, None]
         at = et.argmax(found)
-        best[:], best_at[:], tops[:] = _at(found, at), at, _at(found, at)
+        top = _at(rows, at) * scale
+        best[:], best_at[:], tops[:] = top, at, top
 
     return head
 

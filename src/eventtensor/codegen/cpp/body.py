@@ -13,7 +13,6 @@ from ...ir.tensor import DType, Point, Slice
 from ...ir.walk import free_vars
 from ..uses import stmt_operands
 from . import value as cv
-from .args import Target
 from .fold import FoldWriter
 from .value import STORAGE, Index, Value, View, ctype, elsewhere, merged, of_view, scalar
 
@@ -32,7 +31,8 @@ class BodyWriter(FoldWriter):
                     self.reads[k] = self.args.read(k, storage=True)
             else:
                 self.targets[k] = self.args.write(k, self.uses)
-        self.direct = self._direct_stores()
+        self.direct = self.direct_stores()
+        self.passing = self.passing_stores()
         self.block(self.call.body.stmts)
         self.args.finish(self.targets)
 
@@ -46,7 +46,7 @@ class BodyWriter(FoldWriter):
                         self.let(s)
                 case t.For():
                     self.loop(s)
-                case t.Store(_, _, value) if value in self.direct:
+                case t.Store(_, _, value) if value in self.direct or value in self.passing:
                     pass
                 case t.Store(arg, axes, value):
                     whole, view = self.call.body.args[arg].type, self.targets[arg].view
@@ -56,32 +56,11 @@ class BodyWriter(FoldWriter):
                 case _:
                     assert_never(s)
 
-    def _direct_stores(self) -> dict[int, Target]:
-        """Where folds go that are only stored, and that several threads do together."""
-        stmts = self.call.body.stmts
-        folded = {s.id: s for s in stmts if isinstance(s, t.Let) and self._folds_together(s)}
-        return {s.value: self.targets[s.arg] for s in stmts
-                if isinstance(s, t.Store) and s.value in folded and self.is_straight(s)}
-
-    def is_straight(self, s: t.Store) -> bool:
-        """True if a value is only stored, whole, and its place is where it stays."""
-        target = self.targets[s.arg]
-        whole = s.axes == tuple(Slice(Const(0), e) for e in target.type.shape)
-        plain = target.home is None and not target.words and not target.view.tables
-        return whole and plain and self.uses.count[s.value] == 1 \
-            and s.value not in self.uses.named
-
-    def _folds_together(self, s: t.Let) -> bool:
-        if not isinstance(s.op, t.Reduce | t.ArgMax) or not s.type.shape:
-            return False
-        axis = s.op.axis if isinstance(s.op, t.Reduce) else len(s.type.shape)
-        shape = next(x.type.shape for x in t.all_stmts(self.call.body.stmts)
-                     if isinstance(x, t.Let) and x.id == s.op.x)
-        return self.out.folds_together(shape, axis)
-
     def let(self, s: t.Let) -> None:
         value = self.op(s.id, s.op, s.type)
-        if value.is_scalar:
+        if s.id in self.passing:
+            value = cv.passed(value, self.passing[s.id].view)
+        elif value.is_scalar:
             if value.at(()) != f"v{s.id}" and not self._plain(s):
                 value = self.stored(s.id, value)
         elif not value.cheap and s.id in self.uses.again:

@@ -7,7 +7,9 @@ at once: each result is a tile, or a constant that all threads know.
 from __future__ import annotations
 
 from ...ir import tile as t
-from ...ir.expr import Const, product
+from ...ir.expr import Const, Node, product
+from ...ir.tensor import Slice
+from .args import Target
 from .frame import BodyFrame
 from .value import Index, Value, ctype, elsewhere, of_view, scalar
 
@@ -21,7 +23,52 @@ _FOLDS = {
 _FEW, _STAGED = 16, 8192
 
 
+def is_few(results: Node) -> bool:
+    return isinstance(results, Const) and results.value < _FEW
+
+
 class FoldWriter(BodyFrame):
+    def direct_stores(self) -> dict[int, Target]:
+        """Where folds go that are only stored, and that several threads do together."""
+        stmts = self.call.body.stmts
+        folded = {s.id: s for s in stmts if isinstance(s, t.Let) and self._folds_together(s)}
+        return {s.value: self.targets[s.arg] for s in stmts
+                if isinstance(s, t.Store) and s.value in folded and self.is_straight(s)}
+
+    def passing_stores(self) -> dict[int, Target]:
+        """Where values go that are folded along their last axis, many of them, each by several
+        threads, and that nobody else reads: an element is stored when it is folded."""
+        stmts = self.call.body.stmts
+        stored = {s.value: self.targets[s.arg] for s in stmts
+                  if isinstance(s, t.Store) and self.is_straight(s, uses=2)}
+        found = {}
+        for s in stmts:
+            if not isinstance(s, t.Let) or not isinstance(s.op, t.Reduce | t.ArgMax):
+                continue
+            last = isinstance(s.op, t.ArgMax) or s.op.axis == len(s.type.shape)
+            target = stored.get(s.op.x) if last and self._folds_together(s) else None
+            if target is not None and target.view.storage is target.type.dtype \
+                    and not is_few(product(s.type.shape)):
+                found[s.op.x] = target
+        return found
+
+    def is_straight(self, s: t.Store, uses: int = 1) -> bool:
+        """True if a value is stored whole, its place is where it stays, and it has so many uses
+        with this one."""
+        target = self.targets[s.arg]
+        whole = s.axes == tuple(Slice(Const(0), e) for e in target.type.shape)
+        plain = target.home is None and not target.words and not target.view.tables
+        return whole and plain and self.uses.count[s.value] == uses \
+            and s.value not in self.uses.named
+
+    def _folds_together(self, s: t.Let) -> bool:
+        if not isinstance(s.op, t.Reduce | t.ArgMax) or not s.type.shape:
+            return False
+        axis = s.op.axis if isinstance(s.op, t.Reduce) else len(s.type.shape)
+        shape = next(x.type.shape for x in t.all_stmts(self.call.body.stmts)
+                     if isinstance(x, t.Let) and x.id == s.op.x)
+        return self.out.folds_together(shape, axis)
+
     def reduce(self, id: int, name: str, x: Value, axis: int, type: t.TileType) -> Value:
         return self.fold(id, name, x, axis, type)
 
@@ -62,9 +109,9 @@ class FoldWriter(BodyFrame):
         """x in the arena, if few results are made of many elements that lie elsewhere."""
         size, results = product(x.type.shape), product(type.shape)
         near = bool(x.leaves) and all(buffer in self.temps for buffer in x.leaves)
-        if near or not isinstance(size, Const) or not isinstance(results, Const):
+        if near or not isinstance(size, Const) or not is_few(results):
             return x
-        if results.value >= _FEW or not _FEW * 4 <= size.value <= _STAGED:
+        if not _FEW * 4 <= size.value <= _STAGED:
             return x
         return of_view(self.held(f"v{id}_all", x), x.type)
 

@@ -92,6 +92,12 @@ def of_view(view: View, type: TileType) -> Value:
     return Value(type, view.at, {view.buffer: True}, view, storage=packed(view.storage))
 
 
+def passed(x: Value, to: View) -> Value:
+    """A value whose elements are stored when they are read."""
+    at = lambda index: f"et::passed({to.place(index)}, {x.at(index)})"
+    return Value(x.type, at, x.leaves, None, False, x.storage)
+
+
 def packed(dtype: DType) -> DType | None:
     """The dtype, if it is one that tiles are stored in but not computed in."""
     return None if dtype is dtype.tile_dtype else dtype

@@ -1,0 +1,74 @@
+"""Values that are stored and folded: where many are folded by several threads each, an element is
+stored by the thread that folds it, without a tile and a loop of its own."""
+
+from __future__ import annotations
+
+import pytest
+from backend.test_cuda_emulated import arrays_of, assert_close
+from support.backends import run_direct
+from support.emulated import emulated_kernel
+from support.streams import plan_of
+
+import eventtensor as et
+from eventtensor.codegen.cuda import generate
+
+WIDE = 72  # elements of a fold
+
+
+@et.task
+def argmax_of(a, b, y, at):
+    y[:] = found = a * b[:, None]
+    at[:] = et.argmax(found)
+
+
+@et.task
+def sum_of(a, b, y, at):
+    y[:] = found = a * b[:, None]
+    at[:] = found.sum(axis=1).cast(et.i32)
+
+
+@et.task
+def twice(a, b, y, at):
+    y[:] = found = a * b[:, None]
+    at[:] = et.argmax(found) + et.argmax(found + 1.0)
+
+
+@et.task
+def down(a, b, y, at):
+    y[:] = found = a * b[:, None]
+    at[:] = found.sum(axis=0)[: at.shape[0]].cast(et.i32)
+
+
+def folded(body=argmax_of, y=et.f32, rows: int | None = None) -> et.Program:
+    p = et.Program("folded")
+    n = et.dim("n", max=64) if rows is None else rows
+    a, b = p.input("a", (n, WIDE), et.f32), p.input("b", (n,), et.f32)
+    found, at = p.output("y", (n, WIDE), y), p.output("at", (n,), et.i32)
+    p.call(body, grid=(1,), reads=lambda i: (a[:, :], b[:]),
+           writes=lambda i: (found[:, :], at[:]))
+    return p
+
+
+@pytest.mark.parametrize("body", [argmax_of, sum_of, twice])
+def test_what_is_stored_on_its_way_is_right(body) -> None:
+    plan = plan_of(folded(body))
+    with emulated_kernel(plan, 2) as kernel:
+        for n in (1, 2, 17, 31, 64):
+            got = arrays_of(plan, {"n": n}, n)
+            wanted = run_direct(plan.program, {"n": n}, got)
+            kernel.launch({"n": n}, got)
+            assert_close(got, wanted, f"n = {n}")
+
+
+def test_a_fold_stores_what_it_folds() -> None:
+    for body in (argmax_of, sum_of):
+        text = generate(plan_of(folded(body))).text
+        assert text.count("et::passed(y.data[") == 1 and "y.data[" in text
+        assert text.count("y.data[") == 1  # no loop that stores
+
+
+@pytest.mark.parametrize("program", [
+    folded(twice), folded(down), folded(y=et.bf16), folded(rows=4),
+], ids=["another reads it", "not the last axis", "rounded", "few"])
+def test_others_are_stored_by_themselves(program: et.Program) -> None:
+    assert "et::passed(" not in generate(plan_of(program)).text
