@@ -388,7 +388,7 @@ def test_models_take_groups_and_several_heads_where_a_gpu_has_work_for_all_its_w
     assert [rotated_heads(KNOWN["qwen3-32b"], n, 4) for n in (1, 2, 4)] == [1, 2, 2]
     assert [rotated_heads(KNOWN["qwen3-30b-a3b"], 4, n) for n in (4, 8)] == [2, 1]
     known = ("llama-3.2-1b", "qwen3-8b", "qwen3-30b-a3b")
-    assert [folded_heads(KNOWN[name], 4) for name in known] == [4, 2, 1]
+    assert [folded_heads(KNOWN[name], 4) for name in known] == [4, 4, 2]
     assert [folded_heads(c, n) for n in (1, 2)] == [1, 2]
 
 

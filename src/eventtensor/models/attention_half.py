@@ -19,7 +19,7 @@ PAGE_BYTES = 16384  # keys and values of one head in a page of the cache
 SPLIT_TOKENS = 128  # of attention: part of the result, whatever the batch
 GROUP_SPLITS = 8  # that one task takes where there are many, or fewer: part of the result as well
 ROTATED_WORDS, ADDED_WORDS = 3072, 12288  # of a task of rotate at most: its own, and of all parts
-FOLDED_ELEMENTS = 1024  # of a task of combine
+FOLDED_ELEMENTS = (1024, 2048)  # of a task of combine: half of a row, at least and at most so many
 
 
 def span_for(weights: Weights, tokens: int) -> int:
@@ -42,9 +42,11 @@ def combined_heads(
 
 
 def folded_heads(c: ModelConfig, some: int) -> int:
-    """Heads of keys that a task of `combine` takes: `some`, or fewer, so that each thread has one
-    piece of 16 bytes, and all its loads are on their way together."""
-    return _part_of(some, FOLDED_ELEMENTS // (c.heads // c.kv_heads * c.head_dim))
+    """Heads of keys that a task of `combine` takes: `some`, or fewer, so that all loads of a thread
+    are on their way together; half a row, so that 64 of them have a worker for each task."""
+    least, most = FOLDED_ELEMENTS
+    elements = min(max(least, c.heads * c.head_dim // 2), most)
+    return _part_of(some, elements // (c.heads // c.kv_heads * c.head_dim))
 
 
 def rotated_heads(c: ModelConfig, some: int, parts: int) -> int:

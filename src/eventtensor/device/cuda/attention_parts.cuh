@@ -26,7 +26,7 @@ template <int N> struct Sums {
 template <int EACH>
 ET_HOT void add_parts(Sums<EACH>& sums, const float* values, int64_t value_pitch, const float* tops,
                       int64_t top_pitch, int64_t weight_at, int count) {
-  constexpr int FLIGHT = EACH < 4 ? 16 : 8;
+  constexpr int FLIGHT = EACH < 4 ? 16 : 32 / EACH;
   ET_ROLLED for (int base = 0; base < count; base += FLIGHT) {
     Floats<EACH> value[FLIGHT] = {};  // what has no value would be kept for the whole kernel
     float top[FLIGHT] = {}, weight[FLIGHT] = {};
@@ -49,15 +49,16 @@ ET_HOT void add_parts(Sums<EACH>& sums, const float* values, int64_t value_pitch
 template <int KV, int GROUP, int HD, class T>
 ET_FN void combine(View<const float, 4> part, View<const float, 4> ml, View<T, 1> out) {
   constexpr int ALL = KV * GROUP * HD;
-  constexpr int EACH = ALL >= 4 * ET_THREADS ? 4 : ALL >= 2 * ET_THREADS ? 2 : 1;
+  constexpr int MOST = ALL / ET_THREADS, EACH = MOST >= 8 ? 8 : MOST >= 4 ? 4 : MOST >= 2 ? 2 : 1;
   const Thread me;
   ET_ROLLED for (int e = EACH * me.number; e < ALL; e += EACH * ET_THREADS) {
     const float* const tops = ml.data + e / (GROUP * HD) * ml.stride[1] + e / HD % GROUP;
     Sums<EACH> row;
     add_parts(row, part.data + e, part.stride[0], tops, ml.stride[0], ml.stride[2],
               int(part.extent[0]));
+    const float by = 1.0f / row.total;
 #pragma unroll
-    for (int n = 0; n < EACH; ++n) out.data[e + n] = cast<T>(row.value[n] / row.total);
+    for (int n = 0; n < EACH; ++n) out.data[e + n] = cast<T>(row.value[n] * by);
   }
 }
 
