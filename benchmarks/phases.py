@@ -51,8 +51,9 @@ class Layers:
                if c.vars and c.vars[0] == "l"}
         return Layers({name: r for name, r in own.items() if len(r)}, layers)
 
-    def phases(self) -> Iterator[tuple[str, list[float], list[float]]]:
-        """For each call what it adds to a layer, and what its tasks take, in microseconds."""
+    def phases(self) -> Iterator[tuple[str, list[float], list[float], list[float]]]:
+        """For each call what it adds to a layer, what its tasks take, and how long they stand still
+        for want of pages of the stream, in microseconds."""
         ends = {name: [self._in(r, k)["t_end"].max() for k in range(self.count)]
                 for name, r in self.calls.items()}
         names, inner = list(ends), range(EDGE, self.count - EDGE)
@@ -60,7 +61,8 @@ class Layers:
             back = 1 if name == names[0] else 0
             took = [(int(ends[name][k]) - int(ends[before][k - back])) / 1e3 for k in inner]
             r = self.calls[name]
-            yield name, took, ((r["t_end"] - r["t_ready"]) / 1e3).tolist()
+            tasks, stalls = (r["t_end"] - r["t_ready"]) / 1e3, r["stalled"] / 1e3
+            yield name, took, tasks.tolist(), stalls.tolist()
 
     @staticmethod
     def _in(records: np.ndarray, layer: int) -> np.ndarray:
@@ -87,10 +89,11 @@ def measure_case(
     arguments = Cache(model, batch, context).decode()
     Steps(kernel, [arguments]).check(3)
     used = 0.0 if c.experts is None else float(arguments["active"].float().mean())
-    for phase, took, tasks in Layers.of(kernel, c.layers).phases():
+    for phase, took, tasks, stalls in Layers.of(kernel, c.layers).phases():
         floor = bytes_of(c, phase, batch, context, used) / gbs / 1e3
         bench.add("phase", took, "us", **about, phase=phase, floor=round(floor, 2),
-                  task_us=round(float(np.median(tasks)), 2), tasks=len(tasks) // c.layers)
+                  task_us=round(float(np.median(tasks)), 2), tasks=len(tasks) // c.layers,
+                  stalled_us=round(float(np.median(stalls)), 2))
 
 
 def measure(bench: Bench) -> None:

@@ -172,11 +172,12 @@ _USED = (("experts a layer", "experts"), ("weights read", "weight_bytes"))
 PHASES = (
     Listing("Phases of a layer, us", "phase",
             (*_CASE, ("phase", "phase"), ("us", "median"), ("its bytes", "floor"),
-             ("tasks", "tasks"), ("one task", "task_us")),
+             ("tasks", "tasks"), ("one task", "task_us"), ("of it stalled", "stalled_us")),
             says="A phase lasts from the end of the one before until its last task has ended, in a "
             "traced step (1-2% slower than others); medians of the layers. Where a phase has no "
             "bytes, or fewer than the ring holds already, its time is that of hops: the stream "
-            "stands still meanwhile."),
+            "stands still meanwhile. A task is stalled while it waits for pages or lines of x that "
+            "have not come."),
 )
 
 MOE = (

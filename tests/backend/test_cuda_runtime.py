@@ -369,7 +369,7 @@ def test_a_trace_is_read_back_and_says_what_it_lacks(
         progress["traced"][1] = 5
         records = np.zeros(6, abi.TRACE.dtype(RANK))
         for k in range(3):
-            records[3 + k] = (1, 0, 100 + k * 10, 102 + k * 10, 109 + k * 10, (k, 0))
+            records[3 + k] = (1, 0, 100 + k * 10, 102 + k * 10, 109 + k * 10, 3 * k, (k, 0))
         control = np.zeros(1, CONTROL.dtype(RANK))
         control["step"] = shared["step"]
         for x, name in ((progress, "progress"), (records, "trace"), (control, "control")):
@@ -387,6 +387,7 @@ def test_a_trace_is_read_back_and_says_what_it_lacks(
     tasks = [e for e in line["traceEvents"] if e["ph"] == "X" and e["cat"] == "partial"]
     assert [e["name"] for e in tasks] == ["partial(0, 0)", "partial(1, 0)", "partial(2, 0)"]
     assert tasks[0]["ts"] == 0.002 and line["otherData"]["lost"] == 2
+    assert [e["args"].get("stalled us") for e in tasks] == [None, 0.003, 0.006]
     assert line["otherData"]["dims"] == {"n": 96}
 
 

@@ -23,16 +23,17 @@ struct Report {  // the first thing that went wrong in a launch
 static_assert(sizeof(Report) == 72);
 static_assert(offsetof(Report, coords) == 56);
 
-struct TraceRecord {  // one task: when it was claimed, when its waits were over, when it ended (ns)
+struct TraceRecord {  // one task: when it was claimed, when its waits were over, when it ended, and how long it stood still for want of the stream (ns)
   int64_t worker;
   int64_t call;
   int64_t t_claim;
   int64_t t_ready;
   int64_t t_end;
+  int64_t stalled;
   int64_t coords[RANK];
 };
-static_assert(sizeof(TraceRecord) == 56);
-static_assert(offsetof(TraceRecord, coords) == 40);
+static_assert(sizeof(TraceRecord) == 64);
+static_assert(offsetof(TraceRecord, coords) == 48);
 
 struct Hold {  // debug: this task waits until so many others of the launch have completed
   int64_t call;

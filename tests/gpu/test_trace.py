@@ -9,8 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from backend import conftest as lab
+from gpu.test_stream import arrays_of
+from support.streams import PROGRAMS
 
 import eventtensor as et
+from eventtensor.compiler import run_passes
 from eventtensor.config import Options
 from eventtensor.errors import NoTrace
 from eventtensor.runtime.cuda.compiled import CudaKernel
@@ -54,6 +57,18 @@ def test_tasks_of_one_worker_follow_each_other_and_come_after_what_they_wait_for
     up = {tuple(r["coords"]): r for r in records if r["call"] == 0}
     for r in records[records["call"] == 1]:
         assert up[tuple(r["coords"])]["t_ready"] <= r["t_end"]
+    kernel.close()
+
+
+def test_a_task_tells_how_long_it_stood_still_for_want_of_the_stream() -> None:
+    """The first pages cannot be there when the first task of a worker asks for them."""
+    (make, launches), options = PROGRAMS["packed"], Options(target="cuda", trace=True)
+    plan, dims = run_passes(make(), options).plan, launches[-1]
+    kernel = CudaKernel(plan, options)
+    kernel.launch(dims, arrays_of(plan.program, dims, 0))
+    records = kernel.trace.records
+    assert (records["stalled"] <= records["t_end"] - records["t_claim"]).all()
+    assert records["stalled"].max() > 0
     kernel.close()
 
 

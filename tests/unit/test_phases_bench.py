@@ -16,16 +16,18 @@ from phases import EDGE, Layers, bytes_of
 from eventtensor.models.formats.known import KNOWN
 
 LAYERS = 2 * EDGE + 3
-RECORD = np.dtype([("call", "i4"), ("coords", "i8", (2,)), ("t_ready", "u8"), ("t_end", "u8")])
+RECORD = np.dtype([("call", "i4"), ("coords", "i8", (2,)), ("t_ready", "u8"), ("t_end", "u8"),
+                   ("stalled", "i8")])
 
 
 def kernel(lost: int = 0) -> SimpleNamespace:
     """A layer takes 10 us: two tasks of the first call end after 4, one of the second last."""
-    rows = [(0, (0, 0), 0, 500)]
+    rows = [(0, (0, 0), 0, 500, 0)]
     for layer in range(LAYERS):
         begin = 1000 + 10_000 * layer
-        rows += [(1, (layer, 0), begin, begin + 3000), (1, (layer, 1), begin, begin + 4000),
-                 (2, (layer, 0), begin + 4500, begin + 10_000)]
+        rows += [(1, (layer, 0), begin, begin + 3000, 1500),
+                 (1, (layer, 1), begin, begin + 4000, 0),
+                 (2, (layer, 0), begin + 4500, begin + 10_000, 0)]
     calls = [SimpleNamespace(name=n, vars=v) for n, v in
              (("embed", ("t",)), ("qkv_proj", ("l", "i")), ("attend", ("l", "w")))]
     found = SimpleNamespace(records=np.array(rows, RECORD), lost=lost)
@@ -34,11 +36,12 @@ def kernel(lost: int = 0) -> SimpleNamespace:
 
 
 def test_phases_add_up_to_a_layer() -> None:
-    found = {name: (took, tasks) for name, took, tasks in Layers.of(kernel(), LAYERS).phases()}
+    found = {name: rest for name, *rest in Layers.of(kernel(), LAYERS).phases()}
     assert list(found) == ["qkv_proj", "attend"]  # what is not of a layer is left out
     assert found["qkv_proj"][0] == [4.0] * 3
     assert found["attend"][0] == [6.0] * 3
     assert sorted(set(found["qkv_proj"][1])) == [3.0, 4.0]
+    assert sorted(set(found["qkv_proj"][2])) == [0.0, 1.5] and not any(found["attend"][2])
 
 
 def test_a_trace_that_lost_tasks_is_refused() -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-VERSION = 1
+VERSION = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +56,11 @@ REPORT = Struct(
 )
 TRACE = Struct(
     "TraceRecord",
-    "one task: when it was claimed, when its waits were over, when it ended (ns)",
+    "one task: when it was claimed, when its waits were over, when it ended, and how long it stood "
+    "still for want of the stream (ns)",
     (
         Field("worker"), Field("call"), Field("t_claim"), Field("t_ready"), Field("t_end"),
-        Field("coords", per_coord=True),
+        Field("stalled"), Field("coords", per_coord=True),
     ),
 )
 HOLD = Struct(

@@ -41,7 +41,7 @@ def _task(known: Interface, record: Any, first: int) -> Json:
     return {
         "call": call.name, "coords": coords, "worker": int(record["worker"]),
         "claim": int(record["t_claim"]) - first, "ready": int(record["t_ready"]) - first,
-        "end": int(record["t_end"]) - first,
+        "end": int(record["t_end"]) - first, "stalled": int(record["stalled"]),
     }
 
 
@@ -75,7 +75,8 @@ def _slices(t: Json) -> Iterator[Json]:
     if t["ready"] > t["claim"]:
         yield {**base, "name": "wait", "cat": "wait", "args": {"task": label},
                "ts": us(t["claim"]), "dur": us(t["ready"] - t["claim"])}
-    yield {**base, "name": label, "cat": t["call"], "args": dict(t["coords"]),
+    stalled = {"stalled us": us(t["stalled"])} if t["stalled"] else {}
+    yield {**base, "name": label, "cat": t["call"], "args": {**t["coords"], **stalled},
            "ts": us(t["ready"]), "dur": us(t["end"] - t["ready"])}
 
 

@@ -180,7 +180,7 @@ class Pages {
   // stays until it is released.
   ET_FN uint32_t page(uint32_t ahead) {
     const uint32_t number = next_ + ahead, slot = slots_.slot(number);
-    while (!bar_over(full_ + slot * 8, slots_.round(number) & 1)) {}
+    await(full_ + slot * 8, slots_.round(number) & 1);
     return bytes_ + slot * PAGE;
   }
 
@@ -200,7 +200,7 @@ class Pages {
   // released, by each warp, or by half of them twice. Boxes are there for tensor cores at once.
   template <uint32_t N, bool BOXES> ET_FN uint32_t line(uint32_t ahead) {
     const LinePlace<N> place(ring_->lines.bytes, next_line(Places<N>::WIDTH) + ahead);
-    while (!bar_over(shared_address(ring_->lines.full) + place.bar(), place.parity)) {}
+    await(shared_address(ring_->lines.full) + place.bar(), place.parity);
     if constexpr (!BOXES) fence_shared_writes();
     return ring_->beside() + place.at * Places<N>::BYTES;
   }
@@ -271,11 +271,34 @@ class Pages {
   }
   ET_FN void stop() { shared_set(ring_->stop, 1); }
 
+#if ET_TRACE
+  // How long this thread has waited for pages and lines since it was asked last, in ns.
+  ET_FN uint32_t stalled() {
+    const uint32_t found = stalled_;
+    stalled_ = 0;
+    return found;
+  }
+#endif
+
  private:
+  ET_FN void await(uint32_t bar, uint32_t parity) {
+#if ET_TRACE
+    if (bar_over(bar, parity)) return;
+    const int64_t begun = ptx::globaltimer();
+    while (!bar_over(bar, parity)) {}
+    stalled_ += uint32_t(ptx::globaltimer() - begun);
+#else
+    while (!bar_over(bar, parity)) {}
+#endif
+  }
+
   Ring* ring_ = nullptr;
   Slots slots_;
   uint32_t full_ = 0, empty_ = 0, bytes_ = 0;
   uint32_t next_ = 0, first_ = 0, held_ = 0, heard_ = 0;
+#if ET_TRACE
+  uint32_t stalled_ = 0;
+#endif
 #if ET_WIDE
   // The next line of few, of some and of many columns, a byte each: only its place and parity matter.
   static constexpr uint32_t COUNTED = 2 * Places<FEW_COLUMNS>::MOST - 1;

@@ -14,13 +14,14 @@ class Tracer {
   ET_FN void claimed() { if (leads()) claim_ = now_ns(); }
   ET_FN void ready() { if (leads()) ready_ = now_ns(); }
 
-  // By the leading thread.
-  ET_FN void ended(const Shared& s, int64_t worker, int64_t call, const int64_t* coords) {
+  // By the leading thread, which has waited so long for the stream.
+  ET_FN void ended(const Shared& s, int64_t worker, int64_t call, const int64_t* coords,
+                   uint32_t stalled) {
     const int64_t at = made_++;
     if (at >= s.trace_capacity) return;
     TraceRecord& r = s.trace[worker * s.trace_capacity + at];
     r.worker = worker; r.call = call;
-    r.t_claim = claim_; r.t_ready = ready_; r.t_end = now_ns();
+    r.t_claim = claim_; r.t_ready = ready_; r.t_end = now_ns(); r.stalled = stalled;
     for (int k = 0; k < RANK; ++k) r.coords[k] = coords[k];
   }
 
@@ -35,7 +36,7 @@ class Tracer {
  public:
   ET_FN void claimed() {}
   ET_FN void ready() {}
-  ET_FN void ended(const Shared&, int64_t, int64_t, const int64_t*) {}
+  ET_FN void ended(const Shared&, int64_t, int64_t, const int64_t*, uint32_t) {}
   ET_FN void close(Progress&) const {}
 };
 #endif

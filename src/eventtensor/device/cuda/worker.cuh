@@ -280,9 +280,19 @@ ET_FN void grid_begin(Worker&, int64_t call, NoCoords) {
   for (int k = 0; k < RANK; ++k) where().coords[k] = -1;
 }
 
+// How long the thread has waited for the stream, if that is traced, since it was asked last.
+ET_FN uint32_t stalled(Worker& w) {
+#if ET_STREAM && ET_TRACE
+  return w.pages.stalled();
+#else
+  return 0;
+#endif
+}
+
 ET_FN void task_claim(Worker& w, int64_t call, NoCoords) {
   if (leads()) where().call = call;
   w.arena.reset();
+  stalled(w);
   w.tracer.claimed();
 }
 template <int N> ET_FN void task_claim(Worker& w, int64_t call, const int64_t (&coords)[N]) {
@@ -302,7 +312,7 @@ ET_FN void task_ready(Worker& w) {
 
 ET_FN void task_end(Worker& w) {
   if (!leads()) return;
-  w.tracer.ended(*w.shared, w.index, where().call, where().coords);
+  w.tracer.ended(*w.shared, w.index, where().call, where().coords, stalled(w));
   Progress& mine = w.shared->progress[w.index];
   cell_set(mine.busy, 0);
   cell_set(mine.done, ++w.done);
