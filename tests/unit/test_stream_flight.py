@@ -7,6 +7,7 @@ from support.handoffs import copy
 from support.streams import kinds, packed_product, panels_shape, plan_of
 
 import eventtensor as et
+from eventtensor.codegen.cuda import generate
 from eventtensor.ir.plan import StreamKind
 
 
@@ -40,6 +41,24 @@ def test_fewer_tasks_than_workers_share_what_may_be_in_flight(tiles: int, cap: i
            writes=lambda i: z[:, 64 * i : 64 * i + 64])
     (s,) = (s for s in plan_of(p).streams if s.call == "go")
     assert s.cap == cap * 1024
+
+
+@pytest.mark.parametrize("panels, text", [(8, "(49152, 65536)"), (2, "(49152)")])
+def test_long_tasks_that_run_time_data_counts_have_more_in_flight_with_all_slots(
+    panels: int, text: str
+) -> None:
+    p, n = et.Program("counted"), et.dim("n", max=128)
+    x, y = p.input("x", (n, 2048), et.bf16), p.scratch("y", (n, 2048), et.bf16)
+    active = p.input("active", (1,), et.i32, bound=64)
+    w = p.weight("w", panels_shape(64 * panels, 2048), et.bf16)
+    z = p.output("z", (n, 64 * 16 * panels), et.f32)
+    p.call(copy, name="make", grid=(), reads=lambda: x[:, :], writes=lambda: y[:, :])
+    p.call(packed_product, name="go", grid=(active[0],),
+           reads=lambda i: (y[:, :], w[panels * i : panels * i + panels, :, :, :, :, :, :]),
+           writes=lambda i: z[:, 16 * panels * i : 16 * panels * (i + 1)])
+    made = generate(plan_of(p)).text
+    feed = made[made.index("bool feed_go(et::Loader& worker") :]
+    assert feed.index(f"worker.flies{text};") < feed.index("return true;")
 
 
 def fed(written: bool) -> et.Program:

@@ -117,7 +117,8 @@ def _of_call(
     small = hops and total <= _SMALL
     cap, ahead = _CAPS[2 if not hops else 0 if small else 1], _AHEAD if small else 0
     wide, counted = any(s.wide for s in found_all), not loads_of(*(a.extent for a in p.call.grid))
-    rush = 0 if not hops else _WIDE_RUSH * counted if wide else _RUSH * (total >= _LONG)
+    long = total >= _LONG
+    rush = 0 if not hops else _WIDE_RUSH * (counted or long) if wide else _RUSH * long
     cap = cap if wide else _shared(p, cap)
     return [replace(s, cap=cap, ahead=ahead, rush=rush) for s in found_all]
 

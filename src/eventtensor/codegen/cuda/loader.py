@@ -192,6 +192,15 @@ class LoaderWriter:
         row = mul(k, Const(tensor.dtype.size))
         return self.expr(rows), self.expr(row), self.expr(row_stride(region, tensor))
 
+    def in_flight(self, p: PlacedCall) -> str:
+        """The bytes that may be, as arguments: with many columns those of a rush, where a grid has
+        begun; of tiles that run-time data counts, where a launch has all slots."""
+        s, *_ = every = self.streams[p.call.name]
+        if s.rush == 0 or not any(x.wide for x in every):
+            return f"({s.cap})"
+        by_data = loads_of(*(a.extent for a in p.call.grid))
+        return f"({s.cap}, {s.rush})" if by_data else f"<true>({s.rush})"
+
     def grid(self, p: PlacedCall) -> None:
         o, name, plan = self.out, p.call.name, self.kernel.plan.call(p.call.name)
         loops = tuple(lp.var for lp in p.loops)
@@ -199,9 +208,7 @@ class LoaderWriter:
             f"{_INLINE}bool feed_{name}"
             f"(et::Loader& worker, const Args& args{self.kernel.params(loops)})"
         ):
-            s = self.streams[name][0]
-            slow = any(x.wide for x in self.streams[name]) and s.rush > 0
-            o.line(f"worker.flies<true>({s.rush});" if slow else f"worker.flies({s.cap});")
+            o.line(f"worker.flies{self.in_flight(p)};")
             if plan.header or plan.schedule.kind is not ScheduleKind.static:
                 o.line("worker.settle();")  # it gives the cells
             self.hints(name)

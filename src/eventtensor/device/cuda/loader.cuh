@@ -39,6 +39,9 @@ class Loader {
     slow_ = START ? slots_.count : 0;
   }
 
+  // The same, and more where the launch has all slots.
+  ET_HOT void flies(uint32_t bytes, uint32_t more) { flies(slots_.count < SLOTS ? bytes : more); }
+
   // Rows of `row_bytes` that lie `stride` bytes apart, as pages of PANEL rows by `chunk` bytes.
   ET_HOT void rows(const void* data, int64_t rows, uint32_t row_bytes, int64_t stride,
                    uint32_t chunk) {
