@@ -11,6 +11,9 @@ from support.streams import plan_of
 
 import eventtensor as et
 from eventtensor.codegen.cuda import generate
+from eventtensor.models.formats.known import KNOWN
+from eventtensor.models.llama import llama
+from eventtensor.models.tasks import Weights
 
 WIDE = 72  # elements of a fold
 
@@ -72,3 +75,10 @@ def test_a_fold_stores_what_it_folds() -> None:
 ], ids=["another reads it", "not the last axis", "rounded", "few"])
 def test_others_are_stored_by_themselves(program: et.Program) -> None:
     assert "et::passed(" not in generate(plan_of(program)).text
+
+
+def test_words_that_carry_flags_are_not_stored_by_folds() -> None:
+    """Those of the search among probabilities, which are few in a small model."""
+    program = llama(KNOWN["tiny-qwen3"], Weights("cuda", et.bf16), tokens=16, sampling=True)
+    passed = [line for line in generate(plan_of(program)).text.split("\n") if "et::passed(" in line]
+    assert passed and not any("_words[" in line for line in passed)

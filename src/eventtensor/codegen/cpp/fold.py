@@ -39,8 +39,10 @@ class FoldWriter(BodyFrame):
         """Where values go that are folded along their last axis, many of them, each by several
         threads, and that nobody else reads: an element is stored when it is folded."""
         stmts = self.call.body.stmts
+        flags = self.args.edges.has_flags
         stored = {s.value: self.targets[s.arg] for s in stmts
-                  if isinstance(s, t.Store) and self.is_straight(s, uses=2)}
+                  if isinstance(s, t.Store) and self.is_straight(s, uses=2)
+                  and not flags(self.call.regions[s.arg].tensor)}
         found = {}
         for s in stmts:
             if not isinstance(s, t.Let) or not isinstance(s.op, t.Reduce | t.ArgMax):
