@@ -6,7 +6,11 @@ import json
 from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
 import pytest
+from backend.test_cuda_emulated import arrays_of
+from support.emulated import emulated_kernel
+from support.streams import packed, plan_of
 
 from eventtensor.config import Options
 from eventtensor.errors import NoTrace
@@ -64,6 +68,19 @@ def test_flows_follow_run_time_data(lab) -> None:
     events = chrome_trace(plan, kernel.trace)["traceEvents"]
     assert sum(e["ph"] == "s" for e in events) == 7
     kernel.close()
+
+
+def test_a_task_tells_how_long_it_stood_still_for_want_of_the_stream() -> None:
+    """In every other launch of the emulator copies land late."""
+    plan, found = plan_of(packed()), []
+    with emulated_kernel(plan, 2, trace=True) as kernel:
+        for n in (1, 8):
+            kernel.launch({"n": n}, arrays_of(plan, {"n": n}, n))
+            found.append(kernel.trace.records)
+    records = np.concatenate(found)
+    assert (records["stalled"] >= 0).all()
+    assert (records["stalled"] <= records["t_end"] - records["t_claim"]).all()
+    assert records["stalled"].max() > 0
 
 
 def test_no_trace_unless_asked(lab) -> None:

@@ -127,13 +127,13 @@ class Emulation:
 
 @contextmanager
 def emulated_kernel(
-    plan: Plan, workers: int = 3, seed: int = 0, debug: bool = False, *,
+    plan: Plan, workers: int = 3, seed: int = 0, debug: bool = False, trace: bool = False, *,
     wait_limit_s: float = 20.0, still_s: float = 20.0, device: Path = DEVICE,
 ) -> Iterator[compiled.CudaKernel]:
     """A kernel like any other, whose device is this host; closed at the end. `still_s`: so long
     may nothing move; `device`: the headers."""
     driver = EmulatedDriver(devices=1)
-    options = Options(target="cuda", workers=workers, debug=debug)
+    options = Options(target="cuda", workers=workers, debug=debug, trace=trace)
     env = replace(environment(), wait_limit_s=wait_limit_s)
     with installed(lambda: driver), patch.object(compiled, "build_cubin", _no_cubin):
         kernel = compiled.CudaKernel(plan, options, env)

@@ -153,6 +153,9 @@ ET_HOT void mbarrier_arrive(uint32_t bar, uint32_t times) {
   emu::block->arrive();
   emu::advance(at, emu::phases(at), times, 0);
 }
+ET_HOT bool mbarrier_test_wait_parity(uint32_t bar, uint32_t parity) {
+  return emu::phases(emu::block->at(bar, 8)).parity != parity;
+}
 ET_HOT bool mbarrier_try_wait_parity(uint32_t bar, uint32_t parity) {
   emu::block->look();
   return emu::phases(emu::block->at(bar, 8)).parity != parity;

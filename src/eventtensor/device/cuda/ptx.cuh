@@ -174,6 +174,15 @@ ET_HOT void mbarrier_arrive_expect_tx(uint32_t bar, uint32_t bytes) {
 ET_HOT void mbarrier_arrive(uint32_t bar, uint32_t times) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0], %1;" ::"r"(bar), "r"(times) : "memory");
 }
+// At once; the next one waits a moment.
+ET_HOT bool mbarrier_test_wait_parity(uint32_t bar, uint32_t parity) {
+  uint32_t over;
+  asm volatile(
+      "{\n.reg .pred p;\nmbarrier.test_wait.parity.shared::cta.b64 p, [%1], %2;\n"
+      "selp.u32 %0, 1, 0, p;\n}"
+      : "=r"(over) : "r"(bar), "r"(parity) : "memory");
+  return over != 0;
+}
 ET_HOT bool mbarrier_try_wait_parity(uint32_t bar, uint32_t parity) {
   uint32_t over;
   asm volatile(

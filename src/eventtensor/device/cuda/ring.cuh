@@ -283,7 +283,7 @@ class Pages {
  private:
   ET_FN void await(uint32_t bar, uint32_t parity) {
 #if ET_TRACE
-    if (bar_over(bar, parity)) return;
+    if (ptx::mbarrier_test_wait_parity(bar, parity)) return;
     const int64_t begun = ptx::globaltimer();
     while (!bar_over(bar, parity)) {}
     stalled_ += uint32_t(ptx::globaltimer() - begun);
