@@ -54,12 +54,12 @@ def pivot(t: Table, rows: list[Row]) -> list[str]:
 
 
 def listing(t: Listing, rows: list[Row]) -> list[str]:
-    lines = []
-    for row in kept(t, rows):
-        known = beside(t, row, rows) | {k: shown(k, v) for k, v in row.items()}
-        known["median"] = cell(row, "")
-        lines.append([known.get(what, "") for _, what in t.columns])
-    return grid([head for head, _ in t.columns], lines)
+    """Without columns that no row has."""
+    every = [beside(t, row, rows) | {k: shown(k, v) for k, v in row.items()}
+             | {"median": cell(row, "")} for row in kept(t, rows)]
+    columns = [(head, what) for head, what in t.columns if any(what in known for known in every)]
+    lines = [[known.get(what, "") for _, what in columns] for known in every]
+    return grid([head for head, _ in columns], lines)
 
 
 def beside(t: Listing, row: Row, rows: list[Row]) -> dict[str, str]:

@@ -57,6 +57,15 @@ def test_peers_stand_beside_a_row_also_those_of_an_earlier_run(tmp_path: Path) -
     ]
 
 
+def test_a_column_that_no_row_has_is_left_out(tmp_path: Path) -> None:
+    told = {"name": "phase", "model": "m", "batch": 1, "context": 9, "floor": 1.0, "tasks": 4}
+    for more, end in (({}, "one task |"), ({"stalled_us": 0.5}, "one task | of it stalled |")):
+        rows = [row(**told, phase="a", task_us=1.5), row(**told, phase="b", task_us=2.5, **more)]
+        (tmp_path / "phases.json").write_text(json.dumps(rows))
+        (head,) = (s for s in performance_doc.page(tmp_path).splitlines() if "| phase |" in s)
+        assert head.endswith(end)
+
+
 PIECEWISE = ("decode",)  # its rows may come in several runs; test_decode_bench.py has all of them
 
 
