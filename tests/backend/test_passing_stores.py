@@ -37,6 +37,20 @@ def twice(a, b, y, at):
 
 
 @et.task
+def unused(a, b, y, at):
+    y[:] = found = a * b[:, None]
+    et.argmax(found)
+    at[:] = et.full((at.shape[0],), 7, et.i32)
+
+
+@et.task
+def replaced(a, b, y, at):
+    y[:] = found = a * b[:, None]
+    y[:] = a
+    at[:] = et.argmax(found)
+
+
+@et.task
 def down(a, b, y, at):
     y[:] = found = a * b[:, None]
     at[:] = found.sum(axis=0)[: at.shape[0]].cast(et.i32)
@@ -52,7 +66,7 @@ def folded(body=argmax_of, y=et.f32, rows: int | None = None) -> et.Program:
     return p
 
 
-@pytest.mark.parametrize("body", [argmax_of, sum_of, twice])
+@pytest.mark.parametrize("body", [argmax_of, sum_of, twice, unused, replaced])
 def test_what_is_stored_on_its_way_is_right(body) -> None:
     plan = plan_of(folded(body))
     with emulated_kernel(plan, 2) as kernel:
@@ -71,8 +85,9 @@ def test_a_fold_stores_what_it_folds() -> None:
 
 
 @pytest.mark.parametrize("program", [
-    folded(twice), folded(down), folded(y=et.bf16), folded(rows=4),
-], ids=["another reads it", "not the last axis", "rounded", "few"])
+    folded(twice), folded(unused), folded(replaced), folded(down), folded(y=et.bf16),
+    folded(rows=4),
+], ids=["another reads it", "no fold", "another goes there", "not the last axis", "rounded", "few"])
 def test_others_are_stored_by_themselves(program: et.Program) -> None:
     assert "et::passed(" not in generate(plan_of(program)).text
 

@@ -268,7 +268,7 @@ class ArgWriter:
         else from a stage at the end, where their place is found: a body has no register for it."""
         name, type = self.name(k), self.type(k)
         dtype = self.call.body.args[k].storage
-        if plain or not _stored_once(self.call.body, k):
+        if plain or not stored_once(self.call.body, k):
             stage = self.temp(f"{name}_stage", type, STORAGE[dtype])
             return Target(replace(stage, storage=dtype), type, words=True)
         view = self._words_of(k)
@@ -302,7 +302,7 @@ class ArgWriter:
                 self.fill(target.home, of_view(target.view, target.type))
 
 
-def _stored_once(body: t.Body, arg: int) -> bool:
+def stored_once(body: t.Body, arg: int) -> bool:
     """True if one statement, outside all loops, assigns all elements of a write."""
     stores = [s for s in t.all_stmts(body.stmts) if isinstance(s, t.Store) and s.arg == arg]
     whole = tuple(Slice(Const(0), e) for e in body.args[arg].type.shape)

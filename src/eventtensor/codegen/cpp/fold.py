@@ -9,7 +9,7 @@ from __future__ import annotations
 from ...ir import tile as t
 from ...ir.expr import Const, Node, product
 from ...ir.tensor import Slice
-from .args import Target
+from .args import Target, stored_once
 from .frame import BodyFrame
 from .value import Index, Value, ctype, elsewhere, of_view, scalar
 
@@ -37,15 +37,17 @@ class FoldWriter(BodyFrame):
 
     def passing_stores(self) -> dict[int, Target]:
         """Where values go that are folded along their last axis, many of them, each by several
-        threads, and that nobody else reads: an element is stored when it is folded."""
-        stmts = self.call.body.stmts
-        flags = self.args.edges.has_flags
+        threads, and that nobody else reads: an element is stored when it is folded. No other value
+        goes there, or it might come too early."""
+        stmts, flags = self.call.body.stmts, self.args.edges.has_flags
         stored = {s.value: self.targets[s.arg] for s in stmts
                   if isinstance(s, t.Store) and self.is_straight(s, uses=2)
+                  and stored_once(self.call.body, s.arg)
                   and not flags(self.call.regions[s.arg].tensor)}
         found = {}
         for s in stmts:
-            if not isinstance(s, t.Let) or not isinstance(s.op, t.Reduce | t.ArgMax):
+            if not isinstance(s, t.Let) or not isinstance(s.op, t.Reduce | t.ArgMax) \
+                    or not self.uses.is_used(s.id):
                 continue
             last = isinstance(s.op, t.ArgMax) or s.op.axis == len(s.type.shape)
             target = stored.get(s.op.x) if last and self._folds_together(s) else None
