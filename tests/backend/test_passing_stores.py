@@ -51,6 +51,22 @@ def replaced(a, b, y, at):
 
 
 @et.task
+def filled_first(a, b, y, at):
+    found = et.argmax(a * b[:, None])
+    at[:] = et.full((at.shape[0],), 7, et.i32)
+    y[:], at[:] = a, found
+
+
+@et.task
+def after_a_loop(a, b, y, at):
+    kept = et.zeros((4, WIDE))
+    for k in et.range(4):
+        kept[k] = a[0] * b[0] + 1.0
+    y[:] = a + kept.sum(axis=0)[None, :]
+    at[:] = et.argmax(a)
+
+
+@et.task
 def down(a, b, y, at):
     y[:] = found = a * b[:, None]
     at[:] = found.sum(axis=0)[: at.shape[0]].cast(et.i32)
@@ -66,7 +82,8 @@ def folded(body=argmax_of, y=et.f32, rows: int | None = None) -> et.Program:
     return p
 
 
-@pytest.mark.parametrize("body", [argmax_of, sum_of, twice, unused, replaced])
+@pytest.mark.parametrize("body", [argmax_of, sum_of, twice, unused, replaced, filled_first,
+                                  after_a_loop])
 def test_what_is_stored_on_its_way_is_right(body) -> None:
     plan = plan_of(folded(body))
     with emulated_kernel(plan, 2) as kernel:
@@ -75,6 +92,27 @@ def test_what_is_stored_on_its_way_is_right(body) -> None:
             wanted = run_direct(plan.program, {"n": n}, got)
             kernel.launch({"n": n}, got)
             assert_close(got, wanted, f"n = {n}")
+
+
+def test_what_goes_to_a_part_of_the_same_tensor_comes_last() -> None:
+    @et.task
+    def with_edge(a, b, y, edge, at):
+        y[:] = found = a * b[:, None]
+        edge[:] = a[:, 0:1] * 0.0
+        at[:] = et.argmax(found)
+
+    p, n = et.Program("edge"), et.dim("n", max=64)
+    a, b = p.input("a", (n, WIDE), et.f32), p.input("b", (n,), et.f32)
+    y, at = p.output("y", (n, WIDE), et.f32), p.output("at", (n,), et.i32)
+    p.call(with_edge, grid=(1,), reads=lambda i: (a[:, :], b[:]),
+           writes=lambda i: (y[:, :], y[:, 0:1], at[:]))
+    plan = plan_of(p)
+    with emulated_kernel(plan, 2) as kernel:
+        got = arrays_of(plan, {"n": 40}, 1)
+        wanted = run_direct(plan.program, {"n": 40}, got)
+        kernel.launch({"n": 40}, got)
+    assert_close(got, wanted, "edge")
+    assert not got["y"][:, 0].any() and got["y"][:, 1].any()
 
 
 def test_a_fold_stores_what_it_folds() -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from ...ir import tile as t
 from ...ir.expr import Const, Node, product
-from ...ir.tensor import Slice
+from ...ir.tensor import apart
 from .args import Target, stored_once
 from .frame import BodyFrame
 from .value import Index, Value, ctype, elsewhere, of_view, scalar
@@ -37,12 +37,10 @@ class FoldWriter(BodyFrame):
 
     def passing_stores(self) -> dict[int, Target]:
         """Where values go that are folded along their last axis, many of them, each by several
-        threads, and that nobody else reads: an element is stored when it is folded. No other value
-        goes there, or it might come too early."""
+        threads, and that nobody else reads: an element is stored when it is folded."""
         stmts, flags = self.call.body.stmts, self.args.edges.has_flags
         stored = {s.value: self.targets[s.arg] for s in stmts
                   if isinstance(s, t.Store) and self.is_straight(s, uses=2)
-                  and stored_once(self.call.body, s.arg)
                   and not flags(self.call.regions[s.arg].tensor)}
         found = {}
         for s in stmts:
@@ -57,21 +55,26 @@ class FoldWriter(BodyFrame):
         return found
 
     def is_straight(self, s: t.Store, uses: int = 1) -> bool:
-        """True if a value is stored whole, its place is where it stays, and it has so many uses
-        with this one."""
-        target = self.targets[s.arg]
-        whole = s.axes == tuple(Slice(Const(0), e) for e in target.type.shape)
+        """True if a value is stored whole, to a place where it stays and nothing else goes, so that
+        it may come earlier or later, and if it has so many uses with this one."""
+        target, region = self.targets[s.arg], self.call.regions[s.arg]
         plain = target.home is None and not target.words and not target.view.tables
-        return whole and plain and self.uses.count[s.value] == uses \
+        alone = stored_once(self.call.body, s.arg) and all(
+            k == s.arg or arg.mode is t.ArgMode.read or other.tensor != region.tensor
+            or apart(other, region)
+            for k, (arg, other) in enumerate(zip(self.call.body.args, self.call.regions,
+                                                 strict=True)))
+        return plain and alone and self.uses.count[s.value] == uses \
             and s.value not in self.uses.named
 
     def _folds_together(self, s: t.Let) -> bool:
+        """Of what another statement found: a tile that a loop leaves behind is folded as it is."""
         if not isinstance(s.op, t.Reduce | t.ArgMax) or not s.type.shape:
             return False
         axis = s.op.axis if isinstance(s.op, t.Reduce) else len(s.type.shape)
-        shape = next(x.type.shape for x in t.all_stmts(self.call.body.stmts)
-                     if isinstance(x, t.Let) and x.id == s.op.x)
-        return self.out.folds_together(shape, axis)
+        shapes = [x.type.shape for x in t.all_stmts(self.call.body.stmts)
+                  if isinstance(x, t.Let) and x.id == s.op.x]
+        return any(self.out.folds_together(shape, axis) for shape in shapes)
 
     def reduce(self, id: int, name: str, x: Value, axis: int, type: t.TileType) -> Value:
         return self.fold(id, name, x, axis, type)

@@ -95,7 +95,7 @@ def of_view(view: View, type: TileType) -> Value:
 def passed(x: Value, to: View) -> Value:
     """A value whose elements are stored when they are read."""
     at = lambda index: f"et::passed({to.place(index)}, {x.at(index)})"
-    return Value(x.type, at, x.leaves, None, False, x.storage)
+    return Value(x.type, at, x.leaves, None, cheap=False)
 
 
 def packed(dtype: DType) -> DType | None:

@@ -70,7 +70,7 @@ class Loader {
       const char* const end = from + bytes;
       const char* asked = from;
       const char* const begun = from + slots_.count * page;
-      const uint32_t few = cap_;
+      const uint32_t few = cap_, then = then_;
       for (; from < end && !stopped_; from += page) {
         if (AHEAD != 0) ask(from, asked, end, page, AHEAD * page);
         if (RUSH != 0 && from == begun) flies(RUSH);
@@ -79,7 +79,8 @@ class Loader {
         copy_once(0, from, n);
         advance();
       }
-      cap_ = few;
+      cap_ = slow_ != 0 ? few : then;
+      then_ = then;
     }
     follow();
   }
