@@ -44,8 +44,7 @@ BROKEN: dict[str, tuple[Case, str, str, str]] = {
         LAYERS, "cuda/stream.cuh", "pages_.release(number, TURNS);",
         "pages_.release(number, TURNS); pages_.release(number, TURNS);"),
     "pages are read before they land": (
-        LAYERS, "cuda/ring.cuh", "while (!bar_over(full_ + slot * 8, slots_.round(number) & 1)) {}",
-        ""),
+        LAYERS, "cuda/ring.cuh", "await(full_ + slot * 8, slots_.round(number) & 1);", ""),
     "the loader does not turn the parity over": (
         LAYERS, "cuda/loader.cuh", "slot_ = 0, round_ ^= 1;", "slot_ = 0;"),
     "the loader does not wait for the launch to begin": (
@@ -60,7 +59,7 @@ BROKEN: dict[str, tuple[Case, str, str, str]] = {
         "bool launch_begin(Worker& w) {\n  for (volatile int k = 0; leads(); ++k) {}"),
     "a line is read before it lands": (
         WIDE, "cuda/ring.cuh",
-        "while (!bar_over(shared_address(ring_->lines.full) + place.bar(), place.parity)) {}", ""),
+        "await(shared_address(ring_->lines.full) + place.bar(), place.parity);", ""),
     "tensor cores read a line without a fence": (
         LANES, "cuda/ring.cuh", "    if constexpr (!BOXES) fence_shared_writes();\n", ""),
     "a line is brought to where one is still read": (
