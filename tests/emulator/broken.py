@@ -55,7 +55,7 @@ BROKEN: dict[str, tuple[Case, str, str, str]] = {
     "the threads do not wait for the one that decides": (
         LAYERS, "cuda/worker.cuh", "= int64_t(decide());\n  sync();", "= int64_t(decide());"),
     "a thread loops without end": (
-        FLAGS, "cuda/worker.cuh", "bool launch_begin(Worker& w) {",
+        FLAGS, "cuda/launch.cuh", "bool launch_begin(Worker& w) {",
         "bool launch_begin(Worker& w) {\n  for (volatile int k = 0; leads(); ++k) {}"),
     "a line is read before it lands": (
         WIDE, "cuda/ring.cuh",
@@ -101,7 +101,7 @@ BROKEN: dict[str, tuple[Case, str, str, str]] = {
     "an event is not waited for": (
         COUNTED, "cuda/worker.cuh", "bool reached = false;", "bool reached = true;"),
     "the sets of cells are not turned over": (
-        LAYERS, "cuda/worker.cuh", "cell_set(s.sets->parity, 1 - parity);", ""),
+        LAYERS, "cuda/launch.cuh", "cell_set(s.sets->parity, 1 - parity);", ""),
     "some threads miss a barrier": (
         LAYERS, "cuda/panels.cuh", "  sync();\n  return {uint32_t(", "  if (lane() < 200) sync();\n"
         "  return {uint32_t("),

@@ -13,7 +13,7 @@
 //    another access but the reads of its value), and launches of a kernel are ordered. A tag equal
 //    to the epoch is then the one store of this launch. Words hold tags of earlier epochs only, or
 //    0: the memory is theirs alone, is cleared when it is made, and before the epochs, of 16 bits,
-//    begin anew (launch_end in worker.cuh).
+//    begin anew (launch_end in launch.cuh).
 //  * Reads end at a block barrier (sync_or), which passes the copies on to all its threads.
 #pragma once
 #include "worker.cuh"
