@@ -72,12 +72,17 @@ class ArgWriter:
         return t.TileType(self.call.body.args[k].type.dtype, shape)
 
     def overwritten(self, k: int) -> bool:
-        """True if the task may write what it reads as argument k."""
-        region, call = self.call.regions[k], self.call
+        """True if the task may write the place of argument k as another one."""
+        args, regions = self.call.body.args, self.call.regions
         return any(
-            r.tensor == region.tensor and not apart(r, region)
-            for r in (*call.accumulates, *call.writes)
+            j != k and arg.mode is not t.ArgMode.read and r.tensor == regions[k].tensor
+            and not apart(r, regions[k])
+            for j, (arg, r) in enumerate(zip(args, regions, strict=True))
         )
+
+    def has_flags(self, k: int) -> bool:
+        """True if the elements of argument k are words that carry flags."""
+        return self.edges.has_flags(self.call.regions[k].tensor)
 
     def read(self, k: int, storage: bool = False) -> Value:
         """Argument k at the start of the task; `storage` keeps the stored dtype in copies."""
@@ -254,7 +259,7 @@ class ArgWriter:
         """Argument k as a target of stores or accumulation; `plain` asks for a place in memory that
         holds elements."""
         name, type = self.name(k), self.type(k)
-        if self.edges.has_flags(self.call.regions[k].tensor):
+        if self.has_flags(k):
             return self._as_words(k, plain)
         home = self.place(k)
         if not self._staged(k, uses):

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from ...ir import tile as t
 from ...ir.expr import Const, Node, product
-from ...ir.tensor import apart
 from .args import Target, stored_once
 from .frame import BodyFrame
 from .value import Index, Value, ctype, elsewhere, of_view, scalar
@@ -38,10 +37,10 @@ class FoldWriter(BodyFrame):
     def passing_stores(self) -> dict[int, Target]:
         """Where values go that are folded along their last axis, many of them, each by several
         threads, and that nobody else reads: an element is stored when it is folded."""
-        stmts, flags = self.call.body.stmts, self.args.edges.has_flags
+        stmts = self.call.body.stmts
         stored = {s.value: self.targets[s.arg] for s in stmts
                   if isinstance(s, t.Store) and self.is_straight(s, uses=2)
-                  and not flags(self.call.regions[s.arg].tensor)}
+                  and not self.args.has_flags(s.arg)}
         found = {}
         for s in stmts:
             if not isinstance(s, t.Let) or not isinstance(s.op, t.Reduce | t.ArgMax) \
@@ -57,13 +56,9 @@ class FoldWriter(BodyFrame):
     def is_straight(self, s: t.Store, uses: int = 1) -> bool:
         """True if a value is stored whole, to a place where it stays and nothing else goes, so that
         it may come earlier or later, and if it has so many uses with this one."""
-        target, region = self.targets[s.arg], self.call.regions[s.arg]
+        target = self.targets[s.arg]
         plain = target.home is None and not target.words and not target.view.tables
-        alone = stored_once(self.call.body, s.arg) and all(
-            k == s.arg or arg.mode is t.ArgMode.read or other.tensor != region.tensor
-            or apart(other, region)
-            for k, (arg, other) in enumerate(zip(self.call.body.args, self.call.regions,
-                                                 strict=True)))
+        alone = stored_once(self.call.body, s.arg) and not self.args.overwritten(s.arg)
         return plain and alone and self.uses.count[s.value] == uses \
             and s.value not in self.uses.named
 

@@ -156,7 +156,7 @@ class HandWriter(BodyFrame):
                 continue
             if self.call.body.args[k].mode == ArgMode.read:
                 value = self.args.read(k, storage=True)
-            elif self.args.edges.has_flags(self.call.regions[k].tensor):
+            elif self.args.has_flags(k):
                 self.targets[k] = self.args.write(k, self.uses, plain=True)
                 value = of_view(self.targets[k].view, self.targets[k].type)
             else:

@@ -146,7 +146,7 @@ class StreamBody(BodyWriter):
     def _goes(self, s: t.Store) -> bool:
         """True if a product can be stored as it is found: as elements, not as words with flags."""
         target, found = self.targets[s.arg], self.products.get(s.value)
-        flags = self.args.edges.has_flags(self.call.regions[s.arg].tensor)
+        flags = self.args.has_flags(s.arg)
         return found is not None and found[1].wide and self.is_straight(s) and not flags \
             and target.view.storage is DType.f32 and len(target.type.shape) == 2
 
