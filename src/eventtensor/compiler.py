@@ -9,7 +9,9 @@ from typing import Any
 
 from .analysis.check import precheck, verify
 from .analysis.derive import Derived, derive
+from .analysis.ordered import without_events
 from .analysis.report import CheckReport, Kind, Problem, make_report
+from .analysis.reuse import reused, without_axes
 from .analysis.uses import Events
 from .config import Options
 from .errors import BadOption, Unproved
@@ -62,7 +64,7 @@ def _verify(s: State) -> None:
 
 
 def _plan(s: State) -> None:
-    """Groups, shifts, memory: everything a back end needs."""
+    """Groups and shifts."""
     assert s.derived is not None and s.events is not None and s.choices is not None
     how = schedules(s.program, s.events, s.choices)
     d = s.derived
@@ -70,8 +72,7 @@ def _plan(s: State) -> None:
         CallPlan(n, d.headers[n], d.waits[n], d.notifies[n], how[n], d.notes[n])
         for n in (p.call.name for p in s.program.calls)
     )
-    buffers, workspace = layout(s.program)
-    s.plan = Plan(s.program, d.events, calls, d.releases, buffers, workspace)
+    s.plan = Plan(s.program, d.events, calls, d.releases)
 
 
 def _stream(s: State) -> None:
@@ -84,17 +85,30 @@ def _stream(s: State) -> None:
 
 
 def _handoff(s: State) -> None:
-    """How each edge is realised on a GPU, and words for what carries flags; others count."""
+    """How each edge is realised on a GPU; others count."""
     assert s.derived is not None and s.events is not None and s.plan is not None
     assert s.report is not None
     if s.options.target != "cuda" or not s.report.ok:
         return
     found = decide(s.plan, s.derived, s.events, s.options.handoff)
-    flagged = frozenset(t for h in found if h.kind is HandoffKind.flag for t in h.tensors)
-    buffers, workspace = layout(s.program, flagged)
-    words, word_bytes = word_layout(s.program, flagged)
-    s.plan = replace(s.plan, handoffs=found, buffers=buffers, workspace=workspace, words=words,
-                     word_bytes=word_bytes)
+    s.plan = replace(s.plan, handoffs=found)
+
+
+def _memory(s: State) -> None:
+    """Where scratch lies, and words with flags; iterations share what they can. (Debug builds check
+    that what is read was written, so they keep iterations apart.)"""
+    assert s.derived is not None and s.plan is not None and s.report is not None
+    flags = [h for h in s.plan.handoffs if h.kind is HandoffKind.flag]
+    flagged = frozenset(t for h in flags for t in h.tensors)
+    program, axes = s.program, dict[str, int]()
+    if s.report.ok and not s.options.debug:
+        order = without_events(s.derived, frozenset(h.event for h in flags))
+        axes = reused(program, order, flagged)
+        program = without_axes(program, axes)
+    buffers, workspace = layout(program, flagged)
+    words, word_bytes = word_layout(program, flagged)
+    s.plan = replace(s.plan, program=program, reused=tuple(axes), buffers=buffers,
+                     workspace=workspace, words=words, word_bytes=word_bytes)
 
 
 PASSES = (
@@ -105,6 +119,7 @@ PASSES = (
     ("plan", _plan),
     ("stream", _stream),
     ("handoff", _handoff),
+    ("memory", _memory),
 )
 
 

@@ -47,6 +47,8 @@ def _lines(plan: Plan, report: CheckReport) -> Iterator[str]:
         yield f"  {e.name}[{shape}]  count {e.count}  ({origin})"
         yield from _uses(plan, e.name)
     yield f"workspace: {plan.workspace} bytes{_example(plan, plan.workspace)}"
+    if plan.reused:
+        yield f"  one place for all iterations: {', '.join(plan.reused)}"
     if plan.words:
         names = ", ".join(b.tensor for b in plan.words)
         yield f"words of {names}: {plan.word_bytes} bytes{_example(plan, plan.word_bytes)}"

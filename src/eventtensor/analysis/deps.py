@@ -13,7 +13,7 @@ from functools import lru_cache
 import islpy as isl
 
 from ..ir.program import PlacedCall, Program
-from ..ir.tensor import region_exprs
+from ..ir.tensor import Tensor, region_exprs
 from ..ir.walk import loads_of
 from .access import Access, accesses, is_header, nodes
 from .bodies import assigns_all
@@ -54,22 +54,24 @@ class Dependences:
 
 @lru_cache(maxsize=16)
 def dependences(program: Program) -> Dependences:
+    found = [dependences_of(program, t) for t in program.tensors]
+    return Dependences(tuple(d for f in found for d in f.deps),
+                       tuple(o for f in found for o in f.orphans))
+
+
+def dependences_of(program: Program, tensor: Tensor) -> Dependences:
+    """Those of one tensor."""
+    found = accesses(program)[tensor.name]
     deps: list[Dependence] = []
-    orphans: list[Orphan] = []
-    for tensor in program.tensors:
-        found = accesses(program)[tensor.name]
-        # what somebody accumulates into starts at 0
-        defined = tensor.role.starts_defined or any(a.accumulates for a in found)
-        if not any(a.writes for a in found):
-            lost = [Orphan(a, element_map(program, a)) for a in found]
-        elif any(a.data for a in found):
-            deps += _pairwise(program, tensor.name, found)
-            lost = _data_orphans(program, found)
-        else:
-            more, lost = _flow(program, tensor.name, found)
-            deps += more
-        orphans += [] if defined else lost
-    return Dependences(tuple(deps), tuple(orphans))
+    if not any(a.writes for a in found):
+        lost = [Orphan(a, element_map(program, a)) for a in found]
+    elif any(a.data for a in found):
+        deps, lost = _pairwise(program, tensor.name, found), _data_orphans(program, found)
+    else:
+        deps, lost = _flow(program, tensor.name, found)
+    # what somebody accumulates into starts at 0
+    defined = tensor.role.starts_defined or any(a.accumulates for a in found)
+    return Dependences(tuple(deps), () if defined else tuple(lost))
 
 
 def element_map(program: Program, access: Access) -> isl.Map:

@@ -277,14 +277,16 @@ def in_place(streams: Iterable[Stream]) -> list[Stream]:
 class Plan:
     """`words` says where the tensors that carry flags lie, in memory of their own (`word_bytes`)
     in which nothing but words of earlier epochs may ever have been. Back ends other than cuda
-    ignore `handoffs`, and hold those tensors like any scratch."""
+    ignore `handoffs`, and hold those tensors like any scratch. `program` is what was proved, but
+    that the tensors `reused` lack the axis of a loop: its iterations share them."""
 
     program: Program
     events: tuple[EventTensor, ...]
     calls: tuple[CallPlan, ...]
     releases: tuple[Release, ...]
-    buffers: tuple[Buffer, ...]
-    workspace: Node
+    buffers: tuple[Buffer, ...] = ()
+    workspace: Node = field(default_factory=lambda: Const(0))
+    reused: tuple[str, ...] = ()
     streams: tuple[Stream, ...] = ()
     hints: tuple[Hint, ...] = ()
     handoffs: tuple[Handoff, ...] = ()

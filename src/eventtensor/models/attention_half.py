@@ -102,6 +102,7 @@ class Attention:
         self.W = W = et.dim("W", max=1 << 20)
         self.q = p.scratch("q", (c.layers, T, c.kv_heads, group, hd), dtype)
         self.first = p.scratch("first", (T + 1,), et.i32, bound=W, monotone=True)
+        p.fact(self.first[T] >= 1)
         self.row = p.scratch("row", (W,), et.i32, bound=T - 1)
         self.left = p.scratch("left", (W,), et.i32)
         self.item_pages = p.scratch("item_pages", (W, longest(span) * (self.split // self.page)),

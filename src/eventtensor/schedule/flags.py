@@ -6,22 +6,17 @@ must look at the flags, and all other order that the events gave must hold witho
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 from ..analysis.access import accesses
-from ..analysis.coverage import closed, shown, unordered
 from ..analysis.deps import Dependence, dependences
 from ..analysis.derive import Derived
 from ..analysis.guards import unguarded
-from ..analysis.order import OrderGraph, add_fences
-from ..analysis.sets.budget import QUESTION, OutOfBudget, budget
+from ..analysis.ordered import Ordered, loaded, without_events
 from ..analysis.uses import Events
-from ..ir.expr import Node
 from ..ir.program import Program
-from ..ir.tensor import Role, Rows, region_exprs
-from ..ir.tile import body_exprs
-from ..ir.walk import loads_of
+from ..ir.tensor import Role, Rows
 from .owners import call_of
 
 
@@ -58,7 +53,7 @@ class FlagQuestion:
             return f"{tensor} is no scratch"
         if t.dtype.size > 4:
             return f"an element of {tensor} and a flag do not fit one word"
-        if t.bound is not None or t.monotone or t.distinct or tensor in _loaded(self.program):
+        if t.bound is not None or t.monotone or t.distinct or tensor in loaded(self.program):
             return f"values of {tensor} decide indices, extents or counts"
         if any(a.accumulates for a in found):
             return f"{tensor} is accumulated into"
@@ -82,23 +77,17 @@ class FlagQuestion:
             return Lost("a body waits for it chunk by chunk")
         if any(w.event in gone for ws in self.derived.headers.values() for w in ws):
             return Lost("every worker waits before a grid")
-        kept = _without(self.derived, gone)
-        events = kept.uses(self.program)
         deps = dependences(self.program).deps
-        if any(d.later for d in deps):
-            add_fences(events.graph)
-        plain = [(d.source.call.name, d.sink.call.name, d.relation) for d in deps]
-        known = shown(self.program, events, [*kept.hints, *plain])
+        order = Ordered(self.program, without_events(self.derived, gone), deps)
         for d in deps:
             exempt = d.tensor in flagged and d.kind == "raw"
             if exempt or not self._touches(d, more):
                 continue
-            chunked = any(w.chunk for w in kept.waits.get(d.sink.call.name, ()))
-            if chunked or not self._ordered(events, known, d):
+            if not order.holds(d):
                 return Lost(f"it also puts {call_of(d.source.call.name)} before "
                             f"{call_of(d.sink.call.name)} on {d.tensor} ({d.kind})",
                             d.tensor if d.kind == "raw" else "")
-        for u in unguarded(self.program, events):
+        for u in unguarded(self.program, order.events):
             reader = call_of(u.sink.call.name)
             return Lost(f"it also guards {u.tensor}, which a wait of {reader} reads")
         return Lost()
@@ -122,26 +111,6 @@ class FlagQuestion:
             for e, n, w in self._links
         )
 
-    def _ordered(self, events: Events, known: OrderGraph, d: Dependence) -> bool:
-        try:
-            with budget(QUESTION):
-                left = unordered(self.program, events, known, d)
-        except OutOfBudget:
-            return False
-        return bool(left.is_empty()) or closed(events, d, left)
-
-
-def _without(derived: Derived, gone: frozenset[str]) -> Derived:
-    return replace(
-        derived,
-        events=tuple(e for e in derived.events if e.name not in gone),
-        headers={n: tuple(w for w in ws if w.event not in gone)
-                 for n, ws in derived.headers.items()},
-        waits={n: tuple(w for w in ws if w.event not in gone) for n, ws in derived.waits.items()},
-        notifies={n: tuple(x for x in xs if x.event not in gone)
-                  for n, xs in derived.notifies.items()},
-    )
-
 
 def _closure(links: set[tuple[str, str]]) -> dict[str, set[str]]:
     after: dict[str, set[str]] = {}
@@ -156,14 +125,3 @@ def _closure(links: set[tuple[str, str]]) -> dict[str, set[str]]:
             todo += fresh
         found[start] = seen
     return found
-
-
-def _loaded(program: Program) -> set[str]:
-    """Tensors whose values stand in an index, an extent, a count or a map."""
-    exprs: list[Node] = [e.count for e in program.events if e.count is not None]
-    for p in program.calls:
-        exprs += [a.extent for a in p.axes]
-        for r in (*p.call.regions, *(p.call.waits or ()), *(p.call.notifies or ())):
-            exprs += region_exprs(r)
-        exprs += body_exprs(p.call.body)
-    return {load.tensor for load in loads_of(*exprs)}

@@ -225,7 +225,9 @@ class Scope:
     def _instantiate(self, fact: Fact, pattern: Load, known: LoadVar) -> None:
         """A fact for the values of its variables that make `pattern` the known load."""
         names = [i.name if isinstance(i, Var) else None for i in pattern.index]
-        if set(names) != {axis.var for axis in fact.over}:
+        if fact.over and set(names) != {axis.var for axis in fact.over}:
+            return
+        if not fact.over and pattern.index != known.index:
             return
         at = {v: i for v, i in zip(names, known.index, strict=True) if v is not None}
         marked = {v: Var("=" + v) for v in at}

@@ -1,0 +1,130 @@
+"""Scratch that the iterations of a loop share.
+
+Tensors with an axis for the iterations are the plain way to write a loop: nothing is written twice.
+But each iteration then writes to memory that no cache holds, and what it leaves behind goes out to
+that memory, though nobody will read it again. One place for all iterations stays in the cache; it
+will do if the events that are there anyway let no iteration write before those before it are
+through.
+
+Pre: a proved program. Post: no result is another, and every conflict is ordered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import TypeVar
+
+import islpy as isl
+
+from ..ir.expr import Var
+from ..ir.program import Item, Loop, PlacedCall, Program
+from ..ir.tensor import Point, Region, Role, Tensor
+from ..ir.walk import free_vars
+from .deps import Dependence, dependences, dependences_of, same_call_conflicts
+from .derive import Derived
+from .ordered import Ordered, loaded
+
+T = TypeVar("T")
+
+
+def reused(program: Program, derived: Derived, kept: frozenset[str]) -> dict[str, int]:
+    """Scratch tensors (but those that are `kept` as they are) and their axis that may go, if the
+    only order is that of the events `derived`."""
+    fixed = kept | loaded(program)
+    axes = {t.name: k for t in program.tensors if t.name not in fixed
+            for k in [_axis(program, t)] if k is not None}
+    if not axes:
+        return {}
+    folded = without_axes(program, axes)
+    asked = {name: dependences_of(folded, folded.tensor(name)).deps for name in axes}
+    known = [*dependences(program).deps, *(d for deps in asked.values() for d in deps)]
+    order = Ordered(folded, derived, known)
+    meeting = {a.region.tensor for a, _, _ in same_call_conflicts(folded)}
+
+    def legal(name: str) -> bool:
+        before = [d for d in dependences(program).deps if d.tensor == name]
+        same = _own_iteration(program, name, axes[name]) or _same_flow(before, asked[name])
+        return same and name not in meeting and all(map(order.holds, asked[name]))
+
+    return {name: k for name, k in axes.items() if legal(name)}
+
+
+def without_axes(program: Program, axes: dict[str, int]) -> Program:
+    """The same program where these tensors lack an axis, at which a point is taken everywhere."""
+
+    def tensor(t: Tensor) -> Tensor:
+        return replace(t, shape=_without(t.shape, axes[t.name])) if t.name in axes else t
+
+    def region(r: Region) -> Region:
+        return replace(r, axes=_without(r.axes, axes[r.tensor])) if r.tensor in axes else r
+
+    def item(x: Item) -> Item:
+        if isinstance(x, Loop):
+            return replace(x, body=tuple(map(item, x.body)))
+        return replace(x, reads=tuple(map(region, x.reads)), writes=tuple(map(region, x.writes)))
+
+    return replace(program, tensors=tuple(map(tensor, program.tensors)),
+                   body=tuple(map(item, program.body)))
+
+
+def _without(items: tuple[T, ...], k: int) -> tuple[T, ...]:
+    return (*items[:k], *items[k + 1 :])
+
+
+def _axis(program: Program, t: Tensor) -> int | None:
+    """An axis of a scratch tensor at which every task takes a point that hangs on its iteration. A
+    task that also read what it writes would meet itself there: a body may read late."""
+    uses = _uses(program, t.name)
+    if t.role is not Role.scratch or t.bound is not None or t.monotone or t.distinct:
+        return None
+    for p, r in uses:
+        also = [x for x in p.call.reads if x.tensor == t.name]
+        if r.pad or r in p.call.accumulates or (r in p.call.writes and also):
+            return None
+    loops = {loop.var for p, _ in uses for loop in p.loops}
+    for k in range(len(t.shape)):
+        at = [r.axes[k] for _, r in uses]
+        if all(isinstance(a, Point) for a in at) and any(
+            free_vars(a.index) & loops for a in at if isinstance(a, Point)
+        ):
+            return k
+    return None
+
+
+def _uses(program: Program, tensor: str) -> list[tuple[PlacedCall, Region]]:
+    return [(p, r) for p in program.calls for r in p.call.regions if r.tensor == tensor]
+
+
+def _own_iteration(program: Program, tensor: str, k: int) -> bool:
+    """True if the point of each task is its iteration of one and the same loop: what it reads there
+    was written in that iteration."""
+    loops = {_loop_at(p, r, k) for p, r in _uses(program, tensor)}
+    return len(loops) == 1 and None not in loops
+
+
+def _loop_at(p: PlacedCall, r: Region, k: int) -> tuple[int, ...] | None:
+    """Which of the loops around a call gives the index of an axis, by its position."""
+    axis, names = r.axes[k], [loop.var for loop in p.loops]
+    if isinstance(axis, Point) and isinstance(axis.index, Var) and axis.index.name in names:
+        return p.position[: names.index(axis.index.name) + 1]
+    return None
+
+
+def _same_flow(before: Iterable[Dependence], after: Iterable[Dependence]) -> bool:
+    """True if every task reads what the same task wrote as before."""
+    one, other = _flow(before), _flow(after)
+    return one is not None and other is not None and one.keys() == other.keys() and all(
+        m.is_equal(other[pair]) for pair, m in one.items())
+
+
+def _flow(deps: Iterable[Dependence]) -> dict[tuple[str, str], isl.Map] | None:
+    """From writers to readers; None if run-time data decides."""
+    found: dict[tuple[str, str], isl.Map] = {}
+    for d in deps:
+        if d.data:
+            return None
+        if d.kind == "raw":
+            pair = d.source.call.name, d.sink.call.name
+            found[pair] = found[pair].union(d.relation) if pair in found else d.relation
+    return found
