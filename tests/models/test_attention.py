@@ -390,11 +390,3 @@ def test_models_take_groups_and_several_heads_where_a_gpu_has_work_for_all_its_w
     known = ("llama-3.2-1b", "qwen3-8b", "qwen3-30b-a3b")
     assert [folded_heads(KNOWN[name], 4) for name in known] == [4, 4, 2]
     assert [folded_heads(c, n) for n in (1, 2)] == [1, 2]
-
-
-def test_keys_and_values_come_nearer_while_a_task_waits_for_its_queries() -> None:
-    text = generate(cuda_plan(SHAPES["llama"])).text
-    body = text[text.index("bool body_attend("):].split("et::task_ready")[0]
-    hint = "if (!et::ev_seen(worker, args.cell.rotate_done, 0, args.T)) et::fetch_to_l2("
-    assert hint in body and ", 131072);" in body
-    assert body.index(hint) < body.index("et::ev_wait(worker, args.cell.rotate_done")

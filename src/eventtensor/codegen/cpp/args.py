@@ -113,21 +113,19 @@ class ArgWriter:
         size = product(shape)
         return bool(shape) and isinstance(size, Const) and 0 < size.value <= self.edges.ahead
 
-    def is_far(self, k: int, large: bool = False) -> bool:
+    def is_far(self, k: int) -> bool:
         """True for a part of a state, which may lie in far memory since an earlier launch, of a
-        size that can be brought nearer while the task waits; or of a larger one."""
+        size that can be brought nearer while the task waits."""
         region, size = self.call.regions[k], product(self.type(k).shape)
         if k in (*self.staged, *self.streamed, *self.brought) or self.overwritten(k):
             return False
         tensor = self.program.tensor(region.tensor)
         if tensor.role is not Role.state or region.pad is not None or not isinstance(size, Const):
             return False
-        fits = size.value * tensor.dtype.size <= self.edges.fetched
-        return size.value > 0 and self.edges.fetched > 0 and fits is not large
+        return 0 < size.value * tensor.dtype.size <= self.edges.fetched
 
-    def fetch(self, k: int, cell: str = "") -> None:
-        """Part of a state is brought nearer; what is read of it waits all the same. With a `cell`,
-        some of its begin, if that is not known to be full."""
+    def fetch(self, k: int) -> None:
+        """Part of a state is brought nearer; what is read of it waits all the same."""
         region, name, type = self.call.regions[k], self.name(k), self.type(k)
         self.out.comment(f"{name} = {region}, on its way while the task waits")
         view = self.regions.view(name, region, True)
@@ -136,9 +134,7 @@ class ArgWriter:
         tables = [view.table(axis) or "nullptr" for axis in range(len(type.shape))]
         parts = ([self.regions.extent(n) for n in type.shape], view.strides, tables)
         listed = ", ".join(f"{{{', '.join(part)}}}" for part in parts)
-        some = f", {self.edges.begin_fetched}" if cell else ""
-        head = f"if (!et::ev_seen(worker, {cell})) " if cell else ""
-        self.out.line(f"{head}et::fetch_to_l2({kind}{{{view.data}, {listed}}}{some});")
+        self.out.line(f"et::fetch_to_l2({kind}{{{view.data}, {listed}}});")
 
     def ask(self, k: int) -> None:
         """A small argument sets off."""

@@ -119,7 +119,6 @@ class BodyFrame:
             settled = settled.after(w)
         if waits or self.args.staged:
             self.early(settled)
-            self.nearer(settled, sync.one_cell(waits[-1:]))
         if self.args.edges.words_first(self.call, waits):
             self.args.bring_words()
         put = not self.args.words_come() and self.args.put()
@@ -155,13 +154,6 @@ class BodyFrame:
                 self.args.ask(k)
             elif self.args.is_far(k) and settled.loads(*region_exprs(region)):
                 self.args.fetch(k)
-
-    def nearer(self, settled: Settled, cell: str) -> None:
-        """Hints for large operands, if the task has yet to wait for its last cell."""
-        for k in self.small_args() if cell and not self.expr.debug else ():
-            places = region_exprs(self.call.regions[k])
-            if self.args.is_far(k, large=True) and settled.loads(*places):
-                self.args.fetch(k, cell)
 
     def learn(self, settled: Settled) -> None:
         """Run-time data that decides places, each read once."""

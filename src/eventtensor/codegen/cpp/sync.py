@@ -78,7 +78,6 @@ class Edges:
 
     ahead = 0  # elements of an operand that may be asked for before the waits
     fetched = 0  # bytes of an operand that may be brought nearer before the waits
-    begin_fetched = 0  # and those that a large one begins with
 
     def before_copies(self, call: Call) -> list[str]:
         """What all threads do before they meet and one of them asks for copies in bulk."""
@@ -147,15 +146,6 @@ class SyncWriter:
                 look = self.look(event, nest)
                 with self.out.block(f"if (!{look})") if look else nullcontext():
                     self.each(nest, one)
-
-    def one_cell(self, waits: tuple[Wait, ...]) -> str:
-        """Event, index and count of a wait for one cell, as arguments; else nothing."""
-        nests = [(self.plan.event(w.event), n) for w in waits for n in w.cells]
-        if len(nests) != 1 or nests[0][1].axes or nests[0][1].guards:
-            return ""
-        ((event, nest),) = nests
-        return (f"args.cell.{cpp_name(event.name)}, {self.cell(event, nest.index)}, "
-                f"{self.expr(count_at(event, nest.index))}")
 
     def look(self, event: EventTensor, nest: Nest) -> str:
         """One look at all cells of a nest along one axis, where many threads can have it."""

@@ -17,9 +17,9 @@ from ..cpp.sync import Edges
 from .threads import THREADS, WARPS
 
 _COUNTED = (HandoffKind.counter, HandoffKind.bulk)
-# Bytes of an operand that go as far as the L2 ahead of the waits: of a whole one, or of the begin
-# of a larger one.
-_FETCHED, _BEGIN = 64 * 1024, 128 * 1024
+# Bytes of an operand that go as far as the L2 ahead of the waits. (Not of the begin of larger ones:
+# what others wait for comes later by as much.)
+_FETCHED = 64 * 1024
 
 _SLOTS = 9  # places of 16 bytes of words that a thread has on their way at once
 
@@ -31,7 +31,7 @@ class HandoffEdges(Edges):
 
     def __init__(self, plan: Plan, bulk: bool) -> None:
         self.plan, self.bulk = plan, bulk
-        self.fetched, self.begin_fetched = (_FETCHED, _BEGIN) if bulk else (0, 0)
+        self.fetched = _FETCHED if bulk else 0
         self.kinds = {(h.event, h.call): h.kind for h in plan.handoffs}
 
     @cached_property

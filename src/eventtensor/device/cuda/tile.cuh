@@ -136,18 +136,16 @@ template <class T, uint32_t COUNT> class Ahead {
   T value_[EACH] = {};
 };
 
-// A region of which old data may be far away, or so many bytes of its begin, is asked for as far as
-// the L2, a thread each run of neighbours: no more than a hint, so its writers need not be done.
-// Copies ask for multiples of 16 bytes. sm_90 and later.
-template <class T, int R>
-ET_HOT void fetch_to_l2(const Gathered<T, R>& v, int64_t most = INT64_MAX) {
+// A region of which old data may be far away is asked for as far as the L2, a thread each run of
+// neighbours: no more than a hint, so its writers need not be done. Copies ask for multiples of 16
+// bytes. sm_90 and later.
+template <class T, int R> ET_HOT void fetch_to_l2(const Gathered<T, R>& v) {
   int64_t run = 1;
   int outer = R;
   while (outer > 0 && v.rows[outer - 1] == nullptr && v.stride[outer - 1] == run)
     run *= v.extent[--outer];
   int64_t rows = 1;
   for (int k = 0; k < outer; ++k) rows *= v.extent[k];
-  rows = min(rows, most / (run * int64_t(sizeof(T))));
   ET_ROLLED for (int64_t r = lane(); r < rows; r += lanes()) {
     const T* at = v.data;
     int64_t e = r;

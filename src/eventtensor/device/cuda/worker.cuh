@@ -226,14 +226,6 @@ ET_FN bool ev_wait(Worker& w, const Event& event, int64_t index, int64_t target)
   }) != 0;
 }
 
-// Before a wait: true in all but the first warp, and there if this block has waited for the cell
-// already. (Its leading thread alone may look.)
-ET_FN bool ev_seen(const Worker& w, const Event& event, int64_t index, int64_t target) {
-  if (thread_number() >= 32) return true;
-  const bool seen = leads() && seen_cells().has(w.cells[event.base + index], target);
-  return __shfl_sync(~0u, int(seen), 0) != 0;
-}
-
 // A cell of an event, and its count.
 struct Look { int64_t index, target; };
 
