@@ -12,7 +12,8 @@ from support.backends import run_direct
 from support.emulated import emulated_kernel
 from support.streams import keeping, packed, plan_of
 
-from eventtensor.codegen.cuda.kernel import IDLE, LINES, generate
+from eventtensor.codegen.cuda.kernel import generate
+from eventtensor.codegen.cuda.shared import IDLE, LINES, SET_OFF
 from eventtensor.errors import NoRoom
 from eventtensor.ir.plan import Plan
 from eventtensor.target import H200
@@ -58,3 +59,16 @@ def test_lines_of_few_columns_leave_slots() -> None:
                          for n in ("PAGE", "SLOTS", "ROOM"))
     assert slots == (room - LINES[0]) // page
     assert (room - LINES[1]) // page >= IDLE // page
+
+
+def test_tasks_without_a_product_have_their_temporaries_where_lines_are() -> None:
+    """So that next to nothing of shared memory is theirs alone. A product's own come later: its
+    lines are on their way."""
+    made = generate(lending())
+    room = int(re.search(r"#define ET_ROOM (\d+)", made.text)[1])
+    page = int(re.search(r"#define ET_PAGE (\d+)", made.text)[1])
+    assert SET_OFF <= made.shared_bytes - room < SET_OFF + page
+    keep, layer = (made.text[made.text.index(f" body_{name}(") :].split("\n}\n")[0]
+                   for name in ("keep", "layer"))
+    assert keep.split("\n")[1].strip() == "worker.arena.open_beside(worker.pages.line_room());"
+    assert layer.index("et::wide_begin") < layer.index("open_beside")

@@ -4,37 +4,25 @@ back end, written for blocks; what is here is the frame around them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import reduce
 
-from ...errors import NoRoom
-from ...ir.expr import Const, Max, Min, Node, add, maximum, product
-from ...ir.plan import FEWEST_SLOTS, Plan, Stream, in_place
-from ...ir.products import product_of
+from ...ir.expr import Const, Node, add, product
+from ...ir.plan import Plan
 from ...ir.program import PlacedCall
-from ...ir.walk import bounds, loads_of
 from ...target import H200, CudaTarget
 from ..cpp.body import BodyWriter
 from ..cpp.hand import HandWriter
-from ..cpp.kernel import Flavour, KernelWriter, coordinate_rank
+from ..cpp.kernel import Flavour, coordinate_rank
 from . import abi
-from .body import StreamBody, opens_beside
+from .body import StreamBody
 from .emitter import BlockDialect
 from .handoff import HandoffEdges
 from .loader import LoaderWriter
 from .maps import MappedTensor, Maps, PagedTensor
-from .room import below, most_columns, room, where_few
+from .room import room
+from .shared import SharedMemory, looks_ahead
 from .threads import BRINGERS, LOADER, THREADS
 
-DECLARED = 1024  # bytes of shared memory for what the kernel declares, besides its Args
-NEAR = (8 * 1024, 96 * 1024)  # bytes of it for temporaries where a ring has the rest
-SOME = 16  # columns for which temporaries are near
-# Bytes for lines of x where products have many columns, by how many (device/cuda/ring.cuh), and
-# those that the stream lends (device/cuda/lent.cuh).
-LINES = (16 * 1024, 64 * 1024)
-IDLE = 64 * 1024
-PAGE = 16 * 1024
 KERNEL = "et_kernel"
 # Stand in the text until the bodies are written.
 _SLOTS, _ROOM, _LANES = "@SLOTS@", "@ROOM@", "@LANES@"
@@ -70,149 +58,18 @@ def generate(
     )
 
 
-def _by_call(streams: Iterable[Stream]) -> dict[str, tuple[Stream, ...]]:
-    out: dict[str, tuple[Stream, ...]] = {}
-    for s in streams:
-        out[s.call] = (*out.get(s.call, ()), s)
-    return out
-
-
-def _says(p: PlacedCall, words: str) -> bool:
-    """Of a hand-tuned body."""
-    return any(h.target == "cuda" and words in h.source for h in p.call.hand_tuned)
-
-
-def looks_ahead(p: PlacedCall) -> bool:
-    """True for a hand-tuned body that begins with the next tile's data."""
-    return _says(p, "et::tile_ahead(worker)")
-
-
-def keeps(p: PlacedCall) -> bool:
-    """True for a hand-tuned body that keeps something in shared memory from task to task."""
-    return _says(p, "et::idle_memory(worker)")
-
-
-class BlockWriter(KernelWriter):
+class BlockWriter(SharedMemory):
     def __init__(self, plan: Plan, target: CudaTarget, flavour: Flavour) -> None:
-        """A GPU without bulk copies has no stream: operands are then read where they lie."""
-        self.target = target
         self.block_out = BlockDialect()
         self.handoffs = HandoffEdges(plan, target.has_bulk)
-        super().__init__(plan, flavour, self.block_out, self.handoffs)
+        super().__init__(plan, target, flavour, self.block_out, self.handoffs)
         self.maps = Maps()
-        self.rooms: dict[str, Node] = {}  # bytes of temporaries of a task, by call
-        found = plan.streams if target.has_bulk else in_place(plan.streams)
-        self.paged = _by_call(found)
-        self.streams = _by_call(s for s in found if s.loaded)
 
     @property
     def threads(self) -> int:
         """Of a block: those that run tasks, the loader's, and those that bring lines of x."""
         bringers = 32 * BRINGERS if self.wide else 0
         return THREADS + (LOADER if self.streams else 0) + bringers
-
-    @property
-    def dynamic_bytes(self) -> int:
-        """Shared memory for the ring and for temporaries: what declarations leave."""
-        words = len(self.program.dims) + len(self.program.tensors) + len(self.extra_cells())
-        declared = DECLARED + 8 * words + 16 * len(self.plan.events)
-        return self.target.shared_bytes - -(-declared // 1024) * 1024
-
-    @property
-    def page(self) -> int:
-        """Bytes of a slot of the ring: the largest page."""
-        paged = (s.page for every in self.streams.values() for s in every)
-        return max([PAGE, *paged]) if self.streams else 0
-
-    @property
-    def ring_bytes(self) -> int:
-        """Temporaries get what the largest task needs that fits, the ring the rest, with lines of x
-        at its end. A task that does not fit goes on in device memory, unless it has a product with
-        pages."""
-        if not self.streams:
-            return 0
-        tops = {n: self.top(n, r) for n, r in self.rooms.items()}
-        fit = (top for top in tops.values() if top is not None and top <= NEAR[1])
-        large = (NEAR[1] for n, top in tops.items()
-                 if n in self.paged and (top is None or top > NEAR[1]))
-        found = (self.dynamic_bytes - max(NEAR[0], *fit, *large)) // self.page
-        left = found - (-(-LINES[1] // self.page) if self.wide else 0)
-        if left < max(FEWEST_SLOTS, -(-IDLE // self.page) if self.has_lent else 0):
-            raise NoRoom(
-                f"{self.dynamic_bytes} bytes of shared memory leave {left} pages for the stream",
-                place=self.program.name,
-            )
-        return found * self.page
-
-    def check_kept(self) -> None:
-        """Where there is no ring, what tasks keep lies beside their temporaries."""
-        for p in self.program.calls if not self.streams else ():
-            needed = bounds(self.rooms[p.call.name], lambda _: (None, None))[1]
-            if keeps(p) and (needed is None or needed + IDLE > self.near_bytes):
-                raise NoRoom(f"{self.near_bytes} bytes of shared memory do not hold what its tasks "
-                             f"keep ({IDLE})", place=p.call.place)
-
-    @property
-    def slots(self) -> int:
-        """The most that a launch may have."""
-        lines = LINES[0] if self.wide else 0
-        return (self.ring_bytes - lines) // self.page if self.streams else 0
-
-    @property
-    def wide(self) -> bool:
-        """True if products have many columns."""
-        return any(s.wide for every in self.streams.values() for s in every)
-
-    @property
-    def has_lent(self) -> bool:
-        return any(self.lends(p.call.name) for p in self.program.calls)
-
-    def lends(self, call: str) -> bool:
-        """True if the ring lends pages to a call, or to the group that it is in."""
-        group = self.group_of(call)
-        calls = [self.program.placed(call)] if group is None else \
-            [p for p in self.program.calls if self.group_of(p.call.name) == group]
-        return bool(self.streams) and any(keeps(p) for p in calls)
-
-    def columns(self) -> str:
-        """The most columns that a product of this launch has."""
-        found: dict[Node, None] = {}
-        for name, every in self.streams.items():
-            p = self.program.placed(name)
-            for s in every:
-                product = product_of(p.call.body, s.arg) if s.wide else None
-                if product is not None:
-                    found[most_columns(self.program, p, product.columns)] = None
-        plain = [e for e in found if not isinstance(e, Max | Min)]
-        return self.expr(reduce(maximum, [e for e in found if e in plain or not below(e, plain)]))
-
-    def top(self, call: str, size: Node) -> int | None:
-        """The most bytes of a task that should be near: where a product may have many columns,
-        those of some, less what they may have where lines were; with more columns temporaries are
-        in device memory. Where run-time data says how many there are, they take what room there is:
-        most tasks have few."""
-        lines = 0
-        streams = [s for s in self.paged.get(call, ()) if s.kind.of_product]
-        for s in streams if all(s.wide for s in streams) else ():
-            found = product_of(self.program.call(call).body, s.arg)
-            if found is not None and loads_of(found.columns):
-                return 0
-            if found is not None:
-                size = where_few(size, found.columns, SOME)
-                lines = LINES[0] if s.loaded and opens_beside(streams, s) else 0
-        most = bounds(size, lambda _: (None, None))[1]
-        return None if most is None else max(0, most - lines)
-
-    @property
-    def arena(self) -> Node:
-        found: Node = Const(0)
-        for needed in self.rooms.values():
-            found = maximum(found, needed)
-        return found
-
-    @property
-    def near_bytes(self) -> int:
-        return self.dynamic_bytes - self.ring_bytes
 
     def aligned(self) -> tuple[str, ...]:
         """Tensors that bulk copies read, or products and hand-tuned bodies by 16 bytes."""
@@ -275,6 +132,11 @@ class BlockWriter(KernelWriter):
         self.block_out.taken.clear()
         super().body(p)
         self.rooms[p.call.name] = room(self.program, p, self.block_out.taken)
+
+    def prepare(self, p: PlacedCall, writer: BodyWriter | HandWriter) -> None:
+        if self.without_lines(p.call.name):
+            self.out.line("worker.arena.open_beside(worker.pages.line_room());")
+        super().prepare(p, writer)
 
     def body_writer(self, p: PlacedCall) -> BodyWriter | HandWriter:
         streams, tuned = self.paged.get(p.call.name), self.tuned(p)

@@ -7,6 +7,7 @@ data; a clipped extent (a minimum) by whichever side is known.
 from __future__ import annotations
 
 from collections.abc import Collection
+from functools import partial
 
 from ...errors import UnboundedGrid, UnboundedTile
 from ...ir import tile as t
@@ -79,21 +80,22 @@ def below(e: Node, others: Collection[Node]) -> bool:
             return e in others
 
 
-def where_few(size: Node, columns: Node, few: int) -> Node:
-    """A size where `columns`, a dim or a sum of dims, are at most `few`."""
+def where_few(size: Node, columns: Node, few: int) -> list[Node]:
+    """A size where `columns`, a dim or a sum of dims, are at most `few`, as each of the dims has as
+    many as it can, and the others the least."""
     terms = columns.terms if isinstance(columns, Sum) else ((columns, 1),)
     dims = [d for d, c in terms if isinstance(d, Dim) and d.min >= 0 and c >= 1]
     if len(dims) < len(terms):
-        return size
+        return [size]
     least = sum(d.min for d in dims)
 
-    def leaf(e: Node) -> Node | None:
+    def leaf(large: Dim, e: Node) -> Node | None:
         if not isinstance(e, Dim) or e not in dims:
             return None
-        most = max(e.min, few - least + e.min)
+        most = max(e.min, few - least + e.min) if e == large else e.min
         return Dim(e.name, e.min, most if e.max is None else min(e.max, most))
 
-    return rebuild(size, leaf)
+    return [rebuild(size, partial(leaf, d)) for d in dims]
 
 
 def _scope(program: Program, placed: PlacedCall) -> TileLimits:
