@@ -279,6 +279,15 @@ class KernelWriter:
 
     # ---- grids and the worker's program ----------------------------------------------------
 
+    def header(self, p: PlacedCall) -> None:
+        """The waits for run-time data in the extents of a grid."""
+        waits = self.plan.call(p.call.name).header
+        if not waits:
+            return
+        at = ", ".join(cpp_name(lp.var) for lp in p.loops)
+        self.out.line(f"et::grid_begin(worker, CALL_{p.call.name}, {{{at}}});")
+        self.sync.waits(waits)
+
     def grid(self, p: PlacedCall) -> None:
         o, call, plan = self.out, p.call, self.plan.call(p.call.name)
         loops = tuple(lp.var for lp in p.loops)
@@ -287,10 +296,7 @@ class KernelWriter:
             f"{o.function}bool grid_{call.name}"
             f"(et::Worker& worker, const Args& args{self.params(loops)})"
         ):
-            if plan.header:
-                at = ", ".join(cpp_name(v) for v in loops)
-                o.line(f"et::grid_begin(worker, CALL_{call.name}, {{{at}}});")
-                self.sync.waits(plan.header)
+            self.header(p)
             with self.grids.tiles(call, self.claim(p)):
                 o.line(f"if (!task_{call.name}(worker, args{self.claim_args(p.vars)})) "
                        "return false;")

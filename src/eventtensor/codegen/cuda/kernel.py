@@ -4,19 +4,24 @@ back end, written for blocks; what is here is the frame around them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 
 from ...ir.expr import Const, Node, add, product
 from ...ir.plan import Plan
 from ...ir.program import PlacedCall
 from ...target import H200, CudaTarget
 from ..cpp.body import BodyWriter
+from ..cpp.frame import KnownExpr
 from ..cpp.hand import HandWriter
 from ..cpp.kernel import Flavour, coordinate_rank
+from ..emitter import cpp_name
 from . import abi
 from .body import StreamBody
 from .emitter import BlockDialect
 from .handoff import HandoffEdges
+from .kept import Kept
 from .loader import LoaderWriter
 from .maps import MappedTensor, Maps, PagedTensor
 from .room import room
@@ -64,6 +69,7 @@ class BlockWriter(SharedMemory):
         self.handoffs = HandoffEdges(plan, target.has_bulk)
         super().__init__(plan, target, flavour, self.block_out, self.handoffs)
         self.maps = Maps()
+        self.kept = Kept(plan.program)
 
     @property
     def threads(self) -> int:
@@ -128,9 +134,38 @@ class BlockWriter(SharedMemory):
             total = add(total, size)
         return total
 
+    @contextmanager
+    def knowing(self, p: PlacedCall) -> Iterator[None]:
+        """Around what is written of a call: numbers that its workers keep go by their places. (In
+        debug builds, where every wait is noted, they keep none.)"""
+        before = self.sync, self.grids
+        known = KnownExpr(self.program, known=self.kept.known(p))
+        if known.known and not self.flavour.debug:
+            self.sync = replace(self.sync, expr=known)
+            self.grids = replace(self.grids, expr=known)
+        yield
+        self.sync, self.grids = before
+
+    def header(self, p: PlacedCall) -> None:
+        found = self.kept.read_by(p)
+        if not found or self.flavour.debug:
+            super().header(p)
+            return
+        first = " && ".join(f"{cpp_name(lp.var)} == 0" for lp in p.loops)
+        with self.out.block(f"if ({first})"):
+            super().header(p)
+            for load, place in found.items():
+                self.out.line(f"if (et::leads()) {place} = {self.expr(load)};")
+            self.out.barrier()
+
+    def grid(self, p: PlacedCall) -> None:
+        with self.knowing(p):
+            super().grid(p)
+
     def body(self, p: PlacedCall) -> None:
         self.block_out.taken.clear()
-        super().body(p)
+        with self.knowing(p):
+            super().body(p)
         self.rooms[p.call.name] = room(self.program, p, self.block_out.taken)
 
     def prepare(self, p: PlacedCall, writer: BodyWriter | HandWriter) -> None:

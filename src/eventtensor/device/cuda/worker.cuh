@@ -54,6 +54,12 @@ ET_FN Where& where() {
   return here;
 }
 
+// Numbers that a worker has found for later iterations of a loop (codegen/cuda/kept.py).
+ET_FN int64_t* kept() {
+  __shared__ int64_t numbers[8];
+  return numbers;
+}
+
 // One thread decides, all threads get the answer. A word of the board is written again only two
 // barriers later, when everybody has read it.
 template <class F> ET_FN int64_t for_all(Worker& w, F decide) {
