@@ -30,9 +30,13 @@ from eventtensor.codegen.cuda import generate
 from eventtensor.compiler import run_passes
 from eventtensor.config import Options, environment
 from eventtensor.ir.plan import HandoffKind
+from eventtensor.models.formats.known import KNOWN
+from eventtensor.models.llama import llama
 from eventtensor.models.rows import Change, Choice
 from eventtensor.models.sampling import TILE
+from eventtensor.models.tasks import Weights
 from eventtensor.runtime.cuda.build import build_cubin
+from eventtensor.target import H200
 
 VOCAB, PART = 1200, 512  # the last part is not whole
 
@@ -220,6 +224,18 @@ def test_the_kernel_needs_no_local_memory() -> None:
     assert "__forceinline__ bool run(" in text  # its worker would lie in memory
     usage = build_cubin(text, "choice", "sm_90a", environment()).usage
     assert usage.spill_bytes == usage.stack_bytes == 0
+
+
+@pytest.mark.skipif(which("nvcc") is None, reason="nvcc is not on PATH")
+def test_a_model_that_samples_leaves_room_for_what_its_kernel_declares() -> None:
+    """All of shared memory is shared out before the compiler says how much the kernel declares."""
+    program = llama(KNOWN["llama-3.2-1b"], Weights("cuda", et.bf16), sampling=True)
+    plan = run_passes(program, Options(target="cuda")).plan
+    assert plan is not None
+    made = generate(plan)
+    usage = build_cubin(made.text, "samples", "sm_90a", environment()).usage
+    assert made.shared_bytes + usage.shared_bytes <= H200.shared_bytes
+    assert usage.spill_bytes == 0
 
 
 def test_the_way_to_a_greedy_token_stays_a_flag() -> None:

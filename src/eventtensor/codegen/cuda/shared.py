@@ -20,7 +20,7 @@ from ..cpp.sync import Edges
 from .body import opens_beside
 from .room import below, most_columns, where_few
 
-DECLARED = 1024  # bytes of shared memory for what the kernel declares, besides its Args
+DECLARED = 1280  # bytes of shared memory for what the kernel declares, besides its Args
 NEAR = (8 * 1024, 96 * 1024)  # bytes of it for temporaries where a ring has the rest
 SET_OFF = 1024  # for what a task has ahead of its product, where others lie among lines
 SOME = 16  # columns for which temporaries are near
