@@ -101,18 +101,36 @@ def test_results_are_those_of_the_interpreter(where: str, schedule: str) -> None
             assert_close(got, wanted, f"seed {seed}")
 
 
-def test_a_call_outside_the_loop_of_the_one_that_reads_it_looks_itself() -> None:
-    """The inner loop may have no iteration."""
-    depth, inner = et.dim("depth", max=5), et.dim("inner", min=0, max=3)
+def test_calls_in_inner_loops_look_themselves() -> None:
+    """The first iteration of the outer loop may have none of the inner one."""
+    depth = et.dim("depth", max=5)
     p = et.Program("nested")
     n, x = p.input("n", (1,), et.i32, bound=N), p.input("x", (N,), et.f32)
-    some = p.output("some", (depth, 4, N), et.f32)
+    some = p.output("some", (depth, depth, N), et.f32)
+    with p.loop("l", depth) as at, p.loop("m", at) as j:
+        p.call(step, name="deep", grid=(n[0],), reads=lambda i: x[i],
+               writes=lambda i: some[at, j, i])
+    assert "et::kept()" not in generate(plan_of(p)).text
+
+
+def test_waits_of_the_header_count_by_what_they_guard() -> None:
+    """The grid that makes k has n[0] tiles: their number is not kept yet."""
+
+    @et.task
+    def odd(x, k):
+        k[()] += x % 2
+
+    depth = et.dim("depth", max=5)
+    p = et.Program("two")
+    seed, x = p.input("seed", (N,), et.i32), p.input("x", (N,), et.f32)
+    n, k = (p.scratch(name, (1,), et.i32, bound=N) for name in ("n", "k"))
+    out = p.output("out", (depth, N, N), et.f32)
+    p.call(few, name="few", grid=(1,), reads=lambda i: seed[:], writes=lambda i: n[i])
+    p.call(odd, name="make", grid=(n[0],), reads=lambda i: seed[i], accumulates=lambda i: k[0],
+           unordered=True)
     with p.loop("l", depth) as at:
-        with p.loop("m", inner) as j:
-            p.call(step, name="deep", grid=(n[0],), reads=lambda i: x[i],
-                   writes=lambda i: some[at, j, i])
-        p.call(step, name="flat", grid=(n[0],), reads=lambda i: x[i],
-               writes=lambda i: some[at, 3, i])
-    text = generate(plan_of(p)).text
-    assert "if (l == 0 && m == 0) {" in grid_of(text, "deep")
-    assert "et::kept()" not in grid_of(text, "flat")
+        p.call(step, name="layer", grid=(n[0], k[0]), reads=lambda i, j: x[i],
+               writes=lambda i, j: out[at, i, j])
+    layer = grid_of(generate(plan_of(p)).text, "layer")
+    header = layer[: layer.index("et::kept()[0] =")]
+    assert "args.cell.make_done, 0, int64_t(args.n[0])" in header and "kept" not in header

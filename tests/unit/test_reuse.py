@@ -81,20 +81,118 @@ def test_iterations_in_turn_share_their_scratch():
     assert evaluate(plan.workspace, {}) == 2 * 128  # of N floats each, to a cache line
 
 
-@pytest.mark.parametrize("schedule", ["static", "ticket", "push"])
-@pytest.mark.parametrize("target", ["interp", "cpu"])
-def test_results_are_those_of_iterations_kept_apart(target, schedule):
-    p = program(in_turn, a=(L, N))
+def results(p: et.Program, **options: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Of iterations kept apart, and as they share."""
     x = np.random.default_rng(3).normal(size=N).astype(np.float32)
-    apart = et.compile(p, target=target, schedule=schedule, debug=True)
-    shared = et.compile(p, target=target, schedule=schedule)
-    assert not apart.plan.reused and shared.plan.reused
-    want = np.full(N, np.nan, np.float32)
-    apart(x=x, out=want)
-    for _ in range(20 if target == "cpu" else 2):
-        got = np.full(N, np.nan, np.float32)
-        shared(x=x, out=got)
-        np.testing.assert_array_equal(got, want)
+    found = []
+    for debug in (True, False):
+        kernel = et.compile(p, target="cpu", debug=debug, **options)
+        assert not debug or not kernel.plan.reused
+        out = np.full(N, np.nan, np.float32)
+        kernel(x=x, out=out)
+        found.append(out)
+    return found[0], found[1]
+
+
+@pytest.mark.parametrize("schedule", ["static", "ticket", "push"])
+def test_results_are_those_of_iterations_kept_apart(schedule):
+    p = program(in_turn, a=(L, N))
+    for _ in range(20):
+        np.testing.assert_array_equal(*results(p, schedule=schedule))
+
+
+def test_the_interpreter_knows_what_each_iteration_has_written():
+    assert planned(program(in_turn, a=(L, N)), target="interp").reused == ()
+
+
+# ---- each task must read what it did before ------------------------------------------------------
+
+
+@et.task
+def two(x, k, v):
+    k[:] = x + 1.0
+    v[:] = x * 2.0
+
+
+@et.task
+def half(x, y):
+    y[0 : N // 2] = x[0 : N // 2] + 100.0
+
+
+def two_points(p: et.Program, at: Any, h: Any, c: Any) -> None:
+    p.call(two, name="make", grid=(), reads=lambda: h[at, :],
+           writes=lambda: (c[2 * at, :], c[2 * at + 1, :]))
+    p.call(both, name="take", grid=(), reads=lambda: (c[2 * at, :], c[2 * at + 1, :]),
+           writes=lambda: h[at + 1, :])
+
+
+def in_part(p: et.Program, at: Any, h: Any, c: Any) -> None:
+    """What `some` leaves as it was, the iteration before has written."""
+    p.call(step, name="whole", grid=(), reads=lambda: h[at, :], writes=lambda: c[at + 1, :])
+    p.call(half, name="some", grid=(), reads=lambda: h[at, :], writes=lambda: c[at, :])
+    p.call(both, name="take", grid=(), reads=lambda: (h[at, :], c[at, :]),
+           writes=lambda: h[at + 1, :])
+
+
+@et.task
+def mixed(x, z, w, y):
+    y[:] = x * 0.5 + z.sum(axis=0) + 0.25 * w.sum(axis=0)
+
+
+def old_and_new(p: et.Program, at: Any, h: Any, c: Any) -> None:
+    p.call(step, name="new", grid=(), reads=lambda: h[at, at + 1 : N],
+           writes=lambda: c[at + 1, at + 1 : N])
+    p.call(mixed, name="take", grid=(),
+           reads=lambda: (h[at, :], c[at, at:N], c[at + 1, at + 1 : N]),
+           writes=lambda: h[at + 1, :])
+
+
+@pytest.mark.parametrize("build, points", [
+    (two_points, 2 * L), (in_part, L + 1), (old_and_new, L + 1)])
+def test_no_task_reads_what_another_wrote(build: Callable[..., None], points: int):
+    p = et.Program("flow")
+    x, out = p.input("x", (N,), et.f32), p.output("out", (N,), et.f32)
+    h, c = p.scratch("h", (L + 1, N), et.f32), p.scratch("c", (points, N), et.f32)
+    p.call(step, name="begin", grid=(), reads=lambda: x[:], writes=lambda: h[0, :])
+    if build is not two_points:
+        p.call(step, name="first", grid=(), reads=lambda: h[0, :], writes=lambda: c[0, :])
+    with p.loop("l", L) as at:
+        build(p, at, h, c)
+    p.call(step, name="end", grid=(), reads=lambda: h[L, :], writes=lambda: out[:])
+    np.testing.assert_array_equal(*results(p))
+    assert "c" not in planned(p).reused
+
+
+def test_an_inner_loop_has_what_the_outer_iteration_before_wrote():
+    @et.task
+    def summed(x, z, y):
+        y[:] = x * 0.5 + z.sum(axis=0)
+
+    p = et.Program("nested")
+    x, out = p.input("x", (N,), et.f32), p.output("out", (N,), et.f32)
+    h, b = p.scratch("h", (3 * L + 1, N), et.f32), p.scratch("b", (3 * L, N), et.f32)
+    a = p.scratch("a", (L, N), et.f32)
+    p.call(step, name="begin", grid=(), reads=lambda: x[:], writes=lambda: h[0, :])
+    with p.loop("m", 3) as m, p.loop("l", L) as at:
+        p.call(summed, name="old", grid=(), reads=lambda: (h[m * L + at, :], a[at, 0:m]),
+               writes=lambda: b[m * L + at, :])
+        p.call(step, name="new", grid=(), reads=lambda: b[m * L + at, :],
+               writes=lambda: a[at, :])
+        p.call(summed, name="next", grid=(), reads=lambda: (b[m * L + at, :], a[at, :]),
+               writes=lambda: h[m * L + at + 1, :])
+    p.call(step, name="end", grid=(), reads=lambda: h[3 * L, :], writes=lambda: out[:])
+    np.testing.assert_array_equal(*results(p))
+    assert "a" not in planned(p).reused
+
+
+def test_what_is_copied_in_bulk_lies_where_that_was_decided():
+    p = program(in_turn, a=(L, N))
+    plan = planned(p, target="cuda", handoff="bulk")
+    copied = {t for h in plan.handoffs if h.kind is HandoffKind.bulk for t in h.tensors}
+    assert copied and not copied & set(plan.reused)
+
+
+# ---- order -------------------------------------------------------------------------------------
 
 
 def test_a_tile_that_nothing_holds_back_keeps_its_own():

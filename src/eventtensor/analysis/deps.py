@@ -102,12 +102,12 @@ def _flow(
     deps = []
     for kind, relation in (("raw", raw.get_may_dependence()), ("", other.get_may_dependence())):
         deps += _split(program, number, tensor, kind, relation, found)
-    if all(_all_of_it(program, a) for a in found if a.writes):
+    if all(writes_all(program, a) for a in found if a.writes):
         return deps, _orphans(program, number, found, raw.get_must_no_source())
     return deps, _data_orphans(program, found)
 
 
-def _all_of_it(program: Program, a: Access) -> bool:
+def writes_all(program: Program, a: Access) -> bool:
     """False if the body may leave elements of the region as they were."""
     return a.accumulates or not a.node.call.body.args or assigns_all(program, a.node, a.arg)
 
@@ -202,7 +202,7 @@ def _data_orphans(program: Program, found: list[Access]) -> list[Orphan]:
     if reads.is_empty():
         return []
     maybe = [a for a in found if a.writes and (
-        a.data or _any_order(a) or not _all_of_it(program, a))]
+        a.data or _any_order(a) or not writes_all(program, a))]
     sure = [a for a in found if a.writes and a not in maybe]
     flow = _run_flow(reads, _union(program, number, sure), _union(program, number, maybe),
                      _schedule(number, found))

@@ -21,16 +21,26 @@ from ..ir.expr import Var
 from ..ir.program import Item, Loop, PlacedCall, Program
 from ..ir.tensor import Point, Region, Role, Tensor
 from ..ir.walk import free_vars
-from .deps import Dependence, dependences, dependences_of, same_call_conflicts
+from .access import accesses
+from .deps import Dependence, dependences, dependences_of, same_call_conflicts, writes_all
 from .derive import Derived
 from .ordered import Ordered, loaded
+from .sets.budget import DERIVATION, OutOfBudget, budget
 
 T = TypeVar("T")
 
 
 def reused(program: Program, derived: Derived, kept: frozenset[str]) -> dict[str, int]:
     """Scratch tensors (but those that are `kept` as they are) and their axis that may go, if the
-    only order is that of the events `derived`."""
+    only order is that of the events `derived`. None, if it takes too many steps to tell."""
+    try:
+        with budget(DERIVATION):
+            return _reused(program, derived, kept)
+    except OutOfBudget:
+        return {}
+
+
+def _reused(program: Program, derived: Derived, kept: frozenset[str]) -> dict[str, int]:
     fixed = kept | loaded(program)
     axes = {t.name: k for t in program.tensors if t.name not in fixed
             for k in [_axis(program, t)] if k is not None}
@@ -74,14 +84,15 @@ def _without(items: tuple[T, ...], k: int) -> tuple[T, ...]:
 
 def _axis(program: Program, t: Tensor) -> int | None:
     """An axis of a scratch tensor at which every task takes a point that hangs on its iteration. A
-    task that also read what it writes would meet itself there: a body may read late."""
+    task has one region of it, or it would meet itself there; what it writes, it writes whole."""
     uses = _uses(program, t.name)
     if t.role is not Role.scratch or t.bound is not None or t.monotone or t.distinct:
         return None
-    for p, r in uses:
-        also = [x for x in p.call.reads if x.tensor == t.name]
-        if r.pad or r in p.call.accumulates or (r in p.call.writes and also):
-            return None
+    if len({p.call.name for p, _ in uses}) < len(uses) or any(r.pad for _, r in uses):
+        return None
+    if any(a.accumulates or (a.writes and not writes_all(program, a))
+           for a in accesses(program)[t.name]):
+        return None
     loops = {loop.var for p, _ in uses for loop in p.loops}
     for k in range(len(t.shape)):
         at = [r.axes[k] for _, r in uses]
@@ -97,34 +108,45 @@ def _uses(program: Program, tensor: str) -> list[tuple[PlacedCall, Region]]:
 
 
 def _own_iteration(program: Program, tensor: str, k: int) -> bool:
-    """True if the point of each task is its iteration of one and the same loop: what it reads there
-    was written in that iteration."""
+    """True if the point of each task is its iteration of one and the same outermost loop: what it
+    reads there was written in that iteration."""
     loops = {_loop_at(p, r, k) for p, r in _uses(program, tensor)}
     return len(loops) == 1 and None not in loops
 
 
-def _loop_at(p: PlacedCall, r: Region, k: int) -> tuple[int, ...] | None:
-    """Which of the loops around a call gives the index of an axis, by its position."""
-    axis, names = r.axes[k], [loop.var for loop in p.loops]
-    if isinstance(axis, Point) and isinstance(axis.index, Var) and axis.index.name in names:
-        return p.position[: names.index(axis.index.name) + 1]
-    return None
+def _loop_at(p: PlacedCall, r: Region, k: int) -> int | None:
+    """The outermost loop around a call, if it gives the index of an axis, by its position."""
+    outer = [Point(Var(loop.var)) for loop in p.loops[:1]]
+    return p.position[0] if r.axes[k] in outer else None
 
 
 def _same_flow(before: Iterable[Dependence], after: Iterable[Dependence]) -> bool:
-    """True if every task reads what the same task wrote as before."""
+    """True if every task reads what the same tasks wrote as before. These are of one iteration of
+    one call, of which only one tile has an element: so it is the same for each element."""
     one, other = _flow(before), _flow(after)
     return one is not None and other is not None and one.keys() == other.keys() and all(
-        m.is_equal(other[pair]) for pair, m in one.items())
+        m.is_equal(other[pair]) for pair, m in one.items()) and _one_iteration(before)
 
 
 def _flow(deps: Iterable[Dependence]) -> dict[tuple[str, str], isl.Map] | None:
     """From writers to readers; None if run-time data decides."""
-    found: dict[tuple[str, str], isl.Map] = {}
+    if any(d.data for d in deps):
+        return None
+    return {(d.source.call.name, d.sink.call.name): d.relation for d in deps if d.kind == "raw"}
+
+
+def _one_iteration(deps: Iterable[Dependence]) -> bool:
+    """True if all that a task reads comes from one iteration of one call."""
+    seen: dict[str, isl.Set] = {}
     for d in deps:
-        if d.data:
-            return None
-        if d.kind == "raw":
-            pair = d.source.call.name, d.sink.call.name
-            found[pair] = found[pair].union(d.relation) if pair in found else d.relation
-    return found
+        if d.kind != "raw":
+            continue
+        loops, all_of_it = len(d.source.loops), d.relation.dim(isl.dim_type.in_)
+        by_loops = d.relation.project_out(isl.dim_type.in_, loops, all_of_it - loops)
+        readers, sink = d.relation.range(), d.sink.call.name
+        if not by_loops.is_injective():
+            return False
+        if sink in seen and not readers.is_disjoint(seen[sink]):
+            return False
+        seen[sink] = readers.union(seen[sink]) if sink in seen else readers
+    return True

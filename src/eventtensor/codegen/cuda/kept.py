@@ -24,14 +24,16 @@ class Kept:
         found: dict[Load, tuple[int, PlacedCall]] = {}
         for p in self.program.calls:
             loads = loads_of(*(a.extent for a in p.call.grid))
-            if p.loops and not p.call.pushed and all(self._stays(load, p) for load in loads):
+            if len(p.loops) == 1 and not p.call.pushed and all(
+                self._stays(load, p) for load in loads
+            ):
                 for load in loads:
                     if load not in found and len(found) < MOST:
                         found[load] = len(found), p
         return found
 
     def _stays(self, load: Load, p: PlacedCall) -> bool:
-        """True for one element that is written before the loops around the call, if at all."""
+        """True for one element that is written before the loop around the call, if at all."""
         return not free_vars(*load.index) and not loads_of(*load.index) and not any(
             r.tensor == load.tensor and other.position[0] >= p.position[0]
             for other in self.program.calls
@@ -44,9 +46,9 @@ class Kept:
 
     def known(self, p: PlacedCall) -> dict[Load, str]:
         """What all workers have by the time that they come to the tiles of a call: one behind the
-        call that reads it, in its innermost loop."""
+        call that reads it, in its loop."""
         return {load: _place(n) for load, (n, by) in self._found.items()
-                if by.position[:-1] == p.position[: len(by.loops)] and by.position <= p.position}
+                if by.position[0] == p.position[0] and by.position <= p.position}
 
 
 def _place(number: int) -> str:

@@ -151,9 +151,11 @@ class BlockWriter(SharedMemory):
         if not found or self.flavour.debug:
             super().header(p)
             return
-        first = " && ".join(f"{cpp_name(lp.var)} == 0" for lp in p.loops)
-        with self.out.block(f"if ({first})"):
+        (loop,) = p.loops
+        with self.out.block(f"if ({cpp_name(loop.var)} == 0)"):
+            known, self.sync = self.sync, replace(self.sync, expr=self.expr)
             super().header(p)
+            self.sync = known
             for load, place in found.items():
                 self.out.line(f"if (et::leads()) {place} = {self.expr(load)};")
             self.out.barrier()

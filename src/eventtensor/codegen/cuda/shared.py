@@ -155,7 +155,7 @@ class SharedMemory(KernelWriter):
             if found is not None and loads_of(found.columns):
                 return 0
             if found is not None:
-                sizes = where_few(size, found.columns, SOME)
+                sizes = [few for x in sizes for few in where_few(x, found.columns, SOME)]
                 lines = LINES[0] if s.loaded and opens_beside(streams, s) else 0
         ends = [bounds(size, lambda _: (None, None))[1] for size in sizes]
         known = [end for end in ends if end is not None]

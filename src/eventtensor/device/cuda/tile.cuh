@@ -184,8 +184,9 @@ class Arena {
   ET_FN void rewind(Mark m) { near_used_ = m.near_used, far_used_ = m.far_used; }
   ET_FN void reset() { near_used_ = far_used_ = 0, beside_ = 0; }
 
-  // Until the next task so many bytes before its own are for temporaries too, the first of which may
-  // hold the result of a product under way that ends in one pass (lines.cuh).
+  // Until the next task so many bytes before its own are for temporaries too: those of lines, of
+  // which none come for this task, or the first of which may hold the result of a product under way
+  // that ends in one pass (lines.cuh).
   ET_FN void open_beside(uint32_t bytes) { beside_ = bytes; }
 
   // IDLE bytes at the begin of what the block has left: the same in every task of a kind, so that one
