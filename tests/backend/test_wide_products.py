@@ -90,7 +90,7 @@ def test_a_column_has_the_same_bits_beside_any_number_of_others() -> None:
 
 def test_a_gpu_with_too_little_shared_memory_is_refused() -> None:
     small = replace(H200, shared_bytes=99 * 1024)
-    with pytest.raises(NoRoom, match="leave 1 pages for the stream"):
+    with pytest.raises(NoRoom, match="leave 2 pages for the stream"):
         generate(plan_of("two", True), small)
 
 
