@@ -18,10 +18,10 @@ from typing import TypeVar
 import islpy as isl
 
 from ..ir.expr import Var
-from ..ir.program import Item, Loop, PlacedCall, Program
+from ..ir.program import Item, Loop, Program
 from ..ir.tensor import Point, Region, Role, Tensor
 from ..ir.walk import free_vars
-from .access import accesses
+from .access import Access, accesses
 from .deps import Dependence, dependences, dependences_of, same_call_conflicts, writes_all
 from .derive import Derived
 from .ordered import Ordered, loaded
@@ -85,17 +85,16 @@ def _without(items: tuple[T, ...], k: int) -> tuple[T, ...]:
 def _axis(program: Program, t: Tensor) -> int | None:
     """An axis of a scratch tensor at which every task takes a point that hangs on its iteration. A
     task has one region of it, or it would meet itself there; what it writes, it writes whole."""
-    uses = _uses(program, t.name)
+    uses = accesses(program)[t.name]
     if t.role is not Role.scratch or t.bound is not None or t.monotone or t.distinct:
         return None
-    if len({p.call.name for p, _ in uses}) < len(uses) or any(r.pad for _, r in uses):
+    if len({a.node.call.name for a in uses}) < len(uses) or any(a.region.pad for a in uses):
         return None
-    if any(a.accumulates or (a.writes and not writes_all(program, a))
-           for a in accesses(program)[t.name]):
+    if any(a.accumulates or (a.writes and not writes_all(program, a)) for a in uses):
         return None
-    loops = {loop.var for p, _ in uses for loop in p.loops}
+    loops = {loop.var for a in uses for loop in a.node.loops}
     for k in range(len(t.shape)):
-        at = [r.axes[k] for _, r in uses]
+        at = [a.region.axes[k] for a in uses]
         if all(isinstance(a, Point) for a in at) and any(
             free_vars(a.index) & loops for a in at if isinstance(a, Point)
         ):
@@ -103,21 +102,17 @@ def _axis(program: Program, t: Tensor) -> int | None:
     return None
 
 
-def _uses(program: Program, tensor: str) -> list[tuple[PlacedCall, Region]]:
-    return [(p, r) for p in program.calls for r in p.call.regions if r.tensor == tensor]
-
-
 def _own_iteration(program: Program, tensor: str, k: int) -> bool:
     """True if the point of each task is its iteration of one and the same outermost loop: what it
     reads there was written in that iteration."""
-    loops = {_loop_at(p, r, k) for p, r in _uses(program, tensor)}
+    loops = {_loop_at(a, k) for a in accesses(program)[tensor]}
     return len(loops) == 1 and None not in loops
 
 
-def _loop_at(p: PlacedCall, r: Region, k: int) -> int | None:
+def _loop_at(a: Access, k: int) -> int | None:
     """The outermost loop around a call, if it gives the index of an axis, by its position."""
-    outer = [Point(Var(loop.var)) for loop in p.loops[:1]]
-    return p.position[0] if r.axes[k] in outer else None
+    outer = [Point(Var(loop.var)) for loop in a.node.loops[:1]]
+    return a.node.position[0] if a.region.axes[k] in outer else None
 
 
 def _same_flow(before: Iterable[Dependence], after: Iterable[Dependence]) -> bool:

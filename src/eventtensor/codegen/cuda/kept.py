@@ -16,13 +16,16 @@ MOST = 8  # numbers (device/cuda/worker.cuh)
 
 @dataclass(frozen=True)
 class Kept:
+    """Nothing in debug builds, where every wait is noted."""
+
     program: Program
+    debug: bool
 
     @cached_property
     def _found(self) -> dict[Load, tuple[int, PlacedCall]]:
         """The number of each, and the call in whose header it is read."""
         found: dict[Load, tuple[int, PlacedCall]] = {}
-        for p in self.program.calls:
+        for p in self.program.calls if not self.debug else ():
             loads = loads_of(*(a.extent for a in p.call.grid))
             if len(p.loops) == 1 and not p.call.pushed and all(
                 self._stays(load, p) for load in loads

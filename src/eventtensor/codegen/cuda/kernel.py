@@ -69,7 +69,7 @@ class BlockWriter(SharedMemory):
         self.handoffs = HandoffEdges(plan, target.has_bulk)
         super().__init__(plan, target, flavour, self.block_out, self.handoffs)
         self.maps = Maps()
-        self.kept = Kept(plan.program)
+        self.kept = Kept(plan.program, flavour.debug)
 
     @property
     def threads(self) -> int:
@@ -136,19 +136,16 @@ class BlockWriter(SharedMemory):
 
     @contextmanager
     def knowing(self, p: PlacedCall) -> Iterator[None]:
-        """Around what is written of a call: numbers that its workers keep go by their places. (In
-        debug builds, where every wait is noted, they keep none.)"""
+        """Around what is written of a call: numbers that its workers keep go by their places."""
         before = self.sync, self.grids
-        known = KnownExpr(self.program, known=self.kept.known(p))
-        if known.known and not self.flavour.debug:
-            self.sync = replace(self.sync, expr=known)
-            self.grids = replace(self.grids, expr=known)
+        known = KnownExpr(self.program, self.flavour.debug, self.kept.known(p))
+        self.sync, self.grids = replace(self.sync, expr=known), replace(self.grids, expr=known)
         yield
         self.sync, self.grids = before
 
     def header(self, p: PlacedCall) -> None:
         found = self.kept.read_by(p)
-        if not found or self.flavour.debug:
+        if not found:
             super().header(p)
             return
         (loop,) = p.loops
