@@ -115,6 +115,8 @@ class _Decision:
             return (), "no tensor goes this way"
         if word == "auto" and not self._payload(tensors).cheap:
             return (), self._payload(tensors).why_not
+        if word == "auto" and any(self._by_lines(t) for t in tensors):
+            return (), "a product takes it line by line"
         why = next(filter(None, map(self.flags.refusal, tensors)), "")
         if why:
             return (), why
@@ -189,11 +191,18 @@ class _Decision:
         return Handoff(event, call, HandoffKind.bulk, reason, (p.call.reads[arg].tensor,))
 
     def _staged(self, p: PlacedCall, arg: int) -> bool:
-        """A product re-reads the operand, all of it at once: many columns go by chunks."""
+        """A product re-reads the operand, all of it at once: many columns go by lines."""
+        return arg not in self._lines(p) and feeds_product(p.call.body, arg)
+
+    def _lines(self, p: PlacedCall) -> set[int | None]:
+        """Arguments that products take line by line."""
         wide = (product_of(p.call.body, s.arg) for s in self.plan.streams
                 if s.call == p.call.name and s.wide)
-        chunked = {argument_of(p.call.body, x.other) for x in wide if x is not None}
-        return arg not in chunked and feeds_product(p.call.body, arg)
+        return {argument_of(p.call.body, x.other) for x in wide if x is not None}
+
+    def _by_lines(self, tensor: str) -> bool:
+        return any(p.call.reads[k].tensor == tensor
+                   for p in self.plan.program.calls for k in self._lines(p) if k is not None)
 
     def _waited_inside(self, call: str) -> set[str]:
         """Tensors for which the body of a call may wait chunk by chunk."""

@@ -209,7 +209,8 @@ def _paged(
         return None
     if rows is None or columns is None:
         return None
-    wide = not staged_whole(columns, k.value * size)
+    apart = product.packed and layout.rows != Const(1)  # bundles, which come only by groups
+    wide = apart or not staged_whole(columns, k.value * size)
     if wide and not (product.packed and free_vars(product.columns) <= limits.keys()):
         return None
     # By the number of columns the order of pages is chosen, where they go by chunks.
@@ -223,8 +224,6 @@ def _paged(
         kind = StreamKind.rows
         return product.id, Stream(p.call.name, arg, kind, 0, why, chunk, rows, columns, wide,
                                   after=after)
-    if layout.rows != Const(1) and not wide:
-        return None  # bundles that lie apart come only by groups
     chunk = _page_spans(k.value // product.span, product.bundle) * product.span * size
     why = "no event guards it; packed panels, used up by a matrix product"
     why += ", line by line for many columns" if wide else ""

@@ -38,7 +38,7 @@ _ALIGN = 64  # bytes: where what is taken of the arena begins
 _PITCH = 192  # bytes that a column of the other side may lie further apart than it is long
 # Rows that a product sums up in one pass, by its columns: all of them, or some.
 _ROUND = {"et::MOST_COLUMNS": 128, "et::SOME_COLUMNS": 256}
-_SOME = 64  # columns of a pass that is not the widest
+_PASSES = {"et::FEW_COLUMNS": 16, "et::SOME_COLUMNS": 64}  # columns of all but the widest
 _SEVERAL = 4  # elements of a thread that are found together behind such a product
 
 
@@ -216,7 +216,8 @@ class StreamBody(BodyWriter):
     def pass_of(self, product: Product) -> str:
         """The columns of its widest pass: no wider one is compiled."""
         most = bounds(product.columns, lambda _: (None, None))[1]
-        return "et::SOME_COLUMNS" if most is not None and most <= _SOME else "et::MOST_COLUMNS"
+        fit = (name for name, n in _PASSES.items() if most is not None and most <= n)
+        return next(fit, "et::MOST_COLUMNS")
 
     def late(self) -> frozenset[int]:
         """Those that no statement up to the first product names, if that is done once and does not

@@ -213,10 +213,14 @@ ET_HOT void wide_begin(Worker& w, Matrix<E> x, int64_t rows, int64_t n, Mapped<E
 template <uint32_t ALL, uint32_t MOST, class E, bool BOXES, uint32_t SPAN, uint32_t BUNDLE>
 ET_HOT void wide_product(Worker& w, PanelsFromRing<SPAN, BUNDLE>, const Wide<E, BOXES>& p) {
   const uint32_t n = p.walk.columns;
-  if (n <= FEW_COLUMNS) WideWarp<E, BOXES, FEW_COLUMNS, SPAN, ALL>(p, w.pages).all();
-  else if (n <= SOME_COLUMNS) WideWarp<E, BOXES, SOME_COLUMNS, SPAN, ALL>(p, w.pages).all();
-  else if constexpr (MOST > SOME_COLUMNS)
-    WideWarp<E, BOXES, MOST, SPAN, ALL>(p, w.pages).all();
+  if (MOST == FEW_COLUMNS || n <= FEW_COLUMNS) {
+    WideWarp<E, BOXES, FEW_COLUMNS, SPAN, ALL>(p, w.pages).all();
+  } else if constexpr (MOST > FEW_COLUMNS) {
+    if (MOST == SOME_COLUMNS || n <= SOME_COLUMNS)
+      WideWarp<E, BOXES, SOME_COLUMNS, SPAN, ALL>(p, w.pages).all();
+    else if constexpr (MOST > SOME_COLUMNS)
+      WideWarp<E, BOXES, MOST, SPAN, ALL>(p, w.pages).all();
+  }
   sync();
 }
 
