@@ -5,10 +5,12 @@ from __future__ import annotations
 import ctypes
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from support.emulated import emulated_kernel
 from support.fake_driver import FakeDriver, installed
 from support.streams import gathered, in_parts, joined, packed, packed_product, panels_shape
 from support.streams import wide_layers as layers
@@ -18,7 +20,8 @@ from eventtensor.codegen.cuda import CudaSource, generate
 from eventtensor.codegen.cuda.maps import MOST, MappedTensor, PagedTensor
 from eventtensor.compiler import run_passes
 from eventtensor.config import Options
-from eventtensor.errors import Misaligned
+from eventtensor.errors import Misaligned, StuckWait
+from eventtensor.ir.expr import Const
 from eventtensor.ir.plan import Plan
 from eventtensor.runtime.cuda import driver as cuda_driver
 from eventtensor.runtime.cuda.artifact import read, save
@@ -70,6 +73,28 @@ def test_pieces_of_a_page_come_in_one_copy(
     found = made(packed(panels, k, 128, 8, bundle=bundle))
     assert [m for m in found.maps if isinstance(m, PagedTensor)] == pages
     assert ("et::Paged{0, args.w}" in found.text) is bool(pages)
+
+
+def test_who_brings_x_looks_for_it_before_the_task_has_waited() -> None:
+    text = made(layers()).text
+    body = text[text.index("bool body_layer(") :].split("\n}\n")[0]
+    ahead, wait = re.search(r"et::wide_ahead<.*, (args\.cell\.layer_done, .*)\);", body), \
+        body.index("et::ev_wait(worker, args.cell.layer_done")
+    assert ahead is not None and ahead.start() < wait
+    assert ahead[1] == "args.cell.layer_done, (1 <= l) ? l - 1 : 0, (1 <= l) ? 8 : 0"
+    assert "et::wide_ahead" not in generate(plan_of(layers(), debug=True), debug=True).text
+
+
+def test_a_wait_for_x_that_is_stuck_is_over_for_those_who_bring_it() -> None:
+    """They look at the same cell, of which more is expected than comes."""
+    plan = plan_of(layers())
+    events = tuple(replace(e, count=Const(9)) if e.name == "layer_done" else e for e in plan.events)
+    dims = {"n": 20, "depth": 2}
+    arrays = {"first": np.zeros((20, 512), et.bf16.numpy), "last": np.zeros((20, 512), et.bf16.numpy),
+              "w": np.zeros((2, *panels_shape(32, 512, 2)), et.bf16.numpy)}
+    with emulated_kernel(replace(plan, events=events), 3, wait_limit_s=0.3) as kernel, \
+            pytest.raises(StuckWait, match=r"layer_done\[0\], expected 9, seen 8"):
+        kernel.launch(dims, arrays)
 
 
 def test_what_is_not_streamed_needs_no_maps() -> None:

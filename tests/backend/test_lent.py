@@ -71,4 +71,4 @@ def test_tasks_without_a_product_have_their_temporaries_where_lines_are() -> Non
     keep, layer = (made.text[made.text.index(f" body_{name}(") :].split("\n}\n")[0]
                    for name in ("keep", "layer"))
     assert keep.split("\n")[1].strip() == "worker.arena.open_beside(worker.pages.line_room());"
-    assert layer.index("et::wide_begin") < layer.index("open_beside")
+    assert layer.index("et::wide_ahead") < layer.index("open_beside")

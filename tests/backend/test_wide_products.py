@@ -100,15 +100,16 @@ def source_of(program: et.Program) -> str:
     return generate(plan).text
 
 
-def test_what_needs_no_product_is_done_while_its_lines_come() -> None:
+def test_what_needs_no_product_is_done_behind_it() -> None:
+    """While the stream brings the next task's pages: before it, they would all be there already."""
     text = source_of(normed(128))
-    begin, scale, product = (text.index(f"et::{name}<") for name in
-                             ("wide_begin", "lane_sum", "wide_matmul"))
-    assert begin < scale < product
+    begin, product, scale = (text.index(f"et::{name}<") for name in
+                             ("wide_begin", "wide_matmul", "lane_sum"))
+    assert begin < product < scale
 
 
 @pytest.mark.parametrize("n", (1, 30, 128))
-def test_a_scale_found_while_lines_come_is_right(n: int) -> None:
+def test_a_scale_found_behind_a_product_is_right(n: int) -> None:
     program = normed(128)
     plan = run_passes(program, Options(target="cuda", schedule="static")).plan
     rng = np.random.default_rng(n)

@@ -122,6 +122,8 @@ class BodyFrame:
         if self.args.edges.words_first(self.call, waits):
             self.args.bring_words()
         put = not self.args.words_come() and self.args.put()
+        if waits:
+            self.set_off_early(settled, waits[-1], sync)
         sync.waits(waits[-1:])
         if (put or fenced) and not (waits and _always(waits[-1])):
             self.out.barrier()
@@ -130,6 +132,9 @@ class BodyFrame:
         self.words()
         if not self.expr.debug:
             self.learn(settled.after(waits[-1]) if waits else settled)
+
+    def set_off_early(self, settled: Settled, last: Wait, sync: SyncWriter) -> None:
+        """What somebody else can begin as soon as the last wait is over."""
 
     def words(self) -> None:
         """Words come last; then the task is ready."""

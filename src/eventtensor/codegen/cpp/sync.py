@@ -125,6 +125,17 @@ class SyncWriter:
             for k, (i, n) in enumerate(zip(index, sizes, strict=True))
         )
 
+    def one_cell(self, wait: Wait) -> str | None:
+        """Event, cell and count of a wait, if it has one cell at most; none counts nothing."""
+        if len(wait.cells) != 1 or wait.cells[0].axes:
+            return None
+        (nest,), event = wait.cells, self.plan.event(wait.event)
+        cell, count = self.cell(event, nest.index), self.expr(count_at(event, nest.index))
+        if nest.guards:
+            there = " && ".join(f"({self.expr.condition(g)})" for g in nest.guards)
+            cell, count = (f"{there} ? {x} : 0" for x in (cell, count))
+        return f"args.cell.{cpp_name(event.name)}, {cell}, {count}"
+
     def waits(self, waits: tuple[Wait, ...]) -> None:
         """Leave with false when the launch is given up."""
         for w in waits:

@@ -4,7 +4,7 @@ up their pages. Everything else is as in any body.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from itertools import pairwise
@@ -13,7 +13,7 @@ from ...ir import tile as t
 from ...ir.expr import Const, Node, add, maximum, mul
 from ...ir.layout import layout_of, panel_stride, row_stride
 from ...ir.looped import loop_page
-from ...ir.plan import Stream, StreamKind
+from ...ir.plan import Stream, StreamKind, Wait
 from ...ir.products import (
     PANEL,
     Product,
@@ -22,11 +22,13 @@ from ...ir.products import (
     product_of,
 )
 from ...ir.program import PlacedCall, Program
-from ...ir.tensor import DType
+from ...ir.settled import Settled
+from ...ir.tensor import DType, region_exprs
 from ...ir.walk import bounds
 from ..cpp.args import ArgWriter
 from ..cpp.body import BodyWriter
 from ..cpp.expr import ExprWriter, paren
+from ..cpp.sync import SyncWriter
 from ..cpp.value import STORAGE, Value, View, of_view
 from ..emitter import cpp_name
 from ..uses import read_arguments, stmt_operands
@@ -128,20 +130,11 @@ class StreamBody(BodyWriter):
             self.out.line("worker.pages.task_end();")
 
     def block(self, stmts: tuple[t.Stmt, ...]) -> None:
-        """Lines of a first product set off, then what can be done without it is done. Products that
-        go straight to their place need no store."""
+        """Products that go straight to their place need no store."""
         if not self.inside:
             self.straight = {s.value: s for s in stmts if isinstance(s, t.Store) and self._goes(s)}
             stmts = tuple(s for s in stmts if s not in self.straight.values())
-        first = None if self.inside else self._first_product(stmts)
-        if first is None or not self._by_lines(first):
-            super().block(stmts)
-            return
-        at = stmts.index(first)
-        without = _without(first, stmts[at + 1 :], self.products)
-        super().block(stmts[:at])
-        self.set_off(first.id)
-        super().block((*without, *(s for s in stmts[at:] if s not in without)))
+        super().block(stmts)
 
     def _goes(self, s: t.Store) -> bool:
         """True if a product can be stored as it is found: as elements, not as words with flags."""
@@ -158,15 +151,36 @@ class StreamBody(BodyWriter):
         stream = self.products[s.id][1]
         return stream.wide and stream.loaded
 
-    def set_off(self, id: int) -> None:
+    def _set_off(self, id: int, x: _Columns, ahead: str = "") -> None:
+        """`ahead`: of a wait, the cell that tells when x is there."""
         product, stream = self.products[id]
-        x = self.columns(product, stream)
         rows, n = self.extent(product.rows), self.extent(product.columns)
         kind, row, span = self._sizes(product, stream)
-        self.block_out.ends_met(f"et::wide_begin<{kind}, {row}, {span}>"
-                                f"(worker, {x.matrix}, {rows}, {n}{x.mapped or x.begins});")
+        how = "wide_ahead" if ahead else "wide_begin"
+        self.block_out.ends_met(f"et::{how}<{kind}, {row}, {span}>"
+                                f"(worker, {x.matrix}, {rows}, {n}{x.mapped or x.begins}{ahead});")
         self.begun.add(id)
         self.maps.lacking |= not x.mapped
+
+    def set_off_early(self, settled: Settled, last: Wait, sync: SyncWriter) -> None:
+        """Lines of the first product, if boxes of x as it lies are known before the last wait: the
+        bringers then wait for its one cell themselves."""
+        first = self._first_product(self.call.body.stmts)
+        if first is None or not self._by_lines(first) or self.expr.debug:
+            return
+        product, stream = self.products[first.id]
+        arg, one = argument_of(self.call.body, product.other), sync.one_cell(last)
+        views = _views(self.call.body.stmts, product.other)
+        if arg is None or one is None or views is None or arg in self.args.staged \
+                or self.call.regions[arg].pad is not None or self.args.overwritten(arg) \
+                or not settled.loads(*region_exprs(self.call.regions[arg]), product.columns):
+            return
+        self.args.brought[arg] = self.reads[arg] = self.args.read(arg, storage=True)
+        for s in views:
+            self.let(s)
+        x = self.columns(product, stream)
+        if x.mapped:
+            self._set_off(first.id, x, f", {one}")
 
     def _sizes(self, product: Product, stream: Stream) -> tuple[str, int, int]:
         """The element of a product's pages, and the bytes of a row and of a span of it."""
@@ -183,7 +197,7 @@ class StreamBody(BodyWriter):
             return super().matmul(id, a, b, type)
         product, stream = self.products[id]
         if stream.wide and stream.loaded and id not in self.begun:
-            self.set_off(id)  # another than the first
+            self._set_off(id, self.columns(product, stream))
         kind, row, span = self._sizes(product, stream)
         x = self.columns(product, stream)
         rows, n = self.extent(product.rows), self.extent(product.columns)
@@ -356,22 +370,20 @@ class PageArgs(ArgWriter):
         return super().read(k, storage)
 
 
-def _without(
-    first: t.Let, others: tuple[t.Stmt, ...], products: Collection[int]
-) -> list[t.Let]:
-    """Of the statements behind the first product, those that need neither it nor another one: pages
-    come in the order of the products."""
-    needing, found = {first.id}, list[t.Let]()
-    for s in others:
-        if isinstance(s, t.For):
-            break
-        if not isinstance(s, t.Let):
-            continue
-        if s.id in products or not needing.isdisjoint(t.operands(s.op)):
-            needing.add(s.id)
-        else:
-            found.append(s)
-    return found
+def _views(stmts: tuple[t.Stmt, ...], id: int) -> list[t.Let] | None:
+    """The statements that make a value of an argument, if it is that argument in another shape."""
+    made = {s.id: s for s in stmts if isinstance(s, t.Let)}
+    found = list[t.Let]()
+    while id in made:
+        found.insert(0, made[id])
+        match made[id].op:
+            case t.Arg():
+                return found
+            case t.Reshape(x) | t.Transpose(x, _):
+                id = x
+            case _:
+                return None
+    return None
 
 
 def _side_by_side(view: View, shape: tuple[Node, ...], axes: tuple[int, ...]) -> bool:

@@ -36,7 +36,7 @@ class Boxes {
     const uint32_t taken = shared_address(&ring_.lines.taken);
     const uint32_t step = line_step<N>(job.walk.span);
     first_ = next_ = job.line;
-    if (!bringer_wait(ring_, taken, jobs_++ & 1)) return false;
+    if (!bringer_wait(ring_, taken, jobs_++ & 1) || !reached(job)) return false;
     fence_global_writes();
     for (uint32_t panel = 0; panel < job.walk.panels; panel += job.walk.round(panel))
       for (uint32_t column = 0; column < job.walk.columns; column += MOST_COLUMNS)
@@ -58,6 +58,16 @@ class Boxes {
   }
 
  private:
+  // Until x is there: by the lane that asks for it, so that it need not be told. False if the tasks
+  // are over.
+  ET_HOT bool reached(const LineJob& job) const {
+    bool there = job.target == 0;
+    while (!there && shared_peek(ring_.stop) == 0)
+      there = threadIdx.x % 32 != 0 || ev_reached(*job.cell, job.target);
+    __syncwarp();
+    return __shfl_sync(~0u, there, 0);
+  }
+
   template <uint32_t N> ET_HOT LinePlace<N> place_of(uint32_t number) const {
     return {ring_.lines.bytes, number};
   }

@@ -15,8 +15,9 @@
 //    landed. What they wrote belongs to the generic proxy: who has seen the phase over does a fence
 //    before the tensor cores read it. `empty` ends when the warps that multiply with it have arrived
 //    WARPS times, after their products are through.
-//  * A job is given by one thread, after all threads may see x. Every bringer has a part in every
-//    line, so a job ends only when all of them have taken it.
+//  * A job is given by one thread, after all threads may see x; or before, with the cell that tells
+//    when: then the lane that asks for boxes acquires it first (it has a map). Every bringer has a
+//    part in every line, so a job ends only when all of them have taken it.
 #pragma once
 #include "boxes.cuh"
 #include "cuda/cp_async.cuh"

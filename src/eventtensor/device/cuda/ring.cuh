@@ -67,6 +67,8 @@ struct LineJob {
   const int64_t* begins;  // of columns, in elements, if they do not lie s1 apart
   Walk walk;
   InMap in;
+  const Cell* cell;  // that has to reach `target` before x is there (0: it is)
+  int64_t target;
   uint32_t line;  // the number of its first one, among those of its size
 };
 

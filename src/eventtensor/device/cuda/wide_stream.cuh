@@ -177,7 +177,7 @@ template <class E, bool BOXES, uint32_t N, uint32_t SPAN, uint32_t ALL> class Wi
 template <class E>
 ET_HOT LineJob line_job(Matrix<E> x, const int64_t* begins, const Walk& walk, InMap in) {
   const uint16_t* const data = reinterpret_cast<const uint16_t*>(x.data);
-  return {{data, x.s0, x.s1}, begins, walk, in};
+  return {{data, x.s0, x.s1}, begins, walk, in, nullptr, 0};
 }
 
 // Lines of x for a product begin to come: before what else can be done until they are there. All
@@ -198,14 +198,25 @@ template <class E, uint32_t WIDTH> struct Mapped {
   const E* data;
 };
 template <class E, uint32_t ROW, uint32_t SPAN, uint32_t WIDTH>
-ET_HOT void wide_begin(Worker& w, Matrix<E> x, int64_t rows, int64_t n, Mapped<E, WIDTH> in) {
+ET_HOT void wide_begin(Worker& w, Matrix<E> x, int64_t rows, int64_t n, Mapped<E, WIDTH> in,
+                       const Cell* cell = nullptr, int64_t target = 0) {
   if (n < 1 || rows < 1) return;
   fence_shared_reads();
   sync();
   if (!leads()) return;
   const Walk walk(uint32_t(rows) / PANEL, ROW, SPAN, 1, n);
   const uint64_t at = uint64_t(x.data - in.data);
-  w.pages.give(line_job(x, nullptr, walk, {in.map, uint32_t(at / WIDTH), uint32_t(at % WIDTH)}));
+  LineJob job = line_job(x, nullptr, walk, {in.map, uint32_t(at / WIDTH), uint32_t(at % WIDTH)});
+  if (target > 0 && !seen_cells().has(*cell, target)) job.cell = cell, job.target = target;
+  w.pages.give(job);
+}
+
+// Before the task waits for x: lines begin to come when the cell of an event has reached `target`,
+// and who brings them looks for himself.
+template <class E, uint32_t ROW, uint32_t SPAN, uint32_t WIDTH>
+ET_HOT void wide_ahead(Worker& w, Matrix<E> x, int64_t rows, int64_t n, Mapped<E, WIDTH> in,
+                       const Event& event, int64_t index, int64_t target) {
+  wide_begin<E, ROW, SPAN>(w, x, rows, n, in, &w.cells[event.base + index], target);
 }
 
 // After `wide_begin`. All meet last. (Inlined: in a function that is called, products would wait for
