@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from decoder import TEMPERATURE, TOP_P
-from kernels import Wanted
+from kernels import Wanted, for_requests
 from measure import RESULTS
 
 PARTS = ("step", "sampled", "prefill", "load", "compile")
@@ -67,14 +67,15 @@ CASES = (
     Case("llama-3.2-1b", 64, 1024, sampled=True),
 )
 PROMPTS = (Prompt("llama-3.2-1b", 16.0), Prompt("qwen3-8b", 43.0))
-COMPILED = tuple(Wanted(m, t) for m in ("llama-3.2-1b", "qwen3-8b") for t in (1, MOST))
+COMPILED = tuple(w for m in ("llama-3.2-1b", "qwen3-8b")
+                 for w in (Wanted(m, 1), for_requests(m, 2), Wanted(m, MOST)))
 LOADED = tuple(Wanted(m, MOST) for m in ("llama-3.2-1b", "qwen3-8b"))
 
 
 @dataclass(frozen=True)
 class Chosen:
     """What a run measures. `tokens` are the rows that kernels are compiled for, 0 for as many as
-    the case has; empty if nothing was said: then as Runner does it, one row or many."""
+    the case has; empty if nothing was said: then the one that a Runner takes."""
 
     parts: tuple[str, ...] = PARTS
     models: tuple[str, ...] = ()
@@ -106,8 +107,9 @@ class Chosen:
 
     def kernels_of(self, case: Case) -> tuple[Wanted, ...]:
         """Kernels for fewer rows than the case has are left out."""
-        default = 1 if case.batch == 1 else MOST
-        sizes = dict.fromkeys(t or case.batch for t in self.tokens or (default,))
+        if not self.tokens:
+            return (for_requests(case.model, case.batch, case.sampled),)
+        sizes = dict.fromkeys(t or case.batch for t in self.tokens)
         return tuple(Wanted(case.model, t, case.sampled) for t in sizes if t >= case.batch)
 
     def kernels_of_prompt(self, prompt: Prompt) -> tuple[Wanted, ...]:

@@ -1,7 +1,8 @@
 """The kernels that decode.py measures, each compiled by a process of its own and handed over as an
 artifact: many at a time, and also without any cache, to say what a cold compile takes.
 
-A child is started as `kernels.py MODEL TOKENS SAMPLING PREFETCH FOLDER` and prints one JSON object.
+A child is started as `kernels.py MODEL TOKENS SAMPLING PREFETCH ALONE FOLDER` and prints one JSON
+object.
 """
 
 from __future__ import annotations
@@ -18,8 +19,11 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 import eventtensor as et
+from eventtensor.models import artifact as model_artifact
 from eventtensor.models.formats.known import KNOWN
+from eventtensor.models.kernels import Steps, taker
 from eventtensor.models.llama import llama
+from eventtensor.models.step import MAX_TOKENS
 from eventtensor.models.tasks import Weights
 
 SECONDS = 240  # that a compile may take
@@ -42,26 +46,35 @@ W = TypeVar("W", bound=Compiled)
 
 @dataclass(frozen=True)
 class Wanted:
-    """A kernel for up to `tokens` rows a step."""
+    """A kernel for up to `tokens` rows a step; `alone`: that have a request each."""
 
     model: str
     tokens: int
     sampling: bool = False
     prefetch: int = 0
+    alone: bool = False
 
     def program(self) -> et.Program:
         return llama(KNOWN[self.model], Weights("cuda", et.bf16), tokens=self.tokens,
-                     sampling=self.sampling)
+                     sampling=self.sampling, alone=self.alone)
 
     def options(self) -> dict[str, Any]:
         """Of the compile."""
         return {"prefetch": self.prefetch}
 
     def words(self) -> tuple[str, ...]:
-        return self.model, str(self.tokens), str(int(self.sampling)), str(self.prefetch)
+        return (self.model, str(self.tokens), str(int(self.sampling)), str(self.prefetch),
+                str(int(self.alone)))
 
     def script(self) -> Path:
         return Path(__file__)
+
+
+def for_requests(model: str, count: int, sampling: bool = False, prefetch: int = 0) -> Wanted:
+    """The kernel that a runner takes for a step of so many requests that decode."""
+    runner = model_artifact.Made(KNOWN[model], "cuda", "bf16", MAX_TOKENS, sampling, False)
+    steps = taker(runner.kernels, Steps(count, alone=True))
+    return Wanted(model, steps.rows, sampling, prefetch, steps.alone)
 
 
 @dataclass(frozen=True)
@@ -109,8 +122,11 @@ def no_caches(folder: Path) -> dict[str, str]:
             "CUDA_CACHE_PATH": str(folder / "nv")}
 
 
-def child(model: str, tokens: str, sampling: str, prefetch: str, folder: str) -> dict[str, Any]:
-    return compiled(Wanted(model, int(tokens), bool(int(sampling)), int(prefetch)), folder)
+def child(
+    model: str, tokens: str, sampling: str, prefetch: str, alone: str, folder: str
+) -> dict[str, Any]:
+    return compiled(Wanted(model, int(tokens), bool(int(sampling)), int(prefetch),
+                           bool(int(alone))), folder)
 
 
 def compiled(wanted: Compiled, folder: str) -> dict[str, Any]:

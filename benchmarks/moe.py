@@ -24,7 +24,7 @@ from typing import Any
 
 from decode import GRAPH, OURS, STEPS, freed, reported
 from decoder import Cache, Model, Steps, floor_bytes, weight_bytes
-from kernels import Made, Wanted, make_all
+from kernels import Made, Wanted, for_requests, make_all
 from measure import RESULTS, Bench, gpu_us, graph, machine, print_heads, torch
 from merging import MergingBench
 from moe_chain import MODEL, SPREAD, compiled_chains, measure_chains
@@ -33,7 +33,7 @@ from reading import measure_read
 from eventtensor.models.formats.known import KNOWN
 
 PARTS = ("decode", "chain", "schedules")
-CONTEXT, MOST, SEED = 1024, 128, 1
+CONTEXT, SEED = 1024, 1
 SOME = 8  # layers by which the peer finds its tiles
 SECONDS = 280  # that a part may take
 # Milliseconds of a step, or times the floor.
@@ -50,7 +50,7 @@ class Case:
 
     @property
     def wanted(self) -> Wanted:
-        return Wanted(MODEL, 1 if self.batch == 1 else MOST, prefetch=self.prefetch)
+        return for_requests(MODEL, self.batch, prefetch=self.prefetch)
 
     def fields(self) -> dict[str, Any]:
         more = {"prefetch": self.prefetch} if self.prefetch else {}

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 from decoder import Cache, Model, Steps
-from kernels import Wanted
+from kernels import Wanted, for_requests
 from measure import Bench, main, torch
 from reading import measure_read
 
@@ -28,7 +28,6 @@ CASES = (
     ("qwen3-8b", (1, 8, 16, 64), 1024),
     ("qwen3-30b-a3b", (1, 8, 16, 64), 1024),
 )
-MANY = 128  # rows that the kernel for more than one is made for
 MATRICES = {"qkv_proj": "w_qkv", "out_proj": "w_o", "gate_up": "w_gate_up", "down_proj": "w_down",
             "router": "w_router", "experts_gate_up": "w_gate_up", "experts_down": "w_down"}
 EDGE = 2  # layers at both ends that are left out: they have other neighbours
@@ -98,15 +97,14 @@ def measure_case(
 
 def measure(bench: Bench) -> None:
     gbs, _ = measure_read(bench)
-    wanted = {(m, min(b, 2)): Wanted(m, 1 if b == 1 else MANY) for m, all_b, _ in CASES
-              for b in all_b}
+    wanted = dict.fromkeys(for_requests(m, b) for m, all_b, _ in CASES for b in all_b)
     with ThreadPoolExecutor(len(wanted)) as pool:
-        made = dict(zip(wanted, pool.map(traced, wanted.values()), strict=True))
+        made = dict(zip(wanted, pool.map(traced, wanted), strict=True))
     for name, batches, context in CASES:
         model = Model(KNOWN[name])
         for batch in batches:
             about = {"model": name, "batch": batch, "context": context, "read_gbs": gbs}
-            measure_case(bench, made[name, min(batch, 2)], model, batch, context, about)
+            measure_case(bench, made[for_requests(name, batch)], model, batch, context, about)
         del model
         torch().cuda.empty_cache()
 

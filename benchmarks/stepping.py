@@ -33,9 +33,8 @@ class Log:
     none on threads."""
 
     def __init__(self, made: Runner) -> None:
-        kernels = [made.ready(1), made.ready(made.limits.rows)]
         self._kernels = [] if made.target != "cuda" else [
-            k.backend for n, k in enumerate(kernels) if k not in kernels[:n]]
+            k.backend for k in made.kernels.all()]
         self.begin()
 
     def begin(self) -> None:

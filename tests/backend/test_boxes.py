@@ -90,8 +90,8 @@ def test_a_wait_for_x_that_is_stuck_is_over_for_those_who_bring_it() -> None:
     plan = plan_of(layers())
     events = tuple(replace(e, count=Const(9)) if e.name == "layer_done" else e for e in plan.events)
     dims = {"n": 20, "depth": 2}
-    arrays = {"first": np.zeros((20, 512), et.bf16.numpy), "last": np.zeros((20, 512), et.bf16.numpy),
-              "w": np.zeros((2, *panels_shape(32, 512, 2)), et.bf16.numpy)}
+    shapes = {"first": (20, 512), "last": (20, 512), "w": (2, *panels_shape(32, 512, 2))}
+    arrays = {name: np.zeros(shape, et.bf16.numpy) for name, shape in shapes.items()}
     with emulated_kernel(replace(plan, events=events), 3, wait_limit_s=0.3) as kernel, \
             pytest.raises(StuckWait, match=r"layer_done\[0\], expected 9, seen 8"):
         kernel.launch(dims, arrays)

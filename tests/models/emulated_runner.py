@@ -16,7 +16,6 @@ from support.fake_driver import installed
 from eventtensor.models import artifact as artifact_module
 from eventtensor.models.llama import llama
 from eventtensor.models.runner import Runner
-from eventtensor.models.step import MAX_TOKENS
 from eventtensor.runtime.cuda import compiled
 
 
@@ -53,8 +52,8 @@ def emulated_runner(
         patch.object(artifact_module, "llama", partial(llama, span=span)),
         closing(pair.runner("cuda", workers=2, same_bits=same_bits)) as runner,
     ):
-        for rows in (1, MAX_TOKENS):
-            kernel = runner.ready(rows).backend
+        for made in runner.kernels.all():
+            kernel = made.backend
             assert isinstance(kernel, compiled.CudaKernel)
             driver.add(kernel, seed)
         yield runner

@@ -14,13 +14,15 @@ from eventtensor.runtime.cuda.arrays import DeviceArray
 
 
 class FakeKernel:
-    """`rows`: the most that it takes; `failure`: what a launch of it leads to."""
+    """`rows`: the most that it takes; `alone`: if they have a request each; `failure`: what a
+    launch of it leads to."""
 
     def __init__(self, program: Program) -> None:
         self._program, self.bindings, self.launches = program.build(), 0, 0
         self.interface = self._program
         dims = {d.name: d for d in self._program.dims}
-        self.rows = dims["P"].max + 1 if "P" in dims else 1
+        self.alone = "S" in dims and "P" not in dims
+        self.rows = dims["P"].max + 1 if "P" in dims else dims["S"].max if self.alone else 1
         self.closed = False
         self.failure: Exception | None = None
         self.dims: dict[str, int] = {}

@@ -135,10 +135,10 @@ class Slow:
     def __getattr__(self, name):
         return getattr(self.runner, name)
 
-    def ready(self, rows):
+    def ready(self, rows, alone=False):
         self.now += self.wait_s
         self.wait_s = 0.0
-        return self.runner.ready(rows)
+        return self.runner.ready(rows, alone)
 
     def step(self, rows, *args, **options):
         self.ready(len(rows))

@@ -73,6 +73,36 @@ def test_steps_of_one_row_have_a_kernel_of_their_own(
         assert {k.rows for k in kernels} == set(takers)
 
 
+WIDE = open_model("random:tiny-qwen3")  # whose keys flow
+
+
+def decoding(count: int) -> tuple[list[Row], list[list[int]], int]:
+    return [Row(r, 5, 0) for r in range(count)], [[r] for r in range(count)], count
+
+
+@pytest.mark.parametrize(("options", "most"), [
+    ({}, 64), ({"rows": 16}, 16), ({"same_bits": True}, 0), ({"dtype": "f32"}, 0)])
+def test_few_rows_that_have_a_request_each_have_a_kernel_of_their_own(
+    driver: FakeDriver, options: dict[str, Any], most: int
+) -> None:
+    """Not those of one request, nor with rows that get no token."""
+    two = [Row(0, 5, 0), Row(0, 6, 1)]
+    steps = [(decoding(2), True), (decoding(8), True), (decoding(1), False),
+             ((two, [[0]], 2), False), ((two[::-1], [[0]], 1), False)]
+    weights = pack_weights(WIDE.checkpoint, "cuda",
+                           DTYPES[options.get("dtype", "bf16")].numpy)
+    with fake_kernels() as kernels, closing(Runner(
+        WIDE.config, weights, target="cuda", pages=8, positions=512, requests=8, **options,
+    )) as runner:
+        assert [k.rows for k in kernels if k.alone] == [most][: most > 0]
+        assert len(runner.kernels.all()) == len(kernels)
+        for step, alone in steps:
+            before = [k.launches for k in kernels]
+            runner.step(*step)
+            (taker,) = (k for k, n in zip(kernels, before, strict=True) if k.launches > n)
+            assert taker.alone is (alone and most > 0), step
+
+
 def test_a_runner_for_one_row_has_one_kernel(driver: FakeDriver) -> None:
     for options in ({"rows": 1}, {"rows": 1, "same_bits": True}):
         with fake_kernels() as kernels, closing(make(**options)) as runner:

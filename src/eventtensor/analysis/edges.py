@@ -34,12 +34,15 @@ class Edge:
 
 def edges_of(program: Program) -> list[Edge]:
     """One edge for each conflict of a pair of calls; sinks with declared waits get none."""
-    return [
-        _edge_of(program, d)
-        for d in dependences(program).deps
-        if not is_header(d.source) and not d.later
-        and (d.sink.call.waits is None or is_header(d.sink))
-    ]
+    return [_edge_of(program, d) for d in _conflicts(program) if not _declared(d)]
+
+
+def _conflicts(program: Program) -> Iterator[Dependence]:
+    return (d for d in dependences(program).deps if not is_header(d.source) and not d.later)
+
+
+def _declared(d: Dependence) -> bool:
+    return d.sink.call.waits is not None and not is_header(d.sink)
 
 
 def _edge_of(program: Program, d: Dependence) -> Edge:
@@ -68,7 +71,8 @@ def drop_implied(program: Program, edges: list[Edge]) -> list[Edge]:
     """Leave out (parts of) edges that paths of others imply, and join the rest by pairs of calls.
 
     All may go at once: in an acyclic graph each is replaced by edges that span less. One whose path
-    through what is kept is too long to find again is kept whole."""
+    through what is kept is too long to find again is kept whole. Paths may lead over conflicts that
+    declared waits are to order: the proof asks for these by themselves."""
     edges = _first_waits(program, edges)
     graph = _graph(program, edges)
     shrunk = {id(e): _shrunk(graph, e) for e in edges}
@@ -134,6 +138,8 @@ def _graph(program: Program, edges: list[Edge]) -> OrderGraph:
     graph = OrderGraph(program, [e.sink for e in edges if e.chunk])
     for e in edges:
         graph.add(e.source.call.name, e.sink.call.name, e.relation)
+    for d in filter(_declared, _conflicts(program)):
+        graph.add(d.source.call.name, d.sink.call.name, d.relation)
     return graph
 
 

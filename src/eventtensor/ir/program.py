@@ -40,6 +40,16 @@ class HandTuned:
     target: str
     source: str
 
+    @property
+    def looks_ahead(self) -> bool:
+        """It begins with the data of the tile that its worker takes next."""
+        return "et::tile_ahead(worker)" in self.source
+
+    @property
+    def keeps(self) -> bool:
+        """It keeps something in shared memory from task to task."""
+        return "et::idle_memory(worker)" in self.source
+
 
 @dataclass(frozen=True, slots=True)
 class Call:

@@ -1,5 +1,5 @@
-"""The kernels of a model: compiled, or from a folder that has an artifact for each number of rows,
-and model.json, which says what they were made for. Who asks for something else gets an error."""
+"""The kernels of a model: compiled, or from a folder that has an artifact for each of them, and
+model.json, which says what they were made for. Who asks for something else gets an error."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from typing import Any
 
 from ..errors import BadArtifact
 from ..runtime.build import write_once
+from .attention_decode import rows_alone
 from .config import ModelConfig
-from .kernels import Kernels
+from .kernels import Kernels, Steps
 from .llama import llama
 from .tasks import Weights
 
-_FACTS, _VERSION = "model.json", 1
+_FACTS, _VERSION = "model.json", 2
 
 
 @dataclass(frozen=True)
@@ -31,9 +32,13 @@ class Made:
     same_bits: bool
 
     @property
-    def sizes(self) -> tuple[int, ...]:
-        """The most rows of each kernel, the one first that takes all."""
-        return (self.rows, 1) if self.target == "cuda" and not self.same_bits else (self.rows,)
+    def kernels(self) -> tuple[Steps, ...]:
+        """What each of them takes, the one first that takes all."""
+        if self.target != "cuda" or self.same_bits:
+            return (Steps(self.rows),)
+        alone = min(self.rows, rows_alone(self.config)) if self.dtype == "bf16" else 0
+        more = (Steps(alone, alone=True),) if alone > 1 else ()
+        return tuple(dict.fromkeys((Steps(self.rows), *more, Steps(1))))
 
     def facts(self) -> dict[str, Any]:
         """As JSON gives them back."""
@@ -42,8 +47,8 @@ class Made:
 
 
 def compiled(made: Made, weights: Weights, options: Mapping[str, Any]) -> Kernels:
-    programs = {most: llama(made.config, weights, tokens=most, sampling=made.sampling,
-                            same_bits=made.same_bits) for most in made.sizes}
+    programs = {s: llama(made.config, weights, tokens=s.rows, sampling=made.sampling,
+                         same_bits=made.same_bits, alone=s.alone) for s in made.kernels}
     return Kernels(programs, made.target, options)
 
 
@@ -58,8 +63,8 @@ def save(made: Made, kernels: Kernels, folder: Path) -> None:
     write_once(folder / _FACTS, (json.dumps(made.facts(), indent=1) + "\n").encode())
 
 
-def _folders(made: Made, folder: Path) -> dict[int, Path]:
-    return {most: folder / f"rows_{most}" for most in made.sizes}
+def _folders(made: Made, folder: Path) -> dict[Steps, Path]:
+    return {s: folder / f"rows_{s.rows}{'_alone' if s.alone else ''}" for s in made.kernels}
 
 
 def check_made(made: Made, folder: Path) -> None:

@@ -4,6 +4,7 @@ item has; what would be too little for another item belongs to the last of the r
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import eventtensor as et
@@ -72,26 +73,48 @@ def plan_attention(split_tokens: int, most: int, fill: int = 0) -> Any:
     def plan(position, request, table, first, row, left, pages):
         """The work items of row t are first[t] .. first[t + 1]. A page that an item does not need
         is any of its row; items beyond the last row are 0."""
-        _, room, each = table.shape
-        splits = position // split_tokens + 1
-        span = _span(splits, most, fill)
-        counts = et.maximum(splits // span, 1)
-        ends = counts.cumsum(0)
-        first[:] = et.concat([et.zeros((1,), et.i32), ends], axis=0)
-        item = et.iota(row.shape[0])
-        before = (item[:, None] >= ends[None, :]).cast(et.i32).sum(axis=1)
-        used, mine = before < ends.shape[0], et.minimum(before, ends.shape[0] - 1)
-        nth = et.maximum(item - et.gather(ends - counts, mine), 0)
-        row[:] = et.where(used, mine, 0)
-        rest = et.gather(position, mine) + 1 - nth * span * split_tokens
-        last = nth + 1 == et.gather(counts, mine)
-        left[:] = et.where(used, et.where(last, rest, span * split_tokens), 0)
-        at = (nth * span * each)[:, None] + et.iota(pages.shape[1])[None, :]
-        held = et.gather(request, mine)[:, None] * (room * each) + et.minimum(at, room * each - 1)
-        flat = table.reshape(table.shape[0] * room * each)
-        pages[:] = et.where(used[:, None], et.gather(flat, held), 0)
+        found = find_items(position, row.shape[0], split_tokens, most, fill)
+        first[:], row[:], left[:] = found.first, found.row, found.left
+        pages[:] = found.pages(request, table, pages.shape[1])
 
     return plan
+
+
+@dataclass(frozen=True)
+class Items:
+    """The work items of all rows, as values; `at`: the number of their first split in the row."""
+
+    first: Any
+    row: Any
+    left: Any
+    used: Any
+    at: Any
+
+    def pages(self, request: Any, table: Any, count: Any) -> Any:
+        _, room, each = table.shape
+        at = (self.at * each)[:, None] + et.iota(count)[None, :]
+        held = (et.gather(request, self.row)[:, None] * (room * each)
+                + et.minimum(at, room * each - 1))
+        flat = table.reshape(table.shape[0] * room * each)
+        return et.where(self.used[:, None], et.gather(flat, held), 0)
+
+
+def find_items(position: Any, count: Any, split_tokens: int, most: int, fill: int) -> Items:
+    """`count`: of items for which there is room."""
+    splits = position // split_tokens + 1
+    span = _span(splits, most, fill)
+    counts = et.maximum(splits // span, 1)
+    ends = counts.cumsum(0)
+    item = et.iota(count)
+    before = (item[:, None] >= ends[None, :]).cast(et.i32).sum(axis=1)
+    used, mine = before < ends.shape[0], et.minimum(before, ends.shape[0] - 1)
+    nth = et.maximum(item - et.gather(ends - counts, mine), 0)
+    rest = et.gather(position, mine) + 1 - nth * span * split_tokens
+    last = nth + 1 == et.gather(counts, mine)
+    return Items(
+        first=et.concat([et.zeros((1,), et.i32), ends], axis=0), row=et.where(used, mine, 0),
+        left=et.where(used, et.where(last, rest, span * split_tokens), 0), used=used,
+        at=nth * span)
 
 
 def at_once(heads: int) -> str:
@@ -133,20 +156,26 @@ def attend(dtype: Any, heads: int) -> Any:
     return attend
 
 
-def softmax(q: Any, left: Any, kv: Any, dtype: Any) -> tuple[Any, Any]:
+def softmax(
+    q: Any, left: Any, kv: Any, dtype: Any, held: Any = None, fresh: Any = None
+) -> tuple[Any, Any]:
     """Over one item, unnormalised: the largest score and the sum go beside it. Nobody has written
-    the tokens beyond `left`: whatever lies there has no part in it."""
+    the tokens beyond `left`: whatever lies there has no part in it. Token number `held` has the key
+    and the value `fresh`, if they are given."""
     pages, _, each, width = kv.shape
     tokens = pages * each
     there = et.iota(tokens) < left
-    keys = kv[:, 0].reshape(tokens, width)
-    known = et.where(there.reshape(pages, each, 1), kv[:, 1], 0.0)
-    values = known.cast(dtype).reshape(tokens, width)
+    keys, values = kv[:, 0].reshape(tokens, width), kv[:, 1].reshape(tokens, width)
+    if fresh is not None:
+        new = (et.iota(tokens) == held)[:, None]
+        keys = et.where(new, fresh[0][None, :], keys).cast(dtype)
+        values = et.where(new, fresh[1][None, :], values)
+    known = et.where(there[:, None], values, 0.0).cast(dtype)
     score = et.where(there[None, :], q @ keys.T, -1e30)
     top = score.max(axis=1, keepdims=True)
     weight = et.exp(score - top)
     sums = et.concat([top.T, weight.sum(axis=1, keepdims=True).T], axis=0)
-    return weight.cast(dtype) @ values, sums
+    return weight.cast(dtype) @ known, sums
 
 
 @et.task(cuda=_COMBINE)

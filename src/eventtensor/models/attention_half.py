@@ -10,7 +10,7 @@ from ..target import H200
 from .attention import attend, combine, longest, plan_attention, rotate
 from .attention_many import attend_many, can_flow
 from .config import ModelConfig
-from .residual import Added
+from .residual import Added, Source
 from .step import MAX_REQUESTS, Step, cut
 from .tasks import Weights, multiply
 from .tiles import Layout
@@ -91,16 +91,14 @@ class Attention:
         self.kv = p.state("kv", (c.layers, pages, c.kv_heads, 2, page, hd), dtype)
         # For each head of keys: the queries that look at it, the key and the value.
         self.qkv = p.scratch("qkv", self._qkv_shape(c.kv_heads * (group + 2) * hd), et.f32)
-        self.mixed = p.scratch("mixed", (c.layers, T, c.heads * hd), dtype)
         self.out = Added(step, "out", w_o, step.tiles.out, step.tiles.out_parts, half=0)
         self.items()
 
     def items(self) -> None:
         """What goes between the tasks of attention: work items, found from the positions."""
         c, p, T, span = self.step.c, self.step.p, self.step.T, self.span
-        dtype, hd, group = self.step.weights.dtype, c.head_dim, c.heads // c.kv_heads
+        hd, group = c.head_dim, c.heads // c.kv_heads
         self.W = W = et.dim("W", max=1 << 20)
-        self.q = p.scratch("q", (c.layers, T, c.kv_heads, group, hd), dtype)
         self.first = p.scratch("first", (T + 1,), et.i32, bound=W, monotone=True)
         p.fact(self.first[T] >= 1)
         self.row = p.scratch("row", (W,), et.i32, bound=T - 1)
@@ -109,6 +107,13 @@ class Attention:
                                     et.i32, bound=self.pages - 1)
         self.part = p.scratch("part", (c.layers, W, c.kv_heads, group, hd), et.f32)
         self.part_ml = p.scratch("part_ml", (c.layers, W, c.kv_heads, 2, group), et.f32)
+        self.rows()
+
+    def rows(self) -> None:
+        """Queries that are turned, and what a row gives."""
+        c, p, T, dtype = self.step.c, self.step.p, self.step.T, self.step.weights.dtype
+        self.q = p.scratch("q", (c.layers, T, c.kv_heads, c.heads // c.kv_heads, c.head_dim), dtype)
+        self.mixed = p.scratch("mixed", (c.layers, T, c.heads * c.head_dim), dtype)
 
     def plan(self) -> None:
         """The work items of the step."""
@@ -118,10 +123,14 @@ class Attention:
             writes=lambda: (self.first[:], self.row[:], self.left[:], self.item_pages[:, :]))
 
     def calls(self, at: Any) -> None:
-        wide = self.step.c.heads * self.step.c.head_dim
         self._project(at)
         self.attend(at)
-        self.out.calls(at, lambda s, n: self.mixed[at, :, cut(s, wide // n)])
+        self.out.calls(at, self._source(at))
+
+    def _source(self, at: Any) -> Source:
+        """What attention gives, to be multiplied in parts."""
+        wide = self.step.c.heads * self.step.c.head_dim
+        return lambda s, n: self.mixed[at, 0 : self.step.T, cut(s, wide // n)]
 
     def append(self) -> None:
         """The cache has the rows already."""
@@ -168,9 +177,14 @@ class Attention:
                                    self.left[w:W], self.item_pages[w:W, :], *rest),
             writes=lambda w, g, k: (self.part[at, w, g * some + k, :, :],
                                     self.part_ml[at, w, g * some + k, :, :]))
-        step.p.call(
-            combine, grid=(step.T, c.kv_heads // some),
+        self.combine(at, step.T)
+
+    def combine(self, at: Any, rows: Any, **events: Any) -> None:
+        """The parts of each of so many rows."""
+        c, first, some = self.step.c, self.first, folded_heads(self.step.c, self.some)
+        wide = some * c.heads // c.kv_heads * c.head_dim
+        self.step.p.call(
+            combine, grid=(rows, c.kv_heads // some),
             reads=lambda t, g: (self.part[at, first[t] : first[t + 1], cut(g, some), :, :],
                                 self.part_ml[at, first[t] : first[t + 1], cut(g, some), :, :]),
-            writes=lambda t, g: self.mixed[at, t, cut(g, some * c.heads // c.kv_heads
-                                                     * c.head_dim)])
+            writes=lambda t, g: self.mixed[at, t, cut(g, wide)], **events)

@@ -26,14 +26,18 @@ def can_flow(group: int, width: int, page: int) -> bool:
     return group <= 8 and width in (64, 128) and page % 16 == 0
 
 
+def met_at_once(group: int, width: int) -> int:
+    """Rows of so many columns that the warps' parts have where they meet."""
+    even = group + group % 2
+    return even * (8 if even * width <= 512 else 4)
+
+
 def attend_many(dtype: Any, heads: int, group: int, width: int, tile: str) -> Any:
     """As `attend`. `heads`: of keys, each so wide and with a `group` of queries; tiles are those of
     an item one after the other, `tile` is the number of this one in C++. `all_kv` has what the next
     task begins with."""
-    even = group + group % 2
-    met = even * (8 if even * width <= 512 else 4)  # of the warps' parts that meet at once
-
-    @et.task(cuda=_ATTEND.format(heads=heads, met=met, after=at_once(heads), tile=tile))
+    @et.task(cuda=_ATTEND.format(heads=heads, met=met_at_once(group, width), after=at_once(heads),
+                                 tile=tile))
     def attend(q, left, kv, all_left, all_pages, all_kv, out, ml):
         out[:], ml[:] = softmax(q, left, kv, dtype)
 

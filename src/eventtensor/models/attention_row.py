@@ -126,8 +126,10 @@ class RowAttention(Attention):
 
     def items(self) -> None:
         """Parts of the row have places by their number alone."""
-        c, p = self.step.c, self.step.p
+        c, p, T = self.step.c, self.step.p, self.step.T
         self.parts, group = parts_for(c), c.heads // c.kv_heads
+        self.mixed = p.scratch("mixed", (c.layers, T, c.heads * c.head_dim),
+                               self.step.weights.dtype)
         self.part = p.scratch("part", (c.layers, self.parts, c.kv_heads, group, c.head_dim), et.f32)
         self.part_ml = p.scratch("part_ml", (c.layers, self.parts, c.kv_heads, 2, group), et.f32)
 

@@ -15,7 +15,7 @@ from ..runtime.cuda.driver import device
 from .attention_half import SPLIT_TOKENS, page_tokens
 from .loading import load_weights
 from .pack import Progress
-from .rows import chance
+from .rows import chance, stands_alone
 from .runner import DTYPES, Choice, Row, Runner, layout_of
 from .source import Model
 from .step import MAX_REQUESTS
@@ -171,7 +171,8 @@ class Generator:
         self.timing = Timing(prompt=sum(len(p) for p in prompts))
         while active:
             batch = next_batch(active, self.runner.limits.rows)
-            self.runner.ready(len(batch.rows))  # a compiler that is still busy is not our speed
+            # A compiler that is still busy is not our speed.
+            self.runner.ready(len(batch.rows), stands_alone(batch.rows, len(batch.chosen)))
             started = time.perf_counter()
             found = self._step(batch, tables, settings)
             self._count(batch, active, time.perf_counter() - started)

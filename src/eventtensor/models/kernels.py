@@ -1,11 +1,12 @@
-"""The kernels of a runner: each takes steps of up to so many rows. They are built at the same time,
-and nobody waits for one before its first step; or they come from an artifact."""
+"""The kernels of a runner: each takes some steps. They are built at the same time, and nobody waits
+for one before its first step; or they come from an artifact."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
@@ -21,18 +22,35 @@ from ..runtime.loaded import load
 AnyKernel = Kernel | LoadedKernel | LoadedThreads
 
 
+@dataclass(frozen=True)
+class Steps:
+    """Of up to so many rows; `alone`: in which every row has a request of its own, and gets a
+    token."""
+
+    rows: int
+    alone: bool = False
+
+    def has(self, step: Steps) -> bool:
+        return step.rows <= self.rows and (step.alone or not self.alone)
+
+
+def taker(kernels: Iterable[Steps], step: Steps) -> Steps:
+    """Of those that take a step the one made for the fewest."""
+    return min((s for s in kernels if s.has(step)), key=lambda s: (s.rows, not s.alone))
+
+
 class Kernels:
-    """`programs` by the most rows that they take, the one first that is needed first."""
+    """`programs` by the steps that they take, the one first that is needed first."""
 
     def __init__(
-        self, programs: Mapping[int, Program], target: str, options: Mapping[str, Any]
+        self, programs: Mapping[Steps, Program], target: str, options: Mapping[str, Any]
     ) -> None:
-        self._made: dict[int, Future[AnyKernel]] = {}
+        self._made: dict[Steps, Future[AnyKernel]] = {}
         self._closed = False
         builders = ThreadPoolExecutor(max(1, len(programs)), thread_name_prefix="build")
         try:
-            for most, program in programs.items():
-                self._made[most] = builders.submit(planned(program, target, options))
+            for steps, program in programs.items():
+                self._made[steps] = builders.submit(planned(program, target, options))
         except BaseException:
             self.close()
             raise
@@ -40,25 +58,28 @@ class Kernels:
             builders.shutdown(wait=False)
 
     @classmethod
-    def load(cls, folders: Mapping[int, Path], options: Mapping[str, Any]) -> Self:
-        """Those of artifacts, by the most rows that they take."""
+    def load(cls, folders: Mapping[Steps, Path], options: Mapping[str, Any]) -> Self:
+        """Those of artifacts, by the steps that they take."""
         found = cls({}, "", {})
-        for most, folder in folders.items():
-            found._made[most] = Future()
-            found._made[most].set_result(load(folder, **options))
+        for steps, folder in folders.items():
+            found._made[steps] = Future()
+            found._made[steps].set_result(load(folder, **options))
         return found
 
-    def save(self, folders: Mapping[int, Path]) -> None:
-        for most, folder in folders.items():
-            kernel = self._made[most].result()
+    def save(self, folders: Mapping[Steps, Path]) -> None:
+        for steps, folder in folders.items():
+            kernel = self._made[steps].result()
             assert isinstance(kernel, Kernel), "what was loaded is saved already"
             kernel.save(folder)
 
-    def of(self, rows: int) -> AnyKernel:
-        """Of those that take so many rows the one made for the fewest; waits until it is built."""
+    def of(self, step: Steps) -> AnyKernel:
+        """The one that takes a step; waits until it is built."""
         if self._closed:
             raise KernelClosed("the runner is closed", hint="an error of a launch closes it too")
-        return self._made[min(most for most in self._made if rows <= most)].result()
+        return self._made[taker(self._made, step)].result()
+
+    def all(self) -> list[AnyKernel]:
+        return [made.result() for made in self._made.values()]
 
     def close(self) -> None:
         """Waits for those that are being built. One that fails to close keeps none from it."""

@@ -11,6 +11,7 @@ import eventtensor as et
 
 from ..ir.products import PANEL
 from .adjusting import Logits
+from .attention_decode import DecodeAttention
 from .attention_half import Attention, span_for
 from .attention_row import RowAttention, attends_by_row
 from .config import ModelConfig
@@ -25,13 +26,13 @@ from .tiles import Tiles, tiles_for
 
 def llama(
     config: ModelConfig, weights: Weights, tiles: Tiles | None = None, tokens: int = MAX_TOKENS,
-    sampling: bool = False, span: int | None = None, same_bits: bool = False,
+    sampling: bool = False, span: int | None = None, same_bits: bool = False, alone: bool = False,
 ) -> et.Program:
-    """`same_bits`: a row gives the same bits whatever other rows a step has."""
+    """`same_bits`: a row gives the same bits whatever other rows a step has. `alone`: every row has
+    a request of its own, and gets a token."""
     c, span = config, span or span_for(weights, tokens)
-    step = Step(c, weights, tiles or tiles_for(c, weights.layout, span > 1), tokens)
-    by_row = attends_by_row(weights, step.most_rows, span)
-    attention = RowAttention(step) if by_row else Attention(step, span, same_bits)
+    step = Step(c, weights, tiles or tiles_for(c, weights.layout, span > 1), tokens, alone)
+    attention = _attention(step, span, same_bits)
     mlp = _mlp(step)
     attention.plan()
     _embed(step)
@@ -40,6 +41,12 @@ def llama(
         mlp.calls(at)
     _choose(step, sampling, attention)
     return step.p
+
+
+def _attention(step: Step, span: int, same_bits: bool) -> Attention:
+    if attends_by_row(step.weights, step.most_rows, span):
+        return RowAttention(step)
+    return (DecodeAttention if step.alone else Attention)(step, span, same_bits)
 
 
 def _mlp(step: Step) -> DenseMlp | ExpertMlp | ExpertRowMlp:

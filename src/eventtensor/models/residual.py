@@ -29,31 +29,32 @@ class Added:
             shape = (step.c.layers, parts, step.T, w.rows)
             self.part = step.p.scratch(f"{name}_part", shape, et.f32)
 
-    def calls(self, at: Any, source: Source) -> None:
+    def calls(self, at: Any, source: Source, waits: Any = None) -> None:
+        """`waits`: cells that the product waits for, if they are not derived."""
         if self.parts == 1:
-            self._at_once(at, source)
+            self._at_once(at, source, None if waits is None else lambda i: waits)
         else:
-            self._by_parts(at, source)
+            self._by_parts(at, source, None if waits is None else lambda i, s: waits)
 
     def _gain(self, at: Any, columns: slice) -> Any:
         """Of the norm after it."""
         return self.step.gains[2 * at + self.half + 1, columns]
 
-    def _at_once(self, at: Any, source: Source) -> None:
+    def _at_once(self, at: Any, source: Source, waits: Any) -> None:
         step, w, rows = self.step, self.w, self.rows
         step.p.call(
             project_add(step.weights), name=f"{self.name}_proj", grid=(w.tiles(rows),),
             reads=lambda i: (source(0, 1), w[at, i, rows], self.before.h[at, :, cut(i, rows)],
                              self._gain(at, cut(i, rows))),
-            writes=lambda i: self.after.columns(at + self.half, i, rows))
+            writes=lambda i: self.after.columns(at + self.half, i, rows), waits=waits)
 
-    def _by_parts(self, at: Any, source: Source) -> None:
+    def _by_parts(self, at: Any, source: Source, waits: Any) -> None:
         step, w, rows, parts = self.step, self.w, self.rows, self.parts
         each = w.rows // PIECES
         step.p.call(
             multiply(step.weights), name=f"{self.name}_proj", grid=(w.tiles(rows), parts),
             reads=lambda i, s: (source(s, parts), w.part(at, i, rows, s, parts)),
-            writes=lambda i, s: self.part[at, s, :, cut(i, rows)])
+            writes=lambda i, s: self.part[at, s, :, cut(i, rows)], waits=waits)
         step.p.call(
             add_parts(parts, PIECE_SUMS), name=f"{self.name}_add", grid=(step.T, PIECES),
             reads=lambda t, j: (self.part[at, :, t, cut(j, each)],

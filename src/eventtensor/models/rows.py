@@ -25,6 +25,11 @@ class Row:
     position: int
 
 
+def stands_alone(rows: Sequence[Row], chosen: int) -> bool:
+    """True if every row has a request of its own, and gets a token."""
+    return chosen == len(rows) == len({r.request for r in rows})
+
+
 @dataclass(frozen=True)
 class Change:
     """How logits are changed before a token is chosen: see `Adjusts`. `history` are the tokens so

@@ -19,11 +19,11 @@ from .attention_half import SPLIT_TOKENS, page_tokens
 from .checkpoint import Array
 from .config import ModelConfig
 from .inputs import Inputs, Sent, SentTables
-from .kernels import AnyKernel
+from .kernels import AnyKernel, Steps
 from .memory import DeviceMemory, HostMemory, Memory, Over
 from .pack import Progress, matrices
 from .rope import rope_tables
-from .rows import Change, Choice, Limits, Row, check_choices, check_counts
+from .rows import Change, Choice, Limits, Row, check_choices, check_counts, stands_alone
 from .step import MAX_REQUESTS, MAX_TOKENS
 from .tasks import Weights
 from .tiles import Layout
@@ -47,9 +47,10 @@ class Runner:
     but the number of rows are fixed, so a launch is bound once for each number of rows.
 
     On a GPU steps of one row have a faster kernel of their own, whose sums have other orders, and
-    steps of few rows cut them into more parts. With `same_bits` all steps go through the kernel for
-    `rows`, and parts are always the same: what a request gives is then the same bits whatever else
-    is in the batch and however its prompt is cut, as it always is on threads.
+    few rows that have a request each have another; steps of few rows cut them into more parts. With
+    `same_bits` all steps go through the kernel for `rows`, and parts are always the same: what a
+    request gives is then the same bits whatever else is in the batch and however its prompt is cut,
+    as it always is on threads.
 
     `artifact` is a folder that `eventtensor compile` wrote: nothing is compiled then."""
 
@@ -124,10 +125,11 @@ class Runner:
         turn = (self._turn + 1) % self.memory.turns
         self._tables.send(tables, turn)
         placed = self._tables.place(rows, self._last)
-        kernel = self.ready(len(rows))
+        step = Steps(len(rows), stands_alone(rows, chosen))
+        self.ready(step.rows, step.alone)
         sent = self._inputs.send(placed, choices, turn)
         with self._closed_by_errors():
-            over = self._launch(kernel, chosen, len(rows) - chosen, placed.work, sent, turn)()
+            over = self._launch(step, chosen, placed.work, sent, turn)()
         self._begun.append(Begun(over, self._chosen[turn][:chosen]))
         self._last, self._turn = chosen, turn
 
@@ -143,12 +145,12 @@ class Runner:
         assert not (wanted and self._begun), "the logits are those of another step"
         return Result(tokens, self.memory.fetch(self._logits[:wanted]))
 
-    def ready(self, rows: int) -> AnyKernel:
-        """The kernel that takes steps of so many rows. It is built while others already run; who
-        measures a step waits for it here."""
+    def ready(self, rows: int, alone: bool = False) -> AnyKernel:
+        """The kernel that takes steps of so many rows; `alone`: which have a request each, and get
+        a token. It is built while others already run; who measures a step waits for it here."""
         check_counts(self.limits, rows, 1)
         with self._closed_by_errors():
-            return self.kernels.of(rows)
+            return self.kernels.of(Steps(rows, alone))
 
     @contextmanager
     def _closed_by_errors(self) -> Iterator[None]:
@@ -159,13 +161,14 @@ class Runner:
             raise
 
     def _launch(
-        self, kernel: AnyKernel, chosen: int, more: int, work: int, sent: Sent, turn: int
+        self, step: Steps, chosen: int, work: int, sent: Sent, turn: int
     ) -> Callable[[], Over]:
-        """Room for work in powers of two, so that growing requests rarely need a new one. The rows
-        decide the kernel, so that it is no part of the key."""
-        room = 1 << (work - 1).bit_length()
-        key = (turn, chosen, more, room, *sent)
+        """Room for work in powers of two, so that growing requests rarely need a new one. What the
+        step is decides the kernel."""
+        room, more = 1 << (work - 1).bit_length(), step.rows - chosen
+        key = (turn, chosen, more, room, *sent, step.alone)
         if key not in self._bound:
+            kernel = self.kernels.of(step)
             if len(self._bound) == self.memory.most_bound:
                 self._bound.popitem(last=False)
             known = {d.name for d in kernel.interface.dims}

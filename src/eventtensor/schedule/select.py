@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import prod
 
 from ..config import Options
 from ..errors import BadOption
+from ..ir.expr import Load, Node
 from ..ir.plan import Policy, ScheduleKind
 from ..ir.products import product_of
 from ..ir.program import Call, Item, Loop, PlacedCall, Program, has_data_extent
 from ..ir.tensor import Role
 from ..ir.tile import For, all_stmts
-from ..ir.walk import free_vars, loads_of
+from ..ir.walk import Bounds, bounds, free_vars, loads_of
+from ..target import H200
+
+UNBOUNDED = 1 << 62
 
 
 @dataclass(frozen=True)
@@ -66,6 +71,12 @@ def _auto(program: Program, p: PlacedCall, ragged: set[str], ahead: bool) -> Cho
         if ahead and _takes_weights(program, p.call):
             why = "run-time extents: balance by claiming, weights come ahead of the claimed tile"
             return Choice(ScheduleKind.ticket, Policy.balanced, why)
+        if ahead and _looks_ahead(p.call):
+            why = "run-time extents: balance by claiming, a task begins with the next tile's data"
+            return Choice(ScheduleKind.ticket, Policy.balanced, why)
+        if ahead and _most_tiles(program, p.call) <= H200.multiprocessors and not _uneven(p.call):
+            why = "run-time extents, but never more tiles than workers: nothing to balance"
+            return Choice(ScheduleKind.static, Policy.balanced, why)
         near = _neighbours(program, p) & ragged
         if near:
             others = ", ".join(sorted(near))
@@ -87,6 +98,20 @@ def _takes_weights(program: Program, call: Call) -> bool:
         program.tensor(r.tensor).role is Role.weight and product_of(call.body, k) is not None
         for k, r in enumerate(call.reads)
     )
+
+
+def _looks_ahead(call: Call) -> bool:
+    return any(h.target == "cuda" and h.looks_ahead for h in call.hand_tuned)
+
+
+def _most_tiles(program: Program, call: Call) -> int:
+    """Of a grid, whatever the run-time data is."""
+    def of(e: Node) -> Bounds:
+        bound = program.tensor(e.tensor).bound if isinstance(e, Load) else None
+        return (None, None) if bound is None else (0, bounds(bound[1], of)[1])
+
+    most = [bounds(a.extent, of)[1] for a in call.grid]
+    return prod(UNBOUNDED if n is None else n for n in most)
 
 
 def _uneven(call: Call) -> bool:

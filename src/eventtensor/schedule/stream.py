@@ -36,6 +36,7 @@ from ..target import H200
 _STEP = 64  # bytes of a row that a warp takes at once in a product
 _CHUNK = 2048  # bytes of a row in a page: shorter copies cost more to issue than to move
 _PIECES = 4  # spans of panels in a page, which is one copy of up to 16 KB
+_FEW = 16  # columns of packed panels that may be staged as a whole; more go line by line
 _WHOLE = (1024, 16 * 1024)  # less is not worth a page, more leaves no room to run ahead
 _HELD = 64 * 1024  # bytes that the whole pages of one task may hold
 _SMALL = 96 * 1024  # bytes for a task: the ring holds more than the next one, and hops decide
@@ -210,7 +211,8 @@ def _paged(
     if rows is None or columns is None:
         return None
     apart = product.packed and layout.rows != Const(1)  # bundles, which come only by groups
-    wide = apart or not staged_whole(columns, k.value * size)
+    many = product.packed and columns > _FEW
+    wide = apart or many or not staged_whole(columns, k.value * size)
     if wide and not (product.packed and free_vars(product.columns) <= limits.keys()):
         return None
     # By the number of columns the order of pages is chosen, where they go by chunks.

@@ -3,28 +3,33 @@ coordinates and dims by name. A gathered region that is only read is an et::Gath
 that are written, and padded ones, are dense copies there. `streamed` says whether a loader brings
 what a text for it names.
 
-A text that names `arrive` begins before the words of its operands have come, and may read all the
-others. All threads call `arrive()` once, which is false if the launch is given up, and meet in it;
-the text returns whether the launch goes on.
+A text that names `arrive` begins before the words of its operands have come, or before the last
+event that its task waits for, and may read all operands that do not depend on it. All threads call
+`arrive()` once, which is false if the launch is given up, and meet in it; the text returns whether
+the launch goes on.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from itertools import chain
 from math import prod
 
 from ...errors import UnboundedTile
 from ...ir.expr import Const
+from ...ir.plan import Wait
 from ...ir.program import HandTuned, PlacedCall, Program
 from ...ir.settled import Settled
-from ...ir.tensor import Rows
+from ...ir.tensor import Rows, region_exprs
 from ...ir.tile import ArgMode
 from ..emitter import cpp_name
 from .dialect import Dialect
 from .expr import ExprWriter
 from .frame import BodyFrame
+from .sync import SyncWriter
 from .value import STORAGE, Value, View, of_view
 
 # A line that takes memory for temporaries, a number of elements: the host makes room for them.
@@ -44,7 +49,8 @@ class HandWriter(BodyFrame):
         taken = {a.name for a in self.call.body.args}
         named = set(re.findall(r"\w+", tuned.source))
         self.arrives = "arrive" in named
-        self.arrival = ""  # what it does, if it does anything but meet
+        self.arrival = ""  # what it does, if it does anything but meet,
+        self.last: Callable[[], None] | None = None  # or what writes the wait that it does
         dims = [d.name for d in program.dims if d.name not in (*taken, *placed.vars)]
         scalars = [(n, cpp_name(n)) for n in placed.vars if n not in taken]
         scalars += [(n, f"args.{cpp_name(n)}") for n in dims]
@@ -135,6 +141,29 @@ class HandWriter(BodyFrame):
                     and not self.args.overwritten(k) and settled.region(self.call.regions[k]):
                 self.passed[k] = self.as_view(k, self.args.read(k, storage=True))
 
+    def prepare(
+        self, settled: Settled, waits: tuple[Wait, ...], sync: SyncWriter,
+        checks: Callable[[], None],
+    ) -> None:
+        if not self._waits_inside(settled, waits):
+            super().prepare(settled, waits, sync, checks)
+            return
+        for w in waits[:-1]:
+            self.early(settled)
+            sync.waits((w,))
+            settled = settled.after(w)
+        self.early(settled)
+        self.last = partial(sync.waits, waits[-1:])
+
+    def _waits_inside(self, settled: Settled, waits: tuple[Wait, ...]) -> bool:
+        """True if the text can do the last wait: all places are known before it, and nothing else
+        comes behind it."""
+        for w in waits[:-1]:
+            settled = settled.after(w)
+        places = settled.loads(*(e for r in self.call.regions for e in region_exprs(r)))
+        return bool(self.arrives and waits and places and not self.args.staged
+                    and not self.expr.debug)
+
     def words(self) -> None:
         if self.arrives:
             self.arrival = self.args.arrival()
@@ -181,14 +210,22 @@ class HandWriter(BodyFrame):
     def _begin(self, given: list[str]) -> None:
         """A text that waits for words by itself."""
         with self.out.block("const auto arrive = [&]", tail="};"):
-            if self.arrival:
+            if self.last is not None:
+                self.last()
+            elif self.arrival:
                 self.out.line(f"if (!{self.arrival}) return false;")
-                self.out.line("et::task_ready(worker);")
             else:
                 self.out.barrier()
+            if self._waits:
+                self.out.line("et::task_ready(worker);")
             self.out.line("return true;")
         hand = f"hand_{self.call.name}({', '.join([*given, 'arrive'])})"
-        self.out.line(f"if (!{hand}) return false;" if self.arrival else f"{hand};")
+        self.out.line(f"if (!{hand}) return false;" if self._waits else f"{hand};")
+
+    @property
+    def _waits(self) -> bool:
+        """True if the text does."""
+        return bool(self.arrival) or self.last is not None
 
     def dense(self, k: int, value: Value) -> Value:
         """Rows that lie apart are copied together."""

@@ -38,19 +38,12 @@ def _by_call(streams: Iterable[Stream]) -> dict[str, tuple[Stream, ...]]:
     return out
 
 
-def _says(p: PlacedCall, words: str) -> bool:
-    """Of a hand-tuned body."""
-    return any(h.target == "cuda" and words in h.source for h in p.call.hand_tuned)
-
-
 def looks_ahead(p: PlacedCall) -> bool:
-    """True for a hand-tuned body that begins with the next tile's data."""
-    return _says(p, "et::tile_ahead(worker)")
+    return any(h.target == "cuda" and h.looks_ahead for h in p.call.hand_tuned)
 
 
 def keeps(p: PlacedCall) -> bool:
-    """True for a hand-tuned body that keeps something in shared memory from task to task."""
-    return _says(p, "et::idle_memory(worker)")
+    return any(h.target == "cuda" and h.keeps for h in p.call.hand_tuned)
 
 
 class SharedMemory(KernelWriter):

@@ -38,19 +38,24 @@ template <int HD, int PAGE> struct Flow {
     return begin + turn % DEPTH * (2 * BYTES);
   }
 
+  // A row's pieces, and the rows that a warp has at once, a piece for each lane.
+  static constexpr int PIECES = HD / 8, AT_ONCE = WARP / PIECES;
+  template <bool VALUES>
+  static ET_HOT uint32_t piece_at(uint32_t place, unsigned row, unsigned piece) {
+    const unsigned swap = VALUES ? row % 8 : row % 2 * 4;
+    return place + (VALUES ? BYTES : 0) + row * ROW + (piece ^ swap) * 16;
+  }
+
   template <bool VALUES> static ET_HOT void ask(const Chunk& chunk, uint32_t place, Thread me) {
-    constexpr int PIECES = HD / 8, AT_ONCE = WARP / PIECES;  // rows
     __syncwarp();  // all lanes have read what lies there
     if (chunk.keys != nullptr) {
       const unsigned piece = me.lane % PIECES, first = unsigned(me.lane) / PIECES;
       const bf16* const from = chunk.keys + (VALUES ? PAGE * HD : 0) + piece * 8;
-      const uint32_t to = place + (VALUES ? BYTES : 0);
       const uint64_t policy = policy_once();
 #pragma unroll
       for (unsigned row = first, n = 0; n < 16 / AT_ONCE; ++n, row += AT_ONCE) {
         const unsigned held = row < chunk.last ? row : chunk.last;
-        const unsigned swap = VALUES ? row % 8 : row % 2 * 4;
-        ptx::cp_async_16_once(to + row * ROW + (piece ^ swap) * 16, from + held * HD, policy);
+        ptx::cp_async_16_once(piece_at<VALUES>(place, row, piece), from + held * HD, policy);
       }
     }
     ptx::cp_async_commit();
@@ -102,6 +107,8 @@ template <int HD, int PAGE> struct Own {
     if (base >= count) return {};
     return {kv.data + kv.rows[0][base / PAGE] + base % PAGE * HD, unsigned(count - 1 - base)};
   }
+  // What has landed of a chunk is all of it.
+  template <bool VALUES> ET_HOT void complete(uint32_t, int, Thread) const {}
 };
 
 // The begin of the item that the worker's next task has. A lane has the number of a page.
@@ -138,12 +145,12 @@ ET_FN uint32_t* turns() {
 
 // One task. Chunks are asked for DEPTH ahead; behind the last ones come those of the next task, so that
 // memory is not idle while the warps meet and tasks change. (Hints to the L2 beyond them cost 1-2%.)
-template <int GROUP, int HD, int PAGE, int HEADS> struct Attended {
+template <int HD, int PAGE, int HEADS, class Mine> struct Attended {
   using Places = Flow<HD, PAGE>;
   using Keys = Tile<HD, PAGE>;
   static constexpr int STEP = Tokens::STEP, DEPTH = Places::DEPTH;
   uint32_t places;  // of the warp: where they begin
-  Own<HD, PAGE> own;
+  Mine own;
   Coming<HD, PAGE, HEADS> coming;
   uint32_t turn;
 
@@ -166,12 +173,14 @@ template <int GROUP, int HD, int PAGE, int HEADS> struct Attended {
     float score[4] = {};
     Keys tile;
     Places::wait();
+    own.template complete<false>(place, n, me);
     Places::read_keys(tile.key, place, me);
     Places::template ask<false>(next, place, me);
     tile.scores(score, queries, me);
     uint32_t columns[2], value[Places::VALUE][4];
     part.weigh(columns, score, {n * STEP + me.warp * 16, own.count}, me);
     Places::wait();
+    own.template complete<true>(place, n, me);
     Places::read_values(value, place, me);
     Places::template ask<true>(next, place, me);
 #pragma unroll
@@ -198,7 +207,7 @@ ET_HOT void attend_many(const Worker& worker, uint32_t places, float* room, Tile
                         Following following, View<float, 2> out, View<float, 2> ml) {
   static_assert(GROUP <= 8 && (HD == 64 || HD == 128) && PAGE % 16 == 0);
   static_assert(ROOM >= Together<GROUP, HD>::FLOATS);
-  using Mine = Attended<GROUP, HD, PAGE, HEADS>;
+  using Mine = Attended<HD, PAGE, HEADS, Own<HD, PAGE>>;
   using Queries = QueriesOf<GROUP, Mine::Keys::KEY, Mine::Keys::SOME, true>;
   settle(q.data);
   settle(kv.data);

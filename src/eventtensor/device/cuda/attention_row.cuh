@@ -9,62 +9,6 @@
 
 namespace et::attention {
 
-// ---- turning ------------------------------------------------------------------------------------
-
-// What turns a head, near: gains of queries and of keys if NORM, then cosines and sines.
-template <int HD, bool NORM>
-ET_HOT void bring_angles(float* to, View<const float, 2> gains, View<const float, 2> rope,
-                         Thread me) {
-  if (NORM)
-    ET_ROLLED for (unsigned k = me.number; k < 2 * HD; k += ET_THREADS)
-      to[k] = gains.data[k / HD * gains.stride[0] + k % HD];
-  if (me.number < HD)
-    to[2 * HD + me.number] =
-        rope.data[unsigned(me.number) / (HD / 2) * rope.stride[0] + unsigned(me.number) % (HD / 2)];
-}
-// Sixteen lanes sum up, in the order of reduce.cuh; all of them get the same bits. By whole warps,
-// and without a call, which would cost registers their values.
-template <int HD> ET_HOT float squares(const float* x, Thread me) {
-  float sum = 0.0f;
-#pragma unroll
-  for (int k = 0; k < HD; k += LANES) sum = sum + x[k + me.lane % LANES] * x[k + me.lane % LANES];
-#pragma unroll
-  for (int by = LANES / 2; by > 0; by /= 2) sum = sum + from_other(sum, by, me);
-  return sum;
-}
-
-// rotate_head for what lies near, with few registers: a lane has both ends of what is turned, TWO
-// such pairs at once. By half a warp, beside the other half.
-template <int GROUP, int HD, bool NORM>
-ET_HOT void turn_head(int head, const float* x, const float* angles, bf16* to, float eps, float scale,
-                      Thread me) {
-  constexpr int HALF = HD / 2, TWO = 2;
-  const float* const gain = angles + (head < GROUP ? 0 : HD);
-  const float by = head < GROUP ? scale : 1.0f;
-  const float norm = NORM ? rsqrt(squares<HD>(x, me) / float(HD) + eps) : 1.0f;
-#pragma unroll
-  for (int from = 0; from < HALF; from += TWO * LANES) {
-    float low[TWO] = {}, high[TWO] = {};
-#pragma unroll
-    for (int n = 0; n < TWO; ++n) {
-      const int i = from + n * LANES + me.lane % LANES;
-      if (i >= HALF) continue;
-      const float a = NORM && head <= GROUP ? x[i] * norm * gain[i] : x[i];
-      const float b = NORM && head <= GROUP ? x[i + HALF] * norm * gain[i + HALF] : x[i + HALF];
-      const float cosine = angles[2 * HD + i], sine = angles[2 * HD + HALF + i];
-      low[n] = head > GROUP ? a : (a * cosine + b * -sine) * by;
-      high[n] = head > GROUP ? b : (b * cosine + a * sine) * by;
-    }
-#pragma unroll
-    for (int n = 0; n < TWO; ++n) {
-      const int i = from + n * LANES + me.lane % LANES;
-      if (i >= HALF) continue;
-      to[i] = cast<bf16>(low[n]);
-      to[i + HALF] = cast<bf16>(high[n]);
-    }
-  }
-}
-
 // ---- attend: the tokens of a part ---------------------------------------------------------------
 
 // Pages of the cache that hold tokens of a row and are those of a part, whose k-th is number
@@ -131,10 +75,6 @@ template <bool STREAMED, int PARTS, class Worker> struct RowPages {
     if constexpr (STREAMED) worker.pages.advance(count);
   }
 };
-
-// Heads as they are multiplied, near, PITCH elements apart so that no two lie in the same banks:
-// queries, then the row's own key and value.
-template <int HD> constexpr int PITCH = HD + 8;
 
 // What a task has near, one after the other: heads, what turns them, where the warps meet.
 template <int GROUP, int HD> struct RowRoom {

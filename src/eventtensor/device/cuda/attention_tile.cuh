@@ -189,8 +189,10 @@ template <int GROUP, int HD, bool APART = false, int AT_ONCE = WARPS> struct Mee
       : pairs(reinterpret_cast<Two*>(room)), top(room + 2 * AT_ONCE * PAIRS),
         sum(top + WARPS * GROUP) {}
 
-  // All meet between what is put and what is folded, in turns of AT_ONCE warps.
-  ET_HOT void all(const Part<HD>& part, View<float, 2> out, View<float, 2> ml) const {
+  // All meet between what is put and what is folded, in turns of AT_ONCE warps. What an item gives
+  // that is alone in its row goes to `mixed`, if there is such a place.
+  ET_HOT void all(const Part<HD>& part, View<float, 2> out, View<float, 2> ml,
+                  bf16* mixed = nullptr) const {
     constexpr int EACH = (PAIRS + ET_THREADS - 1) / ET_THREADS;
     put_sums(part, Thread());
     Folded found[EACH] = {};
@@ -204,7 +206,8 @@ template <int GROUP, int HD, bool APART = false, int AT_ONCE = WARPS> struct Mee
       for (int e = 0; e < EACH; ++e) add(found[e], first, me.number + e * ET_THREADS);
     }
 #pragma unroll
-    for (int e = 0; e < EACH; ++e) store(out, ml, found[e], Thread().number + e * ET_THREADS);
+    for (int e = 0; e < EACH; ++e)
+      store(out, ml, mixed, found[e], Thread().number + e * ET_THREADS);
   }
 
  private:
@@ -251,12 +254,18 @@ template <int GROUP, int HD, bool APART = false, int AT_ONCE = WARPS> struct Mee
       found.total += sum[(first + n) * GROUP + head] * scale[first + n];
     }
   }
-  ET_HOT void store(View<float, 2> out, View<float, 2> ml, const Folded& found, int at) const {
+  ET_HOT void store(View<float, 2> out, View<float, 2> ml, bf16* mixed, const Folded& found,
+                    int at) const {
     const int head = head_of(at), w = at / ACROSS / 16, g = at / ACROSS % 8;
     const int column = APART ? 16 * w + g : column_of<HD / 16, 8>(w, g);
     if (at >= PAIRS || head >= GROUP) return;
     out.data[head * out.stride[0] + column] = found.even;
     out.data[head * out.stride[0] + column + (APART ? 8 : 1)] = found.odd;
+    if (mixed != nullptr) {
+      const float by = 1.0f / found.total;
+      mixed[head * HD + column] = cast<bf16>(found.even * by);
+      mixed[head * HD + column + (APART ? 8 : 1)] = cast<bf16>(found.odd * by);
+    }
     if (column != 0) return;
     ml.data[head] = found.best;
     ml.data[ml.stride[0] + head] = found.total;

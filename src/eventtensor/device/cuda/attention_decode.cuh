@@ -1,0 +1,200 @@
+// Attention of rows that have a request each (models/attention_decode.py): who attends turns its
+// queries itself, and takes the row's own key and value from the projection, while keys and values
+// of the cache begin to flow (attention_flow.cuh). Sums are the same.
+#pragma once
+#include "attention_flow.cuh"
+
+namespace et::attention {
+
+// After `plan`: what models/attention_decode.py says of items.
+ET_FN void place_items(View<const int32_t, 1> position, View<int32_t, 1> first, View<int32_t, 1> row,
+                       View<int32_t, 1> left, View<int32_t, 1> held, View<int32_t, 1> turn,
+                       View<int32_t, 1> ends, View<int32_t, 1> lone, View<int32_t, 1> several) {
+  const Thread me;
+  const int rows = int(position.extent[0]), items = int(row.extent[0]), used = first.data[rows];
+  ET_ROLLED for (int item = me.number; item < items; item += ET_THREADS) {
+    const int t = row.data[item];
+    held.data[item] = left.data[item] - (first.data[t + 1] == item + 1);
+    turn.data[item] = position.data[t];
+    ends.data[item] = item < used ? t : rows;
+    lone.data[item] = used <= rows ? min(item, rows) : 0;
+  }
+  if (me.number != 0) return;
+  ends.data[items] = rows;
+  lone.data[items] = used <= rows ? min(items, rows) : 0;
+  several.data[0] = used <= rows ? 0 : rows;
+}
+
+// The tokens of a task, of which the cache has those `held`. One more is the row's own: its key and
+// value are near, from `fresh` on.
+template <int HD, int PAGE> struct OwnAndFresh {
+  const Gathered<const bf16, 4>& kv;
+  int count, held;
+  uint32_t fresh;
+
+  ET_HOT int chunks(Thread me) const { return Own<HD, PAGE>{kv, count}.chunks(me); }
+  ET_HOT Chunk chunk(int n, Thread me) const { return Own<HD, PAGE>{kv, held}.chunk(n, me); }
+
+  // The row's own token goes to its place, and stands in for those behind it.
+  template <bool VALUES> ET_HOT void complete(uint32_t place, int n, Thread me) const {
+    using Places = Flow<HD, PAGE>;
+    const int from = held - (n * Tokens::STEP + 16 * me.warp);
+    if (held == count || from >= 16) return;
+    const unsigned piece = me.lane % Places::PIECES;
+    uint32_t some[4];
+    ptx::ld_shared_v4(fresh + (VALUES ? sizeof(bf16) * PITCH<HD> : 0) + piece * 16, some);
+    ET_ROLLED for (unsigned row = from + me.lane / Places::PIECES; row < 16; row += Places::AT_ONCE)
+      ptx::st_shared_v4(Places::template piece_at<VALUES>(place, row, piece), some);
+    __syncwarp();
+  }
+};
+
+// What a row's heads are turned by and how long they are.
+struct Turning { float hidden, eps, scale; };
+
+// The parts of a head of keys of a row (its queries, the key and the value), and what turns them, on
+// their way: a thread has some elements of all parts.
+template <int PARTS, int GROUP, int HD, bool NORM> class Unturned {
+ public:
+  ET_HOT Unturned(View<const float, 2> qkv, View<const float, 1> ss, View<const float, 2> gains,
+                  View<const float, 2> rope) {
+    const Thread me;
+    const int lane = me.number % LANES, sums = int(ss.extent[0]);
+    share_ = lane < sums ? ss.data[lane] : 0.0f;
+    for (int k = lane + LANES; k < sums; k += LANES) share_ = share_ + ss.data[k];
+#pragma unroll
+    for (int n = 0; n < EACH; ++n)
+#pragma unroll
+      for (int k = 0; k < PARTS; ++k)
+        if (me.number + n * ET_THREADS < FOURS)
+          x_[n][k] = *reinterpret_cast<const Floats<4>*>(qkv.data + k * qkv.stride[0] +
+                                                         4 * (me.number + n * ET_THREADS));
+    if (NORM && me.number < 2 * HD)
+      gain_ = gains.data[me.number / HD * gains.stride[0] + me.number % HD];
+    if (me.number < HD)
+      angle_ = rope.data[me.number / (HD / 2) * rope.stride[0] + me.number % (HD / 2)];
+  }
+
+  // Where they are turned: heads PITCH apart, then what turns them, and what is turned.
+  static ET_HOT bf16* turned(float* room) { return reinterpret_cast<bf16*>(room); }
+  static constexpr int ANGLES = (GROUP + 2) * PITCH<HD> / 2, ADDED = ANGLES + 3 * HD;
+  static constexpr int FLOATS = ADDED + (GROUP + 2) * HD;
+
+  // They are added up in order, scaled by the row's norm, and turned. All meet last.
+  ET_HOT void turn(float* room, Turning by) {
+    const Thread me;
+    float *const angles = room + ANGLES, *const added = room + ADDED;
+    const float norm = rsqrt(from_first(half_tree(share_)) / by.hidden + by.eps);
+#pragma unroll
+    for (int n = 0; n < EACH; ++n) {
+      const int at = me.number + n * ET_THREADS;
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+#pragma unroll
+        for (int k = 1; k < PARTS; ++k) x_[n][0].at[j] += x_[n][k].at[j];
+        x_[n][0].at[j] *= norm;
+      }
+      if (at < FOURS) reinterpret_cast<Floats<4>*>(added)[at] = x_[n][0];
+    }
+    if (NORM && me.number < 2 * HD) angles[me.number] = gain_;
+    if (me.number < HD) angles[2 * HD + me.number] = angle_;
+    sync();
+    const int head = me.number / LANES;
+    if (2 * me.warp < GROUP + 2)
+      turn_head<GROUP, HD, NORM>(min(head, GROUP + 1), added + min(head, GROUP + 1) * HD, angles,
+                                 turned(room) + min(head, GROUP + 1) * PITCH<HD>, by.eps, by.scale,
+                                 me);
+    sync();
+  }
+
+ private:
+  static constexpr int ALL = (GROUP + 2) * HD, FOURS = ALL / 4;
+  static constexpr int EACH = (FOURS + ET_THREADS - 1) / ET_THREADS;
+  static_assert((GROUP + 2) * LANES <= ET_THREADS && 2 * HD <= ET_THREADS);
+  Floats<4> x_[EACH][PARTS] = {};
+  float share_, gain_ = 0.0f, angle_ = 0.0f;
+};
+
+// Key and value of the row go where they are kept until the end of the step, if it is for this item
+// to do: by one warp.
+template <int HD> ET_HOT void keep(const bf16* fresh, View<bf16, 3> own) {
+  const Thread me;
+  if (me.warp != WARPS - 1 || own.extent[0] == 0) return;
+  ET_ROLLED for (int at = 4 * me.lane; at < 2 * HD; at += 4 * WARP)
+    *reinterpret_cast<Words<2>*>(own.data + at / HD * own.stride[1] + at % HD) =
+        *reinterpret_cast<const Words<2>*>(fresh + at / HD * PITCH<HD> + at % HD);
+}
+
+// Where a task puts what it finds, near while it goes through its tokens: registers are few.
+struct Targets {
+  float *out, *ml;
+  bf16* mixed;
+};
+ET_FN Targets& targets() {
+  __shared__ Targets found;
+  return found;
+}
+
+// As attend_many, for `left` tokens of which the cache has `held`. `arrive` waits for `qkv` and `ss`;
+// false if the launch is given up. What is to be turned is asked for before keys and values: loads
+// come back in their order.
+template <int PARTS, int GROUP, int HD, int PAGE, int HEADS, int ROOM, bool NORM, class Arrive>
+ET_HOT bool attend_decode(const Worker& worker, uint32_t places, float* room, Tiles tiles,
+                          View<const float, 2> qkv, View<const float, 1> ss,
+                          View<const float, 2> gains, View<const float, 2> rope, int32_t left,
+                          int32_t held, Gathered<const bf16, 4> kv, Following following,
+                          View<float, 2> out, View<float, 2> ml, View<bf16, 2> mixed,
+                          View<bf16, 3> own, Turning by, const Arrive& arrive) {
+  using Row = Unturned<PARTS, GROUP, HD, NORM>;
+  static_assert(GROUP <= 8 && (HD == 64 || HD == 128) && PAGE % 16 == 0);
+  static_assert(ROOM >= Together<GROUP, HD>::FLOATS && ROOM >= Row::FLOATS);
+  using Mine = Attended<HD, PAGE, HEADS, OwnAndFresh<HD, PAGE>>;
+  using Queries = QueriesOf<GROUP, Mine::Keys::KEY, Mine::Keys::SOME, true>;
+  if (!arrive()) return false;
+  settle(kv.data);
+  if (leads()) targets() = {out.data, ml.data, mixed.extent[0] != 0 ? mixed.data : nullptr};
+  const bool brought = tiles.next >= 0 && tiles.now >= worker.count;  // by the task before
+  const bf16* const fresh = Row::turned(room) + GROUP * PITCH<HD>;
+  Row row(qkv, ss, gains, rope);
+  const Thread me;
+  const Mine mine{places, {kv, left, held, uint32_t(__cvta_generic_to_shared(fresh))},
+                  {tiles, following, kv.data, me}, brought ? turns()[me.warp] : 0};
+  if (!brought) mine.begin(me);
+  row.turn(room, by);
+  keep<HD>(fresh, own);
+  const Queries queries(Row::turned(room), PITCH<HD>);
+  Part<HD> part;
+  mine.all(part, queries);
+  sync();  // the warps meet where heads were
+  out.data = targets().out, ml.data = targets().ml;
+  Together<GROUP, HD>(room).all(part, out, ml, targets().mixed);
+  return true;
+}
+
+// The row's own key and value of a head, in all layers, go into the cache.
+template <int LAYERS, int HD, class T>
+ET_FN void append_all(View<const T, 3> own, View<T, 3> kv) {
+  constexpr int EACH = 2 * HD / 4, ALL = LAYERS * EACH, FLIGHT = 8;  // of four elements
+  using Four = Words<2>;
+  static_assert(sizeof(T) == 2);
+  const Thread me;
+  ET_ROLLED for (int base = me.number; base < ALL; base += FLIGHT * ET_THREADS) {
+    Four some[FLIGHT] = {};
+#pragma unroll
+    for (int n = 0; n < FLIGHT; ++n) {
+      const int at = base + n * ET_THREADS, layer = at / EACH, rest = at % EACH * 4;
+      if (at < ALL)
+        some[n] = *reinterpret_cast<const Four*>(own.data + layer * own.stride[0] +
+                                                 rest / HD * own.stride[1] + rest % HD);
+    }
+#pragma unroll
+    for (int n = 0; n < FLIGHT; ++n) {
+      const int at = base + n * ET_THREADS, layer = at / EACH, rest = at % EACH * 4;
+      if (at < ALL)
+        *reinterpret_cast<Four*>(kv.data + layer * kv.stride[0] + rest / HD * kv.stride[1] +
+                                 rest % HD) = some[n];
+    }
+  }
+}
+
+}  // namespace et::attention

@@ -1,0 +1,190 @@
+"""Attention of rows that have a request each: against plain NumPy in the interpreter, and emulated;
+with NaN in unwritten slots, the same bits and the same cache as by tasks that turn rows before."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import pytest
+from models.test_attention import HEADS, SHAPES, Arrays, Shape, arrays, border_lengths, close
+from support.backends import run_direct
+from support.emulated import emulated_kernel
+
+import eventtensor as et
+from eventtensor.codegen.cuda.kernel import generate
+from eventtensor.compiler import run_passes
+from eventtensor.config import Options
+from eventtensor.ir.plan import Plan, ScheduleKind
+from eventtensor.ir.tensor import Role
+from eventtensor.ir.walk import evaluate
+from eventtensor.models.attention_decode import DecodeAttention, rows_alone
+from eventtensor.models.attention_half import SPLIT_TOKENS, Attention, page_tokens
+from eventtensor.models.formats.known import KNOWN
+from eventtensor.models.llama import llama
+from eventtensor.models.step import Step
+from eventtensor.models.tasks import Weights
+from eventtensor.models.tiles import Tiles
+
+LAYERS = 2
+NAMES = ("llama", "qwen")  # those whose keys flow
+LENGTHS = [[1], [63, 64, 65], [127, 128, 129, 1, 2], [600, 17, 33, 16, 15], [1300, 1025, 1]]
+
+
+def shaped(name: str) -> Shape:
+    """A shape with the pages that its model would have."""
+    s = SHAPES[name]
+    page = page_tokens(s.config)
+    return replace(s, page=page, split=max(1, SPLIT_TOKENS // page), span=8)
+
+
+@et.task
+def copy(x, out):
+    out[:] = x.cast(out.dtype)
+
+
+@et.task
+def after(x, over, out):
+    out[:] = x
+
+
+@et.task
+def take(x, out, over):
+    out[:] = x.cast(et.f32)
+    over[()] = x[0]
+
+
+def program(s: Shape, alone: bool) -> et.Program:
+    """Parts of queries, keys and values in, mixed values out, layer by layer."""
+    c = replace(s.config, layers=LAYERS)
+    wide = c.heads * c.head_dim
+    tiles = Tiles(64, 64, 64, 64, 64, qkv_parts=s.parts)
+    step = Step(c, Weights("cuda", et.bf16), tiles, 64, alone)
+    p, T = step.p, step.T
+    attention = (DecodeAttention if alone else Attention)(step, s.span, True)
+    given = p.input("given", (LAYERS, s.parts, T, HEADS * (s.group + 2) * s.width), et.f32)
+    sums = p.input("sums", (LAYERS, T, step.attn.ss.shape[2]), et.f32)
+    result = p.output("result", (LAYERS, T, wide), et.f32)
+    over = p.scratch("over", (LAYERS + 1, T), et.bf16)
+    attention.plan()
+    p.call(copy, name="begin", grid=(), reads=lambda: attention.position[:],
+           writes=lambda: over[0, :])
+    with p.loop("l", LAYERS) as at:
+        p.call(after, name="project", grid=(T,), reads=lambda t: (given[at, :, t, :], over[at, :]),
+               writes=lambda t: attention.qkv[at, :, t, :])
+        p.call(copy, name="square", grid=(T,), reads=lambda t: sums[at, t, :],
+               writes=lambda t: step.attn.ss[at, t, :])
+        attention.attend(at)
+        waits = (attention.planned[()], attention.combined[at], attention.attended[at]) \
+            if alone else None
+        p.call(take, grid=(T,), reads=lambda t: attention.mixed[at, t, :],
+               writes=lambda t: (result[at, t, :], over[at + 1, t]),
+               waits=None if waits is None else lambda t: waits)
+    attention.append()
+    return p
+
+
+@cache
+def plan_of(name: str, alone: bool = True) -> Plan:
+    state = run_passes(program(shaped(name), alone), Options(target="cuda"))
+    assert state.plan is not None and state.report is not None and state.report.ok
+    return state.plan
+
+
+def layers(s: Shape, plan: Plan, lengths: list[int]) -> tuple[list[Arrays], Arrays]:
+    """What each layer gets by itself, and all of it."""
+    each = [arrays(s, lengths, seed) for seed in range(LAYERS)]
+    sums = next(int(n.value) for n in plan.program.tensor("sums").shape[2:])
+    for a in each:
+        a |= {k: each[0][k] for k in ("position", "request", "slot", "table", "rope", "kv")}
+        a["ss"] = a["ss"][:, :sums] * (20 / sums)
+    one = {k: each[0][k] for k in ("position", "request", "slot", "table", "rope")}
+    return each, one | {
+        "qk_gains": np.stack([a["gains"] for a in each]), "kv": np.stack([a["kv"] for a in each]),
+        "given": np.stack([a["given"] for a in each]), "sums": np.stack([a["ss"] for a in each]),
+    }
+
+
+def filled(plan: Plan, given: Arrays) -> tuple[dict[str, int], Arrays]:
+    """With zeros for what the calls do not use."""
+    rows, page = len(given["position"]), given["kv"].shape[4]
+    dims = {"S": rows, "P": 0, "R": given["table"].shape[0], "M": given["table"].shape[1],
+            "pages": given["kv"].shape[1], "positions": len(given["rope"]),
+            "W": int((given["position"] // (page * given["table"].shape[2]) + 1).sum())}
+    known = {d.name for d in plan.program.dims}
+    dims = {k: v for k, v in dims.items() if k in known}
+    out = {k: v.copy() for k, v in given.items()}
+    for t in plan.program.tensors:
+        if t.role is not Role.scratch and t.name not in out:
+            out[t.name] = np.zeros([evaluate(n, dims) for n in t.shape], t.dtype.numpy)
+    return dims, out
+
+
+def launched(
+    name: str, alone: bool, cases: list[list[int]], workers: int = 3, debug: bool = False
+) -> list[Arrays]:
+    s, plan, found = shaped(name), plan_of(name, alone), []
+    with emulated_kernel(plan, workers, debug=debug) as kernel:
+        for lengths in cases:
+            dims, got = filled(plan, layers(s, plan, lengths)[1])
+            kernel.launch(dims, got)
+            found.append(got)
+    return found
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_python_bodies_are_attention_and_fill_the_cache(name: str) -> None:
+    s, plan = shaped(name), plan_of(name)
+    for lengths in LENGTHS[:4]:
+        each, given = layers(s, plan, lengths)
+        got = run_direct(plan.program, *filled(plan, given))
+        meant = run_direct(plan_of(name, False).program, *filled(plan_of(name, False), given))
+        for k, a in enumerate(each):
+            close(s, {"mixed": got["result"][k]}, a, f"{name}, {lengths}, layer {k}")
+        assert got["kv"].tobytes() == meant["kv"].tobytes(), lengths
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_tuned_bodies_give_the_bits_and_the_cache_of_rows_that_are_turned_before(name: str) -> None:
+    s = shaped(name)
+    cases = [*LENGTHS, border_lengths(s)]
+    wanted = launched(name, False, cases)
+    for workers in (2, 5):
+        for lengths, meant, got in zip(cases, wanted, launched(name, True, cases, workers),
+                                       strict=True):
+            assert np.isfinite(got["result"]).all(), lengths
+            assert got["result"].tobytes() == meant["result"].tobytes(), lengths
+            assert got["kv"].tobytes() == meant["kv"].tobytes(), lengths
+
+
+def test_debug_builds_check_what_is_planned_and_give_the_same() -> None:
+    """Of rows with an item each, and with several."""
+    cases = [[129, 600, 1], [1300, 1025, 1]]
+    for meant, got in zip(launched("qwen", True, cases), launched("qwen", True, cases, debug=True),
+                          strict=True):
+        np.testing.assert_allclose(got["result"], meant["result"], rtol=0.02, atol=0.02)
+
+
+def test_nothing_stands_before_attention_nor_behind_that_of_lone_items() -> None:
+    c = KNOWN["qwen3-8b"]
+    state = run_passes(llama(c, Weights("cuda", et.bf16), tokens=16, alone=True),
+                       Options(target="cuda"))
+    assert state.plan is not None and state.report is not None and state.report.ok
+    assert not any(x.call.name == "rotate" for x in state.plan.program.calls)
+    kinds = {x.call: x.schedule.kind for x in state.plan.calls}
+    assert (kinds["attend"], kinds["combine"]) == (ScheduleKind.ticket, ScheduleKind.static)
+    assert {"h_attn", "mixed", "qkv", "part"} <= set(state.plan.reused)
+    text = generate(state.plan).text
+    body = {n: text[text.index(f"bool body_{n}(") :].split("\n}\n")[0]
+            for n in ("attend", "out_proj")}
+    before, inside = body["attend"].split("const auto arrive = [&]")
+    assert "ev_wait" not in before and "et::ev_wait(worker, args.cell.qkv_proj_done" in inside
+    assert "args.cell.attended, l, (et::kept()[0]) * 8);" in body["out_proj"].split("wide_ahead")[1]
+
+
+def test_models_whose_keys_flow_attend_as_many_rows_as_workers_take_at_once() -> None:
+    wanted = {"llama-3.2-1b": 16, "qwen3-8b": 16, "qwen3-30b-a3b": 32, "smollm2-135m": 32,
+              "tiny-llama": 0, "tiny-qwen3": 64}
+    assert {name: rows_alone(KNOWN[name]) for name in wanted} == wanted
+    assert rows_alone(KNOWN["qwen3-8b"], workers=7) == 0
