@@ -135,11 +135,13 @@ class HandWriter(BodyFrame):
         return [k for k in range(len(self.call.reads)) if not self.by_value(k)]
 
     def early(self, settled: Settled) -> None:
-        super().early(settled)
+        """Elements first: tables, which come next, end with a meeting of all threads."""
+        self.learn(settled)
         for k in range(len(self.call.reads)):
             if self.by_value(k) and k not in (*self.args.staged, *self.passed) \
                     and not self.args.overwritten(k) and settled.region(self.call.regions[k]):
                 self.passed[k] = self.as_view(k, self.args.read(k, storage=True))
+        super().early(settled)
 
     def prepare(
         self, settled: Settled, waits: tuple[Wait, ...], sync: SyncWriter,
