@@ -8,7 +8,16 @@ from functools import cache
 
 import numpy as np
 import pytest
-from models.test_attention import HEADS, SHAPES, Arrays, Shape, arrays, border_lengths, close
+from models.test_attention import (
+    HEADS,
+    SHAPES,
+    Arrays,
+    Shape,
+    arrays,
+    border_lengths,
+    close,
+    filled,
+)
 from support.backends import run_direct
 from support.emulated import emulated_kernel
 
@@ -17,8 +26,6 @@ from eventtensor.codegen.cuda.kernel import generate
 from eventtensor.compiler import run_passes
 from eventtensor.config import Options
 from eventtensor.ir.plan import Plan, ScheduleKind
-from eventtensor.ir.tensor import Role
-from eventtensor.ir.walk import evaluate
 from eventtensor.models.attention_decode import DecodeAttention, rows_alone
 from eventtensor.models.attention_half import SPLIT_TOKENS, Attention, page_tokens
 from eventtensor.models.formats.known import KNOWN
@@ -106,19 +113,12 @@ def layers(s: Shape, plan: Plan, lengths: list[int]) -> tuple[list[Arrays], Arra
     }
 
 
-def filled(plan: Plan, given: Arrays) -> tuple[dict[str, int], Arrays]:
-    """With zeros for what the calls do not use."""
-    rows, page = len(given["position"]), given["kv"].shape[4]
-    dims = {"S": rows, "P": 0, "R": given["table"].shape[0], "M": given["table"].shape[1],
-            "pages": given["kv"].shape[1], "positions": len(given["rope"]),
-            "W": int((given["position"] // (page * given["table"].shape[2]) + 1).sum())}
-    known = {d.name for d in plan.program.dims}
-    dims = {k: v for k, v in dims.items() if k in known}
-    out = {k: v.copy() for k, v in given.items()}
-    for t in plan.program.tensors:
-        if t.role is not Role.scratch and t.name not in out:
-            out[t.name] = np.zeros([evaluate(n, dims) for n in t.shape], t.dtype.numpy)
-    return dims, out
+def launch_of(plan: Plan, given: Arrays) -> tuple[dict[str, int], Arrays]:
+    table, kv, split = given["table"], given["kv"], given["kv"].shape[4] * given["table"].shape[2]
+    return filled(plan, {
+        "S": len(given["position"]), "P": 0, "R": table.shape[0], "M": table.shape[1],
+        "pages": kv.shape[1], "positions": len(given["rope"]),
+        "W": int((given["position"] // split + 1).sum())}, given)
 
 
 def launched(
@@ -127,7 +127,7 @@ def launched(
     s, plan, found = shaped(name), plan_of(name, alone), []
     with emulated_kernel(plan, workers, debug=debug) as kernel:
         for lengths in cases:
-            dims, got = filled(plan, layers(s, plan, lengths)[1])
+            dims, got = launch_of(plan, layers(s, plan, lengths)[1])
             kernel.launch(dims, got)
             found.append(got)
     return found
@@ -138,8 +138,8 @@ def test_python_bodies_are_attention_and_fill_the_cache(name: str) -> None:
     s, plan = shaped(name), plan_of(name)
     for lengths in LENGTHS[:4]:
         each, given = layers(s, plan, lengths)
-        got = run_direct(plan.program, *filled(plan, given))
-        meant = run_direct(plan_of(name, False).program, *filled(plan_of(name, False), given))
+        got = run_direct(plan.program, *launch_of(plan, given))
+        meant = run_direct(plan_of(name, False).program, *launch_of(plan_of(name, False), given))
         for k, a in enumerate(each):
             close(s, {"mixed": got["result"][k]}, a, f"{name}, {lengths}, layer {k}")
         assert got["kv"].tobytes() == meant["kv"].tobytes(), lengths

@@ -9,7 +9,7 @@ from unittest.mock import patch
 
 import numpy as np
 import pytest
-from models.test_attention import SHAPES, Arrays, Shape, arrays, close, normed
+from models.test_attention import SHAPES, Arrays, Shape, arrays, close, filled, normed
 from support.backends import run_direct
 from support.emulated import emulated_kernel
 
@@ -18,8 +18,6 @@ from eventtensor.codegen.cuda.kernel import generate
 from eventtensor.compiler import run_passes
 from eventtensor.config import Options
 from eventtensor.ir.plan import HandoffKind, Plan, StreamKind
-from eventtensor.ir.tensor import Role
-from eventtensor.ir.walk import evaluate
 from eventtensor.models import attention_row
 from eventtensor.models.attention_half import SPLIT_TOKENS, page_tokens
 from eventtensor.models.attention_row import (
@@ -100,17 +98,10 @@ def plan_of(name: str, target: str, parts: int = attention_row.PARTS) -> Plan:
     return state.plan
 
 
-def filled(plan: Plan, given: Arrays) -> tuple[dict[str, int], Arrays]:
-    """With zeros for what the calls do not use."""
-    dims = {"S": 1, "P": 0, "R": 1, "M": given["table"].shape[1], "pages": given["kv"].shape[1],
-            "positions": len(given["rope"])}
-    known = {d.name for d in plan.program.dims}
-    dims = {k: v for k, v in dims.items() if k in known}
-    out = {k: v.copy() for k, v in given.items()}
-    for t in plan.program.tensors:
-        if t.role is not Role.scratch and t.name not in out:
-            out[t.name] = np.zeros([evaluate(n, dims) for n in t.shape], t.dtype.numpy)
-    return dims, out
+def launch_of(plan: Plan, given: Arrays) -> tuple[dict[str, int], Arrays]:
+    return filled(plan, {
+        "S": 1, "P": 0, "R": 1, "M": given["table"].shape[1], "pages": given["kv"].shape[1],
+        "positions": len(given["rope"])}, given)
 
 
 def check(name: str, length: int, each: list[Arrays], given: Arrays, got: Arrays) -> None:
@@ -134,7 +125,7 @@ def test_python_bodies_are_attention(name: str) -> None:
     plan = plan_of(name, "cuda")
     for length in (1, 17, 129, 700):
         each, given = row_arrays(shaped(name), length)
-        dims, all_ = filled(plan, given)
+        dims, all_ = launch_of(plan, given)
         check(name, length, each, given, run_direct(plan.program, dims, all_))
 
 
@@ -144,11 +135,11 @@ def test_tuned_bodies_are_attention_and_append_what_the_python_bodies_do(name: s
     with emulated_kernel(plan, 3) as kernel:
         for length in LENGTHS:
             each, given = row_arrays(shaped(name), length)
-            dims, got = filled(plan, given)
+            dims, got = launch_of(plan, given)
             kernel.launch(dims, got)
             check(name, length, each, given, got)
             if length in (17, 129):
-                meant = run_direct(plan.program, *filled(plan, given))
+                meant = run_direct(plan.program, *launch_of(plan, given))
                 np.testing.assert_array_equal(got["kv"].astype(np.float32),
                                               meant["kv"].astype(np.float32))
 
@@ -159,7 +150,7 @@ def test_parts_of_more_tokens_than_their_warps_take_at_once(name: str) -> None:
     with emulated_kernel(plan, 3) as kernel:
         for length in (255, 256, 257, 272, 273, 513, 1500):
             each, given = row_arrays(shaped(name), length)
-            dims, got = filled(plan, given)
+            dims, got = launch_of(plan, given)
             kernel.launch(dims, got)
             check(name, length, each, given, got)
 
@@ -170,7 +161,7 @@ def test_threads_of_a_cpu_give_attention(name: str) -> None:
     kernel = CpuKernel(plan, Options(workers=2))
     for length in (1, 129, 257):
         each, given = row_arrays(shaped(name), length)
-        dims, got = filled(plan, given)
+        dims, got = launch_of(plan, given)
         kernel.launch(dims, got)
         check(name, length, each, given, got)
     kernel.close()
@@ -186,7 +177,7 @@ def test_pages_in_the_ring_and_where_they_lie_give_the_same_bits(name: str) -> N
         with emulated_kernel(plan, 3) as kernel:
             for length in (1, 65, 700, 1500):
                 _, given = row_arrays(shaped(name), length)
-                dims, got = filled(plan, given)
+                dims, got = launch_of(plan, given)
                 kernel.launch(dims, got)
                 found.append(got["result"].tobytes())
     assert found[:4] == found[4:]
@@ -199,7 +190,7 @@ def test_orders_of_tasks_give_the_same_bits() -> None:
     _, given = row_arrays(shaped("qwen"), 380)
     for seed in (0, 1, 2):
         with emulated_kernel(plan, 3, seed) as kernel:
-            dims, got = filled(plan, given)
+            dims, got = launch_of(plan, given)
             kernel.launch(dims, got)
             found.add(got["result"].tobytes())
     assert len(found) == 1
