@@ -30,7 +30,7 @@ from .cells import (
 from .chunks import base_name, renamed, whole
 from .counts import existence, notify_count
 from .deps import Dependence, dependences
-from .edges import Edge, drop_implied, edges_of, joined, push_notes
+from .edges import Edge, Given, drop_implied, edges_of, joined, push_notes
 from .guards import unguarded
 from .order import PATH, OrderGraph, add_fences, iterations, sure_pairs
 from .sets.budget import DERIVATION, OutOfBudget, budget
@@ -87,7 +87,7 @@ def derive(program: Program) -> Derived:
 def _derive(program: Program) -> Derived:
     build = _Builder(program)
     _declared(build)
-    for edge in drop_implied(program, edges_of(program)):
+    for edge in drop_implied(program, edges_of(program), _given(build)):
         _add_edge(build, edge)
     _order_iterations(build)
     _guard_counts(build)
@@ -293,6 +293,14 @@ def _declared(build: _Builder) -> None:
         for region in p.call.notifies or ():
             nest = region_nest(region, program.event(region.tensor))
             build.notifies[p.call.name].append(Notify(region.tensor, (nest,)))
+
+
+def _given(build: _Builder) -> list[Given]:
+    """The order that they give, as the proof will see it."""
+    if not any(build.waits.values()):
+        return []
+    uses = collect(build.program, build.events, {}, build.waits, build.notifies)
+    return [(source, w.node, relation) for w in uses.waits for source, relation in uses.edges(w)]
 
 
 def _release(program: Program, placed: PlacedCall, event: str, nest: Nest) -> Release:

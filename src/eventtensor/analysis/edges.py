@@ -6,7 +6,7 @@ calls; an edge into a loop of a body leads to a chunk node.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import islpy as isl
@@ -18,6 +18,8 @@ from .chunks import base_name, later_too, lift_sink, operand_of, refined, worthw
 from .deps import Dependence, dependences
 from .order import PATH, OrderGraph
 from .sets.budget import DETOUR, OutOfBudget, budget
+
+Given = tuple[str, str, isl.Map]  # an order of tasks of two calls, by name
 
 
 @dataclass(frozen=True)
@@ -34,15 +36,12 @@ class Edge:
 
 def edges_of(program: Program) -> list[Edge]:
     """One edge for each conflict of a pair of calls; sinks with declared waits get none."""
-    return [_edge_of(program, d) for d in _conflicts(program) if not _declared(d)]
-
-
-def _conflicts(program: Program) -> Iterator[Dependence]:
-    return (d for d in dependences(program).deps if not is_header(d.source) and not d.later)
-
-
-def _declared(d: Dependence) -> bool:
-    return d.sink.call.waits is not None and not is_header(d.sink)
+    return [
+        _edge_of(program, d)
+        for d in dependences(program).deps
+        if not is_header(d.source) and not d.later
+        and (d.sink.call.waits is None or is_header(d.sink))
+    ]
 
 
 def _edge_of(program: Program, d: Dependence) -> Edge:
@@ -67,19 +66,19 @@ def push_notes(program: Program) -> Iterator[tuple[str, str]]:
                 "all that it waits for is dispatched")
 
 
-def drop_implied(program: Program, edges: list[Edge]) -> list[Edge]:
-    """Leave out (parts of) edges that paths of others imply, and join the rest by pairs of calls.
+def drop_implied(program: Program, edges: list[Edge], given: Sequence[Given] = ()) -> list[Edge]:
+    """Leave out (parts of) edges that paths of others, and of those `given`, imply, and join the
+    rest by pairs of calls.
 
     All may go at once: in an acyclic graph each is replaced by edges that span less. One whose path
-    through what is kept is too long to find again is kept whole. Paths may lead over conflicts that
-    declared waits are to order: the proof asks for these by themselves."""
+    through what is kept is too long to find again is kept whole."""
     edges = _first_waits(program, edges)
-    graph = _graph(program, edges)
+    graph = _graph(program, edges, given)
     shrunk = {id(e): _shrunk(graph, e) for e in edges}
     kept = [
         replace(e, relation=shrunk[id(e)]) for e in edges if not shrunk[id(e)].is_empty()
     ]
-    graph = _graph(program, kept)
+    graph = _graph(program, kept, given)
     for e in edges:
         if shrunk[id(e)] is not e.relation and not _follows(graph, e):
             kept.append(e)
@@ -134,12 +133,12 @@ def _follows(graph: OrderGraph, e: Edge) -> bool:
         return False
 
 
-def _graph(program: Program, edges: list[Edge]) -> OrderGraph:
+def _graph(program: Program, edges: list[Edge], given: Sequence[Given]) -> OrderGraph:
     graph = OrderGraph(program, [e.sink for e in edges if e.chunk])
     for e in edges:
         graph.add(e.source.call.name, e.sink.call.name, e.relation)
-    for d in filter(_declared, _conflicts(program)):
-        graph.add(d.source.call.name, d.sink.call.name, d.relation)
+    for source, sink, relation in given:
+        graph.add(source, sink, relation)
     return graph
 
 

@@ -158,13 +158,22 @@ class HandWriter(BodyFrame):
         self.last = partial(sync.waits, waits[-1:])
 
     def _waits_inside(self, settled: Settled, waits: tuple[Wait, ...]) -> bool:
-        """True if the text can do the last wait: all places are known before it, and nothing else
-        comes behind it."""
+        """True if the text can do the last wait: all places are known before it, nothing else comes
+        behind it, and what the frame itself loads for the text (elements, copies) does not need
+        it."""
+        if not self.arrives or not waits or self.args.staged or self.expr.debug:
+            return False
         for w in waits[:-1]:
             settled = settled.after(w)
-        places = settled.loads(*(e for r in self.call.regions for e in region_exprs(r)))
-        return bool(self.arrives and waits and places and not self.args.staged
-                    and not self.expr.debug)
+        regions = self.call.regions
+        return settled.loads(*(e for r in regions for e in region_exprs(r))) and all(
+            settled.region(regions[k]) for k in range(len(regions)) if self._loaded(k))
+
+    def _loaded(self, k: int) -> bool:
+        """True for an argument of which more than its place is found ahead of the text."""
+        region = self.call.regions[k]
+        apart = any(isinstance(x, Rows) for x in region.axes) and not self.gathered(k)
+        return self.by_value(k) or self.args.overwritten(k) or region.pad is not None or apart
 
     def words(self) -> None:
         if self.arrives:

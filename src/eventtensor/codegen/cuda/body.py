@@ -4,8 +4,8 @@ up their pages. Everything else is as in any body.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from itertools import pairwise
 
@@ -23,9 +23,8 @@ from ...ir.products import (
 )
 from ...ir.program import PlacedCall, Program
 from ...ir.settled import Settled
-from ...ir.tensor import DType, region_exprs
+from ...ir.tensor import DType, Rows, region_exprs
 from ...ir.walk import bounds
-from ..cpp.args import ArgWriter
 from ..cpp.body import BodyWriter
 from ..cpp.expr import ExprWriter, paren
 from ..cpp.sync import SyncWriter
@@ -34,6 +33,7 @@ from ..emitter import cpp_name
 from ..uses import read_arguments, stmt_operands
 from .emitter import BlockDialect
 from .maps import ROW_ALIGN, Maps
+from .pages import PageArgs
 from .threads import WARPS
 
 _ALIGN = 64  # bytes: where what is taken of the arena begins
@@ -164,23 +164,43 @@ class StreamBody(BodyWriter):
 
     def set_off_early(self, settled: Settled, last: Wait, sync: SyncWriter) -> None:
         """Lines of the first product, if boxes of x as it lies are known before the last wait: the
-        bringers then wait for its one cell themselves."""
+        bringers then wait for its one cell themselves. Nothing of x is read here."""
         first = self._first_product(self.call.body.stmts)
         if first is None or not self._by_lines(first) or self.expr.debug:
             return
         product, stream = self.products[first.id]
         arg, one = argument_of(self.call.body, product.other), sync.one_cell(last)
-        views = _views(self.call.body.stmts, product.other)
-        if arg is None or one is None or views is None or arg in self.args.staged \
-                or self.call.regions[arg].pad is not None or self.args.overwritten(arg) \
-                or not settled.loads(*region_exprs(self.call.regions[arg]), product.columns):
+        if arg is None or one is None or arg in self.args.staged or self.args.overwritten(arg):
+            return
+        region = self.call.regions[arg]
+        apart = region.pad is not None or any(isinstance(x, Rows) for x in region.axes)
+        if apart or not settled.loads(*region_exprs(region), product.columns):
             return
         self.args.brought[arg] = self.reads[arg] = self.args.read(arg, storage=True)
-        for s in views:
-            self.let(s)
-        x = self.columns(product, stream)
-        if x.mapped:
-            self._set_off(first.id, x, f", {one}")
+        if not self._see(product.other):
+            return
+        view = self.values[product.other].view
+        if view is not None and view.storage is self.call.body.args[stream.arg].storage:
+            x = self.columns(product, stream)
+            if x.mapped:
+                self._set_off(first.id, x, f", {one}")
+
+    def _see(self, id: int) -> bool:
+        """The value of an argument in another shape, where it lies; false if it must be copied."""
+        s = next(s for s in self.call.body.stmts if isinstance(s, t.Let) and s.id == id)
+        match s.op:
+            case t.Arg():
+                pass
+            case t.Transpose(x, _):
+                if not self._see(x):
+                    return False
+            case t.Reshape(x):
+                if not self._see(x) or self._joined(self.values[x], s.type) is None:
+                    return False
+            case _:
+                return False
+        self.values[id] = self.op(id, s.op, s.type)
+        return True
 
     def _sizes(self, product: Product, stream: Stream) -> tuple[str, int, int]:
         """The element of a product's pages, and the bytes of a row and of a span of it."""
@@ -288,18 +308,25 @@ class StreamBody(BodyWriter):
 
     def reshape(self, id: int, x: Value, type: t.TileType) -> Value:
         """No copy where axes of extent 1 come and go, or neighbours that lie side by side join."""
+        joined = self._joined(x, type)
+        if joined is None or x.view is None:
+            return super().reshape(id, x, type)
+        strides = iter([x.view.strides[g[-1]] for g in joined])
+        moved = tuple("0" if n == Const(1) else next(strides) for n in type.shape)
+        return of_view(replace(x.view, strides=moved, dense=False), type)
+
+    def _joined(self, x: Value, type: t.TileType) -> tuple[tuple[int, ...], ...] | None:
+        """For each axis of the shape (but those of extent 1) the axes of x that become it."""
         view = x.view
         if view is None or view.tables:
-            return super().reshape(id, x, type)
+            return None
         kept = [k for k, n in enumerate(x.type.shape) if n != Const(1)]
         old = tuple(x.type.shape[k] for k in kept)
         new = tuple(n for n in type.shape if n != Const(1))
         joined = merged_axes(tuple((k,) for k in kept), old, new)
         if joined is None or not all(_side_by_side(view, x.type.shape, g) for g in joined):
-            return super().reshape(id, x, type)
-        strides = iter([view.strides[g[-1]] for g in joined])
-        moved = tuple("0" if n == Const(1) else next(strides) for n in type.shape)
-        return of_view(replace(view, strides=moved, dense=False), type)
+            return None
+        return joined
 
     def columns(self, product: Product, stream: Stream) -> _Columns:
         """The other side, in the storage of the streamed one."""
@@ -355,37 +382,6 @@ class _Columns:
     begins: str = ""
 
 
-@dataclass(frozen=True)
-class PageArgs(ArgWriter):
-    """Arguments of which some are `held` pages and some are `paged`, used up by their product."""
-
-    held: Mapping[int, Value] = field(default_factory=dict)
-    paged: frozenset[int] = frozenset()
-
-    def read(self, k: int, storage: bool = False) -> Value:
-        if k in self.paged:
-            return Value(self.type(k), _never_read)
-        if k in self.held:
-            return self.held[k]
-        return super().read(k, storage)
-
-
-def _views(stmts: tuple[t.Stmt, ...], id: int) -> list[t.Let] | None:
-    """The statements that make a value of an argument, if it is that argument in another shape."""
-    made = {s.id: s for s in stmts if isinstance(s, t.Let)}
-    found = list[t.Let]()
-    while id in made:
-        found.insert(0, made[id])
-        match made[id].op:
-            case t.Arg():
-                return found
-            case t.Reshape(x) | t.Transpose(x, _):
-                id = x
-            case _:
-                return None
-    return None
-
-
 def _side_by_side(view: View, shape: tuple[Node, ...], axes: tuple[int, ...]) -> bool:
     """True if one axis can take the place of these."""
     for outer, inner in pairwise(axes):
@@ -394,7 +390,3 @@ def _side_by_side(view: View, shape: tuple[Node, ...], axes: tuple[int, ...]) ->
                 or int(strides[0]) != int(strides[1]) * size.value:
             return False
     return bool(axes)
-
-
-def _never_read(index: tuple[str, ...]) -> str:
-    raise AssertionError("a page by page operand is read by its product alone")
