@@ -17,8 +17,6 @@ from eventtensor.codegen.cuda.kernel import generate
 from eventtensor.compiler import run_passes
 from eventtensor.config import Options
 from eventtensor.ir.plan import Plan
-from eventtensor.ir.tensor import Role
-from eventtensor.ir.walk import evaluate
 from eventtensor.models.attention import attend, combine, longest, plan_attention, rotate
 from eventtensor.models.attention_half import (
     combined_heads,
@@ -193,18 +191,6 @@ def close(s: Shape, got: Arrays, given: Arrays, where: str) -> None:
     limit = (1e-5 if s.dtype == "f32" else 5e-3) * (1 + np.abs(wanted))
     excess = (np.abs(found - wanted) / limit).max()
     assert excess <= 1, f"{where}: off by {excess} times what rounding explains"
-
-
-def filled(plan: Plan, dims: dict[str, int], given: Arrays) -> tuple[dict[str, int], Arrays]:
-    """A launch of a program that has more than its calls use: those dims that it knows, and zeros
-    for the rest."""
-    known = {d.name for d in plan.program.dims}
-    dims = {k: v for k, v in dims.items() if k in known}
-    out = copied(given)
-    for t in plan.program.tensors:
-        if t.role is not Role.scratch and t.name not in out:
-            out[t.name] = np.zeros([evaluate(n, dims) for n in t.shape], t.dtype.numpy)
-    return dims, out
 
 
 def copied(a: Arrays) -> Arrays:

@@ -16,9 +16,8 @@ from models.test_attention import (
     arrays,
     border_lengths,
     close,
-    filled,
 )
-from support.backends import run_direct
+from support.backends import filled, run_direct
 from support.emulated import emulated_kernel
 
 import eventtensor as et

@@ -9,8 +9,8 @@ from unittest.mock import patch
 
 import numpy as np
 import pytest
-from models.test_attention import SHAPES, Arrays, Shape, arrays, close, filled, normed
-from support.backends import run_direct
+from models.test_attention import SHAPES, Arrays, Shape, arrays, close, normed
+from support.backends import filled, run_direct
 from support.emulated import emulated_kernel
 
 import eventtensor as et

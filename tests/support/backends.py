@@ -105,3 +105,15 @@ def is_static(program: Program) -> bool:
         for r in (*p.call.regions, *(p.call.waits or ()), *(p.call.notifies or ())):
             exprs += region_exprs(r)
     return not loads_of(*exprs)
+
+
+def filled(plan: Plan, dims: Dims, given: Arrays) -> tuple[dict[str, int], Arrays]:
+    """A launch of a program that has more than its calls use: those dims that it knows, and zeros
+    for the rest."""
+    known = {d.name for d in plan.program.dims}
+    dims = {k: v for k, v in dims.items() if k in known}
+    out = {k: v.copy() for k, v in given.items()}
+    for t in plan.program.tensors:
+        if t.role is not Role.scratch and t.name not in out:
+            out[t.name] = np.zeros([evaluate(n, dims) for n in t.shape], t.dtype.numpy)
+    return dims, out

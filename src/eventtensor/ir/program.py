@@ -40,16 +40,6 @@ class HandTuned:
     target: str
     source: str
 
-    @property
-    def looks_ahead(self) -> bool:
-        """It begins with the data of the tile that its worker takes next."""
-        return "et::tile_ahead(worker)" in self.source
-
-    @property
-    def keeps(self) -> bool:
-        """It keeps something in shared memory from task to task."""
-        return "et::idle_memory(worker)" in self.source
-
 
 @dataclass(frozen=True, slots=True)
 class Call:
@@ -78,6 +68,19 @@ class Call:
     def regions(self) -> tuple[Region, ...]:
         """In argument order."""
         return self.reads + self.accumulates + self.writes
+
+    @property
+    def looks_ahead(self) -> bool:
+        """Its body for a GPU begins with the data of the tile that its worker takes next."""
+        return self._tuned("et::tile_ahead(worker)")
+
+    @property
+    def keeps(self) -> bool:
+        """Its body for a GPU keeps something in shared memory from task to task."""
+        return self._tuned("et::idle_memory(worker)")
+
+    def _tuned(self, words: str) -> bool:
+        return any(h.target == "cuda" and words in h.source for h in self.hand_tuned)
 
 
 @dataclass(frozen=True, slots=True)

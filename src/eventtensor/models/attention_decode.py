@@ -32,7 +32,6 @@ return et::attention::attend_decode<qkv_0, out_0, out_1, kv_2, {heads}, ROOM, {n
     {{all_held, all_pages, {after}, {heads} * 2 * kv_2 * out_1}}, out, ml,
     mixed, own, {{{hidden}.0f, {eps}f, {scale}f}}, arrive);
 """
-
 _APPEND = _INCLUDE + "et::attention::append_all<own_0, own_2>(own, kv);"
 
 

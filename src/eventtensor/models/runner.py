@@ -126,10 +126,10 @@ class Runner:
         self._tables.send(tables, turn)
         placed = self._tables.place(rows, self._last)
         step = Steps(len(rows), stands_alone(rows, chosen))
-        self.ready(step.rows, step.alone)
+        kernel = self.ready(step.rows, step.alone)
         sent = self._inputs.send(placed, choices, turn)
         with self._closed_by_errors():
-            over = self._launch(step, chosen, placed.work, sent, turn)()
+            over = self._launch(kernel, step, chosen, placed.work, sent, turn)()
         self._begun.append(Begun(over, self._chosen[turn][:chosen]))
         self._last, self._turn = chosen, turn
 
@@ -161,14 +161,13 @@ class Runner:
             raise
 
     def _launch(
-        self, step: Steps, chosen: int, work: int, sent: Sent, turn: int
+        self, kernel: AnyKernel, step: Steps, chosen: int, work: int, sent: Sent, turn: int
     ) -> Callable[[], Over]:
         """Room for work in powers of two, so that growing requests rarely need a new one. What the
         step is decides the kernel."""
         room, more = 1 << (work - 1).bit_length(), step.rows - chosen
         key = (turn, chosen, more, room, *sent, step.alone)
         if key not in self._bound:
-            kernel = self.kernels.of(step)
             if len(self._bound) == self.memory.most_bound:
                 self._bound.popitem(last=False)
             known = {d.name for d in kernel.interface.dims}

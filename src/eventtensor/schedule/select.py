@@ -71,7 +71,7 @@ def _auto(program: Program, p: PlacedCall, ragged: set[str], ahead: bool) -> Cho
         if ahead and _takes_weights(program, p.call):
             why = "run-time extents: balance by claiming, weights come ahead of the claimed tile"
             return Choice(ScheduleKind.ticket, Policy.balanced, why)
-        if ahead and _looks_ahead(p.call):
+        if ahead and p.call.looks_ahead:
             why = "run-time extents: balance by claiming, a task begins with the next tile's data"
             return Choice(ScheduleKind.ticket, Policy.balanced, why)
         if ahead and _most_tiles(program, p.call) <= H200.multiprocessors and not _uneven(p.call):
@@ -98,10 +98,6 @@ def _takes_weights(program: Program, call: Call) -> bool:
         program.tensor(r.tensor).role is Role.weight and product_of(call.body, k) is not None
         for k, r in enumerate(call.reads)
     )
-
-
-def _looks_ahead(call: Call) -> bool:
-    return any(h.target == "cuda" and h.looks_ahead for h in call.hand_tuned)
 
 
 def _most_tiles(program: Program, call: Call) -> int:

@@ -113,10 +113,7 @@ class BodyFrame:
         can be read by then."""
         fenced = self.args.edges.before_copies(self.call)
         self.out.extend(fenced)
-        for w in waits[:-1]:
-            self.early(settled)
-            sync.waits((w,))
-            settled = settled.after(w)
+        settled = self.first_waits(settled, waits, sync)
         if waits or self.args.staged:
             self.early(settled)
         if self.args.edges.words_first(self.call, waits):
@@ -132,6 +129,16 @@ class BodyFrame:
         self.words()
         if not self.expr.debug:
             self.learn(settled.after(waits[-1]) if waits else settled)
+
+    def first_waits(
+        self, settled: Settled, waits: tuple[Wait, ...], sync: SyncWriter
+    ) -> Settled:
+        """All but the last, and ahead of each what can be read by then."""
+        for w in waits[:-1]:
+            self.early(settled)
+            sync.waits((w,))
+            settled = settled.after(w)
+        return settled
 
     def set_off_early(self, settled: Settled, last: Wait, sync: SyncWriter) -> None:
         """What somebody else can begin as soon as the last wait is over."""

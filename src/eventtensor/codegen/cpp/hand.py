@@ -150,11 +150,7 @@ class HandWriter(BodyFrame):
         if not self._waits_inside(settled, waits):
             super().prepare(settled, waits, sync, checks)
             return
-        for w in waits[:-1]:
-            self.early(settled)
-            sync.waits((w,))
-            settled = settled.after(w)
-        self.early(settled)
+        self.early(self.first_waits(settled, waits, sync))
         self.last = partial(sync.waits, waits[-1:])
 
     def _waits_inside(self, settled: Settled, waits: tuple[Wait, ...]) -> bool:

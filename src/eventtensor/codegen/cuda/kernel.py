@@ -25,7 +25,7 @@ from .kept import Kept
 from .loader import LoaderWriter
 from .maps import MappedTensor, Maps, PagedTensor
 from .room import room
-from .shared import SharedMemory, looks_ahead
+from .shared import SharedMemory
 from .threads import BRINGERS, LOADER, THREADS
 
 KERNEL = "et_kernel"
@@ -118,7 +118,7 @@ class BlockWriter(SharedMemory):
         ))
         o.line()
         o.line('#include "claim.h"')
-        if any(looks_ahead(p) for p in self.program.calls):
+        if any(p.call.looks_ahead for p in self.program.calls):
             o.line('#include "cuda/ahead.cuh"')
         o.extend(self.handoffs.includes())
         if self.streams:
@@ -192,7 +192,7 @@ class BlockWriter(SharedMemory):
     def claim(self, p: PlacedCall) -> str:
         if p.call.name in self.streams and self.is_ticket(p.call.name):
             return "et::ToldTiles(worker)"
-        if self.is_ticket(p.call.name) and looks_ahead(p):
+        if self.is_ticket(p.call.name) and p.call.looks_ahead:
             return f"et::AheadTiles(worker, {self.ticket(p)})"
         return super().claim(p)
 

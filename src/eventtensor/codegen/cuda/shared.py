@@ -11,7 +11,6 @@ from ...errors import NoRoom
 from ...ir.expr import Const, Max, Min, Node, maximum
 from ...ir.plan import FEWEST_SLOTS, Plan, Stream, in_place
 from ...ir.products import product_of
-from ...ir.program import PlacedCall
 from ...ir.walk import bounds, loads_of
 from ...target import CudaTarget
 from ..cpp.dialect import Dialect
@@ -36,14 +35,6 @@ def _by_call(streams: Iterable[Stream]) -> dict[str, tuple[Stream, ...]]:
     for s in streams:
         out[s.call] = (*out.get(s.call, ()), s)
     return out
-
-
-def looks_ahead(p: PlacedCall) -> bool:
-    return any(h.target == "cuda" and h.looks_ahead for h in p.call.hand_tuned)
-
-
-def keeps(p: PlacedCall) -> bool:
-    return any(h.target == "cuda" and h.keeps for h in p.call.hand_tuned)
 
 
 class SharedMemory(KernelWriter):
@@ -98,7 +89,7 @@ class SharedMemory(KernelWriter):
         """Where there is no ring, what tasks keep lies beside their temporaries."""
         for p in self.program.calls if not self.streams else ():
             needed = bounds(self.rooms[p.call.name], lambda _: (None, None))[1]
-            if keeps(p) and (needed is None or needed + IDLE > self.near_bytes):
+            if p.call.keeps and (needed is None or needed + IDLE > self.near_bytes):
                 raise NoRoom(f"{self.near_bytes} bytes of shared memory do not hold what its tasks "
                              f"keep ({IDLE})", place=p.call.place)
 
@@ -122,7 +113,7 @@ class SharedMemory(KernelWriter):
         group = self.group_of(call)
         calls = [self.program.placed(call)] if group is None else \
             [p for p in self.program.calls if self.group_of(p.call.name) == group]
-        return bool(self.streams) and any(keeps(p) for p in calls)
+        return bool(self.streams) and any(p.call.keeps for p in calls)
 
     def columns(self) -> str:
         """The most columns that a product of this launch has."""

@@ -9,6 +9,18 @@
 
 namespace et::attention {
 
+// What turns a head, near: gains of queries and of keys if NORM, then cosines and sines.
+template <int HD, bool NORM>
+ET_HOT void bring_angles(float* to, View<const float, 2> gains, View<const float, 2> rope,
+                         Thread me) {
+  if (NORM)
+    ET_ROLLED for (unsigned k = me.number; k < 2 * HD; k += ET_THREADS)
+      to[k] = gains.data[k / HD * gains.stride[0] + k % HD];
+  if (me.number < HD)
+    to[2 * HD + me.number] =
+        rope.data[unsigned(me.number) / (HD / 2) * rope.stride[0] + unsigned(me.number) % (HD / 2)];
+}
+
 // ---- attend: the tokens of a part ---------------------------------------------------------------
 
 // Pages of the cache that hold tokens of a row and are those of a part, whose k-th is number

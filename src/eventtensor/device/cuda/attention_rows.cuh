@@ -237,18 +237,6 @@ ET_FN void rotate(const float* row, float by, View<const float, 2> gains, View<c
 
 // ---- who attends turns its queries --------------------------------------------------------------
 
-// What turns a head, near: gains of queries and of keys if NORM, then cosines and sines.
-template <int HD, bool NORM>
-ET_HOT void bring_angles(float* to, View<const float, 2> gains, View<const float, 2> rope,
-                         Thread me) {
-  if (NORM)
-    ET_ROLLED for (unsigned k = me.number; k < 2 * HD; k += ET_THREADS)
-      to[k] = gains.data[k / HD * gains.stride[0] + k % HD];
-  if (me.number < HD)
-    to[2 * HD + me.number] =
-        rope.data[unsigned(me.number) / (HD / 2) * rope.stride[0] + unsigned(me.number) % (HD / 2)];
-}
-
 // Heads as they are multiplied, near, PITCH elements apart so that no two lie in the same banks:
 // queries, then the row's own key and value.
 template <int HD> constexpr int PITCH = HD + 8;
