@@ -32,13 +32,13 @@ from eventtensor.models.tasks import Weights
 from eventtensor.runtime.cpu import CpuKernel
 
 Arrays = dict[str, np.ndarray]
-HEADS = 2  # of keys
 
 
 @dataclass(frozen=True)
 class Shape:
-    """Of a head of keys: queries that look at it, its width, tokens of a page, pages of a split."""
+    """Heads of keys, queries that look at each, its width, tokens of a page, pages of a split."""
 
+    keys: int = 2
     group: int = 4
     width: int = 64
     page: int = 64
@@ -53,10 +53,10 @@ class Shape:
 
     @property
     def config(self) -> ModelConfig:
-        heads = self.group * HEADS
+        heads = self.group * self.keys
         family = "qwen3" if self.norm else "llama"
-        return ModelConfig(family, 96, heads * self.width, 1, heads, HEADS, self.width, 64, 1e-5,
-                           1e4, None, False, self.norm, 2048, (), ())
+        return ModelConfig(family, 96, heads * self.width, 1, heads, self.keys, self.width, 64,
+                           1e-5, 1e4, None, False, self.norm, 2048, (), ())
 
 
 def program(s: Shape) -> et.Program:
@@ -71,17 +71,17 @@ def program(s: Shape) -> et.Program:
     rope = p.weight("rope", (2048, 2, s.width // 2), et.f32)
     gains = p.weight("gains", (2, s.width), et.f32)
     each = (s.group + 2) * s.width
-    given = p.input("given", (s.parts, T, HEADS * each), et.f32)
+    given = p.input("given", (s.parts, T, s.keys * each), et.f32)
     ss = p.input("ss", (T, 20), et.f32)
-    kv = p.state("kv", (pages, HEADS, 2, s.page, s.width), dtype)
-    mixed = p.output("mixed", (T, HEADS * s.group * s.width), et.f32)  # bf16 would hide bits
+    kv = p.state("kv", (pages, s.keys, 2, s.page, s.width), dtype)
+    mixed = p.output("mixed", (T, s.keys * s.group * s.width), et.f32)  # bf16 would hide bits
     first = p.output("first", (T + 1,), et.i32, bound=W, monotone=True)
     row = p.output("row", (W,), et.i32, bound=T - 1)
     left = p.output("left", (W,), et.i32)
     item_pages = p.output("item_pages", (W, longest(s.span) * s.split), et.i32, bound=pages - 1)
-    q = p.output("q", (T, HEADS, s.group, s.width), dtype)
-    part = p.scratch("part", (W, HEADS, s.group, s.width), et.f32)
-    part_ml = p.scratch("part_ml", (W, HEADS, 2, s.group), et.f32)
+    q = p.output("q", (T, s.keys, s.group, s.width), dtype)
+    part = p.scratch("part", (W, s.keys, s.group, s.width), et.f32)
+    part_ml = p.scratch("part_ml", (W, s.keys, 2, s.group), et.f32)
 
     def cut(i, size):
         return slice(i * size, i * size + size)
@@ -89,19 +89,19 @@ def program(s: Shape) -> et.Program:
     p.call(plan_attention(s.split * s.page, s.span, s.fill), grid=(),
            reads=lambda: (position[:], request[:], table[:, :, :]),
            writes=lambda: (first[:], row[:], left[:], item_pages[:, :]))
-    p.call(rotate(s.config), grid=(T, HEADS // s.combined),
+    p.call(rotate(s.config), grid=(T, s.keys // s.combined),
            reads=lambda t, g: (given[:, t, cut(g, s.combined * each)], ss[t, :], gains[:, :],
                                rope[position[t], :, :]),
            writes=lambda t, g: (q[t, cut(g, s.combined), :, :],
                                 kv[slot[t] // s.page, cut(g, s.combined), :, slot[t] % s.page, :]))
     many = s.span > 1 and not s.in_place and can_flow(s.group, s.width, s.page)
-    rest, tile = (kv[:, :, :, :, :],) if many else (), f"{HEADS} * w + g"
-    p.call(attend_many(dtype, HEADS, s.group, s.width, tile) if many else attend(dtype, HEADS),
-           grid=(first[T], HEADS),
+    rest, tile = (kv[:, :, :, :, :],) if many else (), f"{s.keys} * w + g"
+    p.call(attend_many(dtype, s.keys, s.group, s.width, tile) if many else attend(dtype, s.keys),
+           grid=(first[T], s.keys),
            reads=lambda w, g: (q[row[w], g, :, :], left[w], kv[item_pages[w, :], g, :, :, :],
                                left[w:W], item_pages[w:W, :], *rest),
            writes=lambda w, g: (part[w, g, :, :], part_ml[w, g, :, :]))
-    p.call(combine, grid=(T, HEADS // s.combined),
+    p.call(combine, grid=(T, s.keys // s.combined),
            reads=lambda t, g: (part[first[t] : first[t + 1], cut(g, s.combined), :, :],
                                part_ml[first[t] : first[t + 1], cut(g, s.combined), :, :]),
            writes=lambda t, g: mixed[t, cut(g, s.combined * s.group * s.width)])
@@ -119,19 +119,19 @@ def arrays(s: Shape, lengths: list[int], seed: int = 0) -> Arrays:
     count = len(lengths) * splits * s.split + 1
     order = iter(1 + rng.permutation(count - 1))
     table = np.zeros((len(lengths), splits * s.split), np.int32)
-    kv = np.full((count, HEADS, 2, s.page, s.width), np.nan, np.float32).astype(numpy)
+    kv = np.full((count, s.keys, 2, s.page, s.width), np.nan, np.float32).astype(numpy)
     position = np.array(lengths, np.int32) - 1
     for r, n in enumerate(lengths):
         held = -(-n // s.page)
         table[r, :held] = [next(order) for _ in range(held)]
         for t in range(n - 1):
-            drawn = rng.standard_normal((HEADS, 2, s.width))
+            drawn = rng.standard_normal((s.keys, 2, s.width))
             kv[table[r, t // s.page], :, :, t % s.page] = drawn.astype(np.float32).astype(numpy)
     row = np.arange(len(lengths))
     slot = table[row, position // s.page] * s.page + position % s.page
     angle = np.arange(2048)[:, None] / 100.0 ** (np.arange(s.width // 2) / s.width)
     work = int((position // (s.page * s.split) + 1).sum())
-    each = HEADS * (s.group + 2) * s.width
+    each = s.keys * (s.group + 2) * s.width
     return {
         "position": position, "request": row.astype(np.int32), "slot": slot.astype(np.int32),
         "table": table.reshape(len(lengths), splits, s.split), "kv": kv,
@@ -139,11 +139,11 @@ def arrays(s: Shape, lengths: list[int], seed: int = 0) -> Arrays:
         "gains": (1 + rng.standard_normal((2, s.width)) / 4).astype(np.float32),
         "given": (2 * rng.standard_normal((s.parts, len(lengths), each))).astype(np.float32),
         "ss": (rng.uniform(0.5, 2, (len(lengths), 20)) * s.config.hidden / 20).astype(np.float32),
-        "mixed": np.zeros((len(lengths), HEADS * s.group * s.width), np.float32),
+        "mixed": np.zeros((len(lengths), s.keys * s.group * s.width), np.float32),
         "first": np.zeros(len(lengths) + 1, np.int32), "row": np.zeros(work, np.int32),
         "left": np.zeros(work, np.int32),
         "item_pages": np.zeros((work, longest(s.span) * s.split), np.int32),
-        "q": np.zeros((len(lengths), HEADS, s.group, s.width), numpy),
+        "q": np.zeros((len(lengths), s.keys, s.group, s.width), numpy),
     }
 
 
@@ -171,11 +171,11 @@ def expected(s: Shape, a: Arrays) -> np.ndarray:
 
     mixed = []
     for t, last in enumerate(a["position"]):
-        heads = normed(s, a)[t].reshape(HEADS, s.group + 2, s.width)
+        heads = normed(s, a)[t].reshape(s.keys, s.group + 2, s.width)
         rope, at = a["rope"][last].astype(np.float64), np.arange(last)
         pages = a["table"][t].reshape(-1)[at // s.page]
         old = a["kv"][pages, :, :, at % s.page].astype(np.float64)  # token, head, 2, width
-        for g in range(HEADS):
+        for g in range(s.keys):
             q = stored(turned(heads[g, : s.group], a["gains"][0], rope) * s.width**-0.5)
             key = stored(turned(heads[g, s.group], a["gains"][1], rope))
             keys = np.concatenate([old[:, g, 0], key[None]])

@@ -9,7 +9,6 @@ from functools import cache
 import numpy as np
 import pytest
 from models.test_attention import (
-    HEADS,
     SHAPES,
     Arrays,
     Shape,
@@ -25,7 +24,7 @@ from eventtensor.codegen.cuda.kernel import generate
 from eventtensor.compiler import run_passes
 from eventtensor.config import Options
 from eventtensor.ir.plan import Plan, ScheduleKind
-from eventtensor.models.attention_decode import DecodeAttention, rows_alone
+from eventtensor.models.attention_decode import DecodeAttention, attends, rows_alone
 from eventtensor.models.attention_half import SPLIT_TOKENS, Attention, page_tokens
 from eventtensor.models.formats.known import KNOWN
 from eventtensor.models.llama import llama
@@ -35,12 +34,13 @@ from eventtensor.models.tiles import Tiles
 
 LAYERS = 2
 NAMES = ("llama", "qwen")  # those whose keys flow
+AT_ONCE = ((1, 2), (2, 4), (4, 4))  # heads of keys, of so many
 LENGTHS = [[1], [63, 64, 65], [127, 128, 129, 1, 2], [600, 17, 33, 16, 15], [1300, 1025, 1]]
 
 
-def shaped(name: str) -> Shape:
-    """A shape with the pages that its model would have."""
-    s = SHAPES[name]
+def shaped(name: str, keys: int) -> Shape:
+    """A shape with the pages that its model would have, and so many heads of keys."""
+    s = replace(SHAPES[name], keys=keys)
     page = page_tokens(s.config)
     return replace(s, page=page, split=max(1, SPLIT_TOKENS // page), span=8)
 
@@ -61,15 +61,17 @@ def take(x, out, over):
     over[()] = x[0]
 
 
-def program(s: Shape, alone: bool) -> et.Program:
-    """Parts of queries, keys and values in, mixed values out, layer by layer."""
+def program(s: Shape, at_once: int) -> et.Program:
+    """Parts of queries, keys and values in, mixed values out, layer by layer. By tasks that have so
+    many heads of keys at once, or (0) that turn rows before."""
     c = replace(s.config, layers=LAYERS)
-    wide = c.heads * c.head_dim
+    wide, alone = c.heads * c.head_dim, at_once > 0
     tiles = Tiles(64, 64, 64, 64, 64, qkv_parts=s.parts)
     step = Step(c, Weights("cuda", et.bf16), tiles, 64, alone)
     p, T = step.p, step.T
-    attention = (DecodeAttention if alone else Attention)(step, s.span, True)
-    given = p.input("given", (LAYERS, s.parts, T, HEADS * (s.group + 2) * s.width), et.f32)
+    attention = DecodeAttention(step, s.span, True, at_once) if alone \
+        else Attention(step, s.span, True)
+    given = p.input("given", (LAYERS, s.parts, T, s.keys * (s.group + 2) * s.width), et.f32)
     sums = p.input("sums", (LAYERS, T, step.attn.ss.shape[2]), et.f32)
     result = p.output("result", (LAYERS, T, wide), et.f32)
     over = p.scratch("over", (LAYERS + 1, T), et.bf16)
@@ -92,8 +94,8 @@ def program(s: Shape, alone: bool) -> et.Program:
 
 
 @cache
-def plan_of(name: str, alone: bool = True) -> Plan:
-    state = run_passes(program(shaped(name), alone), Options(target="cuda"))
+def plan_of(s: Shape, at_once: int) -> Plan:
+    state = run_passes(program(s, at_once), Options(target="cuda"))
     assert state.plan is not None and state.report is not None and state.report.ok
     return state.plan
 
@@ -121,9 +123,9 @@ def launch_of(plan: Plan, given: Arrays) -> tuple[dict[str, int], Arrays]:
 
 
 def launched(
-    name: str, alone: bool, cases: list[list[int]], workers: int = 3, debug: bool = False
+    s: Shape, at_once: int, cases: list[list[int]], workers: int = 3, debug: bool = False
 ) -> list[Arrays]:
-    s, plan, found = shaped(name), plan_of(name, alone), []
+    plan, found = plan_of(s, at_once), []
     with emulated_kernel(plan, workers, debug=debug) as kernel:
         for lengths in cases:
             dims, got = launch_of(plan, layers(s, plan, lengths)[1])
@@ -132,25 +134,32 @@ def launched(
     return found
 
 
+@pytest.mark.parametrize(("at_once", "keys"), AT_ONCE)
 @pytest.mark.parametrize("name", NAMES)
-def test_python_bodies_are_attention_and_fill_the_cache(name: str) -> None:
-    s, plan = shaped(name), plan_of(name)
+def test_python_bodies_are_attention_and_fill_the_cache(
+    name: str, at_once: int, keys: int
+) -> None:
+    s = shaped(name, keys)
+    plan, before = plan_of(s, at_once), plan_of(s, 0)
     for lengths in LENGTHS[:4]:
         each, given = layers(s, plan, lengths)
         got = run_direct(plan.program, *launch_of(plan, given))
-        meant = run_direct(plan_of(name, False).program, *launch_of(plan_of(name, False), given))
+        meant = run_direct(before.program, *launch_of(before, given))
         for k, a in enumerate(each):
             close(s, {"mixed": got["result"][k]}, a, f"{name}, {lengths}, layer {k}")
         assert got["kv"].tobytes() == meant["kv"].tobytes(), lengths
 
 
+@pytest.mark.parametrize(("at_once", "keys"), AT_ONCE)
 @pytest.mark.parametrize("name", NAMES)
-def test_tuned_bodies_give_the_bits_and_the_cache_of_rows_that_are_turned_before(name: str) -> None:
-    s = shaped(name)
+def test_tuned_bodies_give_the_bits_and_the_cache_of_rows_that_are_turned_before(
+    name: str, at_once: int, keys: int
+) -> None:
+    s = shaped(name, keys)
     cases = [*LENGTHS, border_lengths(s)]
-    wanted = launched(name, False, cases)
+    wanted = launched(s, 0, cases)
     for workers in (2, 5):
-        for lengths, meant, got in zip(cases, wanted, launched(name, True, cases, workers),
+        for lengths, meant, got in zip(cases, wanted, launched(s, at_once, cases, workers),
                                        strict=True):
             assert np.isfinite(got["result"]).all(), lengths
             assert got["result"].tobytes() == meant["result"].tobytes(), lengths
@@ -159,9 +168,8 @@ def test_tuned_bodies_give_the_bits_and_the_cache_of_rows_that_are_turned_before
 
 def test_debug_builds_check_what_is_planned_and_give_the_same() -> None:
     """Of rows with an item each, and with several."""
-    cases = [[129, 600, 1], [1300, 1025, 1]]
-    for meant, got in zip(launched("qwen", True, cases), launched("qwen", True, cases, debug=True),
-                          strict=True):
+    s, cases = shaped("qwen", 2), [[129, 600, 1], [1300, 1025, 1]]
+    for meant, got in zip(launched(s, 2, cases), launched(s, 2, cases, debug=True), strict=True):
         np.testing.assert_allclose(got["result"], meant["result"], rtol=0.02, atol=0.02)
 
 
@@ -182,8 +190,25 @@ def test_nothing_stands_before_attention_nor_behind_that_of_lone_items() -> None
     assert "args.cell.attended, l, (et::kept()[0]) * 8);" in body["out_proj"].split("wide_ahead")[1]
 
 
-def test_models_whose_keys_flow_attend_as_many_rows_as_workers_take_at_once() -> None:
-    wanted = {"llama-3.2-1b": 16, "qwen3-8b": 16, "qwen3-30b-a3b": 32, "smollm2-135m": 32,
-              "tiny-llama": 0, "tiny-qwen3": 64}
-    assert {name: rows_alone(KNOWN[name]) for name in wanted} == wanted
-    assert rows_alone(KNOWN["qwen3-8b"], workers=7) == 0
+@pytest.mark.parametrize("rows", [16, 33, 64])
+def test_parts_of_several_heads_lie_where_lines_do_and_leave_the_ring_its_slots(rows: int) -> None:
+    """Lines have 64 KB where a launch has more than 16 rows, and that is known."""
+    c = KNOWN["qwen3-8b"]
+    state = run_passes(llama(c, Weights("cuda", et.bf16), tokens=rows, alone=True),
+                       Options(target="cuda"))
+    assert state.plan is not None
+    assert "#define ET_SLOTS 13\n" in generate(state.plan).text
+
+
+def test_models_whose_keys_flow_have_a_kernel_for_rows_that_workers_take_at_once() -> None:
+    """(least rows, most rows, heads of keys at once)"""
+    wanted: dict[str, list[tuple[int, int, int]]] = {
+        "llama-3.2-1b": [(1, 16, 1), (17, 33, 2), (34, 64, 4)],
+        "qwen3-8b": [(1, 16, 1), (17, 33, 2), (34, 64, 4)],
+        "qwen3-30b-a3b": [(1, 33, 1), (34, 64, 2)], "smollm2-135m": [(1, 64, 1)],
+        "tiny-llama": [], "tiny-qwen3": [(1, 64, 1)],
+    }
+    for name, found in wanted.items():
+        assert [(a.least, a.most, a.heads) for a in rows_alone(KNOWN[name])] == found, name
+    assert rows_alone(KNOWN["qwen3-8b"], workers=7) == ()
+    assert attends(KNOWN["qwen3-8b"], 20).heads == 2

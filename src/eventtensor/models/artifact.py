@@ -17,7 +17,7 @@ from .kernels import Kernels, Steps
 from .llama import llama
 from .tasks import Weights
 
-_FACTS, _VERSION = "model.json", 2
+_FACTS, _VERSION = "model.json", 3
 
 
 @dataclass(frozen=True)
@@ -36,8 +36,9 @@ class Made:
         """What each of them takes, the one first that takes all."""
         if self.target != "cuda" or self.same_bits:
             return (Steps(self.rows),)
-        alone = min(self.rows, rows_alone(self.config)) if self.dtype == "bf16" else 0
-        more = (Steps(alone, alone=True),) if alone > 1 else ()
+        alone = rows_alone(self.config) if self.dtype == "bf16" else ()
+        most = {min(a.most, self.rows) for a in alone if a.least <= self.rows} - {1}
+        more = (Steps(rows, alone=True) for rows in sorted(most))
         return tuple(dict.fromkeys((Steps(self.rows), *more, Steps(1))))
 
     def facts(self) -> dict[str, Any]:

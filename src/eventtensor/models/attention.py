@@ -28,7 +28,8 @@ _ATTEND = _INCLUDE + """
 constexpr int ROOM = 8 * q_0 * q_1 + 8 * q_1 + 16 * q_0;
 float* const room = worker.arena.take<float>(8 * q_0 * q_1 + 8 * q_1 + 16 * q_0);
 et::attention::attend<q_0, q_1, kv_0, kv_2, ROOM>(
-    room, q, left, kv, {{all_left, all_pages, {after}, {heads} * 2 * kv_2 * q_1}}, out, ml);
+    room, q, left, kv, {{all_left, all_left, all_pages, {after}, {heads} * 2 * kv_2 * q_1}}, out,
+    ml);
 """
 _ATTEND_CPP = """
 #include "attention.h"

@@ -5,17 +5,20 @@ rows are, no task stands before attention, nor behind it."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import eventtensor as et
 
 from ..target import H200
 from .attention import at_once, find_items, softmax, turned
-from .attention_half import Attention, combined_heads, folded_heads, page_tokens
-from .attention_many import can_flow, met_at_once
+from .attention_half import Attention, combined_heads, page_tokens
+from .attention_many import can_flow, met_floats
 from .config import ModelConfig
 from .step import MAX_REQUESTS, MAX_TOKENS, Step, cut
 from .tasks import norm_scale
+
+AT_ONCE = (1, 2, 4)  # heads of keys
 
 # For a GPU, of device/cuda/attention_decode.cuh; `arrive()` is over when qkv and ss have come.
 _INCLUDE = '#include "cuda/attention_decode.cuh"\n'
@@ -24,24 +27,44 @@ et::attention::plan<{span}, {fill}>(position, request, table, first, row_, left,
 et::attention::place_items(position, first, row_, left, held, turn, ends, lone, several);
 """
 _ATTEND = _INCLUDE + """
-constexpr int ROOM = {met} * out_1 + 16 * out_0;
-float* const room = worker.arena.take<float>({met} * out_1 + 16 * out_0);
+float* const room = worker.arena.take<float>({room});
 const int64_t next = et::tile_ahead(worker);
-return et::attention::attend_decode<qkv_0, out_0, out_1, kv_2, {heads}, ROOM, {norm}>(
-    worker, et::idle_memory(worker), room, {{{tile}, next}}, qkv, ss, gains, rope, left, held, kv,
-    {{all_held, all_pages, {after}, {heads} * 2 * kv_2 * out_1}}, out, ml,
-    mixed, own, {{{hidden}.0f, {eps}f, {scale}f}}, arrive);
+return et::attention::attend_decode<qkv_0, out_0, out_1, out_2, kv_3, {heads}, {room}, {norm}>(
+    worker, et::idle_memory(worker), room, {{{heads} / out_0 * w + g, next}}, qkv, ss, gains, rope,
+    left, held, kv, {{all_left, all_held, all_pages, {after}, {heads} * 2 * kv_3 * out_2}},
+    out, ml, mixed, own, {{{hidden}.0f, {eps}f, {scale}f}}, arrive);
 """
 _APPEND = _INCLUDE + "et::attention::append_all<own_0, own_2>(own, kv);"
 
 
-def rows_alone(c: ModelConfig, workers: int = H200.multiprocessors) -> int:
-    """The most rows for which a kernel of a GPU attends so, a power of two: as many as its workers
-    take at once, if they have an item each. With more, tasks that turn rows before take less. None,
-    if keys do not flow (attention_many.py)."""
+@dataclass(frozen=True)
+class Attends:
+    """A kernel of a GPU in which rows attend so: from `least` rows on up to `most`. A task has
+    `heads` heads of keys at once, as many as let all workers begin with all rows at the same time:
+    what comes between two tasks is lost."""
+
+    least: int
+    most: int
+    heads: int
+
+
+def rows_alone(c: ModelConfig, workers: int = H200.multiprocessors) -> tuple[Attends, ...]:
+    """The kernels of a model; none, if keys do not flow (attention_many.py)."""
     if not can_flow(c.heads // c.kv_heads, c.head_dim, page_tokens(c)) or c.kv_heads > workers:
-        return 0
-    return min(MAX_REQUESTS, 1 << (workers // c.kv_heads).bit_length() - 1)
+        return ()
+    found: list[Attends] = []
+    sizes = [n for n in AT_ONCE if c.kv_heads % n == 0]
+    for heads in sizes:
+        least = found[-1].most + 1 if found else 1
+        most = MAX_REQUESTS if heads == sizes[-1] else heads * workers // c.kv_heads
+        if least <= MAX_REQUESTS:
+            found.append(Attends(least, min(most, MAX_REQUESTS), heads))
+    return tuple(found)
+
+
+def attends(c: ModelConfig, rows: int) -> Attends:
+    """The kernel that takes so many rows."""
+    return next(a for a in rows_alone(c) if rows <= a.most)
 
 
 def plan_alone(split_tokens: int, most: int, fill: int) -> Any:
@@ -67,29 +90,36 @@ def plan_alone(split_tokens: int, most: int, fill: int) -> Any:
     return plan
 
 
-def attend_alone(c: ModelConfig, dtype: Any, tile: str) -> Any:
-    """As `attend_many`, from the parts of the projection; `held` tokens are in the cache."""
+def attend_alone(c: ModelConfig, dtype: Any, some: int) -> Any:
+    """As `attend_many` for some heads of keys, from the parts of the projection; `held` tokens are
+    in the cache."""
     group, scale = c.heads // c.kv_heads, c.head_dim**-0.5
+    beside = some * (group + 2) * (c.head_dim + 8) // 2 if some > 1 else 0  # what is turned
     tuned = _ATTEND.format(
-        heads=c.kv_heads, met=met_at_once(group, c.head_dim), after=at_once(c.kv_heads), tile=tile,
-        norm="true" if c.qk_norm else "false", hidden=c.hidden, eps=float(c.norm_eps), scale=scale)
+        heads=c.kv_heads, room=met_floats(group, c.head_dim, some) + beside,
+        after=at_once(c.kv_heads), norm="true" if c.qk_norm else "false", hidden=c.hidden,
+        eps=float(c.norm_eps), scale=scale)
 
     @et.task(cuda=tuned)
     def attend(
-        qkv, ss, gains, rope, left, held, kv, all_held, all_pages, all_kv, out, ml, mixed, own
+        qkv, ss, gains, rope, left, held, kv, all_left, all_held, all_pages, all_kv, out, ml, mixed,
+        own
     ):
         row = qkv[0]
         for k in range(1, int(qkv.shape[0])):
             row = row + qkv[k]
-        heads = (row * norm_scale(ss, c)).reshape(1, group + 2, c.head_dim)
+        heads = (row * norm_scale(ss, c)).reshape(some, group + 2, c.head_dim)
         q = (turned(heads[:, :group], gains[0], rope, c) * scale).cast(dtype)
         key = turned(heads[:, group : group + 1], gains[1], rope, c).cast(dtype)
         value = heads[:, group + 1 :].cast(dtype)
-        fresh = et.concat([key, value], axis=1)[0]
-        found, sums = softmax(q[0], left, kv, dtype, held, fresh)
-        out[:], ml[:] = found, sums
-        mixed[:] = (found / sums[1][:, None]).reshape(1, mixed.shape[1]).cast(dtype)
-        own[:] = fresh[None, :, :]
+        fresh = et.concat([key, value], axis=1)
+        own[:] = fresh[None, :, :, :]
+        wide = group * c.head_dim
+        for k in range(some):
+            found, sums = softmax(q[k], left, kv[:, k], dtype, held, fresh[k])
+            out[k], ml[k] = found, sums
+            mixed[:, k * wide : (k + 1) * wide] = \
+                (found / sums[1][:, None]).reshape(1, wide).cast(dtype)
 
     return attend
 
@@ -101,10 +131,12 @@ def append(own, kv):
 
 
 class DecodeAttention(Attention):
-    """The first half of each layer for rows that have a request each."""
+    """The first half of each layer for rows that have a request each; so many heads of keys are
+    attended at once."""
 
-    def __init__(self, step: Step, span: int, alike: bool) -> None:
+    def __init__(self, step: Step, span: int, alike: bool, heads: int) -> None:
         super().__init__(step, span, alike)
+        self.heads = heads
         self.some = combined_heads(step.c, step.weights.layout, MAX_TOKENS)
 
     def rows(self) -> None:
@@ -139,21 +171,21 @@ class DecodeAttention(Attention):
     def attend(self, at: Any) -> None:
         step, c, W, row, ends, lone = (self.step, self.step.c, self.W, self.row, self.ends,
                                        self.lone)
-        some, group = folded_heads(c, self.some), c.heads // c.kv_heads
-        words, tile = (group + 2) * c.head_dim, f"{c.kv_heads} * w + {some} * g + k"
+        some, group = self.heads, c.heads // c.kv_heads
+        words = some * (group + 2) * c.head_dim
         step.p.call(
-            attend_alone(c, step.weights.dtype, tile), name="attend",
-            grid=(self.first[step.T], c.kv_heads // some, some),
-            reads=lambda w, g, k: (
-                self.qkv[at, :, row[w], cut(g * some + k, words)], step.attn.ss[at, row[w], :],
+            attend_alone(c, step.weights.dtype, some), name="attend",
+            grid=(self.first[step.T], c.kv_heads // some),
+            reads=lambda w, g: (
+                self.qkv[at, :, row[w], cut(g, words)], step.attn.ss[at, row[w], :],
                 self.qk_gains[at, :, :], self.rope[self.turn[w], :, :], self.left[w], self.held[w],
-                self.kv[at, self.item_pages[w, :], g * some + k, :, :, :], self.held[w:W],
-                self.item_pages[w:W, :], self.kv[at, :, :, :, :, :]),
-            writes=lambda w, g, k: (
-                self.part[at, w, g * some + k, :, :], self.part_ml[at, w, g * some + k, :, :],
-                self.mixed[at, lone[w] : lone[w + 1], cut(g * some + k, group * c.head_dim)],
-                self.own[at, ends[w] : ends[w + 1], g * some + k, :, :]),
-            notifies=lambda w, g, k: self.attended[at])
+                self.kv[at, self.item_pages[w, :], cut(g, some), :, :, :], self.left[w:W],
+                self.held[w:W], self.item_pages[w:W, :], self.kv[at, :, :, :, :, :]),
+            writes=lambda w, g: (
+                self.part[at, w, cut(g, some), :, :], self.part_ml[at, w, cut(g, some), :, :],
+                self.mixed[at, lone[w] : lone[w + 1], cut(g, some * group * c.head_dim)],
+                self.own[at, ends[w] : ends[w + 1], cut(g, some), :, :]),
+            notifies=lambda w, g: self.attended[at])
         self.combine(at, self.several[0], waits=lambda t, g: (self.planned[()], self.attended[at]),
                      notifies=lambda t, g: self.combined[at])
 

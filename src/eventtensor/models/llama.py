@@ -11,7 +11,7 @@ import eventtensor as et
 
 from ..ir.products import PANEL
 from .adjusting import Logits
-from .attention_decode import DecodeAttention
+from .attention_decode import DecodeAttention, attends
 from .attention_half import Attention, span_for
 from .attention_row import RowAttention, attends_by_row
 from .config import ModelConfig
@@ -31,7 +31,8 @@ def llama(
     """`same_bits`: a row gives the same bits whatever other rows a step has. `alone`: every row has
     a request of its own, and gets a token."""
     c, span = config, span or span_for(weights, tokens)
-    step = Step(c, weights, tiles or tiles_for(c, weights.layout, span > 1), tokens, alone)
+    least = attends(c, tokens).least if alone else 1
+    step = Step(c, weights, tiles or tiles_for(c, weights.layout, span > 1), tokens, alone, least)
     attention = _attention(step, span, same_bits)
     mlp = _mlp(step)
     attention.plan()
@@ -46,7 +47,9 @@ def llama(
 def _attention(step: Step, span: int, same_bits: bool) -> Attention:
     if attends_by_row(step.weights, step.most_rows, span):
         return RowAttention(step)
-    return (DecodeAttention if step.alone else Attention)(step, span, same_bits)
+    if step.alone:
+        return DecodeAttention(step, span, same_bits, attends(step.c, step.tokens).heads)
+    return Attention(step, span, same_bits)
 
 
 def _mlp(step: Step) -> DenseMlp | ExpertMlp | ExpertRowMlp:

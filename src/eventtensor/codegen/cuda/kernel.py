@@ -242,7 +242,7 @@ class BlockWriter(SharedMemory):
         """The ring, the loader's whole life, and the worker beside it."""
         o = self.out
         o.line("__shared__ et::Ring ring;")
-        columns = f", {self.columns()}" if self.wide else ""
+        columns = f", {self.expr(self.columns())}" if self.wide else ""
         o.line(f"if (et::leads()) et::ring_init(ring, near{columns});")
         o.line("__syncthreads();")
         if self.wide:

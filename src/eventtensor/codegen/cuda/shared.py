@@ -19,7 +19,7 @@ from ..cpp.sync import Edges
 from .body import opens_beside
 from .room import below, most_columns, where_few
 
-DECLARED = 1280  # bytes of shared memory for what the kernel declares, besides its Args
+DECLARED = 1128  # bytes of shared memory for what the kernel declares, besides its Args
 NEAR = (8 * 1024, 96 * 1024)  # bytes of it for temporaries where a ring has the rest
 SET_OFF = 1024  # for what a task has ahead of its product, where others lie among lines
 SOME = 16  # columns for which temporaries are near
@@ -115,8 +115,8 @@ class SharedMemory(KernelWriter):
             [p for p in self.program.calls if self.group_of(p.call.name) == group]
         return bool(self.streams) and any(p.call.keeps for p in calls)
 
-    def columns(self) -> str:
-        """The most columns that a product of this launch has."""
+    def columns(self) -> Node:
+        """The most columns that a product of a launch has, over its dims."""
         found: dict[Node, None] = {}
         for name, every in self.streams.items():
             p = self.program.placed(name)
@@ -125,14 +125,20 @@ class SharedMemory(KernelWriter):
                 if product is not None:
                     found[most_columns(self.program, p, product.columns)] = None
         plain = [e for e in found if not isinstance(e, Max | Min)]
-        return self.expr(reduce(maximum, [e for e in found if e in plain or not below(e, plain)]))
+        return reduce(maximum, [e for e in found if e in plain or not below(e, plain)])
+
+    @property
+    def least_lines(self) -> int:
+        """Bytes that lines have in every launch."""
+        fewest = bounds(self.columns(), lambda _: (None, None))[0] if self.wide else None
+        return LINES[0] if fewest is None or fewest <= SOME else LINES[1]
 
     def top(self, call: str, size: Node) -> int | None:
         """The most bytes of a task that should be near: where a product may have many columns,
         those of some; with more columns temporaries are in device memory. Less what there is where
         lines are, without such a product, or were. Where run-time data says how many columns there
         are, they take what room there is: most tasks have few."""
-        lines, sizes = LINES[0] if self.without_lines(call) else 0, [size]
+        lines, sizes = self.least_lines if self.without_lines(call) else 0, [size]
         streams = [s for s in self.paged.get(call, ()) if s.kind.of_product]
         for s in streams if all(s.wide for s in streams) else ():
             found = product_of(self.program.call(call).body, s.arg)
@@ -140,7 +146,7 @@ class SharedMemory(KernelWriter):
                 return 0
             if found is not None:
                 sizes = [few for x in sizes for few in where_few(x, found.columns, SOME)]
-                lines = LINES[0] if s.loaded and opens_beside(streams, s) else 0
+                lines = self.least_lines if s.loaded and opens_beside(streams, s) else 0
         ends = [bounds(size, lambda _: (None, None))[1] for size in sizes]
         known = [end for end in ends if end is not None]
         return max(0, max(known) - lines) if len(known) == len(ends) else None

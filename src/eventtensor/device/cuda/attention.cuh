@@ -56,9 +56,9 @@ ET_HOT void attend_once(float* room, const bf16* q, int64_t pitch, int count,
 }
 
 // An item that will be taken about when this one is done: this one and those after it have `left`
-// tokens in `pages`, which lie `pitch` elements apart.
+// tokens, of which `held` are in `pages`, which lie `pitch` elements apart.
 struct Following {
-  View<const int32_t, 1> left;
+  View<const int32_t, 1> left, held;
   View<const int32_t, 2> pages;
   int64_t after, pitch;
 };

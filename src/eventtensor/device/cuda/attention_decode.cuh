@@ -28,17 +28,16 @@ ET_FN void place_items(View<const int32_t, 1> position, View<int32_t, 1> first, 
 // The tokens of a task, of which the cache has those `held`. One more is the row's own: its key and
 // value are near, from `fresh` on.
 template <int HD, int PAGE> struct OwnAndFresh {
-  const Gathered<const bf16, 4>& kv;
+  Cached<HD, PAGE> kv;
   int count, held;
   uint32_t fresh;
 
-  ET_HOT int chunks(Thread me) const { return Own<HD, PAGE>{kv, count}.chunks(me); }
-  ET_HOT Chunk chunk(int n, Thread me) const { return Own<HD, PAGE>{kv, held}.chunk(n, me); }
+  ET_HOT Chunk chunk(int base) const { return kv.chunk(base, held); }
 
   // The row's own token goes to its place, and stands in for those behind it.
-  template <bool VALUES> ET_HOT void complete(uint32_t place, int n, Thread me) const {
+  template <bool VALUES> ET_HOT void complete(uint32_t place, int base, Thread me) const {
     using Places = Flow<HD, PAGE>;
-    const int from = held - (n * Tokens::STEP + 16 * me.warp);
+    const int from = held - base;
     if (held == count || from >= 16) return;
     const unsigned piece = me.lane % Places::PIECES;
     uint32_t some[4];
@@ -52,9 +51,9 @@ template <int HD, int PAGE> struct OwnAndFresh {
 // What a row's heads are turned by and how long they are.
 struct Turning { float hidden, eps, scale; };
 
-// The parts of a head of keys of a row (its queries, the key and the value), and what turns them, on
-// their way: a thread has some elements of all parts.
-template <int PARTS, int GROUP, int HD, bool NORM> class Unturned {
+// The parts of H heads of keys of a row (the queries of each, the key and the value), and what turns
+// them, on their way: a thread has some elements of all parts.
+template <int PARTS, int H, int GROUP, int HD, bool NORM> class Unturned {
  public:
   ET_HOT Unturned(View<const float, 2> qkv, View<const float, 1> ss, View<const float, 2> gains,
                   View<const float, 2> rope) {
@@ -75,15 +74,13 @@ template <int PARTS, int GROUP, int HD, bool NORM> class Unturned {
       angle_ = rope.data[me.number / (HD / 2) * rope.stride[0] + me.number % (HD / 2)];
   }
 
-  // Where they are turned: heads PITCH apart, then what turns them, and what is turned.
-  static ET_HOT bf16* turned(float* room) { return reinterpret_cast<bf16*>(room); }
-  static constexpr int ANGLES = (GROUP + 2) * PITCH<HD> / 2, ADDED = ANGLES + 3 * HD;
-  static constexpr int FLOATS = ADDED + (GROUP + 2) * HD;
-
-  // They are added up in order, scaled by the row's norm, and turned. All meet last.
-  ET_HOT void turn(float* room, Turning by) {
+  // Heads are turned in `room` and go to `to`, PITCH apart. They are added up in order, and scaled
+  // by the row's norm before. All meet last.
+  static constexpr int ADDED = 3 * HD, FLOATS = ADDED + H * (GROUP + 2) * HD;
+  static constexpr int TURNED = H * (GROUP + 2) * PITCH<HD> / 2;  // floats of `to`
+  ET_HOT void turn(float* room, bf16* to, Turning by) {
     const Thread me;
-    float *const angles = room + ANGLES, *const added = room + ADDED;
+    float *const angles = room, *const added = room + ADDED;
     const float norm = rsqrt(from_first(half_tree(share_)) / by.hidden + by.eps);
 #pragma unroll
     for (int n = 0; n < EACH; ++n) {
@@ -99,30 +96,32 @@ template <int PARTS, int GROUP, int HD, bool NORM> class Unturned {
     if (NORM && me.number < 2 * HD) angles[me.number] = gain_;
     if (me.number < HD) angles[2 * HD + me.number] = angle_;
     sync();
-    const int head = me.number / LANES;
-    if (2 * me.warp < GROUP + 2)
-      turn_head<GROUP, HD, NORM>(min(head, GROUP + 1), added + min(head, GROUP + 1) * HD, angles,
-                                 turned(room) + min(head, GROUP + 1) * PITCH<HD>, by.eps, by.scale,
-                                 me);
+    ET_ROLLED for (int first = 2 * me.warp; first < ROWS; first += 2 * WARPS) {
+      const int row = min(first + me.lane / LANES, ROWS - 1);
+      turn_head<GROUP, HD, NORM>(row % (GROUP + 2), added + row * HD, angles, to + row * PITCH<HD>,
+                                 by.eps, by.scale, me);
+    }
     sync();
   }
 
  private:
-  static constexpr int ALL = (GROUP + 2) * HD, FOURS = ALL / 4;
+  static constexpr int ROWS = H * (GROUP + 2), FOURS = ROWS * HD / 4;
   static constexpr int EACH = (FOURS + ET_THREADS - 1) / ET_THREADS;
-  static_assert((GROUP + 2) * LANES <= ET_THREADS && 2 * HD <= ET_THREADS);
+  static_assert(2 * HD <= ET_THREADS);
   Floats<4> x_[EACH][PARTS] = {};
   float share_, gain_ = 0.0f, angle_ = 0.0f;
 };
 
-// Key and value of the row go where they are kept until the end of the step, if it is for this item
-// to do: by one warp.
-template <int HD> ET_HOT void keep(const bf16* fresh, View<bf16, 3> own) {
+// Keys and values of the row go where they are kept until the end of the step, if it is for this item
+// to do. `fresh`: the first head's, others PITCH elements times `heads` apart.
+template <int H, int HD> ET_HOT void keep(const bf16* fresh, int heads, View<bf16, 4> own) {
   const Thread me;
-  if (me.warp != WARPS - 1 || own.extent[0] == 0) return;
-  ET_ROLLED for (int at = 4 * me.lane; at < 2 * HD; at += 4 * WARP)
-    *reinterpret_cast<Words<2>*>(own.data + at / HD * own.stride[1] + at % HD) =
-        *reinterpret_cast<const Words<2>*>(fresh + at / HD * PITCH<HD> + at % HD);
+  if (own.extent[0] == 0) return;
+  for (int at = 4 * me.number; at < H * 2 * HD; at += 4 * ET_THREADS)
+    *reinterpret_cast<Words<2>*>(own.data + at / (2 * HD) * own.stride[1] +
+                                 at / HD % 2 * own.stride[2] + at % HD) =
+        *reinterpret_cast<const Words<2>*>(
+            fresh + (at / (2 * HD) * heads + at / HD % 2) * PITCH<HD> + at % HD);
 }
 
 // Where a task puts what it finds, near while it goes through its tokens: registers are few.
@@ -135,39 +134,47 @@ ET_FN Targets& targets() {
   return found;
 }
 
-// As attend_many, for `left` tokens of which the cache has `held`. `arrive` waits for `qkv` and `ss`;
-// false if the launch is given up. What is to be turned is asked for before keys and values: loads
-// come back in their order.
-template <int PARTS, int GROUP, int HD, int PAGE, int HEADS, int ROOM, bool NORM, class Arrive>
+// As attend_many, for H heads of keys at once, and `left` tokens of which the cache has `held`.
+// `arrive` waits for `qkv` and `ss`; false if the launch is given up. What is to be turned is asked
+// for before keys and values: loads come back in their order. `room`, in shared memory, has ROOM
+// floats: for what is turned, and the parts of strands; those of a single head are put there when
+// all is attended.
+template <int PARTS, int H, int GROUP, int HD, int PAGE, int HEADS, int ROOM, bool NORM, class Arrive>
 ET_HOT bool attend_decode(const Worker& worker, uint32_t places, float* room, Tiles tiles,
                           View<const float, 2> qkv, View<const float, 1> ss,
                           View<const float, 2> gains, View<const float, 2> rope, int32_t left,
-                          int32_t held, Gathered<const bf16, 4> kv, Following following,
-                          View<float, 2> out, View<float, 2> ml, View<bf16, 2> mixed,
-                          View<bf16, 3> own, Turning by, const Arrive& arrive) {
-  using Row = Unturned<PARTS, GROUP, HD, NORM>;
+                          int32_t held, Gathered<const bf16, 5> kv, Following following,
+                          View<float, 3> out, View<float, 3> ml, View<bf16, 2> mixed,
+                          View<bf16, 4> own, Turning by, const Arrive& arrive) {
+  using Row = Unturned<PARTS, H, GROUP, HD, NORM>;
+  using Met = Together<GROUP, HD, H>;
   static_assert(GROUP <= 8 && (HD == 64 || HD == 128) && PAGE % 16 == 0);
-  static_assert(ROOM >= Together<GROUP, HD>::FLOATS && ROOM >= Row::FLOATS);
-  using Mine = Attended<HD, PAGE, HEADS, OwnAndFresh<HD, PAGE>>;
+  constexpr bool LATER = H == 1;
+  constexpr int TURNED = LATER ? 0 : Met::FLOATS, BESIDE = LATER ? Row::TURNED : 0;
+  static_assert(ROOM >= Met::FLOATS && ROOM >= BESIDE + Row::FLOATS && ROOM >= TURNED + Row::TURNED);
+  using Mine = Attended<HD, PAGE, HEADS, H, OwnAndFresh<HD, PAGE>>;
   using Queries = QueriesOf<GROUP, Mine::Keys::KEY, Mine::Keys::SOME, true>;
   if (!arrive()) return false;
   settle(kv.data);
   if (leads()) targets() = {out.data, ml.data, mixed.extent[0] != 0 ? mixed.data : nullptr};
   const bool brought = tiles.next >= 0 && tiles.now >= worker.count;  // by the task before
-  const bf16* const fresh = Row::turned(room) + GROUP * PITCH<HD>;
   Row row(qkv, ss, gains, rope);
   const Thread me;
-  const Mine mine{places, {kv, left, held, uint32_t(__cvta_generic_to_shared(fresh))},
-                  {tiles, following, kv.data, me}, brought ? turns()[me.warp] : 0};
+  bf16* const heads = reinterpret_cast<bf16*>(room + TURNED);
+  const uint32_t head = Share<H>::head(me);
+  const bf16* const mine_at = heads + head * (GROUP + 2) * PITCH<HD>;
+  const uint32_t fresh = uint32_t(__cvta_generic_to_shared(mine_at + GROUP * PITCH<HD>));
+  Mine mine(places, kv.data, {{kv.rows[0], head}, left, held, fresh}, tiles, following, brought, me);
   if (!brought) mine.begin(me);
-  row.turn(room, by);
-  keep<HD>(fresh, own);
-  const Queries queries(Row::turned(room), PITCH<HD>);
+  row.turn(room + BESIDE, heads, by);
+  keep<H, HD>(heads + GROUP * PITCH<HD>, GROUP + 2, own);
+  const Queries queries(mine_at, PITCH<HD>);
   Part<HD> part;
-  mine.all(part, queries);
-  sync();  // the warps meet where heads were
-  out.data = targets().out, ml.data = targets().ml;
-  Together<GROUP, HD>(room).all(part, out, ml, targets().mixed);
+  const Met met(room);
+  mine.all(part, queries, [&](const Part<HD>& some, int strand) { met.keep(some, strand); });
+  if (LATER) sync();
+  const Targets to = targets();
+  met.all(part, {to.out, {H * GROUP, HD}, {HD, 1}}, {to.ml, {2 * H, GROUP}, {GROUP, 1}}, to.mixed);
   return true;
 }
 

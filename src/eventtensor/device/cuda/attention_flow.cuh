@@ -15,14 +15,41 @@
 
 namespace et::attention {
 
-// How the warps' parts meet: large ones half at a time, so that the ring has what others would take.
-template <int GROUP, int HD>
-using Together = Meeting<GROUP, HD, true, (GROUP + GROUP % 2) * HD <= 512 ? WARPS : WARPS / 2>;
+// An item has WARPS strands: 16 tokens of every STEP are of one. The warps share H heads of keys: each
+// takes H strands of its head, one after the other. So a task has H heads at once, and sums are the
+// same whatever H is.
+template <int H> struct Share {
+  static constexpr int EACH = WARPS / H, STEP = Tokens::STEP, NONE = 1 << 30;
+  static_assert(WARPS % H == 0);
+  static ET_HOT int head(Thread me) { return me.warp / EACH; }
+  static ET_HOT int strand(int turn, Thread me) { return turn * EACH + me.warp % EACH; }
 
-// Where 16 tokens lie, of which `last` and those before count; none: nullptr.
+  // The token that the warp's first chunk of `count` tokens begins with, and the next ones.
+  static ET_HOT int first(int count, Thread me) { return held(16 * strand(0, me), count); }
+  static ET_HOT int next(int base, int count) {
+    if (base + STEP < count || base == NONE) return held(base + STEP, count);
+    const int other = base % STEP + 16 * EACH;
+    return H > 1 && other < STEP ? held(other, count) : NONE;
+  }
+
+ private:
+  static ET_HOT int held(int base, int count) { return base < count ? base : NONE; }
+};
+
+// How the warps' parts meet: those of one head large ones half at a time, so that the ring has what
+// others would take; those of several when all but the last strands have been put away.
+constexpr ET_FN int strands_at_once(int group, int hd, int heads) {
+  if (heads > 1) return WARPS - WARPS / heads;
+  return (group + group % 2) * hd <= 512 ? WARPS : WARPS / 2;
+}
+template <int GROUP, int HD, int H = 1>
+using Together = Meeting<GROUP, HD, true, strands_at_once(GROUP, HD, H), H>;
+
+// Where the keys of 16 tokens lie, of which `last` and those before count: the row of them in the
+// cache, from the task's first head of keys on. NOWHERE: there are none.
 struct Chunk {
-  const bf16* keys = nullptr;
-  unsigned last = 0;
+  static constexpr uint32_t NOWHERE = ~0u;
+  uint32_t row = NOWHERE, last = 0;
 };
 
 // The places of a warp. A row of keys has pieces of 16 bytes, those of odd rows with halves
@@ -31,7 +58,7 @@ template <int HD, int PAGE> struct Flow {
   static constexpr uint32_t ROW = 2 * HD, BYTES = 16 * ROW;  // of keys or values of a chunk
   static constexpr int DEPTH = IDLE_WARP / (2 * BYTES);  // chunks that are on their way
   static constexpr int KEY = HD / 8, VALUE = HD / 16;
-  static_assert(DEPTH >= 1);
+  static_assert(DEPTH == 1 || DEPTH == 2);
 
   // Of those that begin there.
   static ET_HOT uint32_t place(uint32_t begin, unsigned turn) {
@@ -46,11 +73,13 @@ template <int HD, int PAGE> struct Flow {
     return place + (VALUES ? BYTES : 0) + row * ROW + (piece ^ swap) * 16;
   }
 
-  template <bool VALUES> static ET_HOT void ask(const Chunk& chunk, uint32_t place, Thread me) {
+  template <bool VALUES>
+  static ET_HOT void ask(const bf16* keys, const Chunk& chunk, uint32_t place, Thread me) {
     __syncwarp();  // all lanes have read what lies there
-    if (chunk.keys != nullptr) {
+    if (chunk.row != Chunk::NOWHERE) {
       const unsigned piece = me.lane % PIECES, first = unsigned(me.lane) / PIECES;
-      const bf16* const from = chunk.keys + (VALUES ? PAGE * HD : 0) + piece * 8;
+      const bf16* const from =
+          keys + int64_t(chunk.row) * HD + (VALUES ? PAGE * HD : 0) + piece * 8;
       const uint64_t policy = policy_once();
 #pragma unroll
       for (unsigned row = first, n = 0; n < 16 / AT_ONCE; ++n, row += AT_ONCE) {
@@ -93,111 +122,148 @@ template <int HD, int PAGE> struct Flow {
 // The tile of a task in its grid, and the one that its worker takes next (-1: not known).
 struct Tiles { int64_t now, next; };
 
-// The tokens of a task: the pages of an item, looked up.
+// A head of keys in the pages of an item, looked up; `head` of those that the task has.
+template <int HD, int PAGE> struct Cached {
+  const int64_t* pages;
+  uint32_t head;
+  ET_HOT Chunk chunk(int base, int end) const {
+    if (base >= end) return {};
+    return {uint32_t(pages[base / PAGE] / HD) + head * (2 * PAGE) + base % PAGE,
+            unsigned(end - 1 - base)};
+  }
+};
+
+// The tokens of a task.
 template <int HD, int PAGE> struct Own {
-  const Gathered<const bf16, 4>& kv;
+  Cached<HD, PAGE> kv;
   int count;
 
-  ET_HOT int chunks(Thread me) const {
-    const int rest = count - 16 * me.warp;
-    return rest > 0 ? (rest + Tokens::STEP - 1) / Tokens::STEP : 0;
-  }
-  ET_HOT Chunk chunk(int n, Thread me) const {
-    const int base = n * Tokens::STEP + 16 * me.warp;
-    if (base >= count) return {};
-    return {kv.data + kv.rows[0][base / PAGE] + base % PAGE * HD, unsigned(count - 1 - base)};
-  }
+  ET_HOT Chunk chunk(int base) const { return kv.chunk(base, count); }
   // What has landed of a chunk is all of it.
   template <bool VALUES> ET_HOT void complete(uint32_t, int, Thread) const {}
 };
 
-// The begin of the item that the worker's next task has. A lane has the number of a page.
-template <int HD, int PAGE, int HEADS> struct Coming {
-  int left = 0, page = 0;
-  const bf16* head;
-  int64_t pitch;  // of pages
+// The begin of the item that the worker's next task has, of GROUPS tasks an item. A lane has the
+// number of a page.
+template <int HD, int PAGE, int GROUPS, int H> struct Coming {
+  int left = 0, fresh = 0;  // tokens, and how many of them are not in the cache
+  int page = 0, heads;      // heads of keys from this task's to those
+  uint32_t pitch;           // of pages, in rows
 
-  ET_HOT Coming(const Tiles& tiles, const Following& items, const bf16* mine, Thread me)
-      : pitch(items.pitch) {
+  ET_HOT Coming(const Tiles& tiles, const Following& items, Thread me)
+      : pitch(uint32_t(items.pitch / HD)) {
     const unsigned now = unsigned(tiles.now), next = unsigned(tiles.next);
-    const int64_t after = int64_t(next / HEADS) - now / HEADS;
-    head = mine + (int(next % HEADS) - int(now % HEADS)) * (2 * PAGE * HD);
+    const int64_t after = int64_t(next / GROUPS) - now / GROUPS;
+    heads = (int(next % GROUPS) - int(now % GROUPS)) * H;
     if (tiles.next < 0 || after >= items.left.extent[0]) return;
     left = items.left.data[after];
+    fresh = left - items.held.data[after];
     if (me.lane < items.pages.extent[1])
       page = items.pages.data[after * items.pages.stride[0] + me.lane];
   }
-  ET_HOT const bf16* begin(int number) const {
-    return head + __shfl_sync(~0u, page, number) * pitch;
-  }
-  ET_HOT Chunk chunk(int n, Thread me) const {
-    const int base = n * Tokens::STEP + 16 * me.warp;
-    if (base >= left) return {};
-    return {begin(base / PAGE) + base % PAGE * HD, unsigned(left - 1 - base)};
+  ET_HOT Chunk chunk(int base, uint32_t head) const {
+    if (base >= left - fresh) return {};
+    return {__shfl_sync(~0u, page, base / PAGE) * pitch + (head + heads) * (2 * PAGE) +
+                base % PAGE,
+            unsigned(left - fresh - 1 - base)};
   }
 };
 
-// The turn of each warp's places that the next chunk of its next task has.
-ET_FN uint32_t* turns() {
-  __shared__ uint32_t turn[WARPS];
+// The turn of each warp's places that the next chunk of its next task has; only its lowest bits count.
+ET_FN uint8_t* turns() {
+  __shared__ uint8_t turn[WARPS];
   return turn;
 }
 
 // One task. Chunks are asked for DEPTH ahead; behind the last ones come those of the next task, so that
 // memory is not idle while the warps meet and tasks change. (Hints to the L2 beyond them cost 1-2%.)
-template <int HD, int PAGE, int HEADS, class Mine> struct Attended {
-  using Places = Flow<HD, PAGE>;
+template <int HD, int PAGE, int HEADS, int H, class Mine> class Attended {
+ public:
   using Keys = Tile<HD, PAGE>;
-  static constexpr int STEP = Tokens::STEP, DEPTH = Places::DEPTH;
-  uint32_t places;  // of the warp: where they begin
-  Mine own;
-  Coming<HD, PAGE, HEADS> coming;
-  uint32_t turn;
 
-  ET_HOT void ask(const Chunk& chunk, uint32_t n, Thread me) const {
-    const uint32_t place = Places::place(places, turn + n);
-    Places::template ask<false>(chunk, place, me);
-    Places::template ask<true>(chunk, place, me);
-  }
+  // `brought`: the task before has asked for the first chunks. Else, and before anything else,
+  // `begin` does.
+  ET_HOT Attended(uint32_t places, const bf16* keys, const Mine& own, const Tiles& tiles,
+                  const Following& items, bool brought, Thread me)
+      : places_(places), keys_(keys), own_(own), coming_(tiles, items, me),
+        turn_(brought ? turns()[me.warp] : 0) {}
 
-  // What no task before has asked for.
   ET_HOT void begin(Thread me) const {
-    ET_ROLLED for (int n = 0; n < DEPTH; ++n) ask(own.chunk(n, me), n, me);
+    int base = Shared::first(own_.count, me);
+    ET_ROLLED for (int n = 0; n < DEPTH; ++n, base = Shared::next(base, own_.count))
+      ask(own_.chunk(base), turn_ + n, me);
   }
 
-  template <class Q> ET_HOT void step(Part<HD>& part, const Q& queries, int n, Thread me) const {
-    const uint32_t place = Places::place(places, turn + n);
-    const int mine = max(own.chunks(me), DEPTH);
-    const Chunk next = n + DEPTH < mine ? own.chunk(n + DEPTH, me)
-                                        : coming.chunk(n + DEPTH - mine, me);
+  // `keep(part, strand)` puts away what a strand gives; that of the last one is `part`.
+  template <class Q, class Keep>
+  ET_HOT void all(Part<HD>& part, const Q& queries, const Keep& keep) {
+    then_ = Shared::first(coming_.left, Thread());
+    ET_ROLLED for (int turn = 0; turn < H; ++turn) {
+      if (turn > 0) {
+        keep(part, Shared::strand(turn - 1, Thread()));
+        part = Part<HD>();
+      }
+      ET_ROLLED for (int step = 0;; step += Tokens::STEP) {
+        const Thread me;  // anew: its addresses would fill registers through the loop
+        const int base = step + 16 * Shared::strand(turn, me);
+        if (base >= own_.count) break;
+        add(part, queries, base, me);
+      }
+    }
+    const Thread me;
+    int base = Shared::first(own_.count, me);
+    ET_ROLLED for (int n = 0; n < DEPTH; ++n, base = Shared::next(base, own_.count))
+      if (base == Shared::NONE) ask(next_chunk(base), turn_++, me);
+    if (me.lane == 0) turns()[me.warp] = uint8_t(turn_);
+  }
+
+ private:
+  using Places = Flow<HD, PAGE>;
+  using Shared = Share<H>;
+  static constexpr int DEPTH = Places::DEPTH;
+
+  ET_HOT void ask(const Chunk& chunk, uint32_t turn, Thread me) const {
+    const uint32_t place = Places::place(places_, turn);
+    Places::template ask<false>(keys_, chunk, place, me);
+    Places::template ask<true>(keys_, chunk, place, me);
+  }
+
+  // What is to be asked for DEPTH chunks behind this one: of this task, then of the next.
+  ET_HOT Chunk next_chunk(int base) {
+#pragma unroll
+    for (int n = 0; n < DEPTH; ++n) base = Shared::next(base, own_.count);
+    if (base != Shared::NONE) return own_.chunk(base);
+    const int first = DEPTH == 1 ? Shared::first(coming_.left, Thread()) : then_;
+    then_ = Shared::next(first, coming_.left);
+    return coming_.chunk(first, own_.kv.head);
+  }
+
+  template <class Q> ET_HOT void add(Part<HD>& part, const Q& queries, int base, Thread me) {
+    const uint32_t place = Places::place(places_, turn_++);
+    const Chunk next = next_chunk(base);
     float score[4] = {};
     Keys tile;
     Places::wait();
-    own.template complete<false>(place, n, me);
+    own_.template complete<false>(place, base, me);
     Places::read_keys(tile.key, place, me);
-    Places::template ask<false>(next, place, me);
+    Places::template ask<false>(keys_, next, place, me);
     tile.scores(score, queries, me);
     uint32_t columns[2], value[Places::VALUE][4];
-    part.weigh(columns, score, {n * STEP + me.warp * 16, own.count}, me);
+    part.weigh(columns, score, {base, own_.count}, me);
     Places::wait();
-    own.template complete<true>(place, n, me);
+    own_.template complete<true>(place, base, me);
     Places::read_values(value, place, me);
-    Places::template ask<true>(next, place, me);
+    Places::template ask<true>(keys_, next, place, me);
 #pragma unroll
     for (int w = 0; w < Places::VALUE; ++w) ptx::mma_bf16(part.value[w], value[w], columns);
   }
 
-  template <class Q> ET_HOT void all(Part<HD>& part, const Q& queries) const {
-    int n = 0;
-    ET_ROLLED for (;; ++n) {
-      const Thread me;  // anew: its addresses would fill registers through the loop
-      if (n >= own.chunks(me)) break;
-      step(part, queries, n, me);
-    }
-    const Thread me;
-    ET_ROLLED for (; n < DEPTH; ++n) ask(coming.chunk(n, me), n, me);
-    if (me.lane == 0) turns()[me.warp] = turn + n;
-  }
+  uint32_t places_;  // of the warp: where they begin
+  const bf16* keys_;  // of the task
+  const Mine own_;
+  const Coming<HD, PAGE, HEADS / H, H> coming_;
+  uint32_t turn_;  // of the place that is read next
+  int then_;       // where the chunk of the next task begins that is to be asked for next
 };
 
 // As attend; keys and values flow through `places`, the memory of the warp.
@@ -207,7 +273,7 @@ ET_HOT void attend_many(const Worker& worker, uint32_t places, float* room, Tile
                         Following following, View<float, 2> out, View<float, 2> ml) {
   static_assert(GROUP <= 8 && (HD == 64 || HD == 128) && PAGE % 16 == 0);
   static_assert(ROOM >= Together<GROUP, HD>::FLOATS);
-  using Mine = Attended<HD, PAGE, HEADS, Own<HD, PAGE>>;
+  using Mine = Attended<HD, PAGE, HEADS, 1, Own<HD, PAGE>>;
   using Queries = QueriesOf<GROUP, Mine::Keys::KEY, Mine::Keys::SOME, true>;
   settle(q.data);
   settle(kv.data);
@@ -215,12 +281,11 @@ ET_HOT void attend_many(const Worker& worker, uint32_t places, float* room, Tile
   settle(ml.data);
   const Thread me;
   const bool brought = tiles.next >= 0 && tiles.now >= worker.count;  // by the task before
-  const Mine mine{places, {kv, left}, {tiles, following, kv.data, me},
-                  brought ? turns()[me.warp] : 0};
+  Mine mine(places, kv.data, {{kv.rows[0], 0}, left}, tiles, following, brought, me);
   if (!brought) mine.begin(me);
   const Queries queries(q.data, q.stride[0]);
   Part<HD> part;
-  mine.all(part, queries);
+  mine.all(part, queries, [](const Part<HD>&, int) {});
   Together<GROUP, HD>(room).all(part, out, ml);
 }
 

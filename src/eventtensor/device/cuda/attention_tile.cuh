@@ -172,13 +172,15 @@ template <int HD, int PAGE> struct Tile {
   static ET_HOT uint32_t high(uint32_t a, uint32_t b) { return __byte_perm(a, b, 0x7632); }
 };
 
-// How the parts of the warps lie in `room`: pairs of columns (w, parity of the head) by lane, of so
-// many warps AT_ONCE, then the largest scores and the sums of all. Columns of a pair are neighbours,
-// or APART: 8 lie between.
-template <int GROUP, int HD, bool APART = false, int AT_ONCE = WARPS> struct Meeting {
+// How the parts of the warps lie in `room`: for each of H heads of keys pairs of columns (w, parity of
+// the head of queries) by lane, of so many strands AT_ONCE, then the largest scores and the sums of
+// all. A head has WARPS strands, each warp the part of its last one, and has put away those before.
+// Columns of a pair are neighbours, or APART: 8 lie between.
+template <int GROUP, int HD, bool APART = false, int AT_ONCE = WARPS, int H = 1> struct Meeting {
   static constexpr int ACROSS = (GROUP + 1) / 2;          // lanes c that have heads
-  static constexpr int PAIRS = HD / 16 * 2 * 8 * ACROSS;  // of one warp
-  static constexpr int FLOATS = 2 * AT_ONCE * PAIRS + 2 * WARPS * GROUP;
+  static constexpr int PAIRS = HD / 16 * 2 * 8 * ACROSS;  // of one strand
+  static constexpr int EACH = WARPS / H;                  // warps of a head
+  static constexpr int FLOATS = H * (2 * AT_ONCE * PAIRS + 2 * WARPS * GROUP);
 
   struct alignas(8) Two { float even, odd; };
   struct Folded { float even, odd, total, best; };  // of a pair, and of its head
@@ -186,42 +188,55 @@ template <int GROUP, int HD, bool APART = false, int AT_ONCE = WARPS> struct Mee
   float *top, *sum;
 
   ET_HOT explicit Meeting(float* room)
-      : pairs(reinterpret_cast<Two*>(room)), top(room + 2 * AT_ONCE * PAIRS),
-        sum(top + WARPS * GROUP) {}
+      : pairs(reinterpret_cast<Two*>(room)), top(room + 2 * H * AT_ONCE * PAIRS),
+        sum(top + H * WARPS * GROUP) {}
 
-  // All meet between what is put and what is folded, in turns of AT_ONCE warps. What an item gives
-  // that is alone in its row goes to `mixed`, if there is such a place.
+  // What a strand of the warp's head gives, which is not its last.
+  ET_HOT void keep(const Part<HD>& part, int strand) const {
+    const Thread me;
+    put_sums(part, strand, me);
+    put_values(part, strand, me);
+  }
+
+  // All meet between what is put and what is folded, in turns of AT_ONCE strands. What an item gives
+  // that is alone in its row goes to `mixed`, if there is such a place. Heads of keys are one after
+  // the other in all of them.
   ET_HOT void all(const Part<HD>& part, View<float, 2> out, View<float, 2> ml,
                   bf16* mixed = nullptr) const {
-    constexpr int EACH = (PAIRS + ET_THREADS - 1) / ET_THREADS;
-    put_sums(part, Thread());
-    Folded found[EACH] = {};
+    constexpr int OWN = (H * PAIRS + ET_THREADS - 1) / ET_THREADS;
+    put_sums(part, last(Thread()), Thread());
+    Folded found[OWN] = {};
 #pragma unroll
     for (int first = 0; first < WARPS; first += AT_ONCE) {
       const Thread me;
+      const int mine = last(me) - first;
       if (first > 0) sync();
-      if (me.warp / AT_ONCE == first / AT_ONCE) put_values(part, me.warp % AT_ONCE, me);
+      if (mine >= 0 && mine < AT_ONCE) put_values(part, mine, me);
       sync();
 #pragma unroll
-      for (int e = 0; e < EACH; ++e) add(found[e], first, me.number + e * ET_THREADS);
+      for (int e = 0; e < OWN; ++e) add(found[e], first, me.number + e * ET_THREADS);
     }
 #pragma unroll
-    for (int e = 0; e < EACH; ++e)
+    for (int e = 0; e < OWN; ++e)
       store(out, ml, mixed, found[e], Thread().number + e * ET_THREADS);
   }
 
  private:
-  ET_HOT void put_sums(const Part<HD>& part, Thread me) const {
+  static ET_HOT int last(Thread me) { return WARPS - EACH + me.warp % EACH; }
+  static ET_HOT int key_of(Thread me) { return me.warp / EACH; }
+
+  ET_HOT void put_sums(const Part<HD>& part, int strand, Thread me) const {
     float total = part.sum + from_other(part.sum, 1, me);
     total += from_other(total, 2, me);
     if (me.c == 0 && me.g < GROUP) {
-      top[me.warp * GROUP + me.g] = part.top;
-      sum[me.warp * GROUP + me.g] = total;
+      const int at = (key_of(me) * WARPS + strand) * GROUP + me.g;
+      top[at] = part.top;
+      sum[at] = total;
     }
   }
-  ET_HOT void put_values(const Part<HD>& part, int warp, Thread me) const {
+  ET_HOT void put_values(const Part<HD>& part, int place, Thread me) const {
     if (me.c >= ACROSS) return;
-    Two* const mine = pairs + warp * PAIRS + me.g * ACROSS + me.c;
+    Two* const mine = pairs + (key_of(me) * AT_ONCE + place) * PAIRS + me.g * ACROSS + me.c;
 #pragma unroll
     for (int w = 0; w < HD / 16; ++w)
 #pragma unroll
@@ -229,46 +244,51 @@ template <int GROUP, int HD, bool APART = false, int AT_ONCE = WARPS> struct Mee
         mine[(2 * w + k) * 8 * ACROSS] = {part.value[w][k], part.value[w][k + 2]};
   }
 
-  // The largest score of a head, and what the values of each warp weigh beside it.
-  ET_HOT float weigh(int head, float (&scale)[WARPS]) const {
+  // The largest score of a head, and what the values of each strand weigh beside it.
+  static ET_HOT float weigh(const float* tops, float (&scale)[WARPS]) {
     float best = LOW;
 #pragma unroll
-    for (int k = 0; k < WARPS; ++k) best = larger(best, top[k * GROUP + head]);
+    for (int k = 0; k < WARPS; ++k) best = larger(best, tops[k * GROUP]);
 #pragma unroll
-    for (int k = 0; k < WARPS; ++k) scale[k] = power(top[k * GROUP + head] - best);
+    for (int k = 0; k < WARPS; ++k) scale[k] = power(tops[k * GROUP] - best);
     return best;
   }
 
   static ET_HOT int head_of(int at) { return 2 * (at % ACROSS) + at / ACROSS / 8 % 2; }
 
-  // What warps from this one on have put there of a pair.
-  ET_HOT void add(Folded& found, int first, int at) const {
-    const int head = head_of(at);
-    if (at >= PAIRS || head >= GROUP) return;
+  // What is there of a pair of strands from this one on.
+  ET_HOT void add(Folded& found, int first, int number) const {
+    const int key = number / PAIRS, at = number % PAIRS, head = head_of(at);
+    if (key >= H || head >= GROUP) return;
     float scale[WARPS];
-    found.best = weigh(head, scale);
+    found.best = weigh(top + key * WARPS * GROUP + head, scale);
+    const Two* const mine = pairs + key * AT_ONCE * PAIRS + at;
+    const float* const sums = sum + key * WARPS * GROUP + head;
 #pragma unroll
-    for (int n = 0; n < AT_ONCE; ++n) {
-      found.even += pairs[n * PAIRS + at].even * scale[first + n];
-      found.odd += pairs[n * PAIRS + at].odd * scale[first + n];
-      found.total += sum[(first + n) * GROUP + head] * scale[first + n];
+    for (int n = 0; n < AT_ONCE && first + n < WARPS; ++n) {
+      found.even += mine[n * PAIRS].even * scale[first + n];
+      found.odd += mine[n * PAIRS].odd * scale[first + n];
+      found.total += sums[(first + n) * GROUP] * scale[first + n];
     }
   }
   ET_HOT void store(View<float, 2> out, View<float, 2> ml, bf16* mixed, const Folded& found,
-                    int at) const {
+                    int number) const {
+    const int key = number / PAIRS, at = number % PAIRS;
     const int head = head_of(at), w = at / ACROSS / 16, g = at / ACROSS % 8;
     const int column = APART ? 16 * w + g : column_of<HD / 16, 8>(w, g);
-    if (at >= PAIRS || head >= GROUP) return;
-    out.data[head * out.stride[0] + column] = found.even;
-    out.data[head * out.stride[0] + column + (APART ? 8 : 1)] = found.odd;
+    if (key >= H || head >= GROUP) return;
+    float* const to = out.data + (key * GROUP + head) * out.stride[0] + column;
+    to[0] = found.even;
+    to[APART ? 8 : 1] = found.odd;
     if (mixed != nullptr) {
       const float by = 1.0f / found.total;
-      mixed[head * HD + column] = cast<bf16>(found.even * by);
-      mixed[head * HD + column + (APART ? 8 : 1)] = cast<bf16>(found.odd * by);
+      bf16* const row = mixed + (key * GROUP + head) * HD + column;
+      row[0] = cast<bf16>(found.even * by);
+      row[APART ? 8 : 1] = cast<bf16>(found.odd * by);
     }
     if (column != 0) return;
-    ml.data[head] = found.best;
-    ml.data[ml.stride[0] + head] = found.total;
+    ml.data[key * 2 * ml.stride[0] + head] = found.best;
+    ml.data[(key * 2 + 1) * ml.stride[0] + head] = found.total;
   }
 };
 

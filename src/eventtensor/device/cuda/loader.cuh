@@ -27,15 +27,14 @@ class Loader {
 
   // How many bytes may be in flight from now on, two pages at least: few of them make every hop of
   // the tasks quicker, many make a long run of pages quicker. START: two pages for the first ring of
-  // them, which may come while tasks of other grids hop, and one where there are few slots, since
-  // products of many columns have as much to store then. At most: a warp that takes every TURNS-th
+  // them, which may come while tasks of other grids hop. At most: a warp that takes every TURNS-th
   // page asks for one when it has seen those before; with so few in flight, what was in its slot
   // has landed by then, and the barrier's parity means this page.
   ET_HOT uint32_t most() const { return slots_.count - TURNS; }
   template <bool START = false> ET_HOT void flies(uint32_t bytes) {
     const uint32_t pages = bytes / PAGE < 2 ? 2 : bytes / PAGE;
     then_ = pages < most() ? pages : most();
-    cap_ = START ? (slots_.count < SLOTS ? 1 : 2) : then_;
+    cap_ = START ? 2 : then_;
     slow_ = START ? slots_.count : 0;
   }
 

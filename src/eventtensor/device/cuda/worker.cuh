@@ -145,20 +145,24 @@ class Patience {
 class SeenCells {
  public:
   ET_FN void clear() {
-    ET_ROLLED for (Entry& e : entries_) e.cell = nullptr;
+    ET_ROLLED for (Entry& e : entries_) e = {0, -1};
   }
   ET_FN bool has(const Cell& cell, int64_t target) const {
     const Entry& e = entries_[slot(cell)];
-    return e.cell == &cell && e.target >= target;
+    return e.cell == low(cell) && e.target >= target;
   }
-  ET_FN void add(const Cell& cell, int64_t target) { entries_[slot(cell)] = {&cell, target}; }
+  ET_FN void add(const Cell& cell, int64_t target) {
+    if (target <= INT32_MAX) entries_[slot(cell)] = {low(cell), int32_t(target)};
+  }
 
  private:
-  struct Entry { const Cell* cell; int64_t target; };
+  struct Entry { uint32_t cell; int32_t target; };
   static constexpr int SIZE = 16;
-  ET_FN static unsigned slot(const Cell& cell) {
-    return unsigned(reinterpret_cast<uint64_t>(&cell) / sizeof(Cell)) % SIZE;
+  // Of its place: no two cells of a launch have it in common.
+  ET_FN static uint32_t low(const Cell& cell) {
+    return uint32_t(reinterpret_cast<uint64_t>(&cell) / sizeof(Cell));
   }
+  ET_FN static unsigned slot(const Cell& cell) { return low(cell) % SIZE; }
   Entry entries_[SIZE];
 };
 
