@@ -113,17 +113,19 @@ def program(s: Shape) -> et.Program:
 
 def arrays(s: Shape, lengths: list[int], seed: int = 0) -> Arrays:
     """A row for each request, which has `length` tokens with this one; the cache holds those before
-    and NaN elsewhere. Tables name shuffled pages, and page 0 beyond the end."""
+    and NaN elsewhere. Tables name shuffled pages, the last row begins with page 0; beyond the end
+    is one that nobody has."""
     rng, numpy = np.random.default_rng(seed), getattr(et, s.dtype).numpy
     splits = max(-(-n // (s.page * s.split)) for n in lengths)
     count = len(lengths) * splits * s.split + 1
-    order = iter(1 + rng.permutation(count - 1))
-    table = np.zeros((len(lengths), splits * s.split), np.int32)
+    order = iter(1 + rng.permutation(count - 2))
+    table = np.full((len(lengths), splits * s.split), count - 1, np.int32)
     kv = np.full((count, s.keys, 2, s.page, s.width), np.nan, np.float32).astype(numpy)
     position = np.array(lengths, np.int32) - 1
     for r, n in enumerate(lengths):
         held = -(-n // s.page)
-        table[r, :held] = [next(order) for _ in range(held)]
+        first = next(order) if r < len(lengths) - 1 else 0
+        table[r, :held] = [first, *(next(order) for _ in range(held - 1))]
         for t in range(n - 1):
             drawn = rng.standard_normal((s.keys, 2, s.width))
             kv[table[r, t // s.page], :, :, t % s.page] = drawn.astype(np.float32).astype(numpy)

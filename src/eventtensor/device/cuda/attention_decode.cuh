@@ -161,7 +161,7 @@ ET_HOT bool attend_decode(const Worker& worker, uint32_t places, float* room, Ti
   Row row(qkv, ss, gains, rope);
   const Thread me;
   bf16* const heads = reinterpret_cast<bf16*>(room + TURNED);
-  const uint32_t head = Share<H>::head(me);
+  const int head = Share<H>::head(me);
   const bf16* const mine_at = heads + head * (GROUP + 2) * PITCH<HD>;
   const uint32_t fresh = uint32_t(__cvta_generic_to_shared(mine_at + GROUP * PITCH<HD>));
   Mine mine(places, kv.data, {{kv.rows[0], head}, left, held, fresh}, tiles, following, brought, me);

@@ -45,11 +45,12 @@ constexpr ET_FN int strands_at_once(int group, int hd, int heads) {
 template <int GROUP, int HD, int H = 1>
 using Together = Meeting<GROUP, HD, true, strands_at_once(GROUP, HD, H), H>;
 
-// Where the keys of 16 tokens lie, of which `last` and those before count: the row of them in the
-// cache, from the task's first head of keys on. NOWHERE: there are none.
+// Where the keys of 16 tokens lie, of which `last` and those before count: so many rows of the cache
+// behind the task's first head of keys, or before it. NOWHERE: there are none.
 struct Chunk {
-  static constexpr uint32_t NOWHERE = ~0u;
-  uint32_t row = NOWHERE, last = 0;
+  static constexpr int NOWHERE = INT32_MIN;
+  int row = NOWHERE;
+  unsigned last = 0;
 };
 
 // The places of a warp. A row of keys has pieces of 16 bytes, those of odd rows with halves
@@ -125,10 +126,10 @@ struct Tiles { int64_t now, next; };
 // A head of keys in the pages of an item, looked up; `head` of those that the task has.
 template <int HD, int PAGE> struct Cached {
   const int64_t* pages;
-  uint32_t head;
+  int head;
   ET_HOT Chunk chunk(int base, int end) const {
     if (base >= end) return {};
-    return {uint32_t(pages[base / PAGE] / HD) + head * (2 * PAGE) + base % PAGE,
+    return {int(pages[base / PAGE] / HD) + head * (2 * PAGE) + base % PAGE,
             unsigned(end - 1 - base)};
   }
 };
@@ -148,10 +149,10 @@ template <int HD, int PAGE> struct Own {
 template <int HD, int PAGE, int GROUPS, int H> struct Coming {
   int left = 0, fresh = 0;  // tokens, and how many of them are not in the cache
   int page = 0, heads;      // heads of keys from this task's to those
-  uint32_t pitch;           // of pages, in rows
+  int pitch;                // of pages, in rows
 
   ET_HOT Coming(const Tiles& tiles, const Following& items, Thread me)
-      : pitch(uint32_t(items.pitch / HD)) {
+      : pitch(int(items.pitch / HD)) {
     const unsigned now = unsigned(tiles.now), next = unsigned(tiles.next);
     const int64_t after = int64_t(next / GROUPS) - now / GROUPS;
     heads = (int(next % GROUPS) - int(now % GROUPS)) * H;
@@ -161,7 +162,7 @@ template <int HD, int PAGE, int GROUPS, int H> struct Coming {
     if (me.lane < items.pages.extent[1])
       page = items.pages.data[after * items.pages.stride[0] + me.lane];
   }
-  ET_HOT Chunk chunk(int base, uint32_t head) const {
+  ET_HOT Chunk chunk(int base, int head) const {
     if (base >= left - fresh) return {};
     return {__shfl_sync(~0u, page, base / PAGE) * pitch + (head + heads) * (2 * PAGE) +
                 base % PAGE,
