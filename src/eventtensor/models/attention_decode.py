@@ -19,6 +19,7 @@ from .step import MAX_REQUESTS, MAX_TOKENS, Step, cut
 from .tasks import norm_scale
 
 AT_ONCE = (1, 2, 4)  # heads of keys
+ROOM = 64 * 1024  # bytes that several of them may take: what lines of x have with many rows
 
 # For a GPU, of device/cuda/attention_decode.cuh; `arrive()` is over when qkv and ss have come.
 _INCLUDE = '#include "cuda/attention_decode.cuh"\n'
@@ -53,7 +54,8 @@ def rows_alone(c: ModelConfig, workers: int = H200.multiprocessors) -> tuple[Att
     if not can_flow(c.heads // c.kv_heads, c.head_dim, page_tokens(c)) or c.kv_heads > workers:
         return ()
     found: list[Attends] = []
-    sizes = [n for n in AT_ONCE if c.kv_heads % n == 0]
+    fit = (n for n in AT_ONCE if n == 1 or 4 * room_floats(c, n) <= ROOM)
+    sizes = [n for n in fit if c.kv_heads % n == 0]
     for heads in sizes:
         least = found[-1].most + 1 if found else 1
         most = MAX_REQUESTS if heads == sizes[-1] else heads * workers // c.kv_heads
@@ -64,7 +66,16 @@ def rows_alone(c: ModelConfig, workers: int = H200.multiprocessors) -> tuple[Att
 
 def attends(c: ModelConfig, rows: int) -> Attends:
     """The kernel that takes so many rows."""
-    return next(a for a in rows_alone(c) if rows <= a.most)
+    found = next((a for a in rows_alone(c) if rows <= a.most), None)
+    assert found is not None, f"no kernel attends so to {rows} rows"
+    return found
+
+
+def room_floats(c: ModelConfig, heads: int) -> int:
+    """Where the parts of so many heads of keys meet; of several what is turned lies behind them."""
+    group = c.heads // c.kv_heads
+    behind = heads * (group + 2) * (c.head_dim + 8) // 2 if heads > 1 else 0
+    return met_floats(group, c.head_dim, heads) + behind
 
 
 def plan_alone(split_tokens: int, most: int, fill: int) -> Any:
@@ -94,11 +105,9 @@ def attend_alone(c: ModelConfig, dtype: Any, some: int) -> Any:
     """As `attend_many` for some heads of keys, from the parts of the projection; `held` tokens are
     in the cache."""
     group, scale = c.heads // c.kv_heads, c.head_dim**-0.5
-    beside = some * (group + 2) * (c.head_dim + 8) // 2 if some > 1 else 0  # what is turned
     tuned = _ATTEND.format(
-        heads=c.kv_heads, room=met_floats(group, c.head_dim, some) + beside,
-        after=at_once(c.kv_heads), norm="true" if c.qk_norm else "false", hidden=c.hidden,
-        eps=float(c.norm_eps), scale=scale)
+        heads=c.kv_heads, room=room_floats(c, some), after=at_once(c.kv_heads),
+        norm="true" if c.qk_norm else "false", hidden=c.hidden, eps=float(c.norm_eps), scale=scale)
 
     @et.task(cuda=tuned)
     def attend(

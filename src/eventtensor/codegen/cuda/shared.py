@@ -37,6 +37,11 @@ def _by_call(streams: Iterable[Stream]) -> dict[str, tuple[Stream, ...]]:
     return out
 
 
+def _least(e: Node) -> int:
+    """Of what a size of a launch may be; 0 if that is not known."""
+    return bounds(e, lambda _: (None, None))[0] or 0
+
+
 class SharedMemory(KernelWriter):
     """What is known when all bodies are written."""
 
@@ -130,19 +135,19 @@ class SharedMemory(KernelWriter):
     @property
     def least_lines(self) -> int:
         """Bytes that lines have in every launch."""
-        fewest = bounds(self.columns(), lambda _: (None, None))[0] if self.wide else None
-        return LINES[0] if fewest is None or fewest <= SOME else LINES[1]
+        return LINES[1] if self.wide and _least(self.columns()) > SOME else LINES[0]
 
     def top(self, call: str, size: Node) -> int | None:
         """The most bytes of a task that should be near: where a product may have many columns,
         those of some; with more columns temporaries are in device memory. Less what there is where
         lines are, without such a product, or were. Where run-time data says how many columns there
-        are, they take what room there is: most tasks have few."""
+        are, they take what room there is, since most tasks have few, and so they do where all
+        launches have many."""
         lines, sizes = self.least_lines if self.without_lines(call) else 0, [size]
         streams = [s for s in self.paged.get(call, ()) if s.kind.of_product]
         for s in streams if all(s.wide for s in streams) else ():
             found = product_of(self.program.call(call).body, s.arg)
-            if found is not None and loads_of(found.columns):
+            if found is not None and (loads_of(found.columns) or _least(found.columns) > SOME):
                 return 0
             if found is not None:
                 sizes = [few for x in sizes for few in where_few(x, found.columns, SOME)]

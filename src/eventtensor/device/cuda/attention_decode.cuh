@@ -151,7 +151,8 @@ ET_HOT bool attend_decode(const Worker& worker, uint32_t places, float* room, Ti
   static_assert(GROUP <= 8 && (HD == 64 || HD == 128) && PAGE % 16 == 0);
   constexpr bool LATER = H == 1;
   constexpr int TURNED = LATER ? 0 : Met::FLOATS, BESIDE = LATER ? Row::TURNED : 0;
-  static_assert(ROOM >= Met::FLOATS && ROOM >= BESIDE + Row::FLOATS && ROOM >= TURNED + Row::TURNED);
+  static_assert(ROOM >= Met::FLOATS && ROOM >= TURNED + Row::TURNED);
+  static_assert(BESIDE + Row::FLOATS <= (LATER ? ROOM : Met::FLOATS));
   using Mine = Attended<HD, PAGE, HEADS, H, OwnAndFresh<HD, PAGE>>;
   using Queries = QueriesOf<GROUP, Mine::Keys::KEY, Mine::Keys::SOME, true>;
   if (!arrive()) return false;
