@@ -42,7 +42,7 @@ def chosen(*words: str) -> Chosen:
 def test_words_choose_rows_and_only_their_kernels() -> None:
     found = chosen("--only", "step", "--model", "llama-3.2-1b", "--batch", "1", "--batch", "64")
     assert [(c.batch, c.context) for c in found.cases()] == [(1, 128), (1, 1024), (64, 1024)]
-    assert found.kernels() == (Wanted("llama-3.2-1b", 1), Wanted("llama-3.2-1b", 128))
+    assert found.kernels() == (Wanted("llama-3.2-1b", 1), Wanted("llama-3.2-1b", 64, alone=True))
     assert found.models_of_all() == ("llama-3.2-1b",)
     assert not (found.prompts() or found.compiled() or found.loaded())
 
@@ -51,7 +51,7 @@ def test_a_run_without_words_measures_everything() -> None:
     found = chosen()
     assert found.cases() == CASES and len([c for c in CASES if not c.sampled]) == 10
     assert [p.model for p in found.prompts()] == ["llama-3.2-1b", "qwen3-8b"]
-    assert Wanted("llama-3.2-1b", 128, True) in found.kernels()
+    assert Wanted("llama-3.2-1b", 64, True, alone=True) in found.kernels()
     assert set(found.compiled()) <= set(found.kernels())  # what is compiled cold is used
 
 
