@@ -15,27 +15,6 @@
 
 namespace et::attention {
 
-// An item has WARPS strands: 16 tokens of every STEP are of one. The warps share H heads of keys: each
-// takes H strands of its head, one after the other. So a task has H heads at once, and sums are the
-// same whatever H is.
-template <int H> struct Share {
-  static constexpr int EACH = WARPS / H, STEP = Tokens::STEP, NONE = 1 << 30;
-  static_assert(WARPS % H == 0);
-  static ET_HOT int head(Thread me) { return me.warp / EACH; }
-  static ET_HOT int strand(int turn, Thread me) { return turn * EACH + me.warp % EACH; }
-
-  // The token that the warp's first chunk of `count` tokens begins with, and the next ones.
-  static ET_HOT int first(int count, Thread me) { return held(16 * strand(0, me), count); }
-  static ET_HOT int next(int base, int count) {
-    if (base + STEP < count || base == NONE) return held(base + STEP, count);
-    const int other = base % STEP + 16 * EACH;
-    return H > 1 && other < STEP ? held(other, count) : NONE;
-  }
-
- private:
-  static ET_HOT int held(int base, int count) { return base < count ? base : NONE; }
-};
-
 // How the warps' parts meet: those of one head large ones half at a time, so that the ring has what
 // others would take; those of several when all but the last strands have been put away.
 constexpr ET_FN int strands_at_once(int group, int hd, int heads) {

@@ -172,6 +172,28 @@ template <int HD, int PAGE> struct Tile {
   static ET_HOT uint32_t high(uint32_t a, uint32_t b) { return __byte_perm(a, b, 0x7632); }
 };
 
+// An item has WARPS strands: 16 tokens of every STEP are of one. The warps share H heads of keys: each
+// takes H strands of its head, one after the other. So a task has H heads at once, and sums are the
+// same whatever H is.
+template <int H> struct Share {
+  static constexpr int EACH = WARPS / H, STEP = Tokens::STEP, NONE = 1 << 30;
+  static_assert(WARPS % H == 0);
+  static ET_HOT int head(Thread me) { return me.warp / EACH; }
+  static ET_HOT int strand(int turn, Thread me) { return turn * EACH + me.warp % EACH; }
+  static ET_HOT int last(Thread me) { return strand(H - 1, me); }
+
+  // The token that the warp's first chunk of `count` tokens begins with, and the next ones.
+  static ET_HOT int first(int count, Thread me) { return held(16 * strand(0, me), count); }
+  static ET_HOT int next(int base, int count) {
+    if (base + STEP < count || base == NONE) return held(base + STEP, count);
+    const int other = base % STEP + 16 * EACH;
+    return H > 1 && other < STEP ? held(other, count) : NONE;
+  }
+
+ private:
+  static ET_HOT int held(int base, int count) { return base < count ? base : NONE; }
+};
+
 // How the parts of the warps lie in `room`: for each of H heads of keys pairs of columns (w, parity of
 // the head of queries) by lane, of so many strands AT_ONCE, then the largest scores and the sums of
 // all. A head has WARPS strands, each warp the part of its last one, and has put away those before.
@@ -179,7 +201,6 @@ template <int HD, int PAGE> struct Tile {
 template <int GROUP, int HD, bool APART = false, int AT_ONCE = WARPS, int H = 1> struct Meeting {
   static constexpr int ACROSS = (GROUP + 1) / 2;          // lanes c that have heads
   static constexpr int PAIRS = HD / 16 * 2 * 8 * ACROSS;  // of one strand
-  static constexpr int EACH = WARPS / H;                  // warps of a head
   static constexpr int FLOATS = H * (2 * AT_ONCE * PAIRS + 2 * WARPS * GROUP);
 
   struct alignas(8) Two { float even, odd; };
@@ -204,12 +225,12 @@ template <int GROUP, int HD, bool APART = false, int AT_ONCE = WARPS, int H = 1>
   ET_HOT void all(const Part<HD>& part, View<float, 2> out, View<float, 2> ml,
                   bf16* mixed = nullptr) const {
     constexpr int OWN = (H * PAIRS + ET_THREADS - 1) / ET_THREADS;
-    put_sums(part, last(Thread()), Thread());
+    put_sums(part, Shared::last(Thread()), Thread());
     Folded found[OWN] = {};
 #pragma unroll
     for (int first = 0; first < WARPS; first += AT_ONCE) {
       const Thread me;
-      const int mine = last(me) - first;
+      const int mine = Shared::last(me) - first;
       if (first > 0) sync();
       if (mine >= 0 && mine < AT_ONCE) put_values(part, mine, me);
       sync();
@@ -222,21 +243,20 @@ template <int GROUP, int HD, bool APART = false, int AT_ONCE = WARPS, int H = 1>
   }
 
  private:
-  static ET_HOT int last(Thread me) { return WARPS - EACH + me.warp % EACH; }
-  static ET_HOT int key_of(Thread me) { return me.warp / EACH; }
+  using Shared = Share<H>;
 
   ET_HOT void put_sums(const Part<HD>& part, int strand, Thread me) const {
     float total = part.sum + from_other(part.sum, 1, me);
     total += from_other(total, 2, me);
     if (me.c == 0 && me.g < GROUP) {
-      const int at = (key_of(me) * WARPS + strand) * GROUP + me.g;
+      const int at = (Shared::head(me) * WARPS + strand) * GROUP + me.g;
       top[at] = part.top;
       sum[at] = total;
     }
   }
   ET_HOT void put_values(const Part<HD>& part, int place, Thread me) const {
     if (me.c >= ACROSS) return;
-    Two* const mine = pairs + (key_of(me) * AT_ONCE + place) * PAIRS + me.g * ACROSS + me.c;
+    Two* const mine = pairs + (Shared::head(me) * AT_ONCE + place) * PAIRS + me.g * ACROSS + me.c;
 #pragma unroll
     for (int w = 0; w < HD / 16; ++w)
 #pragma unroll
