@@ -19,11 +19,11 @@ from .tasks import Weights, gate_up
 def project_experts(weights: Weights, top: int) -> Any:
     """What `top` experts give, by their shares, is added to the residual: a product for each."""
     def project_experts(*args):
-        act, share, before, gain, *w, h, out, ss = args
-        new = before
+        act, share, new, gain, *w, h, out, ss = args
+        shares = [share[a] for a in range(top)]  # ahead of the products, which are one run
         for a in range(top):
             x = act[a].reshape(1, weights.columns(w[a]))
-            new = new + weights.product(x, w[a])[0] * share[a]
+            new = new + weights.product(x, w[a])[0] * shares[a]
         h[:] = new
         out[:] = new * gain
         ss[:] = (new * new).sum(axis=0)

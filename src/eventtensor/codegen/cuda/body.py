@@ -5,37 +5,33 @@ up their pages. Everything else is as in any body.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from functools import partial
-from itertools import pairwise
 
 from ...ir import tile as t
 from ...ir.expr import Const, Node, add, maximum, mul
+from ...ir.expr import product as extents
 from ...ir.layout import layout_of, panel_stride, row_stride
 from ...ir.looped import loop_page
 from ...ir.plan import Stream, StreamKind, Wait
-from ...ir.products import (
-    PANEL,
-    Product,
-    argument_of,
-    merged_axes,
-    product_of,
-)
+from ...ir.products import PANEL, Product, argument_of, product_of
 from ...ir.program import PlacedCall, Program
+from ...ir.runs import Run, runs_of
 from ...ir.settled import Settled
 from ...ir.tensor import DType, Rows, region_exprs
 from ...ir.walk import bounds
-from ..cpp.body import BodyWriter
 from ..cpp.expr import ExprWriter, paren
 from ..cpp.sync import SyncWriter
 from ..cpp.value import STORAGE, Value, View, of_view
 from ..emitter import cpp_name
 from ..uses import read_arguments, stmt_operands
+from .columns import Columns, ColumnsBody
 from .emitter import BlockDialect
-from .maps import ROW_ALIGN, Maps
+from .maps import Maps
 from .pages import PageArgs
 from .threads import WARPS
 
+_PARTS = 512  # elements of a warp's sums that are folded at once, or more if a bundle has more
 _ALIGN = 64  # bytes: where what is taken of the arena begins
 _PITCH = 192  # bytes that a column of the other side may lie further apart than it is long
 # Rows that a product sums up in one pass, by its columns: all of them, or some.
@@ -44,15 +40,15 @@ _PASSES = {"et::FEW_COLUMNS": 16, "et::SOME_COLUMNS": 64}  # columns of all but 
 _SEVERAL = 4  # elements of a thread that are found together behind such a product
 
 
-class StreamBody(BodyWriter):
+class StreamBody(ColumnsBody):
     """`streams` are those of the call, in the order of their pages."""
 
     def __init__(
         self, out: BlockDialect, expr: ExprWriter, program: Program, placed: PlacedCall,
         streams: tuple[Stream, ...], maps: Maps,
     ) -> None:
-        super().__init__(out, expr, program, placed)
-        self.block_out, self.streams, self.maps = out, streams, maps
+        super().__init__(out, expr, program, placed, maps)
+        self.block_out, self.streams = out, streams
         self.products: dict[int, tuple[Product, Stream]] = {}
         self.slices: dict[int, Stream] = {}  # by the slice that takes a page
         self.walked: set[int] = set()  # loops that take pages
@@ -70,6 +66,7 @@ class StreamBody(BodyWriter):
                 assert page is not None
                 self.slices[page.id] = s
                 self.walked.add(page.loop.var)
+        self.runs = {id: run for run in runs_of(self.call.body, streams) for id in run.ids}
         self.hidden = frozenset(x for p, _ in self.products.values() for x in p.hidden)
 
     def write(self) -> None:
@@ -151,7 +148,7 @@ class StreamBody(BodyWriter):
         stream = self.products[s.id][1]
         return stream.wide and stream.loaded
 
-    def _set_off(self, id: int, x: _Columns, ahead: str = "") -> None:
+    def _set_off(self, id: int, x: Columns, ahead: str = "") -> None:
         """`ahead`: of a wait, the cell that tells when x is there."""
         product, stream = self.products[id]
         rows, n = self.extent(product.rows), self.extent(product.columns)
@@ -215,6 +212,9 @@ class StreamBody(BodyWriter):
     def matmul(self, id: int, a: int, b: int, type: t.TileType) -> Value:
         if id not in self.products:
             return super().matmul(id, a, b, type)
+        run = self.run_of(id)
+        if run is not None and id != run.ids[0]:
+            return self.values[id]
         product, stream = self.products[id]
         if stream.wide and stream.loaded and id not in self.begun:
             self._set_off(id, self.columns(product, stream))
@@ -225,27 +225,63 @@ class StreamBody(BodyWriter):
         if id in self.straight:
             result = self.targets[self.straight[id].arg].view
         else:
-            result = self.own(f"v{id}", type)
+            result = self.own(f"v{id}", type) if run is None else self.begin_run(run, type)
         across, along = result.strides if product.left else reversed(result.strides)
         out = f"{result.data}, {across}, {along}"
-        panels = -(-stream.rows // PANEL)
-        self.staging_room(product, stream, row)
+        self.staging_room(product, stream, row, run)
         source = self.in_ring(stream, span) if stream.loaded else self.in_memory(stream, span)
-        region = self.call.regions[stream.arg]
-        self.out.comment(f"{self.args.name(stream.arg)} = {region}, by pages")
-        sizes = f"{row}, {stream.chunk}, {panels}"
+        for arg in (stream.arg,) if run is None else run.args:
+            self.out.comment(f"{self.args.name(arg)} = {self.call.regions[arg]}, by pages")
         if stream.wide:
             boxes = ", true" if x.mapped else ""
             known = product.rows.value // PANEL if isinstance(product.rows, Const) else 0
             how = f"et::wide_matmul<{kind}, {row}, {span}, {known}, {self.pass_of(product)}{boxes}>"
         else:
-            how = f"et::panel_matmul<{kind}, {-(-stream.columns // 8)}, {sizes}>"
-        what = f"{x.matrix}, {rows}, {n}{x.begins}"
+            panels, times = -(-stream.rows // PANEL), ""
+            if run is not None:
+                count = len(run.ids)
+                panels, times = panels * count, f", {count}"
+                rows, n = f"{rows} * {count}", str(count)
+            tiles = -(-stream.columns // 8)
+            how = f"et::panel_matmul<{kind}, {tiles}, {row}, {stream.chunk}, {panels}{times}>"
+        matrix = x.matrix if run is None else self.stepped_columns(product, run)
+        what = f"{matrix}, {rows}, {n}{x.begins}"
         self.block_out.ends_met(f"{how}(worker, {source}, {out}, {what});")
         if stream.wide:
             self.block_out.several = _SEVERAL
         self.args.end_words()
         return of_view(result, type)
+
+    def run_of(self, id: int) -> Run | None:
+        """The run of a product, if its columns lie evenly apart, as the pages are stored."""
+        run = self.runs.get(id)
+        if run is None:
+            return None
+        base, storage = self.values[run.base].view, self.call.body.args[run.args[0]].storage
+        if base is None or base.tables or base.storage is not storage:
+            return None
+        return run if all(s.isdecimal() for s in base.strides) else None
+
+    def stepped_columns(self, product: Product, run: Run) -> str:
+        """The other side of the first product, and how far the next one's lies from it."""
+        base, first = self.values[run.base].view, self.matrix(product.other)
+        assert base is not None
+        along = first.strides[0 if product.left else 1]
+        return f"et::Matrix<{STORAGE[first.storage]}>" \
+               f"{{{first.data}, {along}, {base.strides[run.axis]}}}"
+
+    def begin_run(self, run: Run, type: t.TileType) -> View:
+        """A tile for what the products of a run give, one after the other; the first one's."""
+        name, each = f"v{run.ids[0]}_run", self.extent(extents(type.shape))
+        shape = (Const(len(run.ids)), *type.shape)
+        self.own(name, replace(type, shape=shape))
+        views = []
+        for k, id in enumerate(run.ids):
+            self.out.line(f"float* const v{id} = {name} + {k} * {each};")
+            self.temps.add(f"v{id}")
+            views.append(View(f"v{id}", self.row_major(type), type.dtype, f"v{id}", (), True))
+            self.values[id] = of_view(views[-1], type)
+        return views[0]
 
     def pass_of(self, product: Product) -> str:
         """The columns of its widest pass: no wider one is compiled."""
@@ -273,19 +309,23 @@ class StreamBody(BodyWriter):
             self.out.line(f"if ({self.extent(product.columns)} <= {most}) "
                           "worker.arena.open_beside(worker.pages.line_room());")
 
-    def staging_room(self, product: Product, stream: Stream, row: int) -> None:
+    def staging_room(
+        self, product: Product, stream: Stream, row: int, run: Run | None
+    ) -> None:
         """For columns that are staged as a whole and do not lie there already, and what the warps
         fold through. It goes back when the product is over."""
         if stream.wide:
             return
-        tiles, panels = -(-stream.columns // 8), -(-stream.rows // PANEL)
+        times = 1 if run is None else len(run.ids)
+        panels = -(-stream.rows // PANEL) * times
         staged: Node = Const(0)
         if stream.columns > 1:
             staged = mul(product.columns, Const(row + _PITCH))
         elif argument_of(self.call.body, product.other) not in self.args.staged:
-            staged = mul(product.columns, Const(row))
-        batch = min(-(-panels // stream.bundle), max(1, 4 // tiles))
-        folded = WARPS * PANEL * 8 * tiles * batch * 4
+            staged = Const(row * times)
+        part = PANEL * (8 * -(-stream.columns // 8) if run is None else 1)
+        batch = min(-(-panels // stream.bundle), max(1, _PARTS // part))
+        folded = WARPS * part * batch * 4
         self.lent = maximum(self.lent, add(staged, Const(folded + _ALIGN)))
 
     def in_ring(self, stream: Stream, span: int) -> str:
@@ -306,63 +346,6 @@ class StreamBody(BodyWriter):
             return f"et::PanelsInPlace<{kind}>{{{data}, {stride}, {stream.page}}}"
         return f"et::RowsInPlace{{{data}, {self.expr(row_stride(region, tensor))}, {chunk}}}"
 
-    def reshape(self, id: int, x: Value, type: t.TileType) -> Value:
-        """No copy where axes of extent 1 come and go, or neighbours that lie side by side join."""
-        joined = self._joined(x, type)
-        if joined is None or x.view is None:
-            return super().reshape(id, x, type)
-        strides = iter([x.view.strides[g[-1]] for g in joined])
-        moved = tuple("0" if n == Const(1) else next(strides) for n in type.shape)
-        return of_view(replace(x.view, strides=moved, dense=False), type)
-
-    def _joined(self, x: Value, type: t.TileType) -> tuple[tuple[int, ...], ...] | None:
-        """For each axis of the shape (but those of extent 1) the axes of x that become it."""
-        view = x.view
-        if view is None or view.tables:
-            return None
-        kept = [k for k, n in enumerate(x.type.shape) if n != Const(1)]
-        old = tuple(x.type.shape[k] for k in kept)
-        new = tuple(n for n in type.shape if n != Const(1))
-        joined = merged_axes(tuple((k,) for k in kept), old, new)
-        if joined is None or not all(_side_by_side(view, x.type.shape, g) for g in joined):
-            return None
-        return joined
-
-    def columns(self, product: Product, stream: Stream) -> _Columns:
-        """The other side, in the storage of the streamed one."""
-        storage = self.call.body.args[stream.arg].storage
-        value = self.values[product.other]
-        if stream.wide and value.view is not None and value.view.storage is storage:
-            k, n = (0, 1) if product.left else (1, 0)
-            table, view = value.view.table(n), value.view
-            if table is not None and view.table(k) is None:
-                x = f"et::Matrix<{STORAGE[storage]}>{{{view.data}, {view.strides[k]}, 0}}"
-                return _Columns(x, begins=f", {table}")
-        view = self.matrix(product.other)
-        if view.storage is not storage:
-            made = self.temp(f"v{product.other}_narrow", value.type, STORAGE[storage])
-            narrow = replace(made, storage=storage)
-            self.fill(narrow, of_view(view, value.type))
-            view = narrow
-        along, across = view.strides if product.left else reversed(view.strides)
-        matrix = f"et::Matrix<{STORAGE[storage]}>{{{view.data}, {along}, {across}}}"
-        by_lines = stream.wide and stream.loaded and along == "1" and across.isdecimal()
-        return _Columns(matrix, self.mapped(product, view, int(across)) if by_lines else "")
-
-    def mapped(self, product: Product, view: View, width: int) -> str:
-        """Where columns lie that many elements apart in the matrix that their tensor is, if copies
-        can take boxes of it where it is."""
-        arg = argument_of(self.call.body, product.other)
-        if arg is None or view.data != f"{self.args.name(arg)}.data":
-            return ""  # a copy, or a part of one
-        tensor, storage = self.call.regions[arg].tensor, view.storage
-        if width < 1 or width * storage.size % ROW_ALIGN:
-            return ""
-        number = self.maps.number(tensor, width)
-        if number is None:
-            return ""
-        kind = f"et::Mapped<{STORAGE[storage]}, {width}>"
-        return f", {kind}{{{number}, args.{cpp_name(tensor)}}}"
 
 
 def opens_beside(products: Sequence[Stream], s: Stream) -> str | None:
@@ -370,23 +353,3 @@ def opens_beside(products: Sequence[Stream], s: Stream) -> str | None:
     if len(products) > 1:
         return None
     return next((most for most, rows in _ROUND.items() if s.rows <= rows), None)
-
-
-@dataclass(frozen=True)
-class _Columns:
-    """The other side of a product as (k, n), and as further arguments: in which map it is, or where
-    gathered columns begin."""
-
-    matrix: str
-    mapped: str = ""
-    begins: str = ""
-
-
-def _side_by_side(view: View, shape: tuple[Node, ...], axes: tuple[int, ...]) -> bool:
-    """True if one axis can take the place of these."""
-    for outer, inner in pairwise(axes):
-        size, strides = shape[inner], (view.strides[outer], view.strides[inner])
-        if not isinstance(size, Const) or not all(s.isdecimal() for s in strides) \
-                or int(strides[0]) != int(strides[1]) * size.value:
-            return False
-    return bool(axes)

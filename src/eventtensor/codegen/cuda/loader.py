@@ -12,6 +12,7 @@ from ...ir.looped import loop_page
 from ...ir.plan import ScheduleKind, Stream, StreamKind, Wait
 from ...ir.products import BUNDLES, MOST_SPAN, PANEL, Product, product_of
 from ...ir.program import Item, Loop, PlacedCall
+from ...ir.runs import Run, runs_of, stepped
 from ...ir.settled import Settled
 from ...ir.tensor import Region, Role, Tensor, region_exprs, tile_shape
 from ...ir.tile import For
@@ -75,14 +76,15 @@ class LoaderWriter:
 
     def tables(self, p: PlacedCall) -> dict[str, tuple[Node, ...]]:
         """Small tensors that say where operands lie, and the row that a grid reads: the header
-        waits for it."""
+        waits for it, or the loader before its first tile."""
         plan, found = self.kernel.plan, dict[str, tuple[Node, ...]]()
-        header, loops = plan.call(p.call.name).header, [Var(lp.var) for lp in p.loops]
+        waits = (*plan.call(p.call.name).header, *self.after(p))
+        loops = [Var(lp.var) for lp in p.loops]
         for load in loads_of(*(e for s in self.streams[p.call.name] for e in self.places(p, s))):
             size, row = self.kernel.program.tensor(load.tensor).shape[-1], load.index[:-1]
-            if header and isinstance(size, Const) and size.value <= _TABLE \
+            if waits and isinstance(size, Const) and size.value <= _TABLE \
                     and all(x in loops for x in row) and not loads_of(load.index[-1]) \
-                    and Settled(plan, p, header).loads(load):
+                    and Settled(plan, p, waits).loads(load):
                 found[load.tensor] = row
         return found
 
@@ -107,18 +109,29 @@ class LoaderWriter:
             f"{_INLINE}void load_{name}"
             f"(et::Loader& worker, const Args& args{self.kernel.params(p.vars)}{given})"
         ):
-            done: set[int] = set()
             if hand is not None:
                 hand.write()
-            for s in self.streams[name] if hand is None else ():
-                page = loop_page(p.call, s.arg) if s.kind is StreamKind.loop else None
-                if page is None:
-                    self.operand(p, s, p.call.regions[s.arg])
-                elif page.loop.var not in done:
-                    done.add(page.loop.var)
-                    self.loop(p, page.loop)
+            else:
+                self.operands(p)
         self.expr = plain
         o.line()
+
+    def operands(self, p: PlacedCall) -> None:
+        """All of a task, in the order in which it uses them up."""
+        streams = self.streams[p.call.name]
+        runs = {run.args[0]: run for run in runs_of(p.call.body, streams)}
+        loops, args = set[int](), set[int]()  # that are done
+        for s in streams:
+            page = loop_page(p.call, s.arg) if s.kind is StreamKind.loop else None
+            if s.arg in args:
+                continue
+            if s.arg in runs and self.run(p, s, runs[s.arg]):
+                args.update(runs[s.arg].args)
+            elif page is None:
+                self.operand(p, s, p.call.regions[s.arg])
+            elif page.loop.var not in loops:
+                loops.add(page.loop.var)
+                self.loop(p, page.loop)
 
     def by_hand(self, p: PlacedCall) -> FeedWriter | None:
         """What writes a text of the call's own."""
@@ -134,6 +147,17 @@ class LoaderWriter:
                 page = loop_page(p.call, s.arg) if s.kind is StreamKind.loop else None
                 if page is not None and page.loop.var == loop.var:
                     self.operand(p, s, page.region)
+
+    def run(self, p: PlacedCall, s: Stream, run: Run) -> bool:
+        """The operands of a run of products by one loop; false if they lie in no even order."""
+        each = Var(f"%{run.ids[0]}")
+        region = stepped(tuple(p.call.regions[k] for k in run.args), each)
+        if region is None:
+            return False
+        v = cpp_name(each.name)
+        with self.out.block(f"ET_ROLLED for (int64_t {v} = 0; {v} < {len(run.args)}; ++{v})"):
+            self.operand(p, s, region)
+        return True
 
     def operand(self, p: PlacedCall, s: Stream, region: Region) -> None:
         tensor = self.kernel.program.tensor(region.tensor)
@@ -213,20 +237,24 @@ class LoaderWriter:
                 o.line("worker.settle();")  # it gives the cells
             self.hints(name)
             self.sync.waits(plan.header)
-            tables = self.tables(p)
-            for t, at in tables.items():
-                o.line(f"const {self.table_type(t)} {_here(t)}({self.first(t, at)});")
-            given = "".join(f", {_here(t)}" for t in tables)
+            given = "".join(f", {_here(t)}" for t in self.tables(p))
             after = self.after(p)
             if after:
                 o.line("bool settled = false;")
+            else:
+                self.fill_tables(p)
             with self.grids.tiles(p.call, self.claim(p)):
                 if after:
                     self.settle(after)
+                    self.fill_tables(p)
                 o.line(f"load_{name}(worker, args{self.kernel.claim_args(p.vars)}{given});")
                 o.line("if (worker.stopped()) return false;")
             o.line("return true;")
         o.line()
+
+    def fill_tables(self, p: PlacedCall) -> None:
+        for t, at in self.tables(p).items():
+            self.out.line(f"const {self.table_type(t)} {_here(t)}({self.first(t, at)});")
 
     def first(self, tensor: str, row: tuple[Node, ...]) -> str:
         """Where a row begins."""

@@ -9,26 +9,27 @@
 
 namespace et {
 
-// The columns of x (k, n), staged in the arena (the plan sees to it that they fit), unless there is
-// one and it lies there already.
-template <bool NATURAL, class E>
+// The columns of x (k, n), staged in the arena (the plan sees to it that they fit), unless they are
+// taken ALONE, one at a time, and lie there already.
+template <bool NATURAL, bool ALONE, class E>
 ET_FN Columns stage_columns(Arena& arena, Matrix<E> x, int64_t k, int64_t n) {
   constexpr int64_t EACH = 16 / sizeof(E);
   const bool wide = x.s0 == 1 && reinterpret_cast<uint64_t>(x.data) % 16 == 0
-      && x.s1 % EACH == 0 && k % EACH == 0;
-  if (wide && n == 1 && __isShared(x.data)) return {uint32_t(__cvta_generic_to_shared(x.data)), 0};
+      && x.s1 % EACH == 0 && k % EACH == 0, alone = ALONE || n == 1;
+  if (wide && alone && __isShared(x.data))
+    return {uint32_t(__cvta_generic_to_shared(x.data)), uint32_t(x.s1 * sizeof(E))};
   const uint32_t bytes = uint32_t(k * sizeof(E));
-  const uint32_t pitch = n == 1 ? bytes : pitch_of(bytes, NATURAL);
+  const uint32_t pitch = alone ? bytes : pitch_of(bytes, NATURAL);
   char* const to = arena.take<char>(n * pitch);
   if (!__isShared(to)) __trap();
   for (int64_t c = 0; c < n; ++c) {
     const E* const from = x.data + c * x.s1;
     E* const row = reinterpret_cast<E*>(to + c * pitch);
     if (wide) {
-      for (int64_t q = lane(); q < k / EACH; q += lanes())
+      ET_ROLLED for (int64_t q = lane(); q < k / EACH; q += lanes())
         reinterpret_cast<uint4*>(row)[q] = reinterpret_cast<const uint4*>(from)[q];
     } else {
-      for (int64_t q = lane(); q < k; q += lanes()) row[q] = from[q * x.s0];
+      ET_ROLLED for (int64_t q = lane(); q < k; q += lanes()) row[q] = from[q * x.s0];
     }
   }
   sync();
@@ -131,15 +132,17 @@ struct RowsInPlace {
 
 // What a warp does in a product: pages `turn`, `turn` + TURNS, .., of each one panel, the pairs of
 // steps in turn with the other warps of this panel. All is known at compile time but where things lie.
-template <class E, int TILES, uint32_t ROW, uint32_t CHUNK, class Source> class PanelWarp {
+// EVERY: bundles that have a column of their own, in a run of products (0: all have all columns).
+template <class E, int TILES, uint32_t ROW, uint32_t CHUNK, uint32_t EVERY, class Source>
+class PanelWarp {
  public:
-  static constexpr uint32_t PART = PANEL * 8 * TILES;  // floats of a warp and bundle
+  static constexpr uint32_t PART = PANEL * (EVERY != 0 ? 1 : 8 * TILES);  // floats, of a bundle
   static constexpr uint32_t ROWS = PANEL * Source::BUNDLE;
   static constexpr bool NATURAL = Source::template Page<CHUNK>::NATURAL;
 
   ET_HOT PanelWarp(Source& source, Columns x, uint32_t n)
       : source_(source), turn_(warp_index() % TURNS), own_(warp_index() / TURNS, Source::BUNDLE),
-        column_(x, n, own_.k), n_(n) {}
+        column_(x, n, own_.k), n_(n), step_(x.pitch) {}
 
   // Sums up the panels of the next `rows` rows, bundle after bundle.
   ET_HOT void panels(float* parts, uint32_t rows) {
@@ -167,7 +170,10 @@ template <class E, int TILES, uint32_t ROW, uint32_t CHUNK, class Source> class 
   template <uint32_t BYTES> ET_HOT Page<BYTES> find(uint32_t j, uint32_t rows) {
     return source_.template page<BYTES>(bundles_, j, pages_ + j, rows, own_);
   }
-  ET_HOT void bundle_done() { ++bundles_, pages_ += EACH; }
+  ET_HOT void bundle_done() {
+    ++bundles_, pages_ += EACH;
+    if (EVERY == 1 || EVERY > 1 && bundles_ % EVERY == 0) x_from_ += step_;
+  }
 
   // Where all warps have as many pages. Two pairs are in registers or on their way; a page is
   // released when it is read, and the next one begins to come before the last products of this one.
@@ -201,7 +207,7 @@ template <class E, int TILES, uint32_t ROW, uint32_t CHUNK, class Source> class 
 
   // Pair k of page j.
   ET_HOT void load(const Whole& at, uint32_t j, uint32_t k) {
-    const uint32_t from = k * STRIDE, x = j * CHUNK + from;
+    const uint32_t from = k * STRIDE, x = x_from_ + j * CHUNK + from;
     column_.load(x_[k % 2][0], 0, x);
     at.template load<2>(w_[k % 2], from);
     column_.load(x_[k % 2][1], 0, x + STEP_BYTES);
@@ -245,7 +251,7 @@ template <class E, int TILES, uint32_t ROW, uint32_t CHUNK, class Source> class 
 #pragma unroll
       for (int t = 0; t < TILES; ++t) {
         Eight x{};
-        column_.load(x, t, j * CHUNK + k * STRIDE + h * STEP_BYTES);
+        column_.load(x, t, x_from_ + j * CHUNK + k * STRIDE + h * STEP_BYTES);
         sums.template add<Page>(2 * k + h, t, w, h, x);
       }
   }
@@ -254,28 +260,34 @@ template <class E, int TILES, uint32_t ROW, uint32_t CHUNK, class Source> class 
   const uint32_t turn_;
   const Own own_;
   const LaneColumn<NATURAL> column_;
-  const uint32_t n_;
+  const uint32_t n_, step_;
   typename Whole::Pair w_[2];         // the pairs that roll, and their x:
   Eight x_[2][2] = {};                // zeros in lanes without a column
   uint32_t bundles_ = 0, pages_ = 0;  // behind
+  uint32_t x_from_ = 0;               // where the column of this product begins
 };
 
 // c = W x for W of `rows` rows of ROW bytes, in pages of a bundle's rows by CHUNK bytes. All meet last.
-// PANELS at most; as many bundles are summed up before they are folded as 16 KB of parts hold.
-template <class E, int TILES, uint32_t ROW, uint32_t CHUNK, uint32_t PANELS, class Source>
+// PANELS at most; as many bundles are summed up before they are folded as 16 KB of parts hold. TIMES
+// > 1: so many products, each of its share of the rows by a column of its own; the result is a column.
+template <class E, int TILES, uint32_t ROW, uint32_t CHUNK, uint32_t PANELS, uint32_t TIMES = 1,
+          class Source>
 ET_HOT void panel_matmul(Worker& w, Source source, float* c, int64_t s_row, int64_t s_col,
-                         Matrix<E> x, int64_t rows, int64_t n) {
-  using Mine = PanelWarp<E, TILES, ROW, CHUNK, Source>;
+                         Matrix<E> x, int64_t rows, int64_t columns) {
   constexpr uint32_t BUNDLE = Source::BUNDLE, BUNDLES = (PANELS + BUNDLE - 1) / BUNDLE;
-  constexpr uint32_t FIT = TILES < 4 ? 4 / TILES : 1, BATCH = BUNDLES < FIT ? BUNDLES : FIT;
+  static_assert(TIMES == 1 || PANELS % (TIMES * BUNDLE) == 0);
+  using Mine = PanelWarp<E, TILES, ROW, CHUNK, TIMES == 1 ? 0 : BUNDLES / TIMES, Source>;
+  constexpr uint32_t FIT = Mine::PART < 512 ? 512 / Mine::PART : 1, BATCH = BUNDLES < FIT ? BUNDLES : FIT;
+  const uint32_t n = TIMES == 1 ? uint32_t(columns) : 1;  // of each product
   const Arena::Mark mark = w.arena.mark();
-  const Columns columns = stage_columns<Mine::NATURAL>(w.arena, x, ROW / sizeof(E), n);
+  const Columns x_near =
+      stage_columns<Mine::NATURAL, (TIMES > 1)>(w.arena, x, ROW / sizeof(E), columns);
   float* const parts = w.arena.take<float>(BATCH * SHARERS * Mine::PART);
-  Mine mine(source, columns, uint32_t(n));
+  Mine mine(source, x_near, n);
   for (int64_t r = 0; r < rows; r += BATCH * Mine::ROWS) {
     const uint32_t left = rows - r < BATCH * Mine::ROWS ? uint32_t(rows - r) : BATCH * Mine::ROWS;
     mine.panels(parts, left);
-    fold_panels<BATCH, BUNDLE>(parts, Mine::PART, c + r * s_row, s_row, s_col, left, uint32_t(n));
+    fold_panels<BATCH, BUNDLE>(parts, Mine::PART, c + r * s_row, s_row, s_col, left, n);
   }
   source.end(w, mine.pages());
   w.arena.rewind(mark);

@@ -1,0 +1,127 @@
+"""Products of a body that are one run: alike, of one column each, with slices of one value that
+follow one another. One loop does them all."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+from . import tile as t
+from .expr import Const, Load, Node, Var, add, mul
+from .plan import Stream, StreamKind
+from .products import PANEL, Product, product_of
+from .tensor import Axis, Point, Region, Slice
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Values `ids` are products with slice after slice of value `base` along `axis`."""
+
+    ids: tuple[int, ...]
+    args: tuple[int, ...]
+    base: int
+    axis: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Sliced:
+    """One index of one axis of a value, in any shape."""
+
+    base: int
+    axis: int
+    at: int
+
+    def behind(self, other: _Sliced) -> bool:
+        return (self.base, self.axis, self.at) == (other.base, other.axis, other.at + 1)
+
+
+def runs_of(body: t.Body, streams: tuple[Stream, ...]) -> tuple[Run, ...]:
+    """All runs of two products or more that use up pages in the order of the streams."""
+    found: list[list[tuple[Product, Stream, _Sliced]]] = [[]]
+    for s in streams:
+        product = product_of(body, s.arg) if s.kind is StreamKind.packed and not s.wide else None
+        x = _sliced(body, product) if product is not None and s.loaded else None
+        if product is None or x is None:
+            found.append([])
+            continue
+        if found[-1] and not _goes_on(found[-1][-1], (product, s, x)):
+            found.append([])
+        found[-1].append((product, s, x))
+    return tuple(
+        Run(tuple(p.id for p, _, _ in run), tuple(s.arg for _, s, _ in run),
+            run[0][2].base, run[0][2].axis)
+        for run in found if len(run) > 1
+    )
+
+
+def _goes_on(
+    last: tuple[Product, Stream, _Sliced], next: tuple[Product, Stream, _Sliced]
+) -> bool:
+    (p, s, x), (q, r, y) = last, next
+    sizes = (p.left, p.rows, p.k, p.columns, p.span, p.bundle, s.page, s.chunk)
+    return y.behind(x) and sizes == (
+        q.left, q.rows, q.k, q.columns, q.span, q.bundle, r.page, r.chunk)
+
+
+def _sliced(body: t.Body, product: Product) -> _Sliced | None:
+    """The other side, if it is one column and the product has whole bundles."""
+    whole = isinstance(product.rows, Const) and product.rows.value % (PANEL * product.bundle) == 0
+    if not whole or product.columns != Const(1):
+        return None
+    made = {s.id: s for s in body.stmts if isinstance(s, t.Let)}
+    at = made.get(product.other)
+    while at is not None:
+        match at.op:
+            case t.Reshape(x) | t.Transpose(x, _):
+                at = made.get(x)
+            case t.SliceOf(x, axes) if x in made:
+                points = [_Sliced(x, k, a.index.value) for k, a in enumerate(axes)
+                          if isinstance(a, Point) and isinstance(a.index, Const)]
+                rest = [Slice(Const(0), n) for n in made[x].type.shape]
+                apart = sum(a != b for a, b in zip(axes, rest, strict=True))
+                return points[0] if len(points) == apart == 1 else None
+            case _:
+                return None
+    return None
+
+
+# ---- where their operands lie ----------------------------------------------------------------
+
+
+def stepped(regions: tuple[Region, ...], var: Var) -> Region | None:
+    """The k-th of some regions for any k, if only constants differ, which grow evenly."""
+    first, *rest = regions
+    if any(r.tensor != first.tensor or len(r.axes) != len(first.axes) for r in rest):
+        return None
+    axes = [_axis(some, var) for some in zip(*(r.axes for r in regions), strict=True)]
+    if any(a is None for a in axes) or any(r.pad is not None for r in regions):
+        return None
+    return Region(first.tensor, tuple(a for a in axes if a is not None))
+
+
+def _axis(axes: tuple[Axis, ...], var: Var) -> Axis | None:
+    if all(isinstance(a, Point) for a in axes):
+        index = _node(tuple(a.index for a in axes if isinstance(a, Point)), var)
+        return None if index is None else Point(index)
+    if all(isinstance(a, Slice) for a in axes):
+        start = _node(tuple(a.start for a in axes if isinstance(a, Slice)), var)
+        stop = _node(tuple(a.stop for a in axes if isinstance(a, Slice)), var)
+        return None if start is None or stop is None else Slice(start, stop)
+    return None
+
+
+def _node(nodes: tuple[Node, ...], var: Var) -> Node | None:
+    first, *rest = nodes
+    if all(n == first for n in rest):
+        return first
+    values = [n.value for n in nodes if isinstance(n, Const)]
+    if len(values) == len(nodes):
+        by = values[1] - values[0]
+        even = all(b - a == by for a, b in pairwise(values))
+        return add(first, mul(Const(by), var)) if even else None
+    loads = [n for n in nodes if isinstance(n, Load)]
+    if len(loads) == len(nodes) and len({(n.tensor, len(n.index)) for n in loads}) == 1:
+        index = [_node(some, var) for some in zip(*(n.index for n in loads), strict=True)]
+        if all(i is not None for i in index):
+            return Load(loads[0].tensor, tuple(i for i in index if i is not None))
+    return None
