@@ -156,10 +156,11 @@ class LoaderWriter:
             return False
         v = cpp_name(each.name)
         with self.out.block(f"ET_ROLLED for (int64_t {v} = 0; {v} < {len(run.args)}; ++{v})"):
-            self.operand(p, s, region)
+            self.operand(p, s, region, "run_on")
+        self.out.line("worker.follow();")
         return True
 
-    def operand(self, p: PlacedCall, s: Stream, region: Region) -> None:
+    def operand(self, p: PlacedCall, s: Stream, region: Region, run: str = "run") -> None:
         tensor = self.kernel.program.tensor(region.tensor)
         layout, size = layout_of(region, tensor), Const(tensor.dtype.size)
         assert layout is not None
@@ -168,7 +169,8 @@ class LoaderWriter:
         rows, row, stride = (self.expr(e) for e in (
             layout.rows, mul(layout.row, size), mul(layout.stride, size)))
         self.out.comment(str(region))
-        if tensor.role is not Role.weight or loads_of(*region_exprs(region), *self.places(p, s)):
+        by_data = loads_of(*region_exprs(region), *self.places(p, s))
+        if (tensor.role is not Role.weight or by_data) and not self.after(p):
             self.out.line("worker.settle();")
         match s.kind:
             case StreamKind.whole | StreamKind.loop:
@@ -177,15 +179,15 @@ class LoaderWriter:
                 rows, row, stride = self.matrix(p, s)
                 self.out.line(f"worker.rows({data}, {rows}, {row}, {stride}, {s.chunk});")
             case StreamKind.packed:
-                self.out.line(self.packed(p, s, data, row))
+                self.out.line(self.packed(p, s, data, row, run))
             case StreamKind.hand:
                 raise AssertionError("a text of its own brings it")
             case _:
                 assert_never(s.kind)
 
-    def packed(self, p: PlacedCall, s: Stream, data: str, bytes: str) -> str:
+    def packed(self, p: PlacedCall, s: Stream, data: str, bytes: str, run: str) -> str:
         if not s.wide:
-            return f"worker.run<{s.ahead}, {s.rush}>({data}, {bytes}, {s.page});"
+            return f"worker.{run}<{s.ahead}, {s.rush}>({data}, {bytes}, {s.page});"
         product = product_of(p.call.body, s.arg)
         assert product is not None and isinstance(product.k, Const)
         size = p.call.body.args[s.arg].storage.size

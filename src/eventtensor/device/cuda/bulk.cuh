@@ -22,6 +22,14 @@ using Barrier = uint64_t;  // in shared memory
 
 ET_FN uint32_t shared_address(const void* p) { return uint32_t(__cvta_generic_to_shared(p)); }
 
+// The same for who needs it often: it is found once. Else a compiler finds it anew at every use, by
+// a special register that takes as long as a barrier.
+ET_FN uint32_t kept_address(const void* p) {
+  uint32_t at = shared_address(p);
+  asm volatile("" : "+r"(at));
+  return at;
+}
+
 ET_FN void bar_init(Barrier& bar, uint32_t arrivals) {
   ptx::mbarrier_init(shared_address(&bar), arrivals);
 }

@@ -17,9 +17,8 @@ class Loader {
  public:
   ET_HOT Loader(const Shared& s, Ring& ring, const TensorMap* maps = nullptr)
       : index(blockIdx.x), count(gridDim.x), shared(&s), ring_(ring), maps_(maps),
-        slots_(ring.slots()), full_(shared_address(ring.full)), empty_(shared_address(ring.empty)),
-        bytes_(shared_address(ring.memory)), cap_(most()), once_(policy_once()),
-        again_(policy_again()) {}
+        slots_(ring.slots()), bars_(kept_address(&ring)), bytes_(shared_address(ring.memory)),
+        cap_(most()), once_(policy_once()), again_(policy_again()) {}
 
   int64_t index, count;
   Cell* cells = nullptr;
@@ -61,27 +60,37 @@ class Loader {
   // the next finds room, their own task has begun: no hop waits behind what it needs, and up to
   // RUSH bytes are in flight.
   template <uint32_t AHEAD, uint32_t RUSH>
-  ET_HOT void run(const void* data, int64_t bytes, uint32_t page) {
-    const uint32_t pages = uint32_t(bytes) / page;
-    left_ = pages > LAST ? pages : LAST + 1;
-    if (lane() == 0) {
-      const char* from = static_cast<const char*>(data);
-      const char* const end = from + bytes;
-      const char* asked = from;
-      const char* const begun = from + slots_.count * page;
-      const uint32_t few = cap_, then = then_;
-      for (; from < end && !stopped_; from += page) {
-        if (AHEAD != 0) ask(from, asked, end, page, AHEAD * page);
-        if (RUSH != 0 && from == begun) flies(RUSH);
-        const uint32_t n = end - from < page ? uint32_t(end - from) : page;
-        if (!open(n)) break;
-        copy_once(0, from, n);
-        advance();
-      }
-      cap_ = slow_ != 0 ? few : then;
-      then_ = then;
-    }
+  ET_HOT void run(const void* data, uint32_t bytes, uint32_t page) {
+    run_on<AHEAD, RUSH>(data, bytes, page);
     follow();
+  }
+
+  // The same by one lane; the others follow later.
+  template <uint32_t AHEAD, uint32_t RUSH>
+  ET_HOT void run_on(const void* data, uint32_t bytes, uint32_t page) {
+    const uint32_t pages = (bytes + page - 1) / page, last = bytes - (pages - 1) * page;
+    left_ = pages > LAST ? pages : LAST + 1;
+    if (lane() != 0) return;
+    const char* from = static_cast<const char*>(data);
+    const char* asked = from;
+    const uint32_t few = cap_, then = then_;
+    for (uint32_t k = 0; k < pages && stopped_ == 0; ++k, from += page) {
+      if (AHEAD != 0) ask(from, asked, static_cast<const char*>(data) + bytes, page, AHEAD * page);
+      if (RUSH != 0 && k == slots_.count) flies(RUSH);
+      const uint32_t n = last == page || k + 1 < pages ? page : last;
+      if (!open(n)) break;
+      copy_once(0, from, n);
+      advance();
+    }
+    cap_ = slow_ != 0 ? few : then;
+    then_ = then;
+  }
+
+  // What one lane has done, the others know.
+  ET_HOT void follow() {
+    slot_ = __shfl_sync(~0u, slot_, 0);
+    round_ = __shfl_sync(~0u, round_, 0);
+    stopped_ = __shfl_sync(~0u, stopped_, 0);
   }
 
   // Packed panels of a product with many columns (walk.cuh), which have `stride` bytes: by rounds, by
@@ -121,14 +130,14 @@ class Loader {
     if (!open_all(all)) return;
     const char* const from = static_cast<const char*>(data);
     for (uint32_t r = lane(); r < pieces; r += 32)
-      bulk_copy(bytes_ + slot_ * PAGE + r * bytes, from + r * stride, bytes, full_ + slot_ * 8);
+      bulk_copy(bytes_ + slot_ * PAGE + r * bytes, from + r * stride, bytes, full() + slot_ * 8);
     advance();
   }
 
   // Before anything that an earlier launch may have written (all but weights): the tasks of this
   // block have begun, so that launch has ended. The fence is for copies of what it wrote.
   ET_HOT void settle() {
-    if (cells != nullptr || stopped_) return;
+    if (cells != nullptr || stopped_ != 0) return;
     while (!bar_over(ring_.begun, 0)) {}
     cells = ring_.cells;
     stopped_ = cells == nullptr;
@@ -181,7 +190,7 @@ class Loader {
   static constexpr int64_t NONE = -1;
   ET_HOT void claims_from(int64_t cell) { ticket_ = cell; }
 
-  ET_HOT bool stopped() const { return stopped_; }
+  ET_HOT bool stopped() const { return stopped_ != 0; }
 
   // No page comes any more. The copies land before the warp leaves: the memory is the block's.
   ET_HOT void finish() {
@@ -191,14 +200,9 @@ class Loader {
 
  private:
   ET_HOT static uint32_t lane() { return threadIdx.x % 32; }
+  ET_HOT uint32_t full() const { return bars_ + offsetof(Ring, full); }
+  ET_HOT uint32_t empty() const { return bars_ + offsetof(Ring, empty); }
   ET_HOT bool over() const { return shared_peek(ring_.stop) != 0; }
-
-  // What one lane has done, the others know.
-  ET_HOT void follow() {
-    slot_ = __shfl_sync(~0u, slot_, 0);
-    round_ = __shfl_sync(~0u, round_, 0);
-    stopped_ = __shfl_sync(~0u, stopped_, 0);
-  }
 
   // Calls pages(first panel, panels, is it the last pass) for each round and pass, by one lane.
   template <class F> ET_HOT void rounds(const Walk& walk, const F& pages) {
@@ -232,7 +236,7 @@ class Loader {
   // A page of a whole group.
   ET_HOT void page(const TensorMap& map, uint32_t y, uint32_t z, bool last) {
     if (!open(GROUP * PANEL * MOST_SPAN)) return;
-    page_copy(bytes_ + slot_ * PAGE, map, y, z, full_ + slot_ * 8, last ? once_ : again_);
+    page_copy(bytes_ + slot_ * PAGE, map, y, z, full() + slot_ * 8, last ? once_ : again_);
     advance();
   }
 
@@ -240,7 +244,7 @@ class Loader {
   ET_HOT void group(const char* from, int64_t stride, uint32_t count, uint32_t spans,
                     uint32_t piece, bool last) {
     if (!open(count * spans * piece)) return;
-    const uint32_t to = bytes_ + slot_ * PAGE, bar = full_ + slot_ * 8;
+    const uint32_t to = bytes_ + slot_ * PAGE, bar = full() + slot_ * 8;
     const uint64_t policy = last ? once_ : again_;
     if (count == 1) {
       bulk_copy(to, from, spans * piece, bar, policy);
@@ -266,11 +270,11 @@ class Loader {
     }
   }
 
-  ET_HOT bool has_room() { return bar_over(empty_ + slot_ * 8, round_ ^ 1); }
+  ET_HOT bool has_room() { return bar_over(empty() + slot_ * 8, round_ ^ 1); }
 
   // True if nothing is on its way to the ring: the memory has time for more.
   ET_HOT bool idle() {
-    while (flying_ != 0 && bar_over(full_ + landed_ * 8, landed_round_)) pass_landed();
+    while (flying_ != 0 && bar_over(full() + landed_ * 8, landed_round_)) pass_landed();
     return flying_ == 0;
   }
 
@@ -282,7 +286,7 @@ class Loader {
     if (slow_ != 0 && --slow_ == 0) cap_ = then_;
     while (flying_ >= cap_) see_landed();
     ++flying_;
-    bar_expect(full_ + slot_ * 8, bytes);
+    bar_expect(full() + slot_ * 8, bytes);
     return true;
   }
 
@@ -308,11 +312,11 @@ class Loader {
   static constexpr uint32_t LAST = 6;  // pages before whose end the next tile is claimed
 
   ET_HOT void copy_once(uint32_t at, const char* from, uint32_t bytes) {
-    bulk_copy(bytes_ + slot_ * PAGE + at, from, bytes, full_ + slot_ * 8, once_);
+    bulk_copy(bytes_ + slot_ * PAGE + at, from, bytes, full() + slot_ * 8, once_);
   }
 
   ET_HOT void see_landed() {
-    while (!bar_over(full_ + landed_ * 8, landed_round_)) {}
+    while (!bar_over(full() + landed_ * 8, landed_round_)) {}
     pass_landed();
   }
   ET_HOT void pass_landed() {
@@ -323,7 +327,7 @@ class Loader {
   Ring& ring_;
   const TensorMap* const maps_;
   const Slots slots_;
-  uint32_t full_, empty_, bytes_;                   // addresses in shared memory
+  const uint32_t bars_, bytes_;                     // addresses in shared memory
   uint32_t slot_ = 0, round_ = 0;                   // where the next page goes
   uint32_t landed_ = 0, landed_round_ = 0, flying_ = 0;  // the oldest page in flight
   uint32_t cap_, then_ = 0, slow_ = 0, claims_ = 0;
@@ -331,7 +335,7 @@ class Loader {
   int64_t ticket_ = NONE, claimed_ = NONE;  // where tiles are claimed, and the next one if it is
   uint64_t once_, again_;
   Hints hints_;
-  bool stopped_ = false;
+  uint32_t stopped_ = 0;
 };
 
 template <int N> ET_FN void grid_begin(Loader&, int64_t, const int64_t (&)[N]) {}
