@@ -175,14 +175,14 @@ class Pages {
  public:
   Pages() = default;
   ET_FN explicit Pages(Ring& ring)
-      : ring_(&ring), slots_(ring.slots()), full_(shared_address(ring.full)),
-        empty_(shared_address(ring.empty)), bytes_(shared_address(ring.memory)) {}
+      : ring_(&ring), slots_(ring.slots()), bars_(kept_address(&ring)),
+        bytes_(shared_address(ring.memory)) {}
 
   // Where the page `ahead` places after the next one is, in shared memory, once it is there. It
   // stays until it is released.
   ET_FN uint32_t page(uint32_t ahead) {
     const uint32_t number = next_ + ahead, slot = slots_.slot(number);
-    await(full_ + slot * 8, slots_.round(number) & 1);
+    await(bars_ + offsetof(Ring, full) + slot * 8, slots_.round(number) & 1);
     return bytes_ + slot * PAGE;
   }
 
@@ -224,7 +224,8 @@ class Pages {
   }
   // The same where only tensor cores have read it, and are through: they belong to the async proxy.
   ET_FN void give_back(uint32_t ahead, uint32_t warps) {
-    if (threadIdx.x % 32 == 0) bar_arrive(empty_ + slots_.slot(next_ + ahead) * 8, warps);
+    if (threadIdx.x % 32 == 0)
+      bar_arrive(bars_ + offsetof(Ring, empty) + slots_.slot(next_ + ahead) * 8, warps);
   }
 
   // So many pages are behind.
@@ -296,7 +297,7 @@ class Pages {
 
   Ring* ring_ = nullptr;
   Slots slots_;
-  uint32_t full_ = 0, empty_ = 0, bytes_ = 0;
+  uint32_t bars_ = 0, bytes_ = 0;
   uint32_t next_ = 0, first_ = 0, held_ = 0, heard_ = 0;
 #if ET_TRACE
   uint32_t stalled_ = 0;
