@@ -1,0 +1,137 @@
+"""Products of one column that follow one another: one loop for all of them, and its bits."""
+
+from __future__ import annotations
+
+from inspect import Parameter, Signature
+
+import numpy as np
+import pytest
+from support.emulated import emulated_kernel
+from support.streams import panels_shape
+
+import eventtensor as et
+from eventtensor.codegen.cuda import generate
+from eventtensor.compiler import run_passes
+from eventtensor.config import Options
+from eventtensor.ir.plan import Plan
+from eventtensor.models.pack import plain_rows
+from eventtensor.models.tasks import Weights
+
+MATRICES = 40
+PANELS = 8  # of a matrix
+# Products of a task, panels of each, columns of a row, panels of a bundle.
+RUNS = {
+    "a panel each, pages of one and a half strides": (8, 1, 768, 1),
+    "a panel each, pairs roll": (3, 1, 1024, 1),
+    "two bundles each": (2, 2, 1024, 1),
+    "bundles of two panels": (3, 4, 512, 2),
+    "more than are folded at once, which ends inside of a product": (12, 3, 256, 1),
+}
+
+
+def several(times: int, weights: Weights):
+    def several(x, *rest):
+        *w, out = rest
+        for a in range(times):
+            out[a, :] = weights.product(x[a].reshape(1, weights.columns(w[a])), w[a])[0]
+
+    names = ("x", *(f"w{a}" for a in range(times)), "out")
+    several.__signature__ = Signature([Parameter(n, Parameter.POSITIONAL_ONLY) for n in names])
+    return et.task(several)
+
+
+@et.task
+def copied(x, out):
+    out[:] = x
+
+
+def runs(name: str, near: bool = True, step: int = 3) -> et.Program:
+    """A row of x for each matrix in a list; `near`: a task before has made it, with flags. Numbers
+    of the list lie `step` apart where they are read."""
+    times, panels, k, bundle = RUNS[name]
+    tiles, some = PANELS // panels, panels // bundle
+    p = et.Program("runs")
+    x = p.input("x", (times, k), et.bf16)
+    w = p.weight("w", (MATRICES, *panels_shape(PANELS, k, bundle)), et.bf16)
+    which = p.input("which", (times * step,), et.i32, bound=MATRICES - 1)
+    y = p.output("y", (times, tiles * panels * 16), et.f32)
+    taken = x
+    if near:
+        taken = p.scratch("made", (times, k), et.bf16)
+        p.call(copied, name="make", grid=(1,), reads=lambda i: x[:, :],
+               writes=lambda i: taken[:, :])
+    p.call(several(times, Weights("cuda", et.bf16)), name="go", grid=(tiles,),
+           reads=lambda i: (taken[:, :], *(
+               w[which[a * step], i * some : i * some + some, :, :, :, :, :, :]
+               for a in range(times))),
+           writes=lambda i: y[:, i * panels * 16 : i * panels * 16 + panels * 16])
+    return p
+
+
+def plan_of(program: et.Program, stream: bool = True) -> Plan:
+    plan = run_passes(program, Options(target="cuda", schedule="static", stream=stream)).plan
+    assert plan is not None
+    return plan
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_a_run_is_right_and_has_the_bits_of_products_one_by_one(name: str) -> None:
+    """From the ring, with x near or far, and in place, where each is by itself."""
+    times, panels, k, bundle = RUNS[name]
+    rng = np.random.default_rng(len(name))
+    x = rng.standard_normal((times, k)).astype(et.bf16.numpy)
+    w = rng.standard_normal((MATRICES, *panels_shape(PANELS, k, bundle))).astype(et.bf16.numpy)
+    which = rng.integers(0, MATRICES, 3 * times).astype(np.int32)
+    rows = PANELS // panels * panels * 16
+    plain = [plain_rows(w[which[3 * a]])[:rows].astype(np.float64) for a in range(times)]
+    wanted = np.stack([m @ row for m, row in zip(plain, x.astype(np.float64), strict=True)])
+    seen = set()
+    for near, stream, seed in ((True, True, 0), (True, True, 1), (False, True, 0),
+                               (True, False, 0)):
+        y = np.full((times, rows), np.nan, np.float32)
+        with emulated_kernel(plan_of(runs(name, near), stream), 2, seed) as kernel:
+            kernel.launch({}, {"x": x, "w": w, "which": which, "y": y})
+        assert np.abs(y - wanted).max() < k * 2.0**-15, f"{near=} {stream=} {seed=}"
+        seen.add(y.tobytes())
+    assert len(seen) == 1
+
+
+def test_a_run_is_one_call_and_one_loop_of_the_loader() -> None:
+    text = generate(plan_of(runs("two bundles each"))).text
+    assert text.count("et::panel_matmul<") == 1
+    assert "et::panel_matmul<et::bf16, 1, 2048, 1024, 4, 2>" in text
+    assert "et::Matrix<et::bf16>{x_tile, 1, 1024}, 32 * 2, 2);" in text
+    load = text[text.index("void load_go(") : text.index("bool feed_go(")]
+    assert load.count("worker.run_on<") == 1 and "* 3" in load and "worker.follow();" in load
+
+
+def test_products_that_lie_in_no_even_order_are_loaded_one_by_one() -> None:
+    """Two steps apart, and then one: one loop multiplies, but not one loads."""
+    p = et.Program("uneven")
+    x = p.input("x", (3, 512), et.bf16)
+    w = p.weight("w", (8, *panels_shape(1, 512)), et.bf16)
+    y = p.output("y", (3, 16), et.f32)
+    p.call(several(3, Weights("cuda", et.bf16)), name="go", grid=(1,),
+           reads=lambda i: (x[:, :], *(w[n, i : i + 1, :, :, :, :, :, :] for n in (0, 2, 3))),
+           writes=lambda i: y[:, :])
+    text = generate(plan_of(p)).text
+    load = text[text.index("void load_go(") : text.index("bool feed_go(")]
+    assert text.count("et::panel_matmul<") == 1
+    assert load.count("worker.run<") == 3 and "run_on" not in load
+
+
+def test_products_with_rows_out_of_turn_are_not_a_run() -> None:
+    @et.task
+    def swapped(x, v, w, out):
+        weights = Weights("cuda", et.bf16)
+        out[0, :] = weights.product(x[1].reshape(1, 512), v)[0]
+        out[1, :] = weights.product(x[0].reshape(1, 512), w)[0]
+
+    p = et.Program("swapped")
+    x = p.input("x", (2, 512), et.bf16)
+    w = p.weight("w", (2, *panels_shape(1, 512)), et.bf16)
+    y = p.output("y", (2, 16), et.f32)
+    p.call(swapped, name="go", grid=(1,),
+           reads=lambda i: (x[:, :], *(w[n, i : i + 1, :, :, :, :, :, :] for n in (0, 1))),
+           writes=lambda i: y[:, :])
+    assert generate(plan_of(p)).text.count("et::panel_matmul<") == 2
