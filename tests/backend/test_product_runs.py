@@ -17,6 +17,7 @@ from eventtensor.ir.plan import Plan
 from eventtensor.models.pack import plain_rows
 from eventtensor.models.tasks import Weights
 
+WEIGHTS = Weights("cuda", et.bf16)
 MATRICES = 40
 PANELS = 8  # of a matrix
 # Products of a task, panels of each, columns of a row, panels of a bundle.
@@ -60,7 +61,7 @@ def runs(name: str, near: bool = True, step: int = 3) -> et.Program:
         taken = p.scratch("made", (times, k), et.bf16)
         p.call(copied, name="make", grid=(1,), reads=lambda i: x[:, :],
                writes=lambda i: taken[:, :])
-    p.call(several(times, Weights("cuda", et.bf16)), name="go", grid=(tiles,),
+    p.call(several(times, WEIGHTS), name="go", grid=(tiles,),
            reads=lambda i: (taken[:, :], *(
                w[which[a * step], i * some : i * some + some, :, :, :, :, :, :]
                for a in range(times))),
@@ -111,7 +112,7 @@ def test_products_that_lie_in_no_even_order_are_loaded_one_by_one() -> None:
     x = p.input("x", (3, 512), et.bf16)
     w = p.weight("w", (8, *panels_shape(1, 512)), et.bf16)
     y = p.output("y", (3, 16), et.f32)
-    p.call(several(3, Weights("cuda", et.bf16)), name="go", grid=(1,),
+    p.call(several(3, WEIGHTS), name="go", grid=(1,),
            reads=lambda i: (x[:, :], *(w[n, i : i + 1, :, :, :, :, :, :] for n in (0, 2, 3))),
            writes=lambda i: y[:, :])
     text = generate(plan_of(p)).text
@@ -120,18 +121,79 @@ def test_products_that_lie_in_no_even_order_are_loaded_one_by_one() -> None:
     assert load.count("worker.run<") == 3 and "run_on" not in load
 
 
-def test_products_with_rows_out_of_turn_are_not_a_run() -> None:
-    @et.task
-    def swapped(x, v, w, out):
-        weights = Weights("cuda", et.bf16)
-        out[0, :] = weights.product(x[1].reshape(1, 512), v)[0]
-        out[1, :] = weights.product(x[0].reshape(1, 512), w)[0]
+@et.task
+def out_of_turn(x, v, w, out):
+    out[0, :] = WEIGHTS.product(x[1].reshape(1, 512), v)[0]
+    out[1, :] = WEIGHTS.product(x[0].reshape(1, 512), w)[0]
 
-    p = et.Program("swapped")
-    x = p.input("x", (2, 512), et.bf16)
+
+@et.task
+def one_transposed(x, v, w, out):
+    out[0, :] = WEIGHTS.product(x[0].reshape(1, 512), v)[0]
+    out[1, :] = WEIGHTS.product(x[1].transpose(1, 0).reshape(1, 512), w)[0]
+
+
+@et.task
+def both_transposed(x, v, w, out):
+    for a, one in enumerate((v, w)):
+        out[a, :] = WEIGHTS.product(x[a].transpose(1, 0).reshape(1, 512), one)[0]
+
+
+@et.task
+def along_the_second(x, v, w, out):
+    for a, one in enumerate((v, w)):
+        out[a, :] = WEIGHTS.product(x[:, a].reshape(1, 512), one)[0]
+
+
+# Kind of task, shape of x, what its rows are, and products that are calls of their own.
+OTHERS = {
+    "out of turn": (out_of_turn, (2, 16, 32), lambda x: x[::-1].reshape(2, 512), 2),
+    "one transposed": (one_transposed, (2, 16, 32),
+                       lambda x: np.stack([x[0].reshape(512), x[1].T.reshape(512)]), 2),
+    "both transposed": (both_transposed, (2, 16, 32),
+                        lambda x: x.transpose(0, 2, 1).reshape(2, 512), 2),
+    "rows that lie apart": (along_the_second, (16, 2, 32),
+                            lambda x: x.transpose(1, 0, 2).reshape(2, 512), 2),
+    "elements that lie apart": (along_the_second, (512, 2), lambda x: x.T, 1),
+}
+
+
+@pytest.mark.parametrize("near", [True, False])
+@pytest.mark.parametrize("name", OTHERS)
+def test_other_slices_are_right_as_well(name: str, near: bool) -> None:
+    kind, shape, rows_of, calls = OTHERS[name]
+    whole = (slice(None),) * len(shape)
+    p = et.Program("others")
+    x = taken = p.input("x", shape, et.bf16)
     w = p.weight("w", (2, *panels_shape(1, 512)), et.bf16)
     y = p.output("y", (2, 16), et.f32)
-    p.call(swapped, name="go", grid=(1,),
-           reads=lambda i: (x[:, :], *(w[n, i : i + 1, :, :, :, :, :, :] for n in (0, 1))),
+    if near:
+        taken = p.scratch("made", shape, et.bf16)
+        p.call(copied, name="make", grid=(1,), reads=lambda i: x[whole],
+               writes=lambda i: taken[whole])
+    p.call(kind, name="go", grid=(1,),
+           reads=lambda i: (taken[whole], *(w[n, i : i + 1, :, :, :, :, :, :] for n in (0, 1))),
            writes=lambda i: y[:, :])
-    assert generate(plan_of(p)).text.count("et::panel_matmul<") == 2
+    plan = plan_of(p)
+    assert generate(plan).text.count("et::panel_matmul<") == calls
+    rng = np.random.default_rng(len(name))
+    given = rng.standard_normal(shape).astype(et.bf16.numpy)
+    weights = rng.standard_normal((2, *panels_shape(1, 512))).astype(et.bf16.numpy)
+    got = np.full((2, 16), np.nan, np.float32)
+    with emulated_kernel(plan, 2, 0) as kernel:
+        kernel.launch({}, {"x": given, "w": weights, "y": got})
+    rows = rows_of(given).astype(np.float64)
+    wanted = [plain_rows(m).astype(np.float64) @ row for m, row in zip(weights, rows, strict=True)]
+    assert np.abs(got - np.stack(wanted)).max() < 512 * 2.0**-15
+
+
+def test_a_run_has_no_more_columns_than_are_staged_as_a_whole() -> None:
+    p = et.Program("long")
+    x = p.input("x", (8, 8192), et.bf16)
+    w = p.weight("w", (8, *panels_shape(1, 8192)), et.bf16)
+    y = p.output("y", (8, 16), et.f32)
+    p.call(several(8, WEIGHTS), name="go", grid=(1,),
+           reads=lambda i: (x[:, :], *(w[n, i : i + 1, :, :, :, :, :, :] for n in range(8))),
+           writes=lambda i: y[:, :])
+    text = generate(plan_of(p)).text
+    assert text.count("et::panel_matmul<et::bf16, 1, 16384, 1024, 2, 2>") == 4

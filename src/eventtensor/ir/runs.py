@@ -9,7 +9,7 @@ from itertools import pairwise
 from . import tile as t
 from .expr import Const, Load, Node, Var, add, mul
 from .plan import Stream, StreamKind
-from .products import PANEL, Product, product_of
+from .products import PANEL, Product, product_of, staged_whole
 from .tensor import Axis, Point, Region, Slice
 
 
@@ -44,7 +44,9 @@ def runs_of(body: t.Body, streams: tuple[Stream, ...]) -> tuple[Run, ...]:
         if product is None or x is None:
             found.append([])
             continue
-        if found[-1] and not _goes_on(found[-1][-1], (product, s, x)):
+        row = product.k.value * body.args[s.arg].storage.size if isinstance(product.k, Const) else 0
+        if found[-1] and not (_goes_on(found[-1][-1], (product, s, x))
+                              and staged_whole(len(found[-1]) + 1, row)):
             found.append([])
         found[-1].append((product, s, x))
     return tuple(
@@ -64,7 +66,8 @@ def _goes_on(
 
 
 def _sliced(body: t.Body, product: Product) -> _Sliced | None:
-    """The other side, if it is one column and the product has whole bundles."""
+    """The other side, if it is one column, a slice in the order of its elements, and the product
+    has whole bundles."""
     whole = isinstance(product.rows, Const) and product.rows.value % (PANEL * product.bundle) == 0
     if not whole or product.columns != Const(1):
         return None
@@ -72,7 +75,9 @@ def _sliced(body: t.Body, product: Product) -> _Sliced | None:
     at = made.get(product.other)
     while at is not None:
         match at.op:
-            case t.Reshape(x) | t.Transpose(x, _):
+            case t.Reshape(x):
+                at = made.get(x)
+            case t.Transpose(x, _) if sum(n != Const(1) for n in at.type.shape) <= 1:
                 at = made.get(x)
             case t.SliceOf(x, axes) if x in made:
                 points = [_Sliced(x, k, a.index.value) for k, a in enumerate(axes)
@@ -100,6 +105,8 @@ def stepped(regions: tuple[Region, ...], var: Var) -> Region | None:
 
 
 def _axis(axes: tuple[Axis, ...], var: Var) -> Axis | None:
+    if all(a == axes[0] for a in axes):
+        return axes[0]
     if all(isinstance(a, Point) for a in axes):
         index = _node(tuple(a.index for a in axes if isinstance(a, Point)), var)
         return None if index is None else Point(index)

@@ -31,7 +31,8 @@ from .maps import Maps
 from .pages import PageArgs
 from .threads import WARPS
 
-_PARTS = 512  # elements of a warp's sums that are folded at once, or more if a bundle has more
+# Elements of a warp's sums that are folded at once, as in panels.cuh, or more if a bundle has more.
+_PARTS = 512
 _ALIGN = 64  # bytes: where what is taken of the arena begins
 _PITCH = 192  # bytes that a column of the other side may lie further apart than it is long
 # Rows that a product sums up in one pass, by its columns: all of them, or some.
@@ -258,9 +259,11 @@ class StreamBody(ColumnsBody):
         if run is None:
             return None
         base, storage = self.values[run.base].view, self.call.body.args[run.args[0]].storage
-        if base is None or base.tables or base.storage is not storage:
+        first = self.values[self.products[run.ids[0]][0].other].view
+        if base is None or base.tables or first is None or first.buffer != base.buffer:
             return None
-        return run if all(s.isdecimal() for s in base.strides) else None
+        even = base.storage is storage and all(s.isdecimal() for s in base.strides)
+        return run if even else None
 
     def stepped_columns(self, product: Product, run: Run) -> str:
         """The other side of the first product, and how far the next one's lies from it."""
@@ -273,12 +276,12 @@ class StreamBody(ColumnsBody):
     def begin_run(self, run: Run, type: t.TileType) -> View:
         """A tile for what the products of a run give, one after the other; the first one's."""
         name, each = f"v{run.ids[0]}_run", self.extent(extents(type.shape))
-        shape = (Const(len(run.ids)), *type.shape)
-        self.own(name, replace(type, shape=shape))
+        self.temp(name, replace(type, shape=(Const(len(run.ids)), *type.shape)))
         views = []
         for k, id in enumerate(run.ids):
-            self.out.line(f"float* const v{id} = {name} + {k} * {each};")
+            self.out.line(f"auto* const v{id} = {name} + {k} * {each};")
             self.temps.add(f"v{id}")
+            self.local[-1].add(f"v{id}")
             views.append(View(f"v{id}", self.row_major(type), type.dtype, f"v{id}", (), True))
             self.values[id] = of_view(views[-1], type)
         return views[0]
@@ -321,12 +324,24 @@ class StreamBody(ColumnsBody):
         staged: Node = Const(0)
         if stream.columns > 1:
             staged = mul(product.columns, Const(row + _PITCH))
-        elif argument_of(self.call.body, product.other) not in self.args.staged:
+        elif not self._lies_near(product, run):
             staged = Const(row * times)
         part = PANEL * (8 * -(-stream.columns // 8) if run is None else 1)
         batch = min(-(-panels // stream.bundle), max(1, _PARTS // part))
         folded = WARPS * part * batch * 4
         self.lent = maximum(self.lent, add(staged, Const(folded + _ALIGN)))
+
+    def _lies_near(self, product: Product, run: Run | None) -> bool:
+        """True if a product takes its column where it is, as stage_columns says: in shared memory,
+        element by element, from a multiple of 16 bytes on."""
+        arg, x = argument_of(self.call.body, product.other), self.values[product.other].view
+        if arg is None or arg not in self.args.staged or x is None:
+            return False
+        tile, along = self.reads[arg].view, x.strides[0 if product.left else 1]
+        base = None if run is None else self.values[run.base].view
+        step = 0 if run is None or base is None else int(base.strides[run.axis])
+        return tile is not None and x.data == tile.data and along == "1" \
+            and step * x.storage.size % 16 == 0
 
     def in_ring(self, stream: Stream, span: int) -> str:
         if stream.kind is StreamKind.packed:
@@ -345,7 +360,6 @@ class StreamBody(ColumnsBody):
             stride, kind = self.expr(panel_stride(tensor)), f"{span}, {stream.bundle}"
             return f"et::PanelsInPlace<{kind}>{{{data}, {stride}, {stream.page}}}"
         return f"et::RowsInPlace{{{data}, {self.expr(row_stride(region, tensor))}, {chunk}}}"
-
 
 
 def opens_beside(products: Sequence[Stream], s: Stream) -> str | None:

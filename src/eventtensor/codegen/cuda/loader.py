@@ -239,24 +239,21 @@ class LoaderWriter:
                 o.line("worker.settle();")  # it gives the cells
             self.hints(name)
             self.sync.waits(plan.header)
-            given = "".join(f", {_here(t)}" for t in self.tables(p))
-            after = self.after(p)
+            tables, after = self.tables(p), self.after(p)
+            given = "".join(f", {_here(t)}" for t in tables)
+            for t, at in tables.items():
+                kind = self.table_type(t)
+                o.line(f"{kind} {_here(t)};" if after else
+                       f"const {kind} {_here(t)}({self.first(t, at)});")
             if after:
                 o.line("bool settled = false;")
-            else:
-                self.fill_tables(p)
             with self.grids.tiles(p.call, self.claim(p)):
                 if after:
-                    self.settle(after)
-                    self.fill_tables(p)
+                    self.settle(p, after)
                 o.line(f"load_{name}(worker, args{self.kernel.claim_args(p.vars)}{given});")
                 o.line("if (worker.stopped()) return false;")
             o.line("return true;")
         o.line()
-
-    def fill_tables(self, p: PlacedCall) -> None:
-        for t, at in self.tables(p).items():
-            self.out.line(f"const {self.table_type(t)} {_here(t)}({self.first(t, at)});")
 
     def first(self, tensor: str, row: tuple[Node, ...]) -> str:
         """Where a row begins."""
@@ -279,12 +276,14 @@ class LoaderWriter:
         events = {e for s in self.streams[p.call.name] for e in s.after}
         return tuple(w for w in self.kernel.plan.call(p.call.name).waits if w.event in events)
 
-    def settle(self, waits: tuple[Wait, ...]) -> None:
+    def settle(self, p: PlacedCall, waits: tuple[Wait, ...]) -> None:
         """Once, and only for a tile: the tasks of this block then do the same waits, with a limit,
-        before they ask for a page."""
+        before they ask for a page. What they tell is read then."""
         with self.out.block("if (!settled)"):
             self.out.line("worker.settle();")
             self.sync.waits(waits)
+            for t, at in self.tables(p).items():
+                self.out.line(f"{_here(t)} = {self.table_type(t)}({self.first(t, at)});")
             self.out.line("settled = true;")
 
     def claim(self, p: PlacedCall) -> str:

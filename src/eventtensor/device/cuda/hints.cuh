@@ -38,6 +38,7 @@ class Hints {
 // loader: a trip to the L2 for each tile would leave the memory idle.
 template <class T, uint32_t N> class LaneTable {
  public:
+  LaneTable() = default;
   ET_HOT explicit LaneTable(const T* from) {
 #pragma unroll
     for (uint32_t j = 0; j < EACH; ++j) {
@@ -59,7 +60,7 @@ template <class T, uint32_t N> class LaneTable {
 
  private:
   static constexpr uint32_t EACH = (N + 31) / 32;
-  T own_[EACH];
+  T own_[EACH] = {};
 };
 
 }  // namespace et

@@ -68,7 +68,7 @@ class Loader {
   // The same by one lane; the others follow later.
   template <uint32_t AHEAD, uint32_t RUSH>
   ET_HOT void run_on(const void* data, uint32_t bytes, uint32_t page) {
-    const uint32_t pages = (bytes + page - 1) / page, last = bytes - (pages - 1) * page;
+    const uint32_t pages = bytes / page;
     left_ = pages > LAST ? pages : LAST + 1;
     if (lane() != 0) return;
     const char* from = static_cast<const char*>(data);
@@ -77,9 +77,8 @@ class Loader {
     for (uint32_t k = 0; k < pages && stopped_ == 0; ++k, from += page) {
       if (AHEAD != 0) ask(from, asked, static_cast<const char*>(data) + bytes, page, AHEAD * page);
       if (RUSH != 0 && k == slots_.count) flies(RUSH);
-      const uint32_t n = last == page || k + 1 < pages ? page : last;
-      if (!open(n)) break;
-      copy_once(0, from, n);
+      if (!open(page)) break;
+      copy_once(0, from, page);
       advance();
     }
     cap_ = slow_ != 0 ? few : then;
@@ -154,6 +153,7 @@ class Loader {
 
   // Waits for a cell, like a worker; the worker's own wait for it is the one that is bounded.
   ET_HOT bool wait(Event event, int64_t at, int64_t target) {
+    if (stopped_ != 0) return false;
     bool seen = true;
     if (lane() == 0)
       while (!ev_reached(cells[event.base + at], target)) {

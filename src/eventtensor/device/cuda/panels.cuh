@@ -136,7 +136,7 @@ struct RowsInPlace {
 template <class E, int TILES, uint32_t ROW, uint32_t CHUNK, uint32_t EVERY, class Source>
 class PanelWarp {
  public:
-  static constexpr uint32_t PART = PANEL * (EVERY != 0 ? 1 : 8 * TILES);  // floats, of a bundle
+  static constexpr uint32_t PART = PANEL * (EVERY != 0 ? 1 : 8 * TILES);  // of a warp and bundle
   static constexpr uint32_t ROWS = PANEL * Source::BUNDLE;
   static constexpr bool NATURAL = Source::template Page<CHUNK>::NATURAL;
 
@@ -172,7 +172,9 @@ class PanelWarp {
   }
   ET_HOT void bundle_done() {
     ++bundles_, pages_ += EACH;
-    if (EVERY == 1 || EVERY > 1 && bundles_ % EVERY == 0) x_from_ += step_;
+    if constexpr (EVERY != 0) {
+      if (bundles_ % EVERY == 0) x_from_ += step_;
+    }
   }
 
   // Where all warps have as many pages. Two pairs are in registers or on their way; a page is
