@@ -44,7 +44,8 @@ BROKEN: dict[str, tuple[Case, str, str, str]] = {
         LAYERS, "cuda/stream.cuh", "pages_.release(number, TURNS);",
         "pages_.release(number, TURNS); pages_.release(number, TURNS);"),
     "pages are read before they land": (
-        LAYERS, "cuda/ring.cuh", "await(full_ + slot * 8, slots_.round(number) & 1);", ""),
+        LAYERS, "cuda/ring.cuh",
+        "await(bars_ + offsetof(Ring, full) + slot * 8, slots_.round(number) & 1);", ""),
     "the loader does not turn the parity over": (
         LAYERS, "cuda/loader.cuh", "slot_ = 0, round_ ^= 1;", "slot_ = 0;"),
     "the loader does not wait for the launch to begin": (
