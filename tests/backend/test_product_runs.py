@@ -106,16 +106,21 @@ def test_a_run_is_one_call_and_one_loop_of_the_loader() -> None:
     assert load.count("worker.run_on<") == 1 and "* 3" in load and "worker.follow();" in load
 
 
+def listed(k: int, numbers: tuple[int, ...]) -> str:
+    """The text of a kernel whose one task takes these of eight matrices."""
+    p, times = et.Program("listed"), len(numbers)
+    x = p.input("x", (times, k), et.bf16)
+    w = p.weight("w", (8, *panels_shape(1, k)), et.bf16)
+    y = p.output("y", (times, 16), et.f32)
+    p.call(several(times, WEIGHTS), name="go", grid=(1,),
+           reads=lambda i: (x[:, :], *(w[n, i : i + 1, :, :, :, :, :, :] for n in numbers)),
+           writes=lambda i: y[:, :])
+    return generate(plan_of(p)).text
+
+
 def test_products_that_lie_in_no_even_order_are_loaded_one_by_one() -> None:
     """Two steps apart, and then one: one loop multiplies, but not one loads."""
-    p = et.Program("uneven")
-    x = p.input("x", (3, 512), et.bf16)
-    w = p.weight("w", (8, *panels_shape(1, 512)), et.bf16)
-    y = p.output("y", (3, 16), et.f32)
-    p.call(several(3, WEIGHTS), name="go", grid=(1,),
-           reads=lambda i: (x[:, :], *(w[n, i : i + 1, :, :, :, :, :, :] for n in (0, 2, 3))),
-           writes=lambda i: y[:, :])
-    text = generate(plan_of(p)).text
+    text = listed(512, (0, 2, 3))
     load = text[text.index("void load_go(") : text.index("bool feed_go(")]
     assert text.count("et::panel_matmul<") == 1
     assert load.count("worker.run<") == 3 and "run_on" not in load
@@ -188,12 +193,5 @@ def test_other_slices_are_right_as_well(name: str, near: bool) -> None:
 
 
 def test_a_run_has_no_more_columns_than_are_staged_as_a_whole() -> None:
-    p = et.Program("long")
-    x = p.input("x", (8, 8192), et.bf16)
-    w = p.weight("w", (8, *panels_shape(1, 8192)), et.bf16)
-    y = p.output("y", (8, 16), et.f32)
-    p.call(several(8, WEIGHTS), name="go", grid=(1,),
-           reads=lambda i: (x[:, :], *(w[n, i : i + 1, :, :, :, :, :, :] for n in range(8))),
-           writes=lambda i: y[:, :])
-    text = generate(plan_of(p)).text
+    text = listed(8192, tuple(range(8)))
     assert text.count("et::panel_matmul<et::bf16, 1, 16384, 1024, 2, 2>") == 4

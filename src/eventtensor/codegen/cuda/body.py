@@ -220,7 +220,7 @@ class StreamBody(ColumnsBody):
         if stream.wide and stream.loaded and id not in self.begun:
             self._set_off(id, self.columns(product, stream))
         kind, row, span = self._sizes(product, stream)
-        x = self.columns(product, stream)
+        x = self.columns(product, stream) if run is None else self.stepped_columns(product, run)
         rows, n = self.extent(product.rows), self.extent(product.columns)
         self.open_beside(product, stream)
         if id in self.straight:
@@ -245,8 +245,7 @@ class StreamBody(ColumnsBody):
                 rows, n = f"{rows} * {count}", str(count)
             tiles = -(-stream.columns // 8)
             how = f"et::panel_matmul<{kind}, {tiles}, {row}, {stream.chunk}, {panels}{times}>"
-        matrix = x.matrix if run is None else self.stepped_columns(product, run)
-        what = f"{matrix}, {rows}, {n}{x.begins}"
+        what = f"{x.matrix}, {rows}, {n}{x.begins}"
         self.block_out.ends_met(f"{how}(worker, {source}, {out}, {what});")
         if stream.wide:
             self.block_out.several = _SEVERAL
@@ -265,13 +264,17 @@ class StreamBody(ColumnsBody):
         even = base.storage is storage and all(s.isdecimal() for s in base.strides)
         return run if even else None
 
-    def stepped_columns(self, product: Product, run: Run) -> str:
+    def stepped_columns(self, product: Product, run: Run) -> Columns:
         """The other side of the first product, and how far the next one's lies from it."""
-        base, first = self.values[run.base].view, self.matrix(product.other)
+        first = self.matrix(product.other)
+        along, step = first.strides[0 if product.left else 1], self.step_of(run)
+        return Columns(f"et::Matrix<{STORAGE[first.storage]}>{{{first.data}, {along}, {step}}}")
+
+    def step_of(self, run: Run) -> int:
+        """Elements from the column of a product to that of the next."""
+        base = self.values[run.base].view
         assert base is not None
-        along = first.strides[0 if product.left else 1]
-        return f"et::Matrix<{STORAGE[first.storage]}>" \
-               f"{{{first.data}, {along}, {base.strides[run.axis]}}}"
+        return int(base.strides[run.axis])
 
     def begin_run(self, run: Run, type: t.TileType) -> View:
         """A tile for what the products of a run give, one after the other; the first one's."""
@@ -338,8 +341,7 @@ class StreamBody(ColumnsBody):
         if arg is None or arg not in self.args.staged or x is None:
             return False
         tile, along = self.reads[arg].view, x.strides[0 if product.left else 1]
-        base = None if run is None else self.values[run.base].view
-        step = 0 if run is None or base is None else int(base.strides[run.axis])
+        step = 0 if run is None else self.step_of(run)
         return tile is not None and x.data == tile.data and along == "1" \
             and step * x.storage.size % 16 == 0
 

@@ -249,7 +249,7 @@ class LoaderWriter:
                 o.line("bool settled = false;")
             with self.grids.tiles(p.call, self.claim(p)):
                 if after:
-                    self.settle(p, after)
+                    self.settle(after, tables)
                 o.line(f"load_{name}(worker, args{self.kernel.claim_args(p.vars)}{given});")
                 o.line("if (worker.stopped()) return false;")
             o.line("return true;")
@@ -276,13 +276,13 @@ class LoaderWriter:
         events = {e for s in self.streams[p.call.name] for e in s.after}
         return tuple(w for w in self.kernel.plan.call(p.call.name).waits if w.event in events)
 
-    def settle(self, p: PlacedCall, waits: tuple[Wait, ...]) -> None:
+    def settle(self, waits: tuple[Wait, ...], tables: Mapping[str, tuple[Node, ...]]) -> None:
         """Once, and only for a tile: the tasks of this block then do the same waits, with a limit,
         before they ask for a page. What they tell is read then."""
         with self.out.block("if (!settled)"):
             self.out.line("worker.settle();")
             self.sync.waits(waits)
-            for t, at in self.tables(p).items():
+            for t, at in tables.items():
                 self.out.line(f"{_here(t)} = {self.table_type(t)}({self.first(t, at)});")
             self.out.line("settled = true;")
 
