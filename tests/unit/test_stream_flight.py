@@ -43,17 +43,20 @@ def test_fewer_tasks_than_workers_share_what_may_be_in_flight(tiles: int, cap: i
     assert s.cap == cap * 1024
 
 
-@pytest.mark.parametrize("panels, text", [(8, "(49152, 65536)"), (2, "(49152)")])
-def test_long_tasks_that_run_time_data_counts_have_more_in_flight_with_all_slots(
-    panels: int, text: str
+@pytest.mark.parametrize("panels, tiles, text", [
+    (8, None, "(81920)"), (2, None, "(65536)"),
+    (8, 200, "<true>(81920)"), (2, 200, "<true>(65536)"), (8, 100, "<true>(65536)")])
+def test_tiles_that_follow_one_another_have_more_in_flight_if_they_are_long(
+    panels: int, tiles: int | None, text: str
 ) -> None:
-    p, n = et.Program("counted"), et.dim("n", max=128)
+    """None: as many as run-time data says."""
+    p, n, most = et.Program("counted"), et.dim("n", max=128), tiles or 64
     x, y = p.input("x", (n, 2048), et.bf16), p.scratch("y", (n, 2048), et.bf16)
     active = p.input("active", (1,), et.i32, bound=64)
-    w = p.weight("w", panels_shape(64 * panels, 2048), et.bf16)
-    z = p.output("z", (n, 64 * 16 * panels), et.f32)
+    w = p.weight("w", panels_shape(most * panels, 2048), et.bf16)
+    z = p.output("z", (n, most * 16 * panels), et.f32)
     p.call(copy, name="make", grid=(), reads=lambda: x[:, :], writes=lambda: y[:, :])
-    p.call(packed_product, name="go", grid=(active[0],),
+    p.call(packed_product, name="go", grid=(active[0] if tiles is None else tiles,),
            reads=lambda i: (y[:, :], w[panels * i : panels * i + panels, :, :, :, :, :, :]),
            writes=lambda i: z[:, 16 * panels * i : 16 * panels * (i + 1)])
     made = generate(plan_of(p)).text

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 
 from ..ir import tile as t
@@ -59,6 +59,20 @@ def stmt_operands(s: t.Stmt) -> tuple[int, ...]:
             return tuple(c.init for c in carries)
         case t.Store(_, _, value) | t.Accumulate(_, value):
             return (value,)
+
+
+def needless_first(stmts: tuple[t.Stmt, ...], ids: Collection[int]) -> tuple[t.Stmt, ...]:
+    """Those that need no value of these come first, up to the first that is not a value."""
+    early, late, needing = list[t.Stmt](), list[t.Stmt](), set[int]()
+    for k, s in enumerate(stmts):
+        if not isinstance(s, t.Let):
+            return (*early, *late, *stmts[k:])
+        if s.id in ids or not needing.isdisjoint(stmt_operands(s)):
+            needing.add(s.id)
+            late.append(s)
+        else:
+            early.append(s)
+    return (*early, *late)
 
 
 def analyse(body: t.Body) -> Uses:

@@ -45,8 +45,8 @@ def tiles_for(
     no hop: pieces without a long tail. With many rows a tile of the residual's is up to WIDE_ROWS,
     whose x the workers of a GPU read once: there are as many parts of K as give each of them a
     task. (Not of experts, whose tokens are few, and which are many together.) Parts of queries,
-    keys and values are added up by who turns them; not beside experts, where they would be so many
-    that adding them takes longer."""
+    keys and values are added up by who turns them; beside experts there are few, since adding them
+    takes longer than a worker without a task would save."""
     qkv, hidden = (c.heads + 2 * c.kv_heads) * c.head_dim, c.hidden
     if layout == "cpu":
         return Tiles(_most(qkv, PANEL, 64), _most(hidden, PANEL, 64),
@@ -67,7 +67,9 @@ def tiles_for(
     head = _most(c.vocab, PANEL, WIDE_ROWS)
     if c.experts is not None:
         gate_up = _most(2 * c.intermediate, 2 * PANEL, WIDE_ROWS)
-        return Tiles(first, out, gate_up, out, head, in_parts, score_parts=scores)
+        first = _most(qkv, 4 * PANEL, ROUND_ROWS)
+        return Tiles(first, out, gate_up, out, head, in_parts, score_parts=scores,
+                     qkv_parts=_parts(hidden, max(1, workers // (qkv // first))))
     first, qkv_parts = _tile_and_parts(qkv, hidden, workers) or (first, 1)
     return Tiles(first, out, gate_up, out, head, in_parts, _parts(c.intermediate, each),
                  qkv_parts=qkv_parts)

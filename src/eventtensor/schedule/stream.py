@@ -43,7 +43,8 @@ _SMALL = 96 * 1024  # bytes for a task: the ring holds more than the next one, a
 _CAPS = (32 * 1024, 48 * 1024, 128 * 1024)  # in flight: small tasks with hops, others, no hops
 _LONG = 320 * 1024  # bytes for a task: most of them come while it runs,
 _RUSH = 176 * 1024  # and so many are in flight then;
-_WIDE_RUSH = 64 * 1024  # with many columns, whose lines of x come meanwhile
+_WIDE_RUSH = 64 * 1024  # with many columns, whose lines of x come meanwhile;
+_TILE_AFTER_TILE = (64 * 1024, 80 * 1024)  # and where workers have several tiles: short, long
 _WORKERS = H200.multiprocessors  # that these numbers are for
 _AHEAD = 8  # pages asked for as far as the L2, for small tasks
 
@@ -119,16 +120,25 @@ def _of_call(
     cap, ahead = _CAPS[2 if not hops else 0 if small else 1], _AHEAD if small else 0
     wide, counted = any(s.wide for s in found_all), not loads_of(*(a.extent for a in p.call.grid))
     long = total >= _LONG
-    rush = 0 if not hops else _WIDE_RUSH * (counted or long) if wide else _RUSH * long
-    cap = cap if wide else _shared(p, cap)
+    several = _TILE_AFTER_TILE[long]
+    wide_rush = several if _tiles(p) > _WORKERS else _WIDE_RUSH
+    rush = 0 if not hops else wide_rush * counted if wide else _RUSH * long
+    if not wide:
+        cap = _shared(p, cap)
+    elif hops and not counted:
+        cap = several
     return [replace(s, cap=cap, ahead=ahead, rush=rush) for s in found_all]
 
 
 def _shared(p: PlacedCall, cap: int) -> int:
     """What may be in flight for a task where a grid has fewer than there are workers: the memory
     takes as much from fewer of them."""
-    tiles = [a.extent.value if isinstance(a.extent, Const) else _WORKERS for a in p.call.grid]
-    return min(max(_CAPS), cap * _WORKERS // min(_WORKERS, max(1, prod(tiles))))
+    return min(max(_CAPS), cap * _WORKERS // min(_WORKERS, max(1, _tiles(p))))
+
+
+def _tiles(p: PlacedCall) -> int:
+    """Of a grid: those of an axis that is not known are as many as there are workers."""
+    return prod(a.extent.value if isinstance(a.extent, Const) else _WORKERS for a in p.call.grid)
 
 
 def _by_hand(

@@ -215,10 +215,14 @@ class KernelWriter:
                 o.barrier()
             if self.edges.notifies(plan):
                 with o.leading():
-                    self.sync.notifies(self.first_for_grids(self.edges.notifies(plan)))
+                    self.sync.notifies(self.first_for_grids(self.edges.notifies(plan)),
+                                       self.how_to_notify(p))
             o.line("et::task_end(worker);")
             o.line("return true;")
         o.line()
+
+    def how_to_notify(self, p: PlacedCall) -> str:
+        return "ev_notify"
 
     def first_for_grids(self, notifies: tuple[Notify, ...]) -> tuple[Notify, ...]:
         """What whole grids wait for comes first: on a GPU each holds up the next by a fence."""

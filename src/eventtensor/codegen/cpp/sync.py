@@ -175,7 +175,7 @@ class SyncWriter:
             w for w in call.waits if w.chunk is not None and w.chunk.var == loop.var
         ))
 
-    def notifies(self, notifies: tuple[Notify, ...]) -> None:
+    def notifies(self, notifies: tuple[Notify, ...], how: str = "ev_notify") -> None:
         for n in notifies:
             event = self.plan.event(n.event)
             for nest in n.cells:
@@ -185,7 +185,7 @@ class SyncWriter:
                     guard = self.guard(event, index).removesuffix(" && ")
                     self.out.line(
                         (f"if ({guard}) " if guard else "")
-                        + f"et::ev_notify(worker, args.cell.{cpp_name(event.name)}, "
+                        + f"et::{how}(worker, args.cell.{cpp_name(event.name)}, "
                         f"{self.cell(event, index)});"
                     )
 

@@ -24,7 +24,7 @@ from ..cpp.expr import ExprWriter, paren
 from ..cpp.sync import SyncWriter
 from ..cpp.value import STORAGE, Value, View, of_view
 from ..emitter import cpp_name
-from ..uses import read_arguments, stmt_operands
+from ..uses import needless_first, read_arguments, stmt_operands
 from .columns import Columns, ColumnsBody
 from .emitter import BlockDialect
 from .maps import Maps
@@ -42,14 +42,15 @@ _SEVERAL = 4  # elements of a thread that are found together behind such a produ
 
 
 class StreamBody(ColumnsBody):
-    """`streams` are those of the call, in the order of their pages."""
+    """`streams` are those of the call, in the order of their pages. `follows`: a worker has tiles
+    of it one after the other."""
 
     def __init__(
         self, out: BlockDialect, expr: ExprWriter, program: Program, placed: PlacedCall,
-        streams: tuple[Stream, ...], maps: Maps,
+        streams: tuple[Stream, ...], maps: Maps, follows: bool,
     ) -> None:
         super().__init__(out, expr, program, placed, maps)
-        self.block_out, self.streams = out, streams
+        self.block_out, self.streams, self.follows = out, streams, follows
         self.products: dict[int, tuple[Product, Stream]] = {}
         self.slices: dict[int, Stream] = {}  # by the slice that takes a page
         self.walked: set[int] = set()  # loops that take pages
@@ -132,7 +133,25 @@ class StreamBody(ColumnsBody):
         if not self.inside:
             self.straight = {s.value: s for s in stmts if isinstance(s, t.Store) and self._goes(s)}
             stmts = tuple(s for s in stmts if s not in self.straight.values())
+            stmts = self._while_lines_come(stmts)
         super().block(stmts)
+
+    def _while_lines_come(self, stmts: tuple[t.Stmt, ...]) -> tuple[t.Stmt, ...]:
+        """Writes what is before the first product; the others are left. Where its lines come late,
+        for tile after tile or gathered, there is time for what hangs on no product."""
+        first = self._first_product(stmts)
+        if first is None or not self._by_lines(first):
+            return stmts
+        at = stmts.index(first)
+        super().block(stmts[:at])
+        if first.id not in self.begun:
+            x = self.columns(*self.products[first.id])
+            if not x.begins and not self.follows:
+                return stmts[at:]
+            self._set_off(first.id, x)
+        elif not self.follows:
+            return stmts[at:]
+        return needless_first(stmts[at:], self.products.keys())
 
     def _goes(self, s: t.Store) -> bool:
         """True if a product can be stored as it is found: as elements, not as words with flags."""

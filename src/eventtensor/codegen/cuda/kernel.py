@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from ...ir.expr import Const, Node, add, product
+from ...ir.expr import Const, Load, Node, add, product
 from ...ir.plan import Plan
 from ...ir.program import PlacedCall
 from ...target import H200, CudaTarget
@@ -26,7 +26,8 @@ from .loader import LoaderWriter
 from .maps import MappedTensor, Maps, PagedTensor
 from .room import room
 from .shared import SharedMemory
-from .threads import BRINGERS, LOADER, THREADS
+from .tables import Tables
+from .threads import BRINGERS, LOADER, MESSENGER, THREADS
 
 KERNEL = "et_kernel"
 # Stand in the text until the bodies are written.
@@ -70,12 +71,42 @@ class BlockWriter(SharedMemory):
         super().__init__(plan, target, flavour, self.block_out, self.handoffs)
         self.maps = Maps()
         self.kept = Kept(plan.program, flavour.debug)
+        self.tables = Tables(plan, self.streams)
 
     @property
     def threads(self) -> int:
-        """Of a block: those that run tasks, the loader's, and those that bring lines of x."""
+        """Of a block: those that run tasks, the loader's, those that bring lines of x, and the
+        messenger's."""
+        return self.before_messenger + (MESSENGER if self.has_messenger else 0)
+
+    @property
+    def before_messenger(self) -> int:
         bringers = 32 * BRINGERS if self.wide else 0
         return THREADS + (LOADER if self.streams else 0) + bringers
+
+    @property
+    def has_messenger(self) -> bool:
+        return any(self.sends(p) for p in self.program.calls)
+
+    def sends(self, p: PlacedCall) -> bool:
+        """True if a worker has tiles of a grid one after the other, and their products are of many
+        columns: the messenger notifies, and the next tile begins. (Not in debug builds, where
+        cells are counted as soon as the tasks are over.)"""
+        return self.wide and self.follows(p) and not self.flavour.debug \
+            and bool(self.edges.notifies(self.plan.call(p.call.name)))
+
+    def follows(self, p: PlacedCall) -> bool:
+        """True if a worker has streamed tiles of a grid one after the other."""
+        tiles = product(tuple(a.extent for a in p.call.grid))
+        many = isinstance(tiles, Const) and tiles.value > self.target.multiprocessors
+        return self.is_told(p) or (many and p.call.name in self.streams)
+
+    def is_told(self, p: PlacedCall) -> bool:
+        """True if the loader claims the tiles of a grid."""
+        return p.call.name in self.streams and self.is_ticket(p.call.name)
+
+    def how_to_notify(self, p: PlacedCall) -> str:
+        return "ev_send" if self.sends(p) else super().how_to_notify(p)
 
     def aligned(self) -> tuple[str, ...]:
         """Tensors that bulk copies read, or products and hand-tuned bodies by 16 bytes."""
@@ -123,6 +154,8 @@ class BlockWriter(SharedMemory):
         o.extend(self.handoffs.includes())
         if self.streams:
             o.line('#include "cuda/stream.cuh"')
+            if self.has_messenger:
+                o.line('#include "cuda/messenger.cuh"')
         elif self.paged:
             o.line('#include "cuda/wide.cuh"')
 
@@ -135,10 +168,11 @@ class BlockWriter(SharedMemory):
         return total
 
     @contextmanager
-    def knowing(self, p: PlacedCall) -> Iterator[None]:
-        """Around what is written of a call: numbers that its workers keep go by their places."""
+    def knowing(self, p: PlacedCall, told: dict[Load, str]) -> Iterator[None]:
+        """Around what is written of a call: numbers that its workers keep or are told go by their
+        places."""
         before = self.sync, self.grids
-        known = KnownExpr(self.program, self.flavour.debug, self.kept.known(p))
+        known = KnownExpr(self.program, self.flavour.debug, self.kept.known(p) | told)
         self.sync, self.grids = replace(self.sync, expr=known), replace(self.grids, expr=known)
         yield
         self.sync, self.grids = before
@@ -158,12 +192,18 @@ class BlockWriter(SharedMemory):
             self.out.barrier()
 
     def grid(self, p: PlacedCall) -> None:
-        with self.knowing(p):
+        with self.knowing(p, {}):
             super().grid(p)
+
+    def told(self, p: PlacedCall) -> dict[Load, str]:
+        """What a task knows with its tile. (In debug builds it looks, and checks, for itself.)"""
+        if not self.is_told(p) or self.flavour.debug:
+            return {}
+        return {x: f"worker.pages.told({k})" for k, x in enumerate(self.tables.told(p))}
 
     def body(self, p: PlacedCall) -> None:
         self.block_out.taken.clear()
-        with self.knowing(p):
+        with self.knowing(p, self.told(p)):
             super().body(p)
         self.rooms[p.call.name] = room(self.program, p, self.block_out.taken)
 
@@ -179,7 +219,10 @@ class BlockWriter(SharedMemory):
                               p.call.name in self.streams)
         if streams is None:
             return super().body_writer(p)
-        return StreamBody(self.block_out, self.expr, self.program, p, streams, self.maps)
+        writer = StreamBody(self.block_out, self.expr, self.program, p, streams, self.maps,
+                            self.follows(p))
+        writer.known.update(self.told(p))
+        return writer
 
     def enter(self, call: str, what: str) -> None:
         if self.lends(call):
@@ -190,7 +233,7 @@ class BlockWriter(SharedMemory):
             super().enter(call, what)
 
     def claim(self, p: PlacedCall) -> str:
-        if p.call.name in self.streams and self.is_ticket(p.call.name):
+        if self.is_told(p):
             return "et::ToldTiles(worker)"
         if self.is_ticket(p.call.name) and p.call.looks_ahead:
             return f"et::AheadTiles(worker, {self.ticket(p)})"
@@ -199,7 +242,7 @@ class BlockWriter(SharedMemory):
     def entry(self) -> None:
         o = self.out
         if self.streams:
-            LoaderWriter(self, self.streams, self.lends, self.maps).write()
+            LoaderWriter(self, self.tables, self.lends, self.maps).write()
         self.bind()
         o.line("}  // namespace")
         o.line()
@@ -237,6 +280,8 @@ class BlockWriter(SharedMemory):
             if self.streams:
                 o.line("et::sync();")
                 o.line("if (et::leads()) worker.pages.stop();")
+            if self.has_messenger:
+                o.line("if (et::leads()) et::messages().send(nullptr);")
 
     def roles(self) -> None:
         """The ring, the loader's whole life, and the worker beside it."""
@@ -244,7 +289,13 @@ class BlockWriter(SharedMemory):
         o.line("__shared__ et::Ring ring;")
         columns = f", {self.expr(self.columns())}" if self.wide else ""
         o.line(f"if (et::leads()) et::ring_init(ring, near{columns});")
+        if self.has_messenger:
+            o.line("if (et::leads()) et::messages().init();")
         o.line("__syncthreads();")
+        if self.has_messenger:
+            with o.block(f"if (threadIdx.x >= {self.before_messenger})"):
+                o.line(f"if (threadIdx.x == {self.before_messenger}) et::messages().carry();")
+                o.line("return;")
         if self.wide:
             with o.block(f"if (threadIdx.x >= ET_THREADS + {LOADER})"):
                 maps = "maps.of" if self.maps.found else "nullptr"

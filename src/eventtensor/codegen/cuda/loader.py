@@ -13,7 +13,6 @@ from ...ir.plan import ScheduleKind, Stream, StreamKind, Wait
 from ...ir.products import BUNDLES, MOST_SPAN, PANEL, Product, product_of
 from ...ir.program import Item, Loop, PlacedCall
 from ...ir.runs import Run, runs_of, stepped
-from ...ir.settled import Settled
 from ...ir.tensor import Region, Role, Tensor, region_exprs, tile_shape
 from ...ir.tile import For
 from ...ir.walk import loads_of
@@ -23,19 +22,23 @@ from ..cpp.value import STORAGE
 from ..emitter import cpp_name
 from .feed import FeedWriter, feed_text
 from .maps import RUN, Maps, PagedTensor
+from .tables import Tables
 
 _INLINE = "__device__ __forceinline__ "  # the loader's books stay in registers
-_TABLE = 160  # elements that its lanes keep
 GROUP = BUNDLES[-1]  # panels of a page
 
 
 @dataclass(frozen=True)
 class TableExpr(ExprWriter):
-    """Loads from these tensors, in the row that a grid reads, go by tables that lanes keep."""
+    """Loads from these tensors, in the row that a grid reads, go by tables that lanes keep; those
+    that stand in constants already by their names."""
 
     rows: Mapping[str, tuple[Node, ...]] = field(default_factory=dict)
+    names: dict[Load, str] = field(default_factory=dict)
 
     def _load(self, e: Load) -> str:
+        if e in self.names:
+            return self.names[e]
         if self.rows.get(e.tensor) != e.index[:-1]:
             return super()._load(e)
         return f"{_here(e.tensor)}[{self(e.index[-1])}]"
@@ -52,12 +55,12 @@ class LoaderWriter:
     before which calls pages are lent to them; what it finds to be mapped goes to `maps`."""
 
     def __init__(
-        self, kernel: KernelWriter, streams: dict[str, tuple[Stream, ...]],
-        lends: Callable[[str], bool], maps: Maps,
+        self, kernel: KernelWriter, tables: Tables, lends: Callable[[str], bool], maps: Maps,
     ) -> None:
-        self.kernel, self.streams, self.lends, self.maps = kernel, streams, lends, maps
+        self.kernel, self.tables, self.lends, self.maps = kernel, tables, lends, maps
+        self.streams = tables.streams
         self.out = kernel.out
-        self.expr = ExprWriter(kernel.program)  # the tasks check, the loader need not
+        self.expr = TableExpr(kernel.program)  # the tasks check, the loader need not
         self.sync = replace(kernel.sync, expr=self.expr)
         self.grids = replace(kernel.grids, expr=self.expr)
 
@@ -74,47 +77,38 @@ class LoaderWriter:
             self.out.line("return true;")
         self.out.line()
 
-    def tables(self, p: PlacedCall) -> dict[str, tuple[Node, ...]]:
-        """Small tensors that say where operands lie, and the row that a grid reads: the header
-        waits for it, or the loader before its first tile."""
-        plan, found = self.kernel.plan, dict[str, tuple[Node, ...]]()
-        waits = (*plan.call(p.call.name).header, *self.after(p))
-        loops = [Var(lp.var) for lp in p.loops]
-        for load in loads_of(*(e for s in self.streams[p.call.name] for e in self.places(p, s))):
-            size, row = self.kernel.program.tensor(load.tensor).shape[-1], load.index[:-1]
-            if waits and isinstance(size, Const) and size.value <= _TABLE \
-                    and all(x in loops for x in row) and not loads_of(load.index[-1]) \
-                    and Settled(plan, p, waits).loads(load):
-                found[load.tensor] = row
-        return found
-
     def table_type(self, name: str) -> str:
         tensor = self.kernel.program.tensor(name)
         return f"et::LaneTable<{STORAGE[tensor.dtype]}, {self.expr(tensor.shape[-1])}>"
 
-    def places(self, p: PlacedCall, s: Stream) -> tuple[Node, ...]:
-        """What says where an operand lies, and how its pages go."""
-        product = product_of(p.call.body, s.arg) if s.wide else None
-        columns = () if product is None else (product.columns,)
-        return (*region_exprs(p.call.regions[s.arg]), *columns)
-
     def task(self, p: PlacedCall) -> None:
         o, name, plain = self.out, p.call.name, self.expr
-        tables, hand = self.tables(p), self.by_hand(p)
+        tables, hand = self.tables.of(p), self.by_hand(p)
         if hand is not None:
             hand.function()
         given = "".join(f", const {self.table_type(t)}& {_here(t)}" for t in tables)
-        self.expr = TableExpr(self.kernel.program, rows=tables)
+        self.expr = TableExpr(self.kernel.program, rows=tables, names={})
         with o.block(
             f"{_INLINE}void load_{name}"
             f"(et::Loader& worker, const Args& args{self.kernel.params(p.vars)}{given})"
         ):
+            self.tell(p)
             if hand is not None:
                 hand.write()
             else:
                 self.operands(p)
         self.expr = plain
         o.line()
+
+    def tell(self, p: PlacedCall) -> None:
+        """Where the loader claims: the tile, and what has been looked up for it."""
+        if self.kernel.plan.call(p.call.name).schedule.kind is ScheduleKind.static:
+            return
+        told = self.tables.told(p)
+        for k, load in enumerate(told):
+            self.out.line(f"const int64_t told{k} = {self.expr(load)};")
+            self.expr.names[load] = f"told{k}"
+        self.out.line(f"worker.tell({', '.join(self.expr.names[x] for x in told)});")
 
     def operands(self, p: PlacedCall) -> None:
         """All of a task, in the order in which it uses them up."""
@@ -169,8 +163,8 @@ class LoaderWriter:
         rows, row, stride = (self.expr(e) for e in (
             layout.rows, mul(layout.row, size), mul(layout.stride, size)))
         self.out.comment(str(region))
-        by_data = loads_of(*region_exprs(region), *self.places(p, s))
-        if (tensor.role is not Role.weight or by_data) and not self.after(p):
+        by_data = loads_of(*region_exprs(region), *self.tables.places(p, s))
+        if (tensor.role is not Role.weight or by_data) and not self.tables.after(p):
             self.out.line("worker.settle();")
         match s.kind:
             case StreamKind.whole | StreamKind.loop:
@@ -220,12 +214,10 @@ class LoaderWriter:
 
     def in_flight(self, p: PlacedCall) -> str:
         """The bytes that may be, as arguments: with many columns those of a rush, where a grid has
-        begun; of tiles that run-time data counts, where a launch has all slots."""
+        begun."""
         s, *_ = every = self.streams[p.call.name]
-        if s.rush == 0 or not any(x.wide for x in every):
-            return f"({s.cap})"
-        by_data = loads_of(*(a.extent for a in p.call.grid))
-        return f"({s.cap}, {s.rush})" if by_data else f"<true>({s.rush})"
+        rushes = s.rush != 0 and any(x.wide for x in every)
+        return f"<true>({s.rush})" if rushes else f"({s.cap})"
 
     def grid(self, p: PlacedCall) -> None:
         o, name, plan = self.out, p.call.name, self.kernel.plan.call(p.call.name)
@@ -239,7 +231,7 @@ class LoaderWriter:
                 o.line("worker.settle();")  # it gives the cells
             self.hints(name)
             self.sync.waits(plan.header)
-            tables, after = self.tables(p), self.after(p)
+            tables, after = self.tables.of(p), self.tables.after(p)
             given = "".join(f", {_here(t)}" for t in tables)
             for t, at in tables.items():
                 kind = self.table_type(t)
@@ -270,11 +262,6 @@ class LoaderWriter:
             self.out.line(
                 f"worker.hint<{k}>(args.{cpp_name(h.tensor)} + {paren(self.expr(slice_))}, "
                 f"{self.expr(compare('<', h.at, h.below))} ? {h.bytes} : 0, {h.most});")
-
-    def after(self, p: PlacedCall) -> tuple[Wait, ...]:
-        """Waits of the tasks that tell where operands lie."""
-        events = {e for s in self.streams[p.call.name] for e in s.after}
-        return tuple(w for w in self.kernel.plan.call(p.call.name).waits if w.event in events)
 
     def settle(self, waits: tuple[Wait, ...], tables: Mapping[str, tuple[Node, ...]]) -> None:
         """Once, and only for a tile: the tasks of this block then do the same waits, with a limit,

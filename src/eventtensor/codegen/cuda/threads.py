@@ -1,6 +1,8 @@
-"""The shape of a block: threads that run tasks, a warp that loads, warps that bring lines of x."""
+"""The shape of a block: threads that run tasks, a warp that loads, warps that bring lines of x, and
+one that notifies for tasks."""
 
 THREADS = 256
 WARPS = THREADS // 32
 LOADER = 32
 BRINGERS = 2  # warps
+MESSENGER = 32

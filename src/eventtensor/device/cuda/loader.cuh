@@ -37,9 +37,6 @@ class Loader {
     slow_ = START ? slots_.count : 0;
   }
 
-  // The same, and more where the launch has all slots.
-  ET_HOT void flies(uint32_t bytes, uint32_t more) { flies(slots_.count < SLOTS ? bytes : more); }
-
   // Rows of `row_bytes` that lie `stride` bytes apart, as pages of PANEL rows by `chunk` bytes.
   ET_HOT void rows(const void* data, int64_t rows, uint32_t row_bytes, int64_t stride,
                    uint32_t chunk) {
@@ -151,9 +148,13 @@ class Loader {
   }
 #endif
 
-  // Waits for a cell, like a worker; the worker's own wait for it is the one that is bounded.
+  // Waits for a cell, like a worker; the worker's own wait for it is the one that is bounded. Where
+  // grids wait for the same, it is looked at once: cells only count up.
   ET_HOT bool wait(Event event, int64_t at, int64_t target) {
     if (stopped_ != 0) return false;
+    const Look look{event.base + at, target};
+    if (look.index == last_.index && look.target <= last_.target) return true;
+    last_ = look;
     bool seen = true;
     if (lane() == 0)
       while (!ev_reached(cells[event.base + at], target)) {
@@ -167,28 +168,46 @@ class Loader {
     return !stopped_;
   }
 
-  // Claims a tile for the worker and tells it, at most TOLD ahead of those that it has begun: what
-  // is claimed early, nobody else can take.
+  // Claims a tile for the worker, which is told next, at most TOLD ahead of those that it has begun:
+  // what is claimed early, nobody else can take.
   ET_HOT int64_t claim(int64_t cell) {
     int64_t tile = INT64_MAX;
     if (lane() == 0) {
       while (!stopped_ && !may_tell()) stopped_ = over();
       if (!stopped_) {
-        const uint32_t slot = claims_ % TOLD;
-        ring_.told[slot] = tile = claimed_ != NONE ? claimed_ : tk_claim(cells[cell]);
-        bar_arrive(ring_.told_full[slot]);
+        if (!claimed_) tile_ = tk_claim(cells[cell]);
+        tile = count + tile_;
       }
-      claimed_ = NONE;
-      ++claims_;
+      ring_.told[claims_ % TOLD].tile = tile;
+      claimed_ = false;
     }
     stopped_ = __shfl_sync(~0u, stopped_, 0);
     return __shfl_sync(~0u, tile, 0);
   }
+  // The worker is told, and also what has been looked up for the tile.
+  template <class... T> ET_HOT void tell(T... values) {
+    static_assert(sizeof...(T) <= Told::MOST);
+    if (lane() != 0 || stopped_ != 0) return;
+    const uint32_t slot = claims_++ % TOLD;
+    uint32_t k = 0;
+    ((ring_.told[slot].values[k++] = values), ...);
+    bar_arrive(ring_.told_full[slot]);
+  }
 
-  // From now on the next tile is claimed while the last pages of one are asked for, or (NONE) when
-  // it is wanted. An answer takes as long as three pages do, and nothing comes meanwhile.
-  static constexpr int64_t NONE = -1;
-  ET_HOT void claims_from(int64_t cell) { ticket_ = cell; }
+  // The first tile of a worker is the one of its number. From now on the next one is claimed while
+  // the last pages of one are asked for: an answer takes as long as three pages do, and nothing
+  // comes meanwhile.
+  ET_HOT void claims_from(int64_t ticket) {
+    ticket_ = ticket;
+    tile_ = index - count;
+    claimed_ = true;
+  }
+  // There is none any more, and the worker is told.
+  ET_HOT void claims_end() {
+    ticket_ = NONE;
+    claimed_ = false;
+    tell();
+  }
 
   ET_HOT bool stopped() const { return stopped_ != 0; }
 
@@ -301,7 +320,9 @@ class Loader {
   ET_HOT void advance() {
     if (++slot_ == slots_.count) slot_ = 0, round_ ^= 1;
     if (--left_ != LAST || ticket_ == NONE || lane() != 0) return;
-    if (claimed_ == NONE && may_tell()) claimed_ = tk_claim(cells[ticket_]);  // once a tile
+    if (claimed_ || !may_tell()) return;  // once a tile
+    tile_ = tk_claim(cells[ticket_]);
+    claimed_ = true;
   }
 
   // True if the worker has begun all tiles but TOLD - 1.
@@ -309,6 +330,7 @@ class Loader {
     return bar_over(ring_.told_empty[claims_ % TOLD], claims_ / TOLD & 1 ^ 1);
   }
 
+  static constexpr int64_t NONE = -1;
   static constexpr uint32_t LAST = 6;  // pages before whose end the next tile is claimed
 
   ET_HOT void copy_once(uint32_t at, const char* from, uint32_t bytes) {
@@ -332,9 +354,13 @@ class Loader {
   uint32_t landed_ = 0, landed_round_ = 0, flying_ = 0;  // the oldest page in flight
   uint32_t cap_, then_ = 0, slow_ = 0, claims_ = 0;
   uint32_t left_ = 0;                         // pages of the product that is on its way
-  int64_t ticket_ = NONE, claimed_ = NONE;  // where tiles are claimed, and the next one if it is
+  // Where tiles are claimed, and the next one, less `count`, if it is. Nothing is done with it before
+  // it is wanted: the answer may be on its way.
+  int64_t ticket_ = NONE, tile_ = 0;
+  uint32_t claimed_ = false;
   uint64_t once_, again_;
   Hints hints_;
+  Look last_ = {-1, 0};  // the cell that it has waited for last
   uint32_t stopped_ = 0;
 };
 
@@ -354,7 +380,7 @@ class ClaimingTiles {
   ET_FN ClaimingTiles(Loader& loader, int64_t cell) : loader_(loader), cell_(cell) {
     loader_.claims_from(cell);
   }
-  ET_FN ~ClaimingTiles() { loader_.claims_from(Loader::NONE); }
+  ET_FN ~ClaimingTiles() { loader_.claims_end(); }
   ClaimingTiles(const ClaimingTiles&) = delete;
   ET_FN int64_t next() { return loader_.claim(cell_); }
 
@@ -366,7 +392,7 @@ class ClaimingTiles {
 class ToldTiles {
  public:
   ET_FN explicit ToldTiles(Worker& w) : pages_(w.pages) {}
-  ET_FN int64_t next() { return pages_.number(); }
+  ET_FN int64_t next() { return pages_.tile(); }
 
  private:
   Pages& pages_;

@@ -1,7 +1,6 @@
 // The stream inside a block: pages go from the loader through the slots of a ring in shared memory
 // to the warps that run tasks, first in, first out. Both sides walk the same schedule, so a page
-// has no name but its number. A second, small ring tells the tasks numbers: the tiles that the
-// loader claims.
+// has no name but its number. A second, small ring tells the tasks what the loader claims.
 //
 // Contract:
 //  * full[s] ends its phase when the loader has announced the page in slot s and its bytes have
@@ -121,11 +120,17 @@ struct Slots {
   ET_FN uint32_t slot(uint32_t number) const { return number - round(number) * count; }
 };
 
+// A tile that the loader has claimed, and what it has looked up for it.
+struct Told {
+  static constexpr uint32_t MOST = 4;
+  int64_t tile, values[MOST];
+};
+
 struct Ring {
   char* memory;  // of slots, and of lines behind them
   Barrier full[SLOTS], empty[SLOTS];
   Barrier told_full[TOLD], told_empty[TOLD];
-  int64_t told[TOLD];
+  Told told[TOLD];
   Barrier begun;  // over once the tasks of the block begin, with `cells` (null: they never do)
   Cell* cells;
   uint32_t stop;
@@ -256,16 +261,17 @@ class Pages {
     held_ = 0;
   }
 
-  // The next number that the loader tells.
-  ET_FN int64_t number() {
+  // The next tile that the loader tells, and then the k-th of what it has looked up for it.
+  ET_FN int64_t tile() {
     const uint32_t slot = heard_ % TOLD, parity = heard_ / TOLD & 1;
     while (!bar_over(ring_->told_full[slot], parity)) {}
-    const int64_t found = ring_->told[slot];
+    told_ = ring_->told[slot];
     __syncwarp();
     if (threadIdx.x % 32 == 0) bar_arrive(ring_->told_empty[slot]);
     ++heard_;
-    return found;
+    return told_.tile;
   }
+  ET_FN int64_t told(uint32_t k) const { return told_.values[k]; }
 
   // By one thread: the tasks begin (or never do), and they are over.
   ET_FN void begin(Cell* cells) {
@@ -299,6 +305,7 @@ class Pages {
   Slots slots_;
   uint32_t bars_ = 0, bytes_ = 0;
   uint32_t next_ = 0, first_ = 0, held_ = 0, heard_ = 0;
+  Told told_ = {};
 #if ET_TRACE
   uint32_t stalled_ = 0;
 #endif

@@ -5,7 +5,9 @@
 // Contract, and why it holds:
 //  * notify: all threads that run tasks meet at sync(), then one thread does red.release on the
 //    cell. bar.sync orders every thread's earlier accesses before it (causality order at cta
-//    scope), and release is cumulative: it carries them to gpu scope with the thread's own.
+//    scope), and release is cumulative: it carries them to gpu scope with the thread's own. Or
+//    that thread sends the cell to one that notifies for it (messenger.cuh), by a barrier in shared
+//    memory: causality order goes on through its arrive and the other's wait.
 //  * wait: one thread does ld.acquire until the cell has its count, then all meet at sync(). The
 //    adds on one cell are morally strong read-modify-writes of one release pattern chain, so an
 //    acquire that sees `count` synchronises with every one of the notifiers; the barrier passes

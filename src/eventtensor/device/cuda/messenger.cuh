@@ -1,0 +1,64 @@
+// The messenger: a warp that notifies for the tasks of a block. A notify waits until all that the
+// block has written is there for others, which takes as long as a trip to the memory; a worker that
+// has more tiles of the same grid goes on to the next one meanwhile.
+//
+// Contract (sync.cuh): all threads that run tasks have met before one of them sends. It writes the
+// cell's place and arrives at `full`; the messenger has seen that phase over before it notifies. So
+// what the tasks did before is ordered before the messenger's release, which is cumulative. Cells
+// are notified in the order in which they were sent.
+#pragma once
+#include "bulk.cuh"
+#include "worker.cuh"
+
+namespace et {
+
+class Messages {
+ public:
+  // By one thread; the whole block meets afterwards.
+  ET_FN void init() {
+    ET_ROLLED for (uint32_t s = 0; s < MOST; ++s) {
+      bar_init(full_[s], 1);
+      bar_init(empty_[s], 1);
+    }
+    sent_ = 0;
+  }
+
+  // By the leading thread. No cell: none will come any more.
+  ET_FN void send(Cell* cell) {
+    const uint32_t slot = sent_ % MOST;
+    while (!bar_over(empty_[slot], sent_ / MOST & 1 ^ 1)) {}
+    cells_[slot] = cell;
+    bar_arrive(full_[slot]);
+    ++sent_;
+  }
+
+  // By one thread: notifies until none comes any more.
+  ET_FN void carry() {
+    ET_ROLLED for (uint32_t number = 0;; ++number) {
+      const uint32_t slot = number % MOST;
+      while (!bar_over(full_[slot], number / MOST & 1)) {}
+      Cell* const cell = cells_[slot];
+      if (cell == nullptr) return;
+      bar_arrive(empty_[slot]);
+      ev_notify(*cell);
+    }
+  }
+
+ private:
+  static constexpr uint32_t MOST = 4;  // on their way
+  Barrier full_[MOST], empty_[MOST];
+  Cell* cells_[MOST];
+  uint32_t sent_;
+};
+
+ET_FN Messages& messages() {
+  __shared__ Messages all;
+  return all;
+}
+
+// Like ev_notify, by the messenger.
+ET_FN void ev_send(Worker& w, Event event, int64_t index) {
+  messages().send(&w.cells[event.base + index]);
+}
+
+}  // namespace et
