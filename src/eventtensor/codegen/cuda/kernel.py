@@ -30,6 +30,7 @@ from .tables import Tables
 from .threads import BRINGERS, LOADER, MESSENGER, THREADS
 
 KERNEL = "et_kernel"
+TOLD, MESSAGES = 2, 104  # tiles that are told (device/cuda/ring.cuh), bytes of et::Messages
 # Stand in the text until the bodies are written.
 _SLOTS, _ROOM, _LANES = "@SLOTS@", "@ROOM@", "@LANES@"
 
@@ -85,14 +86,25 @@ class BlockWriter(SharedMemory):
         return THREADS + (LOADER if self.streams else 0) + bringers
 
     @property
+    def most_told(self) -> int:
+        """Numbers that are told with a tile."""
+        return max((len(self.tables.told(p)) for p in self.program.calls if self.is_told(p)),
+                   default=0)
+
+    @property
+    def declared_bytes(self) -> int:
+        messages = MESSAGES if self.has_messenger else 0
+        return super().declared_bytes + TOLD * 8 * self.most_told + messages
+
+    @property
     def has_messenger(self) -> bool:
         return any(self.sends(p) for p in self.program.calls)
 
     def sends(self, p: PlacedCall) -> bool:
-        """True if a worker has tiles of a grid one after the other, and their products are of many
-        columns: the messenger notifies, and the next tile begins. (Not in debug builds, where
+        """True if a worker claims tiles of a grid one after the other, and their products are of
+        many columns: the messenger notifies, and the next tile begins. (Not in debug builds, where
         cells are counted as soon as the tasks are over.)"""
-        return self.wide and self.follows(p) and not self.flavour.debug \
+        return self.wide and self.is_told(p) and not self.flavour.debug \
             and bool(self.edges.notifies(self.plan.call(p.call.name)))
 
     def follows(self, p: PlacedCall) -> bool:
@@ -136,6 +148,7 @@ class BlockWriter(SharedMemory):
             o.line(f"#define ET_ROOM {_ROOM}")
             o.line(f"#define ET_LENDS {int(self.has_lent)}")
             o.line(f"#define ET_HINTS {int(bool(self.plan.hints))}")
+            o.line(f"#define ET_TOLD {self.most_told}")
         o.line(f"#define ET_WIDE {int(self.wide)}")
         if self.wide:
             o.line(f"#define ET_BRINGERS {BRINGERS}")

@@ -57,11 +57,14 @@ class SharedMemory(KernelWriter):
         self.streams = _by_call(s for s in found if s.loaded)
 
     @property
+    def declared_bytes(self) -> int:
+        words = len(self.program.dims) + len(self.program.tensors) + len(self.extra_cells())
+        return DECLARED + 8 * words + 16 * len(self.plan.events)
+
+    @property
     def dynamic_bytes(self) -> int:
         """Shared memory for the ring and for temporaries: what declarations leave."""
-        words = len(self.program.dims) + len(self.program.tensors) + len(self.extra_cells())
-        declared = DECLARED + 8 * words + 16 * len(self.plan.events)
-        return self.target.shared_bytes - -(-declared // 1024) * 1024
+        return self.target.shared_bytes - -(-self.declared_bytes // 1024) * 1024
 
     @property
     def page(self) -> int:

@@ -16,7 +16,7 @@ from ...ir.tensor import region_exprs
 from ...ir.walk import loads_of
 
 _MOST = 160  # elements that the lanes keep
-_TOLD = 4  # numbers that are told with a tile (device/cuda/ring.cuh)
+_TOLD = 4  # numbers that are told with a tile
 
 
 @dataclass(frozen=True)

@@ -186,11 +186,13 @@ class Loader {
   }
   // The worker is told, and also what has been looked up for the tile.
   template <class... T> ET_HOT void tell(T... values) {
-    static_assert(sizeof...(T) <= Told::MOST);
+    static_assert(sizeof...(T) <= ET_TOLD);
     if (lane() != 0 || stopped_ != 0) return;
     const uint32_t slot = claims_++ % TOLD;
+#if ET_TOLD
     uint32_t k = 0;
     ((ring_.told[slot].values[k++] = values), ...);
+#endif
     bar_arrive(ring_.told_full[slot]);
   }
 

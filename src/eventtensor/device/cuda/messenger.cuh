@@ -51,6 +51,8 @@ class Messages {
   uint32_t sent_;
 };
 
+static_assert(sizeof(Messages) == 104);  // MESSAGES of codegen/cuda/kernel.py
+
 ET_FN Messages& messages() {
   __shared__ Messages all;
   return all;

@@ -122,8 +122,10 @@ struct Slots {
 
 // A tile that the loader has claimed, and what it has looked up for it.
 struct Told {
-  static constexpr uint32_t MOST = 4;
-  int64_t tile, values[MOST];
+  int64_t tile;
+#if ET_TOLD
+  int64_t values[ET_TOLD];
+#endif
 };
 
 struct Ring {
@@ -271,7 +273,9 @@ class Pages {
     ++heard_;
     return told_.tile;
   }
+#if ET_TOLD
   ET_FN int64_t told(uint32_t k) const { return told_.values[k]; }
+#endif
 
   // By one thread: the tasks begin (or never do), and they are over.
   ET_FN void begin(Cell* cells) {
