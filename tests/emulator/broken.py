@@ -14,7 +14,7 @@ from support.backends import run_direct
 from support.early import normed, residual, word_by_word
 from support.emulated import emulated_kernel
 from support.handoffs import pair
-from support.streams import PROGRAMS, gathered, keeping, packed
+from support.streams import PROGRAMS, gathered, keeping, packed, wide_layers
 from support.streams import normed as normed_columns
 
 import eventtensor as et
@@ -32,6 +32,7 @@ SPANS: Case = (lambda: packed(1, 2048, 128, 40), {"schedule": "static"}, {"n": 5
 PASSES: Case = (lambda: packed(1, 2048, 256, 6), {"schedule": "static"}, {"n": 200})
 PAGED: Case = (lambda: packed(8, 1024, 128, 8), {"schedule": "static"}, {"n": 100})
 LANES: Case = (gathered, {"schedule": "static"}, {"n": 100})
+SENT: Case = (wide_layers, {"schedule": "ticket"}, {"n": 40, "depth": 3})
 FLOWING: Case = (keeping, {"schedule": "static"}, {"n": 12, "depth": 3})
 NEAR: Case = (lambda: normed_columns(128), {"schedule": "static"}, {"n": 64})
 TWO: Case = (residual, {"schedule": "static", "handoff": "flag"}, {})
@@ -127,6 +128,9 @@ BROKEN: dict[str, tuple[Case, str, str, str]] = {
         "done |= unsigned(1 | from.put("),
     "a small operand is not put away": (
         TWO, "cuda/flag.cuh", "    last();\n", ""),
+    "a message is carried before it is sent": (
+        SENT, "cuda/messenger.cuh", "while (!bar_over(full_[slot], number / MOST & 1)) {}", ""),
+    "a message is not carried": (SENT, "cuda/messenger.cuh", "ev_notify(*cell);", ""),
     "a copy is not waited for": (
         BULK, "cuda/stage.cuh", "while (!bar_over(bar(), phase_)) {}", ""),
 }

@@ -35,10 +35,10 @@ def claimed() -> CudaSource:
 @pytest.mark.parametrize("call", CALLS)
 def test_what_the_loader_looks_up_is_told(claimed: CudaSource, call: str) -> None:
     load, body = (function(claimed.text, f"{what}_{call}") for what in ("load", "body"))
-    assert load.index("= expert_here[a];") < load.index("worker.tell(told0, told1, told2);")
+    assert load.index("= begin_here[a + 1];") < load.index("worker.tell(told0, told1);")
     assert load.index("worker.tell(") < load.index("worker.panels(")
     assert load.count("_here[") == 3  # each is looked up once
-    assert "worker.pages.told(1)" in body and "args.begin[" not in body
+    assert "worker.pages.told(0)" in body and "args.begin[" not in body
 
 
 @pytest.mark.parametrize("call", CALLS)

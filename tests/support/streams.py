@@ -35,7 +35,7 @@ def panels_shape(panels: int, k: int, bundle: int = 1) -> tuple[int, ...]:
     return packed_shape(16 * panels, k, "cuda", bundle)
 
 
-def _panels(w):
+def panels_of(w):
     bundles, spans, bundle, halves, blocks, rows, columns = w.shape
     plain = w.transpose(0, 2, 3, 5, 1, 4, 6)
     return plain.reshape(bundles * bundle * halves * rows, spans * blocks * columns).T
@@ -43,28 +43,28 @@ def _panels(w):
 
 @et.task
 def packed_product(x, w, out):
-    out[:] = x @ _panels(w)
+    out[:] = x @ panels_of(w)
 
 
 @et.task
 def scaled_product(x, w, out):
-    out[:] = x @ _panels(w) / 16.0
+    out[:] = x @ panels_of(w) / 16.0
 
 
 @et.task
 def normed_product(x, ss, w, out):
-    out[:] = x @ _panels(w) * ss.sum(axis=1)[:, None]
+    out[:] = x @ panels_of(w) * ss.sum(axis=1)[:, None]
 
 
 @et.task
 def joined_product(x, w, out):
-    out[:] = x.reshape(x.shape[0], x.shape[1] * x.shape[2]) @ _panels(w)
+    out[:] = x.reshape(x.shape[0], x.shape[1] * x.shape[2]) @ panels_of(w)
 
 
 @et.task
 def twice(x, w, v, out):
     """The other side of the second product is what the body has just made."""
-    out[:] = x @ _panels(w) / 16.0 + (x * 2.0).cast(et.bf16) @ _panels(v) / 32.0
+    out[:] = x @ panels_of(w) / 16.0 + (x * 2.0).cast(et.bf16) @ panels_of(v) / 32.0
 
 
 @et.task

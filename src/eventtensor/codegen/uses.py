@@ -51,6 +51,11 @@ def _axes(axes: tuple[t.SubAxis, ...]) -> Iterator[Node]:
         yield from (a.index,) if isinstance(a, Point) else (a.start, a.stop)
 
 
+def named_by(s: t.Stmt) -> set[int]:
+    """Values that index expressions of a statement mention."""
+    return {int(v[1:]) for e in stmt_exprs(s) for v in free_vars(e) if v.startswith("%")}
+
+
 def stmt_operands(s: t.Stmt) -> tuple[int, ...]:
     match s:
         case t.Let(_, op, _):
@@ -67,7 +72,7 @@ def needless_first(stmts: tuple[t.Stmt, ...], ids: Collection[int]) -> tuple[t.S
     for k, s in enumerate(stmts):
         if not isinstance(s, t.Let):
             return (*early, *late, *stmts[k:])
-        if s.id in ids or not needing.isdisjoint(stmt_operands(s)):
+        if s.id in ids or not needing.isdisjoint((*stmt_operands(s), *named_by(s))):
             needing.add(s.id)
             late.append(s)
         else:
@@ -100,8 +105,8 @@ def _block(
     types: dict[int, t.TileType],
 ) -> None:
     for s in stmts:
+        uses.named |= named_by(s)
         for e in stmt_exprs(s):
-            uses.named |= {int(v[1:]) for v in free_vars(e) if v.startswith("%")}
             uses.loads |= {n.tensor for n in loads_of(e) if isinstance(n, Load)}
         for x in stmt_operands(s):
             _use(x, level, uses, depth)

@@ -9,9 +9,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
-from .expr import Const, Node, Var, minimum
+from .expr import Const, Node, Var, minimum, product
 from .products import PANEL
-from .program import EventTensor, Program
+from .program import EventTensor, PlacedCall, Program
 from .tensor import Point, Region, Rows, Slice
 from .walk import LoadFn, evaluate
 
@@ -303,3 +303,11 @@ class Plan:
         from .text import plan_text
 
         return plan_text(self)
+
+
+def follows(plan: Plan, p: PlacedCall, workers: int) -> bool:
+    """True if a worker has tiles of a call one after the other: it claims them, or there are more
+    of them than workers."""
+    tiles = product(tuple(a.extent for a in p.call.grid))
+    claimed = plan.call(p.call.name).schedule.kind is ScheduleKind.ticket
+    return claimed or (isinstance(tiles, Const) and tiles.value > workers)

@@ -24,6 +24,7 @@ from ..ir.plan import (
     Stream,
     StreamKind,
     Wait,
+    follows,
     in_place,
 )
 from ..ir.products import PANEL, narrow_dtype, product_of, staged_whole
@@ -120,25 +121,23 @@ def _of_call(
     cap, ahead = _CAPS[2 if not hops else 0 if small else 1], _AHEAD if small else 0
     wide, counted = any(s.wide for s in found_all), not loads_of(*(a.extent for a in p.call.grid))
     long = total >= _LONG
-    several = _TILE_AFTER_TILE[long]
-    wide_rush = several if _tiles(p) > _WORKERS else _WIDE_RUSH
-    rush = 0 if not hops else wide_rush * counted if wide else _RUSH * long
+    several = follows(known.settled.plan, p, _WORKERS)
+    rush = 0
     if not wide:
         cap = _shared(p, cap)
-    elif hops and not counted:
-        cap = several
+        rush = _RUSH * (hops and long)
+    elif hops and counted:
+        rush = _TILE_AFTER_TILE[long] if several else _WIDE_RUSH
+    elif hops and several:
+        cap = _TILE_AFTER_TILE[long]
     return [replace(s, cap=cap, ahead=ahead, rush=rush) for s in found_all]
 
 
 def _shared(p: PlacedCall, cap: int) -> int:
     """What may be in flight for a task where a grid has fewer than there are workers: the memory
     takes as much from fewer of them."""
-    return min(max(_CAPS), cap * _WORKERS // min(_WORKERS, max(1, _tiles(p))))
-
-
-def _tiles(p: PlacedCall) -> int:
-    """Of a grid: those of an axis that is not known are as many as there are workers."""
-    return prod(a.extent.value if isinstance(a.extent, Const) else _WORKERS for a in p.call.grid)
+    tiles = [a.extent.value if isinstance(a.extent, Const) else _WORKERS for a in p.call.grid]
+    return min(max(_CAPS), cap * _WORKERS // min(_WORKERS, max(1, prod(tiles))))
 
 
 def _by_hand(

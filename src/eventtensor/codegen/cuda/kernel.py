@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from ...ir.expr import Const, Load, Node, add, product
-from ...ir.plan import Plan
+from ...ir.plan import Plan, follows
 from ...ir.program import PlacedCall
 from ...target import H200, CudaTarget
 from ..cpp.body import BodyWriter
@@ -104,14 +104,8 @@ class BlockWriter(SharedMemory):
         """True if a worker claims tiles of a grid one after the other, and their products are of
         many columns: the messenger notifies, and the next tile begins. (Not in debug builds, where
         cells are counted as soon as the tasks are over.)"""
-        return self.wide and self.is_told(p) and not self.flavour.debug \
-            and bool(self.edges.notifies(self.plan.call(p.call.name)))
-
-    def follows(self, p: PlacedCall) -> bool:
-        """True if a worker has streamed tiles of a grid one after the other."""
-        tiles = product(tuple(a.extent for a in p.call.grid))
-        many = isinstance(tiles, Const) and tiles.value > self.target.multiprocessors
-        return self.is_told(p) or (many and p.call.name in self.streams)
+        return self.is_told(p) and any(s.wide for s in self.streams[p.call.name]) \
+            and not self.flavour.debug and bool(self.edges.notifies(self.plan.call(p.call.name)))
 
     def is_told(self, p: PlacedCall) -> bool:
         """True if the loader claims the tiles of a grid."""
@@ -233,7 +227,7 @@ class BlockWriter(SharedMemory):
         if streams is None:
             return super().body_writer(p)
         writer = StreamBody(self.block_out, self.expr, self.program, p, streams, self.maps,
-                            self.follows(p))
+                            follows(self.plan, p, self.target.multiprocessors))
         writer.known.update(self.told(p))
         return writer
 
@@ -301,9 +295,9 @@ class BlockWriter(SharedMemory):
         o = self.out
         o.line("__shared__ et::Ring ring;")
         columns = f", {self.expr(self.columns())}" if self.wide else ""
-        o.line(f"if (et::leads()) et::ring_init(ring, near{columns});")
         if self.has_messenger:
             o.line("if (et::leads()) et::messages().init();")
+        o.line(f"if (et::leads()) et::ring_init(ring, near{columns});")
         o.line("__syncthreads();")
         if self.has_messenger:
             with o.block(f"if (threadIdx.x >= {self.before_messenger})"):

@@ -34,7 +34,7 @@ class TableExpr(ExprWriter):
     that stand in constants already by their names."""
 
     rows: Mapping[str, tuple[Node, ...]] = field(default_factory=dict)
-    names: dict[Load, str] = field(default_factory=dict)
+    names: Mapping[Load, str] = field(default_factory=dict)
 
     def _load(self, e: Load) -> str:
         if e in self.names:
@@ -87,12 +87,13 @@ class LoaderWriter:
         if hand is not None:
             hand.function()
         given = "".join(f", const {self.table_type(t)}& {_here(t)}" for t in tables)
-        self.expr = TableExpr(self.kernel.program, rows=tables, names={})
+        self.expr = TableExpr(self.kernel.program, rows=tables)
         with o.block(
             f"{_INLINE}void load_{name}"
             f"(et::Loader& worker, const Args& args{self.kernel.params(p.vars)}{given})"
         ):
-            self.tell(p)
+            if self.claims(p) and not self.tables.after(p):
+                self.tell(p)
             if hand is not None:
                 hand.write()
             else:
@@ -100,15 +101,16 @@ class LoaderWriter:
         self.expr = plain
         o.line()
 
+    def claims(self, p: PlacedCall) -> bool:
+        return self.kernel.plan.call(p.call.name).schedule.kind is not ScheduleKind.static
+
     def tell(self, p: PlacedCall) -> None:
         """Where the loader claims: the tile, and what has been looked up for it."""
-        if self.kernel.plan.call(p.call.name).schedule.kind is ScheduleKind.static:
-            return
-        told = self.tables.told(p)
-        for k, load in enumerate(told):
-            self.out.line(f"const int64_t told{k} = {self.expr(load)};")
-            self.expr.names[load] = f"told{k}"
-        self.out.line(f"worker.tell({', '.join(self.expr.names[x] for x in told)});")
+        names = {load: f"told{k}" for k, load in enumerate(self.tables.told(p))}
+        for load, name in names.items():
+            self.out.line(f"const int64_t {name} = {self.expr(load)};")
+        self.out.line(f"worker.tell({', '.join(names.values())});")
+        self.expr = replace(self.expr, names=names)
 
     def operands(self, p: PlacedCall) -> None:
         """All of a task, in the order in which it uses them up."""
@@ -227,7 +229,7 @@ class LoaderWriter:
             f"(et::Loader& worker, const Args& args{self.kernel.params(loops)})"
         ):
             o.line(f"worker.flies{self.in_flight(p)};")
-            if plan.header or plan.schedule.kind is not ScheduleKind.static:
+            if plan.header or self.claims(p):
                 o.line("worker.settle();")  # it gives the cells
             self.hints(name)
             self.sync.waits(plan.header)
@@ -241,6 +243,8 @@ class LoaderWriter:
                 o.line("bool settled = false;")
             with self.grids.tiles(p.call, self.claim(p)):
                 if after:
+                    if self.claims(p):
+                        o.line("worker.tell();")  # the tasks do these waits, too
                     self.settle(after, tables)
                 o.line(f"load_{name}(worker, args{self.kernel.claim_args(p.vars)}{given});")
                 o.line("if (worker.stopped()) return false;")
@@ -274,10 +278,10 @@ class LoaderWriter:
             self.out.line("settled = true;")
 
     def claim(self, p: PlacedCall) -> str:
+        if self.claims(p):
+            return f"et::ClaimingTiles(worker, {self.kernel.ticket(p)})"
         schedule = self.kernel.plan.call(p.call.name).schedule
-        if schedule.kind is ScheduleKind.static:
-            return f"et::StaticTiles(worker, {self.expr(schedule.shift)})"
-        return f"et::ClaimingTiles(worker, {self.kernel.ticket(p)})"
+        return f"et::StaticTiles(worker, {self.expr(schedule.shift)})"
 
     def items(self, items: tuple[Item, ...], loops: tuple[str, ...]) -> None:
         for item, begins in self.kernel.in_turn(items):

@@ -30,8 +30,14 @@ class Tables:
         return {load.tensor: load.index[:-1] for load in self._loads(p)}
 
     def told(self, p: PlacedCall) -> tuple[Load, ...]:
-        """What the tasks are told with a tile."""
-        return self._loads(p)[:_TOLD]
+        """What the tasks are told with a tile: none where the loader waits behind its claim, since
+        they have to do that wait first (with a limit)."""
+        if self.after(p):
+            return ()
+        paged = {s.arg for s in self.streams[p.call.name]}
+        own = [r for k, r in enumerate(p.call.regions) if k not in paged]
+        used = loads_of(*(e for r in own for e in region_exprs(r)))
+        return tuple(x for x in self._loads(p) if x in used)[:_TOLD]
 
     def after(self, p: PlacedCall) -> tuple[Wait, ...]:
         """Waits of the tasks that tell where operands lie."""

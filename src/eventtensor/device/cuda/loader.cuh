@@ -175,11 +175,11 @@ class Loader {
     if (lane() == 0) {
       while (!stopped_ && !may_tell()) stopped_ = over();
       if (!stopped_) {
-        if (!claimed_) tile_ = tk_claim(cells[cell]);
-        tile = count + tile_;
+        if (!first_ && !claimed_) ticket_ = tk_claim(cells[cell]);
+        tile = first_ ? index : count + ticket_;
       }
       ring_.told[claims_ % TOLD].tile = tile;
-      claimed_ = false;
+      first_ = claimed_ = false;
     }
     stopped_ = __shfl_sync(~0u, stopped_, 0);
     return __shfl_sync(~0u, tile, 0);
@@ -199,15 +199,13 @@ class Loader {
   // The first tile of a worker is the one of its number. From now on the next one is claimed while
   // the last pages of one are asked for: an answer takes as long as three pages do, and nothing
   // comes meanwhile.
-  ET_HOT void claims_from(int64_t ticket) {
-    ticket_ = ticket;
-    tile_ = index - count;
-    claimed_ = true;
+  ET_HOT void claims_from(int64_t cell) {
+    tickets_ = cell;
+    first_ = true;
   }
   // There is none any more, and the worker is told.
   ET_HOT void claims_end() {
-    ticket_ = NONE;
-    claimed_ = false;
+    tickets_ = NONE;
     tell();
   }
 
@@ -321,9 +319,9 @@ class Loader {
 
   ET_HOT void advance() {
     if (++slot_ == slots_.count) slot_ = 0, round_ ^= 1;
-    if (--left_ != LAST || ticket_ == NONE || lane() != 0) return;
+    if (--left_ != LAST || tickets_ == NONE || lane() != 0) return;
     if (claimed_ || !may_tell()) return;  // once a tile
-    tile_ = tk_claim(cells[ticket_]);
+    ticket_ = tk_claim(cells[tickets_]);
     claimed_ = true;
   }
 
@@ -356,10 +354,10 @@ class Loader {
   uint32_t landed_ = 0, landed_round_ = 0, flying_ = 0;  // the oldest page in flight
   uint32_t cap_, then_ = 0, slow_ = 0, claims_ = 0;
   uint32_t left_ = 0;                         // pages of the product that is on its way
-  // Where tiles are claimed, and the next one, less `count`, if it is. Nothing is done with it before
-  // it is wanted: the answer may be on its way.
-  int64_t ticket_ = NONE, tile_ = 0;
-  uint32_t claimed_ = false;
+  // The cell where tiles are claimed, and the next ticket, if one is taken. Nothing is done with it
+  // before it is wanted: the answer may be on its way.
+  int64_t tickets_ = NONE, ticket_ = 0;
+  uint32_t first_ = false, claimed_ = false;
   uint64_t once_, again_;
   Hints hints_;
   Look last_ = {-1, 0};  // the cell that it has waited for last

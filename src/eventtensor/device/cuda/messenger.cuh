@@ -14,7 +14,7 @@ namespace et {
 
 class Messages {
  public:
-  // By one thread; the whole block meets afterwards.
+  // By one thread, before ring_init; the whole block meets afterwards.
   ET_FN void init() {
     ET_ROLLED for (uint32_t s = 0; s < MOST; ++s) {
       bar_init(full_[s], 1);
