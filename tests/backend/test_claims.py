@@ -1,5 +1,5 @@
-"""Tiles that a loader claims for its worker: whoever waits behind a claim, who comes first, and what
-is written before a product of such a tile."""
+"""Tiles that a loader claims for its worker: every tile once, waits behind a claim, and what a
+product of such a tile decides."""
 
 from __future__ import annotations
 
