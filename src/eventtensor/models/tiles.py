@@ -45,8 +45,8 @@ def tiles_for(
     no hop: pieces without a long tail. With many rows a tile of the residual's is up to WIDE_ROWS,
     whose x the workers of a GPU read once: there are as many parts of K as give each of them a
     task. (Not of experts, whose tokens are few, and which are many together.) Parts of queries,
-    keys and values are added up by who turns them; beside experts tiles
-    are smaller, and there are fewer parts to add."""
+    keys and values are added up by who turns them; beside experts tiles are smaller, and there are
+    fewer parts to add."""
     qkv, hidden = (c.heads + 2 * c.kv_heads) * c.head_dim, c.hidden
     if layout == "cpu":
         return Tiles(_most(qkv, PANEL, 64), _most(hidden, PANEL, 64),

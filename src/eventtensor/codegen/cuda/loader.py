@@ -9,7 +9,7 @@ from typing import assert_never
 from ...ir.expr import Const, Load, Node, Var, compare, floordiv, mul
 from ...ir.layout import layout_of, panel_stride, row_stride
 from ...ir.looped import loop_page
-from ...ir.plan import ScheduleKind, Stream, StreamKind, Wait
+from ...ir.plan import Stream, StreamKind, Wait
 from ...ir.products import BUNDLES, MOST_SPAN, PANEL, Product, product_of
 from ...ir.program import Item, Loop, PlacedCall
 from ...ir.runs import Run, runs_of, stepped
@@ -92,7 +92,7 @@ class LoaderWriter:
             f"{_INLINE}void load_{name}"
             f"(et::Loader& worker, const Args& args{self.kernel.params(p.vars)}{given})"
         ):
-            if self.claims(p) and not self.tables.after(p):
+            if self.kernel.is_ticket(p.call.name) and not self.tables.after(p):
                 self.tell(p)
             if hand is not None:
                 hand.write()
@@ -100,9 +100,6 @@ class LoaderWriter:
                 self.operands(p)
         self.expr = plain
         o.line()
-
-    def claims(self, p: PlacedCall) -> bool:
-        return self.kernel.plan.call(p.call.name).schedule.kind is not ScheduleKind.static
 
     def tell(self, p: PlacedCall) -> None:
         """Where the loader claims: the tile, and what has been looked up for it."""
@@ -229,7 +226,7 @@ class LoaderWriter:
             f"(et::Loader& worker, const Args& args{self.kernel.params(loops)})"
         ):
             o.line(f"worker.flies{self.in_flight(p)};")
-            if plan.header or self.claims(p):
+            if plan.header or self.kernel.is_ticket(p.call.name):
                 o.line("worker.settle();")  # it gives the cells
             self.hints(name)
             self.sync.waits(plan.header)
@@ -243,7 +240,7 @@ class LoaderWriter:
                 o.line("bool settled = false;")
             with self.grids.tiles(p.call, self.claim(p)):
                 if after:
-                    if self.claims(p):
+                    if self.kernel.is_ticket(p.call.name):
                         o.line("worker.tell();")  # the tasks do these waits, too
                     self.settle(after, tables)
                 o.line(f"load_{name}(worker, args{self.kernel.claim_args(p.vars)}{given});")
@@ -278,7 +275,7 @@ class LoaderWriter:
             self.out.line("settled = true;")
 
     def claim(self, p: PlacedCall) -> str:
-        if self.claims(p):
+        if self.kernel.is_ticket(p.call.name):
             return f"et::ClaimingTiles(worker, {self.kernel.ticket(p)})"
         schedule = self.kernel.plan.call(p.call.name).schedule
         return f"et::StaticTiles(worker, {self.expr(schedule.shift)})"

@@ -170,12 +170,12 @@ class Loader {
 
   // Claims a tile for the worker, which is told next, at most TOLD ahead of those that it has begun:
   // what is claimed early, nobody else can take.
-  ET_HOT int64_t claim(int64_t cell) {
+  ET_HOT int64_t claim() {
     int64_t tile = INT64_MAX;
     if (lane() == 0) {
       while (!stopped_ && !may_tell()) stopped_ = over();
       if (!stopped_) {
-        if (!first_ && !claimed_) ticket_ = tk_claim(cells[cell]);
+        if (!first_ && !claimed_) ticket_ = tk_claim(cells[tickets_]);
         tile = first_ ? index : count + ticket_;
       }
       ring_.told[claims_ % TOLD].tile = tile;
@@ -373,29 +373,5 @@ ET_FN bool ev_wait(Loader& loader, Event event, int64_t index, int64_t target) {
 
 // It has no threads to spare.
 template <class F> ET_FN bool all_reached(Loader&, Event, int64_t, const F&) { return false; }
-
-// Tiles by ticket where the loader claims: its side, and that of the threads that run them.
-class ClaimingTiles {
- public:
-  ET_FN ClaimingTiles(Loader& loader, int64_t cell) : loader_(loader), cell_(cell) {
-    loader_.claims_from(cell);
-  }
-  ET_FN ~ClaimingTiles() { loader_.claims_end(); }
-  ClaimingTiles(const ClaimingTiles&) = delete;
-  ET_FN int64_t next() { return loader_.claim(cell_); }
-
- private:
-  Loader& loader_;
-  int64_t cell_;
-};
-
-class ToldTiles {
- public:
-  ET_FN explicit ToldTiles(Worker& w) : pages_(w.pages) {}
-  ET_FN int64_t next() { return pages_.tile(); }
-
- private:
-  Pages& pages_;
-};
 
 }  // namespace et

@@ -1,6 +1,6 @@
 // Pages of a product from the stream, as Loader::rows, Loader::run or Loader::panels brings them.
 #pragma once
-#include "loader.cuh"
+#include "claimed.cuh"
 
 namespace et {
 
