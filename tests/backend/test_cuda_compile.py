@@ -13,11 +13,13 @@ from shutil import which
 import pytest
 from backend.test_cuda_source import EXAMPLES, SCHEDULES, broken, normed, one_call, triple, tripled
 from row_sum import row_sum
+from support.streams import packed_product, panels_shape, plan_of
 
 import eventtensor as et
 from eventtensor.codegen.cuda import generate
 from eventtensor.config import environment
 from eventtensor.errors import CompileFailed, NoCompiler
+from eventtensor.ir.tensor import DType
 from eventtensor.runtime.build import DEVICE
 from eventtensor.runtime.cuda import build as cuda_build
 from eventtensor.runtime.cuda import driver as cuda_driver
@@ -89,6 +91,26 @@ def test_tensor_cores_need_no_hopper(lab, architecture: str) -> None:
 def test_an_example_compiles_for_an_older_gpu(lab) -> None:
     source = generate(lab.plan(EXAMPLES["mlp"](), "ticket"), A100).text
     assert build_cubin(source, "mlp", "sm_80", environment()).fresh
+
+
+@et.task
+def copied(x, y):
+    y[:] = x
+
+
+@pytest.mark.parametrize("dtype", (et.u8, et.i32, et.i64))
+def test_tables_of_the_loader_have_any_integers(dtype: DType) -> None:
+    p, k, count = et.Program("tables"), 512, 40
+    given = p.input("given", (count,), dtype, bound=count - 1)
+    used = p.scratch("used", (count,), dtype, bound=count - 1)
+    x, y = p.input("x", (1, k), et.bf16), p.output("y", (count, 1, 32), et.f32)
+    w = p.weight("w", (count, *panels_shape(2, k)), et.bf16)
+    p.call(copied, grid=(), reads=lambda: given[:], writes=lambda: used[:])
+    p.call(packed_product, grid=(count,), writes=lambda i: y[i, :, :],
+           reads=lambda i: (x[:, :], w[used[i], :, :, :, :, :, :, :]))
+    source = generate(plan_of(p)).text
+    assert "et::LaneTable<" in source
+    assert build_cubin(source, "tables", ARCHITECTURE, environment()).usage.spill_bytes == 0
 
 
 def test_the_checks_of_debug_compile(lab) -> None:

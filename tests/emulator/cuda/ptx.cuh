@@ -201,8 +201,10 @@ ET_HOT void cp_async_bulk_cache_hint(uint32_t to, const void* from, uint32_t byt
   cp_async_bulk(to, from, bytes, bar);
 }
 ET_HOT void cp_async_bulk_prefetch_l2(const void*, uint32_t) {}
-ET_HOT uint64_t createpolicy_evict_first() { return 0; }
-ET_HOT uint64_t createpolicy_evict_normal() { return 0; }
+template <class T> ET_HOT T either(bool first, T a, T b) { return first ? a : b; }
+template <class T> ET_HOT void assume_shared(T*) {}
+template <class T> ET_HOT void assume_global(T*) {}
+constexpr uint64_t EVICT_FIRST = 0, EVICT_NORMAL = 0;
 ET_HOT void fence_proxy_async_shared() { emu::block->fence_proxies(); }
 ET_HOT void fence_proxy_async_global() {}
 
@@ -239,6 +241,7 @@ ET_HOT void mma_f16(float (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2
 // ---- numbers ----------------------------------------------------------------------------------
 
 ET_HOT float ex2_approx(float x) { return std::exp2(x); }
+ET_HOT float rsqrt_approx(float x) { return 1.0f / std::sqrt(x); }
 ET_HOT uint32_t cvt_bf16x2(float low, float high) {
   const auto nearest = [](float x) {
     uint32_t bits;

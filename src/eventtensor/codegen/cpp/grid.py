@@ -9,13 +9,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from math import inf, prod
 
+from ...errors import UnboundedGrid
 from ...ir.expr import Const, Node
 from ...ir.program import Call, GridAxis
 from ...ir.walk import Bounds, bounds, free_vars
 from ..emitter import cpp_name
+from ..limits import Limits
 from .dialect import Dialect
 from .expr import ExprWriter, paren
+
+_SHORT = 2**31  # tiles, whose numbers 32 bits hold
 
 
 def walked_axes(call: Call) -> int:
@@ -95,8 +100,12 @@ class GridWriter:
         return " * ".join(names) or "1"
 
     def _decode(self, axes: tuple[GridAxis, ...], number: str) -> None:
+        """By short division, where numbers are small enough: on a GPU a long one is long code."""
+        short = len(axes) > 1 and self._tiles(axes) < _SHORT
+        number = f"uint32_t({number})" if short else number
         sizes = [
-            str(max(a.extent.value, 0)) if isinstance(a.extent, Const) else f"n{k}_{a.var}"
+            str(max(a.extent.value, 0)) if isinstance(a.extent, Const)
+            else f"uint32_t(n{k}_{a.var})" if short else f"n{k}_{a.var}"
             for k, a in enumerate(axes)
         ]
         for k, a in enumerate(axes):
@@ -105,3 +114,12 @@ class GridWriter:
             if k > 0:
                 text = f"{text} % {sizes[k]}"
             self.out.line(f"const int64_t {cpp_name(a.var)} = {text};")
+
+    def _tiles(self, axes: tuple[GridAxis, ...]) -> float:
+        """The most that there can be."""
+        limits = Limits(self.expr.program)
+        try:
+            ends = [bounds(limits.upper(a.extent), _bounds)[1] for a in axes]
+        except UnboundedGrid:
+            return inf
+        return prod(inf if end is None else max(end, 0) for end in ends)

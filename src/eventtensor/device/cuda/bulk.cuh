@@ -82,8 +82,8 @@ ET_FN void bulk_prefetch(const void* from, uint32_t bytes) {
 }
 
 // Bytes that are read once leave the L2 first, so that what is shared stays; others as usual.
-ET_FN uint64_t policy_once() { return ptx::createpolicy_evict_first(); }
-ET_FN uint64_t policy_again() { return ptx::createpolicy_evict_normal(); }
+ET_FN uint64_t policy_once() { return ptx::EVICT_FIRST; }
+ET_FN uint64_t policy_again() { return ptx::EVICT_NORMAL; }
 
 // The same by reference, for who has one of each.
 ET_FN void bar_expect(Barrier& bar, uint32_t bytes) { bar_expect(shared_address(&bar), bytes); }

@@ -43,24 +43,22 @@ template <class T, uint32_t N> class LaneTable {
 #pragma unroll
     for (uint32_t j = 0; j < EACH; ++j) {
       const uint32_t at = j * 32 + threadIdx.x % 32;
-      own_[j] = at < N ? from[at] : T(0);
+      own_[j] = at < N ? Kept(from[at]) : Kept(0);
     }
   }
   // By all lanes, for the same index.
   ET_HOT int64_t operator[](int64_t index) const {
     const uint32_t at = uint32_t(index);
-    T found{};
+    Kept mine = own_[0];
 #pragma unroll
-    for (uint32_t j = 0; j < EACH; ++j) {  // not chosen first: a compiler would choose an address
-      const T one = __shfl_sync(~0u, own_[j], int(at % 32));
-      if (at / 32 == j) found = one;
-    }
-    return found;
+    for (uint32_t j = 1; j < EACH; ++j) mine = ptx::either(at / 32 == j, own_[j], mine);
+    return __shfl_sync(~0u, mine, int(at % 32));
   }
 
  private:
+  using Kept = std::conditional_t<(sizeof(T) < 4), int32_t, T>;
   static constexpr uint32_t EACH = (N + 31) / 32;
-  T own_[EACH] = {};
+  Kept own_[EACH] = {};
 };
 
 }  // namespace et

@@ -84,9 +84,10 @@ class Loader {
 
   // What one lane has done, the others know.
   ET_HOT void follow() {
-    slot_ = __shfl_sync(~0u, slot_, 0);
-    round_ = __shfl_sync(~0u, round_, 0);
-    stopped_ = __shfl_sync(~0u, stopped_, 0);
+    const uint32_t known = __shfl_sync(~0u, slot_ << 2 | round_ << 1 | stopped_, 0);
+    slot_ = known >> 2;
+    round_ = known >> 1 & 1;
+    stopped_ = known & 1;
   }
 
   // Packed panels of a product with many columns (walk.cuh), which have `stride` bytes: by rounds, by
@@ -101,8 +102,8 @@ class Loader {
   // The same by a map, where all groups are whole and spans have MOST_SPAN bytes: a page is one copy.
   ET_HOT void panels(const void* data, const Walk& walk, int64_t stride, Paged in) {
     const uint64_t from = reinterpret_cast<uint64_t>(data) - reinterpret_cast<uint64_t>(in.data);
-    const uint32_t bundle = uint32_t(walk.bundle * stride), step = walk.bundle * PANEL * MOST_SPAN;
-    const uint32_t y = uint32_t(from % bundle) / RUN, z = uint32_t(from / bundle);
+    const uint32_t runs = uint32_t(from / RUN), step = walk.bundle * PANEL * MOST_SPAN;
+    const uint32_t bundle = uint32_t(walk.bundle * stride / RUN), y = runs % bundle, z = runs / bundle;
     rounds(walk, [&](uint32_t first, uint32_t panels, bool last) {
       for (uint32_t k = 0; k < walk.along() && !stopped_; ++k)
         for (uint32_t g = 0; g < panels; g += GROUP)
@@ -113,7 +114,7 @@ class Loader {
   // So many empty pages, for a grid of tasks that wants memory.
   ET_HOT bool lend(uint32_t pages) {
     if (lane() == 0)
-      for (uint32_t k = 0; k < pages && open(0); ++k) advance();
+      ET_ROLLED for (uint32_t k = 0; k < pages && open(0); ++k) advance();
     follow();
     return !stopped_;
   }
@@ -125,7 +126,7 @@ class Loader {
     const uint32_t all = uint32_t(rows) * row_bytes, bytes = dense ? all : row_bytes;
     if (!open_all(all)) return;
     const char* const from = static_cast<const char*>(data);
-    for (uint32_t r = lane(); r < pieces; r += 32)
+    ET_ROLLED for (uint32_t r = lane(); r < pieces; r += 32)
       bulk_copy(bytes_ + slot_ * PAGE + r * bytes, from + r * stride, bytes, full() + slot_ * 8);
     advance();
   }
@@ -229,7 +230,7 @@ class Loader {
     left_ = count > LAST ? count : LAST + 1;
     if (lane() == 0) {
       if (walk.left(0) <= groups_for(MOST_COLUMNS)) {  // known when this is compiled
-        for (uint32_t left = walk.passes(); left > 0; --left) pages(0, walk.panels, left == 1);
+        ET_ROLLED for (uint32_t left = walk.passes(); left > 0; --left) pages(0, walk.panels, left == 1);
       } else {
         for (uint32_t first = 0; first < walk.panels; first += walk.round(first))
           for (uint32_t left = walk.passes(); left > 0; --left)
@@ -243,11 +244,11 @@ class Loader {
   ET_HOT void round(const char* from, int64_t stride, const Walk& walk, uint32_t first,
                     uint32_t panels, bool last) {
     const uint32_t piece = PANEL * walk.span, spans = walk.spans(), bundle = walk.bundle;
-    for (uint32_t left = walk.along(); left > 0 && !stopped_; from += spans * bundle * piece) {
+    ET_ROLLED for (uint32_t left = walk.along(); left > 0 && !stopped_; from += spans * bundle * piece) {
       const uint32_t some = left < spans ? left : spans;
-      for (uint32_t g = 0; g < panels; g += GROUP)
-        group(from + g * stride, bundle * stride, walk.count(first + g) / bundle, some,
-              bundle * piece, last);
+      ET_ROLLED for (uint32_t g = 0; g < panels; g += GROUP)
+        group(from + g * stride, bundle * stride,
+              bundle == GROUP ? 1 : walk.count(first + g) / bundle, some, bundle * piece, last);
       left -= some;
     }
   }

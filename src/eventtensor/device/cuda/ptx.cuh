@@ -224,16 +224,27 @@ ET_HOT void cp_async_bulk_tensor_3d(uint32_t to, const void* map, int32_t y, int
       ".L2::cache_hint [%0], [%1, {%2, %3, %4}], [%5], %6;" ::"r"(to), "l"(map), "r"(0), "r"(y),
       "r"(z), "r"(bar), "l"(policy) : "memory");
 }
-ET_HOT uint64_t createpolicy_evict_first() {
-  uint64_t policy;
-  asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
-  return policy;
+// Where a pointer leads, for who cannot see it: then loads and stores need no look at where, have short
+// addresses in shared memory, and are known not to meet those elsewhere.
+template <class T> ET_HOT void assume_shared(T* p) { __builtin_assume(__isShared(p)); }
+template <class T> ET_HOT void assume_global(T* p) { __builtin_assume(__isGlobal(p)); }
+
+// One of two, where a compiler would choose an address of them.
+template <class T> ET_HOT T either(bool first, T a, T b) {
+  static_assert(sizeof(T) == 4 || sizeof(T) == 8);
+  T one;
+  if constexpr (sizeof(T) == 4)
+    asm("{\n .reg .pred p;\n setp.ne.u32 p, %3, 0;\n selp.b32 %0, %1, %2, p;\n}"
+        : "=r"(one) : "r"(a), "r"(b), "r"(uint32_t(first)));
+  else
+    asm("{\n .reg .pred p;\n setp.ne.u32 p, %3, 0;\n selp.b64 %0, %1, %2, p;\n}"
+        : "=l"(one) : "l"(a), "l"(b), "r"(uint32_t(first)));
+  return one;
 }
-ET_HOT uint64_t createpolicy_evict_normal() {
-  uint64_t policy;
-  asm volatile("createpolicy.fractional.L2::evict_normal.b64 %0, 1.0;" : "=l"(policy));
-  return policy;
-}
+
+// What createpolicy.fractional.L2::evict_first and ::evict_normal give for 1.0, on all GPUs: as numbers
+// they are known to be the same for all lanes, where copies would have a result moved for each.
+constexpr uint64_t EVICT_FIRST = 0x12f0ull << 48, EVICT_NORMAL = 0x16f0ull << 48;
 ET_HOT void fence_proxy_async_shared() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
@@ -259,6 +270,11 @@ ET_HOT void mma_f16(float (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2
 ET_HOT float ex2_approx(float x) {  // of 2; what is too small for a normal number is 0
   float y;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+ET_HOT float rsqrt_approx(float x) {  // within 2 ulp, of a normal number
+  float y;
+  asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
 }
 ET_HOT uint32_t cvt_bf16x2(float low, float high) {  // to the nearest, ties to even (sm_80)
