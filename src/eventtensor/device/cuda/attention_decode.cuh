@@ -43,7 +43,7 @@ template <int HD, int PAGE> struct OwnAndFresh {
     uint32_t some[4];
     ptx::ld_shared_v4(fresh + (VALUES ? sizeof(bf16) * PITCH<HD> : 0) + piece * 16, some);
     ET_ROLLED for (unsigned row = from + me.lane / Places::PIECES; row < 16; row += Places::AT_ONCE)
-      ptx::st_shared_v4(Places::template piece_at<VALUES>(place, row, piece), some);
+      ptx::st_shared_v4(Places::piece_at(place, row, piece, VALUES), some);
     __syncwarp();
   }
 };
@@ -81,7 +81,7 @@ template <int PARTS, int H, int GROUP, int HD, bool NORM> class Unturned {
   ET_HOT void turn(float* room, bf16* to, Turning by) {
     const Thread me;
     float *const angles = room, *const added = room + ADDED;
-    const float norm = rsqrt(from_first(half_tree(share_)) / by.hidden + by.eps);
+    const float norm = ptx::rsqrt_approx(from_first(half_tree(share_)) / by.hidden + by.eps);
 #pragma unroll
     for (int n = 0; n < EACH; ++n) {
       const int at = me.number + n * ET_THREADS;
@@ -117,7 +117,7 @@ template <int PARTS, int H, int GROUP, int HD, bool NORM> class Unturned {
 template <int H, int HD> ET_HOT void keep(const bf16* fresh, int heads, View<bf16, 4> own) {
   const Thread me;
   if (own.extent[0] == 0) return;
-  for (int at = 4 * me.number; at < H * 2 * HD; at += 4 * ET_THREADS)
+  ET_ROLLED for (int at = 4 * me.number; at < H * 2 * HD; at += 4 * ET_THREADS)
     *reinterpret_cast<Words<2>*>(own.data + at / (2 * HD) * own.stride[1] +
                                  at / HD % 2 * own.stride[2] + at % HD) =
         *reinterpret_cast<const Words<2>*>(

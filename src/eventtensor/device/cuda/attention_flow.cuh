@@ -47,24 +47,32 @@ template <int HD, int PAGE> struct Flow {
 
   // A row's pieces, and the rows that a warp has at once, a piece for each lane.
   static constexpr int PIECES = HD / 8, AT_ONCE = WARP / PIECES;
-  template <bool VALUES>
-  static ET_HOT uint32_t piece_at(uint32_t place, unsigned row, unsigned piece) {
-    const unsigned swap = VALUES ? row % 8 : row % 2 * 4;
-    return place + (VALUES ? BYTES : 0) + row * ROW + (piece ^ swap) * 16;
+  static ET_HOT uint32_t piece_at(uint32_t place, unsigned row, unsigned piece, bool values) {
+    const unsigned swap = values ? row % 8 : row % 2 * 4;
+    return place + (values ? BYTES : 0) + row * ROW + (piece ^ swap) * 16;
   }
 
-  template <bool VALUES>
-  static ET_HOT void ask(const bf16* keys, const Chunk& chunk, uint32_t place, Thread me) {
+  // Lanes have pieces of every AT_ONCE-th row; those of a whole chunk lie at places known beside the
+  // first ones. Of others the last row that counts stands in for what is behind it.
+  static ET_HOT void ask(const bf16* keys, const Chunk& chunk, uint32_t place, bool values,
+                         Thread me) {
     __syncwarp();  // all lanes have read what lies there
     if (chunk.row != Chunk::NOWHERE) {
       const unsigned piece = me.lane % PIECES, first = unsigned(me.lane) / PIECES;
       const bf16* const from =
-          keys + int64_t(chunk.row) * HD + (VALUES ? PAGE * HD : 0) + piece * 8;
+          keys + int64_t(chunk.row) * HD + (values ? PAGE * HD : 0) + piece * 8;
       const uint64_t policy = policy_once();
+      if (chunk.last >= 15) {
+        const bf16* const begin = from + first * HD;
 #pragma unroll
-      for (unsigned row = first, n = 0; n < 16 / AT_ONCE; ++n, row += AT_ONCE) {
-        const unsigned held = row < chunk.last ? row : chunk.last;
-        ptx::cp_async_16_once(piece_at<VALUES>(place, row, piece), from + held * HD, policy);
+        for (unsigned row = 0; row < 16; row += AT_ONCE)
+          ptx::cp_async_16_once(
+              piece_at(place, first + row % 8, piece, values) + row / 8 * 8 * ROW,
+              begin + row * HD, policy);
+      } else {
+        ET_ROLLED for (unsigned row = first; row < 16; row += AT_ONCE)
+          ptx::cp_async_16_once(piece_at(place, row, piece, values),
+                                from + (row < chunk.last ? row : chunk.last) * HD, policy);
       }
     }
     ptx::cp_async_commit();
@@ -204,8 +212,8 @@ template <int HD, int PAGE, int HEADS, int H, class Mine> class Attended {
 
   ET_HOT void ask(const Chunk& chunk, uint32_t turn, Thread me) const {
     const uint32_t place = Places::place(places_, turn);
-    Places::template ask<false>(keys_, chunk, place, me);
-    Places::template ask<true>(keys_, chunk, place, me);
+    ET_ROLLED for (int values = 0; values < 2; ++values)
+      Places::ask(keys_, chunk, place, values != 0, me);
   }
 
   // What is to be asked for DEPTH chunks behind this one: of this task, then of the next.
@@ -226,14 +234,14 @@ template <int HD, int PAGE, int HEADS, int H, class Mine> class Attended {
     Places::wait();
     own_.template complete<false>(place, base, me);
     Places::read_keys(tile.key, place, me);
-    Places::template ask<false>(keys_, next, place, me);
+    Places::ask(keys_, next, place, false, me);
     tile.scores(score, queries, me);
     uint32_t columns[2], value[Places::VALUE][4];
     part.weigh(columns, score, {base, own_.count}, me);
     Places::wait();
     own_.template complete<true>(place, base, me);
     Places::read_values(value, place, me);
-    Places::template ask<true>(keys_, next, place, me);
+    Places::ask(keys_, next, place, true, me);
 #pragma unroll
     for (int w = 0; w < Places::VALUE; ++w) ptx::mma_bf16(part.value[w], value[w], columns);
   }

@@ -173,7 +173,7 @@ ET_HOT float add_row(float* row, View<const float, 2> parts, View<const float, 1
   for (int k = first + LANES; k < sums; k += LANES) share = share + ss.data[k];
   const float sum = from_first(half_tree(share));
   sync();
-  return rsqrt(sum / hidden + eps);
+  return ptx::rsqrt_approx(sum / hidden + eps);
 }
 
 // Eight lanes have a head, `by` times x: `head` of those of queries, then the key and the value; if
@@ -204,7 +204,7 @@ ET_HOT void rotate_head(int head, bool there, const float* x, float by, View<con
     float all = sum[0] + sum[1];
 #pragma unroll
     for (int other = TURNERS / 2; other > 0; other /= 2) all = all + from_other(all, other, me);
-    const float norm = rsqrt(all / float(HD) + eps);
+    const float norm = ptx::rsqrt_approx(all / float(HD) + eps);
 #pragma unroll
     for (int j = 0; j < EACH; ++j)
       if (turns) mine[j] = mine[j] * norm * gain[j * TURNERS + first];
@@ -258,16 +258,16 @@ template <int GROUP, int HD, bool NORM>
 ET_HOT void turn_head(int head, const float* x, const float* angles, bf16* to, float eps, float scale,
                       Thread me) {
   constexpr int HALF = HD / 2, TWO = 2;
+  constexpr bool EVEN = HALF % (TWO * LANES) == 0;
   const float* const gain = angles + (head < GROUP ? 0 : HD);
   const float by = head < GROUP ? scale : 1.0f;
-  const float norm = NORM ? rsqrt(squares<HD>(x, me) / float(HD) + eps) : 1.0f;
-#pragma unroll
-  for (int from = 0; from < HALF; from += TWO * LANES) {
+  const float norm = NORM ? ptx::rsqrt_approx(squares<HD>(x, me) / float(HD) + eps) : 1.0f;
+  ET_ROLLED for (int from = 0; from < HALF; from += TWO * LANES) {
     float low[TWO] = {}, high[TWO] = {};
 #pragma unroll
     for (int n = 0; n < TWO; ++n) {
       const int i = from + n * LANES + me.lane % LANES;
-      if (i >= HALF) continue;
+      if (!EVEN && i >= HALF) continue;
       const float a = NORM && head <= GROUP ? x[i] * norm * gain[i] : x[i];
       const float b = NORM && head <= GROUP ? x[i + HALF] * norm * gain[i + HALF] : x[i + HALF];
       const float cosine = angles[2 * HD + i], sine = angles[2 * HD + HALF + i];
@@ -277,9 +277,9 @@ ET_HOT void turn_head(int head, const float* x, const float* angles, bf16* to, f
 #pragma unroll
     for (int n = 0; n < TWO; ++n) {
       const int i = from + n * LANES + me.lane % LANES;
-      if (i >= HALF) continue;
-      to[i] = cast<bf16>(low[n]);
-      to[i + HALF] = cast<bf16>(high[n]);
+      if (!EVEN && i >= HALF) continue;
+      to[i] = {uint16_t(ptx::cvt_bf16x2(low[n], 0.0f))};
+      to[i + HALF] = {uint16_t(ptx::cvt_bf16x2(high[n], 0.0f))};
     }
   }
 }

@@ -203,6 +203,11 @@ template <int GROUP, int HD, bool APART = false, int AT_ONCE = WARPS, int H = 1>
   static constexpr int PAIRS = HD / 16 * 2 * 8 * ACROSS;  // of one strand
   static constexpr int FLOATS = H * (2 * AT_ONCE * PAIRS + 2 * WARPS * GROUP);
 
+  // Pairs of a thread. If they are several, what is found of one lies meanwhile where its last two
+  // strands were that those of the second turn do not need, so that one loop has them all.
+  static constexpr int OWN = (H * PAIRS + ET_THREADS - 1) / ET_THREADS;
+  static constexpr bool ROLLED = OWN > 1 && AT_ONCE < WARPS && WARPS - AT_ONCE <= AT_ONCE - 2;
+
   struct alignas(8) Two { float even, odd; };
   struct Folded { float even, odd, total, best; };  // of a pair, and of its head
   Two* pairs;
@@ -224,21 +229,28 @@ template <int GROUP, int HD, bool APART = false, int AT_ONCE = WARPS, int H = 1>
   // the other in all of them.
   ET_HOT void all(const Part<HD>& part, View<float, 2> out, View<float, 2> ml,
                   bf16* mixed = nullptr) const {
-    constexpr int OWN = (H * PAIRS + ET_THREADS - 1) / ET_THREADS;
     put_sums(part, Shared::last(Thread()), Thread());
-    Folded found[OWN] = {};
-#pragma unroll
-    for (int first = 0; first < WARPS; first += AT_ONCE) {
+    Folded found[ROLLED ? 1 : OWN] = {};
+    ET_ROLLED for (int first = 0; first < WARPS; first += AT_ONCE) {
       const Thread me;
       const int mine = Shared::last(me) - first;
       if (first > 0) sync();
       if (mine >= 0 && mine < AT_ONCE) put_values(part, mine, me);
       sync();
+      if constexpr (ROLLED) {
+        ET_ROLLED for (int number = me.number; number < H * PAIRS; number += ET_THREADS) {
+          found[0] = first > 0 ? taken_back(number) : Folded{};
+          add(found[0], first, number);
+          if (first + AT_ONCE < WARPS) put_back(found[0], number);
+          else store(out, ml, mixed, found[0], number);
+        }
+      } else {
 #pragma unroll
-      for (int e = 0; e < OWN; ++e) add(found[e], first, me.number + e * ET_THREADS);
+        for (int e = 0; e < OWN; ++e) add(found[e], first, me.number + e * ET_THREADS);
+      }
     }
 #pragma unroll
-    for (int e = 0; e < OWN; ++e)
+    for (int e = 0; e < OWN && !ROLLED; ++e)
       store(out, ml, mixed, found[e], Thread().number + e * ET_THREADS);
   }
 
@@ -264,14 +276,24 @@ template <int GROUP, int HD, bool APART = false, int AT_ONCE = WARPS, int H = 1>
         mine[(2 * w + k) * 8 * ACROSS] = {part.value[w][k], part.value[w][k + 2]};
   }
 
-  // The largest score of a head, and what the values of each strand weigh beside it.
-  static ET_HOT float weigh(const float* tops, float (&scale)[WARPS]) {
+  // The largest score of a head.
+  static ET_HOT float best_of(const float* tops) {
     float best = LOW;
 #pragma unroll
     for (int k = 0; k < WARPS; ++k) best = larger(best, tops[k * GROUP]);
-#pragma unroll
-    for (int k = 0; k < WARPS; ++k) scale[k] = power(tops[k * GROUP] - best);
     return best;
+  }
+
+  ET_HOT Two* last_two(int number) const {
+    return pairs + (number / PAIRS * AT_ONCE + AT_ONCE - 2) * PAIRS + number % PAIRS;
+  }
+  ET_HOT void put_back(const Folded& found, int number) const {
+    last_two(number)[0].even = found.total;
+    last_two(number)[PAIRS] = {found.even, found.odd};
+  }
+  ET_HOT Folded taken_back(int number) const {
+    const Two values = last_two(number)[PAIRS];
+    return {values.even, values.odd, last_two(number)[0].even, LOW};
   }
 
   static ET_HOT int head_of(int at) { return 2 * (at % ACROSS) + at / ACROSS / 8 % 2; }
@@ -280,15 +302,17 @@ template <int GROUP, int HD, bool APART = false, int AT_ONCE = WARPS, int H = 1>
   ET_HOT void add(Folded& found, int first, int number) const {
     const int key = number / PAIRS, at = number % PAIRS, head = head_of(at);
     if (key >= H || head >= GROUP) return;
-    float scale[WARPS];
-    found.best = weigh(top + key * WARPS * GROUP + head, scale);
-    const Two* const mine = pairs + key * AT_ONCE * PAIRS + at;
+    const float* const tops = top + key * WARPS * GROUP + head;
     const float* const sums = sum + key * WARPS * GROUP + head;
+    const Two* const mine = pairs + key * AT_ONCE * PAIRS + at;
+    found.best = best_of(tops);
 #pragma unroll
-    for (int n = 0; n < AT_ONCE && first + n < WARPS; ++n) {
-      found.even += mine[n * PAIRS].even * scale[first + n];
-      found.odd += mine[n * PAIRS].odd * scale[first + n];
-      found.total += sums[(first + n) * GROUP] * scale[first + n];
+    for (int n = 0; n < AT_ONCE; ++n) {
+      if (WARPS % AT_ONCE != 0 && first + n >= WARPS) break;
+      const float scale = power(tops[(first + n) * GROUP] - found.best);
+      found.even += mine[n * PAIRS].even * scale;
+      found.odd += mine[n * PAIRS].odd * scale;
+      found.total += sums[(first + n) * GROUP] * scale;
     }
   }
   ET_HOT void store(View<float, 2> out, View<float, 2> ml, bf16* mixed, const Folded& found,
