@@ -137,17 +137,31 @@ def test_nvcc_takes_over_where_there_is_no_nvrtc(lab, no_bindings) -> None:
         build_cubin(bad, "tripled", ARCHITECTURE, environment())
 
 
-@pytest.mark.skipif(which("nvcc") is None, reason="nvcc is not on PATH")
-def test_memory_order_is_in_the_instructions(lab, tmp_path: Path) -> None:
-    """Release on notify, acquire on wait, and no load through the read-only cache."""
-    source, out = tmp_path / "row_sum.cu", tmp_path / "row_sum.ptx"
-    source.write_text(generate(lab.plan(row_sum(), "push")).text)
+def ptx_of(text: str, folder: Path) -> str:
+    source, out = folder / "kernel.cu", folder / "kernel.ptx"
+    source.write_text(text)
     subprocess.run(
         ["nvcc", "-std=c++17", "-arch=compute_90", "--expt-relaxed-constexpr", "-ptx",
          f"-I{DEVICE}", "-o", str(out), str(source)],
         check=True, capture_output=True,
     )
-    ptx = out.read_text()
+    return out.read_text()
+
+
+@pytest.mark.skipif(which("nvcc") is None, reason="nvcc is not on PATH")
+@pytest.mark.parametrize("debug", (False, True))
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_the_compiler_leaves_nothing_out(tmp_path: Path, schedule: str, debug: bool) -> None:
+    """It has, where it was told wrongly in which memory temporaries lie: all that stands behind
+    them, here a sigmoid."""
+    text = generate(plan_of(EXAMPLES["mlp"](), schedule=schedule), debug=debug).text
+    assert "et::sigmoid(" in text and "rcp.approx" in ptx_of(text, tmp_path)
+
+
+@pytest.mark.skipif(which("nvcc") is None, reason="nvcc is not on PATH")
+def test_memory_order_is_in_the_instructions(lab, tmp_path: Path) -> None:
+    """Release on notify, acquire on wait, and no load through the read-only cache."""
+    ptx = ptx_of(generate(lab.plan(row_sum(), "push")).text, tmp_path)
     for wanted in ("red.release.gpu.global.add", "ld.acquire.gpu.global",
                    "atom.acq_rel.gpu.global.add", "st.release.gpu.global"):
         assert wanted in ptx

@@ -112,7 +112,7 @@ def test_all_who_touch_a_flagged_tensor_use_words() -> None:
     assert '#include "cuda/flag.cuh"' in text
     reads = re.findall(r"et::Words<et::bf16, 1, 16, 1>\{\w+, \w+_tile, TENSOR_x, &args\.x\}", text)
     assert len(reads) == 2
-    views = re.findall(r"et::View<(const )?([\w:<>]+), 1> \w+\{args\.x[ ,]", text)
+    views = re.findall(r"et::View<(const )?([\w:<>]+), 1> \w+\{(?:et::global\()?args\.x[ ,)]", text)
     assert {kind for _, kind in views} == {"et::Word<et::bf16>"}
     assert "ev_wait" not in text and "ev_notify" not in text
 

@@ -4,6 +4,7 @@
 #define ET_TRACE 0
 #define ET_THREADS 256
 #define ET_STREAM 0
+#define ET_FAR 0
 #define ET_WIDE 0
 #define ET_BULK 0
 #include "cuda/std.cuh"
@@ -158,9 +159,9 @@ __device__ void body_scale(et::Worker& worker, const Args& args, int64_t e, int6
   et::task_ready(worker);
   // x = x[e, t*4:t*4 + 4, 0:8]
   const int64_t e1 = std::min<int64_t>(4, args.m * 4 - t * 4);
-  const et::View<const float, 2> x{args.x + e * (args.m * 32) + (t * 4) * 8, {e1, 8}, {8, 1}};
+  const et::View<const float, 2> x{et::global(args.x + e * (args.m * 32) + (t * 4) * 8), {e1, 8}, {8, 1}};
   // out = y[e, t*4:t*4 + 4, 0:8]
-  const et::View<float, 2> out{args.y + e * (args.m * 32) + (t * 4) * 8, {e1, 8}, {8, 1}};
+  const et::View<float, 2> out{et::global(args.y + e * (args.m * 32) + (t * 4) * 8), {e1, 8}, {8, 1}};
   const int64_t v4 = int64_t(e);
   const float v5 = et::cast<float>(v4);
   et::sync();
@@ -189,9 +190,9 @@ __device__ bool body_add(et::Worker& worker, const Args& args, int64_t e, int64_
   et::task_ready(worker);
   // x = y[e, t*4:t*4 + 4, 0:8]
   const int64_t e1 = std::min<int64_t>(4, args.m * 4 - t * 4);
-  const et::View<const float, 2> x{args.y + e * (args.m * 32) + (t * 4) * 8, {e1, 8}, {8, 1}};
+  const et::View<const float, 2> x{et::global(args.y + e * (args.m * 32) + (t * 4) * 8), {e1, 8}, {8, 1}};
   // out = z[e, t, 0:8]
-  const et::View<float, 1> out{args.z + e * (args.m * 8) + t * 8, {8}, {1}};
+  const et::View<float, 1> out{et::global(args.z + e * (args.m * 8) + t * 8), {8}, {1}};
   for (et::Each<1, 16> t1(8); t1.more_in_warp(); t1.next()) {
     const int64_t i0 = t1.held(0);
     const float v1_found = et::half_sum<float>(e1, [&](int64_t k1) { return x.data[k1 * 8 + i0]; });

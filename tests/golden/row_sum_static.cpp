@@ -134,8 +134,8 @@ bool grid_partial(et::Worker& worker, const Args& args) {
     auto tiles = et::StaticTiles(worker, 0);
     const int64_t n0_i = et::div(args.n + 31, 32);
     for (int64_t t0 = tiles.next(); t0 < n0_i * 4; t0 = tiles.next()) {
-      const int64_t i = t0 / 4;
-      const int64_t j = t0 % 4;
+      const int64_t i = uint32_t(t0) / 4;
+      const int64_t j = uint32_t(t0) % 4;
       if (!task_partial(worker, args, i, j)) return false;
     }
   }

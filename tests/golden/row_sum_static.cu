@@ -4,6 +4,7 @@
 #define ET_TRACE 0
 #define ET_THREADS 256
 #define ET_STREAM 0
+#define ET_FAR 0
 #define ET_WIDE 0
 #define ET_BULK 0
 #include "cuda/std.cuh"
@@ -145,9 +146,9 @@ __device__ void body_partial(et::Worker& worker, const Args& args, int64_t i, in
   et::task_ready(worker);
   // x = a[i*32:i*32 + 32, j*32:j*32 + 32]
   const int64_t e1 = std::min<int64_t>(-i * 32 + args.n, 32);
-  const et::View<const float, 2> x{args.a + (i * 32) * 128 + (j * 32), {e1, 32}, {128, 1}};
+  const et::View<const float, 2> x{et::global(args.a + (i * 32) * 128 + (j * 32)), {e1, 32}, {128, 1}};
   // out = b[i*32:i*32 + 32, j]
-  const et::View<float, 1> out{args.b + (i * 32) * 4 + j, {e1}, {4}};
+  const et::View<float, 1> out{et::global(args.b + (i * 32) * 4 + j), {e1}, {4}};
   et::sync();
   for (et::Each<1, 16> t1(e1); t1.more_in_warp(); t1.next()) {
     const int64_t i0 = t1.held(0);
@@ -175,9 +176,9 @@ __device__ bool body_final(et::Worker& worker, const Args& args, int64_t i) {
   et::task_ready(worker);
   // x = b[i*32:i*32 + 32, 0:4]
   const int64_t e1 = std::min<int64_t>(-i * 32 + args.n, 32);
-  const et::View<const float, 2> x{args.b + (i * 32) * 4, {e1, 4}, {4, 1}};
+  const et::View<const float, 2> x{et::global(args.b + (i * 32) * 4), {e1, 4}, {4, 1}};
   // out = c[i*32:i*32 + 32]
-  const et::View<float, 1> out{args.c + (i * 32), {e1}, {1}};
+  const et::View<float, 1> out{et::global(args.c + (i * 32)), {e1}, {1}};
   ET_ROLLED for (int64_t i0 = et::lane(); i0 < e1; i0 += et::lanes()) {
     out.data[i0] = et::lane_sum<float>(4, [&](int64_t k1) { return x.data[i0 * 4 + k1]; });
   }
@@ -198,8 +199,8 @@ __device__ bool grid_partial(et::Worker& worker, const Args& args) {
     auto tiles = et::StaticTiles(worker, 0);
     const int64_t n0_i = et::div(args.n + 31, 32);
     ET_ROLLED for (int64_t t0 = tiles.next(); t0 < n0_i * 4; t0 = tiles.next()) {
-      const int64_t i = t0 / 4;
-      const int64_t j = t0 % 4;
+      const int64_t i = uint32_t(t0) / 4;
+      const int64_t j = uint32_t(t0) % 4;
       if (!task_partial(worker, args, i, j)) return false;
     }
   }

@@ -202,8 +202,8 @@ ET_HOT void cp_async_bulk_cache_hint(uint32_t to, const void* from, uint32_t byt
 }
 ET_HOT void cp_async_bulk_prefetch_l2(const void*, uint32_t) {}
 template <class T> ET_HOT T either(bool first, T a, T b) { return first ? a : b; }
-template <class T> ET_HOT void assume_shared(T*) {}
-template <class T> ET_HOT void assume_global(T*) {}
+template <class T> ET_HOT T* in_shared(T* p) { return p; }
+template <class T> ET_HOT T* in_global(T* p) { return p; }
 constexpr uint64_t EVICT_FIRST = 0, EVICT_NORMAL = 0;
 ET_HOT void fence_proxy_async_shared() { emu::block->fence_proxies(); }
 ET_HOT void fence_proxy_async_global() {}

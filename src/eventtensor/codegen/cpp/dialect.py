@@ -46,6 +46,10 @@ class Dialect(Emitter):
         """Declare `name` as room for `size` (= `extent`) elements in the worker's arena."""
         self.line(f"{element}* const {name} = worker.arena.take<{element}>({size});")
 
+    def in_tensor(self, name: str, at: str) -> str:
+        """A pointer to an element of a tensor, for the view of this name."""
+        return at
+
     def matmul_room(self, left: DType, right: DType) -> None:
         """Told what a matmul multiplies, for the room that et::matmul takes by itself."""
 

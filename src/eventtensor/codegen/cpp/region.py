@@ -48,8 +48,9 @@ class RegionWriter:
                 tables.append(None)
                 strides.append(stride)
         kind = ("const " if const else "") + (element or STORAGE[tensor.dtype])
+        data = self.out.in_tensor(name, " + ".join(start))
         self.out.line(
-            f"const et::View<{kind}, {len(shape)}> {name}{{{' + '.join(start)}, "
+            f"const et::View<{kind}, {len(shape)}> {name}{{{data}, "
             f"{{{', '.join(shape)}}}, {{{', '.join(strides)}}}}};"
         )
         known = tuple(

@@ -4,7 +4,7 @@ up their pages. Everything else is as in any body.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import fields, replace
 from functools import partial
 
@@ -29,15 +29,14 @@ from .columns import Columns, ColumnsBody
 from .emitter import BlockDialect
 from .maps import Maps
 from .pages import PageArgs
+from .room import opens_beside
 from .threads import WARPS
 
 # Elements of a warp's sums that are folded at once, as in panels.cuh, or more if a bundle has more.
 _PARTS = 512
 _ALIGN = 64  # bytes: where what is taken of the arena begins
 _PITCH = 192  # bytes that a column of the other side may lie further apart than it is long
-# Rows that a product sums up in one pass, by its columns: all of them, or some.
-_ROUND = {"et::MOST_COLUMNS": 128, "et::SOME_COLUMNS": 256}
-_PASSES = {"et::FEW_COLUMNS": 16, "et::SOME_COLUMNS": 64}  # columns of all but the widest
+_PASSES = {"et::FEW_COLUMNS": 16, "et::SOME_COLUMNS": 64, "et::MOST_COLUMNS": 128}  # columns
 _SEVERAL = 4  # elements of a thread that are found together behind such a product
 
 
@@ -82,10 +81,12 @@ class StreamBody(ColumnsBody):
         for k in sorted(read_arguments(self.call.body) - paged - held.keys()):
             if self.call.regions[k].pad is None:
                 self.regions.expect(self.args.name(k), self.call.regions[k])
+        self.block_out.plain = self._stored_by_products()
         super().write()
-        self.block_out.several = 1
+        self.block_out.plain, self.block_out.several = frozenset(), 1
         if self.lent != Const(0):
             self.block_out.taken.append((self.lent, "uint8_t"))
+            self.block_out.inner = True
         if loaded and self.out.met():
             self.block_out.ends_met("worker.pages.task_end();")
         elif loaded:
@@ -159,6 +160,11 @@ class StreamBody(ColumnsBody):
         flags = self.args.has_flags(s.arg)
         return found is not None and found[1].wide and self.is_straight(s) and not flags \
             and target.view.storage is DType.f32 and len(target.type.shape) == 2
+
+    def _stored_by_products(self) -> frozenset[str]:
+        """Of them each has a condition, and would make an address that hides its base anew."""
+        stores = [s for s in self.call.body.stmts if isinstance(s, t.Store)]
+        return frozenset(self.args.name(s.arg) for s in stores if s.value in self.products)
 
     def _first_product(self, stmts: tuple[t.Stmt, ...]) -> t.Let | None:
         return next((s for s in stmts if isinstance(s, t.Let) and s.id in self.products), None)
@@ -310,9 +316,12 @@ class StreamBody(ColumnsBody):
 
     def pass_of(self, product: Product) -> str:
         """The columns of its widest pass: no wider one is compiled."""
+        return next((name for name in _PASSES if self._within(product, name)), "et::MOST_COLUMNS")
+
+    def _within(self, product: Product, columns: str) -> bool:
+        """True if it never has more columns."""
         most = bounds(product.columns, lambda _: (None, None))[1]
-        fit = (name for name, n in _PASSES.items() if most is not None and most <= n)
-        return next(fit, "et::MOST_COLUMNS")
+        return most is not None and most <= _PASSES[columns]
 
     def late(self) -> frozenset[int]:
         """Those that no statement up to the first product names, if that is done once and does not
@@ -333,6 +342,8 @@ class StreamBody(ColumnsBody):
         if stream.wide and stream.loaded and most is not None:
             self.out.line(f"if ({self.extent(product.columns)} <= {most}) "
                           "worker.arena.open_beside(worker.pages.line_room());")
+            if self._within(product, most):
+                self.block_out.before = list(self.block_out.taken)
 
     def staging_room(
         self, product: Product, stream: Stream, row: int, run: Run | None
@@ -381,10 +392,3 @@ class StreamBody(ColumnsBody):
             stride, kind = self.expr(panel_stride(tensor)), f"{span}, {stream.bundle}"
             return f"et::PanelsInPlace<{kind}>{{{data}, {stride}, {stream.page}}}"
         return f"et::RowsInPlace{{{data}, {self.expr(row_stride(region, tensor))}, {chunk}}}"
-
-
-def opens_beside(products: Sequence[Stream], s: Stream) -> str | None:
-    """For how many columns lines of a lone product are through before its result is put away."""
-    if len(products) > 1:
-        return None
-    return next((most for most, rows in _ROUND.items() if s.rows <= rows), None)

@@ -24,7 +24,9 @@ _MEETS = re.compile(
 # Comments, names for places and numbers, and what a worker keeps in registers.
 _NAMES = re.compile(r"(const|auto\*) [\w:<>, *]+[ {].*;|//.*|")
 _KEPT = ("et::task_ready(worker);", "worker.pages.task_begin();")
-_PLAIN = {"et::div", "et::mod", "std::min<int64_t>", "std::max<int64_t>", "int64_t"}
+_PLAIN = {
+    "et::div", "et::mod", "std::min<int64_t>", "std::max<int64_t>", "int64_t", "et::global",
+}
 
 
 def _quiet(text: str) -> bool:
@@ -69,6 +71,10 @@ class _Batch:
 class BlockDialect(Dialect):
     """`taken` collects what the arena has to hold: extents and element types. A barrier is left out
     where nothing that touches memory stands between it and the one before; waits end with one.
+    `inner`: whether other texts take of it too; `far` stands for what is not known yet, whether it
+    goes on in device memory. `before`: what it has to hold before lines of a product give room, if
+    they always do.
+    `plain` are views of tensors whose place is left for the compiler to see.
     `several` are the elements of a thread that are found together in loops over several axes."""
 
     function = "__device__ "
@@ -82,6 +88,9 @@ class BlockDialect(Dialect):
         super().__init__()
         self.threads = threads
         self.taken: list[tuple[Node, str]] = []
+        self.before: list[tuple[Node, str]] | None = None
+        self.inner, self.far = False, ""
+        self.plain: frozenset[str] = frozenset()
         self._met = False
         self._told: tuple[Mapping[str, bool], str] | None = None
         self._last: _Loop | None = None
@@ -118,14 +127,18 @@ class BlockDialect(Dialect):
 
     def take(self, name: str, element: str, size: str, extent: Node) -> None:
         met = self._met
-        super().take(name, element, size, extent)
+        self.line(f"{element}* const {name} = worker.arena.take<{element}{self.far}>({size});")
         self._met = met
         self.taken.append((extent, element))
+
+    def in_tensor(self, name: str, at: str) -> str:
+        return at if name in self.plain else f"et::global({at})"
 
     def matmul_room(self, left: DType, right: DType) -> None:
         """What the warps fold through where they split K (device/cuda/matmul.cuh)."""
         if left is right and left in _MMA:
             self.taken.append((Const(16 * self.threads), "float"))
+            self.inner = True
 
     def folds_together(self, shape: tuple[Node, ...], axis: int) -> bool:
         """Not where threads have an element of their own and it is made of few, nor where

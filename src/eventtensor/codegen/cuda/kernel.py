@@ -32,7 +32,13 @@ from .threads import BRINGERS, LOADER, MESSENGER, THREADS
 KERNEL = "et_kernel"
 TOLD, MESSAGES = 2, 104  # tiles that are told (device/cuda/ring.cuh), bytes of et::Messages
 # Stand in the text until the bodies are written.
-_SLOTS, _ROOM, _LANES = "@SLOTS@", "@ROOM@", "@LANES@"
+_SLOTS, _ROOM, _LANES, _FAR = "@SLOTS@", "@ROOM@", "@LANES@", "@FAR@"
+
+
+def _far_of(call: str) -> str:
+    """The same for a call: whether its temporaries may lie in device memory, if others' do not, or
+    that they never do."""
+    return f"@FAR {call}@"
 
 
 @dataclass(frozen=True)
@@ -73,6 +79,7 @@ class BlockWriter(SharedMemory):
         self.maps = Maps()
         self.kept = Kept(plan.program, flavour.debug)
         self.tables = Tables(plan, self.streams)
+        self.inner: set[str] = set()  # calls for whose temporaries other texts ask too
 
     @property
     def threads(self) -> int:
@@ -125,9 +132,14 @@ class BlockWriter(SharedMemory):
     def text(self) -> str:
         text = super().text()
         self.check_kept()
-        known = {_SLOTS: self.slots, _ROOM: self.ring_bytes, _LANES: int(self.maps.lacking)}
+        far = any(not self.is_near(name) for name in self.inner)
+        known = {_SLOTS: self.slots, _ROOM: self.ring_bytes, _LANES: int(self.maps.lacking),
+                 _FAR: int(far)}
         for mark, number in known.items():
             text = text.replace(mark, str(number))
+        for name in self.rooms:
+            near = self.is_near(name)
+            text = text.replace(_far_of(name), "" if near != far else f", {str(not near).lower()}")
         return text
 
     def includes(self) -> None:
@@ -136,6 +148,7 @@ class BlockWriter(SharedMemory):
         o.line(f"#define ET_TRACE {int(self.flavour.trace)}")
         o.line(f"#define ET_THREADS {THREADS}")
         o.line(f"#define ET_STREAM {int(bool(self.streams))}")
+        o.line(f"#define ET_FAR {_FAR}")
         if self.streams:
             o.line(f"#define ET_PAGE {self.page}")
             o.line(f"#define ET_SLOTS {_SLOTS}")
@@ -209,10 +222,17 @@ class BlockWriter(SharedMemory):
         return {x: f"worker.pages.told({k})" for k, x in enumerate(self.tables.told(p))}
 
     def body(self, p: PlacedCall) -> None:
-        self.block_out.taken.clear()
+        out = self.block_out
+        out.taken.clear()
+        out.inner, out.far = False, _far_of(p.call.name)
+        out.before = [] if self.without_lines(p.call.name) else None
         with self.knowing(p, self.told(p)):
             super().body(p)
-        self.rooms[p.call.name] = room(self.program, p, self.block_out.taken)
+        self.rooms[p.call.name] = room(self.program, p, out.taken)
+        if out.inner:
+            self.inner.add(p.call.name)
+        if out.before is not None:
+            self.before[p.call.name] = room(self.program, p, out.before)
 
     def prepare(self, p: PlacedCall, writer: BodyWriter | HandWriter) -> None:
         if self.without_lines(p.call.name):

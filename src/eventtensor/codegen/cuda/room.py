@@ -6,12 +6,13 @@ data; a clipped extent (a minimum) by whichever side is known.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from functools import partial
 
 from ...errors import UnboundedGrid, UnboundedTile
 from ...ir import tile as t
 from ...ir.expr import Const, Dim, Max, Min, Node, Sum, add, floordiv, maximum, minimum, mul
+from ...ir.plan import Stream
 from ...ir.program import PlacedCall, Program
 from ...ir.walk import rebuild
 from ..limits import Ends, Limits
@@ -20,6 +21,8 @@ _BYTES = {
     "float": 4, "int32_t": 4, "int64_t": 8, "bool": 1, "uint8_t": 1, "et::bf16": 2, "et::f16": 2,
 }
 _ALIGN = 64
+# Rows that a product sums up in one pass, by its columns: all of them, or some.
+_ROUND = {"et::MOST_COLUMNS": 128, "et::SOME_COLUMNS": 256}
 
 
 class TileLimits(Limits):
@@ -65,6 +68,13 @@ def most_columns(program: Program, placed: PlacedCall, columns: Node) -> Node:
         return _scope(program, placed).upper(columns)
     except UnboundedGrid:
         return Const(1 << 30)
+
+
+def opens_beside(products: Sequence[Stream], s: Stream) -> str | None:
+    """For how many columns lines of a lone product are through before its result is put away."""
+    if len(products) > 1:
+        return None
+    return next((most for most, rows in _ROUND.items() if s.rows <= rows), None)
 
 
 def below(e: Node, others: Collection[Node]) -> bool:

@@ -16,8 +16,7 @@ from ...target import CudaTarget
 from ..cpp.dialect import Dialect
 from ..cpp.kernel import Flavour, KernelWriter
 from ..cpp.sync import Edges
-from .body import opens_beside
-from .room import below, most_columns, where_few
+from .room import below, most_columns, opens_beside, where_few
 
 DECLARED = 1128  # bytes of shared memory for what the kernel declares, besides its Args
 NEAR = (8 * 1024, 96 * 1024)  # bytes of it for temporaries where a ring has the rest
@@ -51,7 +50,10 @@ class SharedMemory(KernelWriter):
         """A GPU without bulk copies has no stream: operands are then read where they lie."""
         super().__init__(plan, flavour, out, edges)
         self.target = target
-        self.rooms: dict[str, Node] = {}  # bytes of temporaries of a task, by call
+        # Bytes of temporaries of a task, by call, and of those that it has before it may have them
+        # where lines are, if it always may.
+        self.rooms: dict[str, Node] = {}
+        self.before: dict[str, Node] = {}
         found = plan.streams if target.has_bulk else in_place(plan.streams)
         self.paged = _by_call(found)
         self.streams = _by_call(s for s in found if s.loaded)
@@ -162,6 +164,14 @@ class SharedMemory(KernelWriter):
     def without_lines(self, call: str) -> bool:
         """True if tasks have the memory of lines that others bring: none come for them."""
         return self.wide and not any(s.wide for s in self.paged.get(call, ()))
+
+    def is_near(self, call: str) -> bool:
+        """True if no task of it goes on in device memory."""
+        lines = self.least_lines if call in self.before else 0
+        found = [bounds(e, lambda _: (None, None))[1]
+                 for e in (self.rooms[call], self.before.get(call, Const(0)))]
+        room = (self.near_bytes + lines, self.near_bytes)
+        return all(n is not None and n <= most for n, most in zip(found, room, strict=True))
 
     @property
     def arena(self) -> Node:

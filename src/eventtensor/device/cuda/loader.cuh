@@ -103,7 +103,8 @@ class Loader {
   ET_HOT void panels(const void* data, const Walk& walk, int64_t stride, Paged in) {
     const uint64_t from = reinterpret_cast<uint64_t>(data) - reinterpret_cast<uint64_t>(in.data);
     const uint32_t runs = uint32_t(from / RUN), step = walk.bundle * PANEL * MOST_SPAN;
-    const uint32_t bundle = uint32_t(walk.bundle * stride / RUN), y = runs % bundle, z = runs / bundle;
+    const uint32_t bundle = uint32_t(walk.bundle * stride / RUN);
+    const uint32_t y = runs % bundle, z = runs / bundle;
     rounds(walk, [&](uint32_t first, uint32_t panels, bool last) {
       for (uint32_t k = 0; k < walk.along() && !stopped_; ++k)
         for (uint32_t g = 0; g < panels; g += GROUP)
@@ -230,7 +231,8 @@ class Loader {
     left_ = count > LAST ? count : LAST + 1;
     if (lane() == 0) {
       if (walk.left(0) <= groups_for(MOST_COLUMNS)) {  // known when this is compiled
-        ET_ROLLED for (uint32_t left = walk.passes(); left > 0; --left) pages(0, walk.panels, left == 1);
+        ET_ROLLED for (uint32_t left = walk.passes(); left > 0; --left)
+          pages(0, walk.panels, left == 1);
       } else {
         for (uint32_t first = 0; first < walk.panels; first += walk.round(first))
           for (uint32_t left = walk.passes(); left > 0; --left)
@@ -244,7 +246,8 @@ class Loader {
   ET_HOT void round(const char* from, int64_t stride, const Walk& walk, uint32_t first,
                     uint32_t panels, bool last) {
     const uint32_t piece = PANEL * walk.span, spans = walk.spans(), bundle = walk.bundle;
-    ET_ROLLED for (uint32_t left = walk.along(); left > 0 && !stopped_; from += spans * bundle * piece) {
+    ET_ROLLED for (uint32_t left = walk.along(); left > 0 && !stopped_;
+                   from += spans * bundle * piece) {
       const uint32_t some = left < spans ? left : spans;
       ET_ROLLED for (uint32_t g = 0; g < panels; g += GROUP)
         group(from + g * stride, bundle * stride,

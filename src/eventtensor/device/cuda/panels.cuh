@@ -15,7 +15,7 @@ template <bool NATURAL, bool ALONE, class E>
 ET_FN Columns stage_columns(Arena& arena, Matrix<E> x, int64_t k, int64_t n) {
   constexpr int64_t EACH = 16 / sizeof(E);
   const bool wide = x.s0 == 1 && reinterpret_cast<uint64_t>(x.data) % 16 == 0
-      && x.s1 % EACH == 0 && k % EACH == 0, alone = ALONE || n == 1;
+      && (n == 1 || x.s1 % EACH == 0) && k % EACH == 0, alone = ALONE || n == 1;
   if (wide && alone && __isShared(x.data))
     return {uint32_t(__cvta_generic_to_shared(x.data)), uint32_t(x.s1 * sizeof(E))};
   const uint32_t bytes = uint32_t(k * sizeof(E));

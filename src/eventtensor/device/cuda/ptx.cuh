@@ -224,10 +224,18 @@ ET_HOT void cp_async_bulk_tensor_3d(uint32_t to, const void* map, int32_t y, int
       ".L2::cache_hint [%0], [%1, {%2, %3, %4}], [%5], %6;" ::"r"(to), "l"(map), "r"(0), "r"(y),
       "r"(z), "r"(bar), "l"(policy) : "memory");
 }
-// Where a pointer leads, for who cannot see it: then loads and stores need no look at where, have short
-// addresses in shared memory, and are known not to meet those elsewhere.
-template <class T> ET_HOT void assume_shared(T* p) { __builtin_assume(__isShared(p)); }
-template <class T> ET_HOT void assume_global(T* p) { __builtin_assume(__isGlobal(p)); }
+// A pointer that leads into shared or into global memory, so that compilers know: then loads and
+// stores need no look at where, have short addresses in shared memory, and do not meet those
+// elsewhere. (Not __builtin_assume(__isShared(p)): nvcc 13.0 has taken one for false, and left out
+// what follows.)
+template <class T> ET_HOT T* in_shared(T* p) {
+  return static_cast<T*>(__cvta_shared_to_generic(__cvta_generic_to_shared(p)));
+}
+template <class T> ET_HOT T* in_global(T* p) {
+  size_t at = __cvta_generic_to_global(p);
+  asm("" : "+l"(at));  // else both are left out
+  return static_cast<T*>(__cvta_global_to_generic(at));
+}
 
 // One of two, where a compiler would choose an address of them.
 template <class T> ET_HOT T either(bool first, T a, T b) {
@@ -242,8 +250,8 @@ template <class T> ET_HOT T either(bool first, T a, T b) {
   return one;
 }
 
-// What createpolicy.fractional.L2::evict_first and ::evict_normal give for 1.0, on all GPUs: as numbers
-// they are known to be the same for all lanes, where copies would have a result moved for each.
+// What createpolicy.fractional.L2::evict_first and ::evict_normal give for 1.0, on all GPUs: as
+// numbers they are known to be the same for all lanes; copies would have a result moved for each.
 constexpr uint64_t EVICT_FIRST = 0x12f0ull << 48, EVICT_NORMAL = 0x16f0ull << 48;
 ET_HOT void fence_proxy_async_shared() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");

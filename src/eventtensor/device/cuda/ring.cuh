@@ -243,7 +243,7 @@ class Pages {
     const uint32_t offset = page(0) - bytes_;
     ++held_;
     ++next_;
-    return reinterpret_cast<const T*>(ring_->memory + offset);
+    return ptx::in_shared(reinterpret_cast<const T*>(ring_->memory + offset));
   }
 
   // The next pages, which are lent to this block until it gives them back, and where the one so many

@@ -159,10 +159,14 @@ template <class T, int R> ET_HOT void fetch_to_l2(const Gathered<T, R>& v) {
   }
 }
 
+// Where something of a tensor lies.
+template <class T> ET_HOT T* global(T* at) { return ptx::in_global(at); }
+
 // Memory for the temporaries of one task: first what the block has left of its shared memory, then
 // device memory. All threads keep the same numbers, so nothing is shared. The host sizes the latter
-// from the bounds of the extents (codegen/cuda/room.py); data that breaks its declared bound could
-// pass the end, and then the kernel stops rather than touch other memory.
+// from the bounds of the extents (codegen/cuda/room.py), which also tell whether tasks of a call
+// come to it (FAR; ET_FAR: those of any for which headers take something too). Data that breaks its
+// declared bound could pass the end, and then the kernel stops rather than touch other memory.
 class Arena {
  public:
   struct Mark { int64_t near_used, far_used; };
@@ -170,15 +174,12 @@ class Arena {
   ET_FN Arena(char* near, int64_t near_size, char* far, int64_t far_size)
       : near_(near), far_(far), near_size_(near_size), far_size_(far_size) {}
 
-  template <class T> ET_FN T* take(int64_t count) {
+  template <class T, bool FAR = ET_FAR> ET_FN T* take(int64_t count) {
     const int64_t bytes = ((count < 1 ? 1 : count) * int64_t(sizeof(T)) + 63) / 64 * 64;
-    if (near_used_ + bytes <= near_size_ + beside_) {
-      near_used_ += bytes;
-      return reinterpret_cast<T*>(near_ + near_size_ - near_used_);
-    }
-    if (far_used_ + bytes > far_size_) __trap();
-    far_used_ += bytes;
-    return reinterpret_cast<T*>(far_ + far_used_ - bytes);
+    if (FAR && !fits(bytes)) return reinterpret_cast<T*>(take_far(bytes));
+    if (!fits(bytes)) __trap();
+    near_used_ += bytes;
+    return ptx::in_shared(reinterpret_cast<T*>(near_ + near_size_ - near_used_));
   }
   ET_FN Mark mark() const { return {near_used_, far_used_}; }
   ET_FN void rewind(Mark m) { near_used_ = m.near_used, far_used_ = m.far_used; }
@@ -198,6 +199,13 @@ class Arena {
   }
 
  private:
+  ET_FN bool fits(int64_t bytes) const { return near_used_ + bytes <= near_size_ + beside_; }
+  ET_FN char* take_far(int64_t bytes) {
+    if (far_used_ + bytes > far_size_) __trap();
+    far_used_ += bytes;
+    return far_ + far_used_ - bytes;
+  }
+
   char *near_, *far_;
   int64_t near_size_, far_size_, near_used_ = 0, far_used_ = 0;  // near from its end on
   uint32_t beside_ = 0;
