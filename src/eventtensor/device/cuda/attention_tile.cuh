@@ -203,13 +203,14 @@ template <int GROUP, int HD, bool APART = false, int AT_ONCE = WARPS, int H = 1>
   static constexpr int PAIRS = HD / 16 * 2 * 8 * ACROSS;  // of one strand
   static constexpr int FLOATS = H * (2 * AT_ONCE * PAIRS + 2 * WARPS * GROUP);
 
-  // Pairs of a thread. If they are several, what is found of one lies meanwhile where its last two
-  // strands were that those of the second turn do not need, so that one loop has them all.
+  // Pairs of a thread. If they are several, what strands weigh is found ONCE, for all of them. EVEN: a
+  // thread has the same head of queries in all.
   static constexpr int OWN = (H * PAIRS + ET_THREADS - 1) / ET_THREADS;
-  static constexpr bool ROLLED = OWN > 1 && AT_ONCE < WARPS && WARPS - AT_ONCE <= AT_ONCE - 2;
+  static constexpr bool ONCE = OWN > 1;
+  static constexpr bool EVEN = ET_THREADS % PAIRS == 0 || PAIRS % ET_THREADS == 0;
 
   struct alignas(8) Two { float even, odd; };
-  struct Folded { float even, odd, total, best; };  // of a pair, and of its head
+  struct Folded { float even, odd, total, best; };  // of a pair; the last two unless found ONCE
   Two* pairs;
   float *top, *sum;
 
@@ -230,28 +231,24 @@ template <int GROUP, int HD, bool APART = false, int AT_ONCE = WARPS, int H = 1>
   ET_HOT void all(const Part<HD>& part, View<float, 2> out, View<float, 2> ml,
                   bf16* mixed = nullptr) const {
     put_sums(part, Shared::last(Thread()), Thread());
-    Folded found[ROLLED ? 1 : OWN] = {};
+    Folded found[OWN] = {};
     ET_ROLLED for (int first = 0; first < WARPS; first += AT_ONCE) {
       const Thread me;
       const int mine = Shared::last(me) - first;
       if (first > 0) sync();
       if (mine >= 0 && mine < AT_ONCE) put_values(part, mine, me);
       sync();
-      if constexpr (ROLLED) {
-        ET_ROLLED for (int number = me.number; number < H * PAIRS; number += ET_THREADS) {
-          found[0] = first > 0 ? taken_back(number) : Folded{};
-          add(found[0], first, number);
-          if (first + AT_ONCE < WARPS) put_back(found[0], number);
-          else store(out, ml, mixed, found[0], number);
-        }
-      } else {
-#pragma unroll
-        for (int e = 0; e < OWN; ++e) add(found[e], first, me.number + e * ET_THREADS);
+      if (ONCE && first == 0) {
+        weigh(me);
+        sync();
       }
-    }
 #pragma unroll
-    for (int e = 0; e < OWN && !ROLLED; ++e)
-      store(out, ml, mixed, found[e], Thread().number + e * ET_THREADS);
+      for (int e = 0; e < OWN; ++e) add(found[e], first, Pair(e, me));
+    }
+    const Thread me;
+#pragma unroll
+    for (int e = 0; e < OWN; ++e)
+      store(out, ml, mixed, found[e], Pair(e, me));
   }
 
  private:
@@ -276,6 +273,44 @@ template <int GROUP, int HD, bool APART = false, int AT_ONCE = WARPS, int H = 1>
         mine[(2 * w + k) * 8 * ACROSS] = {part.value[w][k], part.value[w][k + 2]};
   }
 
+  // What each strand weighs comes where its largest score was; where sums of the first strands were,
+  // that of all, the largest score, and what all is divided by. WARPS lanes have a head, by whole
+  // warps.
+  ET_HOT void weigh(Thread me) const {
+    static_assert(WARP % WARPS == 0);
+    ET_ROLLED for (int from = me.warp * WARP; from < H * GROUP * WARPS; from += ET_THREADS) {
+      const int head = min((from + me.lane) / WARPS, H * GROUP - 1), strand = me.lane % WARPS;
+      const int at = (head / GROUP * WARPS + strand) * GROUP + head % GROUP;
+      float best = top[at], total = 0.0f;
+#pragma unroll
+      for (int by = 1; by < WARPS; by *= 2) best = larger(best, from_other(best, by, me));
+      const float weight = power(top[at] - best), share = sum[at] * weight;
+#pragma unroll
+      for (int n = 0; n < WARPS; ++n) total += __shfl_sync(~0u, share, n, WARPS);
+      top[at] = weight;
+      if (strand < 3) sum[at] = strand == 0 ? total : strand == 1 ? best : 1.0f / total;
+    }
+  }
+
+  // The e-th pair of a thread: the head of keys, where it is among those of a strand, and the head of
+  // queries.
+  struct Pair {
+    int key, at, head;
+    ET_HOT Pair(int e, Thread me)
+        : key((me.number + e * ET_THREADS) / PAIRS), at((me.number + e * ET_THREADS) % PAIRS) {
+      if (EVEN) {  // the same with what is known of a thread's number
+        const unsigned own = me.number;
+        key = e * ET_THREADS / PAIRS + (PAIRS < ET_THREADS ? own / PAIRS : 0);
+        at = e * ET_THREADS % PAIRS + (PAIRS < ET_THREADS ? own % PAIRS : own);
+      }
+      const unsigned from = EVEN ? me.number : at;
+      head = 2 * (from % ACROSS) + from / ACROSS / 8 % 2;
+    }
+    ET_HOT bool there() const {
+      return (H * PAIRS % ET_THREADS == 0 || key < H) && (GROUP % 2 == 0 || head < GROUP);
+    }
+  };
+
   // The largest score of a head.
   static ET_HOT float best_of(const float* tops) {
     float best = LOW;
@@ -284,55 +319,41 @@ template <int GROUP, int HD, bool APART = false, int AT_ONCE = WARPS, int H = 1>
     return best;
   }
 
-  ET_HOT Two* last_two(int number) const {
-    return pairs + (number / PAIRS * AT_ONCE + AT_ONCE - 2) * PAIRS + number % PAIRS;
-  }
-  ET_HOT void put_back(const Folded& found, int number) const {
-    last_two(number)[0].even = found.total;
-    last_two(number)[PAIRS] = {found.even, found.odd};
-  }
-  ET_HOT Folded taken_back(int number) const {
-    const Two values = last_two(number)[PAIRS];
-    return {values.even, values.odd, last_two(number)[0].even, LOW};
-  }
-
-  static ET_HOT int head_of(int at) { return 2 * (at % ACROSS) + at / ACROSS / 8 % 2; }
-
-  // What is there of a pair of strands from this one on.
-  ET_HOT void add(Folded& found, int first, int number) const {
-    const int key = number / PAIRS, at = number % PAIRS, head = head_of(at);
-    if (key >= H || head >= GROUP) return;
-    const float* const tops = top + key * WARPS * GROUP + head;
-    const float* const sums = sum + key * WARPS * GROUP + head;
-    const Two* const mine = pairs + key * AT_ONCE * PAIRS + at;
-    found.best = best_of(tops);
+  // What strands from this one on give of a pair, as far as they are there.
+  ET_HOT void add(Folded& found, int first, Pair pair) const {
+    if (!pair.there()) return;
+    const float* const tops = top + pair.key * WARPS * GROUP + pair.head;
+    const float* const sums = sum + pair.key * WARPS * GROUP + pair.head;
+    const Two* const mine = pairs + pair.key * AT_ONCE * PAIRS + pair.at;
+    if (!ONCE) found.best = best_of(tops);
 #pragma unroll
     for (int n = 0; n < AT_ONCE; ++n) {
       if (WARPS % AT_ONCE != 0 && first + n >= WARPS) break;
-      const float scale = power(tops[(first + n) * GROUP] - found.best);
-      found.even += mine[n * PAIRS].even * scale;
-      found.odd += mine[n * PAIRS].odd * scale;
-      found.total += sums[(first + n) * GROUP] * scale;
+      const float own = tops[(first + n) * GROUP], weight = ONCE ? own : power(own - found.best);
+      found.even += mine[n * PAIRS].even * weight;
+      found.odd += mine[n * PAIRS].odd * weight;
+      if (!ONCE) found.total += sums[(first + n) * GROUP] * weight;
     }
   }
   ET_HOT void store(View<float, 2> out, View<float, 2> ml, bf16* mixed, const Folded& found,
-                    int number) const {
-    const int key = number / PAIRS, at = number % PAIRS;
-    const int head = head_of(at), w = at / ACROSS / 16, g = at / ACROSS % 8;
+                    Pair pair) const {
+    if (!pair.there()) return;
+    const unsigned w = unsigned(pair.at) / ACROSS / 16, g = unsigned(pair.at) / ACROSS % 8;
     const int column = APART ? 16 * w + g : column_of<HD / 16, 8>(w, g);
-    if (key >= H || head >= GROUP) return;
+    const int key = pair.key, head = pair.head;
+    const float* const sums = sum + key * WARPS * GROUP + head;
     float* const to = out.data + (key * GROUP + head) * out.stride[0] + column;
     to[0] = found.even;
     to[APART ? 8 : 1] = found.odd;
     if (mixed != nullptr) {
-      const float by = 1.0f / found.total;
+      const float by = ONCE ? sums[2 * GROUP] : 1.0f / found.total;
       bf16* const row = mixed + (key * GROUP + head) * HD + column;
       row[0] = cast<bf16>(found.even * by);
       row[APART ? 8 : 1] = cast<bf16>(found.odd * by);
     }
     if (column != 0) return;
-    ml.data[key * 2 * ml.stride[0] + head] = found.best;
-    ml.data[(key * 2 + 1) * ml.stride[0] + head] = found.total;
+    ml.data[key * 2 * ml.stride[0] + head] = ONCE ? sums[GROUP] : found.best;
+    ml.data[(key * 2 + 1) * ml.stride[0] + head] = ONCE ? sums[0] : found.total;
   }
 };
 
