@@ -220,7 +220,7 @@ def keeping(k: int = 512) -> et.Program:
 
 
 def layers(k: int = 256) -> et.Program:
-    """Three streams a task (one held, two used up) in a loop, and a hop in between."""
+    """Two streams a task in a loop, and a hop in between."""
     n, depth = et.dim("n", max=8), et.dim("depth", max=6)
     p = et.Program("layers")
     first = p.input("first", (n, k), et.bf16)

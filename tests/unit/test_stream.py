@@ -23,6 +23,7 @@ from support.streams import (
 )
 
 import eventtensor as et
+from eventtensor.codegen.cuda import generate
 from eventtensor.compiler import run_passes
 from eventtensor.config import Options
 from eventtensor.ir.expr import Const, Dim, Var, floordiv, minimum, mod
@@ -154,11 +155,17 @@ def test_a_bundle_may_be_taken_by_its_number() -> None:
 
 
 def test_held_pages_come_first_and_products_in_the_order_of_the_body() -> None:
-    plan = plan_of(layers(), handoff="counter")
+    plan = plan_of(layers(1024), handoff="counter")
     of_layer = [(s.arg, s.kind) for s in plan.streams if s.call == "layer"]
     assert of_layer == [(1, ROWS), (2, ROWS)]
     assert kinds(plan)[("take", "scale")] is WHOLE
     assert ("layer", "h") not in kinds(plan) and ("give", "h") not in kinds(plan)
+
+
+def test_what_threads_ask_for_ahead_takes_no_page() -> None:
+    plan = plan_of(layers(256), handoff="counter")
+    assert {call for call, tensor in kinds(plan) if tensor == "scale"} == set()
+    assert "scale = scale[0, 0:256], asked for ahead" in generate(plan).text
 
 
 def test_a_task_that_takes_many_pages_holds_none() -> None:

@@ -14,10 +14,11 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from ..analysis.deps import dependences
-from ..ir.expr import Const, Node, Var, add, mul
+from ..ir.expr import Const, Node, Var, add, mul, product
 from ..ir.layout import Layout, bulk_aligned, layout_of
 from ..ir.looped import loop_page
 from ..ir.plan import (
+    ASKED_AHEAD,
     FEWEST_SLOTS,
     Plan,
     ScheduleKind,
@@ -30,7 +31,7 @@ from ..ir.plan import (
 from ..ir.products import PANEL, narrow_dtype, product_of, staged_whole
 from ..ir.program import PlacedCall, Program
 from ..ir.settled import Settled
-from ..ir.tensor import Point, Region, Role, Tensor, region_exprs
+from ..ir.tensor import Point, Region, Role, Tensor, region_exprs, tile_shape
 from ..ir.walk import Bounds, bounds, free_vars, loads_of
 from ..target import H200
 
@@ -110,7 +111,8 @@ def _of_call(
         paged = {k: s for k, s in paged.items() if s.kind is not StreamKind.loop}
     used = {s.arg for s in paged.values()}
     held = _held({k: n for k, n in sizes.items()
-                  if k not in used and not _by_data(p.call.reads[k])})
+                  if k not in used and not _by_data(p.call.reads[k])
+                  and not _asked(program, p.call.reads[k])})
     if len(held) + sum(_pages(p, s) for s in paged.values()) > FEWEST_SLOTS:
         held = []
     why = "no event guards it; used as a whole"
@@ -189,6 +191,12 @@ def _held(sizes: dict[int, int | None]) -> list[int]:
             out.append(k)
             room -= size
     return out
+
+
+def _asked(program: Program, region: Region) -> bool:
+    """Threads ask for it before the task waits."""
+    size = product(tile_shape(region, program.tensor(region.tensor)))
+    return isinstance(size, Const) and size.value <= ASKED_AHEAD
 
 
 def _free(p: PlacedCall, region: Region, guarded: set[tuple[str, str]]) -> bool:

@@ -104,7 +104,7 @@ class ArgWriter:
     # ---- what comes before the body --------------------------------------------------------
 
     def is_small(self, k: int) -> bool:
-        """True if a read argument can be asked for before the waits, an element or two a thread."""
+        """True if a read argument can be asked for before the waits, a few elements a thread."""
         region, shape = self.call.regions[k], self.type(k).shape
         if k in (*self.staged, *self.streamed, *self.brought) or self.overwritten(k):
             return False

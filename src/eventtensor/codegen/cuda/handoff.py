@@ -10,11 +10,11 @@ from collections.abc import Iterable, Sequence
 from functools import cached_property
 
 from ...ir.expr import Node
-from ...ir.plan import CallPlan, HandoffKind, Notify, Plan, Wait
+from ...ir.plan import ASKED_AHEAD, CallPlan, HandoffKind, Notify, Plan, Wait
 from ...ir.program import Call
 from ...ir.walk import bounds
 from ..cpp.sync import Edges
-from .threads import THREADS, WARPS
+from .threads import THREADS
 
 _COUNTED = (HandoffKind.counter, HandoffKind.bulk)
 # Bytes of an operand that go as far as the L2 ahead of the waits. (Not of the begin of larger ones:
@@ -27,7 +27,7 @@ _SLOTS = 9  # places of 16 bytes of words that a thread has on their way at once
 class HandoffEdges(Edges):
     """`bulk` is False where the GPU has no bulk copies: then those operands are read in place."""
 
-    ahead = 2 * (THREADS - THREADS // WARPS)  # two a thread; the first lane of one warp polls
+    ahead = ASKED_AHEAD
 
     def __init__(self, plan: Plan, bulk: bool) -> None:
         self.plan, self.bulk = plan, bulk
