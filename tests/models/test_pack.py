@@ -14,6 +14,7 @@ import pytest
 import eventtensor as et
 from eventtensor.config import environment
 from eventtensor.errors import BadPacking
+from eventtensor.ir.expr import Const
 from eventtensor.models import cache, pack
 from eventtensor.models.cache import file_digest, packed_weights
 from eventtensor.models.config import Experts
@@ -21,6 +22,7 @@ from eventtensor.models.formats.known import KNOWN
 from eventtensor.models.formats.random_weights import RandomCheckpoint
 from eventtensor.models.llama import llama
 from eventtensor.models.pack import pack_weights, packed_rows, packed_shapes, plain_rows
+from eventtensor.models.step import Step
 from eventtensor.models.tasks import Weights
 from eventtensor.models.tiles import Tiles, bundles_for, tiles_for
 
@@ -150,6 +152,16 @@ def test_with_many_rows_each_worker_has_a_part_of_the_first_product():
         tiles = tiles_for(KNOWN[name], "cuda", many=True)
         assert (tiles.qkv, tiles.qkv_parts) == found, name
     assert tiles_for(KNOWN["qwen3-8b"], "cuda").qkv_parts == 1
+
+
+def test_rows_are_added_up_in_as_many_pieces_as_there_are_workers_for():
+    c, weights = KNOWN["qwen3-8b"], Weights("cuda", et.bf16)
+    tiles = tiles_for(c, "cuda", many=True)
+    found = {rows: Step(c, weights, tiles, rows, alone=True).pieces for rows in (8, 16, 33, 64)}
+    assert found == {8: 8, 16: 8, 33: 4, 64: 2}
+    assert Step(c, weights, tiles, 128).pieces == 2
+    few, many = (llama(c, weights, tokens=n, alone=True).build() for n in (16, 64))
+    assert few.tensor("ss_mlp").shape[-1] == many.tensor("ss_mlp").shape[-1] == Const(16)
 
 
 def test_sizes_that_do_not_fit_are_named():

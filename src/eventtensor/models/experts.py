@@ -13,7 +13,7 @@ import eventtensor as et
 
 from ..ir.products import PANEL
 from .config import Experts, ModelConfig
-from .step import PIECES, Step, cut
+from .step import Step, cut
 from .tasks import gate_up, multiply, norm_scale, project
 
 # For a GPU, of device/cuda/route.cuh; sizes are those of all experts and of the most tokens.
@@ -198,7 +198,7 @@ class ExpertMlp(Routed):
         self.routed = p.events("routed", (L,), count=1)
         # A token's row is summed up in pieces of some tiles.
         tiles = self.w_down.tiles(step.tiles.down)
-        self.pieces = PIECES if tiles % PIECES == 0 else 1
+        self.pieces = step.pieces if tiles % step.pieces == 0 else 1
         self.together = tiles // self.pieces
         self.done = p.events("expert_done", (L, E, self.pieces), count=self.together)
 

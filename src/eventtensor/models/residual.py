@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import eventtensor as et
 
-from .step import PIECE_SUMS, PIECES, Step, cut
+from .step import ROW_SUMS, Step, cut
 from .tasks import Matrix, add_parts, multiply, project_add
 
 Source = Callable[[Any, int], Any]  # part s of n of x
@@ -50,13 +50,14 @@ class Added:
 
     def _by_parts(self, at: Any, source: Source, waits: Any) -> None:
         step, w, rows, parts = self.step, self.w, self.rows, self.parts
-        each = w.rows // PIECES
+        pieces = step.pieces
+        each, sums = w.rows // pieces, ROW_SUMS // pieces
         step.p.call(
             multiply(step.weights), name=f"{self.name}_proj", grid=(w.tiles(rows), parts),
             reads=lambda i, s: (source(s, parts), w.part(at, i, rows, s, parts)),
             writes=lambda i, s: self.part[at, s, :, cut(i, rows)], waits=waits)
         step.p.call(
-            add_parts(parts, PIECE_SUMS), name=f"{self.name}_add", grid=(step.T, PIECES),
+            add_parts(parts, sums), name=f"{self.name}_add", grid=(step.T, pieces),
             reads=lambda t, j: (self.part[at, :, t, cut(j, each)],
                                 self.before.h[at, t, cut(j, each)], self._gain(at, cut(j, each))),
-            writes=lambda t, j: self.after.piece(at + self.half, t, j, each, cut(j, PIECE_SUMS)))
+            writes=lambda t, j: self.after.piece(at + self.half, t, j, each, cut(j, sums)))

@@ -12,12 +12,13 @@ from typing import Any
 
 import eventtensor as et
 
+from ..target import H200
 from .config import ModelConfig
 from .tasks import Weights
 from .tiles import Tiles
 
-PIECES = 2  # of a row whose parts are added up, a task each
-PIECE_SUMS = 8  # sums of squares that it gives
+ROW_SUMS = 16  # sums of squares of a row whose parts are added up, whatever its pieces
+PIECES = (8, 4, 2)  # of such a row, a task each: the most for which all rows have workers
 MAX_TOKENS, MAX_REQUESTS = 128, 64
 
 
@@ -64,6 +65,8 @@ class Step:
         self.S = 1 if tokens == 1 else et.dim("S", min=least, max=chosen)
         self.T = self.S if more == 0 else self.S + et.dim("P", min=0, max=more)
         self.most_rows = chosen + more
+        self.pieces = next((n for n in PIECES if n * self.most_rows <= H200.multiprocessors),
+                           PIECES[-1])
         self.gains = self.p.weight("gains", (2 * c.layers + 1, c.hidden), et.f32)
         self.attn = self._residual("attn", c.layers + 1, tiles.down, tiles.down_parts)
         self.mlp = self._residual("mlp", c.layers, tiles.out, tiles.out_parts)
@@ -71,7 +74,7 @@ class Step:
     def _residual(self, name: str, layers: int, tile: int, parts: int) -> Residual:
         """Whoever makes it does so in tiles of so many columns, or adds parts up."""
         p, shape = self.p, (layers, self.T, self.c.hidden)
-        sums = self.c.hidden // tile if parts == 1 else PIECES * PIECE_SUMS
+        sums = self.c.hidden // tile if parts == 1 else ROW_SUMS
         return Residual(
             p.scratch(f"h_{name}", shape, et.f32),
             p.scratch(f"x_{name}", shape, self.weights.dtype),
