@@ -232,6 +232,8 @@ SHAPES = {
     "many": Shape(group=18, width=32, page=128, split=1, span=2, combined=2, parts=20),
     "short": Shape(group=5, width=48, page=16, split=1, span=3),
     "spread": Shape(group=2, width=128, page=32, split=4, fill=7),
+    "five": Shape(group=5, width=128, page=32, split=4, norm=True),
+    "wide": Shape(group=6, width=256, page=16, split=8),
 }
 
 

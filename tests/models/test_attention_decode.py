@@ -33,14 +33,16 @@ from eventtensor.models.tasks import Weights
 from eventtensor.models.tiles import Tiles
 
 LAYERS = 2
-NAMES = ("llama", "qwen")  # those whose keys flow
-AT_ONCE = ((1, 2), (2, 4), (4, 4))  # heads of keys, of so many
+# Shapes whose keys flow, and heads of keys at once, of so many.
+CASES = [(name, *heads) for name in ("llama", "qwen") for heads in ((1, 2), (2, 4), (4, 4))]
+CASES += [("five", 1, 2), ("five", 2, 2), ("group of eight", 1, 1)]
 LENGTHS = [[1], [63, 64, 65], [127, 128, 129, 1, 2], [600, 17, 33, 16, 15], [1300, 1025, 1]]
 
 
 def shaped(name: str, keys: int) -> Shape:
     """A shape with the pages that its model would have, and so many heads of keys."""
-    s = replace(SHAPES[name], keys=keys)
+    found = SHAPES.get(name) or replace(SHAPES["five"], group=8)
+    s = replace(found, keys=keys)
     page = page_tokens(s.config)
     return replace(s, page=page, split=max(1, SPLIT_TOKENS // page), span=8)
 
@@ -134,8 +136,7 @@ def launched(
     return found
 
 
-@pytest.mark.parametrize(("at_once", "keys"), AT_ONCE)
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(("name", "at_once", "keys"), CASES)
 def test_python_bodies_are_attention_and_fill_the_cache(
     name: str, at_once: int, keys: int
 ) -> None:
@@ -150,8 +151,7 @@ def test_python_bodies_are_attention_and_fill_the_cache(
         assert got["kv"].tobytes() == meant["kv"].tobytes(), lengths
 
 
-@pytest.mark.parametrize(("at_once", "keys"), AT_ONCE)
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(("name", "at_once", "keys"), CASES)
 def test_tuned_bodies_give_the_bits_and_the_cache_of_rows_that_are_turned_before(
     name: str, at_once: int, keys: int
 ) -> None:

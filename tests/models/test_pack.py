@@ -157,9 +157,10 @@ def test_with_many_rows_each_worker_has_a_part_of_the_first_product():
 def test_rows_are_added_up_in_as_many_pieces_as_there_are_workers_for():
     c, weights = KNOWN["qwen3-8b"], Weights("cuda", et.bf16)
     tiles = tiles_for(c, "cuda", many=True)
-    found = {rows: Step(c, weights, tiles, rows, alone=True).pieces for rows in (8, 16, 33, 64)}
-    assert found == {8: 8, 16: 8, 33: 4, 64: 2}
-    assert Step(c, weights, tiles, 128).pieces == 2
+    steps = {rows: Step(c, weights, tiles, rows, alone=True) for rows in (8, 16, 33, 64)}
+    assert {n: step.pieces(32, 2) for n, step in steps.items()} == {8: 8, 16: 8, 33: 4, 64: 2}
+    assert [steps[16].pieces(n, 1) for n in (20, 6, 9)] == [4, 2, 1]
+    assert Step(c, weights, tiles, 128).pieces(32, 1) == 2
     few, many = (llama(c, weights, tokens=n, alone=True).build() for n in (16, 64))
     assert few.tensor("ss_mlp").shape[-1] == many.tensor("ss_mlp").shape[-1] == Const(16)
 

@@ -24,11 +24,12 @@ from support.streams import (
 
 import eventtensor as et
 from eventtensor.codegen.cuda import generate
+from eventtensor.codegen.cuda.threads import THREADS, WARPS
 from eventtensor.compiler import run_passes
 from eventtensor.config import Options
 from eventtensor.ir.expr import Const, Dim, Var, floordiv, minimum, mod
 from eventtensor.ir.layout import divisor, layout_of
-from eventtensor.ir.plan import Plan, StreamKind
+from eventtensor.ir.plan import ASKED_AHEAD, Plan, StreamKind
 from eventtensor.ir.products import product_of, staged_whole
 from eventtensor.ir.walk import evaluate
 
@@ -163,9 +164,21 @@ def test_held_pages_come_first_and_products_in_the_order_of_the_body() -> None:
 
 
 def test_what_threads_ask_for_ahead_takes_no_page() -> None:
-    plan = plan_of(layers(256), handoff="counter")
-    assert {call for call, tensor in kinds(plan) if tensor == "scale"} == set()
-    assert "scale = scale[0, 0:256], asked for ahead" in generate(plan).text
+    plan = plan_of(layers(256), handoff="counter")  # where there is something to wait for
+    assert ASKED_AHEAD == 3 * (THREADS - THREADS // WARPS)
+    assert {call for call, tensor in kinds(plan) if tensor == "scale"} == {"take"}
+    give = generate(plan).text.split("body_give(")[1].split("\n}")[0]
+    assert "scale = scale[0, 0:256], asked for ahead" in give
+
+
+def test_a_small_state_that_is_written_later_comes_by_a_page() -> None:
+    p = et.Program("later")
+    given, old = p.input("given", (256,), et.f32), p.state("old", (256,), et.f32)
+    passed, y = p.scratch("passed", (256,), et.f32), p.output("y", (256,), et.f32)
+    p.call(copy, name="give", grid=(), reads=lambda: given[:], writes=lambda: passed[:])
+    p.call(added, grid=(), reads=lambda: (passed[:], old[:]), writes=lambda: y[:])
+    p.call(copy, name="keep", grid=(), reads=lambda: passed[:], writes=lambda: old[:])
+    assert kinds(plan_of(p, handoff="counter"))[("added", "old")] is WHOLE
 
 
 def test_a_task_that_takes_many_pages_holds_none() -> None:
@@ -182,6 +195,11 @@ def test_a_loop_takes_a_page_an_iteration_and_still_waits_chunk_by_chunk() -> No
     (wait,) = plan.call("go").waits
     assert wait.chunk is not None
     assert list(kinds(plan_of(walks())).values()) == [LOOP, LOOP]
+
+
+@et.task
+def added(x, y, out):
+    out[:] = x + y
 
 
 @et.task

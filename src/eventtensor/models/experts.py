@@ -198,7 +198,7 @@ class ExpertMlp(Routed):
         self.routed = p.events("routed", (L,), count=1)
         # A token's row is summed up in pieces of some tiles.
         tiles = self.w_down.tiles(step.tiles.down)
-        self.pieces = step.pieces if tiles % step.pieces == 0 else 1
+        self.pieces = step.pieces(tiles, otherwise=1)
         self.together = tiles // self.pieces
         self.done = p.events("expert_done", (L, E, self.pieces), count=self.together)
 

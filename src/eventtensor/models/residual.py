@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import eventtensor as et
 
-from .step import ROW_SUMS, Step, cut
+from .step import PIECES, ROW_SUMS, Step, cut
 from .tasks import Matrix, add_parts, multiply, project_add
 
 Source = Callable[[Any, int], Any]  # part s of n of x
@@ -50,7 +50,7 @@ class Added:
 
     def _by_parts(self, at: Any, source: Source, waits: Any) -> None:
         step, w, rows, parts = self.step, self.w, self.rows, self.parts
-        pieces = step.pieces
+        pieces = step.pieces(w.tiles(rows), otherwise=PIECES[-1])
         each, sums = w.rows // pieces, ROW_SUMS // pieces
         step.p.call(
             multiply(step.weights), name=f"{self.name}_proj", grid=(w.tiles(rows), parts),

@@ -18,7 +18,7 @@ from .tasks import Weights
 from .tiles import Tiles
 
 ROW_SUMS = 16  # sums of squares of a row whose parts are added up, whatever its pieces
-PIECES = (8, 4, 2)  # of such a row, a task each: the most for which all rows have workers
+PIECES = (8, 4, 2)  # of such a row, a task each
 MAX_TOKENS, MAX_REQUESTS = 128, 64
 
 
@@ -65,11 +65,15 @@ class Step:
         self.S = 1 if tokens == 1 else et.dim("S", min=least, max=chosen)
         self.T = self.S if more == 0 else self.S + et.dim("P", min=0, max=more)
         self.most_rows = chosen + more
-        self.pieces = next((n for n in PIECES if n * self.most_rows <= H200.multiprocessors),
-                           PIECES[-1])
         self.gains = self.p.weight("gains", (2 * c.layers + 1, c.hidden), et.f32)
         self.attn = self._residual("attn", c.layers + 1, tiles.down, tiles.down_parts)
         self.mlp = self._residual("mlp", c.layers, tiles.out, tiles.out_parts)
+
+    def pieces(self, tiles: int, otherwise: int) -> int:
+        """Of a row of so many tiles: the most for which all rows have workers, or two, if they are
+        whole tiles."""
+        fit = (n for n in PIECES if n * self.most_rows <= H200.multiprocessors or n == PIECES[-1])
+        return next((n for n in fit if tiles % n == 0), otherwise)
 
     def _residual(self, name: str, layers: int, tile: int, parts: int) -> Residual:
         """Whoever makes it does so in tiles of so many columns, or adds parts up."""

@@ -112,7 +112,7 @@ def _of_call(
     used = {s.arg for s in paged.values()}
     held = _held({k: n for k, n in sizes.items()
                   if k not in used and not _by_data(p.call.reads[k])
-                  and not _asked(program, p.call.reads[k])})
+                  and not _asked(known, p.call.reads[k])})
     if len(held) + sum(_pages(p, s) for s in paged.values()) > FEWEST_SLOTS:
         held = []
     why = "no event guards it; used as a whole"
@@ -193,10 +193,12 @@ def _held(sizes: dict[int, int | None]) -> list[int]:
     return out
 
 
-def _asked(program: Program, region: Region) -> bool:
-    """Threads ask for it before the task waits."""
-    size = product(tile_shape(region, program.tensor(region.tensor)))
-    return isinstance(size, Const) and size.value <= ASKED_AHEAD
+def _asked(known: _Known, region: Region) -> bool:
+    """Threads ask for it before the task waits, if it does."""
+    tensor = known.settled.plan.program.tensor(region.tensor)
+    size, waits = product(tile_shape(region, tensor)), any(w.chunk is None for w in known.waits)
+    return waits and known.settled.region(region) and isinstance(size, Const) \
+        and size.value <= ASKED_AHEAD
 
 
 def _free(p: PlacedCall, region: Region, guarded: set[tuple[str, str]]) -> bool:

@@ -203,11 +203,12 @@ template <int GROUP, int HD, bool APART = false, int AT_ONCE = WARPS, int H = 1>
   static constexpr int PAIRS = HD / 16 * 2 * 8 * ACROSS;  // of one strand
   static constexpr int FLOATS = H * (2 * AT_ONCE * PAIRS + 2 * WARPS * GROUP);
 
-  // Pairs of a thread. If they are several, what strands weigh is found ONCE, for all of them. EVEN: a
-  // thread has the same head of queries in all.
+  // Pairs of a thread. If they are several, what strands weigh is found ONCE, for all of them. EVEN:
+  // heads of queries come round as often as threads do, so a thread has the same one in all.
   static constexpr int OWN = (H * PAIRS + ET_THREADS - 1) / ET_THREADS;
   static constexpr bool ONCE = OWN > 1;
-  static constexpr bool EVEN = ET_THREADS % PAIRS == 0 || PAIRS % ET_THREADS == 0;
+  static constexpr bool EVEN = ET_THREADS % (16 * ACROSS) == 0 &&
+                               (ET_THREADS % PAIRS == 0 || PAIRS % ET_THREADS == 0);
 
   struct alignas(8) Two { float even, odd; };
   struct Folded { float even, odd, total, best; };  // of a pair; the last two unless found ONCE
@@ -274,8 +275,8 @@ template <int GROUP, int HD, bool APART = false, int AT_ONCE = WARPS, int H = 1>
   }
 
   // What each strand weighs comes where its largest score was; where sums of the first strands were,
-  // that of all, the largest score, and what all is divided by. WARPS lanes have a head, by whole
-  // warps.
+  // that of all, the largest score, and what all is to be multiplied by. WARPS lanes have a head, by
+  // whole warps; those beyond the last head look at it, and leave it alone.
   ET_HOT void weigh(Thread me) const {
     static_assert(WARP % WARPS == 0);
     ET_ROLLED for (int from = me.warp * WARP; from < H * GROUP * WARPS; from += ET_THREADS) {
@@ -287,6 +288,7 @@ template <int GROUP, int HD, bool APART = false, int AT_ONCE = WARPS, int H = 1>
       const float weight = power(top[at] - best), share = sum[at] * weight;
 #pragma unroll
       for (int n = 0; n < WARPS; ++n) total += __shfl_sync(~0u, share, n, WARPS);
+      if (from + me.lane >= H * GROUP * WARPS) continue;
       top[at] = weight;
       if (strand < 3) sum[at] = strand == 0 ? total : strand == 1 ? best : 1.0f / total;
     }
