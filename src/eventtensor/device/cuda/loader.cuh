@@ -18,7 +18,7 @@ class Loader {
   ET_HOT Loader(const Shared& s, Ring& ring, const TensorMap* maps = nullptr)
       : index(blockIdx.x), count(gridDim.x), shared(&s), ring_(ring), maps_(maps),
         slots_(ring.slots()), bars_(kept_address(&ring)), bytes_(shared_address(ring.memory)),
-        cap_(most()), once_(policy_once()), again_(policy_again()) {}
+        cap_(most()) {}
 
   int64_t index, count;
   Cell* cells = nullptr;
@@ -259,7 +259,8 @@ class Loader {
   // A page of a whole group.
   ET_HOT void page(const TensorMap& map, uint32_t y, uint32_t z, bool last) {
     if (!open(GROUP * PANEL * MOST_SPAN)) return;
-    page_copy(bytes_ + slot_ * PAGE, map, y, z, full() + slot_ * 8, last ? once_ : again_);
+    page_copy(bytes_ + slot_ * PAGE, map, y, z, full() + slot_ * 8,
+              last ? policy_once() : policy_again());
     advance();
   }
 
@@ -268,7 +269,7 @@ class Loader {
                     uint32_t piece, bool last) {
     if (!open(count * spans * piece)) return;
     const uint32_t to = bytes_ + slot_ * PAGE, bar = full() + slot_ * 8;
-    const uint64_t policy = last ? once_ : again_;
+    const uint64_t policy = last ? policy_once() : policy_again();
     if (count == 1) {
       bulk_copy(to, from, spans * piece, bar, policy);
     } else {
@@ -338,7 +339,7 @@ class Loader {
   static constexpr uint32_t LAST = 6;  // pages before whose end the next tile is claimed
 
   ET_HOT void copy_once(uint32_t at, const char* from, uint32_t bytes) {
-    bulk_copy(bytes_ + slot_ * PAGE + at, from, bytes, full() + slot_ * 8, once_);
+    bulk_copy(bytes_ + slot_ * PAGE + at, from, bytes, full() + slot_ * 8, policy_once());
   }
 
   ET_HOT void see_landed() {
@@ -362,7 +363,6 @@ class Loader {
   // before it is wanted: the answer may be on its way.
   int64_t tickets_ = NONE, ticket_ = 0;
   uint32_t first_ = false, claimed_ = false;
-  uint64_t once_, again_;
   Hints hints_;
   Look last_ = {-1, 0};  // the cell that it has waited for last
   uint32_t stopped_ = 0;
