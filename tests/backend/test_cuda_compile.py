@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 import sys
 from pathlib import Path
 from shutil import which
@@ -13,6 +12,7 @@ from shutil import which
 import pytest
 from backend.test_cuda_source import EXAMPLES, SCHEDULES, broken, normed, one_call, triple, tripled
 from row_sum import row_sum
+from support.ptx import ptx_of
 from support.streams import packed_product, panels_shape, plan_of
 
 import eventtensor as et
@@ -20,7 +20,6 @@ from eventtensor.codegen.cuda import generate
 from eventtensor.config import environment
 from eventtensor.errors import CompileFailed, NoCompiler
 from eventtensor.ir.tensor import DType
-from eventtensor.runtime.build import DEVICE
 from eventtensor.runtime.cuda import build as cuda_build
 from eventtensor.runtime.cuda import driver as cuda_driver
 from eventtensor.runtime.cuda.build import Usage, build_cubin
@@ -135,17 +134,6 @@ def test_nvcc_takes_over_where_there_is_no_nvrtc(lab, no_bindings) -> None:
     bad = generate(lab.plan(tripled(broken))).text
     with pytest.raises(CompileFailed, match="nvcc refuses"):
         build_cubin(bad, "tripled", ARCHITECTURE, environment())
-
-
-def ptx_of(text: str, folder: Path) -> str:
-    source, out = folder / "kernel.cu", folder / "kernel.ptx"
-    source.write_text(text)
-    subprocess.run(
-        ["nvcc", "-std=c++17", "-arch=compute_90", "--expt-relaxed-constexpr", "-ptx",
-         f"-I{DEVICE}", "-o", str(out), str(source)],
-        check=True, capture_output=True,
-    )
-    return out.read_text()
 
 
 @pytest.mark.skipif(which("nvcc") is None, reason="nvcc is not on PATH")

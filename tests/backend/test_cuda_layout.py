@@ -9,9 +9,9 @@ from pathlib import Path
 from shutil import which
 
 import pytest
+from support.ptx import ptx_of
 
 from eventtensor.codegen.cuda import generate
-from eventtensor.runtime.build import DEVICE
 from eventtensor.runtime.cuda import driver as cuda_driver
 from eventtensor.runtime.cuda.launch import LaunchAttribute, LaunchConfig
 
@@ -53,22 +53,11 @@ def test_structs_and_numbers_are_those_of_cuda_h(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def ptx(plan, folder: Path, debug: bool, trace: bool) -> str:
-    source, out = folder / "kernel.cu", folder / "kernel.ptx"
-    source.write_text(generate(plan, debug=debug, trace=trace).text)
-    done = subprocess.run(
-        ["nvcc", "-std=c++17", "-arch=compute_90a", "--expt-relaxed-constexpr", "-ptx",
-         f"-I{DEVICE}", "-o", str(out), str(source)],
-        capture_output=True, text=True, check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return out.read_text()
-
-
 @pytest.mark.parametrize("debug", (False, True))
 def test_a_trace_that_is_off_leaves_nothing_behind(lab, debug: bool, tmp_path: Path) -> None:
     """With it, every task reads the clock; without it, only waits that last do."""
     plan = lab.plan(lab.programs["carried"](), "push")
-    on, off = (ptx(plan, tmp_path, debug, trace) for trace in (True, False))
+    on, off = (ptx_of(generate(plan, debug=debug, trace=trace).text, tmp_path)
+               for trace in (True, False))
     clock = "globaltimer"
     assert on.count(clock) >= off.count(clock) + 6  # two tasks: claimed, ready, ended

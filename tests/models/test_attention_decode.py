@@ -33,16 +33,17 @@ from eventtensor.models.tasks import Weights
 from eventtensor.models.tiles import Tiles
 
 LAYERS = 2
-# Shapes whose keys flow, and heads of keys at once, of so many.
+# Shapes whose keys flow; each with heads of keys at once, of so many.
+FLOWING = {name: SHAPES[name] for name in ("llama", "qwen", "five")}
+FLOWING["eight"] = replace(SHAPES["five"], group=8)
 CASES = [(name, *heads) for name in ("llama", "qwen") for heads in ((1, 2), (2, 4), (4, 4))]
-CASES += [("five", 1, 2), ("five", 2, 2), ("group of eight", 1, 1)]
+CASES += [("five", 1, 2), ("five", 2, 2), ("eight", 1, 1)]
 LENGTHS = [[1], [63, 64, 65], [127, 128, 129, 1, 2], [600, 17, 33, 16, 15], [1300, 1025, 1]]
 
 
 def shaped(name: str, keys: int) -> Shape:
     """A shape with the pages that its model would have, and so many heads of keys."""
-    found = SHAPES.get(name) or replace(SHAPES["five"], group=8)
-    s = replace(found, keys=keys)
+    s = replace(FLOWING[name], keys=keys)
     page = page_tokens(s.config)
     return replace(s, page=page, split=max(1, SPLIT_TOKENS // page), span=8)
 
