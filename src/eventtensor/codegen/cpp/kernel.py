@@ -37,7 +37,10 @@ class Flavour:
     trace: bool = False
 
 
-def generate(plan: Plan, flavour: Flavour = Flavour()) -> str:  # noqa: B008 (frozen)
+PLAIN = Flavour()
+
+
+def generate(plan: Plan, flavour: Flavour = PLAIN) -> str:
     return KernelWriter(plan, flavour).text()
 
 
