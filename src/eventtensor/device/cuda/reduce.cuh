@@ -82,9 +82,37 @@ template <class T, class F> ET_FN T half_min(int64_t n, F at) {
   const Found<T> best = half_best<Smaller<T>, T>(n, at);
   return best.index < 0 ? highest<T>() : best.value;
 }
+
+// Numbers in the order of `before`: the same for zeros, the least for NaN.
+ET_HOT uint32_t ordered(float x) {
+  const uint32_t bits = float_bits(x + 0.0f);
+  return x != x ? 0 : bits >> 31 != 0 ? ~bits : bits | 1u << 31;
+}
+
+// Of floats by such numbers, without a branch.
+template <class F> ET_FN int32_t half_arg_max_ordered(int64_t n, F at) {
+  uint32_t best = 0;
+  int32_t index = INT32_MAX;  // nothing yet
+  const auto take = [&](uint32_t x, int32_t k) {
+    const bool wins = x > best || (x == best && k < index);
+    best = wins ? x : best;
+    index = wins ? k : index;
+  };
+  const int32_t mine = half_lane(), whole = int32_t(n) / LANES * LANES;
+#pragma unroll 4
+  for (int32_t k = mine; k < whole + mine; k += LANES) take(ordered(at(k)), k);
+  if (whole + mine < n) take(ordered(at(whole + mine)), whole + mine);
+#pragma unroll
+  for (int by = LANES / 2; by > 0; by /= 2) take(from_above(best, by), from_above(index, by));
+  return index == INT32_MAX ? 0 : index;
+}
 template <class T, class F> ET_FN int32_t half_arg_max(int64_t n, F at) {
-  const int32_t index = half_best<Earlier<T>, T>(n, at).index;
-  return index < 0 ? 0 : index;
+  if constexpr (std::is_same_v<T, float>) {
+    return half_arg_max_ordered(n, at);
+  } else {
+    const int32_t index = half_best<Earlier<T>, T>(n, at).index;
+    return index < 0 ? 0 : index;
+  }
 }
 
 }  // namespace et

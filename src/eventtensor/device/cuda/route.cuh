@@ -11,9 +11,7 @@ namespace et::experts {
 
 // A number that is larger for a better score. NaN comes last, and 0 stands for no expert.
 ET_HOT uint32_t place_of(float score) {
-  const uint32_t bits = float_bits(score + 0.0f);  // there is one zero
-  const uint32_t ordered = bits >> 31 != 0 ? ~bits : bits | 1u << 31;
-  return score == score ? ordered : 1u;
+  return score == score ? ordered(score) : 1u;
 }
 ET_HOT float score_at(uint32_t place) {
   return bits_float(place >> 31 != 0 ? place ^ 1u << 31 : ~place);
