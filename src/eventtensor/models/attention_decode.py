@@ -35,7 +35,7 @@ return et::attention::attend_decode<qkv_0, out_0, out_1, out_2, kv_3, {heads}, {
     left, held, kv, {{all_left, all_held, all_pages, {after}, {heads} * 2 * kv_3 * out_2}},
     out, ml, mixed, own, {{{hidden}.0f, {eps}f, {scale}f}}, arrive);
 """
-_APPEND = _INCLUDE + "et::attention::append_all<own_0, own_2>(own, kv);"
+_APPEND = _INCLUDE + "et::attention::append_all<own_0, own_1, own_3>(own, kv);"
 
 
 @dataclass(frozen=True)
@@ -135,7 +135,7 @@ def attend_alone(c: ModelConfig, dtype: Any, some: int) -> Any:
 
 @et.task(cuda=_APPEND)
 def append(own, kv):
-    """A row's key and value of a head, in all layers."""
+    """A row's keys and values of some heads, in all layers."""
     kv[:] = own
 
 
@@ -200,9 +200,9 @@ class DecodeAttention(Attention):
 
     def append(self) -> None:
         """After the last layer."""
-        step, c, slot, page = self.step, self.step.c, self.slot, self.page
+        step, c, slot, page, some = self.step, self.step.c, self.slot, self.page, self.heads
         step.p.call(
-            append, grid=(step.T, c.kv_heads),
-            reads=lambda t, k: self.own[:, t, k, :, :],
-            writes=lambda t, k: self.kv[:, slot[t] // page, k, :, slot[t] % page, :],
-            waits=lambda t, k: (self.planned[()], self.attended[c.layers - 1]))
+            append, grid=(step.T, c.kv_heads // some),
+            reads=lambda t, g: self.own[:, t, cut(g, some), :, :],
+            writes=lambda t, g: self.kv[:, slot[t] // page, cut(g, some), :, slot[t] % page, :],
+            waits=lambda t, g: (self.planned[()], self.attended[c.layers - 1]))

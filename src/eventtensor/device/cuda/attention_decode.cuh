@@ -179,29 +179,30 @@ ET_HOT bool attend_decode(const Worker& worker, uint32_t places, float* room, Ti
   return true;
 }
 
-// The row's own key and value of a head, in all layers, go into the cache.
-template <int LAYERS, int HD, class T>
-ET_FN void append_all(View<const T, 3> own, View<T, 3> kv) {
-  constexpr int EACH = 2 * HD / 4, ALL = LAYERS * EACH, FLIGHT = 8;  // of four elements
-  using Four = Words<2>;
-  static_assert(sizeof(T) == 2);
+// Where number `at` of a row's pieces of eight elements lies, in layers of H heads.
+template <int H, int HD, class T> ET_HOT T* piece_of(const View<T, 4>& view, int at) {
+  constexpr int HEAD = HD / 8;
+  return view.data + at / (H * 2 * HEAD) * view.stride[0] + at / (2 * HEAD) % H * view.stride[1] +
+         at / HEAD % 2 * view.stride[2] + at % HEAD * 8;
+}
+
+// The row's own keys and values of H heads, in all layers, go into the cache.
+template <int LAYERS, int H, int HD, class T>
+ET_FN void append_all(View<const T, 4> own, View<T, 4> kv) {
+  using Eight = Words<4>;
+  constexpr int ALL = LAYERS * H * 2 * HD / 8, FLIGHT = 8;
+  static_assert(sizeof(T) == 2 && HD % 8 == 0);
   const Thread me;
   ET_ROLLED for (int base = me.number; base < ALL; base += FLIGHT * ET_THREADS) {
-    Four some[FLIGHT] = {};
+    Eight some[FLIGHT] = {};
 #pragma unroll
-    for (int n = 0; n < FLIGHT; ++n) {
-      const int at = base + n * ET_THREADS, layer = at / EACH, rest = at % EACH * 4;
-      if (at < ALL)
-        some[n] = *reinterpret_cast<const Four*>(own.data + layer * own.stride[0] +
-                                                 rest / HD * own.stride[1] + rest % HD);
-    }
+    for (int n = 0; n < FLIGHT; ++n)
+      if (base + n * ET_THREADS < ALL)
+        some[n] = *reinterpret_cast<const Eight*>(piece_of<H, HD>(own, base + n * ET_THREADS));
 #pragma unroll
-    for (int n = 0; n < FLIGHT; ++n) {
-      const int at = base + n * ET_THREADS, layer = at / EACH, rest = at % EACH * 4;
-      if (at < ALL)
-        *reinterpret_cast<Four*>(kv.data + layer * kv.stride[0] + rest / HD * kv.stride[1] +
-                                 rest % HD) = some[n];
-    }
+    for (int n = 0; n < FLIGHT; ++n)
+      if (base + n * ET_THREADS < ALL)
+        *reinterpret_cast<Eight*>(piece_of<H, HD>(kv, base + n * ET_THREADS)) = some[n];
   }
 }
 
