@@ -82,9 +82,12 @@ def _embed(step: Step) -> None:
     c, p, attn = step.c, step.p, step.attn
     token = p.input("token", (step.T,), et.i32, bound=c.vocab - 1)
     rows = p.weight("embed", (c.vocab, c.hidden), step.weights.dtype)
-    p.call(embed(int(attn.ss.shape[2])), grid=(step.T,),
-           reads=lambda t: (rows[token[t], :], step.gains[0, :]),
-           writes=lambda t: (attn.h[0, t, :], attn.x[0, t, :], attn.ss[0, t, :]))
+    sums = int(attn.ss.shape[2])
+    pieces = step.pieces(sums, otherwise=1)
+    each, some = c.hidden // pieces, sums // pieces
+    p.call(embed(some), grid=(step.T, pieces),
+           reads=lambda t, j: (rows[token[t], cut(j, each)], step.gains[0, cut(j, each)]),
+           writes=lambda t, j: attn.piece(0, t, j, each, cut(j, some)))
 
 
 def _choose(step: Step, sampling: bool, attention: Attention) -> None:
