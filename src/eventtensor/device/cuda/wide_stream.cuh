@@ -154,21 +154,25 @@ template <class E, bool BOXES, uint32_t N, uint32_t SPAN, uint32_t ALL> class Wi
     WideSums<N / 2> shared_ = {};
   };
 
-  // Sums of a group, for the columns from one on.
+  // Sums of a group, for the columns from one on. Where these lie close, as in a tile of shared
+  // memory, lanes of odd chunks begin with the panel's other half: else all chunks meet in a bank.
   template <uint32_t COUNT>
   ET_HOT void put(const float (&sum)[COUNT], uint32_t panel, uint32_t column) const {
     if (panel + warp_ >= p_.walk.panels) return;
     const uint32_t row = (panel + warp_) * PANEL + warp_row(), first = column + warp_chunk() * 2;
     float* const c = p_.c + row * p_.s_row + first * p_.s_col;
     const uint32_t n = p_.walk.columns, left = first < n ? n - first : 0;
-    const int64_t s_row = p_.s_row, s_col = p_.s_col;
+    const int64_t s_col = p_.s_col, below = PANEL / 2 * p_.s_row;
+    const bool odd = s_col <= CLOSE && warp_chunk() % 2 != 0;
+    float* const half[2] = {c + (odd ? below : 0), c + (odd ? 0 : below)};
 #pragma unroll
     for (uint32_t j = 0; j < COUNT; ++j) {
       const uint32_t after = j / 4 * 8 + j % 2;
-      if (after < left) c[after * s_col + j % 4 / 2 * 8 * s_row] = sum[j];
+      if (after < left) half[j % 4 / 2][after * s_col] = odd ? sum[j ^ 2] : sum[j];
     }
   }
 
+  static constexpr int64_t CLOSE = 512;  // elements: as many as a tile has rows at most
   const Wide<E, BOXES>& p_;
   Pages& pages_;
   const uint32_t half_, warp_;
