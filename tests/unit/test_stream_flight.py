@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from support.handoffs import copy
 from support.streams import kinds, packed_product, panels_shape, plan_of
@@ -11,22 +13,32 @@ from eventtensor.codegen.cuda import generate
 from eventtensor.ir.plan import StreamKind
 
 
-def test_long_tasks_may_have_more_in_flight_once_they_have_begun() -> None:
-    """8 panels of 4 KB a row are 512 KB, 2 are 128 KB."""
-    def waits(panels: int) -> et.Program:
-        p = et.Program("waits")
-        x, y = p.input("x", (1, 2048), et.bf16), p.scratch("y", (1, 2048), et.bf16)
-        w = p.weight("w", panels_shape(132 * panels, 2048), et.bf16)
-        z = p.output("z", (1, 132 * 16 * panels), et.f32)
-        p.call(copy, name="make", grid=(), reads=lambda: x[:, :], writes=lambda: y[:, :])
-        p.call(packed_product, name="go", grid=(132,),
-               reads=lambda i: (y[:, :], w[panels * i : panels * i + panels, :, :, :, :, :, :]),
-               writes=lambda i: z[:, 16 * panels * i : 16 * panels * (i + 1)])
-        return p
+def waits(panels: int, by_data: bool = False) -> et.Program:
+    p = et.Program("waits")
+    x, y = p.input("x", (1, 2048), et.bf16), p.scratch("y", (1, 2048), et.bf16)
+    place = p.input("place", (132,), et.i32, bound=131)
+    w = p.weight("w", panels_shape(132 * panels, 2048), et.bf16)
+    z = p.output("z", (1, 132 * 16 * panels), et.f32)
 
-    for panels, rush in ((8, True), (2, False)):
-        (s,) = (s for s in plan_of(waits(panels)).streams if s.call == "go")
-        assert (s.rush > s.cap) is rush and s.cap == 48 * 1024
+    def some(i: Any) -> slice:
+        first = panels * (place[i] if by_data else i)
+        return slice(first, first + panels)
+
+    p.call(copy, name="make", grid=(), reads=lambda: x[:, :], writes=lambda: y[:, :])
+    p.call(packed_product, name="go", grid=(132,),
+           reads=lambda i: (y[:, :], w[some(i), :, :, :, :, :, :]),
+           writes=lambda i: z[:, 16 * panels * i : 16 * panels * (i + 1)])
+    return p
+
+
+@pytest.mark.parametrize("panels, by_data, cap, rush", [
+    (8, False, 48, 176), (2, False, 48, 0), (8, True, 176, 0), (2, True, 48, 0)])
+def test_long_tasks_may_have_more_in_flight_once_they_have_begun_or_data_places_them(
+    panels: int, by_data: bool, cap: int, rush: int
+) -> None:
+    """8 panels of 4 KB a row are 512 KB, 2 are 128 KB."""
+    (s,) = (s for s in plan_of(waits(panels, by_data)).streams if s.call == "go")
+    assert (s.cap, s.rush) == (cap * 1024, rush * 1024)
 
 
 @pytest.mark.parametrize("tiles, cap", [(132, 48), (66, 96), (12, 128)])

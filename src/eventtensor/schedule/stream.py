@@ -125,7 +125,9 @@ def _of_call(
     long = total >= _LONG
     several = follows(known.settled.plan, p, _WORKERS)
     rush = 0
-    if not wide:
+    if not wide and hops and long and any(_by_data(p.call.reads[s.arg]) for s in found_all):
+        cap = _RUSH  # none come before the data does, and then few others hop
+    elif not wide:
         cap = _shared(p, cap)
         rush = _RUSH * (hops and long)
     elif hops and counted:
