@@ -43,8 +43,9 @@ class LLM:
     `rows` rows; of these, prompts have at most `prompt_rows` while someone decodes (None: all that
     are free). Fewer make steps shorter for who decodes, and the way to the first token longer for
     the others. Up to `max_waiting` more requests wait. Answers do not depend on what else runs:
-    always on a CPU, and with `same_bits` on a GPU, where few requests may else take a faster
-    way. With an `artifact`, a folder that `eventtensor compile` wrote, nothing is compiled."""
+    always on a CPU, and with `same_bits` on a GPU, where a step may else take a faster way for as
+    many rows as it has. With an `artifact`, a folder that `eventtensor compile` wrote, nothing is
+    compiled."""
 
     def __init__(
         self, model: str | Model, *, target: str = "auto", dtype: str = "bf16",

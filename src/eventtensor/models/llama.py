@@ -32,7 +32,8 @@ def llama(
     a request of its own, and gets a token."""
     c, span = config, span or span_for(weights, tokens)
     least = attends(c, tokens).least if alone else 1
-    step = Step(c, weights, tiles or tiles_for(c, weights.layout, span > 1), tokens, alone, least)
+    tiles = tiles or tiles_for(c, weights.layout, span > 1, rows=1 if same_bits else least)
+    step = Step(c, weights, tiles, tokens, alone, least)
     attention = _attention(step, span, same_bits)
     mlp = _mlp(step)
     attention.plan()

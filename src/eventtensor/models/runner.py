@@ -47,7 +47,8 @@ class Runner:
     but the number of rows are fixed, so a launch is bound once for each number of rows.
 
     On a GPU steps of one row have a faster kernel of their own, whose sums have other orders, and
-    rows that have a request each have others; steps of few rows cut them into more parts. With
+    rows that have a request each have others, with fewer parts of products where rows are many;
+    steps of few rows cut them into more parts. With
     `same_bits` all steps go through the kernel for `rows`, and parts are always the same: what a
     request gives is then the same bits whatever else is in the batch and however its prompt is cut,
     as it always is on threads.

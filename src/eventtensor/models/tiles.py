@@ -13,6 +13,9 @@ from .config import ModelConfig
 Layout = Literal["cpu", "cuda"]
 
 WIDE_ROWS, PART_COLUMNS = 128, 128  # that products with many columns take at a time
+# Where all steps have so many rows, tiles have up to HALF_ROWS if parts of K had fewer columns than
+# these: what is written and added up in short parts costs more than lines of x.
+MANY_ROWS, LONG_PART, HALF_ROWS = 34, 512, 64
 ROUND_ROWS, MOST_ROWS = 256, 512  # of a tile, that meet x at once, and in all
 # What a line of x and a part cost, in bytes of weights that are streamed meanwhile; and how much
 # quicker a worker streams at best where others do not.
@@ -38,7 +41,8 @@ class Tiles:
 
 
 def tiles_for(
-    c: ModelConfig, layout: Layout, many: bool = False, workers: int = H200.multiprocessors
+    c: ModelConfig, layout: Layout, many: bool = False, workers: int = H200.multiprocessors,
+    rows: int = 1,
 ) -> Tiles:
     """On a GPU a tile a worker, as far as matrices can be cut so: each task pays for its hop and
     its fold; of experts, those of one token together. Threads take what a cache holds. The head has
@@ -46,7 +50,7 @@ def tiles_for(
     whose x the workers of a GPU read once: there are as many parts of K as give each of them a
     task. (Not of experts, whose tokens are few, and which are many together.) Parts of queries,
     keys and values are added up by who turns them; beside experts tiles are smaller, and there are
-    fewer parts to add."""
+    fewer parts to add. `rows`: the least of a step."""
     qkv, hidden = (c.heads + 2 * c.kv_heads) * c.head_dim, c.hidden
     if layout == "cpu":
         return Tiles(_most(qkv, PANEL, 64), _most(hidden, PANEL, 64),
@@ -61,18 +65,17 @@ def tiles_for(
     if not many:
         return Tiles(first, _least(hidden, PANEL, workers), gate_up, down,
                      _most(c.vocab, PANEL, 16 * PANEL), score_parts=scores)
-    out = _most(hidden, PANEL, WIDE_ROWS)
-    each = workers // (hidden // out)  # workers for a tile
-    in_parts = _parts(c.heads * c.head_dim, each)
+    out, out_parts = _added(hidden, c.heads * c.head_dim, workers, rows)
     head = _most(c.vocab, PANEL, WIDE_ROWS)
     if c.experts is not None:
         gate_up = _most(2 * c.intermediate, 2 * PANEL, WIDE_ROWS)
         first = _most(qkv, 4 * PANEL, ROUND_ROWS)
-        return Tiles(first, out, gate_up, out, head, in_parts, score_parts=scores,
+        return Tiles(first, out, gate_up, _most(hidden, PANEL, WIDE_ROWS), head, out_parts,
+                     score_parts=scores,
                      qkv_parts=_parts(hidden, max(1, workers // (qkv // first))))
     first, qkv_parts = _tile_and_parts(qkv, hidden, workers) or (first, 1)
-    return Tiles(first, out, gate_up, out, head, in_parts, _parts(c.intermediate, each),
-                 qkv_parts=qkv_parts)
+    down, down_parts = _added(hidden, c.intermediate, workers, rows)
+    return Tiles(first, out, gate_up, down, head, out_parts, down_parts, qkv_parts=qkv_parts)
 
 
 def bundles_for(c: ModelConfig) -> dict[str, int]:
@@ -96,6 +99,18 @@ def _most(rows: int, step: int, top: int) -> int:
     """The largest tile up to a size; else all rows."""
     fit = (r for r in range(step, min(rows, top) + 1, step) if rows % r == 0)
     return max(fit, default=rows)
+
+
+def _added(hidden: int, columns: int, workers: int, rows: int) -> tuple[int, int]:
+    """Rows of a tile of the residual's and parts of K, as many as give each worker a task. Where
+    tiles are halved, they still have whole bundles of panels."""
+    def found(most: int) -> tuple[int, int]:
+        tile = _most(hidden, PANEL, most)
+        return tile, _parts(columns, workers // (hidden // tile))
+
+    wide, half = found(WIDE_ROWS), found(HALF_ROWS)
+    short = rows >= MANY_ROWS and columns // wide[1] < LONG_PART
+    return half if short and half[1] < wide[1] and half[0] == HALF_ROWS else wide
 
 
 def _tile_and_parts(rows: int, columns: int, workers: int) -> tuple[int, int] | None:
