@@ -31,7 +31,10 @@ constexpr unsigned char POISON = 0xFF;  // NaN in every float format
 
 inline int64_t now_ns() { return std::chrono::steady_clock::now().time_since_epoch().count(); }
 
-// What the blocks of a launch share.
+class Block;
+
+// What the blocks of a launch share. `there`: the blocks, once they have begun; `met`: threads of a
+// cluster that have come to its first and to its second meeting, by the number of its first block.
 struct Launched {
   int blocks, threads;
   int64_t shared_bytes, align;  // its addresses have no more
@@ -43,6 +46,8 @@ struct Launched {
   std::atomic<bool> said{false};  // somebody writes the message
   std::atomic<int> running{0};    // blocks
   char message[512] = "";
+  std::vector<std::atomic<Block*>> there = std::vector<std::atomic<Block*>>(size_t(blocks));
+  std::vector<std::atomic<int>> met = std::vector<std::atomic<int>>(size_t(2 * blocks));
 };
 
 // Where threads meet: a barrier of the block, or lanes of a warp. What they bring lies in one of
@@ -62,6 +67,7 @@ struct Fiber {
   jmp_buf place;
   ucontext_t begin;
   bool begun = false;
+  int meetings = 0;  // of its cluster
   Pending pending;
 };
 
@@ -94,6 +100,9 @@ class Block {
   uint32_t handle(const void* p);
   char* at(uint32_t handle, size_t bytes);
   bool is_shared(const void* p) const { return in_near(p) || in_static(p); }
+  // Of a cluster of so many blocks: its threads meet, so many of each; a place of a member.
+  void meet_cluster(int size, int threads);
+  char* of_member(int member, int size, uint32_t handle, size_t bytes);
   void copy(Copy c);
   void late(uint32_t bar);  // this thread's copies land later, and arrive
   // The same, of a place that this thread writes now, or that a copy of it writes later.
@@ -311,6 +320,18 @@ inline uint64_t Block::meet(Gate& gate, const char* what, unsigned mask, int siz
   return turn;
 }
 
+inline void Block::meet_cluster(int size, int threads) {
+  launched_.there[index_] = this;
+  const int turn = fibers_[now_].meetings++;
+  if (launched_.blocks % size != 0) fault("clusters of %d blocks do not fill the grid", size);
+  if (turn > 1) fault("a cluster meets at its begin and its end alone");
+  std::atomic<int>& met = launched_.met[2 * (index_ - index_ % size) + turn];
+  ++met;
+  moved();
+  while (met < size * threads) look();
+  if (met > size * threads) fault("%d threads meet in a cluster, not %d", met.load(), size * threads);
+}
+
 // ---- shared memory ------------------------------------------------------------------------
 
 constexpr uint32_t NEAR = 1u << 24, STATIC = 2u << 24;
@@ -329,6 +350,13 @@ inline char* Block::at(uint32_t handle, size_t bytes) {
   if (handle < NEAR || offset > size || bytes > size - offset)
     fault("%x lies outside shared memory", handle);
   return (is_static ? static_ : near_) + offset;
+}
+
+inline char* Block::of_member(int member, int size, uint32_t handle, size_t bytes) {
+  const char* const mine = at(handle, bytes);
+  const Block* const other = launched_.there[index_ - index_ % size + member];
+  if (other == nullptr) fault("a member of the cluster is asked before all have met");
+  return handle >= STATIC ? other->static_ + (mine - static_) : other->near_ + (mine - near_);
 }
 
 inline char* Block::written(uint32_t handle, size_t bytes, int thread) {

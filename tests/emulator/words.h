@@ -15,10 +15,12 @@
 #define __forceinline__ inline
 #define __noinline__ __attribute__((noinline))
 #define __launch_bounds__(...)
+#define __cluster_dims__(...)
 #define __shared__ static thread_local
 
 #define threadIdx (emu::Index{unsigned(emu::block->thread())})
 #define blockIdx (emu::Index{unsigned(emu::block->index())})
+#define blockDim (emu::Index{unsigned(emu::block->threads())})
 #define gridDim (emu::Index{unsigned(emu::block->count())})
 
 struct uint2 { uint32_t x, y; };

@@ -77,6 +77,7 @@ def _facts(image: Image) -> Json:
         "rank": image.rank,
         "threads": image.threads,
         "shared_bytes": image.shared_bytes,
+        "cluster": image.cluster,
         "debug": image.debug,
         "trace": image.trace,
     }
@@ -92,5 +93,5 @@ def _image(facts: Json, cubin: bytes, source: str) -> Image:
         tuple(facts["aligned"]),
         tuple((PagedTensor if "piece" in m else MappedTensor)(**m) for m in facts["maps"]),
         int(facts["rank"]), int(facts["threads"]), int(facts["shared_bytes"]),
-        bool(facts["debug"]), bool(facts["trace"]), cubin, source,
+        int(facts["cluster"]), bool(facts["debug"]), bool(facts["trace"]), cubin, source,
     )

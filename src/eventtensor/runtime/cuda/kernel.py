@@ -7,6 +7,7 @@ host has seen the failure (`synchronize`, `check`, or the next call), the kernel
 
 from __future__ import annotations
 
+import ctypes
 import itertools
 import threading
 import weakref
@@ -99,15 +100,21 @@ class DeviceKernel:
         call("cuFuncSetAttribute", self._function, MAX_DYNAMIC_SHARED_BYTES, image.shared_bytes)
         query = "cuOccupancyMaxActiveBlocksPerMultiprocessor"
         each = int(asked(query, c_int, self._function, image.threads, image.shared_bytes))
-        most = each * target.multiprocessors
+        most, size = each * target.multiprocessors, image.cluster
+        if size > 1 and most > 0:
+            shape = Shape(size, image.threads, image.shared_bytes)  # the config is of its memory
+            config, query = shape.config(0, False), "cuOccupancyMaxActiveClusters"
+            most = size * int(asked(query, c_int, self._function, ctypes.addressof(config)))
         if most == 0:
             raise DeviceFailed("the kernel does not fit on a multiprocessor")
-        if not 0 <= wanted <= most:
+        if not 0 <= wanted <= most or wanted % size:
+            together = f", in clusters of {size}" if size > 1 else ""
             raise BadOption(
-                f"workers is {wanted}, but only 1 to {most} can run at the same time",
+                f"workers is {wanted}, but only {size} to {most} can run at the same time"
+                + together,
                 hint="leave workers away: one for each multiprocessor",
             )
-        return wanted or target.multiprocessors
+        return wanted or min(most, target.multiprocessors // size * size)
 
     def close(self) -> None:
         """Wait for what runs and free the device memory. A closed kernel cannot be launched, and
