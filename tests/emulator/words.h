@@ -6,7 +6,7 @@
 #include <limits>
 #include <thread>
 #include <type_traits>
-#include "block.h"
+#include "memory.h"
 
 #define __CUDACC__ 1
 #define __device__
