@@ -106,14 +106,16 @@ def right(name: str, first: Any, last: Any, rounds: int) -> bool:
     return bool(torch().equal(last, wanted))
 
 
-def measure_kind(bench: Bench, name: str, program: et.Program, kind: str, **told: Any) -> None:
+def measure_kind(
+    bench: Bench, name: str, program: et.Program, kind: str, how: dict[str, Any] | None = None,
+    **told: Any,
+) -> None:
+    """`how` it is compiled, if not simply by this kind."""
     t = torch()
     told |= {"handoff": kind}
-    among = name == "parts"
-    how = {"make_done": kind, "meet_done": "counter"} if among else kind
-    schedule = "static:round_robin" if among else "static"
     try:
-        kernel = et.compile(program, target="cuda", schedule=schedule, handoff=how)
+        kernel = et.compile(program, target="cuda",
+                            **(how or {"schedule": "static", "handoff": kind}))
     except BadOption as refused:
         bench.refuse(name, str(refused), **told)
         return
@@ -149,7 +151,9 @@ def measure(bench: Bench) -> None:
             measure_kind(bench, "everyone", everyone(sms, values), kind, values=values, tasks=sms)
     for values in (64,) if bench.quick else (64, 4096):
         for kind in AMONG_FOUR[: 3 if values == 64 else 2]:  # words of all rounds lie apart
-            measure_kind(bench, "parts", parts(32, values), kind, values=values, tasks=32)
+            how = {"schedule": "static:round_robin",
+                   "handoff": {"make_done": kind, "meet_done": "counter"}}
+            measure_kind(bench, "parts", parts(32, values), kind, how, values=values, tasks=32)
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from support.clusters import (
+    clustered,
     made_for_the_makers,
     order_alone,
     scaled_parts,
@@ -15,27 +16,18 @@ from support.clusters import (
 )
 from support.emulated import emulated_kernel
 
-import eventtensor as et
 from eventtensor.codegen.cuda import generate
-from eventtensor.compiler import run_passes
-from eventtensor.config import Options, environment
+from eventtensor.config import environment
 from eventtensor.errors import BadOption, NoRoom
-from eventtensor.ir.plan import HandoffKind, Plan
+from eventtensor.ir.plan import HandoffKind
 from eventtensor.runtime.cuda.build import build_cubin
 from eventtensor.target import H200, CudaTarget
-
-
-def plan_of(program: et.Program, **options: object) -> Plan:
-    how = {"schedule": "static:round_robin", "handoff": (("make_done", "cluster"),)} | options
-    state = run_passes(program, Options(target="cuda", **how))
-    assert state.plan is not None and state.report is not None and state.report.ok
-    return state.plan
 
 
 @pytest.mark.parametrize("seed", (0, 1))
 @pytest.mark.parametrize("workers", (4, 8, 20))
 def test_members_add_up_what_all_of_them_have_made(workers: int, seed: int) -> None:
-    with emulated_kernel(plan_of(scaled_parts()), workers, seed) as kernel:
+    with emulated_kernel(clustered(scaled_parts()), workers, seed) as kernel:
         assert "take_from_cluster<float>" in kernel.source
         for tokens in (8, 1, 5, 3):
             arrays, exact = scaled_parts_arrays(tokens)
@@ -48,7 +40,7 @@ def test_members_add_up_what_all_of_them_have_made(workers: int, seed: int) -> N
 def test_sizes_of_clusters_and_places_of_members(
     members: int, columns: int, each: int, first_axis: bool
 ) -> None:
-    plan = plan_of(scaled_parts(16, members, columns, each, first_axis))
+    plan = clustered(scaled_parts(16, members, columns, each, first_axis))
     with emulated_kernel(plan, 2 * members, 1) as kernel:
         for tokens in (16, 7):
             arrays, exact = scaled_parts_arrays(tokens, members, columns)
@@ -58,7 +50,7 @@ def test_sizes_of_clusters_and_places_of_members(
 
 @pytest.mark.parametrize("tokens", (16, 64))
 def test_parts_of_a_product_meet_in_shared_memory_beside_the_stream(tokens: int) -> None:
-    plan = plan_of(split_product(tokens))
+    plan = clustered(split_product(tokens))
     assert [s.wide for s in plan.streams if s.loaded and s.call == "make"] == [True]
     got = []
     for seed, workers in ((0, 4), (1, 12)):
@@ -75,7 +67,8 @@ def test_parts_of_a_product_meet_in_shared_memory_beside_the_stream(tokens: int)
 def test_bits_are_those_of_a_counter() -> None:
     arrays = {}
     for kind in ("cluster", "counter"):
-        with emulated_kernel(plan_of(split_product(), handoff=(("make_done", kind),)), 8) as kernel:
+        plan = clustered(split_product(), handoff=(("make_done", kind),))
+        with emulated_kernel(plan, 8) as kernel:
             arrays[kind], _ = split_product_arrays(33)
             kernel.launch({"T": 33}, arrays[kind])
     np.testing.assert_array_equal(arrays["cluster"]["o"], arrays["counter"]["o"])
@@ -86,7 +79,7 @@ def test_who_takes_waits_even_for_what_it_does_not_need(seed: int) -> None:
     rng = np.random.default_rng(seed)
     x, h = (rng.standard_normal(n).astype(np.float32) for n in ((4, 8, 256), (8, 256)))
     arrays = {"x": x, "first": h, "o": np.full_like(x, np.nan), "z": np.full_like(h, np.nan)}
-    with emulated_kernel(plan_of(order_alone()), 4, seed) as kernel:
+    with emulated_kernel(clustered(order_alone()), 4, seed) as kernel:
         kernel.launch({}, arrays)
     np.testing.assert_array_equal(arrays["o"], x * h)
     np.testing.assert_array_equal(arrays["z"], x[0] + 1)
@@ -97,7 +90,7 @@ def test_what_was_made_for_the_makers_is_copied_behind_them(seed: int) -> None:
     rng = np.random.default_rng(seed)
     x, y = (rng.standard_normal(n).astype(np.float32) for n in ((2, 4, 16), (8, 16)))
     handoff = (("make_done", "cluster"), ("quick_done", "bulk"))
-    plan = plan_of(made_for_the_makers(), handoff=handoff, stream=False)
+    plan = clustered(made_for_the_makers(), handoff=handoff, stream=False)
     arrays = {"x": x, "y": y, "o": np.full((8, 16), np.nan, np.float32)}
     with emulated_kernel(plan, 4, seed) as kernel:
         kernel.launch({}, arrays)
@@ -107,14 +100,14 @@ def test_what_was_made_for_the_makers_is_copied_behind_them(seed: int) -> None:
 
 def test_workers_come_in_whole_clusters() -> None:
     with pytest.raises(BadOption, match="4 to 128 can run at the same time, in clusters of 4"), \
-            emulated_kernel(plan_of(scaled_parts()), 6):
+            emulated_kernel(clustered(scaled_parts()), 6):
         pass
-    with emulated_kernel(plan_of(scaled_parts()), 0) as kernel:
+    with emulated_kernel(clustered(scaled_parts()), 0) as kernel:
         assert kernel.workers == 128  # the driver says that 32 clusters fit
 
 
 def test_it_compiles_beside_what_the_host_leaves_for_it() -> None:
-    source = generate(plan_of(split_product()))
+    source = generate(clustered(split_product()))
     built = build_cubin(source.text, "split_product", H200.architecture, environment())
     assert built.usage.shared_bytes <= H200.shared_bytes - source.shared_bytes
     assert built.usage.spill_bytes == 0
@@ -123,13 +116,13 @@ def test_it_compiles_beside_what_the_host_leaves_for_it() -> None:
 def test_what_does_not_fit_among_lines_is_refused() -> None:
     """Where there are up to 16 columns they have 16 KB: as much as 256 rows of results. 512 rows
     take another round besides, whose lines come when the first ones are put away."""
-    assert generate(plan_of(split_product(32, tile=256))).cluster == 4
+    assert generate(clustered(split_product(32, tile=256))).cluster == 4
     with pytest.raises(NoRoom, match="no room among lines"):
-        generate(plan_of(split_product(16, tile=512)))
+        generate(clustered(split_product(16, tile=512)))
 
 
 def test_without_clusters_cells_count() -> None:
-    plan = plan_of(scaled_parts())
+    plan = clustered(scaled_parts())
     assert [h.kind for h in plan.handoffs if h.event == "make_done"] == [HandoffKind.cluster]
     old = CudaTarget("sm_80", 108, 163 * 1024)
     for made in (generate(plan, old), generate(plan, debug=True)):

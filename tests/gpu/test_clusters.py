@@ -9,6 +9,7 @@ import pytest
 from gpu.variants import cuda_kernel
 from support.clusters import (
     Arrays,
+    clustered,
     scaled_parts,
     scaled_parts_arrays,
     split_product,
@@ -16,9 +17,6 @@ from support.clusters import (
 )
 
 import eventtensor as et
-from eventtensor.compiler import run_passes
-from eventtensor.config import Options
-from eventtensor.ir.plan import Plan
 
 PROGRAMS: dict[str, tuple[et.Program, Callable[[int], tuple[Arrays, np.ndarray]], int, float]] = {
     "scaled parts": (scaled_parts(), scaled_parts_arrays, 8, 1e-4),
@@ -26,19 +24,11 @@ PROGRAMS: dict[str, tuple[et.Program, Callable[[int], tuple[Arrays, np.ndarray]]
 }
 
 
-def plan_of(program: et.Program) -> Plan:
-    options = Options(target="cuda", schedule="static:round_robin",
-                      handoff=(("make_done", "cluster"),))
-    plan = run_passes(program, options).plan
-    assert plan is not None
-    return plan
-
-
 @pytest.mark.parametrize("workers", (0, 4, 12))
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_members_of_clusters_take_from_each_other(name: str, workers: int) -> None:
     program, make, most, near = PROGRAMS[name]
-    with cuda_kernel(plan_of(program), workers=workers) as kernel:
+    with cuda_kernel(clustered(program), workers=workers) as kernel:
         print(f"{kernel.workers} workers in clusters of {kernel.image.cluster}")
         for tokens in (most, 1, most // 2 + 1):
             given, exact = make(tokens)

@@ -7,8 +7,12 @@ from typing import Any
 import numpy as np
 
 import eventtensor as et
+from eventtensor.compiler import run_passes
+from eventtensor.config import Options
+from eventtensor.ir.plan import Plan
 from eventtensor.models.pack import plain_rows
 
+from .handoffs import copy
 from .streams import packed_product, panels_shape
 
 Arrays = dict[str, np.ndarray]
@@ -18,9 +22,17 @@ def some(i: Any, each: int) -> slice:
     return slice(i * each, i * each + each)
 
 
-@et.task
-def begin(x, out):
-    out[:] = x
+def share(i: Any, each: int, total: Any) -> slice:
+    """The same of so many, which may end before."""
+    return slice(et.min(i * each, total), et.min(i * each + each, total))
+
+
+def clustered(program: et.Program, **options: Any) -> Plan:
+    """A plan in which `take` takes from the cluster what `make` makes, or with other options."""
+    how = {"schedule": "static:round_robin", "handoff": (("make_done", "cluster"),)} | options
+    state = run_passes(program, Options(target="cuda", **how))
+    assert state.plan is not None and state.report is not None and state.report.ok, state.report
+    return state.plan
 
 
 @et.task
@@ -54,9 +66,6 @@ def scaled_parts(
     o = p.output("o", (T, columns), et.f32)
     own = tokens // members
 
-    def rows(s: Any) -> slice:
-        return slice(et.min(s * own, T), et.min(s * own + own, T))
-
     def parts(at: Any, s: Any, rows: slice, i: Any) -> Any:
         return part[at, s, rows, some(i, each)] if first_axis else part[at, rows, s, some(i, each)]
 
@@ -64,17 +73,17 @@ def scaled_parts(
     def add_inner(parts, h, out):
         out[:] = parts.sum(axis=1) + h
 
-    p.call(begin, grid=(T,), reads=lambda t: x[0, t, :], writes=lambda t: h[0, t, :])
+    p.call(copy, name="begin", grid=(T,), reads=lambda t: x[0, t, :], writes=lambda t: h[0, t, :])
     with p.loop("l", layers) as at:
         p.call(scale, name="make", grid=(columns // each, members),
                reads=lambda i, s: (x[s, :, some(i, each)], h[at, :, some(i, each)]),
                writes=lambda i, s: parts(at, s, slice(None), i))
         p.call(add_parts if first_axis else add_inner, name="take",
                grid=(columns // each, members),
-               reads=lambda i, s: (parts(at, slice(None), rows(s), i),
-                                   h[at, rows(s), some(i, each)]),
-               writes=lambda i, s: h[at + 1, rows(s), some(i, each)])
-    p.call(begin, name="end", grid=(T,), reads=lambda t: h[layers, t, :],
+               reads=lambda i, s: (parts(at, slice(None), share(s, own, T), i),
+                                   h[at, share(s, own, T), some(i, each)]),
+               writes=lambda i, s: h[at + 1, share(s, own, T), some(i, each)])
+    p.call(copy, name="end", grid=(T,), reads=lambda t: h[layers, t, :],
            writes=lambda t: o[t, :])
     return p
 
@@ -107,9 +116,6 @@ def split_product(tokens: int = 64, tile: int = TILE) -> et.Program:
     o = p.output("o", (T, HIDDEN), et.f32)
     own, panels, span = tokens // 4, tile // 16, HIDDEN // 4
 
-    def rows(s: Any) -> slice:
-        return slice(et.min(s * own, T), et.min(s * own + own, T))
-
     @et.task
     def both(x, out, rounded):
         out[:] = x
@@ -123,11 +129,11 @@ def split_product(tokens: int = 64, tile: int = TILE) -> et.Program:
                                    w[at, some(i, panels), s : s + 1, :, :, :, :, :]),
                writes=lambda i, s: part[at, s, :, some(i, tile)])
         p.call(add_and_round, name="take", grid=(HIDDEN // tile, 4),
-               reads=lambda i, s: (part[at, :, rows(s), some(i, tile)],
-                                   h[at, rows(s), some(i, tile)]),
-               writes=lambda i, s: (h[at + 1, rows(s), some(i, tile)],
-                                    x[at + 1, rows(s), some(i, tile)]))
-    p.call(begin, name="end", grid=(T,), reads=lambda t: h[LAYERS, t, :],
+               reads=lambda i, s: (part[at, :, share(s, own, T), some(i, tile)],
+                                   h[at, share(s, own, T), some(i, tile)]),
+               writes=lambda i, s: (h[at + 1, share(s, own, T), some(i, tile)],
+                                    x[at + 1, share(s, own, T), some(i, tile)]))
+    p.call(copy, name="end", grid=(T,), reads=lambda t: h[LAYERS, t, :],
            writes=lambda t: o[t, :])
     return p
 
@@ -162,14 +168,14 @@ def order_alone() -> et.Program:
         out[:] = x * h
         again[:] = x * h
 
-    p.call(begin, grid=(8,), reads=lambda t: first[t, :], writes=lambda t: h[t, :])
+    p.call(copy, name="begin", grid=(8,), reads=lambda t: first[t, :], writes=lambda t: h[t, :])
     p.call(scale_twice, name="make", grid=(4, 4),
            reads=lambda i, s: (x[s, :, some(i, 64)], h[:, some(i, 64)]),
            writes=lambda i, s: (part[s, :, some(i, 64)], o[s, :, some(i, 64)]))
     p.call(bump, name="take", grid=(4, 4),
            reads=lambda i, s: (part[:, some(s, 2), some(i, 64)], x[0, some(s, 2), some(i, 64)]),
            writes=lambda i, s: h[some(s, 2), some(i, 64)])
-    p.call(begin, name="end", grid=(8,), reads=lambda t: h[t, :], writes=lambda t: z[t, :])
+    p.call(copy, name="end", grid=(8,), reads=lambda t: h[t, :], writes=lambda t: z[t, :])
     return p
 
 
@@ -197,7 +203,7 @@ def made_for_the_makers() -> et.Program:
     def add_row(b, y, out):
         out[:] = y + b
 
-    p.call(begin, name="quick", grid=(4,), reads=lambda s: x[0, s, :],
+    p.call(copy, name="quick", grid=(4,), reads=lambda s: x[0, s, :],
            writes=lambda s: both[0, s, :])
     p.call(slow, grid=(4,), reads=lambda s: x[1, s, :], writes=lambda s: both[1, s, :])
     p.call(add_row, name="make", grid=(4,), reads=lambda s: (both[1, s, :], y[:, :]),

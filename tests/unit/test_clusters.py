@@ -5,32 +5,24 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from support.clusters import add_parts, begin, scale, scaled_parts, some, split_product
+from support.clusters import add_parts, clustered, scale, scaled_parts, some, split_product
+from support.handoffs import copy
 from support.streams import panels_of, panels_shape
 
 import eventtensor as et
-from eventtensor.compiler import run_passes
-from eventtensor.config import Options
 from eventtensor.errors import BadOption
 from eventtensor.ir.clusters import Cluster, clusters, share
-from eventtensor.ir.plan import HandoffKind, Plan
-
-
-def plan_of(program: et.Program, schedule: Any = "static:round_robin", **more: Any) -> Plan:
-    options = {"handoff": (("make_done", "cluster"),)} | more
-    state = run_passes(program, Options(target="cuda", schedule=schedule, **options))
-    assert state.plan is not None and state.report is not None and state.report.ok, state.report
-    return state.plan
+from eventtensor.ir.plan import HandoffKind
 
 
 def refusal(program: et.Program, schedule: Any = "static:round_robin") -> str:
     with pytest.raises(BadOption) as caught:
-        plan_of(program, schedule)
+        clustered(program, schedule=schedule)
     return str(caught.value)
 
 
 def test_what_members_make_for_each_other_stays_there() -> None:
-    plan = plan_of(scaled_parts())
+    plan = clustered(scaled_parts())
     (h,) = (h for h in plan.handoffs if h.event == "make_done")
     assert (h.kind, h.tensors) == (HandoffKind.cluster, ("part",))
     (c,) = clusters(plan)
@@ -38,13 +30,13 @@ def test_what_members_make_for_each_other_stays_there() -> None:
 
 
 def test_auto_counts() -> None:
-    plan = plan_of(scaled_parts(), handoff="auto")
+    plan = clustered(scaled_parts(), handoff="auto")
     assert HandoffKind.cluster not in {h.kind for h in plan.handoffs}
 
 
 @pytest.mark.parametrize("first_axis, axis, strides", [(True, 0, "0 16 1"), (False, 1, "16 0 1")])
 def test_where_a_member_finds_its_share(first_axis: bool, axis: int, strides: str) -> None:
-    plan = plan_of(scaled_parts(first_axis=first_axis))
+    plan = clustered(scaled_parts(first_axis=first_axis))
     found = share(plan.program, clusters(plan)[0])
     assert found is not None and found.axis == axis
     assert " ".join(map(str, found.strides)) == strides
@@ -71,13 +63,13 @@ def parts(
            reads=lambda i, s: (x[s, :, some(i, tile)], h[:, some(i, tile)]),
            writes=lambda i, s: part[s, :, some(i, tile)])
     if between:
-        p.call(begin, name="between", grid=(8,), reads=lambda t: h[t, :], writes=lambda t: q[t, :])
+        p.call(copy, name="between", grid=(8,), reads=lambda t: h[t, :], writes=lambda t: q[t, :])
     first = slice(0, members // 2) if taken == "some" else slice(None)
     p.call(add_parts, name="take", grid=(tiles, members),
            reads=lambda i, s: (part[first, some(s, own), columns(i)], h[some(s, own), columns(i)]),
            writes=lambda i, s: o[some(s, own), columns(i)])
     if second:
-        p.call(begin, name="second", grid=(8,), reads=lambda t: part[0, t, :],
+        p.call(copy, name="second", grid=(8,), reads=lambda t: part[0, t, :],
                writes=lambda t: z[t, :])
     return p
 
@@ -115,7 +107,7 @@ def test_all_clusters_of_a_kernel_have_one_size() -> None:
                reads=lambda i, s, part=part, n=n: (part[:, some(s, 8 // n), some(i, 8)],
                                                    h[some(s, 8 // n), some(i, 8)]),
                writes=lambda i, s, o=o, n=n: o[some(s, 8 // n), some(i, 8)])
-    plan = plan_of(p, handoff="cluster")
+    plan = clustered(p, handoff="cluster")
     assert {h.event: h.kind.value for h in plan.handoffs} == {
         "make2_done": "cluster", "make4_done": "counter"}
 
@@ -137,7 +129,7 @@ def test_no_call_is_in_two_clusters() -> None:
                reads=lambda i, s, source=source, first=first: (
                    source[s if first is None else first, :, some(i, 8)]),
                writes=lambda i, s, target=target: target[s, :, some(i, 8)])
-    plan = plan_of(p, handoff="cluster")
+    plan = clustered(p, handoff="cluster")
     assert {h.event: (h.kind.value, h.reason) for h in plan.handoffs} == {
         "a_done": ("cluster", "asked for"),
         "b_done": ("counter", "b is in another cluster already")}
