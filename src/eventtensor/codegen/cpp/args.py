@@ -289,13 +289,10 @@ class ArgWriter:
     def _held(self, k: int) -> View:
         """A dense tile in shared memory that the others of the cluster take from."""
         name, type, dtype = self.name(k), self.type(k), self.call.body.args[k].storage
-        sizes = [self.regions.extent(e) for e in type.shape]
-        strides = [self.regions.extent(product(type.shape[n + 1 :])) for n in range(len(sizes))]
+        inner = (product(type.shape[n + 1 :]) for n in range(len(type.shape)))
         self.out.comment(f"{name} = {self.call.regions[k]}, for the cluster")
-        self.out.line(f"const et::View<{STORAGE[dtype]}, {len(sizes)}> {name}"
-                      f"{{worker.held<{STORAGE[dtype]}>(), {{{', '.join(sizes)}}}, "
-                      f"{{{', '.join(strides)}}}}};")
-        return View(f"{name}.data", tuple(strides), dtype, name)
+        self.out.line(f"{STORAGE[dtype]}* const {name} = worker.held<{STORAGE[dtype]}>();")
+        return View(name, tuple(map(self.regions.extent, inner)), dtype, name)
 
     def _as_words(self, k: int, plain: bool) -> Target:
         """Words are written once: straight away by a body that has one store of the whole region,

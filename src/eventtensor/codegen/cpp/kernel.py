@@ -270,8 +270,8 @@ class KernelWriter:
         return next((h for h in p.call.hand_tuned if h.target == self.out.hand_tuned), None)
 
     def staged(self, p: PlacedCall) -> tuple[int, ...]:
-        """Arguments that the body brings into the arena first. Those of other workers are waited
-        for even if it does not need them."""
+        """Arguments that the body brings into the arena first, or finds in that of other workers;
+        for those it waits even if it does not need them."""
         read = read_arguments(p.call.body)
         return tuple(k for k in self.edges.staged(p.call) if k in read
                      or self.tuned(p) is not None or self.edges.by_peers(p.call, k) is not None)

@@ -65,7 +65,7 @@ class Edges:
         return False
 
     def by_peers(self, call: Call, arg: int) -> Share | None:
-        """How a staged argument lies in the shared memory of other workers, if it does."""
+        """How an argument lies in the shared memory of other workers, if it does."""
         return None
 
     def is_held(self, call: Call, arg: int) -> bool:

@@ -1,8 +1,8 @@
 """The hand-offs of a plan (ir.plan.HandoffKind), as the writers of tasks and bodies ask for them.
 
 An edge by `worker` or `flag` has no wait, and an event with no other edge has no notify and no
-cells; so it is within a cluster. Operands that come by flags, in bulk or from the others of a
-cluster are staged in the arena.
+cells; so it is within a cluster. Operands that come by flags or in bulk are staged in the arena;
+what the others of a cluster have made is read where it lies.
 """
 
 from __future__ import annotations
