@@ -1,6 +1,5 @@
-"""What one hand-off costs between compiled tasks: a token that goes from worker to worker, a grid
-in which every task needs all of the grid before it, and parts that four neighbours make for each
-other. Each kind forced in turn, memory idle.
+"""What one hand-off costs between compiled tasks: a token that goes from worker to worker, and a
+grid in which every task needs all of the grid before it. Each kind forced in turn, memory idle.
 
 Hops under a stream at a fixed number of pages in flight are in hopper.py (its own kernels); under
 the compiled stream they are what chain.py reports over its floor.
@@ -16,7 +15,6 @@ import eventtensor as et
 from eventtensor.errors import BadOption
 
 KINDS = ("auto", "counter", "flag", "bulk", "worker")
-AMONG_FOUR = ("counter", "cluster", "flag")
 FEW, MANY = 64, 2112  # rounds; the difference is timed
 LAUNCHES = 4
 
@@ -34,11 +32,6 @@ def plus_one(x, out):
 @et.task
 def fold(x, out):
     out[:] = x.max() + 1.0
-
-
-@et.task
-def best_plus_one(parts, out):
-    out[:] = parts.max(axis=0) + 1.0
 
 
 def token(values: int, most: int = MANY) -> et.Program:
@@ -74,48 +67,16 @@ def everyone(tasks: int, values: int, most: int = MANY) -> et.Program:
     return p
 
 
-def parts(groups: int, values: int, most: int = MANY) -> et.Program:
-    """Four tasks of a group copy its values, and each goes on with a quarter of all four copies: by
-    the kind in question, and then by counters."""
-    rounds = et.dim("rounds", max=most)
-    p = et.Program("parts")
-    first, last = (getattr(p, role)(name, (groups * values,), et.f32)
-                   for name, role in (("first", "input"), ("last", "output")))
-    x = p.scratch("x", (rounds + 1, groups, values), et.f32)
-    part = p.scratch("part", (rounds, groups, 4, values), et.f32)
-    each = values // 4
-
-    def own(i, size=values):
-        return slice(i * size, i * size + size)
-
-    p.call(copy, name="take", grid=(groups,), reads=lambda i: first[own(i)],
-           writes=lambda i: x[0, i, :])
-    with p.loop("t", rounds) as t:
-        p.call(copy, name="make", grid=(groups, 4), reads=lambda i, s: x[t, i, :],
-               writes=lambda i, s: part[t, i, s, :])
-        p.call(best_plus_one, name="meet", grid=(groups, 4),
-               reads=lambda i, s: part[t, i, :, own(s, each)],
-               writes=lambda i, s: x[t + 1, i, own(s, each)])
-    p.call(copy, name="give", grid=(groups,), reads=lambda i: x[rounds, i, :],
-           writes=lambda i: last[own(i)])
-    return p
-
-
 def right(name: str, first: Any, last: Any, rounds: int) -> bool:
-    wanted = (first.max() + rounds).expand_as(last) if name == "everyone" else first + rounds
+    wanted = first + rounds if name == "token" else (first.max() + rounds).expand_as(last)
     return bool(torch().equal(last, wanted))
 
 
-def measure_kind(
-    bench: Bench, name: str, program: et.Program, kind: str, how: dict[str, Any] | None = None,
-    **told: Any,
-) -> None:
-    """`how` it is compiled, if not simply by this kind."""
+def measure_kind(bench: Bench, name: str, program: et.Program, kind: str, **told: Any) -> None:
     t = torch()
     told |= {"handoff": kind}
     try:
-        kernel = et.compile(program, target="cuda",
-                            **(how or {"schedule": "static", "handoff": kind}))
+        kernel = et.compile(program, target="cuda", schedule="static", handoff=kind)
     except BadOption as refused:
         bench.refuse(name, str(refused), **told)
         return
@@ -149,11 +110,6 @@ def measure(bench: Bench) -> None:
     for values in (1,) if bench.quick else (1, 16):
         for kind in kinds:
             measure_kind(bench, "everyone", everyone(sms, values), kind, values=values, tasks=sms)
-    for values in (64,) if bench.quick else (64, 4096):
-        for kind in AMONG_FOUR[: 3 if values == 64 else 2]:  # words of all rounds lie apart
-            how = {"schedule": "static:round_robin",
-                   "handoff": {"make_done": kind, "meet_done": "counter"}}
-            measure_kind(bench, "parts", parts(32, values), kind, how, values=values, tasks=32)
 
 
 if __name__ == "__main__":

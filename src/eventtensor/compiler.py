@@ -183,8 +183,8 @@ def compile(
     device: int = 0,
 ) -> Kernel:
     """Derive, prove, schedule and build a program for a target, once for all sizes. `handoff` (for
-    target cuda) is counter, worker, flag, bulk or cluster: one word is followed wherever it is
-    legal, a word for a named event must be."""
+    target cuda) is counter, worker, flag or bulk: one word is followed wherever it is legal, a word
+    for a named event must be."""
     return planned(program, target, {
         "schedule": schedule, "workers": workers, "debug": debug, "trace": trace,
         "handoff": handoff, "stream": stream, "prefetch": prefetch, "device": device,

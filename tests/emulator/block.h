@@ -31,10 +31,7 @@ constexpr unsigned char POISON = 0xFF;  // NaN in every float format
 
 inline int64_t now_ns() { return std::chrono::steady_clock::now().time_since_epoch().count(); }
 
-class Block;
-
-// What the blocks of a launch share. `there`: the blocks, once they have begun; `met`: threads of a
-// cluster that have come to its first and to its second meeting, by the number of its first block.
+// What the blocks of a launch share.
 struct Launched {
   int blocks, threads;
   int64_t shared_bytes, align;  // its addresses have no more
@@ -46,8 +43,6 @@ struct Launched {
   std::atomic<bool> said{false};  // somebody writes the message
   std::atomic<int> running{0};    // blocks
   char message[512] = "";
-  std::vector<std::atomic<Block*>> there = std::vector<std::atomic<Block*>>(size_t(blocks));
-  std::vector<std::atomic<int>> met = std::vector<std::atomic<int>>(size_t(2 * blocks));
 };
 
 // Where threads meet: a barrier of the block, or lanes of a warp. What they bring lies in one of
@@ -67,7 +62,6 @@ struct Fiber {
   jmp_buf place;
   ucontext_t begin;
   bool begun = false;
-  int meetings = 0;  // of its cluster
   Pending pending;
 };
 
@@ -100,9 +94,6 @@ class Block {
   uint32_t handle(const void* p);
   char* at(uint32_t handle, size_t bytes);
   bool is_shared(const void* p) const { return in_near(p) || in_static(p); }
-  // Of a cluster of so many blocks: its threads meet, so many of each; a place of a member.
-  void meet_cluster(int size, int threads);
-  char* of_member(int member, int size, uint32_t handle, size_t bytes);
   void copy(Copy c);
   void late(uint32_t bar);  // this thread's copies land later, and arrive
   // The same, of a place that this thread writes now, or that a copy of it writes later.
@@ -320,19 +311,58 @@ inline uint64_t Block::meet(Gate& gate, const char* what, unsigned mask, int siz
   return turn;
 }
 
-inline void Block::meet_cluster(int size, int threads) {
-  launched_.there[index_] = this;
-  const int turn = fibers_[now_].meetings++;
-  if (launched_.blocks % size != 0) fault("clusters of %d blocks do not fill the grid", size);
-  if (turn > 1) fault("a cluster meets at its begin and its end alone");
-  std::atomic<int>& met = launched_.met[2 * (index_ - index_ % size) + turn];
-  ++met;
-  moved();
-  while (met < size * threads) look();
-  if (met > size * threads) fault("%d threads meet in a cluster, not %d", met.load(), size * threads);
+// ---- shared memory ------------------------------------------------------------------------
+
+constexpr uint32_t NEAR = 1u << 24, STATIC = 2u << 24;
+
+inline uint32_t Block::handle(const void* p) {
+  const char* const c = static_cast<const char*>(p);
+  if (in_near(c)) return uint32_t(NEAR + launched_.align + (c - near_));
+  if (in_static(c)) return STATIC + uint32_t(c - static_);
+  fault("an address is taken for one in shared memory, and is not");
 }
 
-// ---- the end of a block ----------------------------------------------------------------------
+inline char* Block::at(uint32_t handle, size_t bytes) {
+  const bool is_static = handle >= STATIC;
+  const size_t offset = handle - (is_static ? STATIC : NEAR + size_t(launched_.align));
+  const size_t size = is_static ? static_bytes_ : size_t(launched_.shared_bytes);
+  if (handle < NEAR || offset > size || bytes > size - offset)
+    fault("%x lies outside shared memory", handle);
+  return (is_static ? static_ : near_) + offset;
+}
+
+inline char* Block::written(uint32_t handle, size_t bytes, int thread) {
+  char* const found = at(handle, bytes);
+  if (in_near(found)) proxies_.wrote(size_t(found - near_), thread);
+  return found;
+}
+
+inline void Block::asked(uint32_t handle) {
+  const char* const found = at(handle, 16);
+  if (in_near(found)) proxies_.asked(size_t(found - near_), now_);
+}
+
+// Lands later. Until then its place holds nothing, and what was there is lost.
+inline void Block::copy(Copy c) {
+  const auto bits = reinterpret_cast<uintptr_t>(c.to) | reinterpret_cast<uintptr_t>(c.from);
+  if ((bits | c.bytes) % 16 != 0) fault("a bulk copy is not aligned to 16 bytes");
+  std::memset(c.to, POISON, c.bytes);
+  if (in_near(c.to)) proxies_.copied(size_t(c.to - near_), c.bytes);
+  copies_.push_back(c);
+}
+
+// By odd seeds soon, by even ones seldom before the threads do nothing but look.
+inline void Block::land() {
+  const bool soon = launched_.seed % 2 == 1 || idle_ > 64;
+  if (random() % (soon ? 8 : 2048) != 0) return;
+  if (!lates_.empty() && (copies_.empty() || random() % 2 == 0)) return land_late();
+  if (copies_.empty()) return;
+  std::swap(copies_[random() % copies_.size()], copies_.back());
+  const Copy c = copies_.back();
+  copies_.pop_back();
+  c.land();
+  advance(c.bar, phases(c.bar), 0, -int32_t(c.bytes));
+}
 
 inline void Block::check_end() {
   const char* wrong = copies_.empty() && lates_.empty() ? nullptr : "it has left, and its copies have not landed";

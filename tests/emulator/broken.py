@@ -11,7 +11,6 @@ from pathlib import Path
 from backend.test_cuda_emulated import arrays_of, assert_close, plan_of
 from moe import moe
 from support.backends import run_direct
-from support.clusters import scaled_parts
 from support.early import normed, residual, word_by_word
 from support.emulated import emulated_kernel
 from support.handoffs import pair
@@ -38,7 +37,6 @@ FLOWING: Case = (keeping, {"schedule": "static"}, {"n": 12, "depth": 3})
 NEAR: Case = (lambda: normed_columns(128), {"schedule": "static"}, {"n": 64})
 TWO: Case = (residual, {"schedule": "static", "handoff": "flag"}, {})
 BULK: Case = (pair, {"schedule": "static", "handoff": "bulk"}, {"n": 4})
-MET: Case = (scaled_parts, {"schedule": "static:round_robin", "handoff": "cluster"}, {"T": 7})
 # what is broken: (program, header, text, what comes in its place)
 BROKEN: dict[str, tuple[Case, str, str, str]] = {
     "pages are not released": (
@@ -133,14 +131,6 @@ BROKEN: dict[str, tuple[Case, str, str, str]] = {
     "a message is carried before it is sent": (
         SENT, "cuda/messenger.cuh", "while (!bar_over(full_[slot], number / MOST & 1)) {}", ""),
     "a message is not carried": (SENT, "cuda/messenger.cuh", "ev_notify(*cell);", ""),
-    "a member takes before all have made": (
-        MET, "cuda/cluster.cuh", "return wait_cluster<Deed::made>(*w.shared, made);", "return 1;"),
-    "a member goes on before all have taken": (
-        MET, "cuda/cluster.cuh", "return wait_cluster<Deed::taken>(*w.shared, made);", "return 1;"),
-    "members do not meet before they begin": (
-        MET, "cuda/cluster.cuh", "ptx::cluster_meet(blockDim.x);", ""),
-    "a member reads its own tile only": (
-        MET, "cuda/cluster.cuh", "ptx::of_member(w.held<const T>(), threadIdx.x) - mine;", "0;"),
     "a copy is not waited for": (
         BULK, "cuda/stage.cuh", "while (!bar_over(bar(), phase_)) {}", ""),
 }
@@ -158,9 +148,8 @@ def broken_device(what: str, device: Path) -> None:
 def found(what: str, device: Path) -> bool:
     make, options, dims = BROKEN[what][0]
     plan = plan_of(make(), **options)
-    workers = 4 if options.get("handoff") == "cluster" else 3
     try:
-        with emulated_kernel(plan, workers, wait_limit_s=1, still_s=1, device=device) as kernel:
+        with emulated_kernel(plan, wait_limit_s=1, still_s=1, device=device) as kernel:
             for seed in range(10):
                 got = arrays_of(plan, dims, seed)
                 wanted = run_direct(plan.program, dims, got)

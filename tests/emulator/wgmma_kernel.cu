@@ -1,6 +1,5 @@
 // out = w x', 128 rows of w by two warpgroups; x comes in parts of 64 of K through two buffers, a
 // part ahead of the products. A launch names what is left out or done wrong, if anything is.
-#define ET_CLUSTER 1
 #include "cuda/ptx.cuh"
 #include "cuda/cp_async.cuh"
 #include "cuda/wgmma.cuh"

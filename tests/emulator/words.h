@@ -6,7 +6,7 @@
 #include <limits>
 #include <thread>
 #include <type_traits>
-#include "memory.h"
+#include "block.h"
 
 #define __CUDACC__ 1
 #define __device__
@@ -15,12 +15,10 @@
 #define __forceinline__ inline
 #define __noinline__ __attribute__((noinline))
 #define __launch_bounds__(...)
-#define __cluster_dims__(...)
 #define __shared__ static thread_local
 
 #define threadIdx (emu::Index{unsigned(emu::block->thread())})
 #define blockIdx (emu::Index{unsigned(emu::block->index())})
-#define blockDim (emu::Index{unsigned(emu::block->threads())})
 #define gridDim (emu::Index{unsigned(emu::block->count())})
 
 struct uint2 { uint32_t x, y; };

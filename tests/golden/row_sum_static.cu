@@ -7,7 +7,6 @@
 #define ET_FAR 0
 #define ET_WIDE 0
 #define ET_BULK 0
-#define ET_CLUSTER 1
 #include "cuda/std.cuh"
 
 // ---- shared with the host (codegen/cuda/abi.py) -------------------------------------------

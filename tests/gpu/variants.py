@@ -22,8 +22,7 @@ from eventtensor.runtime.cuda.driver import device
 
 COMPILE = Path(__file__).parent / "compile_once.py"
 SCHEDULES = ("static", "ticket", "push")
-# Not clusters, whose workers come in whole ones: test_clusters.py has those.
-HANDOFFS = ("auto", *(k.value for k in HandoffKind if k is not HandoffKind.cluster))
+HANDOFFS = ("auto", *(kind.value for kind in HandoffKind))
 
 
 def proved(program: Any, schedule: str, stream: bool = True) -> State:

@@ -62,7 +62,6 @@ class FakeDriver:
     def __init__(self, rank: int = 2, words: int = 4, devices: int = 2) -> None:
         self.rank, self.words, self.devices, self.maps = rank, words, devices, False
         self.answers: dict[str, Callable[..., int]] = {}
-        self.clusters = 32  # that fit on the device
         self.run: Callable[[Launched], None] = lambda _: None
         self.run_plain: Callable[[str, Any], None] = lambda entry, places: None
         self.entry = ""
@@ -124,12 +123,6 @@ class FakeDriver:
 
     def _cuOccupancyMaxActiveBlocksPerMultiprocessor(self, out: Any, *_: Any) -> None:
         out._obj.value = 1
-
-    def _cuOccupancyMaxActiveClusters(self, out: Any, _: int, config: int) -> None:
-        asked = LaunchConfig.from_address(config)
-        assert asked.attribute_count == 1
-        assert LaunchAttribute.from_address(asked.attributes).id == 2  # cooperative
-        out._obj.value = self.clusters
 
     def _cuMemAlloc_v2(self, out: Any, size: int) -> None:
         memory = ctypes.create_string_buffer(b"\xaa" * size, size)

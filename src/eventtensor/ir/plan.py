@@ -178,20 +178,18 @@ class Buffer:
 class HandoffKind(Enum):
     """How what a producer wrote reaches a consumer. `counter`: a cell counts notifies. `worker`: no
     cell, both run on one worker, whose threads meet between tasks. `flag`: no cell, each element
-    travels in a word with the launch's epoch. `bulk`: a cell, then one copy into shared memory.
-    `cluster`: no cell, the workers of a cluster read it in each other's shared memory."""
+    travels in a word with the launch's epoch. `bulk`: a cell, then one copy into shared memory."""
 
     counter = "counter"
     worker = "worker"
     flag = "flag"
     bulk = "bulk"
-    cluster = "cluster"
 
 
 @dataclass(frozen=True, slots=True)
 class Handoff:
     """One edge: `call` (or the header before its grid) waits on `event`. `tensors` are those that
-    carry flags, or the one that is copied, or stays in a cluster."""
+    carry flags, or the one that is copied."""
 
     event: str
     call: str

@@ -55,11 +55,6 @@ def _told(
                 f"worker {worker}: {task} waits for {element()}, whose flag has epoch {seen} "
                 f"and not {expected}"
             )
-        case abi.STUCK_CLUSTER:
-            return StuckWait, (
-                f"worker {worker}: {task} waits for the other workers of its cluster, of which one "
-                f"has come to tile {seen} and not to {expected}"
-            )
         case abi.COUNT_WRONG:
             return CountMismatch, (
                 f"{cell()}, which {task} waits for, ended at {seen}, but its count is {expected}"

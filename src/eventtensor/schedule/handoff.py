@@ -11,14 +11,12 @@ from dataclasses import dataclass, field
 from ..analysis.derive import Derived
 from ..analysis.uses import Events, Use
 from ..errors import BadOption
-from ..ir.clusters import Cluster, cluster_of
 from ..ir.plan import Handoff, HandoffKind, Plan
 from ..ir.products import argument_of, product_of
 from ..ir.program import PlacedCall
 from ..ir.tensor import tile_shape
 from ..ir.walk import bounds
 from .blocks import bulk_operand, feeds_product
-from .clusters import cluster_tensor
 from .flags import FlagQuestion
 from .owners import call_of, not_on_one_worker
 
@@ -66,7 +64,7 @@ def _followed(found: list[Handoff], work: _Decision, word: str, what: str) -> No
 @dataclass
 class _Decision:
     """`words`: what is asked for each event. `flagged`: event -> (tensors, reason). `refused`:
-    (event, call, kind) -> reason. `clusters`: those that there are so far."""
+    (event, call, kind) -> reason."""
 
     plan: Plan
     events: Events
@@ -74,7 +72,6 @@ class _Decision:
     words: dict[str, str]
     flagged: dict[str, tuple[tuple[str, ...], str]] = field(default_factory=dict)
     refused: dict[tuple[str, str, str], str] = field(default_factory=dict)
-    clusters: list[Cluster] = field(default_factory=list)
 
     def waits(self) -> list[Use]:
         """One for each edge: the one that leaves least freedom, if a call waits in several places
@@ -162,10 +159,6 @@ class _Decision:
             found = self._bulk(wait, word)
             if found is not None:
                 return found
-        if word == "cluster":
-            tensor = self._in_cluster(wait)
-            if tensor:
-                return Handoff(event, call, HandoffKind.cluster, "asked for", (tensor,))
         reason = "asked for" if word == "counter" else self._why_counter(event, call, word)
         return Handoff(event, call, HandoffKind.counter, reason)
 
@@ -176,20 +169,6 @@ class _Decision:
         kinds = ("worker", "flag") if word == "auto" else (word,)
         told = (self.refused.get((event, call, k)) for k in kinds)
         return "; ".join(dict.fromkeys(t for t in told if t)) or "works everywhere"
-
-    def _in_cluster(self, wait: Use) -> str:
-        """The tensor that stays in a cluster, if one can: all clusters of a kernel are of one size,
-        and no call is in two."""
-        event, call = wait.event.name, call_of(wait.node)
-        tensor, why = cluster_tensor(self.plan, self.events, wait)
-        if not why and tensor in self._with_flags():
-            why = f"{tensor} carries flags"
-        if not why:
-            mine = cluster_of(self.plan.program, tensor, call)
-            why = next(filter(None, (_clash(mine, c) for c in self.clusters)), "")
-            self.clusters += [] if why else [mine]
-        self.refused[event, call, "cluster"] = why
-        return "" if why else tensor
 
     def _bulk(self, wait: Use, word: str) -> Handoff | None:
         event, call = wait.event.name, call_of(wait.node)
@@ -230,14 +209,6 @@ class _Decision:
         events = {w.event for w in self.plan.call(call).waits if w.chunk is not None}
         makers = {n.node for n in self.events.notifies if n.event.name in events}
         return {r.tensor for m in makers for r in self.plan.program.call(m).writes}
-
-
-def _clash(mine: Cluster, other: Cluster) -> str:
-    """Why a kernel cannot have both."""
-    if mine.size != other.size:
-        return f"other clusters have {other.size} workers"
-    both = {mine.maker, mine.taker} & {other.maker, other.taker}
-    return f"{both.pop()} is in another cluster already" if both else ""
 
 
 # ---- cost ----------------------------------------------------------------------------------

@@ -137,24 +137,6 @@ ET_HOT void red_shared_add(uint32_t at, uint32_t x) {
   emu::block->pass();
 }
 
-// ---- clusters: an address in shared memory, and above it a member ---------------------------------
-
-ET_HOT void cluster_meet(uint32_t threads) { emu::block->meet_cluster(ET_CLUSTER, int(threads)); }
-ET_HOT uint32_t mapa(uint32_t at, uint32_t member) { return at | (member + 1) << 27; }
-ET_HOT void fence_acq_rel_cluster() { __atomic_thread_fence(__ATOMIC_ACQ_REL); }
-ET_HOT void st_relaxed_cluster(uint32_t at, uint32_t x) {
-  if (at >> 27 == 0) emu::block->fault("an address is taken for one of a member, and is not");
-  char* const there = emu::block->of_member(int(at >> 27) - 1, ET_CLUSTER, at << 5 >> 5, 4);
-  stored(reinterpret_cast<uint32_t*>(there), x);
-}
-ET_HOT uint32_t ld_acquire_cluster(uint32_t at) {
-  return loaded(reinterpret_cast<const uint32_t*>(emu::block->at(at, 4)), __ATOMIC_ACQUIRE);
-}
-template <class T> ET_HOT T* of_member(T* p, uint32_t member) {
-  const uint32_t at = emu::block->handle(p);
-  return reinterpret_cast<T*>(emu::block->of_member(int(member), ET_CLUSTER, at, sizeof(T)));
-}
-
 // ---- mbarriers ------------------------------------------------------------------------
 
 ET_HOT void mbarrier_init(uint32_t bar, uint32_t arrivals) {

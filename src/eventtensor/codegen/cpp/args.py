@@ -13,7 +13,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from ...ir import tile as t
-from ...ir.clusters import Share
 from ...ir.expr import Const, floordiv, mul, product
 from ...ir.layout import divisor
 from ...ir.program import Call, Program
@@ -157,7 +156,8 @@ class ArgWriter:
 
     def words_come(self) -> list[int]:
         """Arguments whose words are still to be read."""
-        return [k for k in self.staged if k not in self.brought and self.has_flags(k)]
+        return [k for k in self.staged
+                if k not in self.brought and not self.edges.in_bulk(self.call, k)]
 
     def arrival(self) -> str:
         """Writes what words go to, and gives the condition that all of them have come."""
@@ -191,12 +191,7 @@ class ArgWriter:
         self.waiting.clear()
 
     def bring_copies(self) -> None:
-        """What is other workers', then what hand-offs bring in bulk: that may have been made for
-        them, and not be waited for otherwise."""
-        for k in self.staged:
-            found = self.edges.by_peers(self.call, k)
-            if found is not None:
-                self.brought[k] = self._by_peers(k, found)
+        """What hand-offs bring in bulk."""
         for k in self.staged:
             if self.edges.in_bulk(self.call, k):
                 self.brought[k] = self._by_copy(k)
@@ -244,21 +239,6 @@ class ArgWriter:
                       f"{tile.data}, {view.data}, {count}, {own});")
         return of_view(replace(tile, data=f"{name}_here", buffer=f"{name}_here"), type)
 
-    def _by_peers(self, k: int, share: Share) -> Value:
-        """Where it lies in the shared memory of others, as soon as all of them have made it."""
-        region, name, type = self.call.regions[k], self.name(k), self.type(k)
-        kind, table = STORAGE[self.call.body.args[k].storage], f"{self.name(k)}_rows{share.axis}"
-        self.out.comment(f"{name} = {region}, from the cluster")
-        members = type.shape[share.axis]
-        self.out.take(table, "int64_t", self.regions.extent(members), members)
-        at = self.regions.extent(share.offset)
-        self.out.line(f"const {kind}* const {name} = "
-                      f"et::take_from_cluster<{kind}>(worker, {table}, {at});")
-        self.out.line(f"if ({name} == nullptr) return false;")
-        strides = tuple(map(self.regions.extent, share.strides))
-        tables = tuple(table if n == share.axis else None for n in range(len(strides)))
-        return of_view(View(name, strides, self.call.body.args[k].storage, name, tables), type)
-
     def dense(self, k: int, storage: bool) -> View:
         """A temporary for argument k, of tile elements or of stored ones."""
         dtype, name = self.call.body.args[k].storage, f"{self.name(k)}_tile"
@@ -277,22 +257,12 @@ class ArgWriter:
         name, type = self.name(k), self.type(k)
         if self.has_flags(k):
             return self._as_words(k, plain)
-        if self.edges.is_held(self.call, k):
-            return Target(self._held(k), type)
         home = self.place(k)
         if not self._staged(k, uses):
             return Target(home, type)
         stage = self.temp(f"{name}_stage", type, None)
         self.fill(stage, of_view(home, type))
         return Target(stage, type, home)
-
-    def _held(self, k: int) -> View:
-        """A dense tile in shared memory that the others of the cluster take from."""
-        name, type, dtype = self.name(k), self.type(k), self.call.body.args[k].storage
-        inner = (product(type.shape[n + 1 :]) for n in range(len(type.shape)))
-        self.out.comment(f"{name} = {self.call.regions[k]}, for the cluster")
-        self.out.line(f"{STORAGE[dtype]}* const {name} = worker.held<{STORAGE[dtype]}>();")
-        return View(name, tuple(map(self.regions.extent, inner)), dtype, name)
 
     def _as_words(self, k: int, plain: bool) -> Target:
         """Words are written once: straight away by a body that has one store of the whole region,

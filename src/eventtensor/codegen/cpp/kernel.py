@@ -37,8 +37,11 @@ class Flavour:
     trace: bool = False
 
 
-def generate(plan: Plan, flavour: Flavour | None = None) -> str:
-    return KernelWriter(plan, flavour or Flavour()).text()
+PLAIN = Flavour()
+
+
+def generate(plan: Plan, flavour: Flavour = PLAIN) -> str:
+    return KernelWriter(plan, flavour).text()
 
 
 def coordinate_rank(plan: Plan) -> int:
@@ -270,11 +273,9 @@ class KernelWriter:
         return next((h for h in p.call.hand_tuned if h.target == self.out.hand_tuned), None)
 
     def staged(self, p: PlacedCall) -> tuple[int, ...]:
-        """Arguments that the body brings into the arena first, or finds in that of other workers;
-        for those it waits even if it does not need them."""
+        """Arguments that the body brings into the arena first."""
         read = read_arguments(p.call.body)
-        return tuple(k for k in self.edges.staged(p.call) if k in read
-                     or self.tuned(p) is not None or self.edges.by_peers(p.call, k) is not None)
+        return tuple(k for k in self.edges.staged(p.call) if k in read or self.tuned(p) is not None)
 
     def gives_up(self, p: PlacedCall) -> bool:
         """True if something in the body waits, so that it tells whether the launch goes on."""
@@ -296,7 +297,7 @@ class KernelWriter:
 
     def grid(self, p: PlacedCall) -> None:
         o, call, plan = self.out, p.call, self.plan.call(p.call.name)
-        loops, coords = tuple(lp.var for lp in p.loops), self.claim_args(p.vars)
+        loops = tuple(lp.var for lp in p.loops)
         self.grid_comment(call, plan)
         with o.block(
             f"{o.function}bool grid_{call.name}"
@@ -304,8 +305,8 @@ class KernelWriter:
         ):
             self.header(p)
             with self.grids.tiles(call, self.claim(p)):
-                o.line(f"if (!task_{call.name}(worker, args{coords})) return false;")
-                o.extend(self.edges.after_tile(call, coords))
+                o.line(f"if (!task_{call.name}(worker, args{self.claim_args(p.vars)})) "
+                       "return false;")
             o.line("return true;")
         o.line()
 

@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 
-from ...ir.clusters import Share
 from ...ir.expr import Const, Node, text
 from ...ir.plan import CallPlan, Nest, Notify, Plan, Release, Wait
 from ...ir.program import Call, EventTensor
@@ -63,18 +62,6 @@ class Edges:
     def in_bulk(self, call: Call, arg: int) -> bool:
         """True if a staged argument is brought by one copy (else word by word)."""
         return False
-
-    def by_peers(self, call: Call, arg: int) -> Share | None:
-        """How an argument lies in the shared memory of other workers, if it does."""
-        return None
-
-    def is_held(self, call: Call, arg: int) -> bool:
-        """True if a write stays in shared memory, for other workers."""
-        return False
-
-    def after_tile(self, call: Call, coords: str) -> list[str]:
-        """What a worker does with the coordinates of each tile of a call when that is done."""
-        return []
 
     def slots(self, places: Sequence[Node]) -> list[int]:
         """How many places of words each thread asks for at once, of so many in each region."""

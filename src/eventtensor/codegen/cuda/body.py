@@ -29,13 +29,14 @@ from .columns import Columns, ColumnsBody
 from .emitter import BlockDialect
 from .maps import Maps
 from .pages import PageArgs
-from .room import PASSES, opens_beside
+from .room import opens_beside
 from .threads import WARPS
 
 # Elements of a warp's sums that are folded at once, as in panels.cuh, or more if a bundle has more.
 _PARTS = 512
 _ALIGN = 64  # bytes: where what is taken of the arena begins
 _PITCH = 192  # bytes that a column of the other side may lie further apart than it is long
+_PASSES = {"et::FEW_COLUMNS": 16, "et::SOME_COLUMNS": 64, "et::MOST_COLUMNS": 128}  # columns
 _SEVERAL = 4  # elements of a thread that are found together behind such a product
 
 
@@ -315,12 +316,12 @@ class StreamBody(ColumnsBody):
 
     def pass_of(self, product: Product) -> str:
         """The columns of its widest pass: no wider one is compiled."""
-        return next((name for name in PASSES if self._within(product, name)), "et::MOST_COLUMNS")
+        return next((name for name in _PASSES if self._within(product, name)), "et::MOST_COLUMNS")
 
     def _within(self, product: Product, columns: str) -> bool:
         """True if it never has more columns."""
         most = bounds(product.columns, lambda _: (None, None))[1]
-        return most is not None and most <= PASSES[columns]
+        return most is not None and most <= _PASSES[columns]
 
     def late(self) -> frozenset[int]:
         """Those that no statement up to the first product names, if that is done once and does not

@@ -1,8 +1,7 @@
 """The hand-offs of a plan (ir.plan.HandoffKind), as the writers of tasks and bodies ask for them.
 
 An edge by `worker` or `flag` has no wait, and an event with no other edge has no notify and no
-cells; so it is within a cluster. Operands that come by flags or in bulk are staged in the arena;
-what the others of a cluster have made is read where it lies.
+cells. Operands that come by flags or in bulk are staged in the arena.
 """
 
 from __future__ import annotations
@@ -10,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 
-from ...ir.clusters import Cluster, Share, clusters, share
 from ...ir.expr import Node
 from ...ir.plan import ASKED_AHEAD, CallPlan, HandoffKind, Notify, Plan, Wait
 from ...ir.program import Call
@@ -27,15 +25,12 @@ _SLOTS = 9  # places of 16 bytes of words that a thread has on their way at once
 
 
 class HandoffEdges(Edges):
-    """`bulk` is False where the GPU has no bulk copies: then those operands are read in place.
-    `together` is False where there are no clusters, or nothing may stay in them: then cells count.
-    """
+    """`bulk` is False where the GPU has no bulk copies: then those operands are read in place."""
 
     ahead = ASKED_AHEAD
 
-    def __init__(self, plan: Plan, bulk: bool, together: bool) -> None:
+    def __init__(self, plan: Plan, bulk: bool) -> None:
         self.plan, self.bulk = plan, bulk
-        self.clusters: tuple[Cluster, ...] = clusters(plan) if together else ()
         self.fetched = _FETCHED if bulk else 0
         self.kinds = {(h.event, h.call): h.kind for h in plan.handoffs}
 
@@ -49,24 +44,8 @@ class HandoffEdges(Edges):
         """True if some operand is copied in bulk."""
         return self.bulk and any(h.kind is HandoffKind.bulk for h in self.plan.handoffs)
 
-    @property
-    def members(self) -> int:
-        """Workers of a cluster: one, if there are none."""
-        return self.clusters[0].size if self.clusters else 1
-
-    def cluster_before(self, call: Call) -> Cluster | None:
-        """The one that a call takes from."""
-        return next((c for c in self.clusters if c.taker == call.name), None)
-
-    def cluster_after(self, call: Call) -> Cluster | None:
-        """The one that it makes something for."""
-        return next((c for c in self.clusters if c.maker == call.name), None)
-
-    def _counts(self, kind: HandoffKind) -> bool:
-        return kind in _COUNTED or (kind is HandoffKind.cluster and not self.clusters)
-
     def _counted(self, event: str, call: str) -> bool:
-        return self._counts(self.kinds.get((event, call), HandoffKind.counter))
+        return self.kinds.get((event, call), HandoffKind.counter) in _COUNTED
 
     def waits(self, call: CallPlan) -> tuple[Wait, ...]:
         return tuple(w for w in super().waits(call) if self._counted(w.event, call.call))
@@ -76,16 +55,15 @@ class HandoffEdges(Edges):
 
     def counts(self, event: str) -> bool:
         kinds = [k for (e, _), k in self.kinds.items() if e == event]
-        return not kinds or any(map(self._counts, kinds))
+        return not kinds or any(k in _COUNTED for k in kinds)
 
     # ---- the frame of the kernel ---------------------------------------------------------------
 
     def defines(self) -> list[str]:
-        return [f"#define ET_BULK {int(self.has_bulk)}", f"#define ET_CLUSTER {self.members}"]
+        return [f"#define ET_BULK {int(self.has_bulk)}"]
 
     def includes(self) -> list[str]:
-        found = ['#include "cuda/flag.cuh"'] if self.flagged else []
-        return [*found, '#include "cuda/cluster.cuh"'] if self.clusters else found
+        return ['#include "cuda/flag.cuh"'] if self.flagged else []
 
     def begin(self) -> list[str]:
         """What all threads do once a launch; they meet before the first task."""
@@ -136,23 +114,8 @@ class HandoffEdges(Edges):
     def staged(self, call: Call) -> tuple[int, ...]:
         return tuple(
             k for k, r in enumerate(call.reads)
-            if self.has_flags(r.tensor) or self.in_bulk(call, k) or self.by_peers(call, k)
+            if self.has_flags(r.tensor) or self.in_bulk(call, k)
         )
-
-    def by_peers(self, call: Call, arg: int) -> Share | None:
-        found = self.cluster_before(call)
-        return share(self.plan.program, found) if found is not None and found.arg == arg else None
-
-    def after_tile(self, call: Call, coords: str) -> list[str]:
-        found = self.cluster_after(call)
-        if found is None:
-            return []
-        return [f"if (!task_{found.taker}(worker, args{coords})) return false;",
-                "if (!et::taken_from_cluster(worker)) return false;"]
-
-    def is_held(self, call: Call, arg: int) -> bool:
-        found = self.cluster_after(call)
-        return found is not None and found.made == arg
 
     def in_bulk(self, call: Call, arg: int) -> bool:
         tensor = call.reads[arg].tensor

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from ...ir.expr import Const, Load, Node, add, product
 from ...ir.plan import Plan, follows
-from ...ir.program import Item, Loop, PlacedCall
+from ...ir.program import PlacedCall
 from ...target import H200, CudaTarget
 from ..cpp.body import BodyWriter
 from ..cpp.frame import KnownExpr
@@ -21,17 +21,16 @@ from . import abi
 from .body import StreamBody
 from .emitter import BlockDialect
 from .handoff import HandoffEdges
-from .held import HeldTiles
 from .kept import Kept
 from .loader import LoaderWriter
 from .maps import MappedTensor, Maps, PagedTensor
 from .room import room
+from .shared import SharedMemory
 from .tables import Tables
 from .threads import BRINGERS, LOADER, MESSENGER, THREADS
 
 KERNEL = "et_kernel"
 TOLD, MESSAGES = 2, 104  # tiles that are told (device/cuda/ring.cuh), bytes of et::Messages
-_TAKEN = 8  # elements of a thread that are found together where they come from others of a cluster
 # Stand in the text until the bodies are written.
 _SLOTS, _ROOM, _LANES, _FAR = "@SLOTS@", "@ROOM@", "@LANES@", "@FAR@"
 
@@ -47,7 +46,7 @@ class CudaSource:
     """`cells` (counters) and `arena` (bytes for the temporaries of one worker, where shared memory
     does not hold them) are over dims; `zeroed` tensors start from 0 at every launch, `aligned` ones
     begin at multiples of 16 bytes, `maps` are of tensors that the host describes. A block has
-    `threads`, and `shared_bytes` of dynamic shared memory; so many are a `cluster`."""
+    `threads`, and `shared_bytes` of dynamic shared memory."""
 
     text: str
     cells: Node
@@ -58,7 +57,6 @@ class CudaSource:
     rank: int
     threads: int
     shared_bytes: int
-    cluster: int
 
 
 def generate(
@@ -69,16 +67,15 @@ def generate(
     return CudaSource(
         text, writer.cell_count(), writer.arena, tuple(t.name for t in writer.zeroed()),
         writer.aligned(), (*writer.maps.found, *writer.maps.pages), coordinate_rank(plan),
-        writer.threads, writer.dynamic_bytes, writer.handoffs.members,
+        writer.threads, writer.dynamic_bytes,
     )
 
 
-class BlockWriter(HeldTiles):
+class BlockWriter(SharedMemory):
     def __init__(self, plan: Plan, target: CudaTarget, flavour: Flavour) -> None:
         self.block_out = BlockDialect()
-        together = target.has_bulk and not flavour.debug  # where cells are checked
-        edges = HandoffEdges(plan, target.has_bulk, together)
-        super().__init__(plan, target, flavour, self.block_out, edges)
+        self.handoffs = HandoffEdges(plan, target.has_bulk)
+        super().__init__(plan, target, flavour, self.block_out, self.handoffs)
         self.maps = Maps()
         self.kept = Kept(plan.program, flavour.debug)
         self.tables = Tables(plan, self.streams)
@@ -104,8 +101,7 @@ class BlockWriter(HeldTiles):
     @property
     def declared_bytes(self) -> int:
         messages = MESSAGES if self.has_messenger else 0
-        words = 8 * self.handoffs.members if self.handoffs.clusters else 0
-        return super().declared_bytes + TOLD * 8 * self.most_told + messages + words
+        return super().declared_bytes + TOLD * 8 * self.most_told + messages
 
     @property
     def has_messenger(self) -> bool:
@@ -136,7 +132,6 @@ class BlockWriter(HeldTiles):
     def text(self) -> str:
         text = super().text()
         self.check_kept()
-        self.check_held()
         far = any(not self.is_near(name) for name in self.inner)
         known = {_SLOTS: self.slots, _ROOM: self.ring_bytes, _LANES: int(self.maps.lacking),
                  _FAR: int(far)}
@@ -217,15 +212,8 @@ class BlockWriter(HeldTiles):
             self.out.barrier()
 
     def grid(self, p: PlacedCall) -> None:
-        if self.handoffs.cluster_before(p.call) is not None:
-            return  # its tiles follow others'
         with self.knowing(p, {}):
             super().grid(p)
-
-    def in_turn(self, items: tuple[Item, ...]) -> Iterator[tuple[Item, bool]]:
-        for item, begins in super().in_turn(items):
-            follows = not isinstance(item, Loop) and self.handoffs.cluster_before(item) is not None
-            yield item, begins and not follows
 
     def told(self, p: PlacedCall) -> dict[Load, str]:
         """What a task knows with its tile. (In debug builds it looks, and checks, for itself.)"""
@@ -238,20 +226,15 @@ class BlockWriter(HeldTiles):
         out.taken.clear()
         out.inner, out.far = False, _far_of(p.call.name)
         out.before = [] if self.without_lines(p.call.name) else None
-        if self.handoffs.cluster_before(p.call) is not None:
-            out.several = _TAKEN
         with self.knowing(p, self.told(p)):
             super().body(p)
-        out.several = 1
-        taken = [*out.taken, *self.held_by(p)]
-        self.rooms[p.call.name] = room(self.program, p, taken)
+        self.rooms[p.call.name] = room(self.program, p, out.taken)
         if out.inner:
             self.inner.add(p.call.name)
         if out.before is not None:
             self.before[p.call.name] = room(self.program, p, out.before)
 
     def prepare(self, p: PlacedCall, writer: BodyWriter | HandWriter) -> None:
-        self.hold(p)
         if self.without_lines(p.call.name):
             self.out.line("worker.arena.open_beside(worker.pages.line_room());")
         super().prepare(p, writer)
@@ -294,10 +277,8 @@ class BlockWriter(HeldTiles):
             o.extend(abi.maps(self.maps))
             o.line()
         described = ", const __grid_constant__ Maps maps" if self.maps.count else ""
-        together = bool(self.handoffs.clusters)
-        cluster = f"__cluster_dims__({self.handoffs.members}, 1, 1) " if together else ""
         with o.block(
-            f'extern "C" __global__ void {cluster}__launch_bounds__({self.threads}, 1) {KERNEL}('
+            f'extern "C" __global__ void __launch_bounds__({self.threads}, 1) {KERNEL}('
             "const __grid_constant__ Shared shared, const __grid_constant__ Launch launch"
             f"{described})"
         ):
@@ -306,8 +287,6 @@ class BlockWriter(HeldTiles):
             o.line(f"extern __shared__ __align__({align}) char near[];")
             o.line("__shared__ Args args;")
             o.line("__shared__ int64_t cells;")
-            if together:
-                o.line("et::ClusterWords::begin();")
             with o.block("if (et::leads())"):
                 o.line("args = bind(launch);")
                 o.line("cells = lay_out(args);")
@@ -330,8 +309,6 @@ class BlockWriter(HeldTiles):
                 o.line("if (et::leads()) worker.pages.stop();")
             if self.has_messenger:
                 o.line("if (et::leads()) et::messages().send(nullptr);")
-            if together:
-                o.line("et::ClusterWords::end();")
 
     def roles(self) -> None:
         """The ring, the loader's whole life, and the worker beside it."""

@@ -21,7 +21,6 @@ _BYTES = {
     "float": 4, "int32_t": 4, "int64_t": 8, "bool": 1, "uint8_t": 1, "et::bf16": 2, "et::f16": 2,
 }
 _ALIGN = 64
-PASSES = {"et::FEW_COLUMNS": 16, "et::SOME_COLUMNS": 64, "et::MOST_COLUMNS": 128}  # columns
 # Rows that a product sums up in one pass, by its columns: all of them, or some.
 _ROUND = {"et::MOST_COLUMNS": 128, "et::SOME_COLUMNS": 256}
 

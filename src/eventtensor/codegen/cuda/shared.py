@@ -55,7 +55,6 @@ class SharedMemory(KernelWriter):
         self.rooms: dict[str, Node] = {}
         self.before: dict[str, Node] = {}
         found = plan.streams if target.has_bulk else in_place(plan.streams)
-        self.held_bytes = 0  # that others of a cluster take: among lines, if there are some
         self.paged = _by_call(found)
         self.streams = _by_call(s for s in found if s.loaded)
 
@@ -86,7 +85,7 @@ class SharedMemory(KernelWriter):
         fit = (top for top in tops.values() if top is not None and top <= NEAR[1])
         large = (NEAR[1] for n, top in tops.items()
                  if n in self.paged and (top is None or top > NEAR[1]))
-        least = SET_OFF if self.wide else max(NEAR[0], self.held_bytes)
+        least = SET_OFF if self.wide else NEAR[0]
         found = (self.dynamic_bytes - max(least, *fit, *large)) // self.page
         left = found - (-(-LINES[1] // self.page) if self.wide else 0)
         if left < max(FEWEST_SLOTS, -(-IDLE // self.page) if self.has_lent else 0):

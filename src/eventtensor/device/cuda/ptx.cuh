@@ -159,34 +159,6 @@ ET_HOT void ld_shared_v4(uint32_t at, uint32_t (&x)[4]) {
                : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3]) : "r"(at));
 }
 
-// ---- clusters (sm_90) -------------------------------------------------------------------------
-
-// All threads of all blocks of a cluster meet that have not left; `threads` of each, as tests check.
-ET_HOT void cluster_meet(uint32_t) {
-  asm volatile("barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;" ::: "memory");
-}
-// Of an address in shared memory of this block the same one in that of a member.
-ET_HOT uint32_t mapa(uint32_t at, uint32_t member) {
-  uint32_t found;
-  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(found) : "r"(at), "r"(member));
-  return found;
-}
-ET_HOT void fence_acq_rel_cluster() { asm volatile("fence.acq_rel.cluster;" ::: "memory"); }
-ET_HOT void st_relaxed_cluster(uint32_t at, uint32_t x) {
-  asm volatile("st.relaxed.cluster.shared::cluster.u32 [%0], %1;" ::"r"(at), "r"(x) : "memory");
-}
-ET_HOT uint32_t ld_acquire_cluster(uint32_t at) {
-  uint32_t x;
-  asm volatile("ld.acquire.cluster.shared::cta.u32 %0, [%1];" : "=r"(x) : "r"(at) : "memory");
-  return x;
-}
-// The same by pointers. That of this block leads there too, but not as one that is known to.
-template <class T> ET_HOT T* of_member(T* p, uint32_t member) {
-  uint64_t found;
-  asm volatile("mapa.u64 %0, %1, %2;" : "=l"(found) : "l"(p), "r"(member));
-  return reinterpret_cast<T*>(found);
-}
-
 // ---- mbarriers (sm_90) ------------------------------------------------------------------------
 
 ET_HOT void mbarrier_init(uint32_t bar, uint32_t arrivals) {

@@ -183,33 +183,12 @@ class Arena {
   }
   ET_FN Mark mark() const { return {near_used_, far_used_}; }
   ET_FN void rewind(Mark m) { near_used_ = m.near_used, far_used_ = m.far_used; }
-  ET_FN void reset() {
-    near_used_ = far_used_ = 0, beside_ = 0;
-#if ET_CLUSTER > 1
-    held_ = 0;
-#endif
-  }
+  ET_FN void reset() { near_used_ = far_used_ = 0, beside_ = 0; }
 
   // Until the next task so many bytes before its own are for temporaries too: those of lines, of
   // which none come for this task, or the first of which may hold the result of a product under way
   // that ends in one pass (lines.cuh).
-  ET_FN void open_beside(uint32_t bytes) {
-    beside_ = int32_t(bytes);
-#if ET_CLUSTER > 1
-    beside_ -= held_;
-#endif
-  }
-
-#if ET_CLUSTER > 1
-  // Until the next task so many bytes are for the others of a cluster (cluster.cuh): of those of
-  // lines the first, before they are opened, or if there are none, of its own.
-  ET_FN void hold(int64_t bytes, uint32_t lines) {
-    if (bytes > (lines != 0 ? int64_t(lines) : near_size_)) __trap();
-    held_ = int32_t((bytes + 63) / 64 * 64);
-    beside_ = lines != 0 ? 0 : -held_;
-  }
-  ET_FN char* held(uint32_t lines) const { return near_ - lines; }
-#endif
+  ET_FN void open_beside(uint32_t bytes) { beside_ = bytes; }
 
   // IDLE bytes at the begin of what the block has left: the same in every task of a kind, so that one
   // may leave something there for the next. Temporaries keep away from it as long as they fit.
@@ -229,10 +208,7 @@ class Arena {
 
   char *near_, *far_;
   int64_t near_size_, far_size_, near_used_ = 0, far_used_ = 0;  // near from its end on
-  int32_t beside_ = 0;
-#if ET_CLUSTER > 1
-  int32_t held_ = 0;
-#endif
+  uint32_t beside_ = 0;
 };
 
 // Unordered: an add that other tasks may do at the same time, element by element. Elements smaller

@@ -39,21 +39,6 @@ struct Worker {
 #endif
   uint32_t epoch = 0;  // the number of this launch, never 0: the tag of data that carries its flag,
                        // which has room for 16 bits
-#if ET_CLUSTER > 1
-  uint32_t tiles_made = 0;  // for the others of the cluster (cluster.cuh)
-  // Until the next task so many elements are for them.
-  template <class T> ET_FN void hold(int64_t count) { arena.hold(count * sizeof(T), lines()); }
-  template <class T> ET_FN T* held() const {
-    return ptx::in_shared(reinterpret_cast<T*>(arena.held(lines())));
-  }
-  ET_FN uint32_t lines() const {
-#if ET_WIDE
-    return pages.line_room();
-#else
-    return 0;
-#endif
-  }
-#endif
   Tracer tracer;
   int64_t done = 0;  // tasks of this launch; only that it changes matters
 };

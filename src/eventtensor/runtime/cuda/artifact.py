@@ -77,7 +77,6 @@ def _facts(image: Image) -> Json:
         "rank": image.rank,
         "threads": image.threads,
         "shared_bytes": image.shared_bytes,
-        "cluster": image.cluster,
         "debug": image.debug,
         "trace": image.trace,
     }
@@ -93,5 +92,5 @@ def _image(facts: Json, cubin: bytes, source: str) -> Image:
         tuple(facts["aligned"]),
         tuple((PagedTensor if "piece" in m else MappedTensor)(**m) for m in facts["maps"]),
         int(facts["rank"]), int(facts["threads"]), int(facts["shared_bytes"]),
-        int(facts["cluster"]), bool(facts["debug"]), bool(facts["trace"]), cubin, source,
+        bool(facts["debug"]), bool(facts["trace"]), cubin, source,
     )

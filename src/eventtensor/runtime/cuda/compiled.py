@@ -65,6 +65,6 @@ def image_of(
     return Image(
         interface_of(plan), architecture, KERNEL, made.cells, made.arena, plan.workspace,
         plan.word_bytes, placed(plan.buffers), placed(plan.words), made.zeroed,
-        made.aligned, made.maps, made.rank, made.threads, made.shared_bytes, made.cluster,
-        options.debug, options.trace, cubin, made.text,
+        made.aligned, made.maps, made.rank, made.threads, made.shared_bytes, options.debug,
+        options.trace, cubin, made.text,
     )

@@ -40,9 +40,6 @@ _SYMBOLS: dict[str, tuple[str, tuple[Any, ...]]] = {
     "cuOccupancyMaxActiveBlocksPerMultiprocessor": (
         "cuOccupancyMaxActiveBlocksPerMultiprocessor", (c_void_p, c_void_p, c_int, c_size_t),
     ),
-    "cuOccupancyMaxActiveClusters": (
-        "cuOccupancyMaxActiveClusters", (c_void_p, c_void_p, c_void_p),
-    ),
     "cuMemAlloc": ("cuMemAlloc_v2", (c_void_p, c_size_t)),
     "cuMemFree": ("cuMemFree_v2", (c_uint64,)),
     "cuMemHostAlloc": ("cuMemHostAlloc", (c_void_p, c_size_t, c_uint)),

@@ -13,8 +13,8 @@ from ..interface import Interface, Placed
 @dataclass(frozen=True)
 class Image:
     """`buffers` lie in the workspace (`workspace` bytes), `words` in memory that only ever holds
-    tagged words (`word_bytes`). `cells`, `arena`, `zeroed`, `aligned`, `maps`, `rank`, `threads`,
-    `shared_bytes` and `cluster` are those of codegen.cuda.CudaSource."""
+    tagged words (`word_bytes`). `cells`, `arena`, `zeroed`, `aligned`, `maps`, `rank`, `threads`
+    and `shared_bytes` are those of codegen.cuda.CudaSource."""
 
     interface: Interface
     architecture: str
@@ -31,7 +31,6 @@ class Image:
     rank: int
     threads: int
     shared_bytes: int
-    cluster: int
     debug: bool
     trace: bool
     cubin: bytes

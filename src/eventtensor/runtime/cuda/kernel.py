@@ -7,7 +7,6 @@ host has seen the failure (`synchronize`, `check`, or the next call), the kernel
 
 from __future__ import annotations
 
-import ctypes
 import itertools
 import threading
 import weakref
@@ -100,21 +99,15 @@ class DeviceKernel:
         call("cuFuncSetAttribute", self._function, MAX_DYNAMIC_SHARED_BYTES, image.shared_bytes)
         query = "cuOccupancyMaxActiveBlocksPerMultiprocessor"
         each = int(asked(query, c_int, self._function, image.threads, image.shared_bytes))
-        most, size = each * target.multiprocessors, image.cluster
-        if size > 1 and most > 0:
-            shape = Shape(size, image.threads, image.shared_bytes)  # the config is of its memory
-            config, query = shape.config(0, False), "cuOccupancyMaxActiveClusters"
-            most = size * int(asked(query, c_int, self._function, ctypes.addressof(config)))
+        most = each * target.multiprocessors
         if most == 0:
             raise DeviceFailed("the kernel does not fit on a multiprocessor")
-        if not 0 <= wanted <= most or wanted % size:
-            together = f", in clusters of {size}" if size > 1 else ""
+        if not 0 <= wanted <= most:
             raise BadOption(
-                f"workers is {wanted}, but only {size} to {most} can run at the same time"
-                + together,
+                f"workers is {wanted}, but only 1 to {most} can run at the same time",
                 hint="leave workers away: one for each multiprocessor",
             )
-        return wanted or min(most, target.multiprocessors // size * size)
+        return wanted or target.multiprocessors
 
     def close(self) -> None:
         """Wait for what runs and free the device memory. A closed kernel cannot be launched, and
