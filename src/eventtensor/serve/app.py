@@ -120,7 +120,7 @@ class Api:
     ) -> Response:
         """Errors before the first token have a status of their own, also if the answer is a
         stream."""
-        if self._watch.stuck:
+        if self._llm.engine.stuck_for:
             raise StepStuck("a step does not end, and nothing can be answered meanwhile")
         if len(prompts) * len(params) > MOST_REQUESTS:
             raise BadParameter(f"{len(prompts)} prompts with n = {len(params)}",

@@ -18,7 +18,7 @@ class Watch:
         self, engine: Engine, give_up: Callable[[str, bool], None], patience_s: float
     ) -> None:
         self._engine, self._give_up, self._patience_s = engine, give_up, patience_s
-        self.started, self.stuck, self._gave_up = int(time.time()), False, False
+        self.started, self._gave_up = int(time.time()), False
 
     @property
     def trouble(self) -> str | None:
@@ -34,9 +34,8 @@ class Watch:
 
     def look(self) -> None:
         late, failure = self._engine.stuck_for, self._engine.failure
-        if late and not self.stuck:
+        if late:
             self._engine.fail_stuck()
-        self.stuck = late > 0
         if self._gave_up or (failure is None and late <= self._patience_s):
             return
         self._gave_up = True
