@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import re
 
+import numpy as np
 import pytest
 from chain import chain
-from support.streams import PROGRAMS, joined, layers, linear, packed
+from support.emulated import emulated_kernel
+from support.streams import PROGRAMS, joined, layers, linear, packed, plan_of, single
 
+import eventtensor as et
 from eventtensor.codegen.cuda import CudaSource, generate
 from eventtensor.compiler import run_passes
 from eventtensor.config import Options, environment
@@ -32,6 +35,17 @@ def test_the_loader_walks_the_same_tiles_with_loads_in_place_of_tasks() -> None:
     assert re.search(r"worker\.rows\(args\.w \+ .*, 2048, 2048, 2048\);", text)
     everything = text[text.index("bool feed(") : text.index("Args bind(")]
     assert "for (int64_t l = 0; l < args.layers; ++l)" in everything
+
+
+def test_a_lone_number_of_the_launch_says_where_weights_lie() -> None:
+    rng = np.random.default_rng(0)
+    x, w = (rng.standard_normal(shape).astype(et.bf16.numpy) for shape in ((4, 64), (8, 16, 64)))
+    with emulated_kernel(plan_of(single()), 2) as kernel:
+        for at in (5, 0, 7):
+            y = np.full((4, 16), np.nan, np.float32)
+            kernel.launch({}, {"x": x, "w": w, "given": np.array(at, np.int32), "y": y})
+            wanted = x.astype(np.float64) @ w[at].astype(np.float64).T
+            np.testing.assert_allclose(y, wanted, rtol=1e-5, atol=1e-5)
 
 
 def test_only_weights_are_loaded_before_the_launch_has_begun() -> None:

@@ -295,6 +295,18 @@ def walks() -> et.Program:
 
 
 # name: (program, dims of some launches)
+def single() -> et.Program:
+    """A lone number, which a task has made, says where the weights lie."""
+    p = et.Program("single")
+    x, w = p.input("x", (4, 64), et.bf16), p.weight("w", (8, 16, 64), et.bf16)
+    given, y = p.input("given", (), et.i32, bound=(0, 7)), p.output("y", (4, 16), et.f32)
+    at = p.scratch("at", (), et.i32, bound=(0, 7))
+    p.call(copy, name="plan", grid=(), reads=lambda: given[()], writes=lambda: at[()])
+    p.call(product, name="go", grid=(), reads=lambda: (x[:, :], w[at[()], :, :]),
+           writes=lambda: y[:, :])
+    return p
+
+
 PROGRAMS: dict[str, tuple[Callable[[], et.Program], list[dict[str, int]]]] = {
     "linear": (linear, [{"n": k} for k in (1, 16, 7, 9)]),
     "linear_f16": (lambda: linear(dtype=et.f16), [{"n": 3}, {"n": 16}]),

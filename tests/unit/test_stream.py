@@ -18,6 +18,7 @@ from support.streams import (
     panels_shape,
     plan_of,
     product,
+    single,
     state,
     walks,
 )
@@ -327,17 +328,10 @@ def test_an_index_that_each_tile_waits_for_is_not_known_ahead() -> None:
 
 def test_what_the_loader_waits_for_keeps_its_cell() -> None:
     """One task makes what the one after it on the same worker needs, but the loader looks too."""
-    p = et.Program("single")
-    x, w = p.input("x", (4, 64), et.bf16), p.weight("w", (8, 16, 64), et.bf16)
-    given, y = p.input("given", (), et.i32, bound=(0, 7)), p.output("y", (4, 16), et.f32)
-    at = p.scratch("at", (), et.i32, bound=(0, 7))
-    p.call(copy, name="plan", grid=(), reads=lambda: given[()], writes=lambda: at[()])
-    p.call(product, name="go", grid=(), reads=lambda: (x[:, :], w[at[()], :, :]),
-           writes=lambda: y[:, :])
-    plan = plan_of(p)
+    plan = plan_of(single())
     assert [(h.kind.value, h.reason) for h in plan.handoffs] \
         == [("counter", "the loader waits for it as well")]
-    (without,) = plan_of(p, stream=False).handoffs
+    (without,) = plan_of(single(), stream=False).handoffs
     assert without.kind.value == "worker"
 
 

@@ -55,7 +55,8 @@ class Tables:
         waits = (*plan.call(p.call.name).header, *self.after(p))
         loops = [Var(lp.var) for lp in p.loops]
         for load in loads_of(*(e for s in self.streams[p.call.name] for e in self.places(p, s))):
-            size, row = plan.program.tensor(load.tensor).shape[-1], load.index[:-1]
+            *_, size = plan.program.tensor(load.tensor).shape or (None,)  # None: a lone number
+            row = load.index[:-1]
             if waits and isinstance(size, Const) and size.value <= _MOST \
                     and all(x in loops for x in row) and not loads_of(load.index[-1]) \
                     and Settled(plan, p, waits).loads(load):
