@@ -252,13 +252,16 @@ def fma(a: float, b: float, c: float) -> np.float32:
     return min(around, key=cost)
 
 
-def test_matmul_is_a_chain_of_fused_multiply_adds() -> None:
-    a, b = floats(3, 40, seed=5), floats(40, 4, seed=6)
+@pytest.mark.parametrize("dtype", (DType.f32, DType.bf16, DType.f16))
+@pytest.mark.parametrize("steps", (1, 40, 150))
+def test_matmul_is_a_chain_of_fused_multiply_adds(dtype: DType, steps: int) -> None:
+    a, b = (x.astype(dtype.numpy).astype(np.float32)
+            for x in (floats(3, steps, seed=5), floats(steps, 4, seed=6)))
     got = numbers.matmul(a, b)
     for m in range(3):
         for n in range(4):
             acc = np.float32(0)
-            for k in range(40):
+            for k in range(steps):
                 acc = fma(float(a[m, k]), float(b[k, n]), float(acc))
             assert got[m, n] == acc
 

@@ -15,6 +15,7 @@ from ..ir.tensor import DType
 
 Array = npt.NDArray[Any]
 LANES = 16
+_TOGETHER = 64  # steps of a product, whose numbers fit the caches of a core
 
 
 def unary(op: str, x: Array) -> Array:
@@ -135,8 +136,15 @@ def matmul(a: Array, b: Array) -> Array:
     if a.dtype.kind != "f":
         return np.asarray(acc + a @ b)
     wide_a, wide_b = a.astype(np.float64), b.astype(np.float64)
-    for k in range(a.shape[1]):
-        acc = _add_once(wide_a[:, k : k + 1] * wide_b[k : k + 1, :], acc)
+    for first in range(0, a.shape[1], _TOGETHER):
+        some = slice(first, first + _TOGETHER)
+        products = wide_a.T[some, :, None] * wide_b[some, None, :]
+        rounded = products.astype(np.float32)
+        if (rounded == products).all():  # as of bf16 and f16: then an add rounds once by itself
+            acc = np.add.accumulate(np.concatenate([acc[None], rounded]), axis=0)[-1]
+        else:
+            for product in products:
+                acc = _add_once(product, acc)
     return acc
 
 
