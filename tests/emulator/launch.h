@@ -5,7 +5,6 @@
 #include <time.h>
 
 namespace et::ptx {
-float from_bf16(uint16_t bits) { return value(bf16{bits}); }
 float from_f16(uint16_t bits) { return value(f16{bits}); }
 }  // namespace et::ptx
 

@@ -102,3 +102,15 @@ inline uint32_t __byte_perm(uint32_t x, uint32_t y, uint32_t selector) {
     found |= uint32_t(both >> (selector >> 4 * k & 7) * 8 & 0xff) << 8 * k;
   return found;
 }
+
+namespace et::ptx {
+
+inline float from_bf16(uint16_t bits) {
+  const uint32_t wide = uint32_t(bits) << 16;
+  float x;
+  std::memcpy(&x, &wide, sizeof x);
+  return x;
+}
+float from_f16(uint16_t);  // numerics.h follows
+
+}  // namespace et::ptx

@@ -210,32 +210,41 @@ ET_HOT void fence_proxy_async_global() {}
 
 // ---- tensor cores: c += a b, m16n8k16 ---------------------------------------------------------
 
-// A lane holds pairs along K: of rows lane / 4 and that + 8 of A, of column lane / 4 of B. Exact
-// products, added in f64 and rounded once.
-template <class F>
-ET_HOT void mma(float (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2], F number) {
-  const auto& all = emu::exchange("mma.sync", ~0u, {{a[0], a[1], a[2], a[3], b[0], b[1]}});
-  const auto half = [&](uint32_t pair, int k) { return number(uint16_t(pair >> k % 2 * 16)); };
-  const int lane = emu::block->thread() % 32;
-  for (int j = 0; j < 4; ++j) {
-    const int row = lane / 4, column = lane % 4 * 2 + j % 2;
-    double sum = c[j];
-    for (int k = 0; k < 16; ++k) {
-      const int q = k % 8 / 2, register_ = k / 8;
-      sum += double(half(all[row * 4 + q].word[j / 2 + 2 * register_], k)) *
-             double(half(all[column * 4 + q].word[4 + register_], k));
+// The 16 numbers of a row or column whose pairs four lanes hold, in two registers each.
+template <class F, class L>
+void along_k(double (&to)[16], const L& all, int first, int register_, int apart, F number) {
+  for (int q = 0; q < 4; ++q)
+    for (int half = 0; half < 2; ++half) {
+      const uint32_t pair = all[first + q].word[register_ + half * apart];
+      to[half * 8 + q * 2] = number(uint16_t(pair));
+      to[half * 8 + q * 2 + 1] = number(uint16_t(pair >> 16));
     }
+}
+
+// A lane holds pairs along K: of rows lane / 4 and that + 8 of A, of column lane / 4 of B. Exact
+// products, added in f64 and rounded once. (Not inlined: it is asked for in many places.)
+template <class F>
+__attribute__((noinline)) void mma(float (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2],
+                                   F number) {
+  const auto& all = emu::exchange("mma.sync", ~0u, {{a[0], a[1], a[2], a[3], b[0], b[1]}});
+  const int lane = emu::block->thread() % 32;
+  double row[2][16], column[2][16];
+  for (int j = 0; j < 2; ++j) {
+    along_k(row[j], all, lane / 4 * 4, j, 2, number);
+    along_k(column[j], all, (lane % 4 * 2 + j) * 4, 4, 1, number);
+  }
+  for (int j = 0; j < 4; ++j) {
+    double sum = c[j];
+    for (int k = 0; k < 16; ++k) sum += row[j / 2][k] * column[j % 2][k];
     c[j] = float(sum);
   }
 }
 
-float from_bf16(uint16_t);  // numerics.h follows
-float from_f16(uint16_t);
 ET_HOT void mma_bf16(float (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
-  mma(c, a, b, from_bf16);
+  mma(c, a, b, [](uint16_t bits) { return from_bf16(bits); });
 }
 ET_HOT void mma_f16(float (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
-  mma(c, a, b, from_f16);
+  mma(c, a, b, [](uint16_t bits) { return from_f16(bits); });
 }
 
 // ---- numbers ----------------------------------------------------------------------------------

@@ -104,8 +104,6 @@ class Operand {
 
 // ---- products ------------------------------------------------------------------------------
 
-float from_bf16(uint16_t);  // numerics.h follows
-float from_f16(uint16_t);
 
 inline bool is_poison(const float* d, size_t count) {
   const auto* const bytes = reinterpret_cast<const unsigned char*>(d);
