@@ -104,7 +104,6 @@ class Operand {
 
 // ---- products ------------------------------------------------------------------------------
 
-
 inline bool is_poison(const float* d, size_t count) {
   const auto* const bytes = reinterpret_cast<const unsigned char*>(d);
   for (size_t k = 0; k < 4 * count; ++k)
