@@ -294,7 +294,6 @@ def walks() -> et.Program:
     return p
 
 
-# name: (program, dims of some launches)
 def single() -> et.Program:
     """A lone number, which a task has made, says where the weights lie."""
     p = et.Program("single")
@@ -307,6 +306,7 @@ def single() -> et.Program:
     return p
 
 
+# name: (program, dims of some launches)
 PROGRAMS: dict[str, tuple[Callable[[], et.Program], list[dict[str, int]]]] = {
     "linear": (linear, [{"n": k} for k in (1, 16, 7, 9)]),
     "linear_f16": (lambda: linear(dtype=et.f16), [{"n": 3}, {"n": 16}]),
