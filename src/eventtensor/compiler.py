@@ -99,11 +99,11 @@ def _memory(s: State) -> None:
     the interpreter check that what is read was written, so they keep iterations apart. Copies in
     bulk were decided by where iterations lie.)"""
     assert s.derived is not None and s.plan is not None and s.report is not None
-    flags = [h for h in s.plan.handoffs if h.kind is HandoffKind.flag]
-    flagged = frozenset(t for h in flags for t in h.tensors)
+    flagged = s.plan.flagged
     program, axes = s.program, dict[str, int]()
     if s.report.ok and not s.options.debug and s.options.target != "interp":
-        order = without_events(s.derived, frozenset(h.event for h in flags))
+        gone = {h.event for h in s.plan.handoffs if h.kind is HandoffKind.flag}
+        order = without_events(s.derived, frozenset(gone))
         copied = {t for h in s.plan.handoffs if h.kind is HandoffKind.bulk for t in h.tensors}
         axes = reused(program, order, flagged | copied)
         program = without_axes(program, axes)

@@ -62,8 +62,9 @@ def arrays_of(plan: Plan, dims: Dims, seed: int = 0) -> Arrays:
         if t.role is Role.output:
             out[t.name] = np.full(shape, np.nan if t.dtype.is_float else 77, t.dtype.numpy)
         elif t.role is not Role.scratch:
+            most = 59 if t.bound is None else evaluate(t.bound[1], dims)
             drawn = rng.standard_normal(shape) / 4 if t.dtype.is_float \
-                else rng.integers(0, 60, shape)
+                else rng.integers(0, most + 1, shape)
             out[t.name] = drawn.astype(t.dtype.numpy)
     return out
 

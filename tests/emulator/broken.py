@@ -14,7 +14,7 @@ from support.backends import run_direct
 from support.early import normed, residual, word_by_word
 from support.emulated import emulated_kernel
 from support.handoffs import pair
-from support.streams import PROGRAMS, gathered, keeping, packed, wide_layers
+from support.streams import PROGRAMS, gathered, keeping, listed, packed, wide_layers
 from support.streams import normed as normed_columns
 
 import eventtensor as et
@@ -36,6 +36,7 @@ SENT: Case = (wide_layers, {"schedule": "ticket"}, {"n": 40, "depth": 3})
 FLOWING: Case = (keeping, {"schedule": "static"}, {"n": 12, "depth": 3})
 NEAR: Case = (lambda: normed_columns(128), {"schedule": "static"}, {"n": 64})
 TWO: Case = (residual, {"schedule": "static", "handoff": "flag"}, {})
+LISTED: Case = (listed, {"schedule": "static"}, {})
 BULK: Case = (pair, {"schedule": "static", "handoff": "bulk"}, {"n": 4})
 # what is broken: (program, header, text, what comes in its place)
 BROKEN: dict[str, tuple[Case, str, str, str]] = {
@@ -126,6 +127,11 @@ BROKEN: dict[str, tuple[Case, str, str, str]] = {
     "late words count as there": (
         LATE, "cuda/flag.cuh", "done |= unsigned(e < from.places() && from.put(",
         "done |= unsigned(1 | from.put("),
+    "numbers of the loader are taken before they are there": (
+        LISTED, "cuda/flag.cuh", "return tag(word) == epoch;", "return true;"),
+    "numbers of the loader are those of the launch before": (
+        LISTED, "cuda/loader.cuh", "const uint32_t epoch = ring_.epoch;",
+        "const uint32_t epoch = ring_.epoch - 1;"),
     "a small operand is not put away": (
         TWO, "cuda/flag.cuh", "    last();\n", ""),
     "a message is carried before it is sent": (

@@ -306,6 +306,25 @@ def single() -> et.Program:
     return p
 
 
+def listed(size: int = 8, makers: int = 1, times: int = 1) -> et.Program:
+    """Numbers that tasks have made say where the weights of each tile lie."""
+    p, each = et.Program("listed"), size // makers
+    x, w = p.input("x", (4, 64), et.bf16), p.weight("w", (8, 16, 64), et.bf16)
+    given, y = p.input("given", (size,), et.i32, bound=7), p.output("y", (8, 4, 16), et.f32)
+    at, made = p.scratch("at", (size,), et.i32, bound=7), p.events("made", (), count=makers * times)
+    for k in range(times):
+        if makers == 1:
+            p.call(copy, name=f"list{k}", grid=(), reads=lambda: given[:], writes=lambda: at[:],
+                   notifies=lambda: made[()])
+        else:
+            p.call(copy, name=f"list{k}", grid=(makers,),
+                   reads=lambda i: given[i * each : i * each + each],
+                   writes=lambda i: at[i * each : i * each + each], notifies=lambda i: made[()])
+    p.call(product, name="go", grid=(8,), reads=lambda i: (x[:, :], w[at[i], :, :]),
+           writes=lambda i: y[i, :, :], waits=lambda i: made[()])
+    return p
+
+
 # name: (program, dims of some launches)
 PROGRAMS: dict[str, tuple[Callable[[], et.Program], list[dict[str, int]]]] = {
     "linear": (linear, [{"n": k} for k in (1, 16, 7, 9)]),

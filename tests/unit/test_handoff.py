@@ -27,6 +27,7 @@ from support.handoffs import (
     partly_written,
     two_ways,
 )
+from support.streams import listed, single
 
 import eventtensor as et
 from eventtensor.compiler import run_passes
@@ -35,8 +36,8 @@ from eventtensor.errors import BadOption
 from eventtensor.ir.plan import HandoffKind, Plan, Policy
 from eventtensor.ir.walk import evaluate
 
-COUNTER, WORKER, FLAG, BULK = (
-    HandoffKind.counter, HandoffKind.worker, HandoffKind.flag, HandoffKind.bulk)
+COUNTER, WORKER, FLAG, BULK, TABLE = (
+    HandoffKind.counter, HandoffKind.worker, HandoffKind.flag, HandoffKind.bulk, HandoffKind.table)
 
 
 def plan_of(program: et.Program, handoff="auto", schedule="static") -> Plan:
@@ -289,3 +290,28 @@ def test_explain_and_the_plan_show_kind_and_reason() -> None:
     text = str(plan_of(pair(), schedule="auto"))
     assert "handoff make_done -> use: worker; because the tile before it on the same" in text
     assert "words x at 0; 512 bytes" in str(plan_of(broadcast()))
+
+
+# ---- tables --------------------------------------------------------------------------------
+
+
+def test_numbers_that_the_loader_goes_by_travel_in_words_and_the_tasks_wait_as_ever() -> None:
+    plan = plan_of(listed())
+    (edge,) = (h for h in plan.handoffs if h.call == "go")
+    assert (edge.event, edge.kind, edge.tensors) == ("made", TABLE, ("at",))
+    assert [w.event for w in plan.call("go").waits] == ["made"]
+    assert [b.tensor for b in plan.words] == ["at"]
+
+
+@pytest.mark.parametrize(("program", "event", "why"), [
+    (pair, "make_done", "it is no table that the loader waits for"),
+    (lambda: listed(256), "made", "the loader cannot keep a row of at"),
+    (lambda: listed(makers=2), "made", "several tasks write a row of at"),
+    (lambda: listed(times=2), "made", "elements of at are written again in a launch"),
+    (single, "plan_done", "the loader cannot keep a row of at"),
+])
+def test_what_is_no_table_of_the_loader_is_refused_with_the_reason(
+    program: Callable[[], et.Program], event: str, why: str
+) -> None:
+    assert why in refusal(program(), {event: "table"})
+    assert TABLE not in kinds(plan_of(program())).values()

@@ -178,12 +178,15 @@ class Buffer:
 class HandoffKind(Enum):
     """How what a producer wrote reaches a consumer. `counter`: a cell counts notifies. `worker`: no
     cell, both run on one worker, whose threads meet between tasks. `flag`: no cell, each element
-    travels in a word with the launch's epoch. `bulk`: a cell, then one copy into shared memory."""
+    travels in a word with the launch's epoch. `bulk`: a cell, then one copy into shared memory.
+    `table`: a cell for the tasks, and words for the loader, which needs nothing but these numbers
+    to go on."""
 
     counter = "counter"
     worker = "worker"
     flag = "flag"
     bulk = "bulk"
+    table = "table"
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,6 +304,12 @@ class Plan:
 
     def call(self, name: str) -> CallPlan:
         return next(c for c in self.calls if c.call == name)
+
+    @property
+    def flagged(self) -> frozenset[str]:
+        """Tensors whose elements are words that carry flags."""
+        kinds = (HandoffKind.flag, HandoffKind.table)
+        return frozenset(t for h in self.handoffs if h.kind in kinds for t in h.tensors)
 
     def __str__(self) -> str:
         from .text import plan_text

@@ -46,14 +46,16 @@ class FlagQuestion:
         }
         return tuple(t.name for t in self.program.tensors if t.name in found)
 
-    def refusal(self, tensor: str) -> str:
-        """Why the elements of a tensor cannot be words with flags; empty if they can."""
+    def refusal(self, tensor: str, decides: bool = False) -> str:
+        """Why the elements of a tensor cannot be words with flags; empty if they can. Those whose
+        values decide indices can only if another event is waited for before these are read."""
         t, found = self.program.tensor(tensor), accesses(self.program)[tensor]
         if t.role is not Role.scratch:
             return f"{tensor} is no scratch"
         if t.dtype.size > 4:
             return f"an element of {tensor} and a flag do not fit one word"
-        if t.bound is not None or t.monotone or t.distinct or tensor in loaded(self.program):
+        facts = t.bound is not None or t.monotone or t.distinct
+        if not decides and (facts or tensor in loaded(self.program)):
             return f"values of {tensor} decide indices, extents or counts"
         if any(a.accumulates for a in found):
             return f"{tensor} is accumulated into"

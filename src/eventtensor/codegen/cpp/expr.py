@@ -25,6 +25,7 @@ from ...ir.expr import (
 )
 from ...ir.program import Program
 from ..emitter import cpp_name
+from .value import STORAGE
 
 _ATOM = re.compile(r"[\w.:<>]*\w(\([^()]*\)|\[[^\[\]]*\])?")
 
@@ -36,11 +37,13 @@ def paren(text: str) -> str:
 
 @dataclass(frozen=True)
 class ExprWriter:
-    """Dims are members of `args`, variables locals; run-time loads read tensors of `args`, through
-    a check of index and bound when `debug` (which needs `worker` in scope)."""
+    """Dims are members of `args`, variables locals; run-time loads read tensors of `args` (those
+    that are `flagged` by words), through a check of index and bound when `debug` (which needs
+    `worker` in scope)."""
 
     program: Program
     debug: bool = False
+    flagged: frozenset[str] = frozenset()
 
     def __call__(self, e: Node) -> str:
         match e:
@@ -93,6 +96,8 @@ class ExprWriter:
         tensor = self.program.tensor(e.tensor)
         at = self.linear([self(i) for i in e.index], tensor.shape)
         data = f"args.{cpp_name(e.tensor)}"
+        if e.tensor in self.flagged:
+            return f"et::number_in<{STORAGE[tensor.dtype]}>({data}[{at}])"
         if not self.debug:
             return f"int64_t({data}[{at}])"
         size = self(product(tensor.shape))

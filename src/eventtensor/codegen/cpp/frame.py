@@ -82,7 +82,7 @@ class BodyFrame:
     ) -> None:
         self.out, self.program, self.placed = out, program, placed
         self.known: dict[Load, str] = {}
-        self.expr = KnownExpr(expr.program, expr.debug, self.known)
+        self.expr = KnownExpr(expr.program, expr.debug, expr.flagged, self.known)
         self.call = placed.call
         self.uses = analyse(self.call.body)
         self.left = self.uses.count.copy()

@@ -58,7 +58,7 @@ class KernelWriter:
         self.plan, self.program, self.flavour = plan, plan.program, flavour
         self.out = Dialect() if out is None else out
         self.edges = Edges() if edges is None else edges
-        self.expr = ExprWriter(self.program, flavour.debug)
+        self.expr = ExprWriter(self.program, flavour.debug, self.edges.flagged)
         self.sync = SyncWriter(self.out, self.expr, plan)
         self.grids = GridWriter(self.out, self.expr)
         self.groups = push_groups(plan)

@@ -51,9 +51,10 @@ class Edges:
         """False if nobody looks at the cells of an event."""
         return True
 
+    flagged: frozenset[str] = frozenset()  # tensors whose elements are words that carry flags
+
     def has_flags(self, tensor: str) -> bool:
-        """True if the elements of a tensor are words that carry flags."""
-        return False
+        return tensor in self.flagged
 
     def staged(self, call: Call) -> tuple[int, ...]:
         """Arguments that the body brings into the arena before the task is ready."""

@@ -1,7 +1,8 @@
 """The hand-offs of a plan (ir.plan.HandoffKind), as the writers of tasks and bodies ask for them.
 
 An edge by `worker` or `flag` has no wait, and an event with no other edge has no notify and no
-cells. Operands that come by flags or in bulk are staged in the arena.
+cells. An edge by `table` has no wait of the loader. Operands that come by flags or in bulk are
+staged in the arena.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from ...ir.walk import bounds
 from ..cpp.sync import Edges
 from .threads import THREADS
 
-_COUNTED = (HandoffKind.counter, HandoffKind.bulk)
+_COUNTED = (HandoffKind.counter, HandoffKind.bulk, HandoffKind.table)
 # Bytes of an operand that go as far as the L2 ahead of the waits. (Not of the begin of larger ones:
 # what others wait for comes later by as much.)
 _FETCHED = 64 * 1024
@@ -31,13 +32,8 @@ class HandoffEdges(Edges):
 
     def __init__(self, plan: Plan, bulk: bool) -> None:
         self.plan, self.bulk = plan, bulk
-        self.fetched = _FETCHED if bulk else 0
+        self.fetched, self.flagged = _FETCHED if bulk else 0, plan.flagged
         self.kinds = {(h.event, h.call): h.kind for h in plan.handoffs}
-
-    @cached_property
-    def flagged(self) -> frozenset[str]:
-        return frozenset(
-            t for h in self.plan.handoffs if h.kind is HandoffKind.flag for t in h.tensors)
 
     @cached_property
     def has_bulk(self) -> bool:
@@ -100,9 +96,6 @@ class HandoffEdges(Edges):
         return max((p.position < here, p.position) for p in calls if p.call.name in wanted)
 
     # ---- operands --------------------------------------------------------------------------------
-
-    def has_flags(self, tensor: str) -> bool:
-        return tensor in self.flagged
 
     def slots(self, places: Sequence[Node]) -> list[int]:
         """All that there may be, as far as that is known and registers allow."""

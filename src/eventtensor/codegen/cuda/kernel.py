@@ -192,7 +192,8 @@ class BlockWriter(SharedMemory):
         """Around what is written of a call: numbers that its workers keep or are told go by their
         places."""
         before = self.sync, self.grids
-        known = KnownExpr(self.program, self.flavour.debug, self.kept.known(p) | told)
+        known = KnownExpr(self.program, self.flavour.debug, self.expr.flagged,
+                          self.kept.known(p) | told)
         self.sync, self.grids = replace(self.sync, expr=known), replace(self.grids, expr=known)
         yield
         self.sync, self.grids = before
@@ -300,7 +301,8 @@ class BlockWriter(SharedMemory):
             o.line("et::launch_wait();")
             o.line("const bool begun = et::launch_begin(worker);")
             if self.streams:
-                o.line("if (et::leads()) worker.pages.begin(begun ? worker.cells : nullptr);")
+                o.line("if (et::leads())")
+                o.line("  worker.pages.begin(begun ? worker.cells : nullptr, worker.epoch);")
             with o.block("if (begun)"):
                 o.line("run(worker, args);")
                 o.line("et::launch_end(worker, cells);")

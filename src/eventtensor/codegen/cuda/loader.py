@@ -13,6 +13,7 @@ from ...ir.plan import Stream, StreamKind, Wait
 from ...ir.products import BUNDLES, MOST_SPAN, PANEL, Product, product_of
 from ...ir.program import Item, Loop, PlacedCall
 from ...ir.runs import Run, runs_of, stepped
+from ...ir.tables import places
 from ...ir.tensor import Region, Role, Tensor, region_exprs, tile_shape
 from ...ir.tile import For
 from ...ir.walk import loads_of
@@ -60,7 +61,8 @@ class LoaderWriter:
         self.kernel, self.tables, self.lends, self.maps = kernel, tables, lends, maps
         self.streams = tables.streams
         self.out = kernel.out
-        self.expr = TableExpr(kernel.program)  # the tasks check, the loader need not
+        # The tasks check, the loader need not.
+        self.expr = TableExpr(kernel.program, flagged=kernel.expr.flagged)
         self.sync = replace(kernel.sync, expr=self.expr)
         self.grids = replace(kernel.grids, expr=self.expr)
 
@@ -87,7 +89,7 @@ class LoaderWriter:
         if hand is not None:
             hand.function()
         given = "".join(f", const {self.table_type(t)}& {_here(t)}" for t in tables)
-        self.expr = TableExpr(self.kernel.program, rows=tables)
+        self.expr = replace(self.expr, rows=tables)
         with o.block(
             f"{_INLINE}void load_{name}"
             f"(et::Loader& worker, const Args& args{self.kernel.params(p.vars)}{given})"
@@ -162,7 +164,7 @@ class LoaderWriter:
         rows, row, stride = (self.expr(e) for e in (
             layout.rows, mul(layout.row, size), mul(layout.stride, size)))
         self.out.comment(str(region))
-        by_data = loads_of(*region_exprs(region), *self.tables.places(p, s))
+        by_data = loads_of(*region_exprs(region), *places(p, s))
         if (tensor.role is not Role.weight or by_data) and not self.tables.after(p):
             self.out.line("worker.settle();")
         match s.kind:
@@ -232,17 +234,17 @@ class LoaderWriter:
             self.sync.waits(plan.header)
             tables, after = self.tables.of(p), self.tables.after(p)
             given = "".join(f", {_here(t)}" for t in tables)
-            for t, at in tables.items():
-                kind = self.table_type(t)
-                o.line(f"{kind} {_here(t)};" if after else
-                       f"const {kind} {_here(t)}({self.first(t, at)});")
+            for t in tables:
+                o.line(f"{self.table_type(t)} {_here(t)};")
+            if not after:
+                self.look_up(tables)
             if after:
                 o.line("bool settled = false;")
             with self.grids.tiles(p.call, self.claim(p)):
                 if after:
                     if self.kernel.is_ticket(p.call.name):
                         o.line("worker.tell();")  # the tasks do these waits, too
-                    self.settle(after, tables)
+                    self.settle(self.tables.waited(p), tables)
                 o.line(f"load_{name}(worker, args{self.kernel.claim_args(p.vars)}{given});")
                 o.line("if (worker.stopped()) return false;")
             o.line("return true;")
@@ -270,9 +272,17 @@ class LoaderWriter:
         with self.out.block("if (!settled)"):
             self.out.line("worker.settle();")
             self.sync.waits(waits)
-            for t, at in tables.items():
-                self.out.line(f"{_here(t)} = {self.table_type(t)}({self.first(t, at)});")
+            self.look_up(tables)
             self.out.line("settled = true;")
+
+    def look_up(self, tables: Mapping[str, tuple[Node, ...]]) -> None:
+        """Rows of tables; those that carry flags are there when all their numbers are."""
+        for t, at in tables.items():
+            first = self.first(t, at)
+            if t in self.expr.flagged:
+                self.out.line(f"if (!et::flag_look_up(worker, {_here(t)}, {first})) return false;")
+            else:
+                self.out.line(f"{_here(t)} = {self.table_type(t)}({first});")
 
     def claim(self, p: PlacedCall) -> str:
         if self.kernel.is_ticket(p.call.name):

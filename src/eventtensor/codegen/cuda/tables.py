@@ -1,21 +1,20 @@
-"""Small tensors that say where the operands of a grid's tiles lie (the experts in use, say): the
-loader reads the row of a grid once, and its lanes keep it. Where it claims the tiles it tells the
-tasks what it has looked up for each, which spares them a trip to the memory."""
+"""Tables (ir/tables.py): the loader reads the row of a grid once, and its lanes keep it. Where it
+claims the tiles it tells the tasks what it has looked up for each, which spares them a trip to the
+memory."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ...ir.expr import Const, Load, Node, Var
-from ...ir.plan import Plan, Stream, Wait
-from ...ir.products import product_of
+from ...ir.expr import Load, Node
+from ...ir.plan import HandoffKind, Plan, Stream, Wait
 from ...ir.program import PlacedCall
 from ...ir.settled import Settled
+from ...ir.tables import is_kept, places
 from ...ir.tensor import region_exprs
 from ...ir.walk import loads_of
 
-_MOST = 160  # elements that the lanes keep
 _TOLD = 4  # numbers that are told with a tile
 
 
@@ -44,21 +43,16 @@ class Tables:
         events = {e for s in self.streams[p.call.name] for e in s.after}
         return tuple(w for w in self.plan.call(p.call.name).waits if w.event in events)
 
-    def places(self, p: PlacedCall, s: Stream) -> tuple[Node, ...]:
-        """What says where an operand lies, and how its pages go."""
-        product = product_of(p.call.body, s.arg) if s.wide else None
-        columns = () if product is None else (product.columns,)
-        return (*region_exprs(p.call.regions[s.arg]), *columns)
+    def waited(self, p: PlacedCall) -> tuple[Wait, ...]:
+        """Those of them that the loader does as well: it looks at the numbers themselves else."""
+        told = {h.event for h in self.plan.handoffs
+                if h.call == p.call.name and h.kind is HandoffKind.table}
+        return tuple(w for w in self.after(p) if w.event not in told)
 
     def _loads(self, p: PlacedCall) -> tuple[Load, ...]:
         plan, found = self.plan, dict[Load, None]()
         waits = (*plan.call(p.call.name).header, *self.after(p))
-        loops = [Var(lp.var) for lp in p.loops]
-        for load in loads_of(*(e for s in self.streams[p.call.name] for e in self.places(p, s))):
-            *_, size = plan.program.tensor(load.tensor).shape or (None,)  # None: a lone number
-            row = load.index[:-1]
-            if waits and isinstance(size, Const) and size.value <= _MOST \
-                    and all(x in loops for x in row) and not loads_of(load.index[-1]) \
-                    and Settled(plan, p, waits).loads(load):
+        for load in loads_of(*(e for s in self.streams[p.call.name] for e in places(p, s))):
+            if waits and is_kept(plan.program, p, load) and Settled(plan, p, waits).loads(load):
                 found[load] = None
         return tuple(found)

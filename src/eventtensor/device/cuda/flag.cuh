@@ -342,4 +342,22 @@ template <class W> ET_HOT bool flag_read_late(const Worker& w, const Late<W>& la
   return late.read(w);
 }
 
+// ---- tables ------------------------------------------------------------------------------------
+
+// A number that says where something lies, by who has waited for the event that its writer tells.
+template <class S> ET_HOT int64_t number_in(Word<S> word) { return int64_t(payload<S>(word)); }
+
+// By the loader: the numbers of a table, as soon as all of them are there. They order nothing else:
+// what lies where they say, nobody writes. False if the tasks are over.
+template <class Loader, template <class, uint32_t> class Table, class S, uint32_t N>
+ET_HOT bool flag_look_up(Loader& loader, Table<S, N>& table, const Word<S>* from) {
+  return loader.until([&](uint32_t epoch) {
+    return table.take([&](uint32_t k, typename Table<S, N>::Kept& to) {
+      const Word<S> word = word_load(from + k);
+      to = payload<S>(word);
+      return tag(word) == epoch;
+    });
+  });
+}
+
 }  // namespace et

@@ -170,6 +170,16 @@ class Loader {
     return !stopped_;
   }
 
+  // Asks until there(epoch) is true in all lanes; false if the tasks are over.
+  template <class F> ET_HOT bool until(const F& there) {
+    const uint32_t epoch = ring_.epoch;
+    while (stopped_ == 0 && __any_sync(~0u, !there(epoch))) {
+      if (lane() == 0) hints_.ask(count);
+      stopped_ = __shfl_sync(~0u, uint32_t(over()), 0);
+    }
+    return stopped_ == 0;
+  }
+
   // Claims a tile for the worker, which is told next, at most TOLD ahead of those that it has begun:
   // what is claimed early, nobody else can take.
   ET_HOT int64_t claim() {

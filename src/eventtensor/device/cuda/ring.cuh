@@ -135,6 +135,7 @@ struct Ring {
   Told told[TOLD];
   Barrier begun;  // over once the tasks of the block begin, with `cells` (null: they never do)
   Cell* cells;
+  uint32_t epoch;
   uint32_t stop;
 #if ET_WIDE
   Lines lines;
@@ -278,8 +279,9 @@ class Pages {
 #endif
 
   // By one thread: the tasks begin (or never do), and they are over.
-  ET_FN void begin(Cell* cells) {
+  ET_FN void begin(Cell* cells, uint32_t epoch) {
     ring_->cells = cells;
+    ring_->epoch = epoch;
     bar_arrive(ring_->begun);
   }
   ET_FN void stop() { shared_set(ring_->stop, 1); }
