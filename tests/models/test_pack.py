@@ -145,6 +145,17 @@ def test_as_many_panels_lie_together_as_every_kernel_can_take():
             rows = {"w_qkv": tiles.qkv, "w_o": tiles.out, "w_gate_up": tiles.gate_up,
                     "w_down": tiles.down, "head": tiles.head}
             assert all(rows[n] % (16 * b) == 0 for n, b in bundles_for(config).items())
+            less = tiles.qkv - 16 * (tiles.qkv_larger > 0)
+            assert less % (16 * bundles_for(config)["w_qkv"]) == 0
+
+
+def test_tiles_of_one_row_are_uneven_where_each_worker_has_one_then():
+    """320 panels for 132 workers."""
+    for name, rows, larger in (("qwen3-30b-a3b", 48, 56), ("llama-3.2-3b", 48, 56)):
+        tiles = tiles_for(KNOWN[name], "cuda")
+        assert (tiles.qkv, tiles.qkv_larger) == (rows, larger), name
+    for name in ("llama-3.2-1b", "qwen3-8b", "qwen3-0.6b"):
+        assert tiles_for(KNOWN[name], "cuda").qkv_larger == 0, name
 
 
 def test_with_many_rows_each_worker_has_a_part_of_the_first_product():

@@ -8,6 +8,7 @@ from typing import Any
 
 import eventtensor as et
 
+from ..ir.products import PANEL
 from ..target import H200
 from .attention import turned
 from .attention_half import Attention
@@ -141,11 +142,18 @@ class RowAttention(Attention):
 
     def _project(self, at: Any) -> None:
         """All of K, and the scale of the norm, by one task."""
-        step, tile = self.step, self.step.tiles.qkv
+        tile, larger = self.step.tiles.qkv, self.step.tiles.qkv_larger
+        self._project_some(at, "qkv_proj", 0, larger or self.w_qkv.tiles(tile), tile)
+        if larger:
+            first, less = larger * tile, tile - PANEL
+            self._project_some(at, "qkv_rest", first, (self.w_qkv.rows - first) // less, less)
+
+    def _project_some(self, at: Any, name: str, first: int, tiles: int, rows: int) -> None:
+        step = self.step
         step.p.call(
-            project(step.weights, step.c), name="qkv_proj", grid=(self.w_qkv.tiles(tile),),
-            reads=lambda i: (*step.attn.normed(at), self.w_qkv[at, i, tile]),
-            writes=lambda i: self.qkv[at, :, cut(i, tile)])
+            project(step.weights, step.c), name=name, grid=(tiles,),
+            reads=lambda i: (*step.attn.normed(at), self.w_qkv.rows_from(at, first, i, rows)),
+            writes=lambda i: self.qkv[at, :, first + i * rows : first + i * rows + rows])
 
     def attend(self, at: Any) -> None:
         step, c, group = self.step, self.step.c, self.step.c.heads // self.step.c.kv_heads

@@ -42,6 +42,12 @@ class Matrix:
         inner = (slice(None),) * (len(self.ref.shape) - len(ahead) - 1)
         return self.ref[(*ahead, slice(tile * n, tile * n + n), *inner)]
 
+    def rows_from(self, layer: Any, first: int, tile: Any, rows: int) -> Any:
+        """A tile of those from row `first` on."""
+        at, n = first // self.bundle_rows, rows // self.bundle_rows
+        inner = (slice(None),) * (len(self.ref.shape) - 2)
+        return self.ref[(layer, slice(tile * n + at, tile * n + at + n), *inner)]
+
     def part(self, layer: Any, tile: Any, rows: int, part: Any, parts: int) -> Any:
         """Part `part` of `parts` of the columns of a tile; more than one only on a GPU."""
         if parts == 1:

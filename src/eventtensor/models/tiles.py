@@ -38,6 +38,7 @@ class Tiles:
     down_parts: int = 1
     score_parts: int = 1
     qkv_parts: int = 1
+    qkv_larger: int = 0  # tiles of `qkv` rows that come first; the others have a panel less
 
 
 def tiles_for(
@@ -63,8 +64,9 @@ def tiles_for(
     most = MANY_SCORE_PARTS if many else SCORE_PARTS
     scores = 1 if c.experts is None else _parts(hidden, most)
     if not many:
+        first, larger = _uneven(qkv, first, workers)
         return Tiles(first, _least(hidden, PANEL, workers), gate_up, down,
-                     _most(c.vocab, PANEL, 16 * PANEL), score_parts=scores)
+                     _most(c.vocab, PANEL, 16 * PANEL), score_parts=scores, qkv_larger=larger)
     out, out_parts = _added(hidden, c.heads * c.head_dim, workers, rows)
     head = _most(c.vocab, PANEL, WIDE_ROWS)
     if c.experts is not None:
@@ -82,7 +84,8 @@ def bundles_for(c: ModelConfig) -> dict[str, int]:
     """For each matrix, the panels whose spans lie together on a GPU: the most that every tile has
     in whole bundles, of one row and of many, since all kernels of a model take the same weights."""
     few, many = tiles_for(c, "cuda"), tiles_for(c, "cuda", many=True)
-    rows = {"w_qkv": (few.qkv, many.qkv), "w_o": (few.out, many.out),
+    uneven = (few.qkv - PANEL,) if few.qkv_larger else ()
+    rows = {"w_qkv": (few.qkv, *uneven, many.qkv), "w_o": (few.out, many.out),
             "w_gate_up": (few.gate_up, many.gate_up), "w_down": (few.down, many.down),
             "head": (few.head, many.head)}
     return {name: max((n for n in BUNDLES if all(r % (n * PANEL) == 0 for r in both)), default=1)
@@ -93,6 +96,14 @@ def _least(rows: int, step: int, most: int) -> int:
     """The smallest tile of which there are at most so many; else all rows."""
     sizes = range(step, rows + 1, step)
     return next((r for r in sizes if rows % r == 0 and rows // r <= most), rows)
+
+
+def _uneven(rows: int, even: int, workers: int) -> tuple[int, int]:
+    """Rows of a tile, and how many tiles have so many, where others may have a panel less: 0, if
+    even tiles are as small."""
+    panels = rows // PANEL
+    most = -(-panels // workers)
+    return (even, 0) if even <= most * PANEL else (most * PANEL, panels - (most - 1) * workers)
 
 
 def _most(rows: int, step: int, top: int) -> int:
