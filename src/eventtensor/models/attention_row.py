@@ -12,6 +12,7 @@ from ..ir.products import PANEL
 from ..target import H200
 from .attention import turned
 from .attention_half import Attention
+from .attention_many import met_floats
 from .config import ModelConfig
 from .step import Step, cut
 from .tasks import Weights, project
@@ -24,7 +25,7 @@ APPENDED_WORDS = 3072  # of a task of `append`
 # Bodies for a GPU. `out_1` is the extent of axis 1 of out; `arrive()` is over when qkv has come.
 _INCLUDE = '#include "cuda/attention_row.cuh"\n'
 _ATTEND = _INCLUDE + """
-et::bf16* const near = worker.arena.take<et::bf16>(17*out_0*out_1 + 40*out_0 + {more}*out_1 + 16);
+et::bf16* const near = worker.arena.take<et::bf16>(out_0*out_1 + 8*out_0 + 8*out_1 + 16 + 2*{met});
 return et::attention::attend_row<streamed, out_0, out_1, kv_2, {parts}, {norm}>(
     worker, near, qkv, gains, rope, position, table, kv, int(s), out, ml, {eps}f, {scale}f, arrive);
 """
@@ -65,7 +66,7 @@ def attend_row(c: ModelConfig, dtype: Any, parts: int) -> Any:
     last one, and not in the cache yet."""
     group, scale = c.heads // c.kv_heads, c.head_dim**-0.5
     tuned = _ATTEND.format(parts=parts, norm=_norm(c), eps=float(c.norm_eps), scale=scale,
-                           more=24 if group % 2 else 8)
+                           met=met_floats(group, c.head_dim))
 
     fed = group <= FED_HEADS and c.head_dim % FED_COLUMNS == 0
     feed = _FEED.format(parts=parts) if fed else None

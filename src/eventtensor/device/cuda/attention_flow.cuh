@@ -15,12 +15,6 @@
 
 namespace et::attention {
 
-// How the warps' parts meet: those of one head large ones half at a time, so that the ring has what
-// others would take; those of several when all but the last strands have been put away.
-constexpr ET_FN int strands_at_once(int group, int hd, int heads) {
-  if (heads > 1) return WARPS - WARPS / heads;
-  return (group + group % 2) * hd <= 512 ? WARPS : WARPS / 2;
-}
 template <int GROUP, int HD, int H = 1>
 using Together = Meeting<GROUP, HD, true, strands_at_once(GROUP, HD, H), H>;
 

@@ -90,7 +90,9 @@ template <bool STREAMED, int PARTS, class Worker> struct RowPages {
 
 // What a task has near, one after the other: heads, what turns them, where the warps meet.
 template <int GROUP, int HD> struct RowRoom {
-  static constexpr int MEETING = 8 * (GROUP + GROUP % 2) * HD + 16 * GROUP;  // floats
+  static constexpr int STRANDS = strands_at_once(GROUP, HD, 1);
+  static constexpr int MEETING = STRANDS * (GROUP + GROUP % 2) * HD + 16 * GROUP;  // floats
+  template <int HEADS> using Met = Meeting<HEADS, HD, false, STRANDS>;
   bf16* turned;
 
   ET_HOT const bf16* key() const { return turned + GROUP * PITCH<HD>; }
@@ -197,7 +199,7 @@ template <int GROUP, int HD, int PAGE, int PARTS, class Pages> struct RowPart {
     constexpr int HEADS = GROUP - FIRST < 8 ? GROUP - FIRST : 8;
     Part<HD> found;
     mix<HEADS, FIRST>(found);
-    const Meeting<HEADS, HD> meeting(room.meeting());
+    const typename RowRoom<GROUP, HD>::template Met<HEADS> meeting(room.meeting());
     meeting.all(found, out, ml);
     if constexpr (GROUP - FIRST > 8) {
       sync();
@@ -218,9 +220,10 @@ ET_HOT bool attend_row(Worker& worker, bf16* near, View<const float, 1> qkv,
                        View<float, 2> out, View<float, 2> ml, float eps, float scale,
                        const Arrive& arrive) {
   static_assert(HD % 16 == 0 && HD <= ET_THREADS && (!STREAMED || GROUP <= 8));
-  static_assert(Meeting<(GROUP < 8 ? GROUP : 8), HD>::FLOATS <= RowRoom<GROUP, HD>::MEETING);
+  using Room = RowRoom<GROUP, HD>;
+  static_assert(Room::template Met<(GROUP < 8 ? GROUP : 8)>::FLOATS <= Room::MEETING);
   using Pages = RowPages<STREAMED, PARTS, Worker>;
-  const RowRoom<GROUP, HD> room{near};
+  const Room room{near};
   const RowPart<GROUP, HD, PAGE, PARTS, Pages> mine{
       room, {worker, table.data, kv.data, unsigned(kv.stride[0])}, position, part};
   bring_angles<HD, NORM>(room.angles(), gains, rope, Thread());

@@ -194,6 +194,13 @@ template <int H> struct Share {
   static ET_HOT int held(int base, int count) { return base < count ? base : NONE; }
 };
 
+// How the warps' parts meet: those of one head large ones half at a time, so that the ring has what
+// others would take; those of several when all but the last strands have been put away.
+constexpr ET_FN int strands_at_once(int group, int hd, int heads) {
+  if (heads > 1) return WARPS - WARPS / heads;
+  return (group + group % 2) * hd <= 512 ? WARPS : WARPS / 2;
+}
+
 // How the parts of the warps lie in `room`: for each of H heads of keys pairs of columns (w, parity of
 // the head of queries) by lane, of so many strands AT_ONCE, then the largest scores and the sums of
 // all. A head has WARPS strands, each warp the part of its last one, and has put away those before.
