@@ -22,7 +22,10 @@ MATRICES = 40
 PANELS = 8  # of a matrix
 # Products of a task, panels of each, columns of a row, panels of a bundle.
 RUNS = {
-    "a panel each, pages of one and a half strides": (8, 1, 768, 1),
+    "a panel each, pages of one and a half strides": (3, 1, 768, 1),
+    "a panel each, two share pages": (8, 1, 768, 1),
+    "a panel each, four share pages": (8, 1, 384, 1),
+    "a panel each of one short span, four share pages": (4, 1, 32, 1),
     "a panel each, pairs roll": (3, 1, 1024, 1),
     "two bundles each": (2, 2, 1024, 1),
     "bundles of two panels": (3, 4, 512, 2),
@@ -77,7 +80,7 @@ def plan_of(program: et.Program, stream: bool = True) -> Plan:
 
 @pytest.mark.parametrize("name", RUNS)
 def test_a_run_is_right_and_has_the_bits_of_products_one_by_one(name: str) -> None:
-    """From the ring, with x near or far, and in place, where each is by itself."""
+    """From the ring, with x near or far, and in place, where each is by itself or shares pages."""
     times, panels, k, bundle = RUNS[name]
     rng = np.random.default_rng(len(name))
     x = rng.standard_normal((times, k)).astype(et.bf16.numpy)
@@ -104,6 +107,22 @@ def test_a_run_is_one_call_and_one_loop_of_the_loader() -> None:
     assert "et::Matrix<et::bf16>{x_tile, 1, 1024}, 32 * 2, 2);" in text
     load = text[text.index("void load_go(") : text.index("bool feed_go(")]
     assert load.count("worker.run_on<") == 1 and "* 3" in load and "worker.follow();" in load
+
+
+@pytest.mark.parametrize(("name", "joined", "chunk"), [
+    ("a panel each, two share pages", 2, 512), ("a panel each, four share pages", 4, 256)])
+def test_products_of_a_panel_share_pages_that_they_do_not_fill(
+    name: str, joined: int, chunk: int
+) -> None:
+    times, _, k, _ = RUNS[name]
+    text = generate(plan_of(runs(name))).text
+    assert f"et::panel_matmul<et::bf16, 1, {2 * k}, {chunk}, {times}, {times}>" in text
+    assert f"et::PanelsFromRing<256, {joined}, true>" in text
+    load = text[text.index("void load_go(") : text.index("bool feed_go(")]
+    assert f"< {times}; v" in load and f" += {joined})" in load
+    assert load.count("args.w + ") == joined and f", {2 * k * 16}, {chunk * 16});" in load
+    placed = generate(plan_of(runs(name), stream=False)).text
+    assert f"et::JoinedInPlace<256, {joined}, {times}>" in placed
 
 
 def listed(k: int, numbers: tuple[int, ...]) -> str:

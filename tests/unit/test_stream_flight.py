@@ -32,7 +32,7 @@ def waits(panels: int, by_data: bool = False) -> et.Program:
 
 
 @pytest.mark.parametrize("panels, by_data, cap, rush", [
-    (8, False, 48, 176), (2, False, 48, 0), (8, True, 176, 0), (2, True, 48, 0)])
+    (8, False, 48, 176), (2, False, 48, 0), (8, True, 176, 0), (2, True, 96, 0)])
 def test_long_tasks_may_have_more_in_flight_once_they_have_begun_or_data_places_them(
     panels: int, by_data: bool, cap: int, rush: int
 ) -> None:

@@ -3,24 +3,32 @@ follow one another. One loop does them all."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from . import tile as t
-from .expr import Const, Load, Node, Var, add, mul
+from .expr import Const, Load, Node, add, mul
 from .plan import Stream, StreamKind
-from .products import PANEL, Product, product_of, staged_whole
+from .products import BUNDLES, PANEL, Product, page_spans, product_of, staged_whole
+from .program import Call
 from .tensor import Axis, Point, Region, Slice
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Values `ids` are products with slice after slice of value `base` along `axis`."""
+    """Values `ids` are products with slice after slice of value `base` along `axis`. So many are
+    `joined`: pages have `chunk` bytes of the rows of each, piece after piece."""
 
     ids: tuple[int, ...]
     args: tuple[int, ...]
     base: int
     axis: int
+    joined: int
+    chunk: int
+
+    def of(self, s: Stream) -> Stream:
+        """The stream of one of the products as pages of the run have it."""
+        return replace(s, bundle=self.joined, chunk=self.chunk) if self.joined > 1 else s
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,12 +43,17 @@ class _Sliced:
         return (self.base, self.axis, self.at) == (other.base, other.axis, other.at + 1)
 
 
-def runs_of(body: t.Body, streams: tuple[Stream, ...]) -> tuple[Run, ...]:
-    """All runs of two products or more that use up pages in the order of the streams."""
-    found: list[list[tuple[Product, Stream, _Sliced]]] = [[]]
+_Taken = tuple[Product, Stream, _Sliced]
+
+
+def runs_of(call: Call, streams: tuple[Stream, ...]) -> tuple[Run, ...]:
+    """All runs of two products or more that use up pages in the order of the streams. In place
+    only those are, whose sums would not be the same one by one."""
+    body = call.body
+    found: list[list[_Taken]] = [[]]
     for s in streams:
         product = product_of(body, s.arg) if s.kind is StreamKind.packed and not s.wide else None
-        x = _sliced(body, product) if product is not None and s.loaded else None
+        x = _sliced(body, product) if product is not None else None
         if product is None or x is None:
             found.append([])
             continue
@@ -49,16 +62,24 @@ def runs_of(body: t.Body, streams: tuple[Stream, ...]) -> tuple[Run, ...]:
                               and staged_whole(len(found[-1]) + 1, row)):
             found.append([])
         found[-1].append((product, s, x))
-    return tuple(
-        Run(tuple(p.id for p, _, _ in run), tuple(s.arg for _, s, _ in run),
-            run[0][2].base, run[0][2].axis)
-        for run in found if len(run) > 1
-    )
+    runs = (_run(call, run) for run in found if len(run) > 1)
+    return tuple(r for r in runs if r.joined > 1 or streams[0].loaded)
 
 
-def _goes_on(
-    last: tuple[Product, Stream, _Sliced], next: tuple[Product, Stream, _Sliced]
-) -> bool:
+def _run(call: Call, run: list[_Taken]) -> Run:
+    """Products of a panel each are joined where their pages have more bytes then."""
+    (p, s, x), *_ = run
+    args = tuple(s.arg for _, s, _ in run)
+    assert isinstance(p.k, Const)
+    spans, span = p.k.value // p.span, p.span * call.body.args[s.arg].storage.size
+    alone = s.rows > PANEL or stepped(tuple(call.regions[k] for k in args), Const(0)) is None
+    joined = max((n for n in BUNDLES if len(run) % n == 0 and (n == 1 or not alone)),
+                 key=lambda n: (n * page_spans(spans, n), -n))
+    return Run(tuple(p.id for p, _, _ in run), args, x.base, x.axis, joined,
+               page_spans(spans, joined) * span)
+
+
+def _goes_on(last: _Taken, next: _Taken) -> bool:
     (p, s, x), (q, r, y) = last, next
     sizes = (p.left, p.rows, p.k, p.columns, p.span, p.bundle, s.page, s.chunk)
     return y.behind(x) and sizes == (
@@ -93,31 +114,31 @@ def _sliced(body: t.Body, product: Product) -> _Sliced | None:
 # ---- where their operands lie ----------------------------------------------------------------
 
 
-def stepped(regions: tuple[Region, ...], var: Var) -> Region | None:
-    """The k-th of some regions for any k, if only constants differ, which grow evenly."""
+def stepped(regions: tuple[Region, ...], k: Node) -> Region | None:
+    """The k-th of some regions, if only constants differ, which grow evenly."""
     first, *rest = regions
     if any(r.tensor != first.tensor or len(r.axes) != len(first.axes) for r in rest):
         return None
-    axes = [_axis(some, var) for some in zip(*(r.axes for r in regions), strict=True)]
+    axes = [_axis(some, k) for some in zip(*(r.axes for r in regions), strict=True)]
     if any(a is None for a in axes) or any(r.pad is not None for r in regions):
         return None
     return Region(first.tensor, tuple(a for a in axes if a is not None))
 
 
-def _axis(axes: tuple[Axis, ...], var: Var) -> Axis | None:
+def _axis(axes: tuple[Axis, ...], k: Node) -> Axis | None:
     if all(a == axes[0] for a in axes):
         return axes[0]
     if all(isinstance(a, Point) for a in axes):
-        index = _node(tuple(a.index for a in axes if isinstance(a, Point)), var)
+        index = _node(tuple(a.index for a in axes if isinstance(a, Point)), k)
         return None if index is None else Point(index)
     if all(isinstance(a, Slice) for a in axes):
-        start = _node(tuple(a.start for a in axes if isinstance(a, Slice)), var)
-        stop = _node(tuple(a.stop for a in axes if isinstance(a, Slice)), var)
+        start = _node(tuple(a.start for a in axes if isinstance(a, Slice)), k)
+        stop = _node(tuple(a.stop for a in axes if isinstance(a, Slice)), k)
         return None if start is None or stop is None else Slice(start, stop)
     return None
 
 
-def _node(nodes: tuple[Node, ...], var: Var) -> Node | None:
+def _node(nodes: tuple[Node, ...], k: Node) -> Node | None:
     first, *rest = nodes
     if all(n == first for n in rest):
         return first
@@ -125,10 +146,10 @@ def _node(nodes: tuple[Node, ...], var: Var) -> Node | None:
     if len(values) == len(nodes):
         by = values[1] - values[0]
         even = all(b - a == by for a, b in pairwise(values))
-        return add(first, mul(Const(by), var)) if even else None
+        return add(first, mul(Const(by), k)) if even else None
     loads = [n for n in nodes if isinstance(n, Load)]
     if len(loads) == len(nodes) and len({(n.tensor, len(n.index)) for n in loads}) == 1:
-        index = [_node(some, var) for some in zip(*(n.index for n in loads), strict=True)]
+        index = [_node(some, k) for some in zip(*(n.index for n in loads), strict=True)]
         if all(i is not None for i in index):
             return Load(loads[0].tensor, tuple(i for i in index if i is not None))
     return None

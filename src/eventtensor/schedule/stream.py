@@ -28,7 +28,7 @@ from ..ir.plan import (
     follows,
     in_place,
 )
-from ..ir.products import PANEL, narrow_dtype, product_of, staged_whole
+from ..ir.products import PANEL, narrow_dtype, page_spans, product_of, staged_whole
 from ..ir.program import PlacedCall, Program
 from ..ir.settled import Settled
 from ..ir.tensor import Point, Region, Role, Tensor, region_exprs, tile_shape
@@ -37,7 +37,6 @@ from ..target import H200
 
 _STEP = 64  # bytes of a row that a warp takes at once in a product
 _CHUNK = 2048  # bytes of a row in a page: shorter copies cost more to issue than to move
-_PIECES = 4  # spans of panels in a page, which is one copy of up to 16 KB
 _FEW = 16  # columns of packed panels that may be staged as a whole; more go line by line
 _WHOLE = (1024, 16 * 1024)  # less is not worth a page, more leaves no room to run ahead
 _HELD = 64 * 1024  # bytes that the whole pages of one task may hold
@@ -45,6 +44,7 @@ _SMALL = 96 * 1024  # bytes for a task: the ring holds more than the next one, a
 _CAPS = (32 * 1024, 48 * 1024, 128 * 1024)  # in flight: small tasks with hops, others, no hops
 _LONG = 320 * 1024  # bytes for a task: most of them come while it runs,
 _RUSH = 176 * 1024  # and so many are in flight then;
+_SHORT_RUSH = 96 * 1024  # of shorter tasks, where they lie by data;
 _WIDE_RUSH = 64 * 1024  # with many columns, whose lines of x come meanwhile;
 _TILE_AFTER_TILE = (64 * 1024, 80 * 1024)  # and where workers have several tiles: short, long
 _WORKERS = H200.multiprocessors  # that these numbers are for
@@ -125,8 +125,8 @@ def _of_call(
     long = total >= _LONG
     several = follows(known.settled.plan, p, _WORKERS)
     rush = 0
-    if not wide and hops and long and any(_by_data(p.call.reads[s.arg]) for s in found_all):
-        cap = _RUSH  # none come before the data does, and then few others hop
+    if not wide and hops and any(_by_data(p.call.reads[s.arg]) for s in found_all):
+        cap = _RUSH if long else _SHORT_RUSH  # none come before the data does; then few others hop
     elif not wide:
         cap = _shared(p, cap)
         rush = _RUSH * (hops and long)
@@ -247,17 +247,12 @@ def _paged(
         kind = StreamKind.rows
         return product.id, Stream(p.call.name, arg, kind, 0, why, chunk, rows, columns, wide,
                                   after=after)
-    chunk = _page_spans(k.value // product.span, product.bundle) * product.span * size
+    chunk = page_spans(k.value // product.span, product.bundle) * product.span * size
     why = "no event guards it; packed panels, used up by a matrix product"
     why += ", line by line for many columns" if wide else ""
     kind = StreamKind.packed
     return product.id, Stream(p.call.name, arg, kind, 0, why, chunk, rows, columns, wide,
                               after=after, bundle=product.bundle)
-
-
-def _page_spans(spans: int, bundle: int) -> int:
-    """Spans of a bundle in a page: the most that divide them."""
-    return max(n for n in range(1, _PIECES // bundle + 1) if spans % n == 0)
 
 
 def _looped(

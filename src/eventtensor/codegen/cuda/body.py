@@ -11,7 +11,6 @@ from functools import partial
 from ...ir import tile as t
 from ...ir.expr import Const, Node, add, maximum, mul
 from ...ir.expr import product as extents
-from ...ir.layout import layout_of, panel_stride, row_stride
 from ...ir.looped import loop_page
 from ...ir.plan import Stream, StreamKind, Wait
 from ...ir.products import PANEL, Product, argument_of, product_of
@@ -20,16 +19,16 @@ from ...ir.runs import Run, runs_of
 from ...ir.settled import Settled
 from ...ir.tensor import DType, Rows, region_exprs
 from ...ir.walk import bounds
-from ..cpp.expr import ExprWriter, paren
+from ..cpp.expr import ExprWriter
 from ..cpp.sync import SyncWriter
 from ..cpp.value import STORAGE, Value, View, of_view
-from ..emitter import cpp_name
 from ..uses import needless_first, read_arguments, stmt_operands
 from .columns import Columns, ColumnsBody
 from .emitter import BlockDialect
 from .maps import Maps
 from .pages import PageArgs
 from .room import opens_beside
+from .sources import source_of
 from .threads import WARPS
 
 # Elements of a warp's sums that are folded at once, as in panels.cuh, or more if a bundle has more.
@@ -42,14 +41,15 @@ _SEVERAL = 4  # elements of a thread that are found together behind such a produ
 
 class StreamBody(ColumnsBody):
     """`streams` are those of the call, in the order of their pages. `follows`: a worker has tiles
-    of it one after the other."""
+    of it one after the other. Runs of products that share pages go to `joined`."""
 
     def __init__(
         self, out: BlockDialect, expr: ExprWriter, program: Program, placed: PlacedCall,
-        streams: tuple[Stream, ...], maps: Maps, follows: bool,
+        streams: tuple[Stream, ...], maps: Maps, joined: set[tuple[str, int]], follows: bool,
     ) -> None:
         super().__init__(out, expr, program, placed, maps)
         self.block_out, self.streams, self.follows = out, streams, follows
+        self.joined = joined
         self.products: dict[int, tuple[Product, Stream]] = {}
         self.slices: dict[int, Stream] = {}  # by the slice that takes a page
         self.walked: set[int] = set()  # loops that take pages
@@ -67,7 +67,7 @@ class StreamBody(ColumnsBody):
                 assert page is not None
                 self.slices[page.id] = s
                 self.walked.add(page.loop.var)
-        self.runs = {id: run for run in runs_of(self.call.body, streams) for id in run.ids}
+        self.runs = {id: run for run in runs_of(self.call, streams) for id in run.ids}
         self.hidden = frozenset(x for p, _ in self.products.values() for x in p.hidden)
 
     def write(self) -> None:
@@ -242,6 +242,9 @@ class StreamBody(ColumnsBody):
         if run is not None and id != run.ids[0]:
             return self.values[id]
         product, stream = self.products[id]
+        if run is not None and run.joined > 1:
+            stream = run.of(stream)
+            self.joined.add((self.call.name, run.args[0]))
         if stream.wide and stream.loaded and id not in self.begun:
             self._set_off(id, self.columns(product, stream))
         kind, row, span = self._sizes(product, stream)
@@ -255,7 +258,7 @@ class StreamBody(ColumnsBody):
         across, along = result.strides if product.left else reversed(result.strides)
         out = f"{result.data}, {across}, {along}"
         self.staging_room(product, stream, row, run)
-        source = self.in_ring(stream, span) if stream.loaded else self.in_memory(stream, span)
+        source = source_of(self.call, self.program, self.expr, stream, span, run)
         for arg in (stream.arg,) if run is None else run.args:
             self.out.comment(f"{self.args.name(arg)} = {self.call.regions[arg]}, by pages")
         if stream.wide:
@@ -374,21 +377,3 @@ class StreamBody(ColumnsBody):
         step = 0 if run is None else self.step_of(run)
         return tile is not None and x.data == tile.data and along == "1" \
             and step * x.storage.size % 16 == 0
-
-    def in_ring(self, stream: Stream, span: int) -> str:
-        if stream.kind is StreamKind.packed:
-            return f"et::PanelsFromRing<{span}, {stream.bundle}>(worker)"
-        return "et::RowsFromRing(worker)"
-
-    def in_memory(self, stream: Stream, span: int) -> str:
-        """Pages where they lie: packed panels or plain rows."""
-        region = self.call.regions[stream.arg]
-        tensor = self.program.tensor(region.tensor)
-        layout = layout_of(region, tensor)
-        assert layout is not None
-        start, chunk = paren(self.expr(layout.offset)), stream.chunk
-        data = f"reinterpret_cast<const char*>(args.{cpp_name(tensor.name)} + {start})"
-        if stream.kind is StreamKind.packed:
-            stride, kind = self.expr(panel_stride(tensor)), f"{span}, {stream.bundle}"
-            return f"et::PanelsInPlace<{kind}>{{{data}, {stride}, {stream.page}}}"
-        return f"et::RowsInPlace{{{data}, {self.expr(row_stride(region, tensor))}, {chunk}}}"

@@ -80,6 +80,7 @@ class BlockWriter(SharedMemory):
         self.kept = Kept(plan.program, flavour.debug)
         self.tables = Tables(plan, self.streams)
         self.inner: set[str] = set()  # calls for whose temporaries other texts ask too
+        self.joined: set[tuple[str, int]] = set()  # runs of products that share pages (body.py)
 
     @property
     def threads(self) -> int:
@@ -248,7 +249,7 @@ class BlockWriter(SharedMemory):
         if streams is None:
             return super().body_writer(p)
         writer = StreamBody(self.block_out, self.expr, self.program, p, streams, self.maps,
-                            follows(self.plan, p, self.target.multiprocessors))
+                            self.joined, follows(self.plan, p, self.target.multiprocessors))
         writer.known.update(self.told(p))
         return writer
 
@@ -270,7 +271,7 @@ class BlockWriter(SharedMemory):
     def entry(self) -> None:
         o = self.out
         if self.streams:
-            LoaderWriter(self, self.tables, self.lends, self.maps).write()
+            LoaderWriter(self, self.tables, self.lends, self.maps, self.joined).write()
         self.bind()
         o.line("}  // namespace")
         o.line()

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import assert_never
 
-from ...ir.expr import Const, Load, Node, Var, compare, floordiv, mul
+from ...ir.expr import Const, Load, Node, Var, add, compare, floordiv, mul
 from ...ir.layout import layout_of, panel_stride, row_stride
 from ...ir.looped import loop_page
 from ...ir.plan import Stream, StreamKind, Wait
@@ -53,12 +53,15 @@ def _here(tensor: str) -> str:
 class LoaderWriter:
     """Writes `load_x` (one task), `feed_x` (its grid) and `feed` (all of them) for every call with
     streams. The loader's variable is called `worker`, as in the code that it shares. `lends` says
-    before which calls pages are lent to them; what it finds to be mapped goes to `maps`."""
+    before which calls pages are lent to them; what it finds to be mapped goes to `maps`. Runs of
+    products that are `joined`, by their call and first argument, share pages."""
 
     def __init__(
         self, kernel: KernelWriter, tables: Tables, lends: Callable[[str], bool], maps: Maps,
+        joined: Collection[tuple[str, int]],
     ) -> None:
         self.kernel, self.tables, self.lends, self.maps = kernel, tables, lends, maps
+        self.joined = joined
         self.streams = tables.streams
         self.out = kernel.out
         # The tasks check, the loader need not.
@@ -114,7 +117,8 @@ class LoaderWriter:
     def operands(self, p: PlacedCall) -> None:
         """All of a task, in the order in which it uses them up."""
         streams = self.streams[p.call.name]
-        runs = {run.args[0]: run for run in runs_of(p.call.body, streams)}
+        runs = {run.args[0]: run for run in runs_of(p.call, streams)
+                if run.joined == 1 or (p.call.name, run.args[0]) in self.joined}
         loops, args = set[int](), set[int]()  # that are done
         for s in streams:
             page = loop_page(p.call, s.arg) if s.kind is StreamKind.loop else None
@@ -144,29 +148,49 @@ class LoaderWriter:
                     self.operand(p, s, page.region)
 
     def run(self, p: PlacedCall, s: Stream, run: Run) -> bool:
-        """The operands of a run of products by one loop; false if they lie in no even order."""
+        """The operands of a run of products by one loop, those that are joined at a time; false if
+        they lie in no even order."""
         each = Var(f"%{run.ids[0]}")
-        region = stepped(tuple(p.call.regions[k] for k in run.args), each)
-        if region is None:
+        regions = [stepped(tuple(p.call.regions[k] for k in run.args), add(each, Const(k)))
+                   for k in range(run.joined)]
+        some = [r for r in regions if r is not None]
+        if not some:
             return False
-        v = cpp_name(each.name)
-        with self.out.block(f"ET_ROLLED for (int64_t {v} = 0; {v} < {len(run.args)}; ++{v})"):
-            self.operand(p, s, region, "run_on")
+        v, (_, bytes, _) = cpp_name(each.name), self.rows(some[0])
+        loop = f"int64_t {v} = 0; {v} < {len(run.args)}; {v} += {run.joined}"
+        with self.out.block(f"ET_ROLLED for ({loop})"):
+            for region in some:
+                self.place(p, s, region)
+            starts = ", ".join(self.start(region) for region in some)
+            piece = run.of(s).page // run.joined
+            self.out.line(f"worker.run_on<{s.ahead}, {s.rush}>({{{starts}}}, {bytes}, {piece});")
         self.out.line("worker.follow();")
         return True
 
-    def operand(self, p: PlacedCall, s: Stream, region: Region, run: str = "run") -> None:
+    def start(self, region: Region) -> str:
+        layout = layout_of(region, self.kernel.program.tensor(region.tensor))
+        assert layout is not None
+        return f"args.{cpp_name(region.tensor)} + {paren(self.expr(layout.offset))}"
+
+    def rows(self, region: Region) -> tuple[str, str, str]:
+        """Rows of what lies there, their bytes and distance."""
         tensor = self.kernel.program.tensor(region.tensor)
         layout, size = layout_of(region, tensor), Const(tensor.dtype.size)
         assert layout is not None
-        start = self.expr(layout.offset)
-        data = f"args.{cpp_name(tensor.name)} + {paren(start)}"
-        rows, row, stride = (self.expr(e) for e in (
-            layout.rows, mul(layout.row, size), mul(layout.stride, size)))
+        return (self.expr(layout.rows), self.expr(mul(layout.row, size)),
+                self.expr(mul(layout.stride, size)))
+
+    def place(self, p: PlacedCall, s: Stream, region: Region) -> None:
+        """Before it is read where it lies."""
         self.out.comment(str(region))
         by_data = loads_of(*region_exprs(region), *places(p, s))
-        if (tensor.role is not Role.weight or by_data) and not self.tables.after(p):
+        weight = self.kernel.program.tensor(region.tensor).role is Role.weight
+        if (not weight or by_data) and not self.tables.after(p):
             self.out.line("worker.settle();")
+
+    def operand(self, p: PlacedCall, s: Stream, region: Region) -> None:
+        data, (rows, row, stride) = self.start(region), self.rows(region)
+        self.place(p, s, region)
         match s.kind:
             case StreamKind.whole | StreamKind.loop:
                 self.out.line(f"worker.whole({data}, {rows}, {row}, {stride});")
@@ -174,15 +198,15 @@ class LoaderWriter:
                 rows, row, stride = self.matrix(p, s)
                 self.out.line(f"worker.rows({data}, {rows}, {row}, {stride}, {s.chunk});")
             case StreamKind.packed:
-                self.out.line(self.packed(p, s, data, row, run))
+                self.out.line(self.packed(p, s, data, row))
             case StreamKind.hand:
                 raise AssertionError("a text of its own brings it")
             case _:
                 assert_never(s.kind)
 
-    def packed(self, p: PlacedCall, s: Stream, data: str, bytes: str, run: str) -> str:
+    def packed(self, p: PlacedCall, s: Stream, data: str, bytes: str) -> str:
         if not s.wide:
-            return f"worker.{run}<{s.ahead}, {s.rush}>({data}, {bytes}, {s.page});"
+            return f"worker.run<{s.ahead}, {s.rush}>({data}, {bytes}, {s.page});"
         product = product_of(p.call.body, s.arg)
         assert product is not None and isinstance(product.k, Const)
         size = p.call.body.args[s.arg].storage.size

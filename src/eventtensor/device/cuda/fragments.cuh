@@ -74,21 +74,21 @@ template <uint32_t SPAN> struct Packed {
   }
 };
 
-template <uint32_t SPAN, uint32_t BUNDLE, class At> class PanelPage {
+// A panel of a page of BUNDLE panels, from its first span on; others lie as in a bundle of LAID.
+template <uint32_t SPAN, uint32_t BUNDLE, uint32_t LAID, class At> class PanelPage {
  public:
   static constexpr bool NATURAL = true;  // K is in its order
   struct Pair { Fragment fragment[2][2]; };
 
   ET_HOT PanelPage(At at, Own own)
-      : at_(at + own.panel * SPAN * PANEL + (AHEAD ? Packed<SPAN>::block(own.k, BUNDLE) : 0)),
-        k_(own.k) {}
+      : at_(at + (AHEAD ? Packed<SPAN>::block(own.k, LAID) : 0)), k_(own.k) {}
 
   // Loads COUNT steps from byte k on, a multiple of STRIDE, and gives their fragments.
   template <int COUNT> ET_HOT void load(Pair& w, uint32_t k) const {
 #pragma unroll
     for (int f = 0; f < 2 * COUNT; ++f) {
       const uint32_t here = (AHEAD ? 0 : k_ + f * STEP_BYTES / 2) + k;
-      const uint32_t block = Packed<SPAN>::block(here, BUNDLE) + (AHEAD ? f * 2 * BLOCK_BYTES : 0);
+      const uint32_t block = Packed<SPAN>::block(here, LAID) + (AHEAD ? f * 2 * BLOCK_BYTES : 0);
       w.fragment[f / 2][f % 2] = Packed<SPAN>::load(at_ + block);
     }
   }

@@ -58,24 +58,26 @@ class Loader {
   // RUSH bytes are in flight.
   template <uint32_t AHEAD, uint32_t RUSH>
   ET_HOT void run(const void* data, uint32_t bytes, uint32_t page) {
-    run_on<AHEAD, RUSH>(data, bytes, page);
+    run_on<AHEAD, RUSH>({data}, bytes, page);
     follow();
   }
 
-  // The same by one lane; the others follow later.
-  template <uint32_t AHEAD, uint32_t RUSH>
-  ET_HOT void run_on(const void* data, uint32_t bytes, uint32_t page) {
-    const uint32_t pages = bytes / page;
+  // The same by one lane; the others follow later. Pages have a piece of each of N operands.
+  template <uint32_t AHEAD, uint32_t RUSH, uint32_t N>
+  ET_HOT void run_on(const void* const (&data)[N], uint32_t bytes, uint32_t piece) {
+    const uint32_t pages = bytes / piece;
     left_ = pages > LAST ? pages : LAST + 1;
     if (lane() != 0) return;
-    const char* from = static_cast<const char*>(data);
-    const char* asked = from;
+    const char* const first = static_cast<const char*>(data[0]);
+    const char* asked = first;
     const uint32_t few = cap_, then = then_;
-    for (uint32_t k = 0; k < pages && stopped_ == 0; ++k, from += page) {
-      if (AHEAD != 0) ask(from, asked, static_cast<const char*>(data) + bytes, page, AHEAD * page);
+    for (uint32_t k = 0, at = 0; k < pages && stopped_ == 0; ++k, at += piece) {
+      if (AHEAD != 0 && N == 1) ask(first + at, asked, first + bytes, piece, AHEAD * piece);
       if (RUSH != 0 && k == slots_.count) flies(RUSH);
-      if (!open(page)) break;
-      copy_once(0, from, page);
+      if (!open(N * piece)) break;
+#pragma unroll
+      for (uint32_t e = 0; e < N; ++e)
+        copy_once(e * piece, static_cast<const char*>(data[e]) + at, piece);
       advance();
     }
     cap_ = slow_ != 0 ? few : then;

@@ -101,13 +101,29 @@ ET_FN void fold_panels(const float* parts, uint32_t part, float* c, int64_t s_ro
 // bytes apart.
 template <uint32_t SPAN, uint32_t BUNDLE_> struct PanelsInPlace {
   static constexpr uint32_t BUNDLE = BUNDLE_;
+  static constexpr bool JOINED = false;
   const char* data;
   int64_t panel, bytes;
 
-  template <uint32_t> using Page = PanelPage<SPAN, BUNDLE, const char*>;
+  template <uint32_t> using Page = PanelPage<SPAN, BUNDLE, BUNDLE, const char*>;
   template <uint32_t BYTES>
   ET_HOT Page<BYTES> page(uint32_t b, uint32_t j, uint32_t, uint32_t, Own own) const {
-    return {data + b * BUNDLE * panel + j * bytes, own};
+    return {data + b * BUNDLE * panel + j * bytes + own.panel * SPAN * PANEL, own};
+  }
+  ET_HOT void done(uint32_t) const {}
+  ET_HOT void end(Worker&, uint32_t) const {}
+};
+
+// The panels of TIMES products, BUNDLE of them together.
+template <uint32_t SPAN, uint32_t BUNDLE_, uint32_t TIMES> struct JoinedInPlace {
+  static constexpr uint32_t BUNDLE = BUNDLE_;
+  static constexpr bool JOINED = true;
+  const char* data[TIMES];
+
+  template <uint32_t> using Page = PanelPage<SPAN, BUNDLE, 1, const char*>;
+  template <uint32_t BYTES>
+  ET_HOT Page<BYTES> page(uint32_t b, uint32_t j, uint32_t, uint32_t, Own own) const {
+    return {data[b * BUNDLE + own.panel] + j * BYTES * PANEL, own};
   }
   ET_HOT void done(uint32_t) const {}
   ET_HOT void end(Worker&, uint32_t) const {}
@@ -115,6 +131,7 @@ template <uint32_t SPAN, uint32_t BUNDLE_> struct PanelsInPlace {
 
 struct RowsInPlace {
   static constexpr uint32_t BUNDLE = 1;
+  static constexpr bool JOINED = false;
   const char* data;
   int64_t pitch, chunk;
 
@@ -138,11 +155,13 @@ class PanelWarp {
  public:
   static constexpr uint32_t PART = PANEL * (EVERY != 0 ? 1 : 8 * TILES);  // of a warp and bundle
   static constexpr uint32_t ROWS = PANEL * Source::BUNDLE;
+  static constexpr uint32_t ACROSS = Source::JOINED ? Source::BUNDLE : 1;  // products of a bundle
   static constexpr bool NATURAL = Source::template Page<CHUNK>::NATURAL;
 
   ET_HOT PanelWarp(Source& source, Columns x, uint32_t n)
       : source_(source), turn_(warp_index() % TURNS), own_(warp_index() / TURNS, Source::BUNDLE),
-        column_(x, n, own_.k), n_(n), step_(x.pitch) {}
+        column_(x, n, own_.k), n_(n), step_(x.pitch * ACROSS),
+        x_from_(Source::JOINED ? own_.panel * x.pitch : 0) {}
 
   // Sums up the panels of the next `rows` rows, bundle after bundle.
   ET_HOT void panels(float* parts, uint32_t rows) {
@@ -266,19 +285,21 @@ class PanelWarp {
   typename Whole::Pair w_[2];         // the pairs that roll, and their x:
   Eight x_[2][2] = {};                // zeros in lanes without a column
   uint32_t bundles_ = 0, pages_ = 0;  // behind
-  uint32_t x_from_ = 0;               // where the column of this product begins
+  uint32_t x_from_;                   // where the column of this product begins
 };
 
 // c = W x for W of `rows` rows of ROW bytes, in pages of a bundle's rows by CHUNK bytes. All meet last.
 // PANELS at most; as many bundles are summed up before they are folded as 16 KB of parts hold. TIMES
 // > 1: so many products, each of its share of the rows by a column of its own; the result is a column.
+// They are of one panel each where bundles join them.
 template <class E, int TILES, uint32_t ROW, uint32_t CHUNK, uint32_t PANELS, uint32_t TIMES = 1,
           class Source>
 ET_HOT void panel_matmul(Worker& w, Source source, float* c, int64_t s_row, int64_t s_col,
                          Matrix<E> x, int64_t rows, int64_t columns) {
   constexpr uint32_t BUNDLE = Source::BUNDLE, BUNDLES = (PANELS + BUNDLE - 1) / BUNDLE;
-  static_assert(TIMES == 1 || PANELS % (TIMES * BUNDLE) == 0);
-  using Mine = PanelWarp<E, TILES, ROW, CHUNK, TIMES == 1 ? 0 : BUNDLES / TIMES, Source>;
+  static_assert(Source::JOINED ? PANELS == TIMES : TIMES == 1 || PANELS % (TIMES * BUNDLE) == 0);
+  constexpr uint32_t EVERY = TIMES == 1 ? 0 : Source::JOINED ? 1 : BUNDLES / TIMES;
+  using Mine = PanelWarp<E, TILES, ROW, CHUNK, EVERY, Source>;
   constexpr uint32_t FIT = Mine::PART < 512 ? 512 / Mine::PART : 1, BATCH = BUNDLES < FIT ? BUNDLES : FIT;
   const uint32_t n = TIMES == 1 ? uint32_t(columns) : 1;  // of each product
   const Arena::Mark mark = w.arena.mark();

@@ -18,18 +18,21 @@ class FromRing {
   Pages pages_;
 };
 
-template <uint32_t SPAN, uint32_t BUNDLE_> struct PanelsFromRing : FromRing {
+// JOINED: the panels of a page are of products one after the other.
+template <uint32_t SPAN, uint32_t BUNDLE_, bool JOINED_ = false> struct PanelsFromRing : FromRing {
   static constexpr uint32_t BUNDLE = BUNDLE_;
+  static constexpr bool JOINED = JOINED_;
   using FromRing::FromRing;
-  template <uint32_t> using Page = PanelPage<SPAN, BUNDLE, uint32_t>;
+  template <uint32_t> using Page = PanelPage<SPAN, BUNDLE, JOINED ? 1 : BUNDLE, uint32_t>;
   template <uint32_t BYTES>
   ET_HOT Page<BYTES> page(uint32_t, uint32_t, uint32_t number, uint32_t, Own own) {
-    return {pages_.page(number), own};
+    return {pages_.page(number) + own.panel * (JOINED ? BYTES : SPAN) * PANEL, own};
   }
 };
 
 struct RowsFromRing : FromRing {
   static constexpr uint32_t BUNDLE = 1;
+  static constexpr bool JOINED = false;
   using FromRing::FromRing;
   template <uint32_t BYTES> using Page = RowsPage<BYTES, uint32_t>;
   template <uint32_t BYTES>

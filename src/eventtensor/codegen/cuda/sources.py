@@ -1,0 +1,41 @@
+"""Where a product takes its pages from: the ring, or the memory where its operand lies."""
+
+from __future__ import annotations
+
+from ...ir.layout import layout_of, panel_stride, row_stride
+from ...ir.plan import Stream, StreamKind
+from ...ir.program import Call, Program
+from ...ir.runs import Run
+from ..cpp.expr import ExprWriter, paren
+from ..emitter import cpp_name
+
+
+def source_of(
+    call: Call, program: Program, expr: ExprWriter, stream: Stream, span: int, run: Run | None
+) -> str:
+    """Packed panels, in spans of so many bytes, or plain rows; of all products of a run, if these
+    are joined. In place a run is always that."""
+    if stream.loaded and stream.kind is not StreamKind.packed:
+        return "et::RowsFromRing(worker)"
+    if stream.loaded:
+        joined = run is not None and run.joined > 1
+        return f"et::PanelsFromRing<{span}, {stream.bundle}{', true' * joined}>(worker)"
+
+    def place(arg: int) -> str:
+        region = call.regions[arg]
+        layout = layout_of(region, program.tensor(region.tensor))
+        assert layout is not None
+        start = paren(expr(layout.offset))
+        return f"reinterpret_cast<const char*>(args.{cpp_name(region.tensor)} + {start})"
+
+    if run is not None:
+        places = ", ".join(map(place, run.args))
+        return f"et::JoinedInPlace<{span}, {stream.bundle}, {len(run.args)}>{{{{{places}}}}}"
+    region = call.regions[stream.arg]
+    tensor = program.tensor(region.tensor)
+    if stream.kind is StreamKind.packed:
+        stride = expr(panel_stride(tensor))
+        return (f"et::PanelsInPlace<{span}, {stream.bundle}>"
+                f"{{{place(stream.arg)}, {stride}, {stream.page}}}")
+    stride = expr(row_stride(region, tensor))
+    return f"et::RowsInPlace{{{place(stream.arg)}, {stride}, {stream.chunk}}}"
