@@ -153,7 +153,8 @@ class RowAttention(Attention):
         step = self.step
         step.p.call(
             project(step.weights, step.c), name=name, grid=(tiles,),
-            reads=lambda i: (*step.attn.normed(at), self.w_qkv.rows_from(at, first, i, rows)),
+            reads=lambda i: (*step.attn.normed(at), self.w_qkv[at, i, rows] if first == 0
+                             else self.w_qkv.rows_from(at, first, i, rows)),
             writes=lambda i: self.qkv[at, :, first + i * rows : first + i * rows + rows])
 
     def attend(self, at: Any) -> None:

@@ -21,7 +21,7 @@ from .tiles import Layout
 class Matrix:
     """A weight of `rows` outputs, of which its first axis has `bundle_rows` at an index; [layer,
     tile, rows of a tile] is a region, with all axes ahead of those of the matrix in place of layer
-    (none, or layer and expert)."""
+    (none, or layer and expert): whole bundles, or some panels of one."""
 
     ref: Any
     rows: int
@@ -29,17 +29,22 @@ class Matrix:
 
     def tiles(self, rows: int) -> int:
         """How many tiles of so many rows it has."""
-        if rows % self.bundle_rows or self.rows % rows:
+        if (rows % self.bundle_rows and self.bundle_rows % rows) or self.rows % rows:
             raise BadPacking(
                 f"{self.ref.name} has {self.rows} rows: not a number of tiles of {rows}",
-                hint=f"a tile is a multiple of {self.bundle_rows} rows that divides the matrix",
+                hint=f"a tile is a multiple of {self.bundle_rows} rows, or a part of them, that "
+                     "divides the matrix",
             )
         return self.rows // rows
 
     def __getitem__(self, key: tuple[Any, ...]) -> Any:
         *ahead, tile, rows = key
-        n = rows // self.bundle_rows
+        n, of = rows // self.bundle_rows, self.bundle_rows // rows
         inner = (slice(None),) * (len(self.ref.shape) - len(ahead) - 1)
+        if of > 1:
+            first, panels = tile % of * (rows // PANEL), rows // PANEL
+            inner = (slice(None), slice(first, first + panels), *inner[2:])
+            return self.ref[(*ahead, slice(tile // of, tile // of + 1), *inner)]
         return self.ref[(*ahead, slice(tile * n, tile * n + n), *inner)]
 
     def rows_from(self, layer: Any, first: int, tile: Any, rows: int) -> Any:

@@ -82,14 +82,22 @@ def tiles_for(
 
 def bundles_for(c: ModelConfig) -> dict[str, int]:
     """For each matrix, the panels whose spans lie together on a GPU: the most that every tile has
-    in whole bundles, of one row and of many, since all kernels of a model take the same weights."""
+    in whole bundles, of one row and of many, since all kernels of a model take the same weights. A
+    tile of one row may also be some panels of a bundle, but not of experts: those come all at once,
+    and then a loader has no time for more copies."""
     few, many = tiles_for(c, "cuda"), tiles_for(c, "cuda", many=True)
     uneven = (few.qkv - PANEL,) if few.qkv_larger else ()
-    rows = {"w_qkv": (few.qkv, *uneven, many.qkv), "w_o": (few.out, many.out),
-            "w_gate_up": (few.gate_up, many.gate_up), "w_down": (few.down, many.down),
-            "head": (few.head, many.head)}
-    return {name: max((n for n in BUNDLES if all(r % (n * PANEL) == 0 for r in both)), default=1)
-            for name, both in rows.items()}
+    rows = {"w_qkv": (many.qkv, few.qkv, *uneven), "w_o": (many.out, few.out),
+            "w_gate_up": (many.gate_up, few.gate_up), "w_down": (many.down, few.down),
+            "head": (many.head, few.head)}
+
+    def fits(name: str, panels: int) -> bool:
+        """Tiles of two sizes have whole bundles."""
+        size, (whole, first, *rest) = panels * PANEL, rows[name]
+        some = size % first == 0 and not rest and (name != "w_down" or c.experts is None)
+        return all(r % size == 0 for r in (whole, *rest)) and (some or first % size == 0)
+
+    return {name: max((n for n in BUNDLES if fits(name, n)), default=1) for name in rows}
 
 
 def _least(rows: int, step: int, most: int) -> int:

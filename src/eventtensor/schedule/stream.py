@@ -15,7 +15,7 @@ from math import prod
 
 from ..analysis.deps import dependences
 from ..ir.expr import Const, Node, Var, add, mul, product
-from ..ir.layout import Layout, bulk_aligned, layout_of
+from ..ir.layout import Layout, bulk_aligned, laid_bundle, layout_of
 from ..ir.looped import loop_page
 from ..ir.plan import (
     ASKED_AHEAD,
@@ -231,10 +231,15 @@ def _paged(
         return None
     if rows is None or columns is None:
         return None
-    apart = product.packed and layout.rows != Const(1)  # bundles, which come only by groups
+    laid = laid_bundle(tensor) if product.packed else 1
+    some = product.packed and laid != product.bundle  # panels of one bundle
+    if some and product.rows != Const(PANEL * product.bundle):
+        return None
+    # Whole bundles that lie apart come only by groups.
+    apart = product.packed and layout.rows != Const(1) and not some
     many = product.packed and columns > _FEW
     wide = apart or many or not staged_whole(columns, k.value * size)
-    if wide and not (product.packed and free_vars(product.columns) <= limits.keys()):
+    if wide and (some or not product.packed or not free_vars(product.columns) <= limits.keys()):
         return None
     # By the number of columns the order of pages is chosen, where they go by chunks.
     told = (*region_exprs(p.call.reads[arg]), *((product.columns,) if wide else ()))
@@ -252,7 +257,7 @@ def _paged(
     why += ", line by line for many columns" if wide else ""
     kind = StreamKind.packed
     return product.id, Stream(p.call.name, arg, kind, 0, why, chunk, rows, columns, wide,
-                              after=after, bundle=product.bundle)
+                              after=after, bundle=product.bundle, laid=laid)
 
 
 def _looped(

@@ -156,16 +156,28 @@ class LoaderWriter:
         some = [r for r in regions if r is not None]
         if not some:
             return False
-        v, (_, bytes, _) = cpp_name(each.name), self.rows(some[0])
+        v = cpp_name(each.name)
         loop = f"int64_t {v} = 0; {v} < {len(run.args)}; {v} += {run.joined}"
         with self.out.block(f"ET_ROLLED for ({loop})"):
             for region in some:
                 self.place(p, s, region)
-            starts = ", ".join(self.start(region) for region in some)
-            piece = run.of(s).page // run.joined
-            self.out.line(f"worker.run_on<{s.ahead}, {s.rush}>({{{starts}}}, {bytes}, {piece});")
+            self.pieces(p, s, [self.start(region) for region in some],
+                        run.of(s).page // run.joined)
         self.out.line("worker.follow();")
         return True
+
+    def pieces(self, p: PlacedCall, s: Stream, starts: list[str], bytes: int) -> None:
+        """So many bytes of each of some operands in a page: in one piece, or by spans, if these are
+        some panels of a bundle."""
+        product = product_of(p.call.body, s.arg)
+        assert product is not None and isinstance(product.k, Const)
+        size = p.call.body.args[s.arg].storage.size
+        piece, apart = bytes, bytes
+        if s.laid != s.bundle:
+            piece, apart = (PANEL * n * product.span * size for n in (s.bundle, s.laid))
+        all_bytes = s.rows * product.k.value * size
+        self.out.line(f"worker.run_on<{s.ahead}, {s.rush}, {bytes // piece}>"
+                      f"({{{', '.join(starts)}}}, {all_bytes}, {piece}, {apart});")
 
     def start(self, region: Region) -> str:
         layout = layout_of(region, self.kernel.program.tensor(region.tensor))
@@ -198,15 +210,20 @@ class LoaderWriter:
                 rows, row, stride = self.matrix(p, s)
                 self.out.line(f"worker.rows({data}, {rows}, {row}, {stride}, {s.chunk});")
             case StreamKind.packed:
-                self.out.line(self.packed(p, s, data, row))
+                self.packed(p, s, data, row)
             case StreamKind.hand:
                 raise AssertionError("a text of its own brings it")
             case _:
                 assert_never(s.kind)
 
-    def packed(self, p: PlacedCall, s: Stream, data: str, bytes: str) -> str:
+    def packed(self, p: PlacedCall, s: Stream, data: str, bytes: str) -> None:
+        if not s.wide and s.laid == s.bundle:
+            self.out.line(f"worker.run<{s.ahead}, {s.rush}>({data}, {bytes}, {s.page});")
+            return
         if not s.wide:
-            return f"worker.run<{s.ahead}, {s.rush}>({data}, {bytes}, {s.page});"
+            self.pieces(p, s, [data], s.page)
+            self.out.line("worker.follow();")
+            return
         product = product_of(p.call.body, s.arg)
         assert product is not None and isinstance(product.k, Const)
         size = p.call.body.args[s.arg].storage.size
@@ -216,7 +233,8 @@ class LoaderWriter:
         tensor = self.kernel.program.tensor(p.call.regions[s.arg].tensor)
         stride = self.expr(panel_stride(tensor))
         walk = f"et::Walk({panels}, {row}, {span}, {s.bundle}, {n})"
-        return f"worker.panels({data}, {walk}, {stride}{self.mapped(tensor, s, product)});"
+        mapped = self.mapped(tensor, s, product)
+        self.out.line(f"worker.panels({data}, {walk}, {stride}{mapped});")
 
     def mapped(self, tensor: Tensor, s: Stream, product: Product) -> str:
         """Where a page is several pieces of weights, how one copy can bring all of them."""

@@ -30,12 +30,15 @@ def source_of(
 
     if run is not None:
         places = ", ".join(map(place, run.args))
-        return f"et::JoinedInPlace<{span}, {stream.bundle}, {len(run.args)}>{{{{{places}}}}}"
+        how = f"{span}, {stream.bundle}, {stream.laid}, {len(run.args)}"
+        return f"et::JoinedInPlace<{how}>{{{{{places}}}}}"
     region = call.regions[stream.arg]
     tensor = program.tensor(region.tensor)
     if stream.kind is StreamKind.packed:
         stride = expr(panel_stride(tensor))
-        return (f"et::PanelsInPlace<{span}, {stream.bundle}>"
-                f"{{{place(stream.arg)}, {stride}, {stream.page}}}")
+        how = f"{span}, {stream.bundle}"
+        how += f", {stream.laid}" * (stream.laid != stream.bundle)
+        page = stream.page // stream.bundle * stream.laid
+        return f"et::PanelsInPlace<{how}>{{{place(stream.arg)}, {stride}, {page}}}"
     stride = expr(row_stride(region, tensor))
     return f"et::RowsInPlace{{{place(stream.arg)}, {stride}, {stream.chunk}}}"
