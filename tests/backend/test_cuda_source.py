@@ -102,6 +102,20 @@ def test_few_and_far_elements_are_folded_by_one_thread(lab) -> None:
     assert "const float v" in text and "= et::from_first(et::half_sum<float>(64, " in text
 
 
+@et.task
+def scaled(x, out):
+    out[:] = x * et.rsqrt((x * x).sum(axis=1) / 64.0 + 0.5)[:, None]
+
+
+def test_one_element_is_a_constant_of_every_thread_whatever_its_axes(lab) -> None:
+    """So nobody meets between the fold and what takes its result."""
+    text = generate(lab.plan(one_call(scaled, ((1, 64), et.f32), out=(1, 64)))).text
+    body = text[text.index(" body_go(") :]
+    folded, *behind = body[body.index("= et::from_first(") :].split("\n")
+    assert folded.endswith(";") and "const float v" in behind[0] and "et::rsqrt(" in behind[0]
+    assert behind[1].strip() == "et::sync();" and "for (" in behind[2]
+
+
 def _ends_at_a_barrier(lines: list[str], call: str) -> bool:
     """True for the call of a body whose last deed is a barrier."""
     name = call[call.index("body_") : call.index("(worker")]

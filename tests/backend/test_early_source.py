@@ -232,6 +232,7 @@ def test_regions_of_one_tensor_are_one_buffer() -> None:
     ("const et::View<float, 1> out{args.o + et::div(i, 2) * 4, {4}, {1}};", True),
     ("const int64_t e1 = std::min<int64_t>(4, args.n - i);", True),
     ("auto* const v9_at1 = v6 + 300;", True),
+    ("const float v9 = et::rsqrt(v8 + 0.5f);", True),
     ("// a comment", True),
     ("et::task_ready(worker);", True),
     ("const int64_t e1 = int64_t(args.which[i]);", False),

@@ -145,7 +145,7 @@ class BodyWriter(FoldWriter):
         return Value(type, at, merged(*(o.leaves for o in operands)), None, False, storage)
 
     def reshape(self, id: int, x: Value, type: t.TileType) -> Value:
-        if not type.shape or x.is_scalar:  # one element on both sides
+        if not cv.long_axes(type):  # one element on both sides
             zeros = ("0",) * len(x.type.shape)
             at = lambda _: x.at(zeros)
             return Value(type, at, elsewhere(x.leaves), None, x.cheap, x.storage)

@@ -10,7 +10,7 @@ from ...ir import tile as t
 from ...ir.expr import Const, Node, product
 from .args import Target, stored_once
 from .frame import BodyFrame
-from .value import Index, Value, ctype, elsewhere, of_view, scalar
+from .value import Index, Value, ctype, elsewhere, long_axes, of_view, scalar
 
 # Names in device/numerics.h and in device/cuda/reduce.cuh.
 _FOLDS = {
@@ -85,8 +85,8 @@ class FoldWriter(BodyFrame):
             return Value(type, at, elsewhere(x.leaves), None, cheap=False)
         x = self.staged(id, x, type)
         kind = ctype(type.dtype)
-        if not type.shape:
-            found = self.folding(id, together, x, axis, type, ())
+        if not long_axes(type) and id not in self.direct:
+            found = self.folding(id, together, x, axis, type, ("0",) * len(type.shape))
             self.out.line(f"const {kind} v{id} = et::from_first({found});")
             return scalar(f"v{id}", type)
         result = self.direct[id].view if id in self.direct else self.own(f"v{id}", type)

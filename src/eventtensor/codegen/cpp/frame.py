@@ -22,7 +22,7 @@ from .early import place_loads
 from .expr import ExprWriter
 from .region import RegionWriter
 from .sync import SyncWriter
-from .value import STORAGE, Index, Value, View, ctype, of_view, scalar
+from .value import STORAGE, Index, Value, View, ctype, long_axes, of_view, scalar
 
 
 def _always(wait: Wait) -> bool:
@@ -273,10 +273,11 @@ class BodyFrame:
         return (f"args.{names[name]}", False) if name in names else (name, same)
 
     def stored(self, id: int, value: Value) -> Value:
-        """Evaluate now: a constant for a 0-d value, else a tile of its own."""
+        """Evaluate now: a constant for one element, else a tile of its own."""
         type = value.type
-        if value.is_scalar:
-            self.out.line(f"const {ctype(type.dtype)} v{id} = {value.at(())};")
+        if not long_axes(type):
+            at = value.at(("0",) * len(type.shape))
+            self.out.line(f"const {ctype(type.dtype)} v{id} = {at};")
             return scalar(f"v{id}", type)
         if value.storage is None:
             self.local[-1].add(f"v{id}")

@@ -26,6 +26,7 @@ _NAMES = re.compile(r"(const|auto\*) [\w:<>, *]+[ {].*;|//.*|")
 _KEPT = ("et::task_ready(worker);", "worker.pages.task_begin();")
 _PLAIN = {
     "et::div", "et::mod", "std::min<int64_t>", "std::max<int64_t>", "int64_t", "et::global",
+    "et::rsqrt",
 }
 
 
