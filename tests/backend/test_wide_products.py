@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from random import Random
 
@@ -108,19 +109,32 @@ def test_what_needs_no_product_is_done_behind_it() -> None:
     assert begin < product < scale
 
 
+@pytest.mark.parametrize("dtype, first", ((et.f32, 0), (et.f32, 1), (et.bf16, 0), (et.bf16, 2)))
 @pytest.mark.parametrize("n", (1, 30, 128))
-def test_a_scale_found_behind_a_product_is_right(n: int) -> None:
-    program = normed(128)
+def test_a_scale_found_behind_a_product_is_right(n: int, dtype: et.DType, first: int) -> None:
+    """Four elements are stored together where they may be: not behind one or two others."""
+    program = normed(128, dtype, first)
     plan = run_passes(program, Options(target="cuda", schedule="static")).plan
     rng = np.random.default_rng(n)
     x, w = (rng.standard_normal(shape).astype(et.bf16.numpy)
             for shape in ((n, 512), panels_shape(8, 512)))
-    ss, y = rng.random((n, 16)).astype(np.float32), np.full((n, 128), np.nan, np.float32)
+    ss, y = rng.random((n, 16)).astype(np.float32), np.full((n, first + 128), np.nan, dtype.numpy)
     with emulated_kernel(plan, 2) as kernel:
         kernel.launch({"n": n}, {"x": x, "ss": ss, "w": w, "y": y})
     scale = ss.astype(np.float64).sum(axis=1, keepdims=True)
     want = x.astype(np.float64) @ plain_rows(w.astype(np.float64)).T * scale
-    np.testing.assert_allclose(y, want, rtol=1e-4, atol=1e-3)
+    found, rounded = y[:, first:].astype(np.float64), 1e-4 if dtype is et.f32 else 2**-8
+    np.testing.assert_allclose(found, want, rtol=rounded, atol=1e-3)
+
+
+def test_elements_behind_a_product_are_found_and_stored_by_fours() -> None:
+    """Columns of its tile lie apart, so that neither it nor they meet in a bank."""
+    text = source_of(normed(128))
+    assert "et::SOME_COLUMNS, true, 132>" in text or "et::MOST_COLUMNS, true, 132>" in text
+    tile = re.search(r"const et::ByFours (v\d+)\(\1_columns\);", text)
+    assert tile is not None and "for (et::Quads<128> t1(e1); " in text
+    assert f"{tile[1]}[i0 * 132 + i1]" in text
+    assert "out_all.put(&out.data[i0 * 128 + i1]);" in text
 
 
 @pytest.mark.parametrize("panels", (8, 4, 2))

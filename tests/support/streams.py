@@ -57,6 +57,11 @@ def normed_product(x, ss, w, out):
 
 
 @et.task
+def same(x, out):
+    out[:] = x
+
+
+@et.task
 def joined_product(x, w, out):
     out[:] = x.reshape(x.shape[0], x.shape[1] * x.shape[2]) @ panels_of(w)
 
@@ -107,14 +112,18 @@ def packed(
     return p
 
 
-def normed(most: int) -> et.Program:
-    """Columns have a scale, which does not need the product."""
+def normed(most: int, dtype: et.DType = et.f32, first: int = 0) -> et.Program:
+    """Columns have a scale, which does not need the product; the result has some elements of x
+    ahead."""
     n = et.dim("n", max=most)
     p = et.Program("normed")
     x, ss = p.input("x", (n, 512), et.bf16), p.input("ss", (n, 16), et.f32)
-    w, y = p.weight("w", panels_shape(8, 512), et.bf16), p.output("y", (n, 128), et.f32)
+    w, y = p.weight("w", panels_shape(8, 512), et.bf16), p.output("y", (n, first + 128), dtype)
     p.call(normed_product, name="go", grid=(1,),
-           reads=lambda i: (x[:, :], ss[:, :], w[:, :, :, :, :, :, :]), writes=lambda i: y[:, :])
+           reads=lambda i: (x[:, :], ss[:, :], w[:, :, :, :, :, :, :]),
+           writes=lambda i: y[:, first:])
+    if first:
+        p.call(same, name="ahead", grid=(), reads=lambda: x[:, :first], writes=lambda: y[:, :first])
     return p
 
 

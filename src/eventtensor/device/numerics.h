@@ -44,17 +44,17 @@ ET_FN float value(f16 h) {
   return bits_float(sign | float_bits(float(rest) * 0x1p-24f));  // subnormal: exact
 }
 
-// ---- tile to storage: round to nearest, ties to even ---------------------------------------
+// ---- tile to storage: round to nearest, ties to even; NaN stays one, of whatever sign and bits ----
 ET_FN bf16 to_bf16(float x) {
-  const uint32_t u = float_bits(x);
-  const uint16_t nan = uint16_t((u >> 31 << 15) | 0x7fc0u);
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
   uint32_t bits;  // of two: one alone is converted four times slower
   asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(bits) : "f"(0.0f), "f"(x));
+  return {uint16_t(bits)};
 #else
-  const uint32_t bits = (u + 0x7fffu + ((u >> 16) & 1u)) >> 16;
-#endif
+  const uint32_t u = float_bits(x), bits = (u + 0x7fffu + ((u >> 16) & 1u)) >> 16;
+  const uint16_t nan = uint16_t((u >> 31 << 15) | 0x7fc0u);
   return {(u & 0x7fffffffu) > 0x7f800000u ? nan : uint16_t(bits)};
+#endif
 }
 
 ET_FN f16 to_f16(float x) {

@@ -215,7 +215,7 @@ class BodyWriter(FoldWriter):
         pointer = view.data
         if len(data) > 1:
             pointer = f"{name}_at{self.number()}"
-            self.out.line(f"auto* const {pointer} = {' + '.join(data)};")
+            self.out.line(f"const auto {pointer} = {' + '.join(data)};")
         kept = tuple(tables) if any(x is not None for x in tables) else ()
         return View(pointer, tuple(strides), view.storage, view.buffer, kept)
 

@@ -63,10 +63,13 @@ class Dialect(Emitter):
 
     looks = False  # whether the threads of a worker can look at many cells at once
 
-    def hoisted(self, name: str, kind: str, text: str, far: bool) -> str:
-        """What an element of the loop that has just begun is made of, maybe from far memory, may be
-        loaded for all elements of a thread before the loop: its text there and here."""
-        return text
+    def assign(
+        self, name: str, kind: str, place: str, text: str, far: bool, neighbours: bool
+    ) -> None:
+        """Write an element of `name`, of this kind, in the loop that has just begun. What it is
+        made of, maybe from `far` memory, may be loaded for all elements of a thread first; along
+        the last axis they may be `neighbours` in memory."""
+        self.line(f"{place} = {text};")
 
     def next_loop(self, reads: Mapping[str, bool], assigns: str) -> None:
         """Told before `elements`: the buffers that are read (True: at the own index only), and the

@@ -258,8 +258,10 @@ class BodyFrame:
             else:
                 text = self.rounded(value.at(index), value.type.dtype, to)
             far = any(self._memory(x)[0].startswith("args.") for x in value.leaves.items())
-            text = self.out.hoisted(to.buffer, STORAGE[to.storage], text, far)
-            self.out.line(f"{to.place(index)} = {text};")
+            neighbours = to.strides[-1:] == ("1",) and not to.tables \
+                and to.data != f"{to.buffer}_words"
+            kind, place = STORAGE[to.storage], to.place(index)
+            self.out.assign(to.buffer, kind, place, text, far, neighbours)
 
     def rounded(self, text: str, dtype: DType, to: View) -> str:
         """An element as a place stores it."""

@@ -36,7 +36,6 @@ _PARTS = 512
 _ALIGN = 64  # bytes: where what is taken of the arena begins
 _PITCH = 192  # bytes that a column of the other side may lie further apart than it is long
 _PASSES = {"et::FEW_COLUMNS": 16, "et::SOME_COLUMNS": 64, "et::MOST_COLUMNS": 128}  # columns
-_SEVERAL = 4  # elements of a thread that are found together behind such a product
 
 
 class StreamBody(ColumnsBody):
@@ -83,7 +82,7 @@ class StreamBody(ColumnsBody):
                 self.regions.expect(self.args.name(k), self.call.regions[k])
         self.block_out.plain = self._stored_by_products()
         super().write()
-        self.block_out.plain, self.block_out.several = frozenset(), 1
+        self.block_out.plain, self.block_out.quads = frozenset(), False
         if self.lent != Const(0):
             self.block_out.taken.append((self.lent, "uint8_t"))
             self.block_out.inner = True
@@ -251,20 +250,26 @@ class StreamBody(ColumnsBody):
         x = self.columns(product, stream) if run is None else self.stepped_columns(product, run)
         rows, n = self.extent(product.rows), self.extent(product.columns)
         self.open_beside(product, stream)
+        apart = 0
         if id in self.straight:
             result = self.targets[self.straight[id].arg].view
+        elif run is not None:
+            result = self.begin_run(run, type)
         else:
-            result = self.own(f"v{id}", type) if run is None else self.begin_run(run, type)
+            apart = self.apart(product) if stream.wide else 0
+            result = self.columns_apart(product, apart) if apart else self.own(f"v{id}", type)
         across, along = result.strides if product.left else reversed(result.strides)
-        out = f"{result.data}, {across}, {along}"
+        tile = f"v{id}_columns" if apart else result.data
+        out = f"{tile}, {across}, {along}"
         self.staging_room(product, stream, row, run)
         source = source_of(self.call, self.program, self.expr, stream, span, run)
         for arg in (stream.arg,) if run is None else run.args:
             self.out.comment(f"{self.args.name(arg)} = {self.call.regions[arg]}, by pages")
         if stream.wide:
-            boxes = ", true" if x.mapped else ""
             known = product.rows.value // PANEL if isinstance(product.rows, Const) else 0
-            how = f"et::wide_matmul<{kind}, {row}, {span}, {known}, {self.pass_of(product)}{boxes}>"
+            more = ", true" if x.mapped else ", false" if apart else ""
+            more += f", {apart}" if apart else ""
+            how = f"et::wide_matmul<{kind}, {row}, {span}, {known}, {self.pass_of(product)}{more}>"
         else:
             panels, times = -(-stream.rows // PANEL), ""
             if run is not None:
@@ -275,8 +280,10 @@ class StreamBody(ColumnsBody):
             how = f"et::panel_matmul<{kind}, {tiles}, {row}, {stream.chunk}, {panels}{times}>"
         what = f"{x.matrix}, {rows}, {n}{x.begins}"
         self.block_out.ends_met(f"{how}(worker, {source}, {out}, {what});")
+        if apart:
+            self.block_out.ends_met(f"const et::ByFours {result.data}({tile});")
         if stream.wide:
-            self.block_out.several = _SEVERAL
+            self.block_out.quads = True
         self.args.end_words()
         return of_view(result, type)
 

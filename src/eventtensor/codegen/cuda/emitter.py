@@ -16,6 +16,7 @@ from ..cpp.dialect import Dialect, loop
 _HALF = 16  # threads that fold one element of a reduction: LANES of device/numerics.h
 _SHORT, _WIDE = 16, 64
 _BATCH = 8  # elements of a thread that are loaded together
+_QUADS = 16  # elements of four threads that have four neighbours each
 _MMA = (DType.bf16, DType.f16)
 
 # Lines that end at a barrier whenever the worker goes on behind them.
@@ -40,14 +41,13 @@ def _quiet(text: str) -> bool:
 
 @dataclass
 class _Loop:
-    """A loop over elements that ended at line `end`, with so many blocks: its head, what it reads
-    (True: at the own index only) and what it assigns."""
+    """A loop over elements that ended at line `end`: its head, what it reads (True: at the own
+    index only) and what it assigns."""
 
     end: int
     head: tuple[tuple[str, ...], tuple[str, ...]]
     reads: dict[str, bool]
     assigns: set[str]
-    blocks: int = 1
 
     def takes(self, reads: Mapping[str, bool], assigns: str) -> bool:
         """True if another assignment may follow in each iteration: it reads what the loop assigns
@@ -60,13 +60,15 @@ class _Loop:
 class _Batch:
     """Some elements of a thread: the line that their loop begins at, the one that stores begin at,
     how many there are, the indices of number n. All that they read may be found before the first
-    is stored, or (`far`) what lies far away."""
+    is stored, or (`far`) what lies far away. Neighbours along the last axis are stored together
+    where memory has them so: `first` are the indices of the first."""
 
     line: int
     stores: int
     each: int
     indices: str
     far: bool
+    first: str = ""
 
 
 class BlockDialect(Dialect):
@@ -76,7 +78,7 @@ class BlockDialect(Dialect):
     goes on in device memory. `before`: what it has to hold before lines of a product give room, if
     they always do.
     `plain` are views of tensors whose place is left for the compiler to see.
-    `several` are the elements of a thread that are found together in loops over several axes."""
+    `quads`: in loops over several axes threads have neighbours along the last, where that fits."""
 
     function = "__device__ "
     outlined = "__device__ __noinline__ "
@@ -95,7 +97,7 @@ class BlockDialect(Dialect):
         self._met = False
         self._told: tuple[Mapping[str, bool], str] | None = None
         self._last: _Loop | None = None
-        self.several = 1
+        self.quads = False
         self._batch: _Batch | None = None
 
     def line(self, text: str = "") -> None:
@@ -174,6 +176,10 @@ class BlockDialect(Dialect):
                 yield
             return
         spread = [k for k in range(len(names)) if k not in serial]
+        if len(spread) == len(names) > 1 and self._in_quads(sizes):
+            with self._quads(names, sizes):
+                yield
+            return
         with self._each(names, sizes, spread):
             for k in sorted(serial):
                 self.line(loop(names[k], sizes[k]))
@@ -182,8 +188,7 @@ class BlockDialect(Dialect):
             for _ in serial:
                 self.shallower()
         if told is not None and spread and not serial:
-            blocks = 2 if len(spread) > 1 and self.several > 1 else 1
-            self._last = _Loop(len(self._lines), head, dict(told[0]), {told[1]}, blocks)
+            self._last = _Loop(len(self._lines), head, dict(told[0]), {told[1]})
 
     def _joins(
         self, head: tuple[tuple[str, ...], tuple[str, ...]], reads: Mapping[str, bool], assigns: str
@@ -197,13 +202,11 @@ class BlockDialect(Dialect):
         """Go on in the loop that has just ended."""
         last = self._last
         assert last is not None
-        del self._lines[-1 - last.blocks :]  # its end, and the barrier
-        for _ in range(last.blocks):
-            self.deeper()
+        del self._lines[-2:]  # its end, and the barrier
+        self.deeper()
         yield
-        for _ in range(last.blocks):
-            self.shallower()
-            self.line("}")
+        self.shallower()
+        self.line("}")
         self.barrier()
         for name, same in reads.items():
             last.reads[name] = last.reads.get(name, True) and same
@@ -215,8 +218,7 @@ class BlockDialect(Dialect):
         self, names: Sequence[str], sizes: Sequence[str], spread: list[int]
     ) -> Iterator[None]:
         if len(spread) > 1:
-            how = self._spread if self.several == 1 else self._together
-            with how(names, sizes, spread):
+            with self._spread(names, sizes, spread):
                 yield
             return
         self.barrier()
@@ -245,16 +247,24 @@ class BlockDialect(Dialect):
             yield
         self._batch = None
 
-    def hoisted(self, name: str, kind: str, text: str, far: bool) -> str:
+    def assign(
+        self, name: str, kind: str, place: str, text: str, far: bool, neighbours: bool
+    ) -> None:
         """Stores of one element would hold up the loads of the next."""
         some = self._batch
         if some is None or some.stores != len(self._lines) or (some.far and not far):
-            return text
+            super().assign(name, kind, place, text, far, neighbours)
+            return
         indent = self._lines[some.line].split("ET_UNROLLED")[0]
         given = f"[&](int n) {{ {some.indices} return {text}; }}"
-        self._lines.insert(
-            some.line, f"{indent}const et::Batch<{kind}, {some.each}> {name}_all({given});")
-        return f"{name}_all.at[n]"
+        all = f"{indent}const et::Batch<{kind}, {some.each}> {name}_all({given});"
+        if some.first and neighbours:
+            together = [indent + some.first, f"{indent}{name}_all.put(&{place});"]
+            self._lines[some.line :] = [all, *together]
+            self._batch = None
+        else:
+            self._lines.insert(some.line, all)
+            super().assign(name, kind, place, f"{name}_all.at[n]", far, neighbours)
 
     @contextmanager
     def folds(self, names: Sequence[str], sizes: Sequence[str]) -> Iterator[str]:
@@ -271,25 +281,30 @@ class BlockDialect(Dialect):
                 yield "et::leads()"
         self.barrier()
 
+    def _in_quads(self, sizes: Sequence[str]) -> bool:
+        """True if threads may have neighbours along the last of these axes."""
+        inner = sizes[1:]
+        return self.quads and all(n.isdecimal() for n in inner) and int(inner[-1]) % _QUADS == 0
+
     @contextmanager
-    def _together(
-        self, names: Sequence[str], sizes: Sequence[str], axes: Sequence[int]
-    ) -> Iterator[None]:
-        """One loop over the elements of several axes, some of a thread together: they lie apart
-        along the first axis, so that neighbours in the block have neighbours every time, and
-        differ in nothing else. Those beyond the last are found like it, but not stored."""
+    def _quads(self, names: Sequence[str], sizes: Sequence[str]) -> Iterator[None]:
+        """One loop over the elements of several axes, four neighbours of a thread together."""
         self.barrier()
-        first, *others = [names[k] for k in axes]
-        extents = ", ".join(sizes[k] for k in axes)
-        each = f"et::Apart<{len(axes)}, {self.several}> t1({extents})"
+        each = f"et::Quads<{', '.join(sizes[1:])}> t1({sizes[0]})"
         with self.block(f"for ({each}; t1.more(); t1.next())"):
-            shown = ", ".join(f"{name} = t1[{at}]" for at, name in enumerate(others, 1))
-            found = f"const int64_t {first} = t1.held(n), {shown};"
-            begin = len(self._lines)
-            self._batch = _Batch(begin, begin + 2, self.several, found, far=False)
-            with self.block(f"ET_UNROLLED for (int n = 0; n < {self.several} && t1.has(n); ++n)"):
-                self.line(f"const int64_t {first} = t1.at(n), {shown};")
-                yield
+            self.line("if (!t1.has()) continue;")
+            shown = [f"{name} = t1[{at}]" for at, name in enumerate(names)]
+            first, begin = f"const int64_t {', '.join(shown)};", len(self._lines)
+            found = f"const int64_t {', '.join(shown[:-1])}; " \
+                f"const et::Behind {names[-1]}{{t1[{len(names) - 1}], n}};"
+            self._batch = _Batch(begin, begin + 2, 4, found, far=False, first=first)
+            self.line("ET_UNROLLED for (int n = 0; n < 4; ++n) {")
+            self.deeper()
+            self.line(found)
+            yield
+            self.shallower()
+            if self._batch is not None:
+                self.line("}")
             self._batch = None
         self.barrier()
 

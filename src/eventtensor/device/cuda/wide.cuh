@@ -7,8 +7,9 @@
 namespace et {
 
 // A product c = W x; `begins` says where columns of x begin, in elements, if they do not lie
-// s1 apart. From the stream, x may come in BOXES (boxes.cuh).
-template <class E, bool BOXES> struct Wide {
+// s1 apart. From the stream, x may come in BOXES (boxes.cuh). With an s_col of APART, rows of c are
+// neighbours, and it has room for columns by eights.
+template <class E, bool BOXES, uint32_t APART> struct Wide {
   float* c;
   int64_t s_row, s_col;
   Matrix<E> x;
@@ -33,8 +34,8 @@ template <class E> ET_HOT Eight column_step(const Matrix<E>& x, int64_t begin, u
   return found;
 }
 
-template <class E, bool BOXES, uint32_t SPAN, uint32_t BUNDLE>
-ET_COLD void wide_in_place(PanelsInPlace<SPAN, BUNDLE> w, Wide<E, BOXES> p) {
+template <class E, bool BOXES, uint32_t APART, uint32_t SPAN, uint32_t BUNDLE>
+ET_COLD void wide_in_place(PanelsInPlace<SPAN, BUNDLE> w, Wide<E, BOXES, APART> p) {
   const uint32_t n = p.walk.columns, across = (n + 7) / 8;
   for (uint32_t at = warp_index(); at < p.walk.panels * across; at += SHARERS) {
     const uint32_t panel = at / across, column = at % across * 8 + warp_row();
@@ -59,8 +60,8 @@ ET_COLD void wide_in_place(PanelsInPlace<SPAN, BUNDLE> w, Wide<E, BOXES> p) {
 }
 
 // All panels and columns of a product, with no stream. All meet last.
-template <uint32_t ALL, uint32_t MOST, class E, bool BOXES, uint32_t SPAN, uint32_t BUNDLE>
-ET_HOT void wide_product(Worker&, PanelsInPlace<SPAN, BUNDLE> w, const Wide<E, BOXES>& p) {
+template <uint32_t ALL, uint32_t MOST, class P, uint32_t SPAN, uint32_t BUNDLE>
+ET_HOT void wide_product(Worker&, PanelsInPlace<SPAN, BUNDLE> w, const P& p) {
   sync();
   wide_in_place(w, p);
   sync();
@@ -69,13 +70,13 @@ ET_HOT void wide_product(Worker&, PanelsInPlace<SPAN, BUNDLE> w, const Wide<E, B
 // c = W x for packed panels, in place or from the stream, ALL of them if that is known, with MOST
 // columns in a pass. No pages come for no columns.
 template <class E, uint32_t ROW, uint32_t SPAN, uint32_t ALL, uint32_t MOST, bool BOXES = false,
-          class Source>
+          uint32_t APART = 0, class Source>
 ET_HOT void wide_matmul(Worker& w, Source source, float* c, int64_t s_row, int64_t s_col,
                         Matrix<E> x, int64_t rows, int64_t n, const int64_t* begins = nullptr) {
   static_assert(ROW % SPAN == 0 && SPAN % STEP_BYTES == 0 && SPAN <= MOST_SPAN);
   if (n < 1 || rows < 1) return sync();
   const Walk walk(uint32_t(rows) / PANEL, ROW, SPAN, Source::BUNDLE, n);
-  wide_product<ALL, MOST>(w, source, Wide<E, BOXES>{c, s_row, s_col, x, begins, walk});
+  wide_product<ALL, MOST>(w, source, Wide<E, BOXES, APART>{c, s_row, s_col, x, begins, walk});
 }
 
 }  // namespace et

@@ -51,9 +51,10 @@ ET_HOT void ask(WideSums<N>& sum, uint32_t panels, uint32_t line) {
 
 // What a thread does in a product with up to N columns in a pass. ALL panels: 0, if not known here;
 // else no pass is compiled that it does not have.
-template <class E, bool BOXES, uint32_t N, uint32_t SPAN, uint32_t ALL> class WideWarp {
+template <class E, bool BOXES, uint32_t APART, uint32_t N, uint32_t SPAN, uint32_t ALL>
+class WideWarp {
  public:
-  ET_HOT WideWarp(const Wide<E, BOXES>& p, Pages& pages)
+  ET_HOT WideWarp(const Wide<E, BOXES, APART>& p, Pages& pages)
       : p_(p), pages_(pages), half_(threadIdx.x / HALF), warp_(warp_index() % GROUP) {}
 
   // All rounds and passes.
@@ -156,12 +157,20 @@ template <class E, bool BOXES, uint32_t N, uint32_t SPAN, uint32_t ALL> class Wi
 
   // Sums of a group, for the columns from one on. Where these lie close, as in a tile of shared
   // memory, lanes of odd chunks begin with the panel's other half: else all chunks meet in a bank.
+  // (APART is such that they do not.)
   template <uint32_t COUNT>
   ET_HOT void put(const float (&sum)[COUNT], uint32_t panel, uint32_t column) const {
     if (panel + warp_ >= p_.walk.panels) return;
     const uint32_t row = (panel + warp_) * PANEL + warp_row(), first = column + warp_chunk() * 2;
-    float* const c = p_.c + row * p_.s_row + first * p_.s_col;
     const uint32_t n = p_.walk.columns, left = first < n ? n - first : 0;
+    if constexpr (APART != 0) {
+      float* const c = p_.c + first * APART + row;
+#pragma unroll
+      for (uint32_t j = 0; j < COUNT; ++j)
+        if (column + j / 4 * 8 < n) c[(j / 4 * 8 + j % 2) * APART + j % 4 / 2 * 8] = sum[j];
+      return;
+    }
+    float* const c = p_.c + row * p_.s_row + first * p_.s_col;
     const int64_t s_col = p_.s_col, below = PANEL / 2 * p_.s_row;
     const bool odd = s_col <= CLOSE && warp_chunk() % 2 != 0;
     float* const half[2] = {c + (odd ? below : 0), c + (odd ? 0 : below)};
@@ -173,7 +182,7 @@ template <class E, bool BOXES, uint32_t N, uint32_t SPAN, uint32_t ALL> class Wi
   }
 
   static constexpr int64_t CLOSE = 512;  // elements: as many as a tile has rows at most
-  const Wide<E, BOXES>& p_;
+  const Wide<E, BOXES, APART>& p_;
   Pages& pages_;
   const uint32_t half_, warp_;
 };
@@ -225,16 +234,17 @@ ET_HOT void wide_ahead(Worker& w, Matrix<E> x, int64_t rows, int64_t n, Mapped<E
 
 // After `wide_begin`. All meet last. (Inlined: in a function that is called, products would wait for
 // each other.)
-template <uint32_t ALL, uint32_t MOST, class E, bool BOXES, uint32_t SPAN, uint32_t BUNDLE>
-ET_HOT void wide_product(Worker& w, PanelsFromRing<SPAN, BUNDLE>, const Wide<E, BOXES>& p) {
+template <uint32_t ALL, uint32_t MOST, class E, bool BOXES, uint32_t APART, uint32_t SPAN,
+          uint32_t BUNDLE>
+ET_HOT void wide_product(Worker& w, PanelsFromRing<SPAN, BUNDLE>, const Wide<E, BOXES, APART>& p) {
   const uint32_t n = p.walk.columns;
   if (MOST == FEW_COLUMNS || n <= FEW_COLUMNS) {
-    WideWarp<E, BOXES, FEW_COLUMNS, SPAN, ALL>(p, w.pages).all();
+    WideWarp<E, BOXES, APART, FEW_COLUMNS, SPAN, ALL>(p, w.pages).all();
   } else if constexpr (MOST > FEW_COLUMNS) {
     if (MOST == SOME_COLUMNS || n <= SOME_COLUMNS)
-      WideWarp<E, BOXES, SOME_COLUMNS, SPAN, ALL>(p, w.pages).all();
+      WideWarp<E, BOXES, APART, SOME_COLUMNS, SPAN, ALL>(p, w.pages).all();
     else if constexpr (MOST > SOME_COLUMNS)
-      WideWarp<E, BOXES, MOST, SPAN, ALL>(p, w.pages).all();
+      WideWarp<E, BOXES, APART, MOST, SPAN, ALL>(p, w.pages).all();
   }
   sync();
 }
