@@ -28,6 +28,7 @@ from measure import Bench, gpu_us, graph, here, machine, print_heads, torch
 from merging import MergingBench
 from reading import measure_read
 from torch_compiled import CompiledPeer, Measured, Task
+from watched import Watched
 
 from eventtensor.models.formats.known import KNOWN
 
@@ -182,9 +183,11 @@ def measure_kernel(
     arguments = Cache(model, case.batch, case.context + 1).decode(case.sampled)
     with closing(Steps(run.made[wanted].load(), [arguments])) as steps:
         steps.check(run.repeats)
-        ms = steps.ms(run.bench.samples, each=STEPS)
+        with Watched() as seen:
+            ms = steps.ms(run.bench.samples, each=STEPS)
         run.bench.add(case.part, ms, "ms", **about, **case.limits(), floor=run.floor(case),
-                      percent=percent(run, case, ms), workspace_bytes=steps.workspace_bytes())
+                      percent=percent(run, case, ms), workspace_bytes=steps.workspace_bytes(),
+                      **seen.fields())
 
 
 def measure_prompt(run: Run, prompt: Prompt, model: Model) -> None:

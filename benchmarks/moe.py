@@ -29,6 +29,7 @@ from measure import RESULTS, Bench, gpu_us, graph, machine, print_heads, torch
 from merging import MergingBench
 from moe_chain import MODEL, SPREAD, compiled_chains, measure_chains
 from reading import measure_read
+from watched import Watched
 
 from eventtensor.models.formats.known import KNOWN
 
@@ -102,10 +103,11 @@ class Measured:
         with (reported(self.bench, "decode", **about),
               closing(Steps(made.load(), [arguments])) as steps):
             steps.check(repeats)
-            ms = steps.ms(self.bench.samples, each=STEPS)
+            with Watched() as seen:
+                ms = steps.ms(self.bench.samples, each=STEPS)
             drawn = Drawn(case, int(arguments["active"].sum()), self.bandwidth)
             self.bench.add("decode", ms, "ms", **about, **drawn.told(ms),
-                           **case.limits(drawn.floor), repeats=repeats,
+                           **case.limits(drawn.floor), repeats=repeats, **seen.fields(),
                            workspace_bytes=steps.workspace_bytes(), peers=self.peers)
             self.logits = arguments["logits"]
 

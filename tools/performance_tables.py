@@ -143,15 +143,17 @@ _CASE = (("model", "model"), ("batch", "batch"), ("context", "context"))
 _MEASURED = (("ours", "median"), ("% of floor", "percent"), ("torch graph", "torch graph"),
              ("torch.compile", "torch.compile"))
 _KERNEL = (("rows", "tokens"), ("workspace", "workspace_bytes"))
+_DRAWN = (("MHz", "clock_mhz"), ("W", "watts"))
 _OURS = (("engine", "eventtensor"),)
 
 DECODE = (
     Listing("One step, ms", "step",
-            (*_CASE, ("floor", "floor"), ("must", "must"), *_MEASURED, *_KERNEL), _OURS,
+            (*_CASE, ("floor", "floor"), ("must", "must"), *_MEASURED, *_KERNEL, *_DRAWN), _OURS,
             says="The whole step with the greedy choice, random weights. `floor` is weights and "
             "cache over the read bandwidth of the same run, `rows` what the kernel is compiled for "
             "at most. The peers are the model as gpt-fast writes it (static cache), in a CUDA "
-            "graph, and through torch.compile in one."),
+            "graph, and through torch.compile in one. `MHz` is the clock of the multiprocessors "
+            "meanwhile, which falls where power (`W`, at most) comes to its limit, 700 W."),
     Listing("One step that draws its tokens, ms", "sampled",
             (*_CASE, ("floor", "floor"), *_MEASURED, *_KERNEL), _OURS,
             says="Temperature 0.8 and top_p 0.9, in the kernel; the peers sort."),
@@ -182,7 +184,8 @@ PHASES = (
 
 MOE = (
     Listing("One step of a model with experts, ms", "decode",
-            (*_CASE, ("floor", "floor"), ("must", "must"), *_MEASURED[:3], *_USED, *_KERNEL), _OURS,
+            (*_CASE, ("floor", "floor"), ("must", "must"), *_MEASURED[:3], *_USED, *_KERNEL,
+             *_DRAWN), _OURS,
             says="As in decoding; the floor is of the experts that the routing drew. The peer is "
             "PyTorch in a CUDA graph on the same weights, keys and values, with the grouped GEMM "
             "of the next table."),
