@@ -9,7 +9,7 @@ from random import Random
 import numpy as np
 import pytest
 from support.emulated import emulated_kernel
-from support.streams import normed, packed, panels_shape
+from support.streams import normed, packed, panels_of, panels_shape
 
 import eventtensor as et
 from eventtensor.codegen.cuda.kernel import generate
@@ -125,6 +125,36 @@ def test_a_scale_found_behind_a_product_is_right(n: int, dtype: et.DType, first:
     want = x.astype(np.float64) @ plain_rows(w.astype(np.float64)).T * scale
     found, rounded = y[:, first:].astype(np.float64), 1e-4 if dtype is et.f32 else 2**-8
     np.testing.assert_allclose(found, want, rtol=rounded, atol=1e-3)
+
+
+@pytest.mark.parametrize("dtype", (et.f32, et.i32, et.i64, et.bool_), ids=str)
+@pytest.mark.parametrize("first", (0, 48, 50))
+def test_a_part_of_a_product_is_right_from_any_row_on(first: int, dtype: et.DType) -> None:
+    """By fours where it begins at one, and where one store holds what is made of them."""
+    @et.task
+    def part(x, w, out):
+        made = x @ panels_of(w)
+        later = (made * 2.0 + et.iota(128).cast(et.f32)[None, :])[:, first : first + 64]
+        found = made[:, first : first + 64] - later
+        out[:] = found > 0.0 if dtype is et.bool_ else found.cast(dtype)
+
+    n = 21
+    p = et.Program("part")
+    rows = et.dim("n", max=64)
+    x, y = p.input("x", (rows, 512), et.bf16), p.output("y", (rows, 64), dtype)
+    w = p.weight("w", panels_shape(8, 512), et.bf16)
+    p.call(part, name="go", grid=(1,), reads=lambda i: (x[:, :], w[:, :, :, :, :, :, :]),
+           writes=lambda i: y[:, :])
+    rng = np.random.default_rng(first)
+    arrays = {"x": rng.integers(-3, 4, (n, 512)).astype(et.bf16.numpy),
+              "w": rng.integers(-3, 4, panels_shape(8, 512)).astype(et.bf16.numpy),
+              "y": np.ones((n, 64), dtype.numpy)}
+    plan = run_passes(p, Options(target="cuda", schedule="static")).plan
+    with emulated_kernel(plan, 2) as kernel:
+        kernel.launch({"n": n}, arrays)
+    made = arrays["x"].astype(np.int64) @ plain_rows(arrays["w"].astype(np.int64)).T
+    want = -(made + np.arange(128))[:, first : first + 64]
+    assert (arrays["y"] == (want > 0 if dtype is et.bool_ else want)).all()
 
 
 def test_elements_behind_a_product_are_found_and_stored_by_fours() -> None:

@@ -16,7 +16,8 @@ from ..cpp.dialect import Dialect, loop
 _HALF = 16  # threads that fold one element of a reduction: LANES of device/numerics.h
 _SHORT, _WIDE = 16, 64
 _BATCH = 8  # elements of a thread that are loaded together
-_QUADS = 16  # elements of four threads that have four neighbours each
+_QUADS = 16  # elements of four threads that have four neighbours each,
+_TOGETHER = ("float", "int32_t", "et::bf16", "et::f16")  # which one store can hold if they are such
 _MMA = (DType.bf16, DType.f16)
 
 # Lines that end at a barrier whenever the worker goes on behind them.
@@ -257,13 +258,13 @@ class BlockDialect(Dialect):
             return
         indent = self._lines[some.line].split("ET_UNROLLED")[0]
         given = f"[&](int n) {{ {some.indices} return {text}; }}"
-        all = f"{indent}const et::Batch<{kind}, {some.each}> {name}_all({given});"
-        if some.first and neighbours:
-            together = [indent + some.first, f"{indent}{name}_all.put(&{place});"]
-            self._lines[some.line :] = [all, *together]
+        found = f"{indent}const et::Batch<{kind}, {some.each}> {name}_all({given});"
+        if some.first and neighbours and kind in _TOGETHER:
+            stored = f"{indent}{name}_all.put(&{place});"
+            self._lines[some.line :] = [found, indent + some.first, stored]
             self._batch = None
         else:
-            self._lines.insert(some.line, all)
+            self._lines.insert(some.line, found)
             super().assign(name, kind, place, f"{name}_all.at[n]", far, neighbours)
 
     @contextmanager
@@ -283,8 +284,8 @@ class BlockDialect(Dialect):
 
     def _in_quads(self, sizes: Sequence[str]) -> bool:
         """True if threads may have neighbours along the last of these axes."""
-        inner = sizes[1:]
-        return self.quads and all(n.isdecimal() for n in inner) and int(inner[-1]) % _QUADS == 0
+        inner = [int(n) if n.isdecimal() else 0 for n in sizes[1:]]
+        return self.quads and all(n > 0 for n in inner) and inner[-1] % _QUADS == 0
 
     @contextmanager
     def _quads(self, names: Sequence[str], sizes: Sequence[str]) -> Iterator[None]:

@@ -129,8 +129,8 @@ struct Behind {
   int64_t first;
   int n;
   ET_HOT operator int64_t() const { return first + n; }
+  template <class T> friend ET_HOT Behind operator+(T a, Behind b) { return {a + b.first, b.n}; }
 };
-ET_HOT Behind operator+(int64_t a, Behind b) { return {a + b.first, b.n}; }
 
 // A tile of floats: four neighbours are one load, if they begin at a multiple of four and a compiler
 // sees that they do.
