@@ -147,14 +147,13 @@ class RowAttention(Attention):
         self._project_some(at, "qkv_proj", 0, larger or self.w_qkv.tiles(tile), tile)
         if larger:
             first, less = larger * tile, tile - PANEL
-            self._project_some(at, "qkv_rest", first, (self.w_qkv.rows - first) // less, less)
+            self._project_some(at, "qkv_rest", first, self.w_qkv.behind(first).tiles(less), less)
 
     def _project_some(self, at: Any, name: str, first: int, tiles: int, rows: int) -> None:
-        step = self.step
+        step, w = self.step, self.w_qkv.behind(first)
         step.p.call(
             project(step.weights, step.c), name=name, grid=(tiles,),
-            reads=lambda i: (*step.attn.normed(at), self.w_qkv[at, i, rows] if first == 0
-                             else self.w_qkv.rows_from(at, first, i, rows)),
+            reads=lambda i: (*step.attn.normed(at), w[at, i, rows]),
             writes=lambda i: self.qkv[at, :, first + i * rows : first + i * rows + rows])
 
     def attend(self, at: Any) -> None:

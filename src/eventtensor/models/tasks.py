@@ -3,7 +3,7 @@ the dtype of the weights."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import eventtensor as et
@@ -21,11 +21,13 @@ from .tiles import Layout
 class Matrix:
     """A weight of `rows` outputs, of which its first axis has `bundle_rows` at an index; [layer,
     tile, rows of a tile] is a region, with all axes ahead of those of the matrix in place of layer
-    (none, or layer and expert): whole bundles, or some panels of one."""
+    (none, or layer and expert): whole bundles, or some panels of one. Tiles begin at bundle
+    `first`."""
 
     ref: Any
     rows: int
     bundle_rows: int
+    first: int = 0
 
     def tiles(self, rows: int) -> int:
         """How many tiles of so many rows it has."""
@@ -42,16 +44,14 @@ class Matrix:
         n, of = rows // self.bundle_rows, self.bundle_rows // rows
         inner = (slice(None),) * (len(self.ref.shape) - len(ahead) - 1)
         if of > 1:
-            first, panels = tile % of * (rows // PANEL), rows // PANEL
-            inner = (slice(None), slice(first, first + panels), *inner[2:])
-            return self.ref[(*ahead, slice(tile // of, tile // of + 1), *inner)]
-        return self.ref[(*ahead, slice(tile * n, tile * n + n), *inner)]
+            panel, panels = tile % of * (rows // PANEL), rows // PANEL
+            inner = (slice(None), slice(panel, panel + panels), *inner[2:])
+        at = tile * n if of <= 1 else tile // of
+        return self.ref[(*ahead, slice(at + self.first, at + self.first + max(n, 1)), *inner)]
 
-    def rows_from(self, layer: Any, first: int, tile: Any, rows: int) -> Any:
-        """A tile of those from row `first` on."""
-        at, n = first // self.bundle_rows, rows // self.bundle_rows
-        inner = (slice(None),) * (len(self.ref.shape) - 2)
-        return self.ref[(layer, slice(tile * n + at, tile * n + at + n), *inner)]
+    def behind(self, rows: int) -> Matrix:
+        """What comes behind so many rows."""
+        return replace(self, rows=self.rows - rows, first=self.first + rows // self.bundle_rows)
 
     def part(self, layer: Any, tile: Any, rows: int, part: Any, parts: int) -> Any:
         """Part `part` of `parts` of the columns of a tile; more than one only on a GPU."""
