@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from math import prod
 
 import numpy as np
 
-from ...ir.expr import Const, Node, product
+from ...ir.expr import Const, Node
 from ...ir.products import merged_axes
 from ...ir.tensor import DType
 from ...ir.tile import COMPARE, TileType
@@ -150,19 +151,28 @@ def with_ones(x: Value, type: TileType) -> Value:
     return replace(x, type=type, at=at, leaves=elsewhere(x.leaves))
 
 
+def cut_axes(
+    shape: tuple[Node, ...], new: tuple[Node, ...]
+) -> tuple[tuple[int, ...], ...] | None:
+    """Of a reshape that only cuts axes into several, of constant extents but the first of each: for
+    each axis, how many of its elements one step of each new one is."""
+    groups = merged_axes(tuple((k,) for k in range(len(new))), new, shape)
+    if groups is None or not all(isinstance(new[k], Const) for g in groups for k in g[1:]):
+        return None
+    return tuple(tuple(prod(int(str(new[j])) for j in g if j > k) for k in g) for g in groups)
+
+
 def split(x: Value, type: TileType) -> Value | None:
-    """A lazy value with axes cut into several, of constant extents but the first of each."""
-    axes = tuple((k,) for k in range(len(type.shape)))
-    groups = merged_axes(axes, type.shape, x.type.shape)
-    if groups is None or not all(isinstance(type.shape[k], Const) for g in groups for k in g[1:]):
+    """A lazy value with axes cut into several."""
+    cut = cut_axes(x.type.shape, type.shape)
+    if cut is None:
         return None
 
     def at(index: Index) -> str:
-        found = []
-        for g in groups:
-            steps = [product(tuple(type.shape[j] for j in g if j > k)) for k in g]
-            terms = [index[k] if n == Const(1) else f"{index[k]} * {n}"
-                     for k, n in zip(g, steps, strict=True) if index[k] != "0"]
+        found, rest = [], iter(index)
+        for steps in cut:
+            terms = [i if n == 1 else f"{i} * {n}" for n, i in zip(steps, rest, strict=False)
+                     if i != "0"]
             found.append(" + ".join(terms) or "0")
         return x.at(tuple(found))
 

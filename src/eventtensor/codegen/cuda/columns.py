@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from math import prod
 
 from ...ir import tile as t
 from ...ir.expr import Const, Node, add, floordiv, mul
@@ -16,7 +15,7 @@ from ...ir.program import PlacedCall, Program
 from ...ir.tensor import DType
 from ..cpp.body import BodyWriter
 from ..cpp.expr import ExprWriter
-from ..cpp.value import STORAGE, Value, View, of_view
+from ..cpp.value import STORAGE, Value, View, cut_axes, of_view
 from ..emitter import cpp_name
 from .emitter import BlockDialect
 from .maps import ROW_ALIGN, Maps
@@ -131,17 +130,6 @@ class ColumnsBody(BodyWriter):
         self.out.take(f"{name}_columns", "float", self.extent(columns), columns)
         self.temps.add(name)
         return View(name, (str(apart), "1"), DType.f32, name)
-
-
-def cut_axes(
-    shape: tuple[Node, ...], new: tuple[Node, ...]
-) -> tuple[tuple[int, ...], ...] | None:
-    """Of a reshape that only cuts axes: for each axis, how many of its elements one step of each
-    new one is."""
-    groups = merged_axes(tuple((k,) for k in range(len(new))), new, shape)
-    if groups is None or not all(isinstance(new[k], Const) for g in groups for k in g[1:]):
-        return None
-    return tuple(tuple(prod(int(str(new[j])) for j in g if j > k) for k in g) for g in groups)
 
 
 def _side_by_side(view: View, shape: tuple[Node, ...], axes: tuple[int, ...]) -> bool:

@@ -162,7 +162,7 @@ class WideWarp {
   ET_HOT void put(const float (&sum)[COUNT], uint32_t panel, uint32_t column) const {
     if (panel + warp_ >= p_.walk.panels) return;
     const uint32_t row = (panel + warp_) * PANEL + warp_row(), first = column + warp_chunk() * 2;
-    const uint32_t n = p_.walk.columns, left = first < n ? n - first : 0;
+    const uint32_t n = p_.walk.columns;
     if constexpr (APART != 0) {
       float* const c = p_.c + first * APART + row;
 #pragma unroll
@@ -171,6 +171,7 @@ class WideWarp {
       return;
     }
     float* const c = p_.c + row * p_.s_row + first * p_.s_col;
+    const uint32_t left = first < n ? n - first : 0;
     const int64_t s_col = p_.s_col, below = PANEL / 2 * p_.s_row;
     const bool odd = s_col <= CLOSE && warp_chunk() % 2 != 0;
     float* const half[2] = {c + (odd ? below : 0), c + (odd ? 0 : below)};
