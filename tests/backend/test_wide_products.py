@@ -167,6 +167,58 @@ def test_elements_behind_a_product_are_found_and_stored_by_fours() -> None:
     assert "out_all.put(&out.data[i0 * 128 + i1]);" in text
 
 
+def best(panels: int, first: int = 0) -> et.Program:
+    """A product that is scaled and stored, and of each row the largest element and its place."""
+    @et.task
+    def go(x, w, scale, out, top, at):
+        rows = x @ panels_of(w)
+        n, columns = rows.shape
+        out[:] = found = rows * scale[:, None]
+        place = et.argmax(found)
+        flat = et.gather(rows.reshape(n * columns), et.iota(n) * columns + place)
+        top[:], at[:] = flat * scale, place
+
+    p, n, wide = et.Program("best"), et.dim("n", max=64), 16 * panels
+    x, scale = p.input("x", (n, 512), et.bf16), p.input("scale", (n,), et.f32)
+    w = p.weight("w", panels_shape(panels, 512), et.bf16)
+    out = p.output("out", (n, first + wide), et.f32)
+    top, at = p.output("top", (n,), et.f32), p.output("at", (n,), et.i32)
+    p.call(go, grid=(1,), reads=lambda i: (x[:, :], w[:, :, :, :, :, :, :], scale[:]),
+           writes=lambda i: (out[:, first : first + wide], top[:], at[:]))
+    return p
+
+
+@pytest.mark.parametrize("first", (0, 2))
+@pytest.mark.parametrize("panels", (4, 8, 6))
+def test_the_largest_behind_a_product_is_the_first_of_equals(panels: int, first: int) -> None:
+    """Of zeros, infinities and NaN too, which counts as the smallest."""
+    rng, n = np.random.default_rng(panels), 37
+    scale = rng.choice([1.0, -1.0, 0.0, -0.0, np.inf, -np.inf, np.nan], n).astype(np.float32)
+    arrays = {"x": rng.integers(-1, 2, (n, 512)).astype(et.bf16.numpy), "scale": scale,
+              "w": rng.integers(-1, 2, panels_shape(panels, 512)).astype(et.bf16.numpy),
+              "out": np.full((n, first + 16 * panels), 7, np.float32),
+              "top": np.full(n, 7, np.float32), "at": np.full(n, -1, np.int32)}
+    plan = run_passes(best(panels, first), Options(target="cuda", schedule="static")).plan
+    with emulated_kernel(plan, 2) as kernel:
+        kernel.launch({"n": n}, arrays)
+    made = arrays["x"].astype(np.float32) @ plain_rows(arrays["w"].astype(np.float32)).T
+    with np.errstate(invalid="ignore"):
+        want = made * scale[:, None]
+    numbers = np.nan_to_num(want, nan=0.0, posinf=np.inf, neginf=-np.inf)
+    place = [max(range(16 * panels), key=lambda k: (want[i, k] == want[i, k], numbers[i, k]))
+             for i in range(n)]
+    np.testing.assert_array_equal(arrays["out"][:, first:], want)
+    np.testing.assert_array_equal(arrays["at"], place)
+    np.testing.assert_array_equal(arrays["top"], want[np.arange(n), place])
+
+
+def test_the_largest_behind_a_product_is_found_and_stored_by_fours() -> None:
+    text = source_of(best(8))
+    found = re.search(r"et::half_arg_max_fours\(128, .*\);", text)
+    assert found is not None and "return &out.data[" in found[0] and "[i0 * 132 + k" in found[0]
+    assert text.count("out.data[") == 1 and "et::half_arg_max_fours(" not in source_of(best(6))
+
+
 @pytest.mark.parametrize("panels", (8, 4, 2))
 def test_a_product_that_is_only_stored_goes_straight_to_its_place(panels: int) -> None:
     text = source_of(packed(panels, 512, MOST, 8))

@@ -70,7 +70,8 @@ def _factor(text: str) -> str:
 @dataclass(frozen=True, slots=True)
 class Value:
     """`cheap` values cost nothing to read again. One with a `storage` has elements which that dtype
-    holds exactly, and its text is `et::value(..)` of the stored element."""
+    holds exactly, and its text is `et::value(..)` of the stored element. Who reads elements of one
+    with a place `to` stores them there."""
 
     type: TileType
     at: At
@@ -78,6 +79,7 @@ class Value:
     view: View | None = None
     cheap: bool = True
     storage: DType | None = None
+    to: View | None = None
 
     def stored_at(self, index: Index) -> str:
         """The element as it is stored."""
@@ -95,8 +97,7 @@ def of_view(view: View, type: TileType) -> Value:
 
 def passed(x: Value, to: View) -> Value:
     """A value whose elements are stored when they are read."""
-    at = lambda index: f"et::passed({to.place(index)}, {x.at(index)})"
-    return Value(x.type, at, x.leaves, None, cheap=False)
+    return Value(x.type, x.at, x.leaves, None, cheap=False, to=to)
 
 
 def packed(dtype: DType) -> DType | None:
@@ -174,6 +175,23 @@ def split(x: Value, type: TileType) -> Value | None:
             terms = [i if n == 1 else f"{i} * {n}" for n, i in zip(steps, rest, strict=False)
                      if i != "0"]
             found.append(" + ".join(terms) or "0")
+        return x.at(tuple(found))
+
+    return Value(type, at, elsewhere(x.leaves), None, x.cheap, x.storage)
+
+
+def joined_by_division(x: Value, type: TileType) -> Value | None:
+    """A value whose neighbouring axes become one: an index of it is divided."""
+    cut = cut_axes(type.shape, x.type.shape)
+    if cut is None:
+        return None
+
+    def at(index: Index) -> str:
+        found, sizes = [], iter(x.type.shape)
+        for i, steps in zip(index, cut, strict=True):
+            for k, (n, size) in enumerate(zip(steps, sizes, strict=False)):
+                part = i if n == 1 else f"{_factor(i)} / {n}"
+                found.append(part if k == 0 else f"{_factor(part)} % {size}")
         return x.at(tuple(found))
 
     return Value(type, at, elsewhere(x.leaves), None, x.cheap, x.storage)

@@ -15,7 +15,7 @@ from ...ir.program import PlacedCall, Program
 from ...ir.tensor import DType
 from ..cpp.body import BodyWriter
 from ..cpp.expr import ExprWriter
-from ..cpp.value import STORAGE, Value, View, cut_axes, of_view
+from ..cpp.value import STORAGE, Value, View, cut_axes, joined_by_division, of_view
 from ..emitter import cpp_name
 from .emitter import BlockDialect
 from .maps import ROW_ALIGN, Maps
@@ -41,14 +41,16 @@ class ColumnsBody(BodyWriter):
         self.maps = maps
 
     def reshape(self, id: int, x: Value, type: t.TileType) -> Value:
-        """No copy where axes of extent 1 come and go, neighbours that lie side by side join, or
-        axes are cut."""
+        """No copy where axes of extent 1 come and go, axes are cut, or neighbours join that lie
+        side by side or in a tile of this body."""
         cut = self._cut(x, type)
         if cut is not None:
             return of_view(cut, type)
         joined = self._joined(x, type)
         if joined is None or x.view is None:
-            return super().reshape(id, x, type)
+            near = x.view is not None and not x.view.dense and x.view.buffer in self.temps
+            divided = joined_by_division(x, type) if near else None
+            return super().reshape(id, x, type) if divided is None else divided
         strides = iter([x.view.strides[g[-1]] for g in joined])
         moved = tuple("0" if n == Const(1) else next(strides) for n in type.shape)
         return of_view(replace(x.view, strides=moved, dense=False), type)
@@ -120,7 +122,8 @@ class ColumnsBody(BodyWriter):
                 or sum(isinstance(s.op, t.MatMul) for s in lets) > 1:
             return 0
         shape = (product.columns, product.rows)
-        cut = all(cut_axes(shape, s.type.shape) for s in lets if s.op == t.Reshape(product.id))
+        new = [s.type.shape for s in lets if s.op == t.Reshape(product.id)]
+        cut = all(cut_axes(shape, s) or cut_axes(s, shape) for s in new)
         return -(-product.rows.value // PANEL) * PANEL + _BANKS if cut else 0
 
     def columns_apart(self, product: Product, apart: int) -> View:

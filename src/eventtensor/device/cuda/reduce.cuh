@@ -89,22 +89,59 @@ ET_HOT uint32_t ordered(float x) {
   return x != x ? 0 : bits >> 31 != 0 ? ~bits : bits | 1u << 31;
 }
 
-// Of floats by such numbers, without a branch.
+// The first of the largest floats, without a branch: a thread takes its own one after the other.
+class Largest {
+ public:
+  ET_HOT void take(float x, int32_t k) {
+    const bool wins = !(x <= best_) && x == x;
+    best_ = wins ? x : best_;
+    index_ = wins ? k : index_;
+  }
+  ET_HOT int32_t of_half() const {
+    uint32_t best = ordered(best_);
+    int32_t index = index_;
+#pragma unroll
+    for (int by = LANES / 2; by > 0; by /= 2) {
+      const uint32_t x = from_above(best, by);
+      const int32_t k = from_above(index, by);
+      const bool wins = x > best || (x == best && k < index);
+      best = wins ? x : best;
+      index = wins ? k : index;
+    }
+    return index == INT32_MAX ? 0 : index;
+  }
+
+ private:
+  float best_ = NAN;
+  int32_t index_ = INT32_MAX;  // nothing yet
+};
+
 template <class F> ET_FN int32_t half_arg_max_ordered(int64_t n, F at) {
-  uint32_t best = 0;
-  int32_t index = INT32_MAX;  // nothing yet
-  const auto take = [&](uint32_t x, int32_t k) {
-    const bool wins = x > best || (x == best && k < index);
-    best = wins ? x : best;
-    index = wins ? k : index;
-  };
+  Largest found;
   const int32_t mine = half_lane(), whole = int32_t(n) / LANES * LANES;
 #pragma unroll 4
-  for (int32_t k = mine; k < whole + mine; k += LANES) take(ordered(at(k)), k);
-  if (whole + mine < n) take(ordered(at(whole + mine)), whole + mine);
+  for (int32_t k = mine; k < whole + mine; k += LANES) found.take(at(k), k);
+  if (whole + mine < n) found.take(at(whole + mine), whole + mine);
+  return found.of_half();
+}
+// The same of a multiple of 4 * LANES: a thread has four neighbours at a time, at(Behind), which
+// are also stored where to(first) says.
+template <class F, class... To> ET_FN int32_t half_arg_max_fours(int64_t n, F at, To... to) {
+  Largest found;
+  const auto some = [&](int32_t k) {
+    return Batch<float, 4>([&](int j) { return at(Behind{k, j}); });
+  };
+  int32_t k = half_lane() * 4;
+  Batch<float, 4> next = some(k);
 #pragma unroll
-  for (int by = LANES / 2; by > 0; by /= 2) take(from_above(best, by), from_above(index, by));
-  return index == INT32_MAX ? 0 : index;
+  for (int32_t left = int32_t(n) / (4 * LANES); left > 0; --left, k += 4 * LANES) {
+    const Batch<float, 4> now = next;
+    if (left > 1) next = some(k + 4 * LANES);  // a store may be to what it loads
+    (now.put(to(k)), ...);
+#pragma unroll
+    for (int j = 0; j < 4; ++j) found.take(now.at[j], k + j);
+  }
+  return found.of_half();
 }
 template <class T, class F> ET_FN int32_t half_arg_max(int64_t n, F at) {
   if constexpr (std::is_same_v<T, float>) {
