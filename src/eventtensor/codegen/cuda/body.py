@@ -259,7 +259,7 @@ class StreamBody(ColumnsBody):
             apart = self.apart(product) if stream.wide else 0
             result = self.columns_apart(product, apart) if apart else self.own(f"v{id}", type)
         across, along = result.strides if product.left else reversed(result.strides)
-        tile = f"v{id}_columns" if apart else result.data
+        tile = f"{result.data}_columns" if apart else result.data
         out = f"{tile}, {across}, {along}"
         self.staging_room(product, stream, row, run)
         source = source_of(self.call, self.program, self.expr, stream, span, run)

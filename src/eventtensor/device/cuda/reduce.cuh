@@ -92,7 +92,7 @@ ET_HOT uint32_t ordered(float x) {
 // The first of the largest floats, without a branch: a thread takes its own one after the other.
 class Largest {
  public:
-  ET_HOT void take(float x, int32_t k) {
+  ET_HOT void take(float x, int32_t k) {  // if it is `before` the best, in two comparisons
     const bool wins = !(x <= best_) && x == x;
     best_ = wins ? x : best_;
     index_ = wins ? k : index_;
@@ -116,16 +116,21 @@ class Largest {
   int32_t index_ = INT32_MAX;  // nothing yet
 };
 
-template <class F> ET_FN int32_t half_arg_max_ordered(int64_t n, F at) {
-  Largest found;
-  const int32_t mine = half_lane(), whole = int32_t(n) / LANES * LANES;
+template <class T, class F> ET_FN int32_t half_arg_max(int64_t n, F at) {
+  if constexpr (std::is_same_v<T, float>) {
+    Largest found;
+    const int32_t mine = half_lane(), whole = int32_t(n) / LANES * LANES;
 #pragma unroll 4
-  for (int32_t k = mine; k < whole + mine; k += LANES) found.take(at(k), k);
-  if (whole + mine < n) found.take(at(whole + mine), whole + mine);
-  return found.of_half();
+    for (int32_t k = mine; k < whole + mine; k += LANES) found.take(at(k), k);
+    if (whole + mine < n) found.take(at(whole + mine), whole + mine);
+    return found.of_half();
+  } else {
+    const int32_t index = half_best<Earlier<T>, T>(n, at).index;
+    return index < 0 ? 0 : index;
+  }
 }
-// The same of a multiple of 4 * LANES: a thread has four neighbours at a time, at(Behind), which
-// are also stored where to(first) says.
+// The same of floats, a multiple of 4 * LANES: a thread has four neighbours at a time, at(Behind),
+// which are also stored where to(first) says.
 template <class F, class... To> ET_FN int32_t half_arg_max_fours(int64_t n, F at, To... to) {
   Largest found;
   const auto some = [&](int32_t k) {
@@ -136,20 +141,12 @@ template <class F, class... To> ET_FN int32_t half_arg_max_fours(int64_t n, F at
 #pragma unroll
   for (int32_t left = int32_t(n) / (4 * LANES); left > 0; --left, k += 4 * LANES) {
     const Batch<float, 4> now = next;
-    if (left > 1) next = some(k + 4 * LANES);  // a store may be to what it loads
+    if (left > 1) next = some(k + 4 * LANES);  // before a store, as in Batch
     (now.put(to(k)), ...);
 #pragma unroll
     for (int j = 0; j < 4; ++j) found.take(now.at[j], k + j);
   }
   return found.of_half();
-}
-template <class T, class F> ET_FN int32_t half_arg_max(int64_t n, F at) {
-  if constexpr (std::is_same_v<T, float>) {
-    return half_arg_max_ordered(n, at);
-  } else {
-    const int32_t index = half_best<Earlier<T>, T>(n, at).index;
-    return index < 0 ? 0 : index;
-  }
 }
 
 }  // namespace et
