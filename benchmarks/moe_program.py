@@ -29,11 +29,6 @@ BARRIER = "barrier"
 SCHEDULES = ("static", "ticket", "push", BARRIER, "auto")
 
 
-def bars(tokens: int) -> tuple[str, ...]:
-    """The events of a barrier; for one row the second product ends a layer."""
-    return ("all_made",) if tokens == 1 else ("all_made", "all_done")
-
-
 @et.task
 def copied(x, out):
     out[:] = x
@@ -56,14 +51,15 @@ class Retold:
         self._program.call(kind, **(given | self._told.get(given.get("name", kind.name), {})))
 
 
-def barred(half: Any, at: Any, made: Any, *done: Any) -> dict[str, dict[str, Any]]:
-    """All tiles of the second product wait for all of the first, all tokens for all of both."""
+def barred(half: Any, at: Any, made: Any) -> dict[str, dict[str, Any]]:
+    """All tiles of the second product wait for all of the first, all tokens for all of both. (For
+    one row the second product ends a layer.)"""
     first = {FIRST: {"notifies": lambda a, i: made[at]}}
     if isinstance(half, ExpertRowMlp):  # its loader needs the routing
         return first | {SECOND: {"waits": lambda i: (half.routed[at], made[at])}}
     return first | {
-        SECOND: {"waits": lambda a, j, k: made[at], "notifies": lambda a, j, k: done[0][at]},
-        SUM: {"waits": lambda t, i: (half.routed[at], done[0][at])},
+        SECOND: {"waits": lambda a, j, k: made[at], "notifies": lambda a, j, k: half.over[at]},
+        SUM: {"waits": lambda t, i: (half.routed[at], half.over[at])},
     }
 
 
@@ -74,13 +70,13 @@ def chain(c: ModelConfig, weights: Weights, tokens: int, bar: bool = False) -> e
     p, shape, rows = step.p, (step.T, c.hidden), step.attn
     given, result = p.input("given", shape, et.f32), p.output("result", shape, et.f32)
     half = (ExpertRowMlp if tokens == 1 else ExpertMlp)(step, c.experts)
-    events = [p.events(name, (c.layers,)) for name in bars(tokens)] if bar else []
+    made = p.events("all_made", (c.layers,)) if bar else None
     p.call(embed(int(rows.ss.shape[2])), name="begin_rows", grid=(step.T,),
            reads=lambda t: (given[t, :], step.gains[0, :]),
            writes=lambda t: (rows.h[0, t, :], rows.x[0, t, :], rows.ss[0, t, :]))
     with p.loop("l", c.layers) as at:
         if bar:
-            step.p = Retold(p, barred(half, at, *events))  # type: ignore[assignment]
+            step.p = Retold(p, barred(half, at, made))  # type: ignore[assignment]
         half.calls(at)
     p.call(copied, name="end_rows", grid=(step.T,), reads=lambda t: rows.h[c.layers, t, :],
            writes=lambda t: result[t, :])
@@ -107,7 +103,8 @@ class WantedChain:
     def options(self) -> dict[str, Any]:
         """A barrier is a counter: flags would tell of each tile by itself."""
         if self.schedule == BARRIER:
-            return {"handoff": dict.fromkeys(bars(self.tokens), "counter")}
+            bars = ("all_made",) if self.tokens == 1 else ("all_made", "experts_over")
+            return {"handoff": dict.fromkeys(bars, "counter")}
         return {} if self.schedule == "auto" else {"schedule": dict.fromkeys((FIRST, SECOND),
                                                                              self.schedule)}
 

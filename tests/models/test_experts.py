@@ -263,6 +263,11 @@ def test_scores_and_picks_carry_flags_and_the_routing_waits_for_the_residual(
     assert not published.call("experts_gate_up").waits
 
 
+def test_layers_share_what_goes_between_the_products(published: Plan) -> None:
+    """What each had for itself would go out to the memory."""
+    assert {"act", "y"} <= set(published.reused)
+
+
 # ---- proof -----------------------------------------------------------------------------------
 
 

@@ -93,7 +93,7 @@ def test_a_barrier_waits_for_all_experts_by_counters() -> None:
         assert plan is not None
         told = {(h.event, h.call): h.kind.value for h in plan.handoffs}
         assert told["all_made", "experts_down"] == "counter"
-        assert tokens == 1 or told["all_done", "combine_experts"] == "counter"
+        assert tokens == 1 or told["experts_over", "combine_experts"] == "counter"
         assert not any("gate_up_done" in event for event, _ in told)
 
 

@@ -201,6 +201,10 @@ class ExpertMlp(Routed):
         self.pieces = step.pieces(tiles, otherwise=1)
         self.together = tiles // self.pieces
         self.done = p.events("expert_done", (L, E, self.pieces), count=self.together)
+        # All second products of a layer, before the next routing: every token has waited for its
+        # own, but that these are all is nothing the proof knows. So layers share `act` and `y`,
+        # which then stay in the cache.
+        self.over = p.events("experts_over", (L,))
 
     def _belongs(self, at: Any, t: Any, k: Any) -> list[Any]:
         """A pair lies among those of its expert, which is in use."""
@@ -215,7 +219,7 @@ class ExpertMlp(Routed):
         self._combine(at)
 
     def _route(self, at: Any) -> None:
-        step = self.step
+        step, before = self.step, slice(et.max(at - 1, 0), at)  # the layer before, if there is one
         step.p.call(
             pick_experts(self.experts), grid=(step.T,),
             reads=lambda t: self.scores[at, :, cut(t, 1), :],
@@ -227,7 +231,9 @@ class ExpertMlp(Routed):
             writes=lambda: (self.share[at, :, :], self.rank[at, :, :], self.pair[at, :, :],
                             self.active[at], self.expert[at, :], self.begin[at, :],
                             self.member[at, :]),
-            waits=lambda: (self.scored[at], self.picked[at]), notifies=lambda: self.routed[at])
+            waits=lambda: (self.routed[before], self.over[before], self.scored[at],
+                           self.picked[at]),
+            notifies=lambda: self.routed[at])
 
     def _apply(self, at: Any) -> None:
         """Each expert in use, on its own tokens: no more than there are."""
@@ -252,7 +258,7 @@ class ExpertMlp(Routed):
                 self.act[at, pairs(a), :, :],
                 self.w_down[at, self.expert[at, a], j * self.together + k, tiles.down]),
             writes=lambda a, j, k: self.y[at, pairs(a), cut(j * self.together + k, tiles.down)],
-            notifies=lambda a, j, k: self.done[at, a, j])
+            notifies=lambda a, j, k: (self.done[at, a, j], self.over[at]))
 
     def _combine(self, at: Any) -> None:
         step, attn = self.step, self.step.attn
