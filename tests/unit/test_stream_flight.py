@@ -56,9 +56,9 @@ def test_fewer_tasks_than_workers_share_what_may_be_in_flight(tiles: int, cap: i
 
 
 @pytest.mark.parametrize("panels, tiles, text", [
-    (8, None, "(81920)"), (2, None, "(65536)"),
-    (8, 200, "<true>(81920)"), (2, 200, "<true>(65536)"), (8, 100, "<true>(65536)")])
-def test_tiles_that_follow_one_another_have_more_in_flight_if_they_are_long(
+    (8, None, "(81920)"), (2, None, "(81920)"),
+    (8, 200, "<true>(81920)"), (2, 200, "<true>(81920)"), (8, 100, "<true>(65536)")])
+def test_tiles_that_follow_one_another_have_more_in_flight(
     panels: int, tiles: int | None, text: str
 ) -> None:
     """None: as many as run-time data says."""

@@ -46,7 +46,7 @@ _LONG = 320 * 1024  # bytes for a task: most of them come while it runs,
 _RUSH = 176 * 1024  # and so many are in flight then;
 _SHORT_RUSH = 96 * 1024  # of shorter tasks, where they lie by data;
 _WIDE_RUSH = 64 * 1024  # with many columns, whose lines of x come meanwhile;
-_TILE_AFTER_TILE = (64 * 1024, 80 * 1024)  # and where workers have several tiles: short, long
+_TILE_AFTER_TILE = 80 * 1024  # and where workers have several tiles
 _WORKERS = H200.multiprocessors  # that these numbers are for
 _AHEAD = 8  # pages asked for as far as the L2, for small tasks
 
@@ -131,9 +131,9 @@ def _of_call(
         cap = _shared(p, cap)
         rush = _RUSH * (hops and long)
     elif hops and counted:
-        rush = _TILE_AFTER_TILE[long] if several else _WIDE_RUSH
+        rush = _TILE_AFTER_TILE if several else _WIDE_RUSH
     elif hops and several:
-        cap = _TILE_AFTER_TILE[long]
+        cap = _TILE_AFTER_TILE
     return [replace(s, cap=cap, ahead=ahead, rush=rush) for s in found_all]
 
 
