@@ -13,10 +13,10 @@ from decode import OURS, reported
 from decoder import taken
 from kernels import Made
 from measure import Bench, Row, gpu_us, graph_us, here, torch
-from moe_program import SCHEDULES, WantedChain, config_of
+from moe_program import SCHEDULES, WantedChain, config_of, layout_for
 
 from eventtensor.models.config import ModelConfig
-from eventtensor.models.pack import matrices, packed_shapes
+from eventtensor.models.pack import matrices, packed_rows, packed_shapes, plain_rows
 
 MODEL, LAYERS, MOST = "qwen3-30b-a3b", 8, 64
 TOKENS, COMPARED = (1, 8, 32, 64), (1, 8, 64)
@@ -37,7 +37,8 @@ class Layers:
     """Random weights on the device, packed, and rows that go through them."""
 
     device: str = "cuda"
-    weights: dict[str, Any] = field(init=False)
+    weights: dict[str, Any] = field(init=False)  # as one row takes them
+    _many: dict[str, Any] = field(init=False)  # as many do
 
     def __post_init__(self) -> None:
         torch().manual_seed(SEED)
@@ -49,6 +50,9 @@ class Layers:
             .normal_(0, m.columns**-0.5) for n, m in own.items()
         }
         self.weights["w_router"].mul_(SPREAD)
+        many = matrices(self.config, layout_for(MOST))
+        self._many = {n: packed_rows(plain_rows(w), many[n].bundle).contiguous()
+                      for n, w in self.weights.items()}
 
     @property
     def config(self) -> ModelConfig:
@@ -66,7 +70,8 @@ class Layers:
     def arguments(self, tokens: int) -> dict[str, Any]:
         t, given = torch(), self.given(tokens)
         used = t.zeros(LAYERS, dtype=t.int32, device=self.device)
-        return {**self.weights, "gains": self.gains(), "given": given, "active": used,
+        weights = self.weights if layout_for(tokens) == layout_for(1) else self._many
+        return {**weights, "gains": self.gains(), "given": given, "active": used,
                 "result": t.full_like(given, float("nan")), "P": 0}
 
     def bytes_read(self, used: int) -> int:

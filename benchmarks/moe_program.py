@@ -21,12 +21,17 @@ from eventtensor.models.experts import ExpertMlp
 from eventtensor.models.formats.known import KNOWN
 from eventtensor.models.step import Residual, Step
 from eventtensor.models.tasks import Weights, embed
-from eventtensor.models.tiles import tiles_for
+from eventtensor.models.tiles import Layout, tiles_for
 
 FIRST, SECOND, SUM = "experts_gate_up", "experts_down", "combine_experts"
 BARRIER = "barrier"
 # Of the two products; `barrier` is `auto` with one event for all experts between two stages.
 SCHEDULES = ("static", "ticket", "push", BARRIER, "auto")
+
+
+def layout_for(tokens: int) -> Layout:
+    """Each program has weights of its own."""
+    return "cuda" if tokens == 1 else "cuda_many"
 
 
 @et.task
@@ -97,7 +102,8 @@ class WantedChain:
     schedule: str = "auto"
 
     def program(self) -> et.Program:
-        return chain(config_of(self.model, self.layers), Weights("cuda", et.bf16), self.tokens,
+        weights = Weights(layout_for(self.tokens), et.bf16)
+        return chain(config_of(self.model, self.layers), weights, self.tokens,
                      self.schedule == BARRIER)
 
     def options(self) -> dict[str, Any]:

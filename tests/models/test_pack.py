@@ -77,7 +77,7 @@ def check_packed(
 
 @pytest.mark.parametrize("name", ["tiny-llama", "tiny-qwen3"])
 @pytest.mark.parametrize("dtype", [BF16, np.dtype(np.float32)])
-@pytest.mark.parametrize("layout", ["cpu", "cuda"])
+@pytest.mark.parametrize("layout", ["cpu", "cuda", "cuda_many"])
 def test_every_element_is_where_the_layout_says(name, dtype, layout, monkeypatch):
     monkeypatch.setattr(pack, "_SLAB", 3 * 16 * 128 + 5)  # several slabs a matrix, the last short
     config = dataclasses.replace(KNOWN[name], intermediate=1040)  # two pages a row of w_down
@@ -88,10 +88,10 @@ def test_every_element_is_where_the_layout_says(name, dtype, layout, monkeypatch
         for layer in range(1 if matrix == "head" else config.layers):
             found = packed[matrix] if matrix == "head" else packed[matrix][layer]
             check_packed(found, rows_of(checkpoint, matrix, layer), layout, dtype,
-                         bundles_for(config)[matrix])
+                         bundles_for(config, layout)[matrix])
 
 
-@pytest.mark.parametrize("layout", ["cpu", "cuda"])
+@pytest.mark.parametrize("layout", ["cpu", "cuda", "cuda_many"])
 def test_every_expert_is_where_the_layout_says(layout):
     checkpoint = RandomCheckpoint(KNOWN["tiny-qwen3-moe"])
     packed = pack_weights(checkpoint, layout, BF16)
@@ -102,7 +102,7 @@ def test_every_expert_is_where_the_layout_says(layout):
         for matrix in ("w_gate_up", "w_down"):
             for expert, found in enumerate(packed[matrix][layer]):
                 check_packed(found, rows_of(checkpoint, matrix, layer, expert), layout, BF16,
-                             bundles_for(checkpoint.config)[matrix])
+                             bundles_for(checkpoint.config, layout)[matrix])
     assert packed["w_down"].shape[:2] == (2, 16)
 
 
@@ -123,7 +123,7 @@ def test_what_is_not_a_matrix_is_stacked(name):
 
 def test_every_known_model_can_be_packed():
     for name, config in KNOWN.items():
-        for layout in ("cpu", "cuda"):
+        for layout in ("cpu", "cuda", "cuda_many"):
             shapes = packed_shapes(config, layout)
             mlps = config.layers * (1 if config.experts is None else config.experts.count)
             assert np.prod(shapes["w_gate_up"]) == mlps * 2 * config.intermediate \
@@ -145,6 +145,8 @@ def test_as_many_panels_lie_together_as_every_kernel_can_take():
         "w_qkv": 1, "w_o": 4, "w_gate_up": 4, "w_down": 4, "head": 4}
     assert bundles_for(KNOWN["qwen3-30b-a3b"]) == {
         "w_qkv": 1, "w_o": 4, "w_gate_up": 2, "w_down": 1, "head": 4}
+    assert bundles_for(KNOWN["qwen3-30b-a3b"], "cuda_many") == {
+        "w_qkv": 4, "w_o": 4, "w_gate_up": 4, "w_down": 4, "head": 4}
     odd = dataclasses.replace(
         KNOWN["llama-3.2-1b"], hidden=2592, heads=12, kv_heads=4, head_dim=128)
     for config in (*KNOWN.values(), odd):  # 96 rows would be 48 with many
@@ -154,6 +156,8 @@ def test_as_many_panels_lie_together_as_every_kernel_can_take():
                     "w_down": tiles.down, "head": tiles.head}
             assert all(rows[n] % (16 * b) == 0 or (not many and 16 * b % rows[n] == 0)
                        for n, b in bundles_for(config).items())
+            assert not many or all(rows[n] % (16 * b) == 0
+                                   for n, b in bundles_for(config, "cuda_many").items())
             less = tiles.qkv - 16 * (tiles.qkv_larger > 0)
             assert less == tiles.qkv or bundles_for(config)["w_qkv"] == 1
 

@@ -19,11 +19,12 @@ from support.fake_driver import FakeDriver, installed
 
 from eventtensor.errors import BadOption, CompileFailed, KernelClosed, StuckWait
 from eventtensor.models.pack import pack_weights
-from eventtensor.models.runner import DTYPES, Choice, Row, Runner
+from eventtensor.models.runner import DTYPES, Choice, Row, Runner, layout_of
 from eventtensor.models.source import open_model
 
 MODEL = open_model("random:tiny-llama")
-WEIGHTS = pack_weights(MODEL.checkpoint, "cuda", DTYPES["bf16"].numpy)
+WEIGHTS = {layout: pack_weights(MODEL.checkpoint, layout, DTYPES["bf16"].numpy)
+           for layout in ("cuda", "cuda_many")}
 PATIENCE_S = 20.0
 
 
@@ -35,8 +36,9 @@ def driver() -> Iterator[FakeDriver]:
 
 
 def make(**options: Any) -> Runner:
-    return Runner(MODEL.config, WEIGHTS, target="cuda", pages=8, positions=512, requests=3,
-                  **options)
+    asked = {k: options[k] for k in ("rows", "same_bits") if k in options}
+    return Runner(MODEL.config, WEIGHTS[layout_of("cuda", **asked)], target="cuda", pages=8,
+                  positions=512, requests=3, **options)
 
 
 def prompt(count: int) -> list[Row]:
@@ -89,8 +91,9 @@ def test_few_rows_that_have_a_request_each_have_a_kernel_of_their_own(
     two = [Row(0, 5, 0), Row(0, 6, 1)]
     steps = [(decoding(2), True), (decoding(8), True), (decoding(1), False),
              ((two, [[0]], 2), False), ((two[::-1], [[0]], 1), False)]
-    weights = pack_weights(WIDE.checkpoint, "cuda",
-                           DTYPES[options.get("dtype", "bf16")].numpy)
+    dtype = options.get("dtype", "bf16")
+    layout = layout_of("cuda", dtype, same_bits=options.get("same_bits", False))
+    weights = pack_weights(WIDE.checkpoint, layout, DTYPES[dtype].numpy)
     with fake_kernels() as kernels, closing(Runner(
         WIDE.config, weights, target="cuda", pages=8, positions=512, requests=8, **options,
     )) as runner:

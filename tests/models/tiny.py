@@ -14,7 +14,7 @@ import numpy as np
 from eventtensor.models.formats.hf import FolderCheckpoint
 from eventtensor.models.memory import DeviceMemory
 from eventtensor.models.pack import pack_weights
-from eventtensor.models.runner import DTYPES, Choice, Row, Runner
+from eventtensor.models.runner import DTYPES, Choice, Row, Runner, layout_of
 from eventtensor.runtime.cuda.driver import upload
 
 LLAMA3 = {
@@ -103,7 +103,7 @@ class Pair:
         return found
 
     def runner(self, target: str, pages: int = 24, **options: Any) -> Runner:
-        layout = "cuda" if target == "cuda" else "cpu"
+        layout = layout_of(target, self.dtype, same_bits=options.get("same_bits", False))
         checkpoint = FolderCheckpoint(self.folder)
         weights = pack_weights(checkpoint, layout, DTYPES[self.dtype].numpy)
         return Runner(checkpoint.config, weights, target=target, dtype=self.dtype, pages=pages,

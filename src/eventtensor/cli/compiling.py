@@ -18,7 +18,8 @@ from ..models.tasks import Weights
 def compile_model(name: str, folder: Path, target: str, dtype: str, same_bits: bool) -> None:
     began, where = time.perf_counter(), find_target(target)
     made = Made(open_model(name).config, where, dtype, MAX_TOKENS, True, same_bits)
-    kernels = compiled(made, Weights(layout_of(where), DTYPES[dtype]), {})
+    layout = layout_of(where, dtype, MAX_TOKENS, same_bits)
+    kernels = compiled(made, Weights(layout, DTYPES[dtype]), {})
     try:
         save(made, kernels, folder)
     finally:

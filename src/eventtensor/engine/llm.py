@@ -61,8 +61,9 @@ class LLM:
         self.context = min(context, config.max_position)
         sizes = Sizes.of(self.model, DTYPES[dtype].numpy.itemsize, self.context, max_running, rows,
                          cache_gb)
+        layout = layout_of(self.target, dtype, rows, same_bits)
         began = time.perf_counter()
-        self._weights = load_weights(self.model, layout_of(self.target), DTYPES[dtype].numpy,
+        self._weights = load_weights(self.model, layout, DTYPES[dtype].numpy,
                                      progress, options.get("device", 0))
         self.weights_s = time.perf_counter() - began  # that it took to have the weights
 

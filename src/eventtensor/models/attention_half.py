@@ -26,7 +26,7 @@ def span_for(weights: Weights, tokens: int) -> int:
     """The most splits of a row that a task of attention takes. A single row has too few for all
     workers of a GPU: each is a task. With more rows a task may take several, and reads the next
     while it computes."""
-    many = weights.layout == "cuda" and weights.dtype is et.bf16 and tokens > 1
+    many = weights.layout != "cpu" and weights.dtype is et.bf16 and tokens > 1
     return GROUP_SPLITS if many else 1
 
 
@@ -35,7 +35,7 @@ def combined_heads(
 ) -> int:
     """Heads of keys that a task of `rotate` or `combine` takes at most: one, or up to four if a
     full step has more rows and heads than a GPU has workers."""
-    if layout != "cuda":
+    if layout == "cpu":
         return 1
     sizes = [n for n in (1, 2, 4) if c.kv_heads % n == 0]
     return next((n for n in sizes if n * workers >= tokens * c.kv_heads), sizes[-1])

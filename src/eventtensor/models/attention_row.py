@@ -40,7 +40,7 @@ et::attention::append<kv_0, {group}, kv_2, {norm}>(qkv, gains, rope, kv, {eps}f)
 
 def attends_by_row(weights: Weights, rows: int, span: int) -> bool:
     """True for the program of one row, where a GPU has a tuned body."""
-    return rows == 1 and span == 1 and weights.layout == "cuda" and weights.dtype is et.bf16
+    return rows == 1 and span == 1 and weights.layout != "cpu" and weights.dtype is et.bf16
 
 
 def parts_for(c: ModelConfig, workers: int = H200.multiprocessors) -> int:

@@ -138,7 +138,8 @@ class Generator:
         self.model, self.requests = model, requests
         self.context = min(context, model.config.max_position)
         self._pages_each = -(-self.context // page_tokens(model.config))
-        self._weights = load_weights(model, layout_of(target), DTYPES[dtype].numpy, progress,
+        layout = layout_of(target, dtype, same_bits=same_bits)
+        self._weights = load_weights(model, layout, DTYPES[dtype].numpy, progress,
                                      options.get("device", 0))
         self.runner = Runner(
             model.config, self._weights.arrays, target=target, dtype=dtype,

@@ -34,7 +34,7 @@ def load_weights(
     model: Model, layout: Layout, dtype: np.dtype[Any], progress: Progress | None = None,
     device: int = 0,
 ) -> LoadedWeights:
-    if layout == "cuda" and isinstance(model.checkpoint, RandomCheckpoint):
+    if layout != "cpu" and isinstance(model.checkpoint, RandomCheckpoint):
         memory = DeviceMemory(device)
-        return LoadedWeights(random_on_device(model.checkpoint, memory, dtype), memory)
+        return LoadedWeights(random_on_device(model.checkpoint, memory, dtype, layout), memory)
     return LoadedWeights(packed_weights(model.checkpoint, model.files, layout, dtype, progress))

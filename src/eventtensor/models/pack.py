@@ -42,7 +42,7 @@ class Matrix:
     bundle: int = 1
 
 
-def matrices(c: ModelConfig) -> dict[str, Matrix]:
+def matrices(c: ModelConfig, layout: Layout = "cuda") -> dict[str, Matrix]:
     wide, narrow = c.heads * c.head_dim, c.kv_heads * c.head_dim
     down, experts = c.hidden // PANEL, c.experts
     mlp: Literal["layer", "expert"] = "layer" if experts is None else "expert"
@@ -59,18 +59,19 @@ def matrices(c: ModelConfig) -> dict[str, Matrix]:
         "w_down": Matrix(c.hidden, c.intermediate, ("w_down",), down, mlp),
         "head": Matrix(c.vocab, c.hidden, ("head",), c.vocab // PANEL, "model"),
     }
-    return found | {name: replace(found[name], bundle=n) for name, n in bundles_for(c).items()}
+    bundles = bundles_for(c, layout)
+    return found | {name: replace(found[name], bundle=n) for name, n in bundles.items()}
 
 
 def packed_shape(rows: int, columns: int, layout: Layout, bundle: int = 1) -> Shape:
     """`bundle`: panels, for a GPU."""
-    multiple = PANEL * (bundle if layout == "cuda" else 1)
+    multiple = PANEL * (1 if layout == "cpu" else bundle)
     if rows % multiple:
         raise BadPacking(f"a matrix has {rows} rows, not a multiple of {multiple}")
     match layout:
         case "cpu":
             return (rows // PANEL, columns, PANEL)
-        case "cuda":
+        case "cuda" | "cuda_many":
             if columns % BLOCK:
                 raise BadPacking(f"a row has {columns} columns, not a multiple of {BLOCK}")
             span = span_of(columns)
@@ -101,7 +102,7 @@ def packed_shapes(c: ModelConfig, layout: Layout) -> dict[str, Shape]:
     if c.qk_norm:
         norms["qk_norms"] = (c.layers, 2, c.head_dim)
     out = {"embed": (c.vocab, c.hidden), **norms}
-    for name, m in matrices(c).items():
+    for name, m in matrices(c, layout).items():
         try:
             shape = packed_shape(m.rows, m.columns, layout, m.bundle)
         except BadPacking as e:
@@ -197,7 +198,7 @@ def _move(out: Array, places: Array, panels: Array, layout: Layout) -> None:
         match layout:
             case "cpu":
                 out[own] = slab.swapaxes(1, 2)
-            case "cuda":
+            case "cuda" | "cuda_many":
                 spans, bundle, halves, blocks = out.shape[1:5]
                 split = slab.reshape(len(slab), halves, BLOCK, spans, blocks, BLOCK)
                 whole = np.dtype((np.void, BLOCK * out.dtype.itemsize))  # moved as one

@@ -19,6 +19,7 @@ from .config import ModelConfig
 from .formats.random_weights import RandomCheckpoint, scale_of
 from .memory import DeviceMemory
 from .pack import matrices, pack_weights, packed_shapes, sources_of
+from .tiles import Layout
 
 SOURCES = 3  # of a matrix at most, as in device/random.h
 _BLOCKS, _THREADS = 8, 256  # blocks of each multiprocessor
@@ -49,13 +50,13 @@ class Packing(ctypes.Structure):
                 ("first", c_uint32 * (SOURCES + 1)))
 
 
-def packing_of(c: ModelConfig, name: str) -> Packing:
+def packing_of(c: ModelConfig, name: str, layout: Layout = "cuda") -> Packing:
     """Of one matrix of the array."""
     matrix, known = matrices(c)[name], shapes(c)
     pieces = sources_of(c, name)[0]
     rows = [known["embed" if n == "head" and c.tied else n][0] for n in pieces]
     first = np.cumsum([0, *(r // PANEL // matrix.turns for r in rows)])
-    *_, spans, bundle, _, blocks, _, _ = packed_shapes(c, "cuda")[name]
+    *_, spans, bundle, _, blocks, _, _ = packed_shapes(c, layout)[name]
     return Packing(matrix.rows // PANEL, bundle, spans, blocks, len(rows),
                    (c_uint32 * (SOURCES + 1))(*map(int, first)))
 
@@ -71,19 +72,20 @@ def source_for(dtype: np.dtype[Any]) -> str:
 
 
 def random_on_device(
-    checkpoint: RandomCheckpoint, memory: DeviceMemory, dtype: np.dtype[Any]
+    checkpoint: RandomCheckpoint, memory: DeviceMemory, dtype: np.dtype[Any],
+    layout: Layout = "cuda",
 ) -> dict[str, Array]:
     """What `pack_weights` gives for a GPU: matrices and the embedding in `memory`, norms on the
     host."""
     c = checkpoint.config
     made = ("embed", *matrices(c))
-    out = pack_weights(checkpoint, "cuda", dtype, without=made)
+    out = pack_weights(checkpoint, layout, dtype, without=made)
     kernels = PlainKernels(memory.device, source_for(dtype), "random_weights", environment())
     with closing(kernels):
         for name in made:
-            shape = packed_shapes(c, "cuda")[name]
+            shape = packed_shapes(c, layout)[name]
             out[name] = array = memory.empty(shape, dtype)
-            entry, columns, *own = _packed(checkpoint, name, memory) if name != "embed" \
+            entry, columns, *own = _packed(checkpoint, name, memory, layout) if name != "embed" \
                 else ("rows", c.hidden, c_uint64(checkpoint.key(name)))
             kernels.launch(
                 entry, _BLOCKS * memory.device.target.multiprocessors, _THREADS,
@@ -92,8 +94,10 @@ def random_on_device(
     return out
 
 
-def _packed(checkpoint: RandomCheckpoint, name: str, memory: DeviceMemory) -> tuple[Any, ...]:
+def _packed(
+    checkpoint: RandomCheckpoint, name: str, memory: DeviceMemory, layout: Layout
+) -> tuple[Any, ...]:
     """The entry, columns of a matrix, and arguments between the array and the scale."""
     keys = memory.keep({name: keys_of(checkpoint, name)}, None)[name]
     return ("packed", matrices(checkpoint.config)[name].columns, c_void_p(keys.ctypes.data),
-            packing_of(checkpoint.config, name))
+            packing_of(checkpoint.config, name, layout))

@@ -63,7 +63,7 @@ class Runner:
     ) -> None:
         if dtype not in DTYPES:
             raise BadOption(f"unknown dtype {dtype!r}", hint=f"one of {', '.join(DTYPES)}")
-        page, layout = page_tokens(config), layout_of(target)
+        page, layout = page_tokens(config), layout_of(target, dtype, rows, same_bits)
         self.config, self.target, self.page, self.pages = config, target, page, pages
         self.limits = Limits(
             config.vocab, rows, min(rows, MAX_REQUESTS), requests, positions, pages, page,
@@ -216,9 +216,13 @@ class Begun(NamedTuple):
     chosen: Array
 
 
-def layout_of(target: str) -> Layout:
-    """How weights are packed for a target."""
-    return "cuda" if target == "cuda" else "cpu"
+def layout_of(
+    target: str, dtype: str = "bf16", rows: int = MAX_TOKENS, same_bits: bool = False
+) -> Layout:
+    """How weights are packed for the kernels of a runner: with `same_bits` none takes one row."""
+    if target != "cuda":
+        return "cpu"
+    return "cuda_many" if same_bits and rows > 1 and dtype == "bf16" else "cuda"
 
 
 def _bytes(x: Any) -> int:

@@ -72,9 +72,9 @@ class Weights:
 
     def matrix(self, p: et.Program, c: ModelConfig, name: str) -> Matrix:
         """One of the model's, with axes for layers, or layers and experts, ahead."""
-        known = matrices(c)[name]
+        known = matrices(c, self.layout)[name]
         ref = p.weight(name, packed_shapes(c, self.layout)[name], self.dtype)
-        return Matrix(ref, known.rows, PANEL * (known.bundle if self.layout == "cuda" else 1))
+        return Matrix(ref, known.rows, PANEL * (1 if self.layout == "cpu" else known.bundle))
 
     def columns(self, w: Any) -> int:
         """How many columns a tile has."""

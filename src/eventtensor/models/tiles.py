@@ -10,7 +10,8 @@ from ..ir.products import BUNDLES, PANEL
 from ..target import H200
 from .config import ModelConfig
 
-Layout = Literal["cpu", "cuda"]
+# For a GPU so that tiles of one row and of many can take them, or for those of many alone.
+Layout = Literal["cpu", "cuda", "cuda_many"]
 
 WIDE_ROWS, PART_COLUMNS = 128, 128  # that products with many columns take at a time
 # Where all steps have so many rows, tiles have up to HALF_ROWS if parts of K had fewer columns than
@@ -80,11 +81,11 @@ def tiles_for(
     return Tiles(first, out, gate_up, down, head, out_parts, down_parts, qkv_parts=qkv_parts)
 
 
-def bundles_for(c: ModelConfig) -> dict[str, int]:
+def bundles_for(c: ModelConfig, layout: Layout = "cuda") -> dict[str, int]:
     """For each matrix, the panels whose spans lie together on a GPU: the most that every tile has
-    in whole bundles, of one row and of many, since all kernels of a model take the same weights. A
-    tile of one row may also be some panels of a bundle, but not of experts: those come all at once,
-    and then a loader has no time for more copies."""
+    in whole bundles, of one row (unless no kernel takes one) and of many, since all kernels of a
+    model take the same weights. A tile of one row may also be some panels of a bundle, but not of
+    experts: those come all at once, and then a loader has no time for more copies."""
     few, many = tiles_for(c, "cuda"), tiles_for(c, "cuda", many=True)
     uneven = (few.qkv - PANEL,) if few.qkv_larger else ()
     rows = {"w_qkv": (many.qkv, few.qkv, *uneven), "w_o": (many.out, few.out),
@@ -94,6 +95,8 @@ def bundles_for(c: ModelConfig) -> dict[str, int]:
     def fits(name: str, panels: int) -> bool:
         """Tiles of two sizes have whole bundles."""
         size, (whole, first, *rest) = panels * PANEL, rows[name]
+        if layout == "cuda_many":
+            return bool(whole % size == 0)
         some = size % first == 0 and not rest and (name != "w_down" or c.experts is None)
         return all(r % size == 0 for r in (whole, *rest)) and (some or first % size == 0)
 

@@ -233,16 +233,19 @@ class LoaderWriter:
         tensor = self.kernel.program.tensor(p.call.regions[s.arg].tensor)
         stride = self.expr(panel_stride(tensor))
         walk = f"et::Walk({panels}, {row}, {span}, {s.bundle}, {n})"
-        mapped = self.mapped(tensor, s, product)
-        self.out.line(f"worker.panels({data}, {walk}, {stride}{mapped});")
+        whole = isinstance(product.rows, Const) and product.span == MOST_SPAN \
+            and product.rows.value % (GROUP * PANEL) == 0
+        if whole and s.bundle == GROUP:
+            self.out.line(f"worker.bundles({data}, {walk}, {stride});")
+        else:
+            mapped = self.mapped(tensor, s, product) if whole else ""
+            self.out.line(f"worker.panels({data}, {walk}, {stride}{mapped});")
 
     def mapped(self, tensor: Tensor, s: Stream, product: Product) -> str:
         """Where a page is several pieces of weights, how one copy can bring all of them."""
         piece = s.bundle * PANEL * product.span * tensor.dtype.size
         width, count = panel_stride(tensor), GROUP // s.bundle
-        if count == 1 or not isinstance(product.rows, Const) or not isinstance(width, Const) \
-                or product.rows.value % (GROUP * PANEL) or product.span != MOST_SPAN \
-                or width.value % RUN or tensor.role is not Role.weight:
+        if not isinstance(width, Const) or width.value % RUN or tensor.role is not Role.weight:
             return ""
         number = self.maps.page(PagedTensor(tensor.name, s.bundle * width.value, piece, count))
         return "" if number is None else f", et::Paged{{{number}, args.{cpp_name(tensor.name)}}}"

@@ -76,14 +76,21 @@ ET_FN void page_copy(uint32_t to, const TensorMap& map, uint32_t y, uint32_t z, 
   ptx::cp_async_bulk_tensor_3d(to, &map, int32_t(y), int32_t(z), bar, policy);
 }
 
+// Weights that begin at `data` and have a map of this number.
+struct Paged {
+  uint32_t map;
+  const void* data;
+};
+
 // Asks for bytes to be brought as far as the L2.
 ET_FN void bulk_prefetch(const void* from, uint32_t bytes) {
   ptx::cp_async_bulk_prefetch_l2(from, bytes);
 }
 
-// Bytes that are read once leave the L2 first, so that what is shared stays; others as usual.
+// Bytes that are read once, or for the last time, leave the L2 first, so that what is shared stays;
+// others as usual.
 ET_FN uint64_t policy_once() { return ptx::EVICT_FIRST; }
-ET_FN uint64_t policy_again() { return ptx::EVICT_NORMAL; }
+ET_FN uint64_t policy_for(bool last) { return last ? policy_once() : ptx::EVICT_NORMAL; }
 
 // The same by reference, for who has one of each.
 ET_FN void bar_expect(Barrier& bar, uint32_t bytes) { bar_expect(shared_address(&bar), bytes); }

@@ -7,12 +7,6 @@
 
 namespace et {
 
-// Weights that begin at `data` and have a map of this number.
-struct Paged {
-  uint32_t map;
-  const void* data;
-};
-
 class Loader {
  public:
   ET_HOT Loader(const Shared& s, Ring& ring, const TensorMap* maps = nullptr)
@@ -98,21 +92,26 @@ class Loader {
   // passes of columns, by pages of K, by the groups of the round.
   ET_HOT void panels(const void* data, const Walk& walk, int64_t stride) {
     const char* const from = static_cast<const char*>(data);
-    rounds(walk, [&](uint32_t first, uint32_t panels, bool last) {
-      round(from + first * stride, stride, walk, first, panels, last);
+    rounds(walk, [&](uint32_t first, uint32_t panels, uint64_t policy) {
+      round(from + first * stride, stride, walk, first, panels, policy);
     });
   }
 
-  // The same by a map, where all groups are whole and spans have MOST_SPAN bytes: a page is one copy.
+  // The same where all groups are whole and spans have MOST_SPAN bytes, so that a page is one copy:
+  // by a map, or of bundles that are groups.
   ET_HOT void panels(const void* data, const Walk& walk, int64_t stride, Paged in) {
     const uint64_t from = reinterpret_cast<uint64_t>(data) - reinterpret_cast<uint64_t>(in.data);
     const uint32_t runs = uint32_t(from / RUN), step = walk.bundle * PANEL * MOST_SPAN;
     const uint32_t bundle = uint32_t(walk.bundle * stride / RUN);
     const uint32_t y = runs % bundle, z = runs / bundle;
-    rounds(walk, [&](uint32_t first, uint32_t panels, bool last) {
-      for (uint32_t k = 0; k < walk.along() && !stopped_; ++k)
-        for (uint32_t g = 0; g < panels; g += GROUP)
-          page(maps_[in.map], y + k * (step / RUN), z + (first + g) / walk.bundle, last);
+    groups(walk, [&](uint32_t panel, uint32_t k, uint64_t policy) {
+      page_copy(page(), maps_[in.map], y + k * (step / RUN), z + panel / walk.bundle, bar(), policy);
+    });
+  }
+  ET_HOT void bundles(const void* data, const Walk& walk, int64_t stride) {
+    const char* const from = static_cast<const char*>(data);
+    groups(walk, [&](uint32_t panel, uint32_t k, uint64_t policy) {
+      bulk_copy(page(), from + panel * stride + k * WHOLE, WHOLE, bar(), policy);
     });
   }
 
@@ -132,7 +131,7 @@ class Loader {
     if (!open_all(all)) return;
     const char* const from = static_cast<const char*>(data);
     ET_ROLLED for (uint32_t r = lane(); r < pieces; r += 32)
-      bulk_copy(bytes_ + slot_ * PAGE + r * bytes, from + r * stride, bytes, full() + slot_ * 8);
+      bulk_copy(page() + r * bytes, from + r * stride, bytes, bar());
     advance();
   }
 
@@ -237,61 +236,67 @@ class Loader {
   ET_HOT static uint32_t lane() { return threadIdx.x % 32; }
   ET_HOT uint32_t full() const { return bars_ + offsetof(Ring, full); }
   ET_HOT uint32_t empty() const { return bars_ + offsetof(Ring, empty); }
+  ET_HOT uint32_t page() const { return bytes_ + slot_ * PAGE; }  // where the next one goes
+  ET_HOT uint32_t bar() const { return full() + slot_ * 8; }      // that its bytes tell
   ET_HOT bool over() const { return shared_peek(ring_.stop) != 0; }
 
-  // Calls pages(first panel, panels, is it the last pass) for each round and pass, by one lane.
+  // Calls pages(first panel, panels, policy) for each round and pass, by one lane. Before the last
+  // pass what it brings will come again.
   template <class F> ET_HOT void rounds(const Walk& walk, const F& pages) {
     const uint32_t count = walk.passes() * walk.left(0) * walk.pages();
     left_ = count > LAST ? count : LAST + 1;
     if (lane() == 0) {
       if (walk.left(0) <= groups_for(MOST_COLUMNS)) {  // known when this is compiled
         ET_ROLLED for (uint32_t left = walk.passes(); left > 0; --left)
-          pages(0, walk.panels, left == 1);
+          pages(0, walk.panels, policy_for(left == 1));
       } else {
         for (uint32_t first = 0; first < walk.panels; first += walk.round(first))
           for (uint32_t left = walk.passes(); left > 0; --left)
-            pages(first, walk.round(first), left == 1);
+            pages(first, walk.round(first), policy_for(left == 1));
       }
     }
     follow();
   }
 
-  // The pages of a round, which has so many panels. Before the last pass they will come again.
+  // The pages of a round, which has so many panels.
   ET_HOT void round(const char* from, int64_t stride, const Walk& walk, uint32_t first,
-                    uint32_t panels, bool last) {
+                    uint32_t panels, uint64_t policy) {
     const uint32_t piece = PANEL * walk.span, spans = walk.spans(), bundle = walk.bundle;
     ET_ROLLED for (uint32_t left = walk.along(); left > 0 && !stopped_;
                    from += spans * bundle * piece) {
       const uint32_t some = left < spans ? left : spans;
       ET_ROLLED for (uint32_t g = 0; g < panels; g += GROUP)
         group(from + g * stride, bundle * stride,
-              bundle == GROUP ? 1 : walk.count(first + g) / bundle, some, bundle * piece, last);
+              bundle == GROUP ? 1 : walk.count(first + g) / bundle, some, bundle * piece, policy);
       left -= some;
     }
   }
 
-  // A page of a whole group.
-  ET_HOT void page(const TensorMap& map, uint32_t y, uint32_t z, bool last) {
-    if (!open(GROUP * PANEL * MOST_SPAN)) return;
-    page_copy(bytes_ + slot_ * PAGE, map, y, z, full() + slot_ * 8,
-              last ? policy_once() : policy_again());
-    advance();
+  // Pages of whole groups: copy(first panel, span, policy) brings one.
+  static constexpr uint32_t WHOLE = GROUP * PANEL * MOST_SPAN;  // bytes
+  template <class F> ET_HOT void groups(const Walk& walk, const F& copy) {
+    rounds(walk, [&](uint32_t first, uint32_t panels, uint64_t policy) {
+      for (uint32_t k = 0; k < walk.along() && !stopped_; ++k)
+        for (uint32_t g = 0; g < panels && open(WHOLE); g += GROUP) {
+          copy(first + g, k, policy);
+          advance();
+        }
+    });
   }
 
   // A page of up to GROUP pieces: `spans` of each of `count` bundles, span after span.
   ET_HOT void group(const char* from, int64_t stride, uint32_t count, uint32_t spans,
-                    uint32_t piece, bool last) {
+                    uint32_t piece, uint64_t policy) {
     if (!open(count * spans * piece)) return;
-    const uint32_t to = bytes_ + slot_ * PAGE, bar = full() + slot_ * 8;
-    const uint64_t policy = last ? policy_once() : policy_again();
     if (count == 1) {
-      bulk_copy(to, from, spans * piece, bar, policy);
+      bulk_copy(page(), from, spans * piece, bar(), policy);
     } else {
 #pragma unroll
       for (uint32_t p = 0; p < GROUP; ++p, from += stride)
         if (p < count) {
-          bulk_copy(to + p * piece, from, piece, bar, policy);
-          if (spans == 2) bulk_copy(to + (count + p) * piece, from + piece, piece, bar, policy);
+          bulk_copy(page() + p * piece, from, piece, bar(), policy);
+          if (spans == 2)
+            bulk_copy(page() + (count + p) * piece, from + piece, piece, bar(), policy);
         }
     }
     advance();
@@ -324,7 +329,7 @@ class Loader {
     if (slow_ != 0 && --slow_ == 0) cap_ = then_;
     while (flying_ >= cap_) see_landed();
     ++flying_;
-    bar_expect(full() + slot_ * 8, bytes);
+    bar_expect(bar(), bytes);
     return true;
   }
 
@@ -353,7 +358,7 @@ class Loader {
   static constexpr uint32_t LAST = 6;  // pages before whose end the next tile is claimed
 
   ET_HOT void copy_once(uint32_t at, const char* from, uint32_t bytes) {
-    bulk_copy(bytes_ + slot_ * PAGE + at, from, bytes, full() + slot_ * 8, policy_once());
+    bulk_copy(page() + at, from, bytes, bar(), policy_once());
   }
 
   ET_HOT void see_landed() {
