@@ -24,7 +24,7 @@ import eventtensor as et
 from eventtensor.models.attention_half import page_tokens
 from eventtensor.models.config import ModelConfig
 from eventtensor.models.formats.known import KNOWN
-from eventtensor.models.runner import Choice, Row, Runner
+from eventtensor.models.runner import Choice, Row, Runner, layout_of
 from eventtensor.models.sampling import TILE
 
 torch = pytest.importorskip("torch")
@@ -111,7 +111,8 @@ class FullSize:
     ) -> None:
         from gpu.torch_llama import TorchLlama, random_packed
 
-        weights, each = random_packed(config), POSITIONS // page_tokens(config)
+        weights = random_packed(config, layout_of("cuda", same_bits=same_bits))
+        each = POSITIONS // page_tokens(config)
         self.runner = Runner(config, weights, target="cuda", pages=requests * each,
                              positions=POSITIONS, sampling=sampling, same_bits=same_bits)
         shape = tuple(self.runner.fixed["kv"].shape)

@@ -13,14 +13,17 @@ import torch
 from eventtensor.models.config import ModelConfig
 from eventtensor.models.pack import matrices, packed_rows, packed_shapes, plain_rows
 from eventtensor.models.rope import rope_tables
+from eventtensor.models.tiles import Layout
 
 
-def random_packed(c: ModelConfig, seed: int = 0, device: str = "cuda") -> dict[str, Any]:
+def random_packed(
+    c: ModelConfig, layout: Layout, seed: int = 0, device: str = "cuda"
+) -> dict[str, Any]:
     """Matrices on the device, norms on the host; a tied head is the embedding, packed."""
     rng = torch.Generator(device).manual_seed(seed)
     columns = {name: m.columns for name, m in matrices(c).items()} | {"embed": c.hidden}
     out: dict[str, Any] = {}
-    for name, shape in packed_shapes(c, "cuda").items():
+    for name, shape in packed_shapes(c, layout).items():
         if name in columns:
             made = torch.empty(shape, dtype=torch.bfloat16, device=device)
             spread = 4 if name == "w_router" else 1  # so that noise seldom decides between experts
@@ -29,7 +32,7 @@ def random_packed(c: ModelConfig, seed: int = 0, device: str = "cuda") -> dict[s
             drawn = np.random.default_rng(seed + len(name)).standard_normal(shape, np.float32)
             out[name] = 1 + drawn / 10
     if c.tied:
-        out["head"] = packed_rows(out["embed"], matrices(c)["head"].bundle).contiguous()
+        out["head"] = packed_rows(out["embed"], matrices(c, layout)["head"].bundle).contiguous()
     return out
 
 

@@ -17,10 +17,11 @@ from models.fake_kernels import FakeKernel, fake_kernels
 from models.tiny import Session, pairs, random_requests, relative
 from support.fake_driver import FakeDriver, installed
 
-from eventtensor.errors import BadOption, CompileFailed, KernelClosed, StuckWait
+from eventtensor.errors import BadOption, BadPacking, CompileFailed, KernelClosed, StuckWait
 from eventtensor.models.pack import pack_weights
 from eventtensor.models.runner import DTYPES, Choice, Row, Runner, layout_of
 from eventtensor.models.source import open_model
+from eventtensor.models.tiles import Layout
 
 MODEL = open_model("random:tiny-llama")
 WEIGHTS = {layout: pack_weights(MODEL.checkpoint, layout, DTYPES["bf16"].numpy)
@@ -235,6 +236,16 @@ def test_a_step_that_is_refused_closes_nothing(driver: FakeDriver) -> None:
             runner.step(prompt(1), [[0]], 1, [Choice(0.5)])
         runner.step(prompt(1), [[0]])
         assert not any(k.closed for k in kernels)
+
+
+@pytest.mark.parametrize("given, same_bits", [("cuda", True), ("cuda_many", False)])
+def test_weights_that_are_packed_for_other_kernels_are_refused(
+    driver: FakeDriver, given: Layout, same_bits: bool
+) -> None:
+    model = open_model("random:tiny-qwen3-moe")
+    weights = pack_weights(model.checkpoint, given, DTYPES["bf16"].numpy)
+    with pytest.raises(BadPacking, match="w_down has the shape"):
+        Runner(model.config, weights, target="cuda", pages=8, positions=512, same_bits=same_bits)
 
 
 def test_an_unknown_target_or_option_is_refused() -> None:

@@ -13,7 +13,7 @@ import numpy as np
 
 import eventtensor as et
 
-from ..errors import BadOption
+from ..errors import BadOption, BadPacking
 from .artifact import Made, compiled, loaded
 from .attention_half import SPLIT_TOKENS, page_tokens
 from .checkpoint import Array
@@ -21,7 +21,7 @@ from .config import ModelConfig
 from .inputs import Inputs, Sent, SentTables
 from .kernels import AnyKernel, Steps
 from .memory import DeviceMemory, HostMemory, Memory, Over
-from .pack import Progress, matrices
+from .pack import Progress, matrices, packed_shapes
 from .rope import rope_tables
 from .rows import Change, Choice, Limits, Row, check_choices, check_counts, stands_alone
 from .step import MAX_REQUESTS, MAX_TOKENS
@@ -64,6 +64,7 @@ class Runner:
         if dtype not in DTYPES:
             raise BadOption(f"unknown dtype {dtype!r}", hint=f"one of {', '.join(DTYPES)}")
         page, layout = page_tokens(config), layout_of(target, dtype, rows, same_bits)
+        _check_packed(config, layout, weights)
         self.config, self.target, self.page, self.pages = config, target, page, pages
         self.limits = Limits(
             config.vocab, rows, min(rows, MAX_REQUESTS), requests, positions, pages, page,
@@ -214,6 +215,14 @@ class Begun(NamedTuple):
 
     over: Over
     chosen: Array
+
+
+def _check_packed(c: ModelConfig, layout: Layout, weights: Mapping[str, Any]) -> None:
+    """Those of another layout have as many bytes."""
+    for name, shape in packed_shapes(c, layout).items():
+        if name in weights and tuple(weights[name].shape) != shape:
+            raise BadPacking(f"{name} has the shape {tuple(weights[name].shape)}, not {shape}",
+                             hint=f"pack them for {layout!r}, as layout_of says")
 
 
 def layout_of(
