@@ -14,7 +14,7 @@ from support.backends import run_direct
 from support.early import normed, residual, word_by_word
 from support.emulated import emulated_kernel
 from support.handoffs import pair
-from support.streams import PROGRAMS, gathered, keeping, listed, packed, wide_layers
+from support.streams import PROGRAMS, gathered, keeping, listed, packed, told_twice, wide_layers
 from support.streams import normed as normed_columns
 
 import eventtensor as et
@@ -36,6 +36,7 @@ PASSES: Case = (lambda: packed(1, 2048, 256, 6), {"schedule": "static"}, {"n": 2
 PAGED: Case = (lambda: packed(8, 1024, 128, 8), {"schedule": "static"}, {"n": 100})
 FOURS: Case = (lambda: packed(8, 1024, 128, 8, bundle=4), {"schedule": "static"}, {"n": 100})
 LANES: Case = (gathered, {"schedule": "static"}, {"n": 100})
+BOTH: Case = (told_twice, {"schedule": "ticket"}, {"n": 40})
 SENT: Case = (wide_layers, {"schedule": "ticket"}, {"n": 40, "depth": 3})
 FLOWING: Case = (keeping, {"schedule": "static"}, {"n": 12, "depth": 3})
 NEAR: Case = (lambda: normed_columns(128), {"schedule": "static"}, {"n": 64})
@@ -143,6 +144,8 @@ BROKEN: dict[str, tuple[Case, str, str, str]] = {
     "a message is carried before it is sent": (
         SENT, "cuda/messenger.cuh", "while (!bar_over(full_[slot], number / MOST & 1)) {}", ""),
     "a message is not carried": (SENT, "cuda/messenger.cuh", "ev_notify(*cell);", ""),
+    "of two cells one is not notified": (
+        BOTH, "cuda/messenger.cuh", "ev_notify(*cell, *other);", "ev_notify(*cell);"),
     "a copy is not waited for": (
         BULK, "cuda/stage.cuh", "while (!bar_over(bar(), phase_)) {}", ""),
 }

@@ -180,6 +180,23 @@ def wide_layers(k: int = 512) -> et.Program:
     return p
 
 
+def told_twice(k: int = 512) -> et.Program:
+    """A product with many columns that notifies two events; of each hears another."""
+    n = et.dim("n", max=128)
+    p = et.Program("told_twice")
+    x, w = p.input("x", (n, k), et.bf16), p.weight("w", panels_shape(k // 16, k, 4), et.bf16)
+    y, events = p.scratch("y", (n, k), et.f32), [p.events(e, ()) for e in ("one", "other")]
+    p.call(packed_product, name="go", grid=(k // 64,),
+           reads=lambda i: (x[:, :], w[i : i + 1, :, :, :, :, :, :]),
+           writes=lambda i: y[:, 64 * i : 64 * i + 64],
+           notifies=lambda i: tuple(e[()] for e in events))
+    for event in events:
+        out = p.output(f"after_{event.name}", (n, k), et.f32)
+        p.call(copy, name=f"hear_{event.name}", grid=(), reads=lambda: y[:, :],
+               writes=lambda out=out: out[:, :], waits=lambda event=event: event[()])
+    return p
+
+
 # Rows of 1 KB through memory that lasts from task to task: lanes give each other their 16 bytes.
 _KEPT = """
 #include "cuda/cp_async.cuh"

@@ -46,6 +46,13 @@ ET_HOT void red_release_gpu_add_1(int64_t* at) {
 ET_HOT void red_release_cta_add_1(int64_t* at) { red_release_gpu_add_1(at); }
 ET_HOT void red_release_sys_add_1(int64_t* at) { red_release_gpu_add_1(at); }
 
+ET_HOT void red_relaxed_gpu_add_1(int64_t* at) {
+  let_others();
+  __atomic_fetch_add(at, 1, __ATOMIC_RELAXED);
+  emu::block->moved();
+}
+ET_HOT void fence_acq_rel_gpu() { __atomic_thread_fence(__ATOMIC_ACQ_REL); }
+
 ET_HOT int64_t ld_acquire_gpu(const int64_t* at) { return loaded(at, __ATOMIC_ACQUIRE); }
 ET_HOT int64_t ld_acquire_cta(const int64_t* at) { return ld_acquire_gpu(at); }
 ET_HOT int64_t ld_acquire_sys(const int64_t* at) { return ld_acquire_gpu(at); }

@@ -30,7 +30,7 @@ from .tables import Tables
 from .threads import BRINGERS, LOADER, MESSENGER, THREADS
 
 KERNEL = "et_kernel"
-TOLD, MESSAGES = 2, 104  # tiles that are told (device/cuda/ring.cuh), bytes of et::Messages
+TOLD, MESSAGES = 2, 136  # tiles that are told (device/cuda/ring.cuh), bytes of et::Messages
 # Stand in the text until the bodies are written.
 _SLOTS, _ROOM, _LANES, _FAR = "@SLOTS@", "@ROOM@", "@LANES@", "@FAR@"
 

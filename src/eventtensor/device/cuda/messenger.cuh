@@ -5,7 +5,7 @@
 // Contract (sync.cuh): all threads that run tasks have met before one of them sends. It writes the
 // cell's place and arrives at `full`; the messenger has seen that phase over before it notifies. So
 // what the tasks did before is ordered before the messenger's release, which is cumulative. Cells
-// are notified in the order in which they were sent.
+// are notified in the order in which they were sent, two of one message by one release.
 #pragma once
 #include "bulk.cuh"
 #include "worker.cuh"
@@ -23,11 +23,12 @@ class Messages {
     sent_ = 0;
   }
 
-  // By the leading thread. No cell: none will come any more.
-  ET_FN void send(Cell* cell) {
+  // By the leading thread: one or two cells. None: none will come any more.
+  ET_FN void send(Cell* cell, Cell* other = nullptr) {
     const uint32_t slot = sent_ % MOST;
     while (!bar_over(empty_[slot], sent_ / MOST & 1 ^ 1)) {}
-    cells_[slot] = cell;
+    cells_[slot][0] = cell;
+    cells_[slot][1] = other;
     bar_arrive(full_[slot]);
     ++sent_;
   }
@@ -37,30 +38,34 @@ class Messages {
     ET_ROLLED for (uint32_t number = 0;; ++number) {
       const uint32_t slot = number % MOST;
       while (!bar_over(full_[slot], number / MOST & 1)) {}
-      Cell* const cell = cells_[slot];
+      Cell *const cell = cells_[slot][0], *const other = cells_[slot][1];
       if (cell == nullptr) return;
       bar_arrive(empty_[slot]);
-      ev_notify(*cell);
+      if (other == nullptr) ev_notify(*cell);
+      else ev_notify(*cell, *other);
     }
   }
 
  private:
   static constexpr uint32_t MOST = 4;  // on their way
   Barrier full_[MOST], empty_[MOST];
-  Cell* cells_[MOST];
+  Cell* cells_[MOST][2];
   uint32_t sent_;
 };
 
-static_assert(sizeof(Messages) == 104);  // MESSAGES of codegen/cuda/kernel.py
+static_assert(sizeof(Messages) == 136);  // MESSAGES of codegen/cuda/kernel.py
 
 ET_FN Messages& messages() {
   __shared__ Messages all;
   return all;
 }
 
-// Like ev_notify, by the messenger.
+// Like ev_notify, by the messenger: of one event, or of two.
 ET_FN void ev_send(Worker& w, Event event, int64_t index) {
   messages().send(&w.cells[event.base + index]);
+}
+ET_FN void ev_send(Worker& w, Event event, int64_t index, Event other, int64_t there) {
+  messages().send(&w.cells[event.base + index], &w.cells[other.base + there]);
 }
 
 }  // namespace et

@@ -36,6 +36,11 @@ ET_HOT void red_release_sys_add_1(int64_t* at) {
   asm volatile("red.release.sys.global.add.u64 [%0], 1;" ::"l"(global(at)) : "memory");
 }
 
+ET_HOT void red_relaxed_gpu_add_1(int64_t* at) {
+  asm volatile("red.relaxed.gpu.global.add.u64 [%0], 1;" ::"l"(global(at)) : "memory");
+}
+ET_HOT void fence_acq_rel_gpu() { asm volatile("fence.acq_rel.gpu;" ::: "memory"); }
+
 ET_HOT int64_t ld_acquire_cta(const int64_t* at) {
   int64_t x;
   asm volatile("ld.acquire.cta.u64 %0, [%1];" : "=l"(x) : "l"(at) : "memory");

@@ -48,6 +48,13 @@ template <Scope S = Scope::gpu> ET_FN void ev_notify(Cell& cell) {
   else ptx::red_release_sys_add_1(&cell);
 }
 
+// Two cells by one release: the fence and each of the adds behind it are a release pattern.
+ET_FN void ev_notify(Cell& cell, Cell& other) {
+  ptx::fence_acq_rel_gpu();
+  ptx::red_relaxed_gpu_add_1(&cell);
+  ptx::red_relaxed_gpu_add_1(&other);
+}
+
 template <Scope S = Scope::gpu> ET_FN int64_t cell_value(const Cell& cell) {
   if constexpr (S == Scope::cta) return ptx::ld_acquire_cta(&cell);
   else if constexpr (S == Scope::gpu) return ptx::ld_acquire_gpu(&cell);
