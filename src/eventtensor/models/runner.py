@@ -218,7 +218,7 @@ class Begun(NamedTuple):
 
 
 def _check_packed(c: ModelConfig, layout: Layout, weights: Mapping[str, Any]) -> None:
-    """Those of another layout have as many bytes."""
+    """Before anything is compiled: the first step would refuse those of another layout too."""
     for name, shape in packed_shapes(c, layout).items():
         if name in weights and tuple(weights[name].shape) != shape:
             raise BadPacking(f"{name} has the shape {tuple(weights[name].shape)}, not {shape}",
