@@ -44,10 +44,10 @@ def made(program: et.Program, **options: bool) -> CudaSource:
 
 @pytest.mark.parametrize("make, maps", [
     (lambda: packed(most=128), (MappedTensor("x", 1024),)),
-    (in_parts, (MappedTensor("x", 1024), PagedTensor("w", 65536, 8192, 2))),
+    (in_parts, (MappedTensor("x", 1024),)),
     (joined, (MappedTensor("x", 512),)),
     # another product has what its body has made
-    (layers, (MappedTensor("h", 512), PagedTensor("w", 32768, 8192, 2))),
+    (layers, (MappedTensor("h", 512),)),
     (gathered, ()),
     (packed, ()),  # of few columns
 ], ids=["packed", "in_parts", "joined", "layers", "gathered", "few"])
@@ -62,7 +62,7 @@ def test_x_comes_in_boxes_where_it_lies_in_plain_rows(
 
 @pytest.mark.parametrize("panels, k, bundle, pages", [
     (4, 1024, 1, [PagedTensor("w", 32768, 4096, 4)]),
-    (8, 1024, 2, [PagedTensor("w", 65536, 8192, 2)]),
+    (8, 1024, 2, []),  # two pieces, a copy each
     (8, 1024, 4, []),  # a page is one piece anyway
     (5, 1024, 1, []),  # a group that is not whole
     (4, 1440, 1, []),  # short spans

@@ -34,6 +34,7 @@ WIDE: Case = (lambda: packed(1, 2048, 128, 6), {"schedule": "static"}, {"n": 100
 SPANS: Case = (lambda: packed(1, 2048, 128, 40), {"schedule": "static"}, {"n": 50})
 PASSES: Case = (lambda: packed(1, 2048, 256, 6), {"schedule": "static"}, {"n": 200})
 PAGED: Case = (lambda: packed(8, 1024, 128, 8), {"schedule": "static"}, {"n": 100})
+PAIRS: Case = (lambda: packed(8, 1024, 128, 8, bundle=2), {"schedule": "static"}, {"n": 100})
 FOURS: Case = (lambda: packed(8, 1024, 128, 8, bundle=4), {"schedule": "static"}, {"n": 100})
 LANES: Case = (gathered, {"schedule": "static"}, {"n": 100})
 BOTH: Case = (told_twice, {"schedule": "ticket"}, {"n": 40})
@@ -86,9 +87,11 @@ BROKEN: dict[str, tuple[Case, str, str, str]] = {
     "boxes come to another place": (
         WIDE, "cuda/boxes.cuh", "box_copy(to + (b * N + c) * SWIZZLE,", "box_copy(to + b * 512,"),
     "a page comes of other weights": (
-        PAGED, "cuda/loader.cuh", "z + panel / walk.bundle", "z"),
+        PAGED, "cuda/loader.cuh", "z + panel", "z"),
     "a page is that of another group": (
-        FOURS, "cuda/loader.cuh", "from + panel * stride + k * WHOLE", "from + k * WHOLE"),
+        FOURS, "cuda/loader.cuh", "from + (panel + p) * stride", "from"),
+    "the second pair of panels is the first one": (
+        PAIRS, "cuda/loader.cuh", "(panel + p) * stride", "panel * stride"),
     "the second columns of a line are the first ones": (
         WIDE, "cuda/boxes.cuh", "y + c, bar", "y, bar"),
     "a page goes before its second line is read": (

@@ -235,19 +235,19 @@ class LoaderWriter:
         walk = f"et::Walk({panels}, {row}, {span}, {s.bundle}, {n})"
         whole = isinstance(product.rows, Const) and product.span == MOST_SPAN \
             and product.rows.value % (GROUP * PANEL) == 0
-        if whole and s.bundle == GROUP:
-            self.out.line(f"worker.bundles({data}, {walk}, {stride});")
+        if whole and s.bundle > 1:
+            self.out.line(f"worker.bundles<{s.bundle}>({data}, {walk}, {stride});")
         else:
-            mapped = self.mapped(tensor, s, product) if whole else ""
+            mapped = self.mapped(tensor, product) if whole else ""
             self.out.line(f"worker.panels({data}, {walk}, {stride}{mapped});")
 
-    def mapped(self, tensor: Tensor, s: Stream, product: Product) -> str:
-        """Where a page is several pieces of weights, how one copy can bring all of them."""
-        piece = s.bundle * PANEL * product.span * tensor.dtype.size
-        width, count = panel_stride(tensor), GROUP // s.bundle
+    def mapped(self, tensor: Tensor, product: Product) -> str:
+        """Where panels lie apart, how one copy can bring a page of their pieces. (Those of two
+        panels together are long enough for a copy each, which is quicker.)"""
+        piece, width = PANEL * product.span * tensor.dtype.size, panel_stride(tensor)
         if not isinstance(width, Const) or width.value % RUN or tensor.role is not Role.weight:
             return ""
-        number = self.maps.page(PagedTensor(tensor.name, s.bundle * width.value, piece, count))
+        number = self.maps.page(PagedTensor(tensor.name, width.value, piece, GROUP))
         return "" if number is None else f", et::Paged{{{number}, args.{cpp_name(tensor.name)}}}"
 
     def matrix(self, p: PlacedCall, s: Stream) -> tuple[str, str, str]:

@@ -63,8 +63,7 @@ class Loader {
     const uint32_t pages = bytes / (EACH * piece);
     left_ = pages > LAST ? pages : LAST + 1;
     if (lane() != 0) return;
-    const char* const first = static_cast<const char*>(data[0]);
-    const char* asked = first;
+    const char *const first = static_cast<const char*>(data[0]), *asked = first;
     const uint32_t few = cap_, then = then_;
     for (uint32_t k = 0, at = 0; k < pages && stopped_ == 0; ++k, at += EACH * apart) {
       if (AHEAD != 0 && N == 1)
@@ -97,21 +96,23 @@ class Loader {
     });
   }
 
-  // The same where all groups are whole and spans have MOST_SPAN bytes, so that a page is one copy:
-  // by a map, or of bundles that are groups.
+  // The same where all groups are whole and spans have MOST_SPAN bytes: bundle by bundle, or, of
+  // single panels, whose pieces are too short to be copied alone, a page in one copy by a map.
   ET_HOT void panels(const void* data, const Walk& walk, int64_t stride, Paged in) {
     const uint64_t from = reinterpret_cast<uint64_t>(data) - reinterpret_cast<uint64_t>(in.data);
-    const uint32_t runs = uint32_t(from / RUN), step = walk.bundle * PANEL * MOST_SPAN;
-    const uint32_t bundle = uint32_t(walk.bundle * stride / RUN);
-    const uint32_t y = runs % bundle, z = runs / bundle;
+    const uint32_t runs = uint32_t(from / RUN), each = uint32_t(stride / RUN);
+    const uint32_t y = runs % each, z = runs / each;
     groups(walk, [&](uint32_t panel, uint32_t k, uint64_t policy) {
-      page_copy(page(), maps_[in.map], y + k * (step / RUN), z + panel / walk.bundle, bar(), policy);
+      page_copy(page(), maps_[in.map], y + k * (PIECE / RUN), z + panel, bar(), policy);
     });
   }
-  ET_HOT void bundles(const void* data, const Walk& walk, int64_t stride) {
+  template <uint32_t BUNDLE> ET_HOT void bundles(const void* data, const Walk& walk, int64_t stride) {
     const char* const from = static_cast<const char*>(data);
     groups(walk, [&](uint32_t panel, uint32_t k, uint64_t policy) {
-      bulk_copy(page(), from + panel * stride + k * WHOLE, WHOLE, bar(), policy);
+#pragma unroll
+      for (uint32_t p = 0; p < GROUP; p += BUNDLE)
+        bulk_copy(page() + p * PIECE, from + (panel + p) * stride + k * BUNDLE * PIECE,
+                  BUNDLE * PIECE, bar(), policy);
     });
   }
 
@@ -240,8 +241,7 @@ class Loader {
   ET_HOT uint32_t bar() const { return full() + slot_ * 8; }      // that its bytes tell
   ET_HOT bool over() const { return shared_peek(ring_.stop) != 0; }
 
-  // Calls pages(first panel, panels, policy) for each round and pass, by one lane. Before the last
-  // pass what it brings will come again.
+  // Calls pages(first panel, panels, policy) for each round and pass, by one lane.
   template <class F> ET_HOT void rounds(const Walk& walk, const F& pages) {
     const uint32_t count = walk.passes() * walk.left(0) * walk.pages();
     left_ = count > LAST ? count : LAST + 1;
@@ -273,11 +273,11 @@ class Loader {
   }
 
   // Pages of whole groups: copy(first panel, span, policy) brings one.
-  static constexpr uint32_t WHOLE = GROUP * PANEL * MOST_SPAN;  // bytes
+  static constexpr uint32_t PIECE = PANEL * MOST_SPAN;  // bytes of a panel
   template <class F> ET_HOT void groups(const Walk& walk, const F& copy) {
     rounds(walk, [&](uint32_t first, uint32_t panels, uint64_t policy) {
       for (uint32_t k = 0; k < walk.along() && !stopped_; ++k)
-        for (uint32_t g = 0; g < panels && open(WHOLE); g += GROUP) {
+        for (uint32_t g = 0; g < panels && open(GROUP * PIECE); g += GROUP) {
           copy(first + g, k, policy);
           advance();
         }
