@@ -11,7 +11,7 @@ from .analysis.check import precheck, verify
 from .analysis.derive import Derived, derive
 from .analysis.ordered import without_events
 from .analysis.report import CheckReport, Kind, Problem, make_report
-from .analysis.reuse import reused, without_axes
+from .analysis.reuse import own_iteration, reused, without_axes
 from .analysis.uses import Events
 from .config import Options
 from .errors import BadOption, Unproved
@@ -109,7 +109,8 @@ def _memory(s: State) -> None:
         program = without_axes(program, axes)
     buffers, workspace = layout(program, flagged)
     words, word_bytes = word_layout(program, flagged)
-    s.plan = replace(s.plan, program=program, reused=tuple(axes), buffers=buffers,
+    own = frozenset(name for name, k in axes.items() if own_iteration(s.program, name, k))
+    s.plan = replace(s.plan, program=program, reused=tuple(axes), own=own, buffers=buffers,
                      workspace=workspace, words=words, word_bytes=word_bytes)
 
 

@@ -31,6 +31,7 @@ from eventtensor.compiler import run_passes
 from eventtensor.config import Options
 from eventtensor.interp import Order, Task, run
 from eventtensor.ir.plan import HandoffKind, Plan
+from eventtensor.ir.settled import Settled
 from eventtensor.models.formats.known import KNOWN
 from eventtensor.models.llama import llama
 from eventtensor.models.tasks import Weights
@@ -266,6 +267,17 @@ def test_scores_and_picks_carry_flags_and_the_routing_waits_for_the_residual(
 def test_layers_share_what_goes_between_the_products(published: Plan) -> None:
     """What each had for itself would go out to the memory."""
     assert {"act", "y"} <= set(published.reused)
+
+
+def test_shares_are_asked_for_while_a_token_waits_for_its_experts(published: Plan) -> None:
+    """They come with the routing, though layers share their place."""
+    assert "share" in published.own
+    p, (routed, done) = published.program.placed("combine_experts"), \
+        published.call("combine_experts").waits
+    settled = Settled(published, p).after(routed)
+    _, y, share, _ = p.call.reads
+    assert settled.region(share) and not settled.after(done).region(y)
+    assert not Settled(published, p).region(share)
 
 
 # ---- proof -----------------------------------------------------------------------------------

@@ -78,6 +78,7 @@ def planned(p: et.Program, **options: Any) -> Plan:
 def test_iterations_in_turn_share_their_scratch():
     plan = planned(program(in_turn, a=(L, N)))
     assert plan.reused == ("h", "a")
+    assert plan.own == {"a"}  # what is read of h, the iteration before has written
     assert evaluate(plan.workspace, {}) == 2 * 128  # of N floats each, to a cache line
 
 

@@ -54,7 +54,7 @@ def _reused(program: Program, derived: Derived, kept: frozenset[str]) -> dict[st
 
     def legal(name: str) -> bool:
         before = [d for d in dependences(program).deps if d.tensor == name]
-        same = _own_iteration(program, name, axes[name]) or _same_flow(before, asked[name])
+        same = own_iteration(program, name, axes[name]) or _same_flow(before, asked[name])
         return same and name not in meeting and all(map(order.holds, asked[name]))
 
     return {name: k for name, k in axes.items() if legal(name)}
@@ -102,7 +102,7 @@ def _axis(program: Program, t: Tensor) -> int | None:
     return None
 
 
-def _own_iteration(program: Program, tensor: str, k: int) -> bool:
+def own_iteration(program: Program, tensor: str, k: int) -> bool:
     """True if the point of each task is its iteration of one and the same outermost loop: what it
     reads there was written in that iteration."""
     loops = {_loop_at(a, k) for a in accesses(program)[tensor]}

@@ -286,7 +286,8 @@ class Plan:
     """`words` says where the tensors that carry flags lie, in memory of their own (`word_bytes`)
     in which nothing but words of earlier epochs may ever have been. Back ends other than cuda
     ignore `handoffs`, and hold those tensors like any scratch. `program` is what was proved, but
-    that the tensors `reused` lack the axis of a loop: its iterations share them."""
+    that the tensors `reused` lack the axis of a loop: its iterations share them. Of those in `own`
+    each iteration of an outermost loop reads what it has written itself."""
 
     program: Program
     events: tuple[EventTensor, ...]
@@ -295,6 +296,7 @@ class Plan:
     buffers: tuple[Buffer, ...] = ()
     workspace: Node = field(default_factory=lambda: Const(0))
     reused: tuple[str, ...] = ()
+    own: frozenset[str] = frozenset()
     streams: tuple[Stream, ...] = ()
     hints: tuple[Hint, ...] = ()
     handoffs: tuple[Handoff, ...] = ()

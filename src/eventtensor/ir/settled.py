@@ -75,6 +75,8 @@ class Settled:
             axis.index.name for axis, at in zip(region.axes, index, strict=True)
             if isinstance(axis, Point) and isinstance(axis.index, Var) and axis.index == at
         }
+        if region.tensor in self.plan.own:  # the axis that named it is gone, but not the order
+            named |= {lp.var for lp in writer.loops[:1]}
         same = writer.loops == self.placed.loops[: len(writer.loops)]
         if not (same and names <= named and writer.position < self.placed.position):
             return False
