@@ -94,6 +94,12 @@ class OnGpu(Box):
         return (2, 0)
 
 
+def test_a_shape_without_dims_is_told_once() -> None:
+    fixed = Program("p", (Tensor("t", Role.input, (Const(2), Const(3)), et.f32),), (), (), ())
+    with pytest.raises(WrongShape, match=r"shape \(3, 3\), but is declared as \(2, 3\)"):
+        bind(fixed, {"t": np.zeros((3, 3), np.float32)})
+
+
 def test_dlpack_shares_memory() -> None:
     given = good()
     plain = given["x"]

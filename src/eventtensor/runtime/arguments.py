@@ -60,10 +60,9 @@ def bind(
         shape = tuple(evaluate(s, dims) for s in t.shape)
         if shape != arrays[t.name].shape:
             at = ", ".join(f"{d.name} = {dims[d.name]}" for d in _dims(t))
+            declared = f"{_shape_text(t)} is {shape} with {at}" if at else f"is declared as {shape}"
             raise WrongShape(
-                f"argument '{t.name}' has shape {arrays[t.name].shape}, but "
-                f"{_shape_text(t)} is {shape}" + (f" with {at}" if at else "")
-            )
+                f"argument '{t.name}' has shape {arrays[t.name].shape}, but {declared}")
     _check_overlap(tensors, arrays)
     return dims, arrays
 
