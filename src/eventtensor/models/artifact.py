@@ -20,6 +20,11 @@ from .tasks import Weights
 _FACTS, _VERSION = "model.json", 3
 
 
+def takes_one_row(target: str, rows: int, same_bits: bool) -> bool:
+    """True if some kernel of a runner of so many rows takes one and no more."""
+    return rows == 1 or (target == "cuda" and not same_bits)
+
+
 @dataclass(frozen=True)
 class Made:
     """What decides the programs of a runner."""
@@ -34,7 +39,7 @@ class Made:
     @property
     def kernels(self) -> tuple[Steps, ...]:
         """What each of them takes, the one first that takes all."""
-        if self.target != "cuda" or self.same_bits:
+        if not takes_one_row(self.target, self.rows, self.same_bits):
             return (Steps(self.rows),)
         alone = rows_alone(self.config) if self.dtype == "bf16" else ()
         most = {min(a.most, self.rows) for a in alone if a.least <= self.rows} - {1}

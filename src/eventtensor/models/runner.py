@@ -14,7 +14,7 @@ import numpy as np
 import eventtensor as et
 
 from ..errors import BadOption, BadPacking
-from .artifact import Made, compiled, loaded
+from .artifact import Made, compiled, loaded, takes_one_row
 from .attention_half import SPLIT_TOKENS, page_tokens
 from .checkpoint import Array
 from .config import ModelConfig
@@ -228,10 +228,11 @@ def _check_packed(c: ModelConfig, layout: Layout, weights: Mapping[str, Any]) ->
 def layout_of(
     target: str, dtype: str = "bf16", rows: int = MAX_TOKENS, same_bits: bool = False
 ) -> Layout:
-    """How weights are packed for the kernels of a runner: with `same_bits` none takes one row."""
+    """How weights are packed for the kernels of a runner."""
     if target != "cuda":
         return "cpu"
-    return "cuda_many" if same_bits and rows > 1 and dtype == "bf16" else "cuda"
+    many = dtype == "bf16" and not takes_one_row(target, rows, same_bits)
+    return "cuda_many" if many else "cuda"
 
 
 def _bytes(x: Any) -> int:
