@@ -152,7 +152,7 @@ def _product(sizes: list[isl.PwAff], domain: isl.Set) -> isl.PwAff:
 def _by_extents(placed: PlacedCall, nest: Nest) -> Node | None:
     """The count by form: cell coordinates are distinct task coordinates or numbers, the rest
     multiplies."""
-    if nest.axes or nest.guards:
+    if not nest.single:
         return None
     varying = [i for i in nest.index if not isinstance(i, Const)]
     if not all(isinstance(i, Var) for i in varying) or len(set(varying)) != len(varying):

@@ -35,6 +35,11 @@ class Nest:
     guards: tuple[Node, ...]
     index: tuple[Node, ...]
 
+    @property
+    def single(self) -> bool:
+        """True if it visits one index, whatever the values are."""
+        return not self.axes and not self.guards
+
 
 def visit(
     nest: Nest, env: Mapping[str, int], load: LoadFn | None = None

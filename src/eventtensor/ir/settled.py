@@ -89,7 +89,7 @@ class Settled:
 
 def _one_cell(cells: tuple[Nest, ...], loops: set[str]) -> tuple[Node, ...] | None:
     """The index of the one cell that is visited whatever the coordinates of the grid are."""
-    if len(cells) != 1 or cells[0].axes or cells[0].guards:
+    if len(cells) != 1 or not cells[0].single:
         return None
     index = cells[0].index
     return index if free_vars(*index) <= loops and not loads_of(*index) else None

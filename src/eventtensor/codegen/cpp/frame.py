@@ -27,7 +27,7 @@ from .value import STORAGE, Index, Value, View, ctype, long_axes, of_view, scala
 
 def _always(wait: Wait) -> bool:
     """True if a wait has something to wait for, so that the threads meet after it."""
-    return any(not n.axes and not n.guards for n in wait.cells[-1:])
+    return any(n.single for n in wait.cells[-1:])
 
 
 @dataclass(frozen=True)

@@ -201,7 +201,7 @@ class SyncWriter:
 
     def _one_notified(self, n: Notify) -> str:
         """Event and cell, if each task notifies one; else nothing."""
-        if len(n.cells) != 1 or n.cells[0].axes or n.cells[0].guards:
+        if len(n.cells) != 1 or not n.cells[0].single:
             return ""
         event = self.plan.event(n.event)
         return f"args.cell.{cpp_name(event.name)}, {self.cell(event, n.cells[0].index)}"

@@ -26,8 +26,8 @@ class MappedTensor:
 
 @dataclass(frozen=True, slots=True)
 class PagedTensor:
-    """Packed weights as bundles of `width` bytes; a page is `piece` bytes of each of `count`
-    bundles one after the other."""
+    """Packed weights as panels of `width` bytes; a page is `piece` bytes of each of `count`
+    panels one after the other."""
 
     tensor: str
     width: int

@@ -68,8 +68,8 @@ ET_FN void box_copy(uint32_t to, const TensorMap& map, uint32_t x, uint32_t y, u
   ptx::cp_async_bulk_tensor_2d(to, &map, int32_t(x), int32_t(y), bar);
 }
 
-// A page of weights of which some pieces lie apart, as a map of runs says: those from run y of bundle
-// z on. The contract is that of a copy.
+// A page of weights whose pieces lie apart, as a map of runs says: those from run y of panel z on. The
+// contract is that of a copy.
 constexpr uint32_t RUN = 2048;  // bytes
 ET_FN void page_copy(uint32_t to, const TensorMap& map, uint32_t y, uint32_t z, uint32_t bar,
                      uint64_t policy) {

@@ -57,11 +57,11 @@ def _encode(to: int, address: int, width: int, rows: int, columns: int) -> None:
     )
 
 
-def _encode_pages(to: int, address: int, m: PagedTensor, bundles: int) -> None:
-    """Runs of a bundle, and bundles."""
+def _encode_pages(to: int, address: int, m: PagedTensor, panels: int) -> None:
+    """Runs of a panel, and panels."""
     call(
         "cuTensorMapEncodeTiled", c_void_p(to), _UINT64, 3, c_void_p(address),
-        (c_uint64 * 3)(RUN // _WORD, m.width // RUN, bundles), (c_uint64 * 2)(RUN, m.width),
+        (c_uint64 * 3)(RUN // _WORD, m.width // RUN, panels), (c_uint64 * 2)(RUN, m.width),
         (c_uint * 3)(RUN // _WORD, m.piece // RUN, m.count), (c_uint * 3)(1, 1, 1),
         _NO_INTERLEAVE, _NO_SWIZZLE, _PROMOTE_256B, _ZEROS,
     )
