@@ -17,11 +17,11 @@ from typing import Any
 import numpy as np
 from measure import RESULTS, Bench, print_heads, said, torch
 
+from eventtensor import LLM
 from eventtensor.models.bandwidth import measure_bandwidth
 from eventtensor.models.checkpoint import file_names
 from eventtensor.models.formats.hf import _ENDS, _LAYER
-from eventtensor.models.generate import Generator
-from eventtensor.models.runner import Row
+from eventtensor.models.runner import Row, Runner
 from eventtensor.models.source import Model, open_model
 
 PROMPT = "The sea is"
@@ -52,9 +52,8 @@ def _transformers() -> Any:
 # ---- ours --------------------------------------------------------------------------------------
 
 
-def ours(generator: Generator, prompt: list[int]) -> Run:
+def ours(runner: Runner, prompt: list[int]) -> Run:
     """Greedy steps, whatever the tokens are: an end token does not end it."""
-    runner = generator.runner
     table = [list(range(runner.pages))]
 
     def run(tokens: int) -> tuple[list[int], float]:
@@ -141,10 +140,11 @@ def measure(bench: Bench, model: Model, dtype: str, tokens: int) -> None:
     assert model.tokenizer is not None
     prompt = model.tokenizer.encode(PROMPT)
     context = len(prompt) + tokens
-    with Generator(model, target="cpu", dtype=dtype, context=context) as generator:
-        run, peer = ours(generator, prompt), theirs(reference(model, dtype), prompt)
+    with LLM(model, target="cpu", dtype=dtype, context=context, max_running=1) as llm:
+        runner = llm.engine.runner  # the engine has nothing to do
+        run, peer = ours(runner, prompt), theirs(reference(model, dtype), prompt)
         found = in_turns(run, peer, tokens, 2 if bench.quick else SAMPLES)
-        each = generator.runner.bytes_read([Row(0, 0, context - tokens // 2)])
+        each = runner.bytes_read([Row(0, 0, context - tokens // 2)])
     memory = max(found.memory)  # others who use the machine make it less, nothing makes it more
     floor, other = memory / each, float(np.median(found.theirs))
     about = {"model": "smollm2", "batch": 1, "context": context, "tokens": tokens, "dtype": dtype,

@@ -8,13 +8,12 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from eventtensor import LLM, SamplingParams
 from eventtensor.models.formats.known import KNOWN
 from eventtensor.models.formats.random_weights import RandomCheckpoint
-from eventtensor.models.generate import Generator, Settings
 from eventtensor.models.memory import DeviceMemory
 from eventtensor.models.pack import pack_weights
 from eventtensor.models.random_on_device import random_on_device
-from eventtensor.models.source import open_model
 
 
 @pytest.mark.parametrize("dtype", [ml_dtypes.bfloat16, np.float32])
@@ -31,7 +30,8 @@ def test_a_gpu_draws_the_bits_that_a_host_packs(name: str, dtype: type) -> None:
 @pytest.mark.limit(240)
 def test_a_random_model_says_the_same_on_a_gpu_and_on_threads() -> None:
     said = []
+    params = SamplingParams(temperature=0, max_tokens=16)
     for target in ("cuda", "cpu"):
-        with Generator(open_model("random:tiny-qwen3-moe"), target=target, dtype="f32") as made:
-            said.append(list(made.tokens([3, 1, 4, 1, 5], Settings(max_tokens=16))))
+        with LLM("random:tiny-qwen3-moe", target=target, dtype="f32") as llm:
+            said.append([t.token for t in llm.generate([[3, 1, 4, 1, 5]], params)[0].tokens])
     assert said[0] == said[1] and said[0]

@@ -6,12 +6,17 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from typer.testing import CliRunner
 
-from eventtensor.cli import commands
+from eventtensor import SamplingParams
+from eventtensor.cli import commands, speaking
+from eventtensor.engine.request import Output
 from eventtensor.errors import MissingPackage
+from eventtensor.models.bandwidth import Bandwidth
+from eventtensor.models.runner import Row
 from eventtensor.models.source import smollm2_file
 
 ROOT = Path(__file__).parents[2]
@@ -44,11 +49,57 @@ def test_generate_gives_the_answer_on_stdout_and_the_speed_on_stderr():
     assert "five" in raw.stdout and "prompt tokens" in raw.stderr
 
 
+class Slow:
+    """A model that takes 1000 s to be built for each number of rows, 2 s to its first token, and
+    half a second from token to token."""
+
+    target, limits = "cpu", SimpleNamespace(rows=128)
+    now, built, read = 0.0, (), ()
+
+    def __init__(self, model, **options):
+        self.options = options
+        self.engine = SimpleNamespace(runner=self)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        pass
+
+    def ready(self, rows, alone=False):
+        Slow.now += 1000
+        Slow.built += ((rows, alone),)
+
+    def stream(self, prompt, params):
+        Slow.now += 1.5
+        for _ in range(5):
+            Slow.now += 0.5
+            yield Output("x")
+
+    def bytes_read(self, rows):
+        Slow.read += tuple(rows)
+        return 10**9
+
+
+def test_the_wait_for_a_compiler_is_not_in_the_speed(monkeypatch, capsys):
+    tokenizer = SimpleNamespace(template=None, encode=lambda text: [1] * len(text))
+    monkeypatch.setattr(speaking, "LLM", Slow)
+    monkeypatch.setattr(speaking, "open_model", lambda name: SimpleNamespace(tokenizer=tokenizer))
+    monkeypatch.setattr(speaking, "measure_bandwidth", lambda target: Bandwidth(4e9, "so"))
+    monkeypatch.setattr(speaking.time, "perf_counter", lambda: Slow.now)
+    said = speaking.answer("m", speaking.Chat("x" * 200), SamplingParams(max_tokens=9), "cpu",
+                           "f32", same_bits=False)
+    assert "".join(said) == "xxxxx\n"
+    assert "cpu, f32: 200 prompt tokens in 2000 ms; then 2.0 tokens/s, 1000 MB a step, " \
+        "2.0 GB/s = 50% of the 4.0 GB/s that memory gives (so)" in capsys.readouterr().err
+    assert Slow.built == ((128, False), (1, True)) and Slow.read == (Row(0, 0, 202),)
+
+
 @pytest.mark.parametrize(("words", "wanted"), [((), False), (("--same-bits",), True)])
 def test_the_same_bits_are_asked_for_by_name(monkeypatch, words, wanted):
     asked = []
 
-    def answer(name, chat, settings, target, dtype, same_bits, artifact):
+    def answer(name, chat, params, target, dtype, same_bits, artifact):
         asked.append(same_bits)
         return iter(["Hi"])
 
@@ -67,9 +118,9 @@ def test_models_are_listed():
 @pytest.mark.parametrize(("words", "shown"), [
     (("smollm3", "--prompt", "x"), ("ET400", "smollm3", "hint")),
     (("random:tiny-llama", "--prompt", "x"), ("ET410", "no tokenizer")),
-    (("smollm2", "--prompt", "x", "--top-p", "2"), ("ET300", "top_p is 2.0")),
-    (("smollm2", "--prompt", "x", "--max-tokens", "0"), ("ET300", "max_tokens is 0")),
-    (("smollm2", "--prompt", "x", "--temperature", "-1"), ("ET300", "temperature is -1")),
+    (("smollm2", "--prompt", "x", "--top-p", "2"), ("ET500", "top_p is 2.0")),
+    (("smollm2", "--prompt", "x", "--max-tokens", "0"), ("ET500", "max_tokens is 0")),
+    (("smollm2", "--prompt", "x", "--temperature", "-1"), ("ET500", "temperature is -1")),
     (("smollm2", "--prompt", "x", "--target", "tpu"), ("tpu", "cuda")),
     (("smollm2", "--prompt", "x", "--top-k", "few"), ("--top-k",)),
     (("smollm2",), ("--prompt",)),

@@ -18,9 +18,8 @@ from models.checks import (
 from models.emulated_runner import emulated_runner
 from models.tiny import MOE, Pair, Session, make_pair, pairs, random_requests, relative
 
-from eventtensor.models.generate import Generator, Settings
+from eventtensor import LLM, SamplingParams
 from eventtensor.models.runner import Row, Runner
-from eventtensor.models.source import open_model
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
@@ -149,9 +148,9 @@ def test_a_step_reads_the_experts_in_use_alone(runner: Runner) -> None:
 
 
 def test_random_weights_generate() -> None:
-    with Generator(open_model("random:tiny-qwen3-moe"), target="interp", context=128) as made:
-        found = list(made.tokens([3, 1], Settings(max_tokens=2)))
-        assert len(found) == 2 and made.timing.steps == 1 and made.timing.read > 0
+    with LLM("random:tiny-qwen3-moe", target="interp", context=128, max_running=1) as llm:
+        found = llm.generate([[3, 1]], SamplingParams(temperature=0, max_tokens=2))[0]
+        assert len(found.tokens) == 2 and llm.engine.stats.steps == 2
 
 
 def test_what_is_compared_is_alive(pair: Pair) -> None:

@@ -17,7 +17,7 @@ from ..bench.rows import Row, write
 from ..bench.startup import startup
 from ..engine.llm import LLM
 from ..errors import BadOption
-from ..models.generate import find_target
+from ..models.targets import find_target
 from .typed import DTypeName, ModelName, SameBits, TargetName, TargetOption, told
 
 app = typer.Typer(help="Measure latency, throughput, a server under load, or the start.",

@@ -10,8 +10,8 @@ from typing import Annotated, Any
 
 import typer
 
+from ..engine.params import SamplingParams
 from ..errors import MissingPackage
-from ..models.generate import Settings
 from .benching import app as bench
 from .compiling import compile_model
 from .listing import models_table
@@ -49,8 +49,9 @@ def generate(
 ) -> None:
     """Answer a prompt, as text that comes token by token; the speed goes to stderr."""
     with told():
-        settings = Settings(max_tokens, temperature, top_k, top_p, seed)
-        spoken = answer(model, Chat(prompt, system, chat), settings, target.value, dtype.value,
+        params = SamplingParams(max_tokens=max_tokens, temperature=temperature, top_k=top_k,
+                                top_p=top_p, seed=seed)
+        spoken = answer(model, Chat(prompt, system, chat), params, target.value, dtype.value,
                         same_bits, artifact)
         for text in spoken:
             sys.stdout.write(text)

@@ -8,10 +8,10 @@ from pathlib import Path
 from rich.console import Console
 
 from ..models.artifact import Made, compiled, save
-from ..models.generate import find_target
 from ..models.runner import DTYPES, layout_of
 from ..models.source import open_model
 from ..models.step import MAX_TOKENS
+from ..models.targets import find_target
 from ..models.tasks import Weights
 
 

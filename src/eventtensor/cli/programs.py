@@ -13,7 +13,7 @@ import typer
 from ..compiler import check
 from ..errors import BadOption
 from ..explaining import explain
-from ..models.generate import find_target
+from ..models.targets import find_target
 
 
 def check_program(name: str) -> bool:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
 
+from ..engine.llm import LLM
+from ..engine.params import SamplingParams
 from ..errors import BadChat, UnsupportedTokenizer
 from ..models.bandwidth import Bandwidth, measure_bandwidth
-from ..models.generate import Generator, Settings, Timing
+from ..models.runner import Row, Runner
 from ..models.source import open_model
 from ..models.text.tokenizer import Tokenizer
 
@@ -36,43 +39,69 @@ class Chat:
 
 
 def answer(
-    name: str, chat: Chat, settings: Settings, target: str, dtype: str, same_bits: bool,
+    name: str, chat: Chat, params: SamplingParams, target: str, dtype: str, same_bits: bool,
     artifact: Path | None = None,
 ) -> Iterator[str]:
-    """Text piece by piece. Progress and speed go to stderr."""
+    """Text piece by piece. Progress and speed go to stderr. The answer ends with the context, which
+    is no longer than the model's own."""
     shown = Console(stderr=True, soft_wrap=True, highlight=False)
     model = open_model(name)
     tokenizer = model.tokenizer
     if tokenizer is None:
-        raise UnsupportedTokenizer(
-            f"{name} has no tokenizer, so it cannot take a text",
-            hint="eventtensor.models.generate.Generator takes tokens",
-        )
+        raise UnsupportedTokenizer(f"{name} has no tokenizer, so it cannot take a text",
+                                   hint="eventtensor.LLM takes tokens")
+    assert params.max_tokens is not None
     prompt = chat.tokens(tokenizer)
-    with Bars(shown) as bars:
-        made = Generator(model, target=target, dtype=dtype, progress=bars.tell,
-                         context=len(prompt) + settings.max_tokens,
-                         sampling=settings.temperature > 0 or artifact is not None,
-                         same_bits=same_bits, artifact=artifact)
-    with made as generator:
-        stream = tokenizer.stream()
-        for token in generator.tokens(prompt, settings):
-            yield stream.push(token)
-        yield stream.end() + "\n"
-        memory = measure_bandwidth(generator.target)
-        shown.print(summary(generator.timing, memory, generator.target, dtype), style="dim")
+    with Bars(shown) as bars, LLM(
+        model, target=target, dtype=dtype, context=len(prompt) + params.max_tokens, max_running=1,
+        cache_gb=None, progress=bars.tell, same_bits=same_bits, artifact=artifact,
+    ) as llm:
+        _built(llm.engine.runner, len(prompt))
+        bars.stop()
+        heard = Heard(len(prompt), time.perf_counter())
+        for output in llm.stream(prompt, replace(params, max_tokens=None)):
+            heard.now()
+            yield output.text
+        yield "\n"
+        read = llm.engine.runner.bytes_read([Row(0, 0, heard.middle)])
+        memory = measure_bandwidth(llm.target)
+        shown.print(heard.summary(read, memory, f"{llm.target}, {dtype}"), style="dim")
 
 
-def summary(t: Timing, memory: Bandwidth, target: str, dtype: str) -> str:
-    first = f"{target}, {dtype}: {t.prompt} prompt tokens in {t.prefill_s * 1e3:.0f} ms"
-    if not t.steps:
-        return first
-    each, rate = t.read / t.steps, t.read_rate
-    return (
-        f"{first}; then {t.tokens_per_s:.1f} tokens/s, {each / 1e6:.0f} MB a step, "
-        f"{rate / 1e9:.1f} GB/s = {100 * rate / memory.rate:.0f}% of the "
-        f"{memory.rate / 1e9:.1f} GB/s that memory gives ({memory.how})"
-    )
+def _built(runner: Runner, prompt: int) -> None:
+    """What a compiler takes is no part of the speed: all kernels that steps of one request use."""
+    runner.ready(min(prompt, runner.limits.rows))
+    runner.ready(1, alone=True)
+
+
+@dataclass
+class Heard:
+    """When what comes of an answer was there: a token each time, or its end."""
+
+    prompt: int
+    sent: float
+    came: list[float] = field(default_factory=list)
+
+    def now(self) -> None:
+        self.came.append(time.perf_counter())
+
+    @property
+    def middle(self) -> int:
+        """The position of the middle step after the first token."""
+        return self.prompt + len(self.came) // 2
+
+    def summary(self, read: int, memory: Bandwidth, how: str) -> str:
+        """`read`: bytes that the middle step reads."""
+        took = (self.came[0] - self.sent) * 1e3
+        first = f"{how}: {self.prompt} prompt tokens in {took:.0f} ms"
+        if len(self.came) == 1:
+            return first
+        each = (self.came[-1] - self.came[0]) / (len(self.came) - 1)
+        return (
+            f"{first}; then {1 / each:.1f} tokens/s, {read / 1e6:.0f} MB a step, "
+            f"{read / each / 1e9:.1f} GB/s = {100 * read / each / memory.rate:.0f}% of the "
+            f"{memory.rate / 1e9:.1f} GB/s that memory gives ({memory.how})"
+        )
 
 
 class Bars:
@@ -90,6 +119,9 @@ class Bars:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def stop(self) -> None:
         self._bars.stop()
 
     def tell(self, name: str, done: int, total: int) -> None:

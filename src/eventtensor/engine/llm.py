@@ -11,12 +11,12 @@ from typing import Any, Self
 
 from ..errors import BadOption, BadParameter, BadPrompt
 from ..models.attention_half import SPLIT_TOKENS, page_tokens
-from ..models.generate import find_target
 from ..models.loading import load_weights
 from ..models.pack import Progress
 from ..models.runner import DTYPES, Runner, layout_of
 from ..models.source import Model, open_model
 from ..models.step import MAX_REQUESTS
+from ..models.targets import find_target
 from ..models.text.chat import Message
 from ..models.text.tokenizer import Tokenizer
 from .loop import Engine, EngineOptions
@@ -39,18 +39,18 @@ class Completion:
 
 class LLM:
     """`model` is a name for `open_model`. Up to `max_running` requests of up to `context` tokens
-    run at a time, in a cache of `cache_gb` (for all requests, not for each), in steps of up to
-    `rows` rows; of these, prompts have at most `prompt_rows` while someone decodes (None: all that
-    are free). Fewer make steps shorter for who decodes, and the way to the first token longer for
-    the others. Up to `max_waiting` more requests wait. Answers do not depend on what else runs:
-    always on a CPU, and with `same_bits` on a GPU, where a step may else take a faster way for as
-    many rows as it has. With an `artifact`, a folder that `eventtensor compile` wrote, nothing is
-    compiled."""
+    run at a time, in a cache of `cache_gb` for all of them (None: with room for all contexts), in
+    steps of up to `rows` rows; of these, prompts have at most `prompt_rows` while someone decodes
+    (None: all that are free). Fewer make steps shorter for who decodes, and the way to the first
+    token longer for the others. Up to `max_waiting` more requests wait. Answers do not depend on
+    what else runs: always on a CPU, and with `same_bits` on a GPU, where a step may else take a
+    faster way for as many rows as it has. With an `artifact`, a folder that `eventtensor compile`
+    wrote, nothing is compiled."""
 
     def __init__(
         self, model: str | Model, *, target: str = "auto", dtype: str = "bf16",
         context: int = 2048, max_running: int = MAX_REQUESTS, max_waiting: int = 4096,
-        cache_gb: float = 1.0, rows: int = 128, prompt_rows: int | None = None,
+        cache_gb: float | None = 1.0, rows: int = 128, prompt_rows: int | None = None,
         same_bits: bool = False, step_limit_s: float = 60.0, progress: Progress | None = None,
         artifact: str | Path | None = None, **options: Any,
     ) -> None:
@@ -179,7 +179,8 @@ class Sizes:
 
     @staticmethod
     def of(
-        model: Model, item: int, context: int, max_running: int, rows: int, cache_gb: float
+        model: Model, item: int, context: int, max_running: int, rows: int,
+        cache_gb: float | None,
     ) -> Sizes:
         c, page = model.config, page_tokens(model.config)
         if not 1 <= max_running <= min(MAX_REQUESTS, rows) or context < 2:
@@ -188,7 +189,9 @@ class Sizes:
                             "for each request")
         each = -(-context // page)
         page_bytes = 2 * c.layers * c.kv_heads * c.head_dim * page * item
-        pages = min(max_running * each, int(cache_gb * (1 << 30)) // page_bytes)
+        pages = max_running * each
+        if cache_gb is not None:
+            pages = min(pages, int(cache_gb * (1 << 30)) // page_bytes)
         if pages < each:
             needed = each * page_bytes / (1 << 30)
             raise BadOption(f"cache_gb is {cache_gb:g}: room for {pages * page} tokens",

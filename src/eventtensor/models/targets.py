@@ -1,0 +1,19 @@
+"""Where a model runs, by the name that a user gives."""
+
+from __future__ import annotations
+
+from ..errors import BadOption, NoDevice
+from ..runtime.cuda.driver import device
+
+
+def find_target(name: str) -> str:
+    """`auto` is the GPU, where there is one."""
+    if name not in ("auto", "cuda", "cpu", "interp"):
+        raise BadOption(f"unknown target {name!r}", hint="auto, cuda or cpu")
+    if name != "auto":
+        return name
+    try:
+        device(0)
+    except NoDevice:
+        return "cpu"
+    return "cuda"
