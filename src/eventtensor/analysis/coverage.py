@@ -14,7 +14,7 @@ from ..ir.program import EventTensor, Program
 from .access import Access, is_header
 from .deps import Dependence
 from .order import PATH, OrderGraph
-from .sets.budget import DETOUR, OutOfBudget, budget
+from .sets.budget import CLOSURE, OutOfBudget, budget
 from .sets.space import Scope, Side, sides_of, task_domain
 from .sets.versions import common_loops, tile_before_text
 from .uses import Events, Use
@@ -51,7 +51,7 @@ def unordered(
 def closed(events: Events, dep: Dependence, left: isl.Map) -> bool:
     """True if the transitive closure of all edges orders `left` and isl says that it is exact."""
     try:
-        with budget(DETOUR):
+        with budget(CLOSURE):
             closure, exact = _edges_to(events.graph, dep).transitive_closure()
             want = _named(left, dep.source.call.name, dep.sink.call.name)
             return bool(exact and want.is_subset(closure))

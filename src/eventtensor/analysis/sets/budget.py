@@ -8,6 +8,7 @@ from contextlib import contextmanager
 import islpy as isl
 
 DETOUR = 3 * 10**6  # operations for one look for a path that would save a wait; tenths of a second
+CLOSURE = 3 * 10**5  # for a transitive closure: exact ones take a third, others ten times that
 QUESTION = 2 * 10**8  # for one proof question; some ten seconds
 DERIVATION = 2 * 10**9  # for the derivation, or what the proof does between questions
 
