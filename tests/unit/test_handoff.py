@@ -283,6 +283,11 @@ def test_other_targets_count_and_hold_plain_scratch() -> None:
     assert [b.tensor for b in state.plan.buffers] == ["x"]
 
 
+def test_what_only_indices_read_counts_for_that_reason() -> None:
+    edge = next(h for h in plan_of(indexed()).handoffs if h.call == "use")
+    assert edge.kind is COUNTER and "values of x decide indices" in edge.reason
+
+
 def test_explain_and_the_plan_show_kind_and_reason() -> None:
     shown = et.explain(broadcast(), schedule="static", target="cuda")
     assert "to use by flag of x: at most 64 words for a task" in shown

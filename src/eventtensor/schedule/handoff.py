@@ -115,13 +115,13 @@ class _Decision:
         orders besides, on the way through other calls, may be a tensor that can have flags too."""
         if not tensors:
             return (), "no tensor goes this way"
+        why = next(filter(None, map(self.flags.refusal, tensors)), "")
+        if why:
+            return (), why
         if word == "auto" and not self._payload(tensors).cheap:
             return (), self._payload(tensors).why_not
         if word == "auto" and any(self._by_lines(t) for t in tensors):
             return (), "a product takes it line by line"
-        why = next(filter(None, map(self.flags.refusal, tensors)), "")
-        if why:
-            return (), why
         lost = self.flags.lost(frozenset(self.flagged),
                                frozenset(self._with_flags().union(tensors)), frozenset({event}))
         if lost.tensor and not self.flags.refusal(lost.tensor):
