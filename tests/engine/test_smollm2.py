@@ -1,4 +1,5 @@
-"""SmolLM2 word for word against transformers."""
+"""SmolLM2 word for word as transformers: with weights, order of rows, RoPE or tokenizer wrong it
+babbles."""
 
 from __future__ import annotations
 
