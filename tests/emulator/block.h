@@ -39,7 +39,7 @@ struct Launched {
   char message[512] = "";
 };
 
-// Nothing, or what no GPU would do: the message is then there.
+// Whether a thread has done what no GPU would do; the message then says what.
 bool launch(Launched& launched);
 
 // Where threads meet: a barrier of the block, or lanes of a warp. What they bring lies in one of

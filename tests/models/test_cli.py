@@ -53,12 +53,10 @@ class Slow:
     """A model that takes 1000 s to be built for each number of rows, 2 s to its first token, and
     half a second from token to token."""
 
-    target, limits = "cpu", SimpleNamespace(rows=128)
-    now, built, read = 0.0, (), ()
-
-    def __init__(self, model, **options):
-        self.options = options
+    def __init__(self):
+        self.target, self.limits = "cpu", SimpleNamespace(rows=128)
         self.engine = SimpleNamespace(runner=self)
+        self.now, self.built, self.read = 0.0, [], []
 
     def __enter__(self):
         return self
@@ -67,32 +65,32 @@ class Slow:
         pass
 
     def ready(self, rows, alone=False):
-        Slow.now += 1000
-        Slow.built += ((rows, alone),)
+        self.now += 1000
+        self.built.append((rows, alone))
 
     def stream(self, prompt, params):
-        Slow.now += 1.5
+        self.now += 1.5
         for _ in range(5):
-            Slow.now += 0.5
+            self.now += 0.5
             yield Output("x")
 
     def bytes_read(self, rows):
-        Slow.read += tuple(rows)
+        self.read += rows
         return 10**9
 
 
 def test_the_wait_for_a_compiler_is_not_in_the_speed(monkeypatch, capsys):
-    tokenizer = SimpleNamespace(template=None, encode=lambda text: [1] * len(text))
-    monkeypatch.setattr(speaking, "LLM", Slow)
+    slow, tokenizer = Slow(), SimpleNamespace(template=None, encode=lambda text: [1] * len(text))
+    monkeypatch.setattr(speaking, "LLM", lambda model, **options: slow)
     monkeypatch.setattr(speaking, "open_model", lambda name: SimpleNamespace(tokenizer=tokenizer))
     monkeypatch.setattr(speaking, "measure_bandwidth", lambda target: Bandwidth(4e9, "so"))
-    monkeypatch.setattr(speaking.time, "perf_counter", lambda: Slow.now)
+    monkeypatch.setattr(speaking.time, "perf_counter", lambda: slow.now)
     said = speaking.answer("m", speaking.Chat("x" * 200), SamplingParams(max_tokens=9), "cpu",
                            "f32", same_bits=False)
     assert "".join(said) == "xxxxx\n"
     assert "cpu, f32: 200 prompt tokens in 2000 ms; then 2.0 tokens/s, 1000 MB a step, " \
         "2.0 GB/s = 50% of the 4.0 GB/s that memory gives (so)" in capsys.readouterr().err
-    assert Slow.built == ((128, False), (1, True)) and Slow.read == (Row(0, 0, 202),)
+    assert slow.built == [(128, False), (1, True)] and slow.read == [Row(0, 0, 202)]
 
 
 @pytest.mark.parametrize(("words", "wanted"), [((), False), (("--same-bits",), True)])
