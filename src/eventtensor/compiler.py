@@ -102,7 +102,7 @@ def _memory(s: State) -> None:
     flagged = s.plan.flagged
     program, axes = s.program, dict[str, int]()
     if s.report.ok and not s.options.debug and s.options.target != "interp":
-        gone = {h.event for h in s.plan.handoffs if h.kind is HandoffKind.flag}
+        gone = {h.event for h in s.plan.handoffs if h.kind in (HandoffKind.flag, HandoffKind.again)}
         order = without_events(s.derived, frozenset(gone))
         copied = {t for h in s.plan.handoffs if h.kind is HandoffKind.bulk for t in h.tensors}
         axes = reused(program, order, flagged | copied)
@@ -184,8 +184,8 @@ def compile(
     device: int = 0,
 ) -> Kernel:
     """Derive, prove, schedule and build a program for a target, once for all sizes. `handoff` (for
-    target cuda) is counter, worker, flag or bulk: one word is followed wherever it is legal, a word
-    for a named event must be."""
+    target cuda) is counter, worker, flag, bulk, table or again: one word is followed wherever it is
+    legal, a word for a named event must be."""
     return planned(program, target, {
         "schedule": schedule, "workers": workers, "debug": debug, "trace": trace,
         "handoff": handoff, "stream": stream, "prefetch": prefetch, "device": device,

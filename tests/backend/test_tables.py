@@ -1,4 +1,5 @@
-"""Numbers that say where weights lie, which the loader takes from words, in the emulator."""
+"""Numbers that say where weights lie, which the loader takes from words or finds itself, in the
+emulator."""
 
 from __future__ import annotations
 
@@ -7,12 +8,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from support.emulated import emulated_kernel
-from support.streams import listed, plan_of
+from support.streams import listed, plan_of, ranked
 
 import eventtensor as et
 from eventtensor.errors import StuckWait
 from eventtensor.ir.expr import Const
-from eventtensor.ir.plan import HandoffKind, Plan
+from eventtensor.ir.plan import HandoffKind, Nest, Plan, Wait
 
 
 def table(**options: object) -> Plan:
@@ -59,3 +60,62 @@ def test_the_loader_gives_up_with_the_tasks() -> None:
     with emulated_kernel(stuck, 3, wait_limit_s=0.5) as kernel, \
             pytest.raises(StuckWait, match=r"waits for (never|made)\["):
         kernel.launch({}, arrays(0))
+
+
+# ---- numbers that are found again ------------------------------------------------------------
+
+
+def again(schedule: str = "static", parts: int = 3, size: int = 64) -> Plan:
+    plan = plan_of(ranked(parts, size), schedule=schedule)
+    assert [h.kind for h in plan.handoffs if h.event == "known"] == [HandoffKind.again]
+    return plan
+
+
+def scores(rng: np.random.Generator, parts: int, size: int) -> np.ndarray:
+    """Few values, so that many are equal; zeros of both signs, infinities, and some NaN."""
+    found = rng.integers(-2, 3, (parts, size)).astype(np.float32)
+    found[:, rng.integers(0, size, 4)] = -0.0
+    for special in (np.inf, -np.inf, np.nan):
+        found[0, rng.integers(0, size)] = special
+    return found
+
+
+def best(given: np.ndarray) -> np.ndarray:
+    """The places of the 8 largest: the lower of equal ones first, NaN last."""
+    whole = given[0]
+    for part in given[1:]:
+        whole = whole + part
+    return np.lexsort((np.arange(whole.size), -whole))[:8]
+
+
+@pytest.mark.parametrize("schedule", ("static", "ticket"))
+@pytest.mark.parametrize(("workers", "parts", "size"), [(1, 3, 64), (3, 1, 256), (10, 4, 128)])
+def test_each_launch_finds_its_own_numbers(
+    schedule: str, workers: int, parts: int, size: int
+) -> None:
+    with emulated_kernel(again(schedule, parts, size), workers) as kernel:
+        for seed in range(4):
+            rng = np.random.default_rng(seed)
+            x, w = (rng.standard_normal(shape).astype(et.bf16.numpy)
+                    for shape in ((4, 64), (size, 16, 64)))
+            given = scores(rng, parts, size)
+            a = {"x": x, "w": w, "given": given, "y": np.full((8, 4, 16), np.nan, np.float32)}
+            kernel.launch({}, a)
+            wanted = np.einsum("nk,imk->inm", x.astype(np.float64),
+                               w[best(given)].astype(np.float64))
+            np.testing.assert_allclose(a["y"], wanted, rtol=1e-4, atol=1e-4)
+
+
+def test_a_loader_that_finds_nothing_goes_on_when_the_launch_is_given_up() -> None:
+    """Nobody makes scores, and some workers have nothing to do but to wait for pages, which has no
+    limit."""
+    plan = again()
+    start = replace(plan.events[0], name="never", count=Const(1))
+    wait = Wait("never", (Nest((), (), ()),))
+    calls = tuple(replace(c, waits=(wait,)) if c.call == "score" else c for c in plan.calls)
+    stuck = replace(plan, events=(*plan.events, start), calls=calls)
+    a = {"x": np.zeros((4, 64), et.bf16.numpy), "w": np.zeros((64, 16, 64), et.bf16.numpy),
+         "given": np.zeros((3, 64), np.float32), "y": np.zeros((8, 4, 16), np.float32)}
+    with emulated_kernel(stuck, 24, wait_limit_s=0.5) as kernel, \
+            pytest.raises(StuckWait, match=r"waits for (never|.*scores)"):
+        kernel.launch({}, a)

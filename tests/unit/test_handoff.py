@@ -27,7 +27,7 @@ from support.handoffs import (
     partly_written,
     two_ways,
 )
-from support.streams import listed, single
+from support.streams import listed, ranked, single
 
 import eventtensor as et
 from eventtensor.compiler import run_passes
@@ -36,8 +36,9 @@ from eventtensor.errors import BadOption
 from eventtensor.ir.plan import HandoffKind, Plan, Policy
 from eventtensor.ir.walk import evaluate
 
-COUNTER, WORKER, FLAG, BULK, TABLE = (
-    HandoffKind.counter, HandoffKind.worker, HandoffKind.flag, HandoffKind.bulk, HandoffKind.table)
+COUNTER, WORKER, FLAG, BULK, TABLE, AGAIN = (
+    HandoffKind.counter, HandoffKind.worker, HandoffKind.flag, HandoffKind.bulk, HandoffKind.table,
+    HandoffKind.again)
 
 
 def plan_of(program: et.Program, handoff="auto", schedule="static") -> Plan:
@@ -320,3 +321,29 @@ def test_what_is_no_table_of_the_loader_is_refused_with_the_reason(
 ) -> None:
     assert why in refusal(program(), {event: "table"})
     assert TABLE not in kinds(plan_of(program())).values()
+
+
+# ---- numbers that are found again ------------------------------------------------------------
+
+
+def test_nobody_waits_for_numbers_that_can_be_found_again() -> None:
+    plan = plan_of(ranked())
+    (edge,) = (h for h in plan.handoffs if h.call == "go")
+    assert (edge.event, edge.kind, edge.tensors) == ("known", AGAIN, ("at",))
+    assert [b.tensor for b in plan.words] == ["scores"]
+
+
+@pytest.mark.parametrize(("program", "handoff", "why"), [
+    (pair, {"make_done": "again"}, "it is no table that the loader waits for"),
+    (listed, {"made": "again"}, "list0 does not find at as the largest of a row"),
+    (lambda: listed(makers=2), {"made": "again"}, "at is not written by one task"),
+    (ranked, {"known": "again", "scored": "counter"}, "scores, from which at is found, carries no"),
+    (lambda: ranked(also=True), {"known": "again"}, "it also puts rank before tell on at (raw)"),
+    (lambda: ranked(told=True), {"known": "again"}, "go reads the numbers themselves"),
+])
+def test_what_cannot_be_found_again_is_refused_with_the_reason(
+    program: Callable[[], et.Program], handoff: dict[str, str], why: str
+) -> None:
+    assert why in refusal(program(), handoff)
+    rest = {e: word for e, word in handoff.items() if word != "again"}
+    assert AGAIN not in kinds(plan_of(program(), rest)).values()

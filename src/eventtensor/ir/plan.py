@@ -185,19 +185,20 @@ class HandoffKind(Enum):
     cell, both run on one worker, whose threads meet between tasks. `flag`: no cell, each element
     travels in a word with the launch's epoch. `bulk`: a cell, then one copy into shared memory.
     `table`: a cell for the tasks, and words for the loader, which needs nothing but these numbers
-    to go on."""
+    to go on. `again`: no cell, loaders find such numbers again from what carries flags."""
 
     counter = "counter"
     worker = "worker"
     flag = "flag"
     bulk = "bulk"
     table = "table"
+    again = "again"
 
 
 @dataclass(frozen=True, slots=True)
 class Handoff:
     """One edge: `call` (or the header before its grid) waits on `event`. `tensors` are those that
-    carry flags, or the one that is copied."""
+    carry flags, that are found again, or the one that is copied."""
 
     event: str
     call: str

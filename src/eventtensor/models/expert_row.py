@@ -45,6 +45,8 @@ class ExpertRowMlp(Routed):
         self.active = p.output("active", (L,), et.i32)
         self.expert = p.scratch("expert", (L, top), et.i32, bound=E - 1)
         self.act = p.scratch("act", (L, top, T, c.intermediate // PANEL, PANEL), dtype)
+        # Who they are is also told alone: that can be found again, from the scores.
+        self.listed = p.events("listed", (L,), count=1)
         self.routed = p.events("routed", (L,), count=1)
         self.made = p.events("made", (L,), count=top * self.w_gate_up.tiles(step.tiles.gate_up))
 
@@ -59,11 +61,11 @@ class ExpertRowMlp(Routed):
             route_row(self.experts, step.c), grid=(),
             reads=lambda: (self.scores[at, :, :, :], step.mlp.ss[at, :, :]),
             writes=lambda: (self.share[at, :, :], self.active[at], self.expert[at, :]),
-            notifies=lambda: self.routed[at])
+            notifies=lambda: (self.listed[at], self.routed[at]))
 
     def _apply(self, at: Any) -> None:
-        """The second product waits for the routing by itself, though the first one has: so a loader
-        can bring its weights as soon as it knows the experts."""
+        """The second product waits for the routing by itself, though the first one has found its
+        experts: so a loader can bring its weights as soon as it is told."""
         step, tiles, top = self.step, self.step.tiles, self.experts.top
         step.p.call(
             gate_up(step.weights, step.c), name="experts_gate_up",
@@ -71,7 +73,7 @@ class ExpertRowMlp(Routed):
             reads=lambda a, i: (*step.mlp.normed(at),
                                 self.w_gate_up[at, self.expert[at, a], i, tiles.gate_up]),
             writes=lambda a, i: self.act[at, a, :, cut(i, tiles.gate_up // (2 * PANEL)), :],
-            waits=lambda a, i: self.routed[at],
+            waits=lambda a, i: self.listed[at],
             notifies=lambda a, i: self.made[at])
         step.p.call(
             project_experts(step.weights, top), name="experts_down",

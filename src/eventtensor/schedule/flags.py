@@ -70,10 +70,14 @@ class FlagQuestion:
             return f"a body may leave elements of {tensor} unwritten"
         return ""
 
-    def lost(self, gone: frozenset[str], flagged: frozenset[str], more: frozenset[str]) -> Lost:
+    def lost(
+        self, gone: frozenset[str], flagged: frozenset[str], more: frozenset[str],
+        found: frozenset[tuple[str, str]] = frozenset(),
+    ) -> Lost:
         """Order that only the events `more` and `gone` gave, apart from the way from a write to a
-        read of the tensors `flagged`. Nothing is without `gone` alone, so only what `more` may take
-        part in is asked again, as in analysis/check.py."""
+        read of the tensors `flagged`, or of a tensor by a call that are in `found`. Nothing is
+        without `gone` alone, so only what `more` may take part in is asked again, as in
+        analysis/check.py."""
         gone |= more
         if any(w.chunk for ws in self.derived.waits.values() for w in ws if w.event in gone):
             return Lost("a body waits for it chunk by chunk")
@@ -82,8 +86,8 @@ class FlagQuestion:
         deps = dependences(self.program).deps
         order = Ordered(self.program, without_events(self.derived, gone), deps)
         for d in deps:
-            exempt = d.tensor in flagged and d.kind == "raw"
-            if exempt or not self._touches(d, more):
+            exempt = d.tensor in flagged or (d.tensor, call_of(d.sink.call.name)) in found
+            if (exempt and d.kind == "raw") or not self._touches(d, more):
                 continue
             if not order.holds(d):
                 return Lost(f"it also puts {call_of(d.source.call.name)} before "

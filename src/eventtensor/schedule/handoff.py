@@ -18,6 +18,7 @@ from ..ir.program import PlacedCall
 from ..ir.tables import is_kept, places
 from ..ir.tensor import tile_shape
 from ..ir.walk import bounds, loads_of
+from .again import AgainQuestion, Found
 from .blocks import bulk_operand, feeds_product
 from .flags import FlagQuestion
 from .owners import call_of, not_on_one_worker
@@ -36,6 +37,8 @@ def decide(plan: Plan, derived: Derived, events: Events, asked: Asked) -> tuple[
     work = _Decision(plan, events, FlagQuestion(plan.program, derived, events), words)
     for event in sorted(words, key=lambda e: words[e] == "auto"):  # first what is asked for
         work.flag(event)
+    for event in words:
+        work.find_again(event)
     found = tuple(work.edge(w) for w in work.waits())
     for event, word in named.items():
         _followed([h for h in found if h.event == event], work, word, f"event {event}")
@@ -65,14 +68,15 @@ def _followed(found: list[Handoff], work: _Decision, word: str, what: str) -> No
 
 @dataclass
 class _Decision:
-    """`words`: what is asked for each event. `flagged`: event -> (tensors, reason). `refused`:
-    (event, call, kind) -> reason."""
+    """`words`: what is asked for each event. `flagged`: event -> (tensors, reason). `again`: event
+    -> what is found, by which call. `refused`: (event, call, kind) -> reason."""
 
     plan: Plan
     events: Events
     flags: FlagQuestion
     words: dict[str, str]
     flagged: dict[str, tuple[tuple[str, ...], str]] = field(default_factory=dict)
+    again: dict[str, frozenset[Found]] = field(default_factory=dict)
     refused: dict[tuple[str, str, str], str] = field(default_factory=dict)
 
     def waits(self) -> list[Use]:
@@ -141,6 +145,19 @@ class _Decision:
         polled = [sum(n * t for n, t in zip(x, tasks, strict=True)) for x in (each, bytes_)]
         return Payload(max(each), polled[0], max(bytes_), polled[1])
 
+    def find_again(self, event: str) -> None:
+        """Let the waiters of an event find what it tells by themselves, where they can."""
+        if self.words[event] not in ("again", "auto") or event in self.flagged:
+            return
+        found, why = AgainQuestion(self.plan, self.events, self.flags).found(
+            event, frozenset(self.flagged), frozenset(self._with_flags()), self.again)
+        if not why:
+            self.again[event] = found
+            return
+        for w in self.waits():
+            if w.event.name == event:
+                self.refused[event, call_of(w.node), "again"] = why
+
     # ---- edges ---------------------------------------------------------------------------------
 
     def edge(self, wait: Use) -> Handoff:
@@ -149,6 +166,10 @@ class _Decision:
         if event in self.flagged:
             tensors, reason = self.flagged[event]
             return Handoff(event, call, HandoffKind.flag, reason, tensors)
+        if event in self.again:
+            reason = "the loader finds its numbers again: no task and no hop between"
+            tensors = tuple(sorted(t for t, who in self.again[event] if who == call))
+            return Handoff(event, call, HandoffKind.again, reason, tensors)
         apart = self.other_worker(wait)
         if apart:
             self.refused[event, call, "worker"] = apart

@@ -146,7 +146,8 @@ class BodyFrame:
     def words(self) -> None:
         """Words come last; then the task is ready."""
         self.args.bring_words()
-        self.out.line("et::task_ready(worker);")
+        way = "_for_pages" if self.args.edges.finds(self.call) else ""
+        self.out.line(f"et::task_ready{way}(worker);")
 
     def late(self) -> frozenset[int]:
         """Arguments that nothing needs before the product of a body."""

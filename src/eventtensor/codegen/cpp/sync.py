@@ -68,6 +68,10 @@ class Edges:
         """How many places of words each thread asks for at once, of so many in each region."""
         return [1 for _ in places]
 
+    def finds(self, call: Call) -> bool:
+        """True if the loader of a call waits for words, and its tasks for nothing but its pages."""
+        return False
+
     def apart(self, call: Call, first: Sequence[int], late: Sequence[int]) -> list[int]:
         """Of arguments that are needed late, those that are worth a look of their own."""
         return []

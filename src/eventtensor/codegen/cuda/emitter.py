@@ -25,7 +25,8 @@ _MEETS = re.compile(
     r"if \(!\(?(et::cell_in\(.*\) && )?et::(ev_wait|flag_read\w*)\(.*\) return false;")
 # Comments, names for places and numbers, and what a worker keeps in registers.
 _NAMES = re.compile(r"(const|auto\*) [\w:<>, *]+[ {].*;|//.*|")
-_KEPT = ("et::task_ready(worker);", "worker.pages.task_begin();")
+_KEPT = ("et::task_ready(worker);", "et::task_ready_for_pages(worker);",
+         "worker.pages.task_begin();")
 _PLAIN = {
     "et::div", "et::mod", "std::min<int64_t>", "std::max<int64_t>", "int64_t", "et::global",
     "et::rsqrt",

@@ -1,8 +1,8 @@
 """The hand-offs of a plan (ir.plan.HandoffKind), as the writers of tasks and bodies ask for them.
 
-An edge by `worker` or `flag` has no wait, and an event with no other edge has no notify and no
-cells. An edge by `table` has no wait of the loader. Operands that come by flags or in bulk are
-staged in the arena.
+An edge by `worker`, `flag` or `again` has no wait, and an event with no other edge has no notify
+and no cells. An edge by `table` has no wait of the loader. Operands that come by flags or in bulk
+are staged in the arena.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 
+from ...ir.best import Best, best_of
 from ...ir.expr import Node
 from ...ir.plan import ASKED_AHEAD, CallPlan, HandoffKind, Notify, Plan, Wait
 from ...ir.program import Call
@@ -25,8 +26,17 @@ _FETCHED = 64 * 1024
 _SLOTS = 9  # places of 16 bytes of words that a thread has on their way at once
 
 
+def found_again(plan: Plan, tensor: str) -> Best:
+    """How the numbers of a hand-off by `again` are found."""
+    makers = (p for p in plan.program.calls for r in p.call.writes if r.tensor == tensor)
+    best = best_of(plan.program, next(makers), tensor)
+    assert best is not None  # or the plan would have another hand-off
+    return best
+
+
 class HandoffEdges(Edges):
-    """`bulk` is False where the GPU has no bulk copies: then those operands are read in place."""
+    """`bulk` is False where the GPU has no bulk copies, and so no loader: then those operands are
+    read in place, and what a loader would find again is waited for."""
 
     ahead = ASKED_AHEAD
 
@@ -34,6 +44,7 @@ class HandoffEdges(Edges):
         self.plan, self.bulk = plan, bulk
         self.fetched, self.flagged = _FETCHED if bulk else 0, plan.flagged
         self.kinds = {(h.event, h.call): h.kind for h in plan.handoffs}
+        self.counted = _COUNTED if bulk else (*_COUNTED, HandoffKind.again)
 
     @cached_property
     def has_bulk(self) -> bool:
@@ -41,7 +52,7 @@ class HandoffEdges(Edges):
         return self.bulk and any(h.kind is HandoffKind.bulk for h in self.plan.handoffs)
 
     def _counted(self, event: str, call: str) -> bool:
-        return self.kinds.get((event, call), HandoffKind.counter) in _COUNTED
+        return self.kinds.get((event, call), HandoffKind.counter) in self.counted
 
     def waits(self, call: CallPlan) -> tuple[Wait, ...]:
         return tuple(w for w in super().waits(call) if self._counted(w.event, call.call))
@@ -51,7 +62,11 @@ class HandoffEdges(Edges):
 
     def counts(self, event: str) -> bool:
         kinds = [k for (e, _), k in self.kinds.items() if e == event]
-        return not kinds or any(k in _COUNTED for k in kinds)
+        return not kinds or any(k in self.counted for k in kinds)
+
+    def finds(self, call: Call) -> bool:
+        return self.bulk and HandoffKind.again in (
+            kind for (_, c), kind in self.kinds.items() if c == call.name)
 
     # ---- the frame of the kernel ---------------------------------------------------------------
 
@@ -59,7 +74,9 @@ class HandoffEdges(Edges):
         return [f"#define ET_BULK {int(self.has_bulk)}"]
 
     def includes(self) -> list[str]:
-        return ['#include "cuda/flag.cuh"'] if self.flagged else []
+        again = self.bulk and any(h.kind is HandoffKind.again for h in self.plan.handoffs)
+        flags = ['#include "cuda/flag.cuh"'] if self.flagged else []
+        return flags + ['#include "cuda/best.cuh"'] * again
 
     def begin(self) -> list[str]:
         """What all threads do once a launch; they meet before the first task."""

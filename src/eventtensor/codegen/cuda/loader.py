@@ -9,7 +9,7 @@ from typing import assert_never
 from ...ir.expr import Const, Load, Node, Var, add, compare, floordiv, mul
 from ...ir.layout import layout_of, panel_stride, row_stride
 from ...ir.looped import loop_page
-from ...ir.plan import Stream, StreamKind, Wait
+from ...ir.plan import Stream, StreamKind
 from ...ir.products import BUNDLES, MOST_SPAN, PANEL, Product, product_of
 from ...ir.program import Item, Loop, PlacedCall
 from ...ir.runs import Run, runs_of, stepped
@@ -22,6 +22,7 @@ from ..cpp.kernel import KernelWriter
 from ..cpp.value import STORAGE
 from ..emitter import cpp_name
 from .feed import FeedWriter, feed_text
+from .handoff import found_again
 from .maps import RUN, Maps, PagedTensor
 from .tables import Tables
 
@@ -282,14 +283,14 @@ class LoaderWriter:
             for t in tables:
                 o.line(f"{self.table_type(t)} {_here(t)};")
             if not after:
-                self.look_up(tables)
+                self.look_up(p, tables)
             if after:
                 o.line("bool settled = false;")
             with self.grids.tiles(p.call, self.claim(p)):
                 if after:
                     if self.kernel.is_ticket(p.call.name):
                         o.line("worker.tell();")  # the tasks do these waits, too
-                    self.settle(self.tables.waited(p), tables)
+                    self.settle(p, tables)
                 o.line(f"load_{name}(worker, args{self.kernel.claim_args(p.vars)}{given});")
                 o.line("if (worker.stopped()) return false;")
             o.line("return true;")
@@ -311,23 +312,36 @@ class LoaderWriter:
                 f"worker.hint<{k}>(args.{cpp_name(h.tensor)} + {paren(self.expr(slice_))}, "
                 f"{self.expr(compare('<', h.at, h.below))} ? {h.bytes} : 0, {h.most});")
 
-    def settle(self, waits: tuple[Wait, ...], tables: Mapping[str, tuple[Node, ...]]) -> None:
+    def settle(self, p: PlacedCall, tables: Mapping[str, tuple[Node, ...]]) -> None:
         """Once, and only for a tile: the tasks of this block then do the same waits, with a limit,
         before they ask for a page. What they tell is read then."""
         with self.out.block("if (!settled)"):
             self.out.line("worker.settle();")
-            self.sync.waits(waits)
-            self.look_up(tables)
+            self.sync.waits(self.tables.waited(p))
+            self.look_up(p, tables)
             self.out.line("settled = true;")
 
-    def look_up(self, tables: Mapping[str, tuple[Node, ...]]) -> None:
-        """Rows of tables; those that carry flags are there when all their numbers are."""
+    def look_up(self, p: PlacedCall, tables: Mapping[str, tuple[Node, ...]]) -> None:
+        """Rows of tables; those that carry flags are there when all their numbers are, and what is
+        found again when all are from which it is found."""
+        again = self.tables.again(p)
         for t, at in tables.items():
             first = self.first(t, at)
-            if t in self.expr.flagged:
+            if t in again:
+                self.out.line(f"if (!{self.found(t)}) return false;")
+            elif t in self.expr.flagged:
                 self.out.line(f"if (!et::flag_look_up(worker, {_here(t)}, {first})) return false;")
             else:
                 self.out.line(f"{_here(t)} = {self.table_type(t)}({first});")
+
+    def found(self, tensor: str) -> str:
+        best, program = found_again(self.kernel.plan, tensor), self.kernel.program
+        source = program.tensor(best.region.tensor)
+        layout = layout_of(best.region, source)
+        assert layout is not None  # or it is not found so
+        first = f"args.{cpp_name(source.name)} + {paren(self.expr(layout.offset))}"
+        return f"et::find_best<{best.parts}, {best.size}, {best.apart}>(" \
+               f"worker, {_here(tensor)}, {first})"
 
     def claim(self, p: PlacedCall) -> str:
         if self.kernel.is_ticket(p.call.name):

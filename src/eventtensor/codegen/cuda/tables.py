@@ -44,10 +44,16 @@ class Tables:
         return tuple(w for w in self.plan.call(p.call.name).waits if w.event in events)
 
     def waited(self, p: PlacedCall) -> tuple[Wait, ...]:
-        """Those of them that the loader does as well: it looks at the numbers themselves else."""
+        """Those of them that the loader does as well: it looks at the numbers themselves else, or
+        finds them again."""
         told = {h.event for h in self.plan.handoffs
-                if h.call == p.call.name and h.kind is HandoffKind.table}
+                if h.call == p.call.name and h.kind in (HandoffKind.table, HandoffKind.again)}
         return tuple(w for w in self.after(p) if w.event not in told)
+
+    def again(self, p: PlacedCall) -> frozenset[str]:
+        """Tensors whose numbers the loader finds again."""
+        return frozenset(t for h in self.plan.handoffs for t in h.tensors
+                         if h.call == p.call.name and h.kind is HandoffKind.again)
 
     def _loads(self, p: PlacedCall) -> tuple[Load, ...]:
         plan, found = self.plan, dict[Load, None]()

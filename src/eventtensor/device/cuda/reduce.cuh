@@ -88,6 +88,8 @@ ET_HOT uint32_t ordered(float x) {
   const uint32_t bits = float_bits(x + 0.0f);
   return x != x ? 0 : bits >> 31 != 0 ? ~bits : bits | 1u << 31;
 }
+// The same where 0 stands for no number.
+ET_HOT uint32_t place_of(float x) { return x == x ? ordered(x) : 1u; }
 
 // The first of the largest floats, without a branch: a thread takes its own one after the other.
 class Largest {

@@ -9,10 +9,6 @@ namespace et::experts {
 
 // ---- the best of a row --------------------------------------------------------------------------
 
-// A number that is larger for a better score. NaN comes last, and 0 stands for no expert.
-ET_HOT uint32_t place_of(float score) {
-  return score == score ? ordered(score) : 1u;
-}
 ET_HOT float score_at(uint32_t place) {
   return bits_float(place >> 31 != 0 ? place ^ 1u << 31 : ~place);
 }

@@ -312,6 +312,10 @@ ET_FN void task_ready(Worker& w) {
 #endif
 }
 
+// The same where not even the first page may come, since the loader waits: a task that is busy would
+// hide from others that nothing moves any more.
+ET_FN void task_ready_for_pages(Worker& w) { w.tracer.ready(); }
+
 ET_FN void task_end(Worker& w) {
   if (!leads()) return;
   w.tracer.ended(*w.shared, w.index, where().call, where().coords, stalled(w));
