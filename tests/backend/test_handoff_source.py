@@ -11,6 +11,7 @@ import pytest
 from chain import chain
 from mlp import mlp
 from support.handoffs import broadcast, halves, matrix, near_and_far, pair, total
+from support.streams import ranked
 
 import eventtensor as et
 from eventtensor.codegen.cuda import generate
@@ -21,7 +22,7 @@ from eventtensor.ir.walk import evaluate
 from eventtensor.runtime.build import DEVICE
 from eventtensor.runtime.cpu import CpuKernel
 from eventtensor.runtime.cuda.build import build_cubin
-from eventtensor.target import CudaTarget
+from eventtensor.target import H200, CudaTarget
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 # kind: (program, schedule)
@@ -247,6 +248,19 @@ def test_without_bulk_copies_the_operand_is_read_in_place() -> None:
     plan = plan_of(matrix(), "bulk")
     text = generate(plan, CudaTarget("sm_80", 108, 163 * 1024)).text
     assert "staging" not in text and "fence_shared" not in text and "ev_wait" in text
+
+
+def test_numbers_are_found_again_by_a_loader_and_waited_for_without_one() -> None:
+    plan = run_passes(ranked(), Options(target="cuda", schedule="static")).plan
+    assert plan is not None
+    text, plain = (generate(plan, target).text
+                   for target in (H200, CudaTarget("sm_80", 108, 163 * 1024)))
+    found = "if (!et::find_best<3, 64, 64>(worker, at_here, args.scores + 0)) return false;"
+    assert text.count(found) == 1 and "cell.known" not in text
+    assert text.count("et::task_ready_for_pages(worker);") == 1
+    assert "find_best" not in plain and "for_pages" not in plain
+    assert plain.count("et::ev_wait(worker, args.cell.known") == 1
+    assert plain.count("et::ev_notify(worker, args.cell.known") == 1
 
 
 def test_a_kernel_without_hand_offs_has_none_of_it() -> None:
