@@ -92,7 +92,8 @@ def _orphans(program: Program, obligations: list[Obligation]) -> list[Problem]:
         node, name = orphan.access.node, orphan.access.region.tensor
         if orphan.maybe:
             obligations.append(Obligation(
-                f"every element of {name} that '{node.call.name}' reads has been written",
+                f"every element of {name} that '{node.call.name}' reads has been written "
+                "(the interpreter checks it)",
                 node.call.place))
             continue
         hit = smallest(orphan.relation.wrap().flatten())
