@@ -11,7 +11,7 @@ import pytest
 from chain import chain
 from mlp import mlp
 from support.handoffs import broadcast, halves, matrix, near_and_far, pair, total
-from support.streams import ranked
+from support.tables import ranked
 
 import eventtensor as et
 from eventtensor.codegen.cuda import generate

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from chain import chain
 from support.emulated import emulated_kernel
-from support.streams import PROGRAMS, joined, layers, linear, packed, plan_of, single
+from support.streams import PROGRAMS, joined, layers, linear, packed, plan_of
+from support.tables import single
 
 import eventtensor as et
 from eventtensor.codegen.cuda import CudaSource, generate

@@ -8,7 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from support.emulated import emulated_kernel
-from support.streams import listed, plan_of, ranked
+from support.streams import plan_of
+from support.tables import listed, ranked
 
 import eventtensor as et
 from eventtensor.errors import StuckWait
@@ -65,8 +66,8 @@ def test_the_loader_gives_up_with_the_tasks() -> None:
 # ---- numbers that are found again ------------------------------------------------------------
 
 
-def again(schedule: str = "static", parts: int = 3, size: int = 64) -> Plan:
-    plan = plan_of(ranked(parts, size), schedule=schedule)
+def again(schedule: str = "static", parts: int = 3, size: int = 64, gap: int = 0) -> Plan:
+    plan = plan_of(ranked(parts, size, gap=gap), schedule=schedule)
     assert [h.kind for h in plan.handoffs if h.event == "known"] == [HandoffKind.again]
     return plan
 
@@ -89,11 +90,12 @@ def best(given: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.parametrize("schedule", ("static", "ticket"))
-@pytest.mark.parametrize(("workers", "parts", "size"), [(1, 3, 64), (3, 1, 256), (10, 4, 128)])
+@pytest.mark.parametrize(
+    ("workers", "parts", "size", "gap"), [(1, 3, 64, 0), (3, 1, 256, 0), (10, 4, 128, 2)])
 def test_each_launch_finds_its_own_numbers(
-    schedule: str, workers: int, parts: int, size: int
+    schedule: str, workers: int, parts: int, size: int, gap: int
 ) -> None:
-    with emulated_kernel(again(schedule, parts, size), workers) as kernel:
+    with emulated_kernel(again(schedule, parts, size, gap), workers) as kernel:
         for seed in range(4):
             rng = np.random.default_rng(seed)
             x, w = (rng.standard_normal(shape).astype(et.bf16.numpy)

@@ -14,8 +14,9 @@ from support.backends import run_direct
 from support.early import normed, residual, word_by_word
 from support.emulated import emulated_kernel
 from support.handoffs import pair
-from support.streams import PROGRAMS, gathered, keeping, listed, packed, told_twice, wide_layers
+from support.streams import PROGRAMS, gathered, keeping, packed, told_twice, wide_layers
 from support.streams import normed as normed_columns
+from support.tables import listed
 
 import eventtensor as et
 from eventtensor.runtime.build import DEVICE

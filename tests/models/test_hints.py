@@ -44,7 +44,7 @@ def test_weights_of_the_next_layer_are_asked_for_while_routing_is_decided(tokens
     text = generate(plan).text
     feed = text.split("bool feed_experts_gate_up")[1].split("bool feed_experts_down")[0]
     asked = feed.index("worker.hint<0>(args.w_qkv + (l * 10485760 + 10485760)")
-    wait = feed.index("et::flag_look_up(" if tokens == 1 else "ev_wait")
+    wait = feed.index("et::find_best<" if tokens == 1 else "ev_wait")
     assert asked < feed.index("worker.hint<1>(args.w_o") < wait and "l + 1 < 48" in feed
     assert text.count("worker.hint<") == 2 and "#define ET_HINTS 1" in text
 

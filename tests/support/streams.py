@@ -15,13 +15,9 @@ from eventtensor.ir.plan import Plan, StreamKind
 from eventtensor.models.pack import packed_shape
 
 from .handoffs import copy
+from .tables import product, ranked
 
 Arrays = dict[str, np.ndarray]
-
-
-@et.task
-def product(x, w, out):
-    out[:] = x @ w.T
 
 
 @et.task
@@ -315,78 +311,6 @@ def walks() -> et.Program:
     return p
 
 
-def single() -> et.Program:
-    """A lone number, which a task has made, says where the weights lie."""
-    p = et.Program("single")
-    x, w = p.input("x", (4, 64), et.bf16), p.weight("w", (8, 16, 64), et.bf16)
-    given, y = p.input("given", (), et.i32, bound=(0, 7)), p.output("y", (4, 16), et.f32)
-    at = p.scratch("at", (), et.i32, bound=(0, 7))
-    p.call(copy, name="plan", grid=(), reads=lambda: given[()], writes=lambda: at[()])
-    p.call(product, name="go", grid=(), reads=lambda: (x[:, :], w[at[()], :, :]),
-           writes=lambda: y[:, :])
-    return p
-
-
-def listed(size: int = 8, makers: int = 1, times: int = 1) -> et.Program:
-    """Numbers that tasks have made say where the weights of each tile lie."""
-    p, each = et.Program("listed"), size // makers
-    x, w = p.input("x", (4, 64), et.bf16), p.weight("w", (8, 16, 64), et.bf16)
-    given, y = p.input("given", (size,), et.i32, bound=7), p.output("y", (8, 4, 16), et.f32)
-    at, made = p.scratch("at", (size,), et.i32, bound=7), p.events("made", (), count=makers * times)
-    for k in range(times):
-        if makers == 1:
-            p.call(copy, name=f"list{k}", grid=(), reads=lambda: given[:], writes=lambda: at[:],
-                   notifies=lambda: made[()])
-        else:
-            p.call(copy, name=f"list{k}", grid=(makers,),
-                   reads=lambda i: given[i * each : i * each + each],
-                   writes=lambda i: at[i * each : i * each + each], notifies=lambda i: made[()])
-    p.call(product, name="go", grid=(8,), reads=lambda i: (x[:, :], w[at[i], :, :]),
-           writes=lambda i: y[i, :, :], waits=lambda i: made[()])
-    return p
-
-
-@et.task
-def numbered(x, w, number, out):
-    out[:] = x @ w.T + number.cast(et.f32)
-
-
-@et.task
-def find(scores, at):
-    whole = scores[0, :][None, :]
-    for k in range(1, int(scores.shape[0])):
-        whole = whole + scores[k, :][None, :]
-    at[:] = et.topk(whole, int(at.shape[0]))[1][0]
-
-
-def ranked(
-    parts: int = 3, size: int = 64, kind: Any = find, also: bool = False, told: bool = False
-) -> et.Program:
-    """The places of the best scores, which come in parts, say where the weights of each tile lie.
-    `told`: it has them as an operand, too; `also`: somebody else has, who waits for nothing but the
-    products."""
-    p = et.Program("ranked")
-    x, w = p.input("x", (4, 64), et.bf16), p.weight("w", (size, 16, 64), et.bf16)
-    given, y = p.input("given", (parts, size), et.f32), p.output("y", (8, 4, 16), et.f32)
-    scores, at = p.scratch("scores", (parts, size), et.f32), p.scratch("at", (8,), et.i32,
-                                                                      bound=size - 1)
-    scored, known = p.events("scored", ()), p.events("known", (), count=1)
-    p.call(copy, name="score", grid=(parts, size // 16),
-           reads=lambda k, i: given[k, i * 16 : i * 16 + 16],
-           writes=lambda k, i: scores[k, i * 16 : i * 16 + 16], notifies=lambda k, i: scored[()])
-    p.call(kind, name="rank", grid=(), reads=lambda: scores[:, :], writes=lambda: at[:],
-           waits=lambda: scored[()], notifies=lambda: known[()])
-    done = p.events("done", (), count=8)
-    p.call(numbered if told else product, name="go", grid=(8,),
-           reads=lambda i: (x[:, :], w[at[i], :, :], *((at[i],) if told else ())),
-           writes=lambda i: y[i, :, :], waits=lambda i: known[()], notifies=lambda i: done[()])
-    if also:
-        seen = p.output("seen", (8,), et.i32)
-        p.call(copy, name="tell", grid=(), reads=lambda: at[:], writes=lambda: seen[:],
-               waits=lambda: done[()])
-    return p
-
-
 # name: (program, dims of some launches)
 PROGRAMS: dict[str, tuple[Callable[[], et.Program], list[dict[str, int]]]] = {
     "linear": (linear, [{"n": k} for k in (1, 16, 7, 9)]),
@@ -413,6 +337,7 @@ PROGRAMS: dict[str, tuple[Callable[[], et.Program], list[dict[str, int]]]] = {
     "state": (state, [{}, {}]),
     "chunked": (chunked, [{"n": 1}, {"n": 8}, {"n": 5}]),
     "walks": (walks, [{}]),
+    "ranked": (ranked, [{}, {}, {}]),
 }
 
 

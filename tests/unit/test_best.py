@@ -5,15 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from support.streams import find, ranked
+from support.tables import find, ranked
 
 import eventtensor as et
 from eventtensor.ir.best import Best, best_of
 
 
-def found(kind: Any = find, parts: int = 3, size: int = 64) -> Best | None:
-    program = ranked(parts, size, kind).build()
-    return best_of(program, program.placed("rank"), "at")
+def found(kind: Any = find, parts: int = 3, size: int = 64, **options: Any) -> Best | None:
+    return best_of(ranked(parts, size, kind, **options).build(), "at")
 
 
 @et.task
@@ -60,6 +59,20 @@ def test_places_of_the_largest_sums_of_parts(parts: int, size: int) -> None:
     best = found(parts=parts, size=size)
     assert best is not None and best.region.tensor == "scores"
     assert (best.parts, best.size, best.apart, best.count) == (parts, size, size, 8)
+
+
+def test_rows_may_lie_an_even_distance_apart() -> None:
+    best = found(gap=2)
+    assert best is not None and (best.size, best.apart) == (64, 66)
+
+
+@pytest.mark.parametrize("options", [
+    {"gap": 1},  # lanes look at pairs
+    {"row": 16}, {"row": 40}, {"first": 8, "row": 16},  # what is found first is number 0
+    {"added": True},
+])
+def test_rows_that_are_not_just_the_places_are_not_found(options: dict[str, Any]) -> None:
+    assert found(**options) is None
 
 
 @pytest.mark.parametrize(("kind", "parts", "size"), [

@@ -27,7 +27,7 @@ from support.handoffs import (
     partly_written,
     two_ways,
 )
-from support.streams import listed, ranked, single
+from support.tables import listed, ranked, single
 
 import eventtensor as et
 from eventtensor.compiler import run_passes
@@ -333,6 +333,11 @@ def test_nobody_waits_for_numbers_that_can_be_found_again() -> None:
     assert [b.tensor for b in plan.words] == ["scores"]
 
 
+def test_one_word_for_all_events_finds_again_what_can_be() -> None:
+    assert plan_of(ranked(), "again").handoffs == plan_of(ranked()).handoffs
+    assert "at is not written by one task" in refusal(ranked(added=True), "again")
+
+
 @pytest.mark.parametrize(("program", "handoff", "why"), [
     (pair, {"make_done": "again"}, "it is no table that the loader waits for"),
     (listed, {"made": "again"}, "list0 does not find at as the largest of a row"),
@@ -340,6 +345,10 @@ def test_nobody_waits_for_numbers_that_can_be_found_again() -> None:
     (ranked, {"known": "again", "scored": "counter"}, "scores, from which at is found, carries no"),
     (lambda: ranked(also=True), {"known": "again"}, "it also puts rank before tell on at (raw)"),
     (lambda: ranked(told=True), {"known": "again"}, "go reads the numbers themselves"),
+    (lambda: ranked(tells=True), {"known": "again"}, "go reads the numbers themselves"),
+    (lambda: ranked(added=True), {"known": "again"}, "at is not written by one task"),
+    (lambda: ranked(row=16), {"known": "again"}, "rank does not find at as the largest of a row"),
+    (lambda: ranked(times=3), {"known": "again"}, "at is not read in the iteration that finds it"),
 ])
 def test_what_cannot_be_found_again_is_refused_with_the_reason(
     program: Callable[[], et.Program], handoff: dict[str, str], why: str

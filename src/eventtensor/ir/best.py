@@ -1,5 +1,5 @@
-"""Bodies that say where the largest of a row lie: few numbers, found from few others, which whoever
-needs them may find again as soon as these are there, rather than wait to be told."""
+"""Tensors that say where the largest of a row lie: few numbers, found from few others, which
+whoever needs them may find again as soon as these are there, rather than wait to be told."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from . import tile as t
-from .expr import Const, product
+from .expr import Const, Var, product
 from .layout import divisor, layout_of
 from .program import PlacedCall, Program
 from .tensor import DType, Point, Region, Slice, tile_shape
@@ -31,8 +31,20 @@ class Best:
     count: int
 
 
-def best_of(program: Program, p: PlacedCall, tensor: str) -> Best | None:
-    """What a call writes to a tensor, if that is all it writes there."""
+def writer_of(program: Program, tensor: str) -> PlacedCall | None:
+    """Who writes a tensor, if that is one task (of each iteration), and it writes one region."""
+    found = [p for p in program.calls for r in (*p.call.accumulates, *p.call.writes)
+             if r.tensor == tensor]
+    return found[0] if len(found) == 1 and not found[0].call.grid else None
+
+
+def best_of(program: Program, tensor: str) -> Best | None:
+    """The numbers of a tensor, if its one writer finds them so: in each iteration a row."""
+    p = writer_of(program, tensor)
+    return None if p is None else _stored(program, p, tensor)
+
+
+def _stored(program: Program, p: PlacedCall, tensor: str) -> Best | None:
     body, reads = p.call.body, len(p.call.reads)
     lets = {s.id: s for s in body.stmts if isinstance(s, t.Let)}
     stores = [s for s in t.all_stmts(body.stmts) if isinstance(s, t.Store)
@@ -42,15 +54,24 @@ def best_of(program: Program, p: PlacedCall, tensor: str) -> Best | None:
     found = _whole(lets, lets[stores[0].value])
     if not isinstance(found.op, t.TopK) or not found.op.indices or found.op.k > _LANES:
         return None
-    given = tile_shape(p.call.regions[stores[0].arg], program.tensor(tensor))
+    if not _is_row(program, p, p.call.regions[stores[0].arg], found.op.k):
+        return None
     terms = _terms(lets, lets[found.op.x]) or []
     arg = terms[0][0] if terms else reads
-    if product(given) != Const(found.op.k) or terms != [(arg, k) for k in range(len(terms))]:
+    if terms != [(arg, k) for k in range(len(terms))]:
         return None
     best = None if arg >= reads else _in_memory(
         program, p.call.reads[arg], len(terms), found.op.k)
     row = product(lets[found.op.x].type.shape)
     return best if best is not None and row == Const(best.size) else None
+
+
+def _is_row(program: Program, p: PlacedCall, region: Region, count: int) -> bool:
+    """True for the row of this iteration, all of it: what is found k-th is number k there."""
+    tensor = program.tensor(region.tensor)
+    *outer, last = region.axes
+    whole = tile_shape(region, tensor)[-1:] == tensor.shape[-1:] == (Const(count),)
+    return outer == [Point(Var(lp.var)) for lp in p.loops] and isinstance(last, Slice) and whole
 
 
 def _in_memory(program: Program, region: Region, parts: int, count: int) -> Best | None:
@@ -62,8 +83,10 @@ def _in_memory(program: Program, region: Region, parts: int, count: int) -> Best
     size = all_.value // parts
     apart = layout.stride if layout.rows == Const(parts) else Const(size)
     dense = layout.row == (all_ if layout.rows == Const(1) else Const(size))
-    pairs = divisor(layout.offset) % 2 == 0 and size % (2 * _LANES) == 0
-    if not dense or not pairs or not isinstance(apart, Const) or not 0 < all_.value <= _MOST:
+    if not dense or not isinstance(apart, Const) or not 0 < all_.value <= _MOST:
+        return None
+    even = divisor(layout.offset) % 2 == 0 and (parts == 1 or apart.value % 2 == 0)
+    if not even or size % (2 * _LANES) != 0:
         return None
     return Best(region, parts, size, apart.value, count)
 

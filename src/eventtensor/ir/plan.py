@@ -244,7 +244,8 @@ class Stream:
     the ring full and nothing in flight it asks for `ahead` pages as far as the L2; `rush` bytes (0:
     `cap`) may be in flight of pages that come when their own task has begun. Run-time data
     that decides where the operand lies is there once the waits of the call for the events `after`
-    are over, of which each has one cell for the whole grid: the loader does them too."""
+    are over, of which each has one cell for the whole grid: the loader does them too, or has a
+    hand-off by which it knows the data sooner."""
 
     call: str
     arg: int

@@ -4,7 +4,7 @@ that the lanes of a loader can keep. The scheduler and the code generator both a
 from __future__ import annotations
 
 from .expr import Const, Load, Node, Var
-from .plan import Stream
+from .plan import Plan, Stream
 from .products import product_of
 from .program import PlacedCall, Program
 from .tensor import region_exprs
@@ -18,6 +18,13 @@ def places(p: PlacedCall, s: Stream) -> tuple[Node, ...]:
     product = product_of(p.call.body, s.arg) if s.wide else None
     columns = () if product is None else (product.columns,)
     return (*region_exprs(p.call.regions[s.arg]), *columns)
+
+
+def loads_after(plan: Plan, call: str, event: str) -> tuple[Load, ...]:
+    """What says where operands lie that a loader brings after an event."""
+    p = plan.program.placed(call)
+    streams = [s for s in plan.streams if s.call == call and event in s.after]
+    return tuple(loads_of(*(e for s in streams for e in places(p, s))))
 
 
 def is_kept(program: Program, p: PlacedCall, load: Load) -> bool:

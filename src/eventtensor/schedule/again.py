@@ -7,19 +7,21 @@ pages, and wait for nothing else. Who finds the numbers first has a limit (devic
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
+from ..analysis.access import data_reads
 from ..analysis.uses import Events
-from ..ir.best import best_of
+from ..ir.best import best_of, writer_of
 from ..ir.expr import Load, Var
 from ..ir.plan import Plan
-from ..ir.tables import is_kept, places
+from ..ir.tables import is_kept, loads_after
 from ..ir.tensor import region_exprs
-from ..ir.walk import free_vars, loads_of
+from ..ir.walk import free_vars
 from .flags import FlagQuestion
 from .owners import call_of
 
+NO_TABLE = "it is no table that the loader waits for"
 Found = tuple[str, str]  # a tensor, and a call whose loader finds its numbers
 
 
@@ -39,12 +41,13 @@ class AgainQuestion:
         `gone` do not count any more, the tensors `flagged` carry flags, and for the events `others`
         it is known already what is found."""
         calls = sorted({call_of(w.node) for w in self.events.waits if w.event.name == event})
-        loads = {name: self._loads(name, event) for name in calls}
+        loads = {name: loads_after(self.plan, name, event) for name in calls}
         found = frozenset((x.tensor, name) for name, some in loads.items() for x in some)
         if not found:
-            return found, "it is no table that the loader waits for"
+            return found, NO_TABLE
         why = next(filter(None, (
-            *(self._not_found(event, x, flagged) for some in loads.values() for x in some),
+            *(self._not_found(name, event, x, flagged)
+              for name, some in loads.items() for x in some),
             *(self._not_only(name, event, some) for name, some in loads.items()))), "")
         if why:
             return frozenset(), why
@@ -52,41 +55,34 @@ class AgainQuestion:
                                found.union(*others.values()))
         return found, lost.why
 
-    def _loads(self, call: str, event: str) -> list[Load]:
-        """What says where the weights lie for which a loader waits."""
-        p = self.plan.program.placed(call)
-        streams = [s for s in self.plan.streams if s.call == call and event in s.after]
-        return list(loads_of(*(e for s in streams for e in places(p, s))))
-
-    def _not_found(self, event: str, load: Load, flagged: frozenset[str]) -> str:
+    def _not_found(self, call: str, event: str, load: Load, flagged: frozenset[str]) -> str:
         """Why a loader does not find a number itself."""
         tensor, program = load.tensor, self.plan.program
-        makers = [p for p in program.calls if any(r.tensor == tensor for r in p.call.writes)]
         told = {n.node for n in self.events.notifies if n.event.name == event}
-        if len(makers) != 1 or makers[0].call.grid or makers[0].call.name not in told:
+        maker, best = writer_of(program, tensor), best_of(program, tensor)
+        if maker is None or maker.call.name not in told:
             return f"{tensor} is not written by one task, which tells this event"
-        (maker,) = makers
-        best = best_of(program, maker, tensor)
         if best is None:
             return f"{maker.call.name} does not find {tensor} as the largest of a row"
         if best.region.tensor not in flagged:
             return f"{best.region.tensor}, from which {tensor} is found, carries no flags"
         loops = tuple(Var(lp.var) for lp in maker.loops)
-        if load.index[:-1] != loops or not free_vars(*region_exprs(best.region)) <= {
-                lp.var for lp in maker.loops}:
+        own = tuple(Var(lp.var) for lp in program.placed(call).loops)
+        if not loops == own == load.index[:-1] or not free_vars(*region_exprs(best.region)) <= {
+                v.name for v in loops}:
             return f"{tensor} is not read in the iteration that finds it"
         return ""
 
-    def _not_only(self, call: str, event: str, loads: list[Load]) -> str:
+    def _not_only(self, call: str, event: str, loads: Sequence[Load]) -> str:
         """Why tasks of a call need more of the event than pages."""
-        p, found = self.plan.program.placed(call), {x.tensor for x in loads}
+        program, p = self.plan.program, self.plan.program.placed(call)
         paged = {s.arg for s in self.plan.streams if s.call == call and event in s.after}
         if not paged:
             return f"no weights of {call} wait for it"
-        if not all(is_kept(self.plan.program, p, x) for x in loads):
+        if not all(is_kept(program, p, x) for x in loads):
             return f"the loader of {call} cannot keep a row"
-        regions = [r for k, r in enumerate(p.call.regions) if k not in paged]
-        exprs = [*(e for r in regions for e in region_exprs(r)), *(a.extent for a in p.call.grid)]
-        if found & {*(x.tensor for x in loads_of(*exprs)), *(r.tensor for r in regions)}:
+        rest = replace(p.call, reads=tuple(r for k, r in enumerate(p.call.reads) if k not in paged))
+        used = {r.tensor for r in (*rest.regions, *data_reads(program, rest))}
+        if any(x.tensor in used for x in loads):
             return f"{call} reads the numbers themselves"
         return ""

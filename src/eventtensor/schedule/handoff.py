@@ -15,10 +15,10 @@ from ..ir.expr import Load
 from ..ir.plan import Handoff, HandoffKind, Plan
 from ..ir.products import argument_of, product_of
 from ..ir.program import PlacedCall
-from ..ir.tables import is_kept, places
+from ..ir.tables import is_kept, loads_after
 from ..ir.tensor import tile_shape
-from ..ir.walk import bounds, loads_of
-from .again import AgainQuestion, Found
+from ..ir.walk import bounds
+from .again import NO_TABLE, AgainQuestion, Found
 from .blocks import bulk_operand, feeds_product
 from .flags import FlagQuestion
 from .owners import call_of, not_on_one_worker
@@ -29,15 +29,18 @@ KINDS = ("auto", *(k.value for k in HandoffKind))
 
 def decide(plan: Plan, derived: Derived, events: Events, asked: Asked) -> tuple[Handoff, ...]:
     """One word for all events is followed where it is legal (somewhere, else an error); a word for
-    a named event must be legal there. Events that are not named are `auto`."""
+    a named event must be legal there. Events that are not named are `auto`, as others are beside
+    `again`, which needs words with flags to find something from."""
     named = dict(asked) if not isinstance(asked, str) else {}
     default = asked if isinstance(asked, str) else "auto"
     _known_words(plan, named, default)
-    words = {e.name: named.get(e.name, default) for e in plan.events}
+    others = "auto" if default == "again" else default  # which is taken wherever it is legal
+    words = {e.name: named.get(e.name, others) for e in plan.events}
     work = _Decision(plan, events, FlagQuestion(plan.program, derived, events), words)
-    for event in sorted(words, key=lambda e: words[e] == "auto"):  # first what is asked for
+    ordered = sorted(words, key=lambda e: words[e] == "auto")  # first what is asked for
+    for event in ordered:
         work.flag(event)
-    for event in words:
+    for event in ordered:
         work.find_again(event)
     found = tuple(work.edge(w) for w in work.waits())
     for event, word in named.items():
@@ -61,8 +64,9 @@ def _known_words(plan: Plan, named: dict[str, str], default: str) -> None:
 def _followed(found: list[Handoff], work: _Decision, word: str, what: str) -> None:
     if word in ("auto", "counter") or any(h.kind.value == word for h in found):
         return
-    why = next((r for h in found for r in (work.refused.get((h.event, h.call, word)),) if r), "")
-    raise BadOption(f"{what} cannot be handed off by {word}: {why or 'nobody waits for it'}",
+    told = [r for h in found for r in (work.refused.get((h.event, h.call, word)),) if r]
+    why = next((r for r in told if r != NO_TABLE), told[0] if told else "nobody waits for it")
+    raise BadOption(f"{what} cannot be handed off by {word}: {why}",
                     hint="et.explain shows the hand-off of each event and why")
 
 
@@ -199,11 +203,9 @@ class _Decision:
         makers = [self.plan.program.placed(n.node) for n in self.events.notifies
                   if n.event.name == event]
         made = {r.tensor for m in makers for r in m.call.writes}
-        streams = [s for s in self.plan.streams if s.call == call and event in s.after]
-        loads = [x for x in loads_of(*(e for s in streams for e in places(p, s)))
-                 if x.tensor in made]
+        loads = [x for x in loads_after(self.plan, call, event) if x.tensor in made]
         why = next(filter(None, (self._no_table(p, x, makers) for x in loads)),
-                   "" if loads else "it is no table that the loader waits for")
+                   "" if loads else NO_TABLE)
         if why:
             self.refused[event, call, "table"] = why
             return None

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 
-from ...ir.best import Best, best_of
 from ...ir.expr import Node
 from ...ir.plan import ASKED_AHEAD, CallPlan, HandoffKind, Notify, Plan, Wait
 from ...ir.program import Call
@@ -24,14 +23,6 @@ _COUNTED = (HandoffKind.counter, HandoffKind.bulk, HandoffKind.table)
 _FETCHED = 64 * 1024
 
 _SLOTS = 9  # places of 16 bytes of words that a thread has on their way at once
-
-
-def found_again(plan: Plan, tensor: str) -> Best:
-    """How the numbers of a hand-off by `again` are found."""
-    makers = (p for p in plan.program.calls for r in p.call.writes if r.tensor == tensor)
-    best = best_of(plan.program, next(makers), tensor)
-    assert best is not None  # or the plan would have another hand-off
-    return best
 
 
 class HandoffEdges(Edges):

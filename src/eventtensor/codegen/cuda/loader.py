@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import assert_never
 
+from ...ir.best import best_of
 from ...ir.expr import Const, Load, Node, Var, add, compare, floordiv, mul
 from ...ir.layout import layout_of, panel_stride, row_stride
 from ...ir.looped import loop_page
@@ -22,7 +23,6 @@ from ..cpp.kernel import KernelWriter
 from ..cpp.value import STORAGE
 from ..emitter import cpp_name
 from .feed import FeedWriter, feed_text
-from .handoff import found_again
 from .maps import RUN, Maps, PagedTensor
 from .tables import Tables
 
@@ -289,7 +289,7 @@ class LoaderWriter:
             with self.grids.tiles(p.call, self.claim(p)):
                 if after:
                     if self.kernel.is_ticket(p.call.name):
-                        o.line("worker.tell();")  # the tasks do these waits, too
+                        o.line("worker.tell();")  # the tasks wait by themselves
                     self.settle(p, tables)
                 o.line(f"load_{name}(worker, args{self.kernel.claim_args(p.vars)}{given});")
                 o.line("if (worker.stopped()) return false;")
@@ -314,7 +314,7 @@ class LoaderWriter:
 
     def settle(self, p: PlacedCall, tables: Mapping[str, tuple[Node, ...]]) -> None:
         """Once, and only for a tile: the tasks of this block then do the same waits, with a limit,
-        before they ask for a page. What they tell is read then."""
+        before they ask for a page. What they tell is read then, or known without them."""
         with self.out.block("if (!settled)"):
             self.out.line("worker.settle();")
             self.sync.waits(self.tables.waited(p))
@@ -335,7 +335,9 @@ class LoaderWriter:
                 self.out.line(f"{_here(t)} = {self.table_type(t)}({first});")
 
     def found(self, tensor: str) -> str:
-        best, program = found_again(self.kernel.plan, tensor), self.kernel.program
+        program = self.kernel.program
+        best = best_of(program, tensor)
+        assert best is not None  # or the plan would have another hand-off
         source = program.tensor(best.region.tensor)
         layout = layout_of(best.region, source)
         assert layout is not None  # or it is not found so

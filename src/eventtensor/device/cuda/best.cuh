@@ -12,8 +12,8 @@ namespace et {
 // one: many loaders that look at all of them are in the way of those who write.
 //
 // False if the tasks are over. These wait for pages without a limit, and so does this for words: who
-// finds the numbers for all to see has one. When the launch is given up, this goes on with any
-// places, so that its tasks come to a wait that tells them.
+// finds the numbers for all to see has one. When the launch is given up, this goes on with place 0,
+// so that its tasks come to a wait that tells them.
 template <uint32_t PARTS, uint32_t N, uint32_t APART, class Loader,
           template <class, uint32_t> class Table, class T, uint32_t COUNT>
 ET_HOT bool find_best(Loader& loader, Table<T, COUNT>& table, const Word<float>* from) {
@@ -23,6 +23,7 @@ ET_HOT bool find_best(Loader& loader, Table<T, COUNT>& table, const Word<float>*
   const Word<float>* const mine = from + lane * EACH;
   const Word<float>* const last = from + (PARTS - 1) * APART + N - 1;
   uint32_t place[EACH];
+  bool all = false;
   bool going = loader.until([&](uint32_t epoch) {
     const bool there = tag(word_load(last)) == epoch, gone = aborted(*loader.shared);
     return there || gone;
@@ -34,7 +35,7 @@ ET_HOT bool find_best(Loader& loader, Table<T, COUNT>& table, const Word<float>*
 #pragma unroll
       for (uint32_t j = 0; j < EACH / 2; ++j)
         place_load<16>(true, mine + p * APART + 2 * j, pair[p][j]);
-    bool there = true;
+    all = true;
 #pragma unroll
     for (uint32_t j = 0; j < EACH; ++j) {
       float sum = 0.0f;
@@ -42,11 +43,11 @@ ET_HOT bool find_best(Loader& loader, Table<T, COUNT>& table, const Word<float>*
       for (uint32_t p = 0; p < PARTS; ++p) {
         const Word<float> word = word_of<Word<float>>(pair[p][j / 2], j % 2);
         sum = p == 0 ? payload<float>(word) : sum + payload<float>(word);
-        there = there && tag(word) == epoch;
+        all = all && tag(word) == epoch;
       }
       place[j] = place_of(sum);
     }
-    return there || aborted(*loader.shared);
+    return all || aborted(*loader.shared);
   });
   if (!going) return false;
   uint32_t own = 0;
@@ -63,8 +64,9 @@ ET_HOT bool find_best(Loader& loader, Table<T, COUNT>& table, const Word<float>*
     for (uint32_t j = 0; j < EACH; ++j)
       if (lane == winner && at == j) place[j] = 0;
   }
+  const bool known = !__any_sync(~0u, !all);
   table.take([&](uint32_t, typename Table<T, COUNT>::Kept& to) {
-    to = own;
+    to = known ? own : 0;
     return true;
   });
   return true;

@@ -11,9 +11,10 @@
 //    most one phase behind, and the loader itself is at most one round ahead.
 //  * A reader waits without a limit, and that is safe: the loader waits for nothing but landing
 //    copies, pages that this block's warps release, and events that they have waited for as well
-//    (bounded, there) before they ask for a page behind them. So it always comes. That needs a task
-//    that holds pages to have at most as many as there are slots, less those that are lent: slots go
-//    round, and a held one comes up again.
+//    (bounded, there) before they ask for a page behind them, or words for which some task waits
+//    (bounded, too) and behind whose limit it goes on without them (best.cuh). So it always comes.
+//    That needs a task that holds pages to have at most as many as there are slots, less those that
+//    are lent: slots go round, and a held one comes up again.
 //  * A page that is lent has no bytes: its phase is over at once. Tasks write and read it as they
 //    like, and release it like one that they have read.
 //  * `stop` tells the loader that the tasks are over, or given up; it lets its copies land before
