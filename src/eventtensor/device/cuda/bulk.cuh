@@ -6,8 +6,9 @@
 //    cta); the copy's complete_tx ends the phase; a thread that sees the phase over (`bar_over`,
 //    acquire, cta) sees the bytes and everything the announcing thread wrote before it arrived.
 //  * Shared memory that threads have read with plain loads may be written by a copy again only
-//    after each of them has done `fence_shared_reads` and arrived at a barrier that the copying
-//    thread has seen over: the fence orders the generic reads before the async write.
+//    after each of them has arrived at a barrier that the copying thread has seen over, with a
+//    `fence_shared_reads` on the way: of each reader before it arrives, or behind the barrier of
+//    the copying thread or one that it follows. It orders the generic reads before the async write.
 //  * Global memory that was written in this launch may be copied only by the thread that has seen
 //    the writer's release (an acquire of a counter) and then done `fence_global_writes`. Flag words
 //    never guard a copy. Memory that no task of the launch has written needs neither.

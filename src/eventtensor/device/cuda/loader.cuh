@@ -226,7 +226,6 @@ class Loader {
   }
 
   ET_HOT bool stopped() const { return stopped_ != 0; }
-
   // No page comes any more. The copies land before the warp leaves: the memory is the block's.
   ET_HOT void finish() {
     if (lane() == 0)
@@ -326,6 +325,7 @@ class Loader {
   ET_HOT bool open(uint32_t bytes) {
     while (!has_room())
       if (over()) { stopped_ = true; return false; }
+    if constexpr (COPIER_FENCES) fence_shared_reads();
     if (slow_ != 0 && --slow_ == 0) cap_ = then_;
     while (flying_ >= cap_) see_landed();
     ++flying_;

@@ -5,7 +5,7 @@
 // Contract:
 //  * full[s] ends its phase when the loader has announced the page in slot s and its bytes have
 //    landed; empty[s] when every warp that runs tasks has arrived after its last read (contract of
-//    bulk.cuh: each lane fences its generic reads before its warp arrives). A warp may arrive for
+//    bulk.cuh: generic reads are fenced on either side, see COPIER_FENCES). A warp may arrive for
 //    others that leave the page to it.
 //  * Parities do not alias: the loader reuses a slot only after its empty phase, so a reader is at
 //    most one phase behind, and the loader itself is at most one round ahead.
@@ -29,6 +29,10 @@ namespace et {
 constexpr uint32_t PAGE = ET_PAGE, SLOTS = ET_SLOTS;  // these at most, where lines take some room
 constexpr uint32_t TOLD = 2;  // tiles that may be claimed before they are begun
 constexpr uint32_t WARPS = ET_THREADS / 32;
+// Who fences what was read of a slot: who copies to it again, once for all who have read. But where
+// lines of x come by themselves, most pages are read by tensor cores, which need no fence, and the
+// loader has no time to spare: there each reader does.
+constexpr bool COPIER_FENCES = ET_WIDE == 0;
 
 #if ET_WIDE
 // Lines of up to N columns of x have places of their own size, each with two barriers. What has room
@@ -227,7 +231,7 @@ class Pages {
 
   // After this warp's last read of that page, for itself and the warps that leave it alone.
   ET_FN void release(uint32_t ahead, uint32_t warps) {
-    fence_shared_reads();
+    if constexpr (!COPIER_FENCES) fence_shared_reads();
     __syncwarp();
     give_back(ahead, warps);
   }
