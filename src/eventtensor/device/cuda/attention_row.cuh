@@ -200,7 +200,8 @@ template <int GROUP, int HD, int PAGE, int PARTS, class Pages> struct RowPart {
     Part<HD> found;
     mix<HEADS, FIRST>(found);
     const typename RowRoom<GROUP, HD>::template Met<HEADS> meeting(room.meeting());
-    meeting.all(found, out, ml);
+    meeting.all(found, out, ml, nullptr,
+                min(WARPS, PIECES * pages_of_part<PAGE, PARTS>(position + 1, part)));
     if constexpr (GROUP - FIRST > 8) {
       sync();
       out.data += 8 * out.stride[0];

@@ -235,12 +235,12 @@ template <int GROUP, int HD, bool APART = false, int AT_ONCE = WARPS, int H = 1>
 
   // All meet between what is put and what is folded, in turns of AT_ONCE strands. What an item gives
   // that is alone in its row goes to `mixed`, if there is such a place. Heads of keys are one after
-  // the other in all of them.
+  // the other in all of them. So many strands have tokens.
   ET_HOT void all(const Part<HD>& part, View<float, 2> out, View<float, 2> ml,
-                  bf16* mixed = nullptr) const {
+                  bf16* mixed = nullptr, int strands = WARPS) const {
     put_sums(part, Shared::last(Thread()), Thread());
     Folded found[OWN] = {};
-    ET_ROLLED for (int first = 0; first < WARPS; first += AT_ONCE) {
+    ET_ROLLED for (int first = 0; first == 0 || first < strands; first += AT_ONCE) {
       const Thread me;
       const int mine = Shared::last(me) - first;
       if (first > 0) sync();

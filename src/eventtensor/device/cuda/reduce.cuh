@@ -29,7 +29,7 @@ template <class T> ET_HOT T half_tree(T sum) {
 // sum of at(0) .. at(n-1)
 template <class T, class F> ET_FN T half_sum(int64_t n, F at) {
   T sum = 0;
-#pragma unroll 4
+#pragma unroll 8
   for (int64_t k = half_lane(); k < n; k += LANES) sum = sum + T(at(k));
   return half_tree(sum);
 }
@@ -122,7 +122,7 @@ template <class T, class F> ET_FN int32_t half_arg_max(int64_t n, F at) {
   if constexpr (std::is_same_v<T, float>) {
     Largest found;
     const int32_t mine = half_lane(), whole = int32_t(n) / LANES * LANES;
-#pragma unroll 4
+#pragma unroll 8
     for (int32_t k = mine; k < whole + mine; k += LANES) found.take(at(k), k);
     if (whole + mine < n) found.take(at(whole + mine), whole + mine);
     return found.of_half();
