@@ -151,8 +151,8 @@ def test_an_odd_number_of_words_is_read_one_by_one() -> None:
 def test_words_that_only_the_end_needs_are_on_their_way_while_the_product_runs() -> None:
     in_order(body_of(normed(), "flag"), "et::flag_read(worker, et::Words<et::bf16, 2, 16, 1>{x",
              "const et::Late ss_late(et::Words<float, 1, 16, 1>{ss", "et::task_ready",
-             "et::panel_matmul", "if (!et::flag_read_late(worker, ss_late)) return false;",
-             "ss_tile[")
+             "if (!et::panel_matmul<", ", ss_late)) return false;", "ss_tile[", "et::sync();",
+             "for (")
     for other in (normed(before=True), normed(old=True)):
         body = body_of(other, "flag")
         assert "Late" not in body and body.count("et::flag_read(") == 1

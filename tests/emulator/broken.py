@@ -60,8 +60,9 @@ BROKEN: dict[str, tuple[Case, str, str, str]] = {
     "the loader does not wait for the launch to begin": (
         LAYERS, "cuda/loader.cuh", "while (!bar_over(ring_.begun, 0)) {}", ""),
     "parts are folded before all are there": (
-        LAYERS, "cuda/panels.cuh", "uint32_t rows, uint32_t n) {\n  sync();",
-        "uint32_t rows, uint32_t n) {"),
+        LAYERS, "cuda/panels.cuh", "    sync();\n    return true;", "    return true;"),
+    "late words are not waited for behind a product": (
+        LATE, "cuda/panels.cuh", "return !sync_or(!there) ||", "return there ||"),
     "the threads do not wait for the one that decides": (
         LAYERS, "cuda/worker.cuh", "= int64_t(decide());\n  sync();", "= int64_t(decide());"),
     "a thread loops without end": (

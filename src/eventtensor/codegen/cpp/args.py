@@ -44,8 +44,8 @@ class ArgWriter:
     """`temp` allocates a dense tile, `fill` assigns one element by element. `staged` are the
     arguments that `edges` bring into the arena, as far as the body reads them, `streamed` those
     that come by pages, `late` those that a body needs after its product only. `brought` holds what
-    is brought once that is written, `asked` how small ones among them end, `waiting` how late ones
-    do."""
+    is brought once that is written, `asked` how small ones among them end, `waiting` the names of
+    late ones."""
 
     out: Dialect
     regions: RegionWriter
@@ -180,15 +180,13 @@ class ArgWriter:
         for k in late:
             (text,), name = self._by_words([k]), f"{self.name(k)}_late"
             self.out.line(f"const et::Late {name}({text});")
-            self.waiting.append(f"if (!et::flag_read_late(worker, {name})) return false;")
+            self.waiting.append(name)
 
-    def end_words(self) -> None:
-        """What has set off late is there, and all threads see it."""
-        for text in self.waiting:
-            self.out.line(text)
-        if self.waiting:
-            self.out.barrier()
+    def take_late(self) -> list[str]:
+        """What has set off late, for whoever waits for it."""
+        names = list(self.waiting)
         self.waiting.clear()
+        return names
 
     def bring_copies(self) -> None:
         """What hand-offs bring in bulk."""

@@ -279,12 +279,16 @@ class StreamBody(ColumnsBody):
             tiles = -(-stream.columns // 8)
             how = f"et::panel_matmul<{kind}, {tiles}, {row}, {stream.chunk}, {panels}{times}>"
         what = f"{x.matrix}, {rows}, {n}{x.begins}"
-        self.block_out.ends_met(f"{how}(worker, {source}, {out}, {what});")
-        if apart:
-            self.block_out.ends_met(f"const et::ByFours {result.data}({tile});")
         if stream.wide:
+            self.block_out.ends_met(f"{how}(worker, {source}, {out}, {what});")
+            if apart:
+                self.block_out.ends_met(f"const et::ByFours {result.data}({tile});")
             self.block_out.quads = True
-        self.args.end_words()
+        else:
+            late = self.args.take_late()
+            did = f"{how}({', '.join(['worker', source, out, what, *late])})"
+            made = [f"v{id}"] if run is None else [f"v{k}" for k in run.ids]
+            self.block_out.ends_folding(f"if (!{did}) return false;" if late else f"{did};", made)
         return of_view(result, type)
 
     def run_of(self, id: int) -> Run | None:
@@ -334,11 +338,11 @@ class StreamBody(ColumnsBody):
         return most is not None and most <= _PASSES[columns]
 
     def late(self) -> frozenset[int]:
-        """Those that no statement up to the first product names, if that is done once and does not
-        leave time for others before it."""
+        """Those that no statement up to the first product names, if that is done once and is not
+        wide: then others have time before it."""
         stmts = self.call.body.stmts
         first = self._first_product(stmts)
-        if first is None or self._by_lines(first):
+        if first is None or self.products[first.id][1].wide:
             return frozenset()
         used = {x for s in t.all_stmts(stmts[: stmts.index(first) + 1]) for x in stmt_operands(s)}
         args = [(s.op.arg, s.id) for s in t.all_stmts(stmts)

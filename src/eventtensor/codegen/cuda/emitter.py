@@ -5,7 +5,7 @@ elements are shared out, and every such loop stands between two barriers.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 
@@ -25,6 +25,7 @@ _MEETS = re.compile(
     r"if \(!\(?(et::cell_in\(.*\) && )?et::(ev_wait|flag_read\w*)\(.*\) return false;")
 # Comments, names for places and numbers, and what a worker keeps in registers.
 _NAMES = re.compile(r"(const|auto\*) [\w:<>, *]+[ {].*;|//.*|")
+_WORDS = re.compile(r"\w+")
 _KEPT = ("et::task_ready(worker);", "et::task_ready_for_pages(worker);",
          "worker.pages.task_begin();")
 _PLAIN = {
@@ -80,7 +81,9 @@ class BlockDialect(Dialect):
     goes on in device memory. `before`: what it has to hold before lines of a product give room, if
     they always do.
     `plain` are views of tensors whose place is left for the compiler to see.
-    `quads`: in loops over several axes threads have neighbours along the last, where that fits."""
+    `quads`: in loops over several axes threads have neighbours along the last, where that fits.
+    `folding`: tiles that some threads may still be at work on; a line that names one, and a block,
+    comes after a barrier."""
 
     function = "__device__ "
     outlined = "__device__ __noinline__ "
@@ -97,14 +100,33 @@ class BlockDialect(Dialect):
         self.inner, self.far = False, ""
         self.plain: frozenset[str] = frozenset()
         self._met = False
+        self.folding: frozenset[str] = frozenset()
         self._told: tuple[Mapping[str, bool], str] | None = None
         self._last: _Loop | None = None
         self.quads = False
         self._batch: _Batch | None = None
 
     def line(self, text: str = "") -> None:
+        if self.folding and self.folding & set(_WORDS.findall(text)):
+            self.barrier()
         super().line(text)
-        self._met = bool(_MEETS.match(text)) or (self._met and _quiet(text))
+        self._now(bool(_MEETS.match(text)) or (self._met and _quiet(text)))
+
+    @contextmanager
+    def block(self, head: str, tail: str = "}") -> Iterator[None]:
+        if self.folding:
+            self.barrier()
+        with super().block(head, tail):
+            yield
+
+    def _now(self, met: bool) -> None:
+        self._met = met
+        if met:
+            self.folding = frozenset()
+
+    def deeper(self) -> None:
+        assert not self.folding  # or a barrier would stand where not all threads come
+        super().deeper()
 
     def shallower(self) -> None:
         """What stood deeper may not have been done."""
@@ -113,16 +135,25 @@ class BlockDialect(Dialect):
 
     def barrier(self) -> None:
         if not self._met:
-            self.line("et::sync();")
-        self._met = True
+            super().line("et::sync();")
+        self._now(True)
 
     def met(self) -> bool:
         return self._met
 
     def ends_met(self, text: str) -> None:
         """A line whose last deed is a barrier, or that touches no memory of tasks after one."""
+        if self.folding:
+            self.barrier()
         super().line(text)
-        self._met = True
+        self._now(True)
+
+    def ends_folding(self, text: str, tiles: Iterable[str]) -> None:
+        """A line that makes these tiles, behind which no thread has waited for the others."""
+        if self.folding:
+            self.barrier()  # all such lines fold through the same memory
+        super().line(text)
+        self._met, self.folding = False, frozenset(tiles)
 
     def leading(self) -> AbstractContextManager[None]:
         return self.block("if (et::leads())")

@@ -316,7 +316,8 @@ template <class... W> ET_HOT bool flag_read(const Worker& w, const W&... words) 
   return flag_read_with(w, [] {}, words...);
 }
 
-// A region that is needed later: its words are on their way from here on. flag_read_late ends as
+// A region that is needed behind a product (panels.cuh): its words are on their way while that runs.
+// `put` copies those that have come, and tells which places these are of this thread's; `rest` ends as
 // flag_read does.
 template <class W> class Late {
  public:
@@ -325,11 +326,20 @@ template <class W> class Late {
       from.load(e < from.places(), e, at_[f]);
     }, words_);
   }
-  ET_HOT bool read(const Worker& w) const {
+  ET_HOT unsigned put(const Worker& w) const {
     unsigned done = 0;
     each_place(thread_number(), 0, [&](uint32_t f, uint32_t e, const W& from) {
       done |= unsigned(e < from.places() && from.put(e, at_[f], w.epoch)) << f;
     }, words_);
+    return done;
+  }
+  // True if no place of this thread is left.
+  ET_HOT bool all(unsigned done) const {
+    unsigned left = 0;
+    each_place(thread_number(), 0, CountPlace{left}, words_);
+    return (left & ~done) == 0 && words_.places() <= W::SLOTS * ET_THREADS;
+  }
+  ET_HOT bool rest(const Worker& w, unsigned done) const {
     return flag_read_rest(w, done, [] {}, words_);
   }
 
@@ -337,10 +347,6 @@ template <class W> class Late {
   const W words_;
   WordPlace at_[W::SLOTS] = {};
 };
-
-template <class W> ET_HOT bool flag_read_late(const Worker& w, const Late<W>& late) {
-  return late.read(w);
-}
 
 // ---- tables ------------------------------------------------------------------------------------
 

@@ -73,11 +73,10 @@ template <class E, int TILES> class PanelSums {
 };
 
 // The result (row, column) of up to BUNDLES bundles goes to c[row * s_row + column * s_col]: parts of
-// the warps that have summed up the same panel are added as a tree.
+// the warps that have summed up the same panel, which have met, are added as a tree.
 template <uint32_t BUNDLES, uint32_t BUNDLE>
 ET_FN void fold_panels(const float* parts, uint32_t part, float* c, int64_t s_row, int64_t s_col,
                        uint32_t rows, uint32_t n) {
-  sync();
   constexpr uint32_t PANELS = BUNDLES * BUNDLE, EACH = SHARERS / BUNDLE;
   for (uint32_t at = threadIdx.x; at < PANELS * PANEL * n; at += ET_THREADS) {
     const uint32_t panel = at / PANEL % PANELS, column = at / PANEL / PANELS;
@@ -94,7 +93,6 @@ ET_FN void fold_panels(const float* parts, uint32_t part, float* c, int64_t s_ro
       for (uint32_t w = 0; w < half; ++w) x[w] += x[w + half];
     c[row * s_row + column * s_col] = x[0];
   }
-  sync();
 }
 
 // Pages where they lie: page j, `bytes` from page to page, of bundle b, of panels that have `panel`
@@ -288,17 +286,33 @@ class PanelWarp {
   uint32_t x_from_;                   // where the column of this product begins
 };
 
-// c = W x for W of `rows` rows of ROW bytes, in pages of a bundle's rows by CHUNK bytes. All meet last.
+// All meet, and words that are needed from here on are there (Late in flag.cuh): false if the launch is
+// given up.
+template <class... L> ET_HOT bool meet_with(const Worker& w, const L&... late) {
+  if constexpr (sizeof...(L) == 0) {
+    sync();
+    return true;
+  } else {
+    const unsigned done[] = {late.put(w)...};
+    uint32_t k = 0, n = 0;
+    const bool there = (late.all(done[k++]) && ...);
+    return !sync_or(!there) || (late.rest(w, done[n++]) && ...);
+  }
+}
+
+// c = W x for W of `rows` rows of ROW bytes, in pages of a bundle's rows by CHUNK bytes. The threads
+// have not met since. False if the launch is given up: before that all `late` words are there.
 // PANELS at most; as many bundles are summed up before they are folded as 16 KB of parts hold. TIMES
 // > 1: so many products, each of its share of the rows by a column of its own; the result is a column.
 // They are of one panel each where bundles join them.
 template <class E, int TILES, uint32_t ROW, uint32_t CHUNK, uint32_t PANELS, uint32_t TIMES = 1,
-          class Source>
-ET_HOT void panel_matmul(Worker& w, Source source, float* c, int64_t s_row, int64_t s_col,
-                         Matrix<E> x, int64_t rows, int64_t columns) {
+          class Source, class... L>
+ET_HOT bool panel_matmul(Worker& w, Source source, float* c, int64_t s_row, int64_t s_col,
+                         Matrix<E> x, int64_t rows, int64_t columns, const L&... late) {
   constexpr uint32_t BUNDLE = Source::BUNDLE, BUNDLES = (PANELS + BUNDLE - 1) / BUNDLE;
   static_assert(Source::JOINED ? PANELS == TIMES : TIMES == 1 || PANELS % (TIMES * BUNDLE) == 0);
   constexpr uint32_t EVERY = TIMES == 1 ? 0 : Source::JOINED ? 1 : BUNDLES / TIMES;
+  if (rows < 1) return meet_with(w, late...);
   using Mine = PanelWarp<E, TILES, ROW, CHUNK, EVERY, Source>;
   constexpr uint32_t FIT = Mine::PART < 512 ? 512 / Mine::PART : 1, BATCH = BUNDLES < FIT ? BUNDLES : FIT;
   const uint32_t n = TIMES == 1 ? uint32_t(columns) : 1;  // of each product
@@ -309,11 +323,15 @@ ET_HOT void panel_matmul(Worker& w, Source source, float* c, int64_t s_row, int6
   Mine mine(source, x_near, n);
   for (int64_t r = 0; r < rows; r += BATCH * Mine::ROWS) {
     const uint32_t left = rows - r < BATCH * Mine::ROWS ? uint32_t(rows - r) : BATCH * Mine::ROWS;
+    if (r > 0) sync();  // the parts before are folded
     mine.panels(parts, left);
+    if (r > 0) sync();
+    else if (!meet_with(w, late...)) return false;
     fold_panels<BATCH, BUNDLE>(parts, Mine::PART, c + r * s_row, s_row, s_col, left, n);
   }
   source.end(w, mine.pages());
   w.arena.rewind(mark);
+  return true;
 }
 
 }  // namespace et
