@@ -26,6 +26,8 @@ _MEETS = re.compile(
 # Comments, names for places and numbers, and what a worker keeps in registers.
 _NAMES = re.compile(r"(const|auto\*) [\w:<>, *]+[ {].*;|//.*|")
 _WORDS = re.compile(r"\w+")
+# What more lines may hang on, which not all threads come to.
+_OPENS = re.compile(r"(if|else|for|while)\b|.*\{$")
 _KEPT = ("et::task_ready(worker);", "et::task_ready_for_pages(worker);",
          "worker.pages.task_begin();")
 _PLAIN = {
@@ -107,17 +109,10 @@ class BlockDialect(Dialect):
         self._batch: _Batch | None = None
 
     def line(self, text: str = "") -> None:
-        if self.folding and self.folding & set(_WORDS.findall(text)):
+        if self.folding and (_OPENS.match(text) or self.folding & set(_WORDS.findall(text))):
             self.barrier()
         super().line(text)
         self._now(bool(_MEETS.match(text)) or (self._met and _quiet(text)))
-
-    @contextmanager
-    def block(self, head: str, tail: str = "}") -> Iterator[None]:
-        if self.folding:
-            self.barrier()
-        with super().block(head, tail):
-            yield
 
     def _now(self, met: bool) -> None:
         self._met = met
@@ -125,7 +120,7 @@ class BlockDialect(Dialect):
             self.folding = frozenset()
 
     def deeper(self) -> None:
-        assert not self.folding  # or a barrier would stand where not all threads come
+        assert not self.folding  # a line that opens something has come behind a barrier
         super().deeper()
 
     def shallower(self) -> None:
