@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import numpy as np
-from engine.reference import choose, draw
 
+from engine.reference import choose, draw
 from eventtensor.engine.loop import Engine, EngineOptions
 from eventtensor.engine.params import SamplingParams
 from eventtensor.models.rows import (

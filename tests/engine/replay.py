@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing
 
 import numpy as np
-from engine.reference import changed
 from models.drawing import Wish, decided, drawn
 
+from engine.reference import changed
 from eventtensor import LLM, SamplingParams
 from eventtensor.models.rows import Change, Choice, Row, chance
 from eventtensor.models.runner import Runner

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from engine.reference import draw, penalised
 from models.drawing import Wish, drawn
 
+from engine.reference import draw, penalised
 from eventtensor import SamplingParams
 from eventtensor.engine.choosing import logprobs
 from eventtensor.errors import StepFailed

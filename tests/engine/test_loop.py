@@ -10,10 +10,10 @@ from contextlib import contextmanager
 
 import numpy as np
 import pytest
-from engine.fake_runner import VOCAB, FakeRunner, answer, engine, limits
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from engine.fake_runner import VOCAB, FakeRunner, answer, engine, limits
 from eventtensor import SamplingParams
 from eventtensor.engine.request import Finish
 from eventtensor.errors import BadOption, BadPrompt, EngineStopped, QueueFull, StepFailed, StepStuck

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from engine.company import tokens_of
 
 sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
