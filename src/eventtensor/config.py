@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+
+from .errors import BadOption
+
+MAX_WORKERS = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +30,9 @@ class Options:
     prefetch: int = 0
     device: int = 0
 
+    def __post_init__(self) -> None:
+        checked_workers(self.workers)
+
 
 @dataclass(frozen=True, slots=True)
 class Environment:
@@ -41,10 +49,39 @@ def environment(env: Mapping[str, str] | None = None) -> Environment:
     """ET_CACHE_DIR, CXX, ET_WAIT_LIMIT_S, ET_WORKERS and ET_API_KEY, with their defaults."""
     e = os.environ if env is None else env
     cache = e.get("ET_CACHE_DIR") or str(Path(e.get("HOME", "/tmp")) / ".cache" / "eventtensor")
+    workers, limit = e.get("ET_WORKERS", "").strip(), e.get("ET_WAIT_LIMIT_S", "5")
     return Environment(
         cache_dir=Path(cache),
         cxx=e.get("CXX", "c++"),
-        wait_limit_s=float(e.get("ET_WAIT_LIMIT_S", "5")),
-        default_workers=int(e.get("ET_WORKERS", "0")) or len(os.sched_getaffinity(0)),
+        wait_limit_s=_seconds(limit),
+        default_workers=_workers(workers) or min(len(os.sched_getaffinity(0)), MAX_WORKERS),
         api_key=e.get("ET_API_KEY") or None,
     )
+
+
+def checked_workers(wanted: object) -> int:
+    """A number of workers that was asked for; 0 leaves it to the machine."""
+    if isinstance(wanted, bool) or not isinstance(wanted, int):
+        raise BadOption(f"workers is {wanted!r}", hint="an int; 0: one for each core")
+    if not 0 <= wanted <= MAX_WORKERS:
+        raise BadOption(f"workers is {wanted}", hint=f"1 to {MAX_WORKERS}, or 0: one for each core")
+    return wanted
+
+
+def _workers(text: str) -> int:
+    if text and not (text.isascii() and text.isdecimal() and len(text) < 10):
+        raise BadOption(f"ET_WORKERS is {text!r}", hint=f"a whole number, 1 to {MAX_WORKERS}")
+    try:
+        return checked_workers(int(text or "0"))
+    except BadOption as e:
+        raise BadOption(f"ET_WORKERS is {text}", hint=e.hint) from None
+
+
+def _seconds(text: str) -> float:
+    try:
+        found = float(text)
+    except ValueError:
+        found = math.nan
+    if not (math.isfinite(found) and found > 0):
+        raise BadOption(f"ET_WAIT_LIMIT_S is {text!r}", hint="seconds, more than 0")
+    return found

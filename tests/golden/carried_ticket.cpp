@@ -216,7 +216,7 @@ Args bind(const Launch& launch) {
 
 extern "C" {
   void* et_create(int64_t workers, double limit_s) {
-    return new et::Pool(workers, limit_s, run_worker);
+    return et::open_pool(workers, limit_s, run_worker);
   }
   int64_t et_launch(void* pool, const Launch* launch, Report* report) {
     Args args = bind(*launch);

@@ -81,8 +81,8 @@ STRUCTS = (REPORT, TRACE, HOLD, LAUNCH)
 # Report.code, as in device/worker.h.
 (
     STUCK_WAIT, STUCK_QUEUE, LOAD_BOUND, REGION_RANGE, COUNT_WRONG, GATHER_RANGE, CELL_RANGE,
-    STUCK_FLAG,
-) = range(1, 9)
+    STUCK_FLAG, NO_MEMORY,
+) = range(1, 10)
 
 
 def cpp_structs(rank: int) -> list[str]:

@@ -15,6 +15,7 @@ int main(int argc, char** argv) {
   };
   const int64_t workers = number(), launches = number(), dim_count = number(), tensors = number();
   void* const pool = et_create(workers, 10.0);
+  if (pool == nullptr) { std::fprintf(stderr, "no threads for the workers\n"); return 2; }
   int status = 0;
   for (int64_t k = 0; k < launches && status == 0; ++k) {
     std::vector<int64_t> dims;

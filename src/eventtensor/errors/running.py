@@ -198,6 +198,16 @@ class Misaligned(EventTensorError):
     default_hint = "pass a copy of it"
 
 
+class OutOfMemory(EventTensorError):
+    code, title = "ET346", "memory that a launch needs and the machine does not have"
+    default_hint = "smaller dims or tiles, or a machine with more memory"
+
+
+class NoThreads(EventTensorError):
+    code, title = "ET348", "worker threads that the machine cannot start"
+    default_hint = "fewer workers (workers=, ET_WORKERS), or a higher limit of threads (ulimit -u)"
+
+
 class BadArtifact(EventTensorError):
     code, title = "ET350", "an artifact folder that cannot be loaded"
     default_hint = "write it again with kernel.save(folder), by this version of eventtensor"

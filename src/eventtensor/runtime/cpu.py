@@ -13,7 +13,7 @@ import numpy.typing as npt
 from ..codegen import abi
 from ..codegen.cpp import Flavour, coordinate_rank, generate
 from ..config import Environment, Options, environment
-from ..errors import BadOption, NoTrace
+from ..errors import NoTrace
 from ..ir.plan import Plan
 from ..ir.tensor import Role
 from .build import build_library
@@ -41,8 +41,6 @@ class CpuKernel(ThreadKernel):
 
     def __init__(self, plan: Plan, options: Options, env: Environment | None = None) -> None:
         env = env or environment()
-        if options.workers < 0:
-            raise BadOption(f"workers is {options.workers}")
         self.plan, self.options = plan, options
         self.source = generate(plan, Flavour(options.debug, options.trace))
         built = build_library(self.source, plan.program.name, env)

@@ -8,7 +8,7 @@ import json
 from pathlib import Path
 
 from ..codegen.abi import VERSION
-from ..config import environment
+from ..config import checked_workers, environment
 from ..errors import WrongDevice
 from ..ir.expr import text
 from ..target import processor
@@ -53,7 +53,7 @@ def is_for_threads(folder: str | Path) -> bool:
 
 def load(folder: str | Path, workers: int = 0) -> LoadedThreads:
     """The kernel that `save` wrote."""
-    place, env = Path(folder), environment()
+    place, env, threads = Path(folder), environment(), checked_workers(workers)
 
     def made(facts: Json) -> CpuImage:
         known = FactsReader(facts)
@@ -64,4 +64,4 @@ def load(folder: str | Path, workers: int = 0) -> LoadedThreads:
                         known.places("buffers"), place.resolve() / LIBRARY)
 
     image = read_facts(place, "cpu_abi", VERSION, made)
-    return LoadedThreads(ThreadKernel(image, workers or env.default_workers, env.wait_limit_s))
+    return LoadedThreads(ThreadKernel(image, threads or env.default_workers, env.wait_limit_s))

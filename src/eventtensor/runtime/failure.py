@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..codegen import abi
-from ..errors import BoundViolated, CountMismatch, EventTensorError, OutOfRange, StuckWait
+from ..errors import (
+    BoundViolated,
+    CountMismatch,
+    EventTensorError,
+    OutOfMemory,
+    OutOfRange,
+    StuckWait,
+)
 from ..ir.expr import Node
 from ..ir.walk import evaluate
 from .interface import Interface, interface_of
@@ -59,6 +66,10 @@ def _told(
             return CountMismatch, (
                 f"{cell()}, which {task} waits for, ended at {seen}, but its count is {expected}"
             )
+        case abi.NO_MEMORY:
+            wanted = f"{task} asks for {seen} bytes of temporaries" if what else (
+                f"the cells of a launch take {seen} bytes")
+            return OutOfMemory, f"{wanted}, which memory cannot hold"
         case abi.LOAD_BOUND:
             return BoundViolated, f"{task} reads {element()} = {seen}, beyond its bound {expected}"
         case abi.CELL_RANGE:

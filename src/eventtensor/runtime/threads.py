@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..codegen import abi
-from ..errors import KernelClosed
+from ..errors import KernelClosed, NoThreads
 from ..ir.expr import Node
 from ..ir.tensor import Role
 from ..ir.walk import evaluate
@@ -51,12 +51,15 @@ class ThreadKernel:
         self._lib = _load(str(image.library))
         self._start()
         self._lock = threading.Lock()
+        _OPEN.add(self)
         self._workspace: Array = np.empty(0, np.uint8)
         self._laid_out: dict[tuple[int, ...], dict[str, Array]] = {}
 
     def _start(self) -> None:
         self._process = os.getpid()
         self._pool: int | None = self._lib.et_create(self.workers, self._limit_s)
+        if self._pool is None:
+            raise NoThreads(f"the machine cannot start {self.workers} worker threads")
         self._close = weakref.finalize(self, self._lib.et_destroy, self._pool)
 
     def close(self) -> None:
@@ -72,6 +75,10 @@ class ThreadKernel:
             report = self._run(pool, dims, {**arrays, **self._scratch(dims)})
             if int(report["code"]) != 0:
                 raise failure(self.image.interface, dims, report)
+
+    def unlock(self) -> None:
+        """After a fork: whoever held the lock is not in this process."""
+        self._lock = threading.Lock()
 
     def _alive(self) -> int:
         if self._pool is None:
@@ -128,6 +135,17 @@ class ThreadKernel:
                 shape = tuple(evaluate(s, dims) for s in t.shape)
                 found[t.name] = np.empty(shape, t.dtype.numpy)
         return found
+
+
+_OPEN: weakref.WeakSet[ThreadKernel] = weakref.WeakSet()
+
+
+def _unlock_all() -> None:
+    for kernel in list(_OPEN):
+        kernel.unlock()
+
+
+os.register_at_fork(after_in_child=_unlock_all)
 
 
 def _load(path: str) -> ctypes.CDLL:

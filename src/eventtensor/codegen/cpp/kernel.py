@@ -365,7 +365,7 @@ class KernelWriter:
         o.line()
         with o.block('extern "C"'):
             with o.block("void* et_create(int64_t workers, double limit_s)"):
-                o.line("return new et::Pool(workers, limit_s, run_worker);")
+                o.line("return et::open_pool(workers, limit_s, run_worker);")
             with o.block("int64_t et_launch(void* pool, const Launch* launch, Report* report)"):
                 o.line("Args args = bind(*launch);")
                 o.line("const int64_t cells = lay_out(args);")

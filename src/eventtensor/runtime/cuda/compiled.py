@@ -6,7 +6,6 @@ from collections.abc import Mapping
 
 from ...codegen.cuda import KERNEL, CudaSource, generate
 from ...config import Environment, Options, environment
-from ...errors import BadOption
 from ...ir.plan import Buffer, Plan
 from ..facts import check_computed, check_inputs
 from ..interface import Placed, interface_of
@@ -27,8 +26,6 @@ class CudaKernel(DeviceKernel):
         trace_capacity: int = TRACE_RECORDS,
     ) -> None:
         env = env or environment()
-        if options.workers < 0:
-            raise BadOption(f"workers is {options.workers}")
         self.plan, self.options = plan, options
         place = device(options.device)
         made = generate(plan, place.target, options.debug, options.trace)
