@@ -73,7 +73,8 @@ class Clocks:
         self._trace = trace
         self._relaxed = frozenset(relaxed)
         self._final: dict[int, int] = {}
-        self._cells: dict[Waited, int] = {}
+        self._cells: dict[tuple[Cell, int], int] = {}
+        self._allowed: dict[tuple[int, int], int] = {}
         for id in trace.executed:
             self._final[id] = self.before(id, DONE) | 1 << id
 
@@ -86,6 +87,13 @@ class Clocks:
                 clock |= self._joined(w)
         return clock
 
+    def allowed(self, id: int, stage: int) -> int:
+        """`before`, and the task itself."""
+        key = id, stage
+        if key not in self._allowed:
+            self._allowed[key] = self.before(id, stage) | 1 << id
+        return self._allowed[key]
+
     def row(self, id: int, stage: int) -> Array:
         """`before` as one bool for each task."""
         return unpack(self.before(id, stage), len(self._trace.tasks))
@@ -95,7 +103,7 @@ class Clocks:
         of them may have come first: only what enough of them have in common is sure."""
         if w.cell[0] in self._relaxed:
             return 0
-        key = Waited(0, w.cell, w.target)
+        key = w.cell, w.target
         if key not in self._cells:
             notifiers = self._trace.notifiers.get(w.cell, [])
             known = [self._final[n] for n in notifiers[: w.target]]

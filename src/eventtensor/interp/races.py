@@ -1,19 +1,21 @@
 """Conflicts between tasks: which touch a common element, and which of those events leave unordered.
 
-Regions are products of index sets, so overlaps are found on boxes, all accesses of a tensor at
-once, and refined by bit sets where rows are gathered.
+Pairs are looked at only on pieces of a tensor that `contested` finds: others have no race.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 
 from .clocks import Access, Clocks, Trace
+from .epochs import Visit, contested
 from .numbers import Array
+from .pieces import Pieces, cut
 from .regions import Footprint
 from .report import Race, RaceKind
 from .tasks import Mode, Task
@@ -23,37 +25,56 @@ LIMIT = 1000
 LIMIT_EACH = 64
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class _Table:
     """The accesses of one tensor, in order of time; `rounds` number calls and loop iterations
-    (tiles of one round may add in any order), `lo` and `hi` are hulls, one row an axis.
-    `sets` are the exact index sets as bits, axis by axis, where some access is not a box."""
+    (tiles of one round may add in any order)."""
 
     accesses: list[Access]
     ids: Array
     modes: Array
     rounds: Array
-    lo: Array
-    hi: Array
-    sets: list[tuple[int, ...]] | None
+
+    @cached_property
+    def pieces(self) -> Pieces:
+        return cut([a.footprint for a in self.accesses])
+
+    def visitors(self, chosen: Array) -> _Visitors:
+        """Who touches the chosen pieces."""
+        lengths = [len(p) for p in self.pieces.of]
+        pieces = np.concatenate(self.pieces.of)
+        who = np.repeat(np.arange(len(lengths)), lengths)[chosen[pieces]]
+        pieces = pieces[chosen[pieces]]
+        order = np.argsort(pieces, kind="stable")
+        ends = np.cumsum(np.bincount(pieces, minlength=self.pieces.count))
+        return _Visitors(self, chosen, who[order], ends)
+
+
+@dataclass(frozen=True)
+class _Visitors:
+    """Positions of the accesses of each chosen piece, in order of time: those of piece p end at
+    `ends[p]` in `who`."""
+
+    table: _Table
+    chosen: Array
+    who: Array
+    ends: Array
 
     def conflicts(self, k: int) -> Array:
-        """Positions of accesses that share an element with the k-th and conflict by mode."""
-        mode = self.modes[k]
-        found = self.ids != self.ids[k]
+        """Positions of accesses that share a chosen piece with the k-th and conflict by mode."""
+        t = self.table
+        mine = t.pieces.of[k]
+        mine = mine[self.chosen[mine]]
+        parts = [self.who[self.ends[p - 1] if p else 0 : self.ends[p]] for p in mine.tolist()]
+        near = np.unique(np.concatenate(parts)) if parts else np.zeros(0, np.int64)
+        found = t.ids[near] != t.ids[k]
+        mode = t.modes[k]
         if mode == Mode.read.value:
-            found &= self.modes != Mode.read.value
+            found &= t.modes[near] != Mode.read.value
         elif mode == Mode.add_unordered.value:
-            found &= (self.modes != Mode.add_unordered.value) | (self.rounds != self.rounds[k])
-        for lo, hi in zip(self.lo, self.hi, strict=True):
-            found &= lo < hi[k]
-            found &= hi > lo[k]
-        near = np.flatnonzero(found)
-        sets = self.sets
-        if sets is None:
-            return near
-        exact = [all(a & b for a, b in zip(sets[k], sets[o], strict=True)) for o in near]
-        return near[np.asarray(exact, np.bool_)]
+            other_round = t.rounds[near] != t.rounds[k]
+            found &= (t.modes[near] != Mode.add_unordered.value) | other_round
+        return np.asarray(near[found])
 
 
 def common_index(a: Footprint, b: Footprint) -> tuple[int, ...]:
@@ -77,19 +98,12 @@ def _tables(trace: Trace) -> dict[str, _Table]:
 
 
 def _table(found: list[Access]) -> _Table:
-    prints = [a.footprint for a in found]
-    shape = (len(found), len(prints[0].spans), 2)
-    hull = np.asarray([[s.bounds for s in f.spans] for f in prints], np.int64).reshape(shape)
-    boxes = all(f.is_box for f in prints)
     rounds = {r: k for k, r in enumerate(sorted({a.round for a in found}))}
     return _Table(
         found,
         np.asarray([a.id for a in found]),
         np.asarray([a.mode.value for a in found]),
         np.asarray([rounds[a.round] for a in found]),
-        np.ascontiguousarray(hull[..., 0].T),
-        np.ascontiguousarray(hull[..., 1].T),
-        None if boxes else [tuple(s.bits for s in f.spans) for f in prints],
     )
 
 
@@ -108,10 +122,6 @@ class Conflicts:
         self._trace = trace
         self._clocks = clocks
         self._tables = _tables(trace)
-        self._met = {
-            name: [table.conflicts(k) for k in range(len(table.accesses))]
-            for name, table in self._tables.items()
-        }
         self._rank = np.empty(len(trace.ranks), np.int64)
         order = sorted(range(len(trace.ranks)), key=lambda i: trace.ranks[i])
         self._rank[np.asarray(order, np.int64)] = np.arange(len(order))
@@ -121,17 +131,28 @@ class Conflicts:
         LIMIT_EACH for one access), the earliest in program order first."""
         found: dict[tuple[int, int, str], _Pair] = {}
         for name, table in self._tables.items():
+            chosen = contested(table.pieces.count, table.pieces.of, self._visits(table))
+            if not chosen.any():
+                continue
+            visitors = table.visitors(chosen)
             for k in range(len(table.accesses)):
-                for pair in self._unordered(name, table, k):
+                for pair in self._unordered(table, visitors, k):
                     key = (table.accesses[pair.first].id, table.accesses[pair.second].id, name)
                     found.setdefault(key, pair)
         keys = sorted(found, key=lambda p: (self._rank[p[1]], self._rank[p[0]], p[2]))
         return tuple(self._race(self._tables[key[2]], found[key]) for key in keys[:LIMIT])
 
-    def _unordered(self, name: str, table: _Table, k: int) -> Iterator[_Pair]:
+    def _visits(self, table: _Table) -> list[Visit]:
+        ranks, rounds = self._rank.tolist(), table.rounds.tolist()
+        return [
+            Visit(a.id, ranks[a.id], a.mode, round, self._clocks.allowed(a.id, a.stage))
+            for a, round in zip(table.accesses, rounds, strict=True)
+        ]
+
+    def _unordered(self, table: _Table, visitors: _Visitors, k: int) -> Iterator[_Pair]:
         """The k-th access with each conflicting one before it in time that is not surely first, or
         is so against the program's order."""
-        others = self._met[name][k]
+        others = visitors.conflicts(k)
         others = others[others < k]
         if not len(others):
             return
@@ -160,9 +181,11 @@ class Conflicts:
     def unneeded(self) -> tuple[tuple[Task, Task], ...]:
         """Pairs (task, producer): waited for, though no regions conflict."""
         needed: dict[int, set[int]] = {}
-        for name, table in self._tables.items():
-            for access, others in zip(table.accesses, self._met[name], strict=True):
-                needed.setdefault(access.id, set()).update(table.ids[others].tolist())
+        for table in self._tables.values():
+            visitors = table.visitors(np.ones(table.pieces.count, np.bool_))
+            for k, access in enumerate(table.accesses):
+                others = table.ids[visitors.conflicts(k)].tolist()
+                needed.setdefault(access.id, set()).update(others)
         out = []
         for id in self._trace.executed:
             cells = {w.cell for w in self._trace.waited[id]}

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import reduce
-from operator import or_
 from typing import Any, assert_never
 
 import numpy as np
@@ -41,14 +39,6 @@ class Span:
     def indices(self) -> Array:
         return np.arange(*self.bounds) if isinstance(self.picks, slice) else self.picks
 
-    @property
-    def bits(self) -> int:
-        """The elements as a bit set."""
-        if isinstance(self.picks, slice):
-            lo, hi = self.bounds
-            return ((1 << (hi - lo)) - 1) << lo
-        return reduce(or_, (1 << int(p) for p in self.picks), 0)
-
 
 @dataclass(frozen=True, slots=True)
 class Footprint:
@@ -66,10 +56,6 @@ class Footprint:
     @property
     def empty(self) -> bool:
         return any(lo >= hi for lo, hi in (s.bounds for s in self.spans))
-
-    @property
-    def is_box(self) -> bool:
-        return all(isinstance(s.picks, slice) for s in self.spans)
 
     def key(self) -> tuple[Any, ...]:
         """NumPy's key of the elements, one axis for each of the tensor's."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
+from functools import cached_property
 
 from ..errors import DeadlockFound, EventTensorError, OverNotified, RaceFound, UninitialisedRead
 from .tasks import Task
@@ -95,13 +96,19 @@ class Report:
     over_notified: tuple[CellState, ...]
     uninitialised: tuple[Unwritten, ...]
     cells: Mapping[Cell, int]
-    unneeded: tuple[tuple[Task, Task], ...]
+    find_unneeded: Callable[[], tuple[tuple[Task, Task], ...]]
     place: str
 
     @property
     def ok(self) -> bool:
         bad = self.races or self.deadlock or self.over_notified or self.uninitialised
         return not bad
+
+    @cached_property
+    def unneeded(self) -> tuple[tuple[Task, Task], ...]:
+        """Pairs (task, producer): the task waited for a producer whose regions do not conflict
+        with its own."""
+        return self.find_unneeded()
 
     @property
     def waited_unneeded(self) -> int:

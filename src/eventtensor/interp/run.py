@@ -290,7 +290,7 @@ class Machine:
             ),
             uninitialised=tuple(dict.fromkeys(trace.unwritten)),
             cells=dict(self.cells),
-            unneeded=conflicts.unneeded(),
+            find_unneeded=conflicts.unneeded,
             place=f"program '{self.plan.program.name}'",
         )
 

@@ -1,0 +1,120 @@
+"""Finds the pieces of a tensor on which some two accesses race, without looking at pairs.
+
+Accesses of a piece fall into groups, in order of time: reads in a row are one group, additions of
+one round in a row are one, each write is one by itself. Members of a group do not conflict. Order
+is transitive, so a piece has no race exactly if each access comes after all of the group before.
+Two groups a piece are kept, as FastTrack keeps the last write and the reads since.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from .numbers import Array
+from .tasks import Mode
+
+# Kinds of groups: additions have the number of their round, which is not negative.
+_NOBODY, _WRITE, _READ = -3, -2, -1
+
+
+@dataclass(frozen=True, slots=True)
+class Visit:
+    """An access by task `id`, the `rank`-th in program order. `allowed` is the bit set of the tasks
+    that surely have ended by then, and of itself."""
+
+    id: int
+    rank: int
+    mode: Mode
+    round: int
+    allowed: int
+
+    @property
+    def kind(self) -> int:
+        match self.mode:
+            case Mode.read:
+                return _READ
+            case Mode.write:
+                return _WRITE
+            case Mode.add_unordered:
+                return self.round
+
+
+@dataclass(slots=True)
+class _Groups:
+    """Groups as chains: number g is group `rest[g]` and one task more, 0 is nobody. `top` is the
+    last rank. What groups hold as bit sets is `known` of some, and `joined` of lists of them."""
+
+    rest: list[int] = field(default_factory=lambda: [-1])
+    task: list[int] = field(default_factory=lambda: [-1])
+    kind: list[int] = field(default_factory=lambda: [_NOBODY])
+    top: list[int] = field(default_factory=lambda: [-1])
+    known: dict[int, int] = field(default_factory=dict)
+    joined: dict[bytes, tuple[int, int]] = field(default_factory=dict)
+
+    def add(self, rest: int, v: Visit) -> int:
+        """Group `rest` (0: nobody) with one visit more."""
+        self.rest.append(rest)
+        self.task.append(v.id)
+        self.kind.append(v.kind)
+        self.top.append(max(self.top[rest], v.rank))
+        return len(self.rest) - 1
+
+    def members(self, group: int) -> int:
+        """The tasks as a bit set."""
+        if group not in self.known:
+            bits, g = 0, group
+            while g:
+                bits |= 1 << self.task[g]
+                g = self.rest[g]
+            self.known[group] = bits
+        return self.known[group]
+
+    def all_before(self, groups: Array, v: Visit) -> bool:
+        if len(groups) == 1:
+            return self.before(int(groups[0]), v)
+        key = groups.tobytes()
+        if key not in self.joined:
+            bits, top = 0, -1
+            for g in set(groups.tolist()):
+                bits |= self.members(g)
+                top = max(top, self.top[g])
+            self.joined[key] = bits, top
+        bits, top = self.joined[key]
+        return top <= v.rank and bits | v.allowed == v.allowed
+
+    def before(self, group: int, v: Visit) -> bool:
+        if not group or self.top[group] > v.rank:
+            return not group
+        if not self.rest[group]:
+            return bool(v.allowed >> self.task[group] & 1)
+        return self.members(group) | v.allowed == v.allowed
+
+
+def contested(count: int, pieces: Sequence[Array], visits: Sequence[Visit]) -> Array:
+    """Which of `count` pieces have a race. Visits are in order of time, with the pieces of each."""
+    groups = _Groups()
+    now, previous = np.zeros(count, np.int64), np.zeros(count, np.int64)
+    found = np.zeros(count, np.bool_)
+
+    def check(at: Array, earlier: Array, v: Visit) -> None:
+        if not groups.all_before(earlier, v):
+            found[at] |= [not groups.before(g, v) for g in earlier.tolist()]
+
+    for at, v in zip(pieces, visits, strict=True):
+        current = now[at]
+        joins = np.zeros(len(at), np.bool_)
+        for g in set(current.tolist()) if v.mode is not Mode.write else ():
+            if groups.kind[g] == v.kind:
+                same = current == g
+                joins |= same
+                check(at[same], previous[at[same]], v)
+                now[at[same]] = groups.add(g, v)
+        new = at[~joins]
+        if len(new):
+            check(new, now[new], v)
+            previous[new] = now[new]
+            now[new] = groups.add(0, v)
+    return found
