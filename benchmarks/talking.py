@@ -41,7 +41,7 @@ async def exchange(at: Address, data: bytes, leave_after: float | None = None) -
 
 
 def post(path: str, body: bytes, **fields: str) -> bytes:
-    heads = {"Host": "x", "Connection": "close", "Content-Type": "application/json",
+    heads = {"Host": "localhost", "Connection": "close", "Content-Type": "application/json",
              "Content-Length": str(len(body))} | {k.replace("_", "-"): v for k, v in fields.items()}
     lines = "".join(f"{k}: {v}\r\n" for k, v in heads.items())
     return f"POST {path} HTTP/1.1\r\n{lines}\r\n".encode() + body

@@ -195,6 +195,7 @@ def test_a_chat_that_is_none_is_refused(server, messages):
     ("POST", "/tokenize", b"{}", 400), ("POST", "/detokenize", b'{"tokens":[-1]}', 400),
 ])
 def test_what_is_no_request_has_its_status_and_an_error(server, method, path, body, status):
-    found = httpx.request(method, server.url + path, content=body)
+    found = httpx.request(method, server.url + path, content=body,
+                          headers={"Content-Type": "application/json"})
     assert found.status_code == status, found.text
     assert found.json()["error"]["code"] == status

@@ -122,11 +122,22 @@ class LLM:
             answer.give_up()
 
     def tokens(self, prompt: Prompt | Sequence[Message]) -> list[int]:
-        """Of a text, of a chat, or as they are given."""
+        """Of a text, of a chat, or as they are given. A text that cannot fit the context, however
+        long its tokens are, is an error before it is encoded."""
         if isinstance(prompt, str):
+            self._check_size([prompt])
             return self.tokenizer.encode(prompt)
         some = list[Any](prompt)
-        return self.tokenizer.chat(some) if some and isinstance(some[0], Mapping) else some
+        if not (some and isinstance(some[0], Mapping)):
+            return some
+        self._check_size([v for m in some for v in m.values() if isinstance(v, str)])
+        return self.tokenizer.chat(some)
+
+    def _check_size(self, texts: Sequence[str]) -> None:
+        size = sum(len(text.encode(errors="surrogatepass")) for text in texts)
+        if size > (most := self.context * self.tokenizer.longest):
+            raise BadPrompt(f"a prompt of {size} bytes: the context has {self.context} tokens of "
+                            f"up to {self.tokenizer.longest} bytes, so {most} at most")
 
     def close(self, timeout_s: float | None = None) -> bool:
         """False if a step does not end in so many seconds; then its memory is not freed."""

@@ -12,6 +12,8 @@ from ..errors import BadParameter
 from ..models.rows import Change, Choice, chance
 
 MAX_LOGPROBS = 20
+MAX_STOP = 1024  # characters: what may be the begin of a stop is looked at with every token
+MAX_GRAMMAR = 1 << 17  # characters
 _LIKELIEST = Choice()
 
 
@@ -60,7 +62,7 @@ class SamplingParams:
         for field in fields(self):
             value, (fine, wanted) = getattr(self, field.name), _RULES[field.name]
             if not fine(value):
-                raise BadParameter(f"{field.name} is {value!r}", hint=f"it must be {wanted}")
+                raise BadParameter(f"{field.name} is {_shown(value)}", hint=f"it must be {wanted}")
         if (self.json_schema is not None) + (self.regex is not None) + self.ignore_eos > 1:
             raise BadParameter("of json_schema, regex and ignore_eos more than one is given",
                                hint="an answer keeps to one grammar, and ends with it")
@@ -87,7 +89,12 @@ def _frozen(name: str, values: Any) -> tuple[Any, ...]:
     try:
         return tuple(values)
     except TypeError:
-        raise BadParameter(f"{name} is {values!r}", hint="it must be a list") from None
+        raise BadParameter(f"{name} is {_shown(values)}", hint="it must be a list") from None
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 200 else f"{text[:200]} .."
 
 
 def _text(name: str, value: Any) -> str:
@@ -98,7 +105,7 @@ def _text(name: str, value: Any) -> str:
 
 
 def _is_schema(text: object) -> bool:
-    if not isinstance(text, str):
+    if not isinstance(text, str) or len(text) > MAX_GRAMMAR:
         return False
     try:
         return isinstance(json.loads(text), dict)
@@ -145,13 +152,15 @@ _RULES: dict[str, Rule] = {
     "top_p": _above(0, 1),
     "min_p": _real(0, 1),
     "seed": _or_none(_whole(0, _U64)),
-    "stop": _all(lambda x: isinstance(x, str) and x != "", 16, "texts, none of them empty"),
+    "stop": _all(lambda x: isinstance(x, str) and 1 <= len(x) <= MAX_STOP, 16,
+                 f"texts of 1 to {MAX_STOP} characters"),
     "stop_token_ids": _all(lambda x: type(x) is int and x >= 0, 64, "numbers of tokens"),
     "ignore_eos": (lambda x: type(x) is bool, "True or False"),
     "logprobs": _or_none(_whole(0, MAX_LOGPROBS)),
     "repetition_penalty": _above(0, 10),
     "presence_penalty": _real(-2, 2),
     "frequency_penalty": _real(-2, 2),
-    "json_schema": _or_none((_is_schema, "a JSON schema")),
-    "regex": _or_none((lambda x: isinstance(x, str) and x != "", "a regular expression")),
+    "json_schema": _or_none((_is_schema, f"a JSON schema of up to {MAX_GRAMMAR} characters")),
+    "regex": _or_none((lambda x: isinstance(x, str) and 1 <= len(x) <= MAX_GRAMMAR,
+                        f"a regular expression of up to {MAX_GRAMMAR} characters")),
 }

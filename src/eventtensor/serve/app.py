@@ -9,41 +9,33 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TypeVar
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from ..engine.llm import LLM
 from ..engine.params import SamplingParams
 from ..errors import BadParameter, StepStuck
-from .answers import Answers, ClientGone, Mailbox, until_gone
+from .answers import Answers, Mailbox, until_gone
+from .bodies import Bodies, BodyLimits
 from .failing import HANDLERS
 from .metrics import metrics_text
 from .openapi import description
-from .protocol import (
-    Asked,
-    Body,
-    ChatBody,
-    ChatMessage,
-    CompletionBody,
-    DetokenizeBody,
-    TokenizeBody,
-)
+from .protocol import Asked, ChatBody, CompletionBody, DetokenizeBody, TokenizeBody
 from .shapes import ChatShape, CompletionShape, Shape
 from .speech import EventStream, Speech
 from .watch import Watch
 
-B = TypeVar("B", bound=Body)
 Handler = Callable[[Request], Awaitable[Response]]
 _PAGE = Path(__file__).parent / "page.html"
 _OWN_ONLY = ("default-src 'none'; connect-src 'self'; script-src 'unsafe-inline'; "
              "style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; "
              "frame-ancestors 'none'")
 MOST_REQUESTS = 64  # that one body may ask for
+_ENCODERS = 2  # texts that are encoded at a time: each takes up to 200 times its own memory
 
 
 @dataclass(frozen=True)
@@ -89,6 +81,8 @@ class Api:
         self._llm, self._options, self._watch = llm, options, watch
         key = options.api_key
         self._wanted = None if key is None else f"Bearer {key}".encode()
+        self._bodies = Bodies(BodyLimits.of(llm.context, options.max_body))
+        self._encoders = asyncio.Semaphore(_ENCODERS)
 
     def keyed(self, handler: Handler) -> Handler:
         async def checked(request: Request) -> Response:
@@ -103,14 +97,18 @@ class Api:
     # ---- answers -----------------------------------------------------------------------------
 
     async def chat(self, request: Request) -> Response:
-        body = await self._body(request, ChatBody)
-        tokens = await self._chat_tokens(body.messages)
+        async with self._bodies.read(request, ChatBody) as body:
+            self._check_model(body.model)
+            tokens = await self._tokens([m.plain() for m in body.messages])
         shape = ChatShape(self._options.name, self._llm.tokenizer)
         return await self._answer(request, body, [tokens], body.choices(), shape)
 
     async def complete(self, request: Request) -> Response:
-        body = await self._body(request, CompletionBody)
-        prompts = [await asyncio.to_thread(self._llm.tokens, p) for p in body.prompts]
+        async with self._bodies.read(request, CompletionBody) as body:
+            self._check_model(body.model)
+            asked = body.prompts
+            _check_count(len(asked), body.n)
+            prompts = [await self._tokens(p) for p in asked]
         shape = CompletionShape(self._options.name, self._llm.model.tokenizer)
         return await self._answer(request, body, prompts, body.choices(), shape)
 
@@ -122,9 +120,6 @@ class Api:
         stream."""
         if self._llm.engine.stuck_for:
             raise StepStuck("a step does not end, and nothing can be answered meanwhile")
-        if len(prompts) * len(params) > MOST_REQUESTS:
-            raise BadParameter(f"{len(prompts)} prompts with n = {len(params)}",
-                               hint=f"at most {MOST_REQUESTS} answers at a time")
         await asyncio.to_thread(self._llm.engine.grammars.of, params[0])  # compiled beside the loop
         asked = [(t, p) for t in prompts for p in params]
         answers = Answers(self._llm.engine, asked, self.mailbox)
@@ -141,22 +136,25 @@ class Api:
     # ---- the rest ----------------------------------------------------------------------------
 
     async def tokenize(self, request: Request) -> Response:
-        body = await self._body(request, TokenizeBody)
-        if (body.prompt is None) == (body.messages is None):
-            raise BadParameter("there is not one of prompt and messages", hint="give one of them")
-        if body.messages is not None:
-            tokens = await self._chat_tokens(body.messages)
-        else:
-            tokens = await asyncio.to_thread(self._llm.tokenizer.encode, body.prompt or "")
+        async with self._bodies.read(request, TokenizeBody) as body:
+            self._check_model(body.model)
+            if (body.prompt is None) == (body.messages is None):
+                raise BadParameter("there is not one of prompt and messages",
+                                   hint="give one of them")
+            if body.messages is not None:
+                tokens = await self._tokens([m.plain() for m in body.messages])
+            else:
+                tokens = await self._tokens(body.prompt or "")
         return JSONResponse({"tokens": tokens, "count": len(tokens),
                              "max_model_len": self._llm.context})
 
     async def detokenize(self, request: Request) -> Response:
-        body = await self._body(request, DetokenizeBody)
-        end = self._llm.model.config.vocab
-        if not all(0 <= t < end for t in body.tokens):
-            raise BadParameter("there are tokens out of range", hint=f"0 to {end - 1}")
-        text = await asyncio.to_thread(self._llm.tokenizer.decode, body.tokens, special=True)
+        async with self._bodies.read(request, DetokenizeBody) as body:
+            self._check_model(body.model)
+            end = self._llm.model.config.vocab
+            if not all(0 <= t < end for t in body.tokens):
+                raise BadParameter("there are tokens out of range", hint=f"0 to {end - 1}")
+            text = await asyncio.to_thread(self._llm.tokenizer.decode_long, body.tokens)
         return JSONResponse({"prompt": text})
 
     async def models(self, _: Request) -> Response:
@@ -185,25 +183,22 @@ class Api:
 
     # ---- bodies ------------------------------------------------------------------------------
 
-    async def _body(self, request: Request, kind: type[B]) -> B:
-        found, most = bytearray(), self._options.max_body
-        try:
-            async for piece in request.stream():
-                found += piece
-                if len(found) > most:
-                    raise HTTPException(413, f"the body has more than {most} bytes",
-                                        {"Connection": "close"})
-        except ClientDisconnect:
-            raise ClientGone from None
-        body = kind.model_validate_json(bytes(found))
-        named = getattr(body, "model", None)
+    def _check_model(self, named: str | None) -> None:
         if named not in (None, self._options.name):
             raise HTTPException(404, f"the model {named!r} is not here; {self._options.name!r} is")
-        return body
 
-    async def _chat_tokens(self, messages: Sequence[ChatMessage]) -> list[int]:
-        plain = [m.plain() for m in messages]
-        return await asyncio.to_thread(self._llm.tokenizer.chat, plain)
+    async def _tokens(self, prompt: str | list[int] | list[dict[str, str]]) -> list[int]:
+        """Beside the loop, a few at a time."""
+        if prompt and isinstance(prompt, list) and isinstance(prompt[0], int):
+            return self._llm.tokens(prompt)
+        async with self._encoders:
+            return await asyncio.to_thread(self._llm.tokens, prompt)
+
+
+def _check_count(prompts: int, choices: int) -> None:
+    if prompts * choices > MOST_REQUESTS:
+        raise BadParameter(f"{prompts} prompts with n = {choices}",
+                           hint=f"at most {MOST_REQUESTS} answers at a time")
 
 
 def _version() -> str:

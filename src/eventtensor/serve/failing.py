@@ -27,9 +27,10 @@ _STATUS: dict[type[EventTensorError], int] = {
     QueueFull: 429, EngineStopped: 503, StepStuck: 503,
 }
 _TYPES = {400: "invalid_request_error", 401: "authentication_error", 404: "not_found_error",
-          405: "invalid_request_error", 413: "invalid_request_error", 429: "rate_limit_error",
-          503: "service_unavailable"}
+          429: "rate_limit_error", 503: "service_unavailable"}
 _RETRY_S = {429: 1, 503: 5}
+_TOLD = 32  # errors of one body; more are only counted
+_LONGEST = 1000  # characters of what a client sent that an error says again
 
 
 def error_json(status: int, message: str, param: str | None = None) -> dict[str, Any]:
@@ -47,7 +48,8 @@ def status_of(error: EventTensorError) -> int:
 
 
 def text_of(error: EventTensorError) -> str:
-    return f"{error.code}: {error.message}" + (f" ({error.hint})" if error.hint else "")
+    message = error.message if len(error.message) <= _LONGEST else f"{error.message[:_LONGEST]} .."
+    return f"{error.code}: {message}" + (f" ({error.hint})" if error.hint else "")
 
 
 # ---- handlers --------------------------------------------------------------------------------
@@ -59,10 +61,13 @@ async def of_user(_: Request, error: Exception) -> Response:
 
 
 async def of_body(_: Request, error: Exception) -> Response:
-    """The first thing that is wrong with a body."""
+    """The first thing that is wrong with a body. Where much is, it is only counted."""
     assert isinstance(error, ValidationError)
+    if error.error_count() > _TOLD:
+        return error_response(400, f"the body has {error.error_count()} fields that are unknown or "
+                              "wrong")
     first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-    place = ".".join(str(p) for p in first["loc"])
+    place = ".".join(str(p)[:_LONGEST] for p in first["loc"])
     message = first["msg"] if not place else f"{place}: {first['msg']}"
     return error_response(400, message, place or None)
 

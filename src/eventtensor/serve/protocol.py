@@ -3,15 +3,37 @@ ignored but `user`, which means nothing here."""
 
 from __future__ import annotations
 
-from dataclasses import fields
-from typing import Annotated, Any, Literal, assert_never
+from dataclasses import dataclass, fields
+from typing import Annotated, Any, Literal, assert_never, cast
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler
+from pydantic_core import CoreSchema
 
 from ..engine.params import SamplingParams
 from ..errors import BadParameter
 
 MOST_CHOICES = 16
+
+
+@dataclass(frozen=True)
+class Few:
+    """A list of at most so many items. Its first wrong item is the only one that is told: an error
+    for each would cost more than the list."""
+
+    most: int
+
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        schema: Any = handler(source)
+        schema["fail_fast"], schema["max_length"] = True, self.most
+        return cast(CoreSchema, schema)
+
+
+Name = Annotated[str, Field(max_length=1024)]
+Tokens = Annotated[list[int], Few(1 << 20)]
+Texts = Annotated[list[str], Few(1 << 10)]
+ManyTokens = Annotated[list[Tokens], Few(1 << 10)]
 
 
 class Body(BaseModel):
@@ -56,7 +78,7 @@ Format = Annotated[TextFormat | ObjectFormat | SchemaFormat | RegexFormat,
 class Asked(Body):
     """What both ways of asking have. None, where it is allowed, is as good as nothing."""
 
-    model: str
+    model: Name
     n: int = Field(1, ge=1, le=MOST_CHOICES)
     stream: bool = False
     stream_options: StreamOptions | None = None
@@ -65,14 +87,14 @@ class Asked(Body):
     temperature: float | None = None
     top_p: float | None = None
     seed: int | None = None
-    stop: str | list[str] | None = None
+    stop: str | Annotated[list[str], Few(16)] | None = None
     presence_penalty: float | None = None
     frequency_penalty: float | None = None
     # Beyond OpenAI's, by the names that vLLM gave them.
     top_k: int | None = None
     min_p: float | None = None
     repetition_penalty: float | None = None
-    stop_token_ids: list[int] | None = None
+    stop_token_ids: Annotated[list[int], Few(64)] | None = None
     ignore_eos: bool | None = None
     response_format: Format | None = None
 
@@ -91,7 +113,6 @@ class Asked(Body):
         if self.seed is None:
             return [SamplingParams(**used)] * self.n
         return [SamplingParams(**used | {"seed": self.seed + k}) for k in range(self.n)]
-
 
     def _grammar(self) -> dict[str, Any]:
         match self.response_format:
@@ -114,7 +135,7 @@ class TextPart(Body):
 
 class ChatMessage(Body):
     role: Literal["system", "developer", "user", "assistant"]
-    content: str | list[TextPart]
+    content: str | Annotated[list[TextPart], Few(1 << 12)]
     name: str | None = None
 
     def plain(self) -> dict[str, str]:
@@ -125,8 +146,11 @@ class ChatMessage(Body):
         return {"role": role, "content": "".join(parts), **named}
 
 
+Messages = Annotated[list[ChatMessage], Few(1 << 12)]
+
+
 class ChatBody(Asked):
-    messages: list[ChatMessage] = Field(min_length=1)
+    messages: Annotated[Messages, Field(min_length=1)]
     max_completion_tokens: int | None = None
     logprobs: bool | None = None
     top_logprobs: int | None = None
@@ -145,7 +169,7 @@ class ChatBody(Asked):
 
 
 class CompletionBody(Asked):
-    prompt: str | list[int] | list[str] | list[list[int]]
+    prompt: str | Tokens | Texts | ManyTokens
     logprobs: int | None = None
     echo: Literal[False] = False
 
@@ -165,11 +189,11 @@ class CompletionBody(Asked):
 
 
 class TokenizeBody(Body):
-    model: str | None = None
+    model: Name | None = None
     prompt: str | None = None
-    messages: list[ChatMessage] | None = None
+    messages: Messages | None = None
 
 
 class DetokenizeBody(Body):
-    model: str | None = None
-    tokens: list[int]
+    model: Name | None = None
+    tokens: Tokens

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 from ...errors import BadChat
@@ -29,6 +30,13 @@ class Tokenizer:
     def vocab(self) -> int:
         return int(self._core.get_vocab_size())
 
+    @cached_property
+    def longest(self) -> int:
+        """Bytes that one token stands for at most. A normalizer may make a text shorter: composed
+        characters have a third of the bytes."""
+        composed = 3 if self._core.normalizer is not None else 1
+        return composed * max(len(text.encode()) for text in self._core.get_vocab())
+
     @property
     def definition(self) -> str:
         """All of it as a tokenizer.json."""
@@ -37,11 +45,21 @@ class Tokenizer:
     def encode(self, text: str) -> list[int]:
         """Special tokens may be written out in the text; a first one is added where the model was
         trained with it."""
-        return list(self._core.encode(text).ids)
+        return self._encoded(text, first=True)
+
+    def _encoded(self, text: str, first: bool) -> list[int]:
+        """By the call for many texts: other threads run meanwhile, as they do not beside the one
+        for a single text."""
+        (found,) = self._core.encode_batch_fast([text], add_special_tokens=first)
+        return list(found.ids)
 
     def decode(self, ids: Iterable[int], *, special: bool = False) -> str:
         """`special`: with the special tokens."""
         return str(self._core.decode(list(ids), skip_special_tokens=not special))
+
+    def decode_long(self, ids: Sequence[int]) -> str:
+        """With the special tokens; other threads run meanwhile."""
+        return str(self._core.decode_batch([ids], skip_special_tokens=False)[0])
 
     def stream(self) -> TextStream:
         return TextStream(self)
@@ -51,7 +69,7 @@ class Tokenizer:
         if self.template is None:
             raise BadChat("this model has no chat template")
         text = render(self.template, messages, self.special, options)
-        return list(self._core.encode(text, add_special_tokens=False).ids)
+        return self._encoded(text, first=False)
 
 
 class TextStream:

@@ -1,0 +1,159 @@
+"""Requests that were made to cost much: each is refused, and the server answers others meanwhile.
+The machine of a test may be slow, so the limit is far above what is meant."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+import time
+
+import httpx
+import pytest
+from serve.process import fake
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+
+from eventtensor.serve.bodies import Bodies, BodyLimits, Meter
+from eventtensor.serve.protocol import TokenizeBody
+
+MANY = 4 << 20
+GOOD = {"model": "tiny", "prompt": "ab", "max_tokens": 5, "seed": 1, "ignore_eos": True}
+
+
+@pytest.fixture(scope="module")
+def server(folder):
+    with fake(folder, max_body=MANY + 1000) as made:
+        yield made
+
+
+def many(item, field="prompt"):
+    text = ",".join([item] * (MANY // (len(item) + 1)))
+    return f'{{"model":"tiny","{field}":[{text}]}}'.encode()
+
+
+def keys(count):
+    return ",".join(f'"k{k}":0' for k in range(count))
+
+
+HEAVY = {
+    "nulls": ("/v1/completions", many("null")), "numbers": ("/v1/completions", many("1")),
+    "halves": ("/v1/completions", many("[0.5]")), "lists": ("/v1/completions", many("[]")),
+    "texts": ("/v1/completions", many('""')), "tokens": ("/detokenize", many("1", "tokens")),
+    "messages": ("/v1/chat/completions", many("{}", "messages")),
+    "no messages": ("/v1/chat/completions", many("0", "messages")),
+    "keys": ("/v1/completions", f"{{{keys(300000)}}}".encode()),
+    "some keys": ("/v1/completions", f"{{{keys(16000)}}}".encode()),
+    "keys of messages": ("/v1/chat/completions",
+                         f'{{"model":"tiny","messages":[{{{keys(300000)}}}]}}'.encode()),
+    "deep": ("/v1/completions", b"[" * MANY),
+    "a long key": ("/v1/completions", f'{{"{"k" * MANY}":0}}'.encode()),
+    "a long model": ("/v1/completions", json.dumps({"model": "m" * MANY, "prompt": "a"}).encode()),
+    "a long schema": ("/v1/completions", json.dumps(GOOD | {"ignore_eos": False, "n": 16,
+        "response_format": {"type": "json_schema", "json_schema": {
+            "name": "x", "schema": {"title": "t" * (MANY - 1000)}}}}).encode()),
+    "a long stop": ("/v1/completions", json.dumps(GOOD | {"stop": "s" * MANY}).encode()),
+}
+LONG = {
+    "a text": ("/v1/completions", {"model": "tiny", "prompt": "a" * MANY}),
+    "blanks": ("/v1/completions", {"model": "tiny", "prompt": " " * MANY}),
+    "texts": ("/v1/completions", {"model": "tiny", "prompt": ["a" * (MANY // 80)] * 64}),
+    "to tokens": ("/tokenize", {"prompt": "ab" * (MANY // 2)}),
+    "a chat": ("/v1/chat/completions",
+               {"model": "tiny", "messages": [{"role": "user", "content": "a" * MANY}]}),
+    "a chat to tokens": ("/tokenize", {"messages": [{"role": "user", "content": "a b" * 1000000}]}),
+}
+ALL = HEAVY | {f"long: {k}": (path, json.dumps(body).encode()) for k, (path, body) in LONG.items()}
+
+
+class Pulse:
+    """Asks for /health all the time; `worst` is the longest wait."""
+
+    def __init__(self, url):
+        self.worst, self._url, self._stop = 0.0, url, threading.Event()
+        self._thread = threading.Thread(target=self._run)
+
+    def _run(self):
+        with httpx.Client(timeout=60) as client:
+            while not self._stop.wait(0.005):
+                began = time.perf_counter()
+                assert client.get(f"{self._url}/health").status_code == 200
+                self.worst = max(self.worst, time.perf_counter() - began)
+
+    def __enter__(self):
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self._stop.set()
+        self._thread.join()
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_what_costs_much_is_refused_while_others_are_answered(server, name):
+    path, body = ALL[name]
+    with Pulse(server.url) as pulse:
+        found = httpx.post(server.url + path, content=body, timeout=60,
+                           headers={"Content-Type": "application/json"})
+        time.sleep(0.05)
+    assert found.status_code in (400, 404, 413), found.text[:500]
+    assert len(found.content) < 4000 and found.json()["error"]["code"] == found.status_code
+    assert pulse.worst < 1.5
+    assert httpx.post(f"{server.url}/v1/completions", json=GOOD).status_code == 200
+
+
+def test_a_context_of_tokens_or_text_is_answered(server):
+    for prompt in ([5] * 250, "a" * 250, ["a\\\"," * 60] * 4, [[7] * 250] * 4):
+        body = GOOD | {"prompt": prompt}
+        assert httpx.post(f"{server.url}/v1/completions", json=body).status_code == 200
+    text = "ü" * 120
+    found = httpx.post(f"{server.url}/tokenize", json={"prompt": text}).json()
+    assert found["count"] == 240
+    back = httpx.post(f"{server.url}/detokenize", json={"tokens": found["tokens"]}).json()
+    assert back == {"prompt": text}
+
+
+# ---- what a body has -----------------------------------------------------------------------------
+
+
+def metered(text, cut, **limits):
+    meter = Meter(BodyLimits(**limits))
+    for at in range(0, len(text), cut):
+        meter.add(text[at : at + cut])
+    return meter
+
+
+TEXT = json.dumps({"a,[{:": 'b\\",[[["\\\\', "c": ["\\", '"', ",", [1, 2], {}, "ü,"]}).encode()
+
+
+@pytest.mark.parametrize("cut", [1, 2, 3, 7, 1000])
+def test_only_what_is_outside_of_texts_counts(cut):
+    # 2 fields, 2 objects and 2 lists; 5 + 1 + 1 commas, and one value that none precedes.
+    metered(TEXT, cut, members=6, values=12)
+    for limits in ({"members": 5}, {"values": 11}, {"most": len(TEXT) - 1}):
+        with pytest.raises(HTTPException, match="more than"):
+            metered(TEXT, cut, **limits)
+
+
+def test_large_bodies_share_a_limit_and_small_ones_do_not(folder):
+    async def read():
+        def request(size):
+            body = json.dumps({"prompt": "a" * size}).encode()
+
+            async def receive():
+                return {"type": "http.request", "body": body, "more_body": False}
+
+            head = [(b"content-type", b"application/json")]
+            return Request({"type": "http", "method": "POST", "headers": head}, receive)
+
+        bodies = Bodies(BodyLimits(sum=200_000))
+        async with bodies.read(request(200_000), TokenizeBody):
+            async with bodies.read(request(60_000), TokenizeBody):
+                pass
+            with pytest.raises(HTTPException, match="too many large bodies"):
+                async with bodies.read(request(200_000), TokenizeBody):
+                    pass
+        async with bodies.read(request(200_000), TokenizeBody) as body:
+            assert len(body.prompt) == 200_000
+
+    asyncio.run(read())
