@@ -166,7 +166,7 @@ def planned(
     report, plan = state.report, state.plan
     assert report is not None
     if not report.ok:
-        raise report.problems[0].error()
+        raise report.error()
     assert plan is not None
     return lambda: Kernel(plan, known, report)
 

@@ -113,11 +113,19 @@ def unproved(p):
     return p
 
 
+def contradiction(p):
+    x, o = p.input("x", (8,), F), p.output("o", (8,), F)
+    second = p.input("second", (8,), et.i32, bound=7)
+    p.fact(lambda i: second[i] >= 8, over=(8,))
+    p.call(copy, name="late", grid=(8,), reads=lambda i: x[second[i]], writes=lambda i: o[i])
+    return p
+
+
 CASES: dict[Kind, Callable[[et.Program], et.Program]] = {
     Kind.uncovered_read: uncovered, Kind.count_high: high, Kind.count_low: low,
     Kind.no_producer: no_producer, Kind.out_of_range: out_of_range, Kind.write_write: write_write,
     Kind.write_after_read: write_after_read, Kind.cycle: cycle, Kind.unbounded_index: unbounded,
-    Kind.unequal_extents: unequal, Kind.unproved: unproved,
+    Kind.unequal_extents: unequal, Kind.unproved: unproved, Kind.contradiction: contradiction,
 }
 
 

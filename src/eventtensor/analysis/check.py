@@ -13,6 +13,7 @@ from .access import HEADER, accesses, is_header
 from .cells import before
 from .chunks import base_name, chunk_elements, chunked, is_chunk, split
 from .concrete import unordered_pair
+from .contradictions import contradictions
 from .count_check import count_problems
 from .coverage import closed, shown, unordered
 from .deps import Dependence, dependences, element_map, same_call_conflicts
@@ -35,8 +36,12 @@ class _Ask:
 
 
 def precheck(program: Program) -> CheckReport:
-    """What must hold before events can be derived at all."""
-    return make_report(unbounded(program), [])
+    """What must hold before events can be derived at all. Where it does not, what else is found
+    without events is told too."""
+    problems = [*contradictions(program), *unbounded(program)]
+    if problems:
+        problems += range_problems(program)[0]
+    return make_report(problems, [])
 
 
 def verify(program: Program, derived: Derived, events: Events | None = None) -> CheckReport:
@@ -280,14 +285,15 @@ def _cycle(a: PlacedCall, b: PlacedCall, wrong: isl.Map, event: EventTensor) -> 
 
 def _facts(program: Program) -> list[Obligation]:
     out = []
-    place = program.calls[0].call.place if program.calls else "<program>"
     for t in program.tensors:
         if t.bound is not None:
-            out.append(Obligation(f"{t.bound[0]} <= {t.name}[..] <= {t.bound[1]}", place))
+            out.append(Obligation(f"{t.bound[0]} <= {t.name}[..] <= {t.bound[1]}", t.place))
         if t.monotone:
-            out.append(Obligation(f"{t.name} does not fall along its last axis", place))
+            out.append(Obligation(f"{t.name} does not fall along its last axis", t.place))
         if t.distinct:
             axes = ", ".join(map(str, t.distinct))
-            out.append(Obligation(f"{t.name} has distinct values over axes {axes}", place))
-    out += [Obligation(f"fact {f.cond}", place) for f in program.facts]
+            out.append(Obligation(f"{t.name} has distinct values over axes {axes}", t.place))
+    for f in program.facts:
+        over = ", ".join(f"0 <= {a.var} < {a.extent}" for a in f.over)
+        out.append(Obligation(f"{f.cond}{' for ' + over if over else ''}", f.place))
     return out

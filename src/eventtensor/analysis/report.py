@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum
+from enum import Enum, StrEnum
 
 from .. import errors
 
 
 class Kind(Enum):
-    """Causes of a failed proof, each with its error class."""
+    """Causes of a failed proof, each with its error class. A cause comes before what follows from
+    it: an index without a bound makes races, a wrong count makes reads that nothing orders."""
 
-    uncovered_read = "uncovered-read"
-    no_producer = "no-producer"
+    contradiction = "contradiction"
+    unbounded_index = "unbounded-index"
+    out_of_range = "out-of-range"
+    unequal_extents = "unequal-extents"
+    cycle = "cycle"
     count_high = "count-high"
     count_low = "count-low"
-    out_of_range = "out-of-range"
+    no_producer = "no-producer"
     write_write = "write-write"
+    uncovered_read = "uncovered-read"
     write_after_read = "write-after-read"
-    cycle = "cycle"
-    unbounded_index = "unbounded-index"
-    unequal_extents = "unequal-extents"
     unproved = "unproved"
 
     @property
@@ -32,6 +34,7 @@ class Kind(Enum):
 
 
 _ERRORS: dict[Kind, type[errors.ProofError]] = {
+    Kind.contradiction: errors.ContradictoryFacts,
     Kind.uncovered_read: errors.UncoveredRead,
     Kind.no_producer: errors.NoProducer,
     Kind.count_high: errors.CountTooHigh,
@@ -91,8 +94,10 @@ class Problem:
     def code(self) -> str:
         return self.kind.error.code
 
-    def error(self) -> errors.ProofError:
-        return self.kind.error(str(self.message), place=self.place, hint=self.hint)
+    @property
+    def line(self) -> str:
+        """Everything but the witness and the hint, in one line."""
+        return f"{self.code} {self.kind}: {self.message} (at {self.place})"
 
     def __str__(self) -> str:
         seen = f"\n  witness: {self.witness}" if self.witness else ""
@@ -102,24 +107,41 @@ class Problem:
 
 @dataclass(frozen=True)
 class Obligation:
-    """Something that run-time data must satisfy; `debug=True` checks it."""
+    """Something that run-time data must satisfy; a debug build checks it."""
 
     what: str
     place: str
+    hint: str = "a debug build (debug=True) checks it: correct the data that breaks it"
 
     def __str__(self) -> str:
-        return f"{self.what} (at {self.place})"
+        return f"{self.what} (at {self.place})\n  hint: {self.hint}"
+
+
+class Status(StrEnum):
+    """`conditional`: proved for all run-time data that satisfies the listed obligations."""
+
+    proved = "proved"
+    conditional = "conditional"
+    refuted = "refuted"
+    unproved = "unproved"
 
 
 @dataclass(frozen=True)
 class CheckReport:
-    status: str
+    status: Status
     problems: tuple[Problem, ...]
     obligations: tuple[Obligation, ...]
 
     @property
     def ok(self) -> bool:
-        return self.status == "proved"
+        """True if the program is proved for all data that satisfies the obligations."""
+        return self.status in (Status.proved, Status.conditional)
+
+    def error(self) -> errors.ProofError:
+        """All problems as one error: the first in full, the others in a line each."""
+        first, *others = self.problems
+        return first.kind.error(
+            first.message, place=first.place, hint=first.hint, others=[p.line for p in others])
 
     def __str__(self) -> str:
         lines = [f"status: {self.status}"]
@@ -129,10 +151,11 @@ class CheckReport:
 
 
 def make_report(problems: list[Problem], obligations: list[Obligation]) -> CheckReport:
+    """The report of all that was found; causes stand before what follows from them."""
+    owed = tuple(dict.fromkeys(obligations))
+    rank = {kind: k for k, kind in enumerate(Kind)}
+    ordered = tuple(sorted(problems, key=lambda p: rank[p.kind]))
     if not problems:
-        status = "proved"
-    elif all(p.kind is Kind.unproved for p in problems):
-        status = "unproved"
-    else:
-        status = "refuted"
-    return CheckReport(status, tuple(problems), tuple(dict.fromkeys(obligations)))
+        return CheckReport(Status.conditional if owed else Status.proved, (), owed)
+    unproved = all(p.kind is Kind.unproved for p in problems)
+    return CheckReport(Status.unproved if unproved else Status.refuted, ordered, owed)

@@ -2,12 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from .base import EventTensorError
 
 
 class ProofError(EventTensorError):
+    """`others` are further problems of the program, in a line each."""
+
     code, title = "ET200", "the program could not be proved"
     default_hint = "et.check(program) returns all problems with their witnesses"
+
+    def __init__(
+        self, message: str, *, place: str | None = None, hint: str | None = None,
+        others: Sequence[str] = (),
+    ) -> None:
+        super().__init__(message, place=place, hint=hint)
+        self.others = tuple(others)
+
+    def __str__(self) -> str:
+        head = super().__str__()
+        if not self.others:
+            return head
+        count = f"{len(self.others)} more problem{'s' if len(self.others) > 1 else ''}:"
+        return "\n".join([head, count, *(f"  {o}" for o in self.others)])
 
 
 class UncoveredRead(ProofError):
@@ -63,3 +81,8 @@ class Unproved(ProofError):
 class UnequalExtents(ProofError):
     code, title = "ET211", "tile axes that are combined but may differ in extent"
     default_hint = "slice both sides to the same extent"
+
+
+class ContradictoryFacts(ProofError):
+    code, title = "ET215", "declared facts that no run-time data can satisfy"
+    default_hint = "correct bound=, monotone=, distinct= or p.fact: a contradiction proves anything"

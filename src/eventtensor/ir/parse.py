@@ -71,14 +71,15 @@ class _ProgramReader:
             self.items.append(self._item(line))
             return
         line.no_children()
+        place = f"<text>:{line.number}"
         if word == "dim":
             self._dim(rest)
         elif word in _ROLES:
-            self._tensor(_ROLES[word], rest)
+            self._tensor(_ROLES[word], rest, place)
         elif word == "event":
-            self._event(rest)
+            self._event(rest, place)
         elif word == "fact":
-            self._fact(rest)
+            self._fact(rest, place)
         else:
             raise Unreadable(f"'{word}' begins no line of a program")
 
@@ -96,7 +97,7 @@ class _ProgramReader:
             raise Unreadable(f"'{name}' is declared twice")
         return _name(name)
 
-    def _tensor(self, role: Role, source: str) -> None:
+    def _tensor(self, role: Role, source: str, place: str) -> None:
         head, *facts = source.split("; ")
         name, type_ = split_once(head, " : ")
         made = read_type(self.reader, type_)
@@ -115,9 +116,10 @@ class _ProgramReader:
             else:
                 raise Unreadable(f"'{fact}' is not a fact of a tensor")
         self._new(name)
-        self.tensors[name] = Tensor(name, role, made.shape, made.dtype, bound, monotone, distinct)
+        self.tensors[name] = Tensor(
+            name, role, made.shape, made.dtype, bound, monotone, distinct, place)
 
-    def _event(self, source: str) -> None:
+    def _event(self, source: str, place: str) -> None:
         head, *rest = source.split("; ")
         name, shape = split_once(head, "[")
         count: Node | None = None
@@ -132,11 +134,12 @@ class _ProgramReader:
         if not shape.endswith("]"):
             raise Unreadable(f"'{head}' is not an event tensor such as E[n]")
         self._new(name)
-        self.events[name] = EventTensor(name, self.reader.exprs(shape[:-1]), count, derived)
+        self.events[name] = EventTensor(
+            name, self.reader.exprs(shape[:-1]), count, derived, place)
 
-    def _fact(self, source: str) -> None:
+    def _fact(self, source: str, place: str) -> None:
         cond, *over = source.split("; ")
-        self.facts.append(Fact(tuple(self._axis(a) for a in over), self.reader.expr(cond)))
+        self.facts.append(Fact(tuple(self._axis(a) for a in over), self.reader.expr(cond), place))
 
     def _axis(self, source: str) -> GridAxis:
         var, extent = split_once(source, " < ")

@@ -21,6 +21,7 @@ class EventTensor:
     shape: tuple[Node, ...]
     count: Node | None = None
     derived: bool = False
+    place: str = field(default="<unknown>", compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +102,7 @@ class Fact:
 
     over: tuple[GridAxis, ...]
     cond: Node
+    place: str = field(default="<unknown>", compare=False, repr=False)
 
 
 @dataclass(frozen=True)

@@ -112,6 +112,7 @@ class Tensor:
     bound: tuple[Node, Node] | None = None
     monotone: bool = False
     distinct: tuple[int, ...] = ()
+    place: str = field(default="<unknown>", compare=False, repr=False)
 
 
 # ---- regions -------------------------------------------------------------------------------

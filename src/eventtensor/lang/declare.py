@@ -7,6 +7,7 @@ from ..ir.expr import Compare, Const, Node, Var, wrap
 from ..ir.program import EventTensor, Fact, GridAxis
 from ..ir.tensor import DType, Role, Tensor
 from ..ir.walk import free_vars, loads_of
+from ..place import user_place
 from .call import Context, check_scope, extent_expr, is_lambda, parameters
 from .index import is_index, reject_products
 from .region import RegionRef
@@ -34,6 +35,7 @@ def tensor(
     return Tensor(
         name, role, sizes, dtype, _bound(name, given.get("bound")),
         bool(given.get("monotone", False)), _distinct(name, given.get("distinct"), len(sizes)),
+        user_place(),
     )
 
 
@@ -84,7 +86,7 @@ def event(ctx: Context, name: str, shape: object, count: object) -> EventTensor:
         raise BadEvent(f"the shape of event tensor '{name}' is {shape!r}, not a tuple")
     sizes = tuple(_event_extent(name, s) for s in shape)
     if count is None:
-        return EventTensor(name, sizes)
+        return EventTensor(name, sizes, place=user_place())
     coords = tuple(f"c{k}" for k in range(len(sizes)))
     if is_lambda(count):
         taken = parameters(count, f"count of {name}")
@@ -100,7 +102,7 @@ def event(ctx: Context, name: str, shape: object, count: object) -> EventTensor:
     check_scope(Context(ctx.owner, (), ctx.tensors), (e,), coords, f"the count of '{name}'")
     if isinstance(e, Const) and e.value < 0:
         raise BadEvent(f"the count of '{name}' is {e}")
-    return EventTensor(name, sizes, e)
+    return EventTensor(name, sizes, e, place=user_place())
 
 
 def _event_extent(name: str, value: object) -> Node:
@@ -140,4 +142,4 @@ def _fact(ctx: Context, axes: tuple[GridAxis, ...], cond: object) -> Fact:
         raise BadFact(f"{cond!r} is not a comparison that run-time data can satisfy or break",
                       hint="use <=, <, >=, > or et.equal(a, b)")
     check_scope(ctx, (cond,), tuple(a.var for a in axes), "a fact")
-    return Fact(axes, cond)
+    return Fact(axes, cond, user_place())
