@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from eventtensor.ir import tile as t
+from eventtensor.ir.ops import operands
 from eventtensor.ir.plan import Wait
 from eventtensor.ir.program import Call
 from eventtensor.ir.tensor import Point, axis_exprs
@@ -72,7 +73,7 @@ def _uses(
                 part = tuple(_range(a, env) for a in axes)
                 yield Touch(args[s.op.x], stage, part)
             else:
-                yield from (Touch(args[x], stage) for x in t.operands(s.op) if x in args)
+                yield from (Touch(args[x], stage) for x in operands(s.op) if x in args)
         else:
             yield from (Touch(args[x], stage) for x in (s.value,) if x in args)
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from eventtensor.interp import numbers
-from eventtensor.ir import tile as t
+from eventtensor.ir.elementwise import BINARY, UNARY
 from eventtensor.ir.tensor import DType
 
 F, I32, I64, B = DType.f32, DType.i32, DType.i64, DType.bool_
@@ -52,22 +52,22 @@ FORMULAS = {
 def test_a_float_function_is_within_a_few_ulp_of_the_formula(op: str) -> None:
     x = floats(5, 7, low=0.01, high=4)
     want = [FORMULAS[op](float(v)) for v in x.flat]
-    np.testing.assert_allclose(numbers.unary(op, x).ravel(), want, rtol=5e-7)
+    np.testing.assert_allclose(numbers.elementwise(op, x).ravel(), want, rtol=5e-7)
 
 
 def test_every_unary_op_is_known() -> None:
-    assert set(FORMULAS) | {"not"} == set(t.UNARY)
-    assert not numbers.unary("not", np.array([True]))[0]
+    assert set(FORMULAS) | {"not"} == set(UNARY)
+    assert not numbers.elementwise("not", np.array([True]))[0]
 
 
 def test_rsqrt_and_sigmoid_round_after_every_step() -> None:
     x = floats(1000, low=0.01)
     root = np.array([np.float32(math.sqrt(float(v))) for v in x])
     one_over = np.array([np.float32(1.0 / float(r)) for r in root])
-    np.testing.assert_array_equal(numbers.unary("rsqrt", x), one_over)
+    np.testing.assert_array_equal(numbers.elementwise("rsqrt", x), one_over)
     below = np.array([np.float32(1.0 + float(e)) for e in np.exp(-x)])
     squashed = np.array([np.float32(1.0 / float(b)) for b in below])
-    np.testing.assert_array_equal(numbers.unary("sigmoid", x), squashed)
+    np.testing.assert_array_equal(numbers.elementwise("sigmoid", x), squashed)
 
 
 def py_floordiv(a: int, b: int) -> int:
@@ -78,6 +78,7 @@ def py_mod(a: int, b: int) -> int:
     return 0 if b == 0 else a % b
 
 
+COMPARE = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!="}
 INT_BINARY = {
     "add": lambda a, b: a + b, "sub": lambda a, b: a - b, "mul": lambda a, b: a * b,
     "floordiv": py_floordiv, "mod": py_mod, "min": min, "max": max,
@@ -90,7 +91,7 @@ INT_BINARY = {
 def test_an_integer_op_is_python_arithmetic(op: str, kind: Any) -> None:
     a, b = ints(6, 9, seed=1, kind=kind), ints(6, 9, seed=2, kind=kind)
     want = [INT_BINARY[op](int(x), int(y)) for x, y in zip(a.flat, b.flat, strict=True)]
-    got = numbers.binary(op, a, b)
+    got = numbers.elementwise(op, a, b)
     assert got.ravel().tolist() == want and got.dtype == kind
 
 
@@ -99,34 +100,33 @@ def test_a_float_op_is_the_double_result_rounded_once(op: str) -> None:
     a, b = floats(50, seed=1), floats(50, seed=2)
     wide = {"add": a.astype(float) + b, "sub": a.astype(float) - b,
             "mul": a.astype(float) * b, "div": a.astype(float) / b}[op]
-    np.testing.assert_array_equal(numbers.binary(op, a, b), wide.astype(np.float32))
+    np.testing.assert_array_equal(numbers.elementwise(op, a, b), wide.astype(np.float32))
 
 
 def test_every_binary_op_is_known() -> None:
-    assert set(INT_BINARY) | {"div"} == set(t.BINARY)
+    assert set(INT_BINARY) | {"div", *COMPARE} == set(BINARY)
 
 
 def test_integers_wrap() -> None:
     top = np.array([2**31 - 1], np.int32)
-    assert numbers.binary("add", top, np.array([1], np.int32))[0] == -(2**31)
-    assert numbers.unary("neg", np.array([-(2**31)], np.int32))[0] == -(2**31)
+    assert numbers.elementwise("add", top, np.array([1], np.int32))[0] == -(2**31)
+    assert numbers.elementwise("neg", np.array([-(2**31)], np.int32))[0] == -(2**31)
 
 
 def test_min_and_max_pass_nan_on_and_keep_the_first_of_equals() -> None:
     nan = np.float32(np.nan)
     a, b = np.array([nan, 1, 0.0, -0.0], np.float32), np.array([1, nan, -0.0, 0.0], np.float32)
     for op in ("min", "max"):
-        got = numbers.binary(op, a, b)
+        got = numbers.elementwise(op, a, b)
         assert np.isnan(got[:2]).all()
         assert np.signbit(got[2:]).tolist() == [False, True]
 
 
-@pytest.mark.parametrize("op", t.COMPARE)
+@pytest.mark.parametrize("op", COMPARE)
 def test_a_comparison_gives_bools(op: str) -> None:
     a, b = ints(40, seed=1), ints(40, seed=2)
-    sign = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!="}[op]
-    want = [eval(f"{x} {sign} {y}") for x, y in zip(a, b, strict=True)]
-    assert numbers.binary(op, a, b).tolist() == want
+    want = [eval(f"{x} {COMPARE[op]} {y}") for x, y in zip(a, b, strict=True)]
+    assert numbers.elementwise(op, a, b).tolist() == want
 
 
 # ---- casts ---------------------------------------------------------------------------------

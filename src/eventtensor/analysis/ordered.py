@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from ..ir.expr import Node
+from ..ir.ops import body_exprs
 from ..ir.program import Program
 from ..ir.tensor import region_exprs
-from ..ir.tile import body_exprs
 from ..ir.walk import loads_of
 from .coverage import closed, shown, unordered
 from .deps import Dependence

@@ -7,8 +7,9 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 
 from ..ir import tile as t
-from ..ir.expr import Const, Load, Node
-from ..ir.tensor import Point
+from ..ir.expr import Load, Node
+from ..ir.ops import op_exprs, operands, rereads
+from ..ir.tensor import DType, Point
 from ..ir.walk import free_vars, loads_of
 
 
@@ -32,10 +33,7 @@ def stmt_exprs(s: t.Stmt) -> Iterator[Node]:
     match s:
         case t.Let(_, op, type):
             yield from type.shape
-            if isinstance(op, t.Index):
-                yield op.expr
-            if isinstance(op, t.SliceOf | t.Update):
-                yield from _axes(op.axes)
+            yield from op_exprs(op)
         case t.For(_, extent, carries, _):
             yield extent
             for c in carries:
@@ -59,7 +57,7 @@ def named_by(s: t.Stmt) -> set[int]:
 def stmt_operands(s: t.Stmt) -> tuple[int, ...]:
     match s:
         case t.Let(_, op, _):
-            return t.operands(op)
+            return operands(op)
         case t.For(_, _, carries, _):
             return tuple(c.init for c in carries)
         case t.Store(_, _, value) | t.Accumulate(_, value):
@@ -112,9 +110,9 @@ def _block(
             _use(x, level, uses, depth)
         if isinstance(s, t.Let):
             depth[s.id], types[s.id] = level, s.type
-            uses.again |= set(_rereads(s.op, s.type, types))
+            uses.again |= set(rereads(s.op, s.type, [types[x] for x in operands(s.op)]))
         elif isinstance(s, t.For):
-            depth[s.var] = level + 1
+            depth[s.var], types[s.var] = level + 1, t.TileType(DType.i64, ())
             for c in s.carries:
                 depth[c.phi], depth[c.out] = level + 1, level
                 types[c.phi] = types[c.out] = c.type
@@ -127,24 +125,3 @@ def _use(id: int, level: int, uses: Uses, depth: dict[int, int]) -> None:
     uses.count[id] += 1
     if uses.count[id] > 1 or level > depth.get(id, 0):
         uses.again.add(id)
-
-
-def _rereads(op: t.Op, type: t.TileType, types: dict[int, t.TileType]) -> tuple[int, ...]:
-    match op:
-        case t.Broadcast(x):
-            return (x,) if repeats(types[x], type) else ()
-        case t.MatMul(a, b):
-            return (a, b)
-        case t.Gather(x, index, _):  # of a line, each entry of the index has one element
-            return (x,) if len(types[x].shape) == 1 else (x, index)
-        case t.ArgMax(x) | t.TopK(x, _, _):
-            return (x,)
-        case _:
-            return ()
-
-
-def repeats(x: t.TileType, to: t.TileType) -> bool:
-    """True if a broadcast reads an element of x more than once."""
-    return len(to.shape) > len(x.shape) or any(
-        a == Const(1) and b != Const(1) for a, b in zip(x.shape, to.shape, strict=True)
-    )

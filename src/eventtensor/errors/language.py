@@ -98,3 +98,8 @@ class LoopEscape(EventTensorError):
 class NothingWritten(EventTensorError):
     code, title = "ET105", "a task body that never assigns one of its outputs"
     default_hint = "assign with out[:] = value; accumulate with acc[:] += value"
+
+
+class OpWithoutEntry(EventTensorError):
+    code, title = "ET106", "an op of the tile language that a part of the compiler does not know"
+    default_hint = "each op of ir/ops.py needs an entry in every layer (see ARCHITECTURE.md)"

@@ -3,15 +3,17 @@ only read, through the given tiles and `load`, so a task writes when it ends."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import assert_never
+from typing import Any, assert_never
 
 import numpy as np
 
 from ..errors import ExtentMismatch, OutOfRange
 from ..ir import tile as t
 from ..ir.expr import Node
+from ..ir.layers import Layer
+from ..ir.ops import ROWS
 from ..ir.tensor import DType, Point, Slice
 from ..ir.walk import LoadFn
 from ..ir.walk import evaluate as value_of
@@ -52,12 +54,12 @@ def evaluate(
         {k: np.zeros(s, np.bool_) for k, s in shapes.items()},
     )
     with np.errstate(all="ignore"):
-        _Frame(dict(env), tiles, load, place, effects).block(body.stmts)
+        Frame(dict(env), tiles, load, place, effects).block(body.stmts)
     return effects
 
 
 @dataclass(slots=True)
-class _Frame:
+class Frame:
     env: dict[str, int]
     tiles: Mapping[int, Array]
     load: LoadFn
@@ -69,7 +71,7 @@ class _Frame:
         for s in stmts:
             match s:
                 case t.Let(id, op, type):
-                    self.bind(id, self.op(op, type), type.dtype)
+                    self.bind(id, MEANING[op.__class__](self, op, type), type.dtype)
                 case t.For():
                     self.loop(s)
                 case t.Store(arg, axes, value):
@@ -101,101 +103,11 @@ class _Frame:
         for c in s.carries:
             self.bind(c.out, self.values[c.phi], c.type.dtype)
 
-    def op(self, op: t.Op, type: t.TileType) -> Array:
-        v = self.values
-        match op:
-            case t.Arg(arg):
-                return self.tiles[arg]
-            case t.Literal(value):
-                return np.asarray(value, type.dtype.numpy)
-            case t.Index(expr):
-                return np.asarray(self.size(expr)).astype(type.dtype.numpy)
-            case t.Unary(name, x):
-                return numbers.unary(name, v[x])
-            case t.Binary(name, a, b):
-                self.same(name, v[a].shape, v[b].shape)
-                return numbers.binary(name, v[a], v[b])
-            case t.Where(c, a, b):
-                self.same("where", v[c].shape, v[a].shape)
-                self.same("where", v[a].shape, v[b].shape)
-                return np.where(v[c], v[a], v[b])
-            case t.Cast(x, dtype):
-                return numbers.cast(v[x], dtype)
-            case t.Reduce("sum", x, axis):
-                return numbers.lane_sum(v[x].astype(type.dtype.numpy, copy=False), axis)
-            case t.Reduce(name, x, axis):
-                return numbers.extreme(name, v[x], axis)
-            case t.MatMul(a, b):
-                self.same("matmul", v[a].shape[1:], v[b].shape[:1])
-                return numbers.matmul(v[a], v[b])
-            case t.Cumsum(x, axis):
-                return numbers.cumsum(v[x].astype(type.dtype.numpy, copy=False), axis)
-            case t.Gather(x, index, axis):
-                return self.gather(v[x], v[index], axis)
-            case t.ArgMax(x):
-                return self.largest(v[x], 1, "argmax")[..., 0]
-            case t.TopK(x, k, indices):
-                order = self.largest(v[x], k, "topk")
-                return order if indices else np.take_along_axis(v[x], order, axis=-1)
-            case t.Histogram(index, weights):
-                for w in weights:
-                    self.same("histogram", v[index].shape, v[w].shape)
-                return numbers.histogram(v[index], [v[w] for w in weights], self.shape(type)[1])
-            case _:
-                return self.layout(op, type)
-
-    def layout(
-        self,
-        op: t.Broadcast | t.Transpose | t.Reshape | t.Concat | t.Iota | t.SliceOf | t.Update,
-        type: t.TileType,
-    ) -> Array:
-        """Ops that only move elements."""
-        v = self.values
-        match op:
-            case t.Broadcast(x):
-                return self.broadcast(v[x], self.shape(type))
-            case t.Transpose(x, perm):
-                return np.transpose(v[x], perm)
-            case t.Reshape(x):
-                shape = self.shape(type)
-                if v[x].size != np.prod(shape, dtype=np.int64):
-                    self.same("reshape", v[x].shape, shape)
-                return v[x].reshape(shape)
-            case t.Concat(xs, axis):
-                rest = [tuple(np.delete(v[x].shape, axis)) for x in xs]
-                for other in rest[1:]:
-                    self.same("concat", rest[0], other)
-                return np.concatenate([v[x] for x in xs], axis=axis)
-            case t.Iota():
-                return np.arange(self.shape(type)[0], dtype=type.dtype.numpy)
-            case t.SliceOf(x, axes):
-                return v[x][self.key(axes, v[x].shape, "a slice")]
-            case t.Update(x, axes, value):
-                out = v[x].copy()
-                key = self.key(axes, out.shape, "an assigned slice")
-                self.same("an assigned slice", out[key].shape, v[value].shape)
-                out[key] = v[value]
-                return out
-            case _:
-                assert_never(op)
-
     def size(self, e: Node) -> int:
         return value_of(e, self.env, self.load)
 
     def shape(self, type: t.TileType) -> tuple[int, ...]:
         return tuple(max(0, self.size(e)) for e in type.shape)
-
-    def broadcast(self, x: Array, shape: tuple[int, ...]) -> Array:
-        tail = shape[len(shape) - x.ndim :]
-        if any(have not in (1, want) for have, want in zip(x.shape, tail, strict=True)):
-            self.same("broadcast", x.shape, shape)
-        return np.broadcast_to(x, shape)
-
-    def gather(self, x: Array, index: Array, axis: int) -> Array:
-        bad = (index < 0) | (index >= x.shape[axis])
-        if bad.any():
-            self.outside("a gather", int(index[bad].flat[0]), axis, x.shape[axis])
-        return np.take(x, index, axis=axis)
 
     def largest(self, x: Array, k: int, what: str) -> Array:
         if x.shape[-1] < k:
@@ -239,3 +151,153 @@ class _Frame:
 
 def _text(shape: tuple[int, ...]) -> str:
     return "(" + ", ".join(str(int(s)) for s in shape) + ")"
+
+
+# ---- ops -----------------------------------------------------------------------------------
+
+MEANING: Layer[type[Any], Callable[[Frame, Any, t.TileType], Array]] = Layer(
+    "the interpreter (interp/evaluate.py)", ROWS
+)
+
+
+@MEANING.on(t.Arg)
+def _arg(f: Frame, op: t.Arg, type: t.TileType) -> Array:
+    return f.tiles[op.arg]
+
+
+@MEANING.on(t.Literal)
+def _literal(f: Frame, op: t.Literal, type: t.TileType) -> Array:
+    return np.asarray(op.value, type.dtype.numpy)
+
+
+@MEANING.on(t.Index)
+def _index(f: Frame, op: t.Index, type: t.TileType) -> Array:
+    return np.asarray(f.size(op.expr)).astype(type.dtype.numpy)
+
+
+@MEANING.on(t.Unary)
+def _unary(f: Frame, op: t.Unary, type: t.TileType) -> Array:
+    return numbers.elementwise(op.op, f.values[op.x])
+
+
+@MEANING.on(t.Binary)
+def _binary(f: Frame, op: t.Binary, type: t.TileType) -> Array:
+    a, b = f.values[op.a], f.values[op.b]
+    f.same(op.op, a.shape, b.shape)
+    return numbers.elementwise(op.op, a, b)
+
+
+@MEANING.on(t.Where)
+def _where(f: Frame, op: t.Where, type: t.TileType) -> Array:
+    cond, a, b = f.values[op.cond], f.values[op.a], f.values[op.b]
+    f.same("where", cond.shape, a.shape)
+    f.same("where", a.shape, b.shape)
+    return np.where(cond, a, b)
+
+
+@MEANING.on(t.Cast)
+def _cast(f: Frame, op: t.Cast, type: t.TileType) -> Array:
+    return numbers.cast(f.values[op.x], op.dtype)
+
+
+@MEANING.on(t.Reduce)
+def _reduce(f: Frame, op: t.Reduce, type: t.TileType) -> Array:
+    x = f.values[op.x]
+    if op.op == "sum":
+        return numbers.lane_sum(x.astype(type.dtype.numpy, copy=False), op.axis)
+    return numbers.extreme(op.op, x, op.axis)
+
+
+@MEANING.on(t.MatMul)
+def _matmul(f: Frame, op: t.MatMul, type: t.TileType) -> Array:
+    a, b = f.values[op.a], f.values[op.b]
+    f.same("matmul", a.shape[1:], b.shape[:1])
+    return numbers.matmul(a, b)
+
+
+@MEANING.on(t.Cumsum)
+def _cumsum(f: Frame, op: t.Cumsum, type: t.TileType) -> Array:
+    return numbers.cumsum(f.values[op.x].astype(type.dtype.numpy, copy=False), op.axis)
+
+
+@MEANING.on(t.Gather)
+def _gather(f: Frame, op: t.Gather, type: t.TileType) -> Array:
+    x, index = f.values[op.x], f.values[op.index]
+    bad = (index < 0) | (index >= x.shape[op.axis])
+    if bad.any():
+        f.outside("a gather", int(index[bad].flat[0]), op.axis, x.shape[op.axis])
+    return np.take(x, index, axis=op.axis)
+
+
+@MEANING.on(t.ArgMax)
+def _argmax(f: Frame, op: t.ArgMax, type: t.TileType) -> Array:
+    return f.largest(f.values[op.x], 1, "argmax")[..., 0]
+
+
+@MEANING.on(t.TopK)
+def _topk(f: Frame, op: t.TopK, type: t.TileType) -> Array:
+    x = f.values[op.x]
+    order = f.largest(x, op.k, "topk")
+    return order if op.indices else np.take_along_axis(x, order, axis=-1)
+
+
+@MEANING.on(t.Histogram)
+def _histogram(f: Frame, op: t.Histogram, type: t.TileType) -> Array:
+    index, weights = f.values[op.index], [f.values[w] for w in op.weights]
+    for w in weights:
+        f.same("histogram", index.shape, w.shape)
+    return numbers.histogram(index, weights, f.shape(type)[1])
+
+
+@MEANING.on(t.Broadcast)
+def _broadcast(f: Frame, op: t.Broadcast, type: t.TileType) -> Array:
+    x, shape = f.values[op.x], f.shape(type)
+    tail = shape[len(shape) - x.ndim :]
+    if any(have not in (1, want) for have, want in zip(x.shape, tail, strict=True)):
+        f.same("broadcast", x.shape, shape)
+    return np.broadcast_to(x, shape)
+
+
+@MEANING.on(t.Transpose)
+def _transpose(f: Frame, op: t.Transpose, type: t.TileType) -> Array:
+    return np.transpose(f.values[op.x], op.perm)
+
+
+@MEANING.on(t.Reshape)
+def _reshape(f: Frame, op: t.Reshape, type: t.TileType) -> Array:
+    x, shape = f.values[op.x], f.shape(type)
+    if x.size != np.prod(shape, dtype=np.int64):
+        f.same("reshape", x.shape, shape)
+    return x.reshape(shape)
+
+
+@MEANING.on(t.Concat)
+def _concat(f: Frame, op: t.Concat, type: t.TileType) -> Array:
+    xs = [f.values[x] for x in op.xs]
+    rest = [tuple(np.delete(x.shape, op.axis)) for x in xs]
+    for other in rest[1:]:
+        f.same("concat", rest[0], other)
+    return np.concatenate(xs, axis=op.axis)
+
+
+@MEANING.on(t.Iota)
+def _iota(f: Frame, op: t.Iota, type: t.TileType) -> Array:
+    return np.arange(f.shape(type)[0], dtype=type.dtype.numpy)
+
+
+@MEANING.on(t.SliceOf)
+def _slice(f: Frame, op: t.SliceOf, type: t.TileType) -> Array:
+    x = f.values[op.x]
+    return x[f.key(op.axes, x.shape, "a slice")]
+
+
+@MEANING.on(t.Update)
+def _update(f: Frame, op: t.Update, type: t.TileType) -> Array:
+    out, value = f.values[op.x].copy(), f.values[op.value]
+    key = f.key(op.axes, out.shape, "an assigned slice")
+    f.same("an assigned slice", out[key].shape, value.shape)
+    out[key] = value
+    return out
+
+
+MEANING.require_all()

@@ -1,7 +1,8 @@
-"""The fixed meaning of tile arithmetic: every order and every rounding is spelled out here.
+"""The fixed meaning of tile arithmetic: every order and every rounding is spelled out here, and for
+element-wise functions in ir/elementwise.py.
 
 Functions take and give arrays of tile dtypes; a back end agrees with them bit for bit except in
-exp, log and tanh. Callers silence NumPy's warnings, since IEEE results are meant.
+functions that are not `exact`. Callers silence NumPy's warnings, since IEEE results are meant.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ..ir.elementwise import FUNCTIONS
 from ..ir.tensor import DType
 
 Array = npt.NDArray[Any]
@@ -18,42 +20,8 @@ LANES = 16
 _TOGETHER = 64  # steps of a product, whose numbers fit the caches of a core
 
 
-def unary(op: str, x: Array) -> Array:
-    one = x.dtype.type(1)
-    match op:
-        case "neg":
-            out = np.negative(x)
-        case "abs":
-            out = np.abs(x)
-        case "not":
-            out = np.invert(x)
-        case "rsqrt":
-            out = one / np.sqrt(x)
-        case "sigmoid":
-            out = one / (one + np.exp(np.negative(x)))
-        case _:
-            out = getattr(np, op)(x)
-    return np.asarray(out)
-
-
-def binary(op: str, a: Array, b: Array) -> Array:
-    match op:
-        case "min":
-            out = np.where((a <= b) | (a != a), a, b)
-        case "max":
-            out = np.where((a >= b) | (a != a), a, b)
-        case _:
-            out = _BINARY[op](a, b)
-    return np.asarray(out)
-
-
-_BINARY = {
-    "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide,
-    "floordiv": np.floor_divide, "mod": np.remainder,
-    "and": np.bitwise_and, "or": np.bitwise_or,
-    "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal,
-    "eq": np.equal, "ne": np.not_equal,
-}
+def elementwise(name: str, *operands: Array) -> Array:
+    return np.asarray(FUNCTIONS[name].meaning(*operands))
 
 
 def cast(x: Array, dtype: DType) -> Array:

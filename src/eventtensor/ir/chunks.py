@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from .expr import Node
+from .ops import body_exprs, operands
 from .program import Call, has_data_extent
 from .tensor import Point, Region, Slice, axis_exprs, region_exprs
 from .tile import (
@@ -21,8 +22,6 @@ from .tile import (
     Store,
     SubAxis,
     all_stmts,
-    body_exprs,
-    operands,
 )
 from .walk import free_vars, loads_of
 

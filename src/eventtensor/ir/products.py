@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from . import tile as t
 from .expr import Const, Node
 from .expr import product as product_expr
+from .ops import operands
 from .tensor import DType
 
 PANEL = 16  # rows of a panel: one side of a tensor-core tile
@@ -83,7 +84,7 @@ def product_of(body: t.Body, arg: int) -> Product | None:
             if at is not None or uses[s.id] != 1:
                 return None
             at, groups = s.id, tuple((k,) for k in range(len(s.type.shape)))
-        elif at is not None and at in t.operands(s.op):
+        elif at is not None and at in operands(s.op):
             if isinstance(s.op, t.MatMul):
                 if not uses[s.id]:
                     return None
@@ -100,7 +101,7 @@ def product_of(body: t.Body, arg: int) -> Product | None:
 def _operands(s: t.Stmt) -> tuple[int, ...]:
     match s:
         case t.Let(_, op, _):
-            return t.operands(op)
+            return operands(op)
         case t.For(_, _, carries, _):
             return tuple(x for c in carries for x in (c.init, c.next))
         case t.Store(_, _, value) | t.Accumulate(_, value):

@@ -2,7 +2,8 @@
 
 Values are numbered; `%7` in an index expression is the 0-d integer value 7. Every op has one result
 type. All shape rules (broadcasts are explicit ops) are settled by the tracer (lang/trace.py), so
-back ends only evaluate. bf16 and f16 are storage: a loaded tile is f32, a store rounds.
+back ends only evaluate. bf16 and f16 are storage: a loaded tile is f32, a store rounds. Every node
+class has a row in ir/ops.py, every element-wise function one in ir/elementwise.py.
 """
 
 from __future__ import annotations
@@ -11,11 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from .expr import Node
-from .tensor import DType, Point, Slice, axis_exprs
+from .tensor import DType, Point, Slice
 
-UNARY = ("neg", "abs", "exp", "log", "sqrt", "rsqrt", "tanh", "sigmoid", "not")
-BINARY = ("add", "sub", "mul", "div", "floordiv", "mod", "min", "max", "and", "or")
-COMPARE = ("lt", "le", "gt", "ge", "eq", "ne")
 REDUCE = ("sum", "max", "min")
 
 SubAxis = Point | Slice
@@ -61,6 +59,8 @@ class Index:
 
 @dataclass(frozen=True, slots=True)
 class Unary:
+    """A function of ir/elementwise.py, element by element."""
+
     op: str
     x: int
 
@@ -286,39 +286,3 @@ def all_stmts(stmts: tuple[Stmt, ...]) -> Iterator[Stmt]:
         yield s
         if isinstance(s, For):
             yield from all_stmts(s.body)
-
-
-def operands(op: Op) -> tuple[int, ...]:
-    """Value ids an op takes (index expressions aside)."""
-    match op:
-        case Arg() | Literal() | Index() | Iota():
-            return ()
-        case Binary(_, a, b) | MatMul(a, b):
-            return (a, b)
-        case Where(c, a, b):
-            return (c, a, b)
-        case Concat(xs, _):
-            return xs
-        case Update(x, _, value):
-            return (x, value)
-        case Gather(x, index, _):
-            return (x, index)
-        case Histogram(index, weights):
-            return (index, *weights)
-        case _:
-            return (op.x,)
-
-
-def body_exprs(body: Body) -> Iterator[Node]:
-    """Index expressions of a body: loop extents, indices and sub-tile axes."""
-    for s in all_stmts(body.stmts):
-        match s:
-            case For(_, extent, _, _):
-                yield extent
-            case Let(_, Index(expr), _):
-                yield expr
-            case Let(_, SliceOf(_, axes) | Update(_, axes, _), _) | Store(_, axes, _):
-                for a in axes:
-                    yield from axis_exprs(a)
-            case _:
-                pass

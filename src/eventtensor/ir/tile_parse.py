@@ -4,49 +4,24 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable
+from typing import Any
 
 from .lines import Line, split_once
+from .ops import KEYWORDS, NAMES, Form, find_row, operands
 from .parse_expr import ExprReader, Unreadable, integer, integers, number, python_ast, value_id
 from .tensor import DType
 from .tile import (
-    BINARY,
-    COMPARE,
-    REDUCE,
-    UNARY,
     Accumulate,
-    Arg,
-    ArgMax,
     ArgMode,
-    Binary,
     Body,
     BodyArg,
-    Broadcast,
     Carry,
-    Cast,
-    Concat,
-    Cumsum,
     For,
-    Gather,
-    Histogram,
-    Index,
-    Iota,
     Let,
-    Literal,
-    MatMul,
     Op,
-    Reduce,
-    Reshape,
-    SliceOf,
     Stmt,
     Store,
     TileType,
-    TopK,
-    Transpose,
-    Unary,
-    Update,
-    Where,
-    operands,
 )
 
 _TYPE = re.compile(r"(\w+)\[(.*)\]")
@@ -190,83 +165,53 @@ class BodyReader:
         tree = python_ast(f"op({rest}")
         if not isinstance(tree, ast.Call) or not isinstance(tree.func, ast.Name):
             raise Unreadable(f"'{source}' is not an operation")
-        keywords = {k.arg or "": k.value for k in tree.keywords}
+        if name not in NAMES:
+            raise Unreadable(f"'{name}' is not an operation")
         try:
-            return self._named_op(name, tree.args, keywords)
+            return self._named_op(name, tree.args, {k.arg or "": k.value for k in tree.keywords})
         except ValueError as error:
             raise Unreadable(f"'{source}' has the wrong arguments") from error
 
     def _named_op(self, name: str, args: list[ast.expr], kw: dict[str, ast.expr]) -> Op:
-        match name, () if kw else tuple(args):
-            case "arg", [ast.Name(id=arg)]:
-                return Arg(self._arg_number(arg))
-            case "literal", [value]:
-                return Literal(number(value))
-            case "index", [e]:
-                return Index(self.reader.node(e))
-            case "cast", [x, ast.Name(id=dtype)]:
-                return Cast(value_id(x), read_dtype(dtype))
-            case "slice", [ast.Subscript(value=x, slice=index)]:
-                return SliceOf(value_id(x), self.reader.sub_axes(index))
-            case "update", [ast.Subscript(value=x, slice=index), value]:
-                return Update(value_id(x), self.reader.sub_axes(index), value_id(value))
-            case "iota", [] if not kw:
-                return Iota()
-            case _:
-                return _value_op(name, [value_id(a) for a in args], kw)
-
-
-def _value_op(name: str, xs: list[int], kw: dict[str, ast.expr]) -> Op:
-    """Ops whose positional arguments are all values; a wrong number of them is a ValueError."""
-    match name, tuple(kw):
-        case _, ("axis",):
-            return _axis_op(name, xs, integer(kw["axis"]))
-        case "transpose", ("perm",):
-            (x,) = xs
-            return Transpose(x, integers(kw["perm"]))
-        case "topk_values" | "topk_indices", ("k",):
-            (x,) = xs
-            return TopK(x, integer(kw["k"]), name == "topk_indices")
-        case _, ():
-            return _plain_op(name, xs)
-        case _:
+        """As the row of the op says; another number of arguments is a ValueError."""
+        row = find_row(name, kw)
+        if row is None:
             raise ValueError(name)
+        given: dict[str, Any] = {} if row.tag is None else {row.tag: row.names[name]}
+        rest = list(args)
+        if any(row.of_form(Form.axes)):  # `%0[0:4]` is two fields
+            rest = [part for x in args for part in _parts(x)]
+        for field, form in row.fields:
+            if form in KEYWORDS:
+                given[field] = (integer if form is Form.integer else integers)(kw[field])
+            elif not rest:
+                raise ValueError(name)
+            elif form is Form.values:
+                given[field], rest = tuple(value_id(x) for x in rest), []
+            else:
+                given[field] = self._field(form, rest.pop(0))
+        if rest:
+            raise ValueError(name)
+        op: Op = row.node(**given)
+        return op
+
+    def _field(self, form: Form, tree: ast.expr) -> Any:
+        match form, tree:
+            case Form.value, _:
+                return value_id(tree)
+            case Form.axes, _:
+                return self.reader.sub_axes(tree)
+            case Form.arg, ast.Name(id=name):
+                return self._arg_number(name)
+            case Form.number, _:
+                return number(tree)
+            case Form.expr, _:
+                return self.reader.node(tree)
+            case Form.dtype, ast.Name(id=name):
+                return read_dtype(name)
+            case _:
+                raise ValueError(form)
 
 
-def _plain_op(name: str, xs: list[int]) -> Op:
-    if name in _ONE or name in UNARY:
-        (x,) = xs
-        return _ONE[name](x) if name in _ONE else Unary(name, x)
-    if name in BINARY + COMPARE or name == "matmul":
-        a, b = xs
-        return MatMul(a, b) if name == "matmul" else Binary(name, a, b)
-    if name == "where":
-        c, a, b = xs
-        return Where(c, a, b)
-    if name == "histogram":
-        index, first, *more = xs
-        return Histogram(index, (first, *more))
-    raise Unreadable(f"'{name}' is not an operation")
-
-
-_ONE: dict[str, Callable[[int], Op]] = {
-    "broadcast": Broadcast,
-    "reshape": Reshape,
-    "argmax": ArgMax,
-}
-
-
-def _axis_op(name: str, xs: list[int], axis: int) -> Op:
-    if name in REDUCE:
-        (x,) = xs
-        return Reduce(name, x, axis)
-    match name, xs:
-        case "concat", [_, *_]:
-            return Concat(tuple(xs), axis)
-        case "cumsum", [x]:
-            return Cumsum(x, axis)
-        case "gather", [x, index]:
-            return Gather(x, index, axis)
-        case _:
-            raise Unreadable(f"'{name}' is not an operation over an axis")
-
+def _parts(tree: ast.expr) -> tuple[ast.expr, ...]:
+    return (tree.value, tree.slice) if isinstance(tree, ast.Subscript) else (tree,)

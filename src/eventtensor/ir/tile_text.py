@@ -3,41 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import assert_never
+from typing import Any, assert_never
 
 from .expr import text
+from .ops import ROWS, Form
 from .tensor import axis_text
-from .tile import (
-    Accumulate,
-    Arg,
-    ArgMax,
-    Binary,
-    Body,
-    Broadcast,
-    Cast,
-    Concat,
-    Cumsum,
-    For,
-    Gather,
-    Histogram,
-    Index,
-    Iota,
-    Let,
-    Literal,
-    MatMul,
-    Op,
-    Reduce,
-    Reshape,
-    SliceOf,
-    Stmt,
-    Store,
-    SubAxis,
-    TopK,
-    Transpose,
-    Unary,
-    Update,
-    Where,
-)
+from .tile import Accumulate, Body, For, Let, Op, Stmt, Store, SubAxis
 
 INDENT = "  "
 
@@ -77,57 +48,33 @@ def _axes(axes: tuple[SubAxis, ...]) -> str:
 
 
 def op_text(op: Op, body: Body) -> str:
-    match op:
-        case Arg(arg):
-            return f"arg({body.args[arg].name})"
-        case Literal(value):
-            return f"literal({value!r})"
-        case Index(e):
-            return f"index({text(e)})"
-        case Unary(name, x):
-            return f"{name}(%{x})"
-        case Binary(name, a, b):
-            return f"{name}(%{a}, %{b})"
-        case Where(c, a, b):
-            return f"where(%{c}, %{a}, %{b})"
-        case Cast(x, dtype):
-            return f"cast(%{x}, {dtype})"
-        case SliceOf(x, axes):
-            return f"slice(%{x}{_axes(axes)})"
-        case Update(x, axes, value):
-            return f"update(%{x}{_axes(axes)}, %{value})"
-        case Concat(xs, axis):
-            return f"concat({', '.join(f'%{x}' for x in xs)}, axis={axis})"
-        case _:
-            return _simple_text(op)
+    """As the row of the op says."""
+    row, shown = ROWS[type(op)], list[str]()
+    for name, form in row.fields:
+        value = getattr(op, name)
+        match form:
+            case Form.axes:
+                shown[-1] += _axes(value)
+            case Form.values:
+                shown += [f"%{x}" for x in value]
+            case _:
+                shown.append(_field_text(name, form, value, body))
+    return f"{row.name(op)}({', '.join(shown)})"
 
 
-def _simple_text(
-    op: Broadcast | Reduce | MatMul | Transpose | Reshape | Iota | Cumsum | Gather | ArgMax | TopK
-    | Histogram,
-) -> str:
-    match op:
-        case Broadcast(x):
-            return f"broadcast(%{x})"
-        case Reduce(name, x, axis):
-            return f"{name}(%{x}, axis={axis})"
-        case MatMul(a, b):
-            return f"matmul(%{a}, %{b})"
-        case Transpose(x, perm):
-            return f"transpose(%{x}, perm={list(perm)})"
-        case Reshape(x):
-            return f"reshape(%{x})"
-        case Iota():
-            return "iota()"
-        case Cumsum(x, axis):
-            return f"cumsum(%{x}, axis={axis})"
-        case Gather(x, index, axis):
-            return f"gather(%{x}, %{index}, axis={axis})"
-        case ArgMax(x):
-            return f"argmax(%{x})"
-        case TopK(x, k, indices):
-            return f"{'topk_indices' if indices else 'topk_values'}(%{x}, k={k})"
-        case Histogram(index, weights):
-            return f"histogram({', '.join(f'%{x}' for x in (index, *weights))})"
+def _field_text(name: str, form: Form, value: Any, body: Body) -> str:
+    match form:
+        case Form.value:
+            return f"%{value}"
+        case Form.arg:
+            return str(body.args[value].name)
+        case Form.expr:
+            return text(value)
+        case Form.number:
+            return repr(value)
+        case Form.integer:
+            return f"{name}={value}"
+        case Form.integers:
+            return f"{name}={list(value)}"
         case _:
-            assert_never(op)
+            return str(value)

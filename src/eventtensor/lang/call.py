@@ -17,9 +17,10 @@ from ..errors import (
     OrderedDataAccumulate,
 )
 from ..ir.expr import Const, Node, Var, wrap
+from ..ir.ops import body_exprs
 from ..ir.program import EventTensor, GridAxis
 from ..ir.tensor import DType, Region, Rows, Tensor, is_data_dependent, region_exprs
-from ..ir.tile import Body, body_exprs
+from ..ir.tile import Body
 from ..ir.walk import free_vars, loads_of
 from .index import is_index, reject_products
 from .region import EventRef, PaddedRef, RegionRef, TensorRef

@@ -3,35 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from typing import assert_never
 
 from ..ir.expr import Node, Var
-from ..ir.tensor import Point, Slice
+from ..ir.ops import map_axes, map_op, op_exprs, operands
+from ..ir.tensor import Point
 from ..ir.tile import (
     Accumulate,
-    Binary,
     Carry,
-    Concat,
     For,
-    Gather,
-    Histogram,
-    Index,
-    Iota,
     Let,
-    MatMul,
     Op,
-    SliceOf,
     Stmt,
     Store,
     SubAxis,
     TileType,
-    Update,
-    Where,
-    operands,
 )
-from ..ir.tile import Arg as ArgOp
-from ..ir.tile import Literal as LiteralOp
 from ..ir.walk import free_vars, substitute
 
 Rename = Callable[[int], int]
@@ -71,41 +58,12 @@ def map_expr(e: Node, f: Rename) -> Node:
     return substitute(e, {f"%{i}": Var(f"%{f(i)}") for i in ids}) if ids else e
 
 
-def _map_axes(axes: tuple[SubAxis, ...], f: Rename) -> tuple[SubAxis, ...]:
-    return tuple(
-        Point(map_expr(a.index, f))
-        if isinstance(a, Point)
-        else Slice(map_expr(a.start, f), map_expr(a.stop, f))
-        for a in axes
-    )
-
-
 def _map_type(t: TileType, f: Rename) -> TileType:
     return TileType(t.dtype, tuple(map_expr(s, f) for s in t.shape))
 
 
 def _map_op(op: Op, f: Rename) -> Op:
-    match op:
-        case ArgOp() | LiteralOp() | Iota():
-            return op
-        case Index(e):
-            return Index(map_expr(e, f))
-        case Binary(_, a, b) | MatMul(a, b):
-            return replace(op, a=f(a), b=f(b))
-        case Where(c, a, b):
-            return Where(f(c), f(a), f(b))
-        case Concat(xs, axis):
-            return Concat(tuple(f(x) for x in xs), axis)
-        case SliceOf(x, axes):
-            return SliceOf(f(x), _map_axes(axes, f))
-        case Update(x, axes, value):
-            return Update(f(x), _map_axes(axes, f), f(value))
-        case Gather(x, index, axis):
-            return Gather(f(x), f(index), axis)
-        case Histogram(index, weights):
-            return Histogram(f(index), tuple(f(x) for x in weights))
-        case _:
-            return replace(op, x=f(op.x))
+    return map_op(op, f, lambda e: map_expr(e, f))
 
 
 def map_stmts(stmts: tuple[Stmt, ...], f: Rename) -> tuple[Stmt, ...]:
@@ -117,7 +75,7 @@ def _map_stmt(s: Stmt, f: Rename) -> Stmt:
         case Let(i, op, t):
             return Let(f(i), _map_op(op, f), _map_type(t, f))
         case Store(arg, axes, value):
-            return Store(arg, _map_axes(axes, f), f(value))
+            return Store(arg, map_axes(axes, lambda e: map_expr(e, f)), f(value))
         case Accumulate(arg, value):
             return Accumulate(arg, f(value))
         case For(var, extent, carries, body):
@@ -141,15 +99,7 @@ def _axis_ids(axes: tuple[SubAxis, ...]) -> set[int]:
 
 
 def _let_uses(s: Let) -> set[int]:
-    used = set(operands(s.op)) | _ids(*s.type.shape)
-    match s.op:
-        case Index(e):
-            used |= _ids(e)
-        case SliceOf(_, axes) | Update(_, axes, _):
-            used |= _axis_ids(axes)
-        case _:
-            pass
-    return used
+    return set(operands(s.op)) | _ids(*s.type.shape, *op_exprs(s.op))
 
 
 def _live(stmts: tuple[Stmt, ...]) -> set[int]:

@@ -4,11 +4,13 @@ outside bodies too, `et.min`, `et.max` and `et.equal`."""
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..errors import BadDType, BadShape, LoopEscape, NotTraceable
 from ..ir import expr as ix
+from ..ir.elementwise import FUNCTIONS
+from ..ir.layers import Layer
 from ..ir.tensor import DType
 from . import values
 from .index import is_index
@@ -255,3 +257,33 @@ class range:
             before, now = (v.expr if isinstance(v, Scalar) else v for v in (old, new))
             return before != now and self._tracer.is_live(before)  # type: ignore[arg-type]
         return False
+
+
+# How Python spells each element-wise function.
+SPELLINGS: Layer[str, Callable[..., Any]] = Layer("the language (lang/functions.py)", FUNCTIONS)
+SPELLINGS.add(Tile.__neg__, "neg")
+SPELLINGS.add(Tile.__invert__, "not")
+SPELLINGS.add(abs, "abs")
+SPELLINGS.add(exp, "exp")
+SPELLINGS.add(log, "log")
+SPELLINGS.add(sqrt, "sqrt")
+SPELLINGS.add(rsqrt, "rsqrt")
+SPELLINGS.add(tanh, "tanh")
+SPELLINGS.add(sigmoid, "sigmoid")
+SPELLINGS.add(Tile.__add__, "add")
+SPELLINGS.add(Tile.__sub__, "sub")
+SPELLINGS.add(Tile.__mul__, "mul")
+SPELLINGS.add(Tile.__truediv__, "div")
+SPELLINGS.add(Tile.__floordiv__, "floordiv")
+SPELLINGS.add(Tile.__mod__, "mod")
+SPELLINGS.add(minimum, "min")
+SPELLINGS.add(maximum, "max")
+SPELLINGS.add(Tile.__and__, "and")
+SPELLINGS.add(Tile.__or__, "or")
+SPELLINGS.add(Tile.__lt__, "lt")
+SPELLINGS.add(Tile.__le__, "le")
+SPELLINGS.add(Tile.__gt__, "gt")
+SPELLINGS.add(Tile.__ge__, "ge")
+SPELLINGS.add(Tile.__eq__, "eq")
+SPELLINGS.add(Tile.__ne__, "ne")
+SPELLINGS.require_all()

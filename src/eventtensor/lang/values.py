@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from ..errors import BadDType, BadShape
-from ..ir.expr import Const, Node, add, maximum, minimum, wrap
+from ..ir.elementwise import FUNCTIONS, NUMERIC
+from ..ir.expr import Const, Node, maximum, minimum
+from ..ir.layers import Layer
+from ..ir.ops import ROWS, result_type
 from ..ir.tensor import DType
 from ..ir.tile import (
-    COMPARE,
+    Arg,
     ArgMax,
     Binary,
     Broadcast,
@@ -19,6 +25,7 @@ from ..ir.tile import (
     Iota,
     Literal,
     MatMul,
+    Op,
     Reduce,
     Reshape,
     SliceOf,
@@ -34,9 +41,16 @@ from .index import INDEX_OPS
 from .shapes import Shape, fit_into, is_whole, join, require_equal, shape_text, sub_shape
 from .trace import Tracer, Value
 
-FLOAT_ONLY = ("exp", "log", "sqrt", "rsqrt", "tanh", "sigmoid", "div")
-NUMERIC = (DType.f32, DType.i32, DType.i64)
 INTS = (DType.i32, DType.i64)
+INDEX_FORMS = ("add", "sub", "mul", "floordiv", "mod", "min", "max")  # that index expressions have
+
+
+def _made(
+    tr: Tracer, op: Op, *operands: Value, shape: Shape | None = None, index: Node | None = None
+) -> Value:
+    """A value whose type follows from its operands; `shape` is another form of its extents."""
+    type_ = result_type(op, [x.type for x in operands])
+    return tr.emit(op, type_ if shape is None else TileType(type_.dtype, shape), index)
 
 
 def literal(tr: Tracer, value: float, dtype: DType) -> Value:
@@ -67,7 +81,7 @@ def cast(tr: Tracer, x: Value, dtype: DType) -> Value:
     if x.dtype is dtype:
         return x
     keep = x.index if dtype in INTS else None
-    return tr.emit(Cast(x.id, dtype), TileType(dtype.tile_dtype, x.shape), keep)
+    return _made(tr, Cast(x.id, dtype), x, index=keep)
 
 
 def broadcast(tr: Tracer, x: Value, shape: Shape) -> Value:
@@ -87,38 +101,26 @@ def fitted(tr: Tracer, x: Value, type_: TileType, what: str) -> Value:
 
 
 def unary(tr: Tracer, op: str, x: Value) -> Value:
-    allowed = (DType.bool_,) if op == "not" else NUMERIC
-    if op in FLOAT_ONLY:
-        allowed = (DType.f32,)
-    if x.dtype not in allowed:
+    if x.dtype not in FUNCTIONS[op].takes:
         raise BadDType(f"{op} of a {x.dtype} tile")
     index = INDEX_OPS["mul"](Const(-1), x.index) if op == "neg" and x.index is not None else None
-    return tr.emit(Unary(op, x.id), x.type, index)
+    return _made(tr, Unary(op, x.id), x, index=index)
 
 
 def binary(tr: Tracer, op: str, a: Value, b: Value) -> Value:
     if a.dtype is not b.dtype:
         raise BadDType(f"{op} of a {a.dtype} tile and a {b.dtype} tile")
-    if a.dtype not in _operand_dtypes(op):
+    if a.dtype not in FUNCTIONS[op].takes:
         hint = "use // for integers, or x.cast(et.f32)" if op == "div" else None
         raise BadDType(f"{op} of {a.dtype} tiles", hint=hint)
     shape = join(tr, a.shape, b.shape)
-    dtype = DType.bool_ if op in COMPARE else a.dtype
     x, y = broadcast(tr, a, shape), broadcast(tr, b, shape)
-    return tr.emit(Binary(op, x.id, y.id), TileType(dtype, shape), _index_of(op, a, b))
-
-
-def _operand_dtypes(op: str) -> tuple[DType, ...]:
-    if op in ("and", "or"):
-        return (DType.bool_,)
-    if op in FLOAT_ONLY:
-        return (DType.f32,)
-    return (*NUMERIC, DType.bool_) if op in ("eq", "ne") else NUMERIC
+    return _made(tr, Binary(op, x.id, y.id), x, y, shape=shape, index=_index_of(op, a, b))
 
 
 def _index_of(op: str, a: Value, b: Value) -> Node | None:
     """0-d integers keep their affine form, so that `x[p*16 : p*16+16]` has extent 16."""
-    if a.index is None or b.index is None or op in COMPARE:
+    if a.index is None or b.index is None or op not in INDEX_FORMS:
         return None
     if op in ("floordiv", "mod"):
         positive = isinstance(b.index, Const) and b.index.value > 0
@@ -137,7 +139,7 @@ def where(tr: Tracer, cond: Value, a: Value, b: Value) -> Value:
         raise BadDType(f"where chooses between {a.dtype} and {b.dtype}")
     shape = join(tr, join(tr, cond.shape, a.shape), b.shape)
     c, x, y = (broadcast(tr, v, shape) for v in (cond, a, b))
-    return tr.emit(Where(c.id, x.id, y.id), TileType(a.dtype, shape))
+    return _made(tr, Where(c.id, x.id, y.id), c, x, y, shape=shape)
 
 
 def reduce(tr: Tracer, op: str, x: Value, axes: tuple[int, ...], keepdims: bool) -> Value:
@@ -146,8 +148,7 @@ def reduce(tr: Tracer, op: str, x: Value, axes: tuple[int, ...], keepdims: bool)
     kept = tuple(Const(1) if k in axes else s for k, s in enumerate(x.shape))
     out = x
     for axis in sorted(axes, reverse=True):
-        shape = out.shape[:axis] + out.shape[axis + 1 :]
-        out = tr.emit(Reduce(op, out.id, axis), TileType(x.dtype, shape))
+        out = _made(tr, Reduce(op, out.id, axis), out)
     return reshape(tr, out, kept) if keepdims and axes else out
 
 
@@ -159,7 +160,7 @@ def matmul(tr: Tracer, a: Value, b: Value) -> Value:
         raise BadDType(f"@ of {a.dtype} and {b.dtype}", hint="@ multiplies f32: x.cast(et.f32)")
     require_equal(tr, a.shape[1], b.shape[0],
                   f"@ of shapes {shape_text(a.shape)} and {shape_text(b.shape)}: its inner axes")
-    return tr.emit(MatMul(a.id, b.id), TileType(DType.f32, (a.shape[0], b.shape[1])))
+    return _made(tr, MatMul(a.id, b.id), a, b)
 
 
 def transpose(tr: Tracer, x: Value, perm: tuple[int, ...]) -> Value:
@@ -167,7 +168,7 @@ def transpose(tr: Tracer, x: Value, perm: tuple[int, ...]) -> Value:
         raise BadShape(f"transpose of {len(x.shape)} axes by {perm}")
     if perm == tuple(range(len(perm))):
         return x
-    return tr.emit(Transpose(x.id, perm), TileType(x.dtype, tuple(x.shape[k] for k in perm)))
+    return _made(tr, Transpose(x.id, perm), x)
 
 
 def reshape(tr: Tracer, x: Value, shape: Shape) -> Value:
@@ -178,7 +179,6 @@ def reshape(tr: Tracer, x: Value, shape: Shape) -> Value:
 
 def concat(tr: Tracer, xs: list[Value], axis: int) -> Value:
     first = xs[0]
-    total: Node = wrap(0)
     for x in xs:
         if x.dtype is not first.dtype:
             raise BadDType(f"concat of {first.dtype} and {x.dtype}")
@@ -188,9 +188,7 @@ def concat(tr: Tracer, xs: list[Value], axis: int) -> Value:
         for k, (s, t) in enumerate(zip(first.shape, x.shape, strict=True)):
             if k != axis:
                 require_equal(tr, s, t, what)
-        total = add(total, x.shape[axis])
-    shape = (*first.shape[:axis], total, *first.shape[axis + 1 :])
-    return tr.emit(Concat(tuple(x.id for x in xs), axis), TileType(first.dtype, shape))
+    return _made(tr, Concat(tuple(x.id for x in xs), axis), *xs)
 
 
 def iota(tr: Tracer, n: Node, dtype: DType) -> Value:
@@ -210,26 +208,25 @@ def update(tr: Tracer, x: Value, axes: tuple[SubAxis, ...], value: Value) -> Val
     new = fitted(tr, value, place, "the tile")
     if is_whole(axes, x.shape):
         return new if new.shape == x.shape else Value(new.id, x.type, new.index)
-    return tr.emit(Update(x.id, axes, new.id), x.type)
+    return _made(tr, Update(x.id, axes, new.id), x, new)
 
 
 def cumsum(tr: Tracer, x: Value, axis: int) -> Value:
     if x.dtype not in NUMERIC:
         raise BadDType(f"cumsum over a {x.dtype} tile")
-    return tr.emit(Cumsum(x.id, axis), x.type)
+    return _made(tr, Cumsum(x.id, axis), x)
 
 
 def gather(tr: Tracer, x: Value, index: Value, axis: int) -> Value:
     if index.dtype not in INTS:
         raise BadDType(f"gather by a {index.dtype} tile", hint="the index is an i32 or i64 tile")
-    shape = x.shape[:axis] + index.shape + x.shape[axis + 1 :]
-    return tr.emit(Gather(x.id, index.id, axis), TileType(x.dtype, shape))
+    return _made(tr, Gather(x.id, index.id, axis), x, index)
 
 
 def argmax(tr: Tracer, x: Value) -> Value:
     if not x.shape or x.dtype not in NUMERIC:
         raise BadShape(f"argmax of {x.type}", hint="argmax is over the last axis of numbers")
-    return tr.emit(ArgMax(x.id), TileType(DType.i32, x.shape[:-1]))
+    return _made(tr, ArgMax(x.id), x)
 
 
 def topk(tr: Tracer, x: Value, k: int) -> tuple[Value, Value]:
@@ -238,9 +235,7 @@ def topk(tr: Tracer, x: Value, k: int) -> tuple[Value, Value]:
     last = x.shape[-1]
     if k < 1 or (isinstance(last, Const) and last.value < k):
         raise BadShape(f"topk of {k} from an axis of extent {last}")
-    shape = (*x.shape[:-1], Const(k))
-    values = tr.emit(TopK(x.id, k, False), TileType(x.dtype, shape))
-    return values, tr.emit(TopK(x.id, k, True), TileType(DType.i32, shape))
+    return _made(tr, TopK(x.id, k, False), x), _made(tr, TopK(x.id, k, True), x)
 
 
 def histogram(tr: Tracer, index: Value, weights: list[Value], bins: int) -> Value:
@@ -257,3 +252,29 @@ def histogram(tr: Tracer, index: Value, weights: list[Value], bins: int) -> Valu
     at, *shown = (broadcast(tr, x, shape).id for x in (index, *weights))
     type_ = TileType(DType.i32, (Const(len(weights)), Const(bins)))
     return tr.emit(Histogram(at, tuple(shown)), type_)
+
+
+# By which function a body makes each op; Arg is made for the arguments of a body (lang/body.py).
+MAKERS: Layer[type[Any], Callable[..., Any]] = Layer("the language (lang/values.py)", ROWS)
+MAKERS.add(Tracer.emit, Arg)
+MAKERS.add(literal, Literal)
+MAKERS.add(index_value, Index)
+MAKERS.add(unary, Unary)
+MAKERS.add(binary, Binary)
+MAKERS.add(where, Where)
+MAKERS.add(cast, Cast)
+MAKERS.add(broadcast, Broadcast)
+MAKERS.add(reduce, Reduce)
+MAKERS.add(matmul, MatMul)
+MAKERS.add(transpose, Transpose)
+MAKERS.add(reshape, Reshape)
+MAKERS.add(concat, Concat)
+MAKERS.add(iota, Iota)
+MAKERS.add(slice_of, SliceOf)
+MAKERS.add(update, Update)
+MAKERS.add(cumsum, Cumsum)
+MAKERS.add(gather, Gather)
+MAKERS.add(argmax, ArgMax)
+MAKERS.add(topk, TopK)
+MAKERS.add(histogram, Histogram)
+MAKERS.require_all()

@@ -9,15 +9,21 @@ from typing import assert_never
 
 from ...ir import tile as t
 from ...ir.expr import Const, Node, add
+from ...ir.ops import operands
 from ...ir.tensor import DType, Point, Slice
 from ...ir.walk import free_vars
 from ..uses import stmt_operands
 from . import value as cv
 from .fold import FoldWriter
+from .lowering import CPP
 from .value import STORAGE, Index, Value, View, ctype, elsewhere, merged, of_view, scalar
 
 
 class BodyWriter(FoldWriter):
+    """`lowering`: what a back end writes for each op."""
+
+    lowering = CPP
+
     def write(self) -> None:
         """The whole body: arguments, statements, staged writes."""
         args = self.call.body.args
@@ -80,60 +86,19 @@ class BodyWriter(FoldWriter):
     # ---- ops -------------------------------------------------------------------------------
 
     def op(self, id: int, op: t.Op, type: t.TileType) -> Value:
-        v = self.values
-        match op:
-            case t.Arg(arg):
-                return replace(self.reads[arg], type=type)
-            case t.Literal(x):
-                return scalar(cv.literal(x, type.dtype), type)
-            case t.Index(expr):
-                return scalar(f"{ctype(type.dtype)}({self.expr(expr)})", type)
-            case t.Iota():
-                return Value(type, lambda i: f"{ctype(type.dtype)}({i[0]})")
-            case t.Unary() | t.Binary() | t.Where() | t.Cast():
-                return self.elementwise(op, type)
-            case t.Broadcast(x):
-                return cv.broadcast(v[x], type)
-            case t.Transpose(x, perm):
-                return cv.transpose(v[x], perm, type)
-            case t.Reshape(x):
-                return self.reshape(id, v[x], type)
-            case t.SliceOf(x, axes):
-                return self.slice(id, v[x], axes, type)
-            case t.Reduce(name, x, axis):
-                return self.reduce(id, name, v[x], axis, type)
-            case t.MatMul(a, b):
-                return self.matmul(id, a, b, type)
-            case t.Gather(x, index, axis):
-                return self.gather(v[x], v[index], axis, type)
-            case t.ArgMax(x):
-                return self.argmax(id, v[x], type)
-            case t.TopK(x, k, indices):
-                return self.topk(id, v[x], k, indices, type)
-            case t.Histogram(index, weights):
-                return self.histogram(id, v[index], [v[w] for w in weights], type)
-            case t.Cumsum(x, axis):
-                return self.cumsum(id, v[x], axis, type)
-            case t.Concat(xs, axis):
-                return self.concat(id, [v[x] for x in xs], axis, type)
-            case t.Update(x, axes, value):
-                return self.update(id, x, axes, v[value], type)
-            case _:
-                assert_never(op)
+        return self.lowering[op.__class__](self, id, op, type)
 
     def elementwise(
         self, op: t.Unary | t.Binary | t.Where | t.Cast, type: t.TileType
     ) -> Value:
-        operands = [self.values[x] for x in t.operands(op)]
-        dtype = operands[-1].type.dtype
+        args = [self.values[x] for x in operands(op)]
+        dtype = args[-1].type.dtype
 
         def at(index: Index) -> str:
-            x = [o.at(index) for o in operands]
+            x = [a.at(index) for a in args]
             match op:
-                case t.Unary(name, _):
-                    return cv.unary(name, x[0], dtype)
-                case t.Binary(name, _, _):
-                    return cv.binary(name, x[0], x[1], dtype)
+                case t.Unary(name, _) | t.Binary(name, _, _):
+                    return cv.elementwise(name, x, dtype)
                 case t.Where():
                     return f"({x[0]} ? {x[1]} : {x[2]})"
                 case t.Cast(_, to):
@@ -142,7 +107,7 @@ class BodyWriter(FoldWriter):
                     assert_never(op)
 
         storage = cv.packed(op.dtype) if isinstance(op, t.Cast) else None
-        return Value(type, at, merged(*(o.leaves for o in operands)), None, False, storage)
+        return Value(type, at, merged(*(a.leaves for a in args)), None, False, storage)
 
     def reshape(self, id: int, x: Value, type: t.TileType) -> Value:
         if not cv.long_axes(type):  # one element on both sides

@@ -8,15 +8,19 @@ from __future__ import annotations
 
 from ...ir import tile as t
 from ...ir.expr import Const, Node, product
+from ...ir.layers import Layer
 from .args import Target, stored_once
 from .frame import BodyFrame
 from .value import Index, Value, ctype, elsewhere, long_axes, of_view, scalar
 
 # Names in device/numerics.h and in device/cuda/reduce.cuh.
-_FOLDS = {
-    "sum": ("lane_sum", "half_sum"), "max": ("fold_max", "half_max"),
-    "min": ("fold_min", "half_min"), "argmax": ("arg_max", "half_arg_max"),
-}
+_FOLDS: Layer[str, tuple[str, str]] = Layer("folds (codegen/cpp/fold.py)", (*t.REDUCE, "argmax"))
+_FOLDS.add(("lane_sum", "half_sum"), "sum")
+_FOLDS.add(("fold_max", "half_max"), "max")
+_FOLDS.add(("fold_min", "half_min"), "min")
+_FOLDS.add(("arg_max", "half_arg_max"), "argmax")
+_FOLDS.require_all()
+
 # With few results most threads would wait for the memory that a few read: up to this many elements
 # are brought into the arena by all of them first.
 _FEW, _STAGED = 16, 8192
@@ -70,12 +74,6 @@ class FoldWriter(BodyFrame):
         shapes = [x.type.shape for x in t.all_stmts(self.call.body.stmts)
                   if isinstance(x, t.Let) and x.id == s.op.x]
         return any(self.out.folds_together(shape, axis) for shape in shapes)
-
-    def reduce(self, id: int, name: str, x: Value, axis: int, type: t.TileType) -> Value:
-        return self.fold(id, name, x, axis, type)
-
-    def argmax(self, id: int, x: Value, type: t.TileType) -> Value:
-        return self.fold(id, "argmax", x, len(type.shape), type)
 
     def fold(self, id: int, name: str, x: Value, axis: int, type: t.TileType) -> Value:
         alone, together = _FOLDS[name]

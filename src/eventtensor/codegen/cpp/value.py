@@ -12,10 +12,11 @@ from math import prod
 
 import numpy as np
 
+from ...ir.elementwise import FUNCTIONS
 from ...ir.expr import Const, Node
 from ...ir.products import merged_axes
 from ...ir.tensor import DType
-from ...ir.tile import COMPARE, TileType
+from ...ir.tile import TileType
 
 Index = tuple[str, ...]
 At = Callable[[Index], str]
@@ -237,37 +238,9 @@ def _float_literal(x: float) -> str:
     return f"{text if '.' in text or 'e' in text else text + '.0'}f"
 
 
-_UNARY = {
-    "exp": "et::exp({})", "log": "std::log({})", "sqrt": "std::sqrt({})", "tanh": "std::tanh({})",
-    "rsqrt": "et::rsqrt({})", "sigmoid": "et::sigmoid({})",
-}
-_INFIX = {
-    "add": "+", "sub": "-", "mul": "*", "div": "/", "and": "&", "or": "|",
-    "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!=",
-}
-_CALLS = {"min": "et::min", "max": "et::max", "floordiv": "et::floor_div", "mod": "et::floor_mod"}
-
-
-def unary(op: str, x: str, dtype: DType) -> str:
-    match op:
-        case "neg":
-            return f"(-{x})"
-        case "abs":
-            return f"et::abs<{ctype(dtype)}>({x})"
-        case "not":
-            return f"!{x}" if dtype is DType.bool_ else f"(~{x})"
-        case _:
-            return _UNARY[op].format(x)
-
-
-def binary(op: str, a: str, b: str, dtype: DType) -> str:
+def elementwise(name: str, operands: list[str], dtype: DType) -> str:
     """`dtype` is that of the operands."""
-    if op in _CALLS:
-        return f"{_CALLS[op]}<{ctype(dtype)}>({a}, {b})"
-    if dtype is DType.bool_ and op in ("and", "or"):
-        return f"({a} {'&&' if op == 'and' else '||'} {b})"
-    text = f"({a} {_INFIX[op]} {b})"
-    return text if op in COMPARE or dtype is not DType.bool_ else f"bool({text})"
+    return FUNCTIONS[name].text(operands, dtype, ctype(dtype))
 
 
 def cast(x: str, dtype: DType) -> str:

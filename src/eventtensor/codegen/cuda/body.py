@@ -25,6 +25,7 @@ from ..cpp.value import STORAGE, Value, View, of_view
 from ..uses import needless_first, read_arguments, stmt_operands
 from .columns import Columns, ColumnsBody
 from .emitter import BlockDialect
+from .lowering import CUDA
 from .maps import Maps
 from .pages import PageArgs
 from .room import opens_beside
@@ -41,6 +42,8 @@ _PASSES = {"et::FEW_COLUMNS": 16, "et::SOME_COLUMNS": 64, "et::MOST_COLUMNS": 12
 class StreamBody(ColumnsBody):
     """`streams` are those of the call, in the order of their pages. `follows`: a worker has tiles
     of it one after the other. Runs of products that share pages go to `joined`."""
+
+    lowering = CUDA
 
     def __init__(
         self, out: BlockDialect, expr: ExprWriter, program: Program, placed: PlacedCall,

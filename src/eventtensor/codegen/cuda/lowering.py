@@ -1,0 +1,30 @@
+"""What the CUDA back end writes for each op. The writers of C++ emit CUDA too: loops over elements
+are shared out by BlockDialect, and device functions of the same name work with all threads.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...ir import tile as t
+from ...ir.layers import Layer
+from ...ir.ops import ROWS
+from ..cpp.lowering import CPP, Lowering
+
+CUDA: Layer[type[Any], Lowering] = Layer("the CUDA back end (codegen/cuda/lowering.py)", ROWS)
+
+# Views and lazy values: text that has no threads in it.
+CUDA.share(CPP, t.Arg, t.Literal, t.Index, t.Iota, t.Unary, t.Binary, t.Where, t.Cast, t.Broadcast,
+           t.Transpose, t.Reshape, t.Gather)
+# What may take a page of a stream (codegen/cuda/body.py).
+CUDA.share(CPP, t.SliceOf, t.MatMul)
+# Several threads fold an element together (device/cuda/reduce.cuh).
+CUDA.share(CPP, t.Reduce, t.ArgMax)
+# Loops over elements of the result, with a line of the operand a thread.
+CUDA.share(CPP, t.TopK, t.Cumsum)
+# Copies into memory of the arena.
+CUDA.share(CPP, t.Concat, t.Update)
+# A function of device/cuda/histogram.cuh for all threads, between two barriers.
+CUDA.share(CPP, t.Histogram)
+
+CUDA.require_all()

@@ -1,0 +1,114 @@
+"""The element-wise functions: one row each, with dtypes, NumPy meaning and C++ text.
+
+A unary or binary op of the tile IR names a row. Operands have one dtype, and so has the result, but
+for comparisons. `meaning` takes and gives arrays of tile dtypes; its callers silence NumPy's
+warnings, since IEEE results are meant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from .tensor import DType
+
+Array = npt.NDArray[Any]
+Dtypes = tuple[DType, ...]
+
+FLOAT: Dtypes = (DType.f32,)
+BOOL: Dtypes = (DType.bool_,)
+NUMERIC: Dtypes = (DType.f32, DType.i32, DType.i64)
+ANY: Dtypes = (*NUMERIC, DType.bool_)
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """`takes`: the dtypes of operands. `cpp`: C++ and CUDA text, where {0} and {1} are operands and
+    {T} is their type; `cpp_bool` is for bool operands, if they differ. `gives`: the dtype of the
+    result, if it is not that of the operands. `exact`: all back ends give the same bits."""
+
+    name: str
+    arity: int
+    takes: Dtypes
+    meaning: Callable[..., Any]
+    cpp: str
+    cpp_bool: str = ""
+    gives: DType | None = None
+    exact: bool = True
+
+    def result(self, dtype: DType) -> DType:
+        return dtype if self.gives is None else self.gives
+
+    def text(self, operands: list[str], dtype: DType, ctype: str) -> str:
+        form = self.cpp_bool if self.cpp_bool and dtype is DType.bool_ else self.cpp
+        return form.format(*operands, T=ctype)
+
+
+def _rsqrt(x: Array) -> Array:
+    return np.asarray(x.dtype.type(1) / np.sqrt(x))
+
+
+def _sigmoid(x: Array) -> Array:
+    one = x.dtype.type(1)
+    return np.asarray(one / (one + np.exp(np.negative(x))))
+
+
+def _min(a: Array, b: Array) -> Array:
+    """The first of equals; the first NaN."""
+    return np.where((a <= b) | (a != a), a, b)
+
+
+def _max(a: Array, b: Array) -> Array:
+    return np.where((a >= b) | (a != a), a, b)
+
+
+def _unary(
+    name: str, takes: Dtypes, meaning: Callable[..., Any], cpp: str, exact: bool = True
+) -> Function:
+    return Function(name, 1, takes, meaning, cpp, exact=exact)
+
+
+def _infix(
+    name: str, takes: Dtypes, meaning: Callable[..., Any], sign: str, gives: DType | None = None
+) -> Function:
+    return Function(name, 2, takes, meaning, f"({{0}} {sign} {{1}})", gives=gives)
+
+
+def _call(name: str, takes: Dtypes, meaning: Callable[..., Any], function: str) -> Function:
+    return Function(name, 2, takes, meaning, f"{function}<{{T}}>({{0}}, {{1}})")
+
+
+FUNCTIONS: dict[str, Function] = {row.name: row for row in (
+    _unary("neg", NUMERIC, np.negative, "(-{0})"),
+    _unary("abs", NUMERIC, np.abs, "et::abs<{T}>({0})"),
+    _unary("exp", FLOAT, np.exp, "et::exp({0})", exact=False),
+    _unary("log", FLOAT, np.log, "std::log({0})", exact=False),
+    _unary("sqrt", FLOAT, np.sqrt, "std::sqrt({0})"),
+    _unary("rsqrt", FLOAT, _rsqrt, "et::rsqrt({0})"),
+    _unary("tanh", FLOAT, np.tanh, "std::tanh({0})", exact=False),
+    _unary("sigmoid", FLOAT, _sigmoid, "et::sigmoid({0})", exact=False),
+    _unary("not", BOOL, np.invert, "!{0}"),
+    _infix("add", NUMERIC, np.add, "+"),
+    _infix("sub", NUMERIC, np.subtract, "-"),
+    _infix("mul", NUMERIC, np.multiply, "*"),
+    _infix("div", FLOAT, np.divide, "/"),
+    _call("floordiv", NUMERIC, np.floor_divide, "et::floor_div"),
+    _call("mod", NUMERIC, np.remainder, "et::floor_mod"),
+    _call("min", NUMERIC, _min, "et::min"),
+    _call("max", NUMERIC, _max, "et::max"),
+    _infix("and", BOOL, np.bitwise_and, "&&"),
+    _infix("or", BOOL, np.bitwise_or, "||"),
+    _infix("lt", NUMERIC, np.less, "<", DType.bool_),
+    _infix("le", NUMERIC, np.less_equal, "<=", DType.bool_),
+    _infix("gt", NUMERIC, np.greater, ">", DType.bool_),
+    _infix("ge", NUMERIC, np.greater_equal, ">=", DType.bool_),
+    _infix("eq", ANY, np.equal, "==", DType.bool_),
+    _infix("ne", ANY, np.not_equal, "!=", DType.bool_),
+)}
+
+UNARY = tuple(f.name for f in FUNCTIONS.values() if f.arity == 1)
+BINARY = tuple(f.name for f in FUNCTIONS.values() if f.arity == 2)
