@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 GPU_PYTHON ?= $(BIN)/python
 GPU_RESULTS ?= benchmarks/results
 
-.PHONY: demo test test-gpu lint bench bench-cpu bench-gpu errors performance versions clean
+.PHONY: demo test test-gpu lint dist bench bench-cpu bench-gpu errors performance versions clean
 
 demo: $(VENV)/installed
 	$(BIN)/python examples/tour.py
@@ -24,6 +24,11 @@ test-gpu:
 lint: $(VENV)/installed-test
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+
+# The source archive and the wheel of a release, tried in a new environment (docs/releasing.md).
+dist: $(VENV)/installed-test
+	rm -rf dist
+	$(BIN)/python tools/release.py --out dist
 
 bench: $(VENV)/installed
 	$(BIN)/python benchmarks/compiler.py
@@ -66,4 +71,4 @@ versions:
 	$(BIN)/pip freeze --exclude-editable --exclude torch > constraints.txt
 
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

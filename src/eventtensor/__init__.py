@@ -104,6 +104,8 @@ __all__ = [
     "zeros",
 ]
 
+__version__ = "0.1.0"
+
 _DTYPES = ("f32", "bf16", "f16", "i32", "i64", "u8", "bool_")
 _HOMES = {
     "LLM": "engine.llm",

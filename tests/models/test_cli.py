@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 from typer.testing import CliRunner
 
-from eventtensor import SamplingParams
+from eventtensor import SamplingParams, __version__
 from eventtensor.cli import commands, speaking
 from eventtensor.engine.request import Output
 from eventtensor.errors import MissingPackage
@@ -182,3 +182,7 @@ def test_a_program_with_a_race_fails_the_check(tmp_path):
 ])
 def test_a_program_that_is_not_there_is_refused_in_words(name, shown):
     refused(run("check", name), "ET300", shown)
+
+
+def test_the_version_is_said_by_the_command():
+    assert run("--version").stdout == f"eventtensor {__version__}\n"

@@ -12,6 +12,8 @@ import openai
 import pytest
 from serve.process import running
 
+import eventtensor as et
+
 CHAT = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hi"}]
 
 
@@ -145,7 +147,7 @@ def test_texts_become_tokens_and_texts_again(server):
 
 def test_health_version_and_metrics_are_open(server):
     assert httpx.get(f"{server.url}/health").json() == {"status": "ok"}
-    assert set(httpx.get(f"{server.url}/version").json()) == {"version"}
+    assert httpx.get(f"{server.url}/version").json() == {"version": et.__version__}
     text = httpx.get(f"{server.url}/metrics").text
     for name in ("num_requests_running", "num_requests_waiting", "kv_cache_usage_perc",
                  "time_to_first_token_seconds_bucket", "time_per_output_token_seconds_count",

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
+from .. import __version__
 from ..engine.params import SamplingParams
 from ..errors import MissingPackage
 from .benching import app as bench
@@ -20,7 +21,6 @@ from .speaking import Chat, answer
 from .typed import Artifact, DTypeName, ModelName, SameBits, TargetName, TargetOption, told
 
 app = typer.Typer(
-    help="Compiles tiled programs, and language models, into one persistent kernel.",
     no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False,
 )
 app.add_typer(bench, name="bench")
@@ -28,6 +28,21 @@ app.add_typer(bench, name="bench")
 
 Function = Annotated[str, typer.Argument(
     metavar="MODULE:FUNCTION", help="a function that gives a program, as in examples/mlp.py:mlp")]
+
+
+def _say_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"eventtensor {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def version(
+    _: Annotated[bool, typer.Option(
+        "--version", callback=_say_version, is_eager=True, help="say the version, and end")
+    ] = False,
+) -> None:
+    """Compiles tiled programs, and language models, into one persistent kernel."""
 
 
 @app.command()

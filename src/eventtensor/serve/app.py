@@ -7,7 +7,6 @@ import hmac
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from starlette.applications import Starlette
@@ -16,6 +15,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
+from .. import __version__
 from ..engine.llm import LLM
 from ..engine.params import SamplingParams
 from ..errors import BadParameter, StepStuck
@@ -171,11 +171,11 @@ class Api:
                                  media_type="text/plain; version=0.0.4")
 
     async def version(self, _: Request) -> Response:
-        return JSONResponse({"version": _version()})
+        return JSONResponse({"version": __version__})
 
     async def openapi(self, _: Request) -> Response:
         return JSONResponse(description(
-            self._options.name, self._llm.model.config.vocab, _version()))
+            self._options.name, self._llm.model.config.vocab, __version__))
 
     async def page(self, _: Request) -> Response:
         return HTMLResponse(_PAGE.read_text(encoding="utf-8"),
@@ -199,10 +199,3 @@ def _check_count(prompts: int, choices: int) -> None:
     if prompts * choices > MOST_REQUESTS:
         raise BadParameter(f"{prompts} prompts with n = {choices}",
                            hint=f"at most {MOST_REQUESTS} answers at a time")
-
-
-def _version() -> str:
-    try:
-        return version("eventtensor")
-    except PackageNotFoundError:  # run from its sources
-        return "unknown"
