@@ -67,6 +67,7 @@ class Kernel:
     def __init__(self, plan: Plan, options: Options, report: CheckReport) -> None:
         self.plan, self.options, self.report = plan, options, report
         self.backend = BACKENDS[options.target](plan, options)
+        self.interface: Interface = interface_of(plan)  # dims and tensors, as launches see them
         self.compilations = 1
 
     @property
@@ -79,7 +80,7 @@ class Kernel:
         if isinstance(self.backend, CudaKernel):
             call_kernel(self.backend, arrays)
             return
-        dims, bound = bind(self.plan.program, arrays)
+        dims, bound = bind(self.interface, arrays)
         self.backend.launch(dims, bound)
 
     def write_trace(self, path: str | Path) -> None:
@@ -91,11 +92,6 @@ class Kernel:
     def close(self) -> None:
         """Stop the workers. A closed kernel cannot be called."""
         self.backend.close()
-
-    @property
-    def interface(self) -> Interface:
-        """Dims and tensors, as launches see them."""
-        return interface_of(self.plan)
 
     def save(self, folder: str | Path) -> None:
         """Write an artifact, which `et.load` reads on a machine without the compiler."""

@@ -29,6 +29,7 @@ from eventtensor.ir.expr import Const
 from eventtensor.ir.program import Program
 from eventtensor.ir.tensor import Role, Tensor
 from eventtensor.runtime.arguments import bind
+from eventtensor.runtime.interface import interface_of
 
 N, M, Q = et.dim("n", max=100), et.dim("m", min=2, max=10), et.dim("q", max=9)
 PROGRAM = Program(
@@ -55,7 +56,7 @@ def good(n: int = 6, m: int = 3) -> dict[str, Any]:
 
 def test_dims_come_from_shapes_and_nothing_is_copied() -> None:
     given = good()
-    dims, arrays = bind(PROGRAM, given)
+    dims, arrays = bind(interface_of(PROGRAM), given)
     assert dims == {"n": 6, "m": 3}
     assert all(arrays[k] is given[k] for k in given)
 
@@ -63,17 +64,18 @@ def test_dims_come_from_shapes_and_nothing_is_copied() -> None:
 def test_an_affine_axis_gives_its_dim() -> None:
     only = Program("p", (Tensor("ptr", Role.input, (N * 3 + Q + 1,), et.i32),
                          Tensor("z", Role.input, (Q - 1,), et.i32)), (), (), ())
-    dims, _ = bind(only, {"ptr": np.zeros(3 * 5 + 4 + 1, np.int32), "z": np.zeros(3, np.int32)})
+    given = {"ptr": np.zeros(3 * 5 + 4 + 1, np.int32), "z": np.zeros(3, np.int32)}
+    dims, _ = bind(interface_of(only), given)
     assert dims == {"n": 5, "q": 4}
 
 
 def test_a_dim_no_shape_gives_is_a_keyword() -> None:
     tiles = Program("p", (Tensor("t", Role.input, (N.tiles(4),), et.f32),), (), (), ())
     with pytest.raises(DimUnknown, match="dim n"):
-        bind(tiles, {"t": np.zeros(2, np.float32)})
-    assert bind(tiles, {"t": np.zeros(2, np.float32), "n": 7})[0] == {"n": 7}
+        bind(interface_of(tiles), {"t": np.zeros(2, np.float32)})
+    assert bind(interface_of(tiles), {"t": np.zeros(2, np.float32), "n": 7})[0] == {"n": 7}
     with pytest.raises(WrongShape, match="n = 9"):
-        bind(tiles, {"t": np.zeros(2, np.float32), "n": 9})
+        bind(interface_of(tiles), {"t": np.zeros(2, np.float32), "n": 9})
 
 
 class Box:
@@ -97,13 +99,13 @@ class OnGpu(Box):
 def test_a_shape_without_dims_is_told_once() -> None:
     fixed = Program("p", (Tensor("t", Role.input, (Const(2), Const(3)), et.f32),), (), (), ())
     with pytest.raises(WrongShape, match=r"shape \(3, 3\), but is declared as \(2, 3\)"):
-        bind(fixed, {"t": np.zeros((3, 3), np.float32)})
+        bind(interface_of(fixed), {"t": np.zeros((3, 3), np.float32)})
 
 
 def test_dlpack_shares_memory() -> None:
     given = good()
     plain = given["x"]
-    _, arrays = bind(PROGRAM, {**given, "x": Box(plain)})
+    _, arrays = bind(interface_of(PROGRAM), {**given, "x": Box(plain)})
     plain[2, 1] = 7
     assert arrays["x"][2, 1] == 7
 
@@ -131,7 +133,7 @@ def test_torch_tensors_are_taken_as_they_are(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setitem(sys.modules, "torch", torch)
     bits, y = np.full((2, 3), 0x3F80, np.int16), np.zeros(12, np.float32)
     given = {**good(), "t": TorchTensor(bits, "bfloat16"), "y": TorchTensor(y, "float32")}
-    _, arrays = bind(PROGRAM, given)
+    _, arrays = bind(interface_of(PROGRAM), given)
     arrays["y"][0] = 5
     assert y[0] == 5 and arrays["t"].dtype == ml_dtypes.bfloat16 and arrays["t"][0, 0] == 1
 
@@ -159,29 +161,29 @@ BROKEN: list[tuple[type[et.EventTensorError], str, dict[str, Any]]] = [
 def test_every_mistake_has_its_error(error, text: str, change: dict[str, Any]) -> None:
     given = {k: v for k, v in {**good(), **change}.items() if v is not None}
     with pytest.raises(error, match=text):
-        bind(PROGRAM, given)
+        bind(interface_of(PROGRAM), given)
 
 
 def test_dims_beyond_their_range_are_refused() -> None:
     with pytest.raises(DimOutOfRange, match=r"n is 101 .*outside 1\.\.100"):
-        bind(PROGRAM, good(n=101))
+        bind(interface_of(PROGRAM), good(n=101))
 
 
 def test_two_shapes_that_disagree_are_named() -> None:
     two = Program("p", (Tensor("a", Role.input, (N,), et.f32),
                         Tensor("b", Role.input, (N,), et.f32)), (), (), ())
     with pytest.raises(DimConflict, match="3 by 'a' but 4 by the shape of 'b'"):
-        bind(two, {"a": np.zeros(3, np.float32), "b": np.zeros(4, np.float32)})
+        bind(interface_of(two), {"a": np.zeros(3, np.float32), "b": np.zeros(4, np.float32)})
 
 
 def test_a_read_only_output_is_refused() -> None:
     given = good()
     given["y"].flags.writeable = False
     with pytest.raises(ReadOnlyOutput, match="'y'"):
-        bind(PROGRAM, given)
+        bind(interface_of(PROGRAM), given)
     given["y"].flags.writeable = True
     given["x"].flags.writeable = False
-    bind(PROGRAM, given)
+    bind(interface_of(PROGRAM), given)
 
 
 def test_overlap_is_refused_only_when_written() -> None:
@@ -189,6 +191,6 @@ def test_overlap_is_refused_only_when_written() -> None:
     memory = np.zeros(40, np.float32)
     given["x"], given["y"] = memory[0:18].reshape(6, 3), memory[17:29]
     with pytest.raises(OverlappingArguments, match=r"'x' and 'y'|'y' and 'x'"):
-        bind(PROGRAM, given)
+        bind(interface_of(PROGRAM), given)
     given["y"] = memory[18:30]
-    bind(PROGRAM, given)
+    bind(interface_of(PROGRAM), given)

@@ -12,6 +12,7 @@ import eventtensor as et
 from eventtensor.errors import NotContiguous, ReadOnlyOutput, WrongDType, WrongShape
 from eventtensor.runtime.arguments import bind
 from eventtensor.runtime.cuda.arrays import DeviceArray, adopt
+from eventtensor.runtime.interface import interface_of
 
 
 def shown(x: np.ndarray, read_only: bool = False) -> SimpleNamespace:
@@ -37,7 +38,7 @@ class FakeTorch:
 
 def test_a_device_array_keeps_address_shape_and_owner(lab) -> None:
     a, c = np.zeros((33, 128), np.float32), np.zeros(33, np.float32)
-    dims, bound = bind(lab.plan(lab.programs["row_sum"]()).program,
+    dims, bound = bind(interface_of(lab.plan(lab.programs["row_sum"]())),
                        adopt({"a": shown(a), "c": c}))
     assert dims == {"n": 33} and bound["c"] is c
     assert isinstance(bound["a"], DeviceArray) and bound["a"].address == a.ctypes.data
@@ -65,7 +66,7 @@ def test_a_device_array_is_checked_like_any_other(lab, a, read_only, error) -> N
     program = lab.plan(lab.programs["row_sum"]()).program
     c = shown(np.zeros(4, np.float32), read_only)
     with pytest.raises(error):
-        bind(program, adopt({"a": shown(a), "c": c}))
+        bind(interface_of(program), adopt({"a": shown(a), "c": c}))
 
 
 def test_an_empty_device_array_is_an_array() -> None:

@@ -21,6 +21,7 @@ from tour import mlp_arrays, row_sum_arrays
 
 import eventtensor as et
 from eventtensor.runtime.arguments import bind
+from eventtensor.runtime.interface import interface_of
 
 Arrays = dict[str, np.ndarray]
 Make = Callable[[int, np.random.Generator], Arrays]
@@ -80,7 +81,7 @@ def case(name: str, n: int) -> tuple[dict[str, int], Arrays, Arrays]:
     def make() -> tuple[dict[str, int], Arrays, Arrays]:
         example = EXAMPLES[name]
         program = example.make().build()
-        dims, arrays = bind(program, example.arrays(n, np.random.default_rng(n)))
+        dims, arrays = bind(interface_of(program), example.arrays(n, np.random.default_rng(n)))
         return dict(dims), arrays, run_direct(program, dims, arrays)
 
     return stored(f"{name}_{n}", make)

@@ -13,6 +13,7 @@ from eventtensor.errors import NotContiguous, WrongDType
 from eventtensor.runtime.arguments import bind
 from eventtensor.runtime.cuda.compiled import CudaKernel
 from eventtensor.runtime.cuda.driver import Buffer, device, download, upload
+from eventtensor.runtime.interface import interface_of
 
 
 def on_device(x: np.ndarray) -> tuple[Buffer, SimpleNamespace]:
@@ -33,13 +34,13 @@ def test_device_arrays_are_read_and_written_in_place(debug: bool) -> None:
     host = lab.make_arrays(plan, {"n": 77})
     wanted = lab.reference(plan, {"n": 77}, host)["c"]
     (a_memory, a), (c_memory, c) = on_device(host["a"]), on_device(host["c"])
-    dims, bound = bind(plan.program, kernel.adopt({"a": a, "c": c}))
+    dims, bound = bind(interface_of(plan), kernel.adopt({"a": a, "c": c}))
     kernel.launch(dims, bound)
     found = np.empty_like(wanted)
     download(found, c_memory.address)
     np.testing.assert_array_equal(found, wanted)
     mixed = {"a": a, "c": np.zeros_like(wanted)}
-    dims, bound = bind(plan.program, kernel.adopt(mixed))
+    dims, bound = bind(interface_of(plan), kernel.adopt(mixed))
     kernel.launch(dims, bound)
     np.testing.assert_array_equal(mixed["c"], wanted)
     for memory in (a_memory, c_memory):

@@ -11,6 +11,7 @@ from eventtensor.lang.program import Program
 from eventtensor.models import kernels as kernels_module
 from eventtensor.runtime.arguments import bind
 from eventtensor.runtime.cuda.arrays import DeviceArray
+from eventtensor.runtime.interface import interface_of
 
 
 class FakeKernel:
@@ -19,7 +20,7 @@ class FakeKernel:
 
     def __init__(self, program: Program) -> None:
         self._program, self.bindings, self.launches = program.build(), 0, 0
-        self.interface = self._program
+        self.interface = interface_of(self._program)
         dims = {d.name: d for d in self._program.dims}
         self.alone = "S" in dims and "P" not in dims
         self.rows = dims["P"].max + 1 if "P" in dims else dims["S"].max if self.alone else 1
@@ -30,7 +31,7 @@ class FakeKernel:
 
     def bind(self, **arguments: Any) -> Callable[..., int]:
         self.bindings += 1
-        self.dims, self.arrays = bind(self._program, arguments)
+        self.dims, self.arrays = bind(self.interface, arguments)
         assert all(isinstance(a, DeviceArray) for a in self.arrays.values())
         arrays = self.arrays
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-VERSION = 2
+VERSION = 3
 
 
 @dataclass(frozen=True, slots=True)

@@ -198,9 +198,19 @@ class Misaligned(EventTensorError):
     default_hint = "pass a copy of it"
 
 
+class LaunchTooLarge(EventTensorError):
+    code, title = "ET345", "a launch with more tasks, cells or bytes than can be counted"
+    default_hint = "check the dims; declare max= where a dim has a largest value"
+
+
 class OutOfMemory(EventTensorError):
     code, title = "ET346", "memory that a launch needs and the machine does not have"
     default_hint = "smaller dims or tiles, or a machine with more memory"
+
+
+class MisalignedElements(EventTensorError):
+    code, title = "ET347", "an argument whose elements do not begin at multiples of their size"
+    default_hint = "pass a copy of it: x.copy()"
 
 
 class NoThreads(EventTensorError):

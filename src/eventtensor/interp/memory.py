@@ -19,6 +19,7 @@ from ..errors import (
     WrongDType,
     WrongShape,
 )
+from ..ir.allocate import allocate
 from ..ir.program import Program
 from ..ir.tensor import DType, Role, Tensor
 from ..ir.walk import evaluate
@@ -85,13 +86,15 @@ def make_memory(
     written: dict[str, Array] = {}
     for t in program.tensors:
         shape = tuple(evaluate(s, dims) for s in t.shape)
-        found[t.name] = _scratch(t, shape) if t.role is Role.scratch else _given(t, shape, arrays)
+        found[t.name] = (
+            _scratch(t, shape, dims) if t.role is Role.scratch else _given(t, shape, arrays))
         if t.role.starts_defined:
             continue
         if t.name in summed:
             found[t.name][...] = 0
         else:
-            written[t.name] = np.zeros(shape, np.bool_)
+            written[t.name] = allocate(f"the record of '{t.name}'", shape, np.bool_, dims)
+            written[t.name].fill(False)
     return Memory(program, found, written)
 
 
@@ -104,9 +107,11 @@ def check_dims(program: Program, dims: Mapping[str, int]) -> None:
             raise DimOutOfRange(f"dim {d.name} = {value} is outside {d.min}..{d.max}")
 
 
-def _scratch(t: Tensor, shape: tuple[int, ...]) -> Array:
+def _scratch(t: Tensor, shape: tuple[int, ...], dims: Mapping[str, int]) -> Array:
     fill: Any = np.nan if t.dtype.is_float else POISON if t.dtype is not DType.u8 else 0xA5
-    return np.full(shape, fill, t.dtype.numpy)
+    found = allocate(f"scratch '{t.name}'", shape, t.dtype.numpy, dims)
+    found.fill(fill)
+    return found
 
 
 def _given(t: Tensor, shape: tuple[int, ...], arrays: Mapping[str, Array]) -> Array:

@@ -16,6 +16,7 @@ from ..errors import (
     DimConflict,
     DimOutOfRange,
     DimUnknown,
+    MisalignedElements,
     MissingArgument,
     NotAnArray,
     NotContiguous,
@@ -35,7 +36,7 @@ _CPU = 1  # DLPack's number for it
 
 
 class Signature(Protocol):
-    """What arguments are matched with: a program, or the interface of an artifact."""
+    """What arguments are matched with: an interface."""
 
     @property
     def name(self) -> str: ...
@@ -45,6 +46,8 @@ class Signature(Protocol):
 
     @property
     def tensors(self) -> tuple[Tensor, ...]: ...
+
+    def check_sizes(self, dims: Mapping[str, int]) -> None: ...
 
 
 def bind(
@@ -64,6 +67,7 @@ def bind(
             raise WrongShape(
                 f"argument '{t.name}' has shape {arrays[t.name].shape}, but {declared}")
     _check_overlap(tensors, arrays)
+    program.check_sizes(dims)
     return dims, arrays
 
 
@@ -95,6 +99,9 @@ def _check_names(
 
 def as_numpy(t: Tensor, x: object) -> Array:
     """A NumPy view of an array of any library; the memory is shared."""
+    if isinstance(x, np.ma.MaskedArray):
+        raise NotAnArray(f"argument '{t.name}' is a masked array, whose mask would be lost",
+                         hint="pass x.filled(value), or x.data")
     if isinstance(x, np.ndarray):
         return x
     if not hasattr(x, "__dlpack__") or not hasattr(x, "__dlpack_device__"):
@@ -132,7 +139,10 @@ def _checked(t: Tensor, x: Array) -> Array:
         raise WrongRank(
             f"argument '{t.name}' has {x.ndim} axes, but {_shape_text(t)} has {len(t.shape)}"
         )
-    if not x.flags.c_contiguous or not x.flags.aligned:
+    if not x.flags.aligned:
+        raise MisalignedElements(f"argument '{t.name}' begins at {x.ctypes.data:#x}, which is not "
+                                 f"aligned to the {x.dtype.itemsize} bytes of {t.dtype}")
+    if not x.flags.c_contiguous:
         raise NotContiguous(f"argument '{t.name}' has strides {x.strides} for shape {x.shape}")
     if not t.role.read_only and not x.flags.writeable:
         raise ReadOnlyOutput(f"{t.role.value} '{t.name}' is a read-only array")

@@ -12,6 +12,7 @@ from ..ir.expr import Dim, Node, text
 from ..ir.parse_expr import ExprReader, Unreadable
 from ..ir.tensor import DType, Role, Tensor
 from .interface import CallNames, EventNames, Interface, Placed
+from .sizes import Count
 
 FACTS = "kernel.json"
 Json = dict[str, Any]
@@ -27,6 +28,7 @@ def facts_of(known: Interface) -> Json:
             for t in known.tensors
         ],
         "events": [{"name": e.name, "shape": _texts(e.shape)} for e in known.events],
+        "counts": [{"what": c.what, "value": text(c.value)} for c in known.counts],
         "calls": [{"name": c.name, "vars": list(c.vars), "place": c.place} for c in known.calls],
     }
 
@@ -59,6 +61,7 @@ class FactsReader:
             ),
             tuple(EventNames(e["name"], self._shape(e)) for e in facts["events"]),
             tuple(CallNames(c["name"], tuple(c["vars"]), c["place"]) for c in facts["calls"]),
+            tuple(Count(c["what"], self._reader.expr(c["value"])) for c in facts["counts"]),
         )
 
     def _shape(self, x: Json) -> tuple[Node, ...]:

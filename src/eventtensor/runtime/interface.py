@@ -6,14 +6,18 @@ is imported here).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from ..ir.expr import Dim, Node
 from ..ir.tensor import Tensor
+from .sizes import Count, Sizes
 
 if TYPE_CHECKING:
     from ..ir.plan import Plan
+    from ..ir.program import Program
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,21 +47,33 @@ class Placed:
 
 @dataclass(frozen=True)
 class Interface:
-    """Dims by name; tensors, events and calls by their numbers in the plan."""
+    """Dims by name; tensors, events and calls by their numbers in the plan; launches' counts."""
 
     name: str
     dims: tuple[Dim, ...]
     tensors: tuple[Tensor, ...]
     events: tuple[EventNames, ...]
     calls: tuple[CallNames, ...]
+    counts: tuple[Count, ...]
+
+    def check_sizes(self, dims: Mapping[str, int]) -> None:
+        """An error if a launch has more of anything than 64 bits count."""
+        self._sizes.check(dims)
+
+    @cached_property
+    def _sizes(self) -> Sizes:
+        return Sizes(self.dims, self.tensors, self.counts)
 
 
-def interface_of(known: Plan | Interface) -> Interface:
+def interface_of(known: Plan | Program | Interface) -> Interface:
     if isinstance(known, Interface):
         return known
-    program = known.program
+    from ..codegen.counts import counts_of  # what an artifact is loaded by knows no plans
+
+    program: Program = getattr(known, "program", known)  # type: ignore[arg-type]
     return Interface(
         program.name, program.dims, program.tensors,
         tuple(EventNames(e.name, e.shape) for e in known.events),
         tuple(CallNames(p.call.name, p.vars, p.call.place) for p in program.calls),
+        tuple(Count(what, value) for what, value in counts_of(known)),
     )

@@ -20,6 +20,7 @@ import numpy.typing as npt
 
 from ..codegen import abi
 from ..errors import KernelClosed, NoThreads
+from ..ir.allocate import allocate
 from ..ir.expr import Node
 from ..ir.tensor import Role
 from ..ir.walk import evaluate
@@ -118,7 +119,7 @@ class ThreadKernel:
         """Views of the workspace, which grows when it must; views of the old one go with it."""
         needed = evaluate(self.image.workspace, dims)
         if needed + _ALIGN > self._workspace.nbytes:
-            self._workspace = np.empty(needed + _ALIGN, np.uint8)
+            self._workspace = allocate("the workspace", (needed + _ALIGN,), np.uint8, dims)
             self._laid_out.clear()
         start = -self._workspace.ctypes.data % _ALIGN
         tensors = {t.name: t for t in self.image.interface.tensors}
@@ -133,7 +134,7 @@ class ThreadKernel:
         for t in tensors.values():  # a plan without memory placement
             if t.role is Role.scratch and t.name not in found:
                 shape = tuple(evaluate(s, dims) for s in t.shape)
-                found[t.name] = np.empty(shape, t.dtype.numpy)
+                found[t.name] = allocate(f"scratch '{t.name}'", shape, t.dtype.numpy, dims)
         return found
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 from ..abi import REPORT, TRACE, Field, Struct
 from .maps import BYTES, COLUMNS, Maps
 
-VERSION = 7
+VERSION = 8
 STAMPS = 1024  # launches that the host knows the times of
 PROGRESS = Struct(
     "Progress",

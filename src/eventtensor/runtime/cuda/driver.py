@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from ...errors import BadOption, DeviceFailed, NoDevice
+from ...errors import BadOption, DeviceFailed, NoDevice, OutOfMemory
 from ...target import CudaTarget
 
 LIBRARY = "libcuda.so.1"
@@ -205,7 +205,12 @@ class Buffer:
             return
         self.free()
         wanted = max(size, 256)
-        self.address = int(asked("cuMemAlloc", c_uint64, wanted))
+        try:
+            self.address = int(asked("cuMemAlloc", c_uint64, wanted))
+        except DeviceFailed as e:
+            if "OUT_OF_MEMORY" not in e.message:
+                raise
+            raise OutOfMemory(f"{e.message}: the GPU has no {wanted} bytes left") from None
         self.size = wanted
 
     def clear(self, value: int = 0) -> None:

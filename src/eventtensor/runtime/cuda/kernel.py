@@ -22,7 +22,16 @@ import numpy.typing as npt
 
 from ...codegen import abi
 from ...codegen.cuda.abi import PROGRESS, SHARED
-from ...errors import BadOption, DeviceFailed, HostArgument, KernelClosed, Misaligned, NoTrace
+from ...errors import (
+    BadOption,
+    DeviceFailed,
+    HostArgument,
+    KernelClosed,
+    Misaligned,
+    NoTrace,
+    OutOfMemory,
+)
+from ...ir.allocate import at_dims
 from ...ir.tensor import Role, Tensor
 from ...ir.walk import evaluate
 from ..failure import failure
@@ -191,7 +200,11 @@ class DeviceKernel:
         delay_seed: int = 0,
     ) -> Step:
         image = self.image
-        places = {**self._scratch(dims), **arguments}
+        try:
+            places = {**self._scratch(dims), **arguments}
+            shared = self._shared(dims, number, delay_seed)
+        except OutOfMemory as e:
+            raise OutOfMemory(f"scratch and cells: {e.message}{at_dims(dims)}") from None
         for name in image.aligned:
             if places[name] % 16:
                 raise Misaligned(f"argument '{name}' is streamed, and begins at {places[name]:#x}")
@@ -204,7 +217,7 @@ class DeviceKernel:
             if t.name in image.zeroed and (size := _bytes(t, dims))
         )
         given: tuple[Array, ...] = (
-            self._shared(dims, number, delay_seed), np.array([*sizes, *tensors], np.int64),
+            shared, np.array([*sizes, *tensors], np.int64),
         )
         if image.maps:
             held = {t.name: _bytes(t, dims) for t in image.interface.tensors}
