@@ -121,11 +121,22 @@ def contradiction(p):
     return p
 
 
+def unassigned(p):
+    @et.task
+    def head(x, o):
+        o[0:3] = x[0:3]
+
+    x, o = p.input("x", (8,), F), p.output("o", (8,), F)
+    p.call(head, name="second", grid=(), reads=lambda: x[:], writes=lambda: o[:])
+    return p
+
+
 CASES: dict[Kind, Callable[[et.Program], et.Program]] = {
     Kind.uncovered_read: uncovered, Kind.count_high: high, Kind.count_low: low,
     Kind.no_producer: no_producer, Kind.out_of_range: out_of_range, Kind.write_write: write_write,
     Kind.write_after_read: write_after_read, Kind.cycle: cycle, Kind.unbounded_index: unbounded,
-    Kind.unequal_extents: unequal, Kind.unproved: unproved, Kind.contradiction: contradiction,
+    Kind.unequal_extents: unequal, Kind.unassigned: unassigned, Kind.unproved: unproved,
+    Kind.contradiction: contradiction,
 }
 
 

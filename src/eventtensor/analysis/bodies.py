@@ -1,11 +1,9 @@
-"""Indices inside task bodies lie in their tiles, and bodies assign all that their call declares."""
+"""Indices inside task bodies lie in their tiles."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-
-import islpy as isl
 
 from ..ir.expr import Node
 from ..ir.program import PlacedCall, Program
@@ -133,38 +131,3 @@ def _open(scope: Scope, side: Side, loops: tuple[For, ...]) -> dict[str, str]:
         scope.require(f"0 <= {v} < {scope.text(f.extent, side, bound)}")
         bound[f"%{f.var}"] = v
     return bound
-
-
-def assigns_all(program: Program, p: PlacedCall, arg: int) -> bool:
-    """True if the stores outside run-time loops surely cover the whole region of a write."""
-    shape = p.call.body.args[arg].type.shape
-    stores = [s for s in p.call.body.stmts if isinstance(s, Store) and s.arg == arg]
-    elements = tuple(f"e{k}" for k in range(len(shape)))
-    left: isl.Set | None = None
-    for store in (None, *stores):
-        if store is not None and any(
-            v[0] == "%" for a in store.axes for e in axis_exprs(a) for v in free_vars(e)
-        ):
-            continue
-        scope, side = Scope(program), Side(p, "a_")
-        scope.domain(side)
-        for e, size in zip(elements, shape, strict=True):
-            scope.require(f"0 <= {e} < {scope.text(size, side)}")
-        if store is not None:
-            _inside(scope, side, store.axes, elements)
-        scope.finish()
-        found = scope.set((*side.names, *elements))
-        left = found if left is None else left.subtract(found)
-    assert left is not None
-    return bool(left.is_empty())
-
-
-def _inside(
-    scope: Scope, side: Side, axes: tuple[SubAxis, ...], elements: tuple[str, ...]
-) -> None:
-    for e, axis in zip(elements, axes, strict=True):
-        match axis:
-            case Point(index):
-                scope.require(f"{e} = {scope.text(index, side)}")
-            case Slice(start, stop):
-                scope.require(f"{scope.text(start, side)} <= {e} < {scope.text(stop, side)}")

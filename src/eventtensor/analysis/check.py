@@ -10,6 +10,7 @@ from ..errors import NonAffine
 from ..ir.program import EventTensor, PlacedCall, Program
 from ..ir.walk import loads_of
 from .access import HEADER, accesses, is_header
+from .assigned import assignment_problems
 from .cells import before
 from .chunks import base_name, chunk_elements, chunked, is_chunk, split
 from .concrete import unordered_pair
@@ -60,6 +61,7 @@ def verify(program: Program, derived: Derived, events: Events | None = None) -> 
 def _verify(ask: _Ask) -> CheckReport:
     program, derived = ask.program, ask.derived
     problems, obligations = range_problems(program)
+    problems += assignment_problems(program)
     problems += _orphans(program, obligations)
     problems += _same_call(program)
     for e in derived.events:

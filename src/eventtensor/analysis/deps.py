@@ -16,7 +16,7 @@ from ..ir.program import PlacedCall, Program
 from ..ir.tensor import Tensor, region_exprs
 from ..ir.walk import loads_of
 from .access import Access, accesses, is_header, nodes
-from .bodies import assigns_all
+from .assigned import assigns_all
 from .sets.space import Scope, Side, sides_of
 from .sets.versions import common_loops, loops_before_text, tile_before_text
 

@@ -16,6 +16,7 @@ class Kind(Enum):
     unbounded_index = "unbounded-index"
     out_of_range = "out-of-range"
     unequal_extents = "unequal-extents"
+    unassigned = "unassigned"
     cycle = "cycle"
     count_high = "count-high"
     count_low = "count-low"
@@ -45,6 +46,7 @@ _ERRORS: dict[Kind, type[errors.ProofError]] = {
     Kind.cycle: errors.EventCycle,
     Kind.unbounded_index: errors.UnboundedIndex,
     Kind.unequal_extents: errors.UnequalExtents,
+    Kind.unassigned: errors.Unassigned,
     Kind.unproved: errors.Unproved,
 }
 

@@ -86,3 +86,8 @@ class UnequalExtents(ProofError):
 class ContradictoryFacts(ProofError):
     code, title = "ET215", "declared facts that no run-time data can satisfy"
     default_hint = "correct bound=, monotone=, distinct= or p.fact: a contradiction proves anything"
+
+
+class Unassigned(ProofError):
+    code, title = "ET220", "a task that may leave part of the region that it writes unassigned"
+    default_hint = "declare the smaller region, assign the rest, or name the region in reads= too"

@@ -128,7 +128,7 @@ class Execution:
         }
         shapes = {k: prints[k].shape for k in range(last, len(prints))}
         effects = evaluate(call.body, env, tiles, shapes, load, place)
-        self._commit(effects, prints, place)
+        self._commit(effects, prints, first, place)
         if self.obligations is not None:
             self.obligations.changed({f.tensor for f in prints[first:]})
 
@@ -163,7 +163,10 @@ class Execution:
             watcher.unwritten(f.tensor, unwritten)
         return fetch(f, self.memory.arrays[f.tensor], self.memory.dtype(f.tensor))
 
-    def _commit(self, effects: Effects, prints: list[Footprint], place: Place) -> None:
+    def _commit(
+        self, effects: Effects, prints: list[Footprint], first: int, place: Place
+    ) -> None:
+        """Regions before `first` are reads."""
         memory = self.memory
         added: dict[int, list[Array]] = {}
         for arg, value in effects.added:
@@ -176,16 +179,28 @@ class Execution:
             for arg, tile in effects.tiles.items():
                 f, assigned = prints[arg], effects.assigned[arg]
                 if self.obligations is not None and not assigned.all():
-                    _not_written(f, assigned, place)
+                    self._check_assigned(f, assigned | self._among(f, prints[:first]), place)
                 put(f, memory.arrays[f.tensor], tile, assigned, memory.dtype(f.tensor))
                 memory.mark(f, assigned)
 
+    def _among(self, f: Footprint, reads: list[Footprint]) -> Array:
+        """Elements of the tile of `f` that the task reads as well."""
+        read = np.zeros(self.memory.shape(f.tensor), np.bool_)
+        for r in reads:
+            if r.tensor == f.tensor:
+                read[r.key()] = True
+        full = np.ones(f.full_shape, np.bool_)
+        full[f.inner()] = read[f.key()]
+        return full.reshape(f.shape)
 
-def _not_written(f: Footprint, assigned: Array, place: Place) -> None:
-    full = assigned.reshape(f.full_shape)[f.inner()]
-    position = np.unravel_index(int(np.argmin(full)), full.shape)
-    index = f.index_at(tuple(int(p) for p in position))
-    raise NotWritten(
-        f"{place.label} declares that it writes {f.tensor}{list(index)} but never assigns it",
-        place=place.place,
-    )
+    @staticmethod
+    def _check_assigned(f: Footprint, assigned: Array, place: Place) -> None:
+        full = assigned.reshape(f.full_shape)[f.inner()]
+        if full.all():
+            return
+        position = np.unravel_index(int(np.argmin(full)), full.shape)
+        index = f.index_at(tuple(int(p) for p in position))
+        raise NotWritten(
+            f"{place.label} declares that it writes {f.tensor}{list(index)} but never assigns it",
+            place=place.place,
+        )
