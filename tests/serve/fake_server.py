@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import sys
 import time
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +50,8 @@ def fake_llm(
 def main(folder: str, options: str) -> None:
     given = json.loads(options)
     app = AppOptions("tiny", given.pop("api_key", None), given.pop("max_body", 1 << 20))
-    more = {k: given.pop(k) for k in ("patience_s", "drain_s") if k in given}
+    names = {f.name for f in fields(ServeOptions)} & given.keys()
+    more = {k: given.pop(k) for k in names}
     try:
         serve(fake_llm(folder, **given), ServeOptions(app, port=0, **more))
     except EventTensorError as e:

@@ -89,6 +89,10 @@ def serve(
         "first tokens later")] = None,
     cache_gb: Annotated[float, typer.Option(help="memory for keys and values")] = 1.0,
     max_body_mb: Annotated[float, typer.Option(help="larger bodies get 413")] = 4.0,
+    receive_s: Annotated[float, typer.Option(
+        help="for the head of a request, and again for its body; what is slower gets 408")] = 30.0,
+    max_connections: Annotated[int, typer.Option(
+        help="beyond these a new one takes the place of an idle one")] = 1024,
     step_limit_s: Annotated[float, typer.Option(help="a step beyond it counts as stuck")] = 60.0,
     drain_s: Annotated[int, typer.Option(help="for requests that run when the end comes")] = 30,
     target: TargetOption = TargetName.auto,
@@ -101,8 +105,8 @@ def serve(
         serving = lazily(".serving", "serve")
         serving.serve_model(serving.Wanted(
             model, target.value, dtype.value, context, max_running, max_waiting, prompt_rows,
-            cache_gb, same_bits, host, port, name, api_key, max_body_mb, step_limit_s, drain_s,
-            artifact))
+            cache_gb, same_bits, host, port, name, api_key, max_body_mb, receive_s,
+            max_connections, step_limit_s, drain_s, artifact))
 
 
 def lazily(module: str, extra: str) -> Any:

@@ -34,6 +34,8 @@ class Wanted:
     name: str
     api_key: str
     max_body_mb: float
+    receive_s: float
+    max_connections: int
     step_limit_s: float
     drain_s: int
     artifact: Path | None
@@ -54,13 +56,16 @@ def serve_model(wanted: Wanted) -> None:
                   step_limit_s=wanted.step_limit_s, progress=bars.tell,
                   artifact=wanted.artifact)
     app = AppOptions(wanted.name or wanted.model, key, int(wanted.max_body_mb * (1 << 20)))
-    serve(llm, ServeOptions(app, wanted.host, wanted.port, wanted.drain_s, wanted.step_limit_s))
+    serve(llm, ServeOptions(app, wanted.host, wanted.port, wanted.drain_s, wanted.step_limit_s,
+                            wanted.receive_s, wanted.max_connections))
 
 
 def _check(w: Wanted) -> None:
     fine = {
         "port": (0 <= w.port < 1 << 16, "0 to 65535"),
         "max_body_mb": (w.max_body_mb > 0, "more than 0"),
+        "receive_s": (w.receive_s > 0, "more than 0"),
+        "max_connections": (w.max_connections > 0, "more than 0"),
         "step_limit_s": (w.step_limit_s > 0, "more than 0"),
         "drain_s": (w.drain_s >= 0, "0 or more"),
         "max_waiting": (w.max_waiting >= 0, "0 or more"),

@@ -16,7 +16,6 @@ from .answers import ClientGone
 from .protocol import Body
 
 B = TypeVar("B", bound=Body)
-_CLOSE = {"Connection": "close"}
 _ESCAPE = re.compile(rb"\\.", re.DOTALL)
 _SMALL = 64 << 10  # bytes of a body that count towards no sum
 _VALUES, _MEMBERS = 1 << 16, 1 << 14
@@ -52,7 +51,7 @@ class Meter:
         """An error once there is too much."""
         self._bytes += len(piece)
         if self._bytes > self._limits.most:
-            raise HTTPException(413, f"the body has more than {self._limits.most} bytes", _CLOSE)
+            raise HTTPException(413, f"the body has more than {self._limits.most} bytes")
         piece = self._cut + piece
         self._cut = b""
         if b"\\" in piece:
@@ -70,7 +69,7 @@ class Meter:
             (self._members, self._limits.members, "lists, objects and fields"),
         ):
             if found > most:
-                raise HTTPException(400, f"the body has more than {most} {what}", _CLOSE)
+                raise HTTPException(400, f"the body has more than {most} {what}")
 
 
 class Bodies:
@@ -83,8 +82,7 @@ class Bodies:
     async def read(self, request: Request, kind: type[B]) -> AsyncIterator[B]:
         """What the body says; its bytes count until the block ends."""
         if not _is_json(request):
-            raise HTTPException(415, "the body must be JSON: Content-Type: application/json",
-                                _CLOSE)
+            raise HTTPException(415, "the body must be JSON: Content-Type: application/json")
         held = 0
         found, meter = bytearray(), Meter(self._limits)
         try:
@@ -93,7 +91,7 @@ class Bodies:
                 found += piece
                 more = max(0, len(found) - _SMALL) - held
                 if self._held + more > self._limits.sum:
-                    raise HTTPException(429, "too many large bodies at a time", _CLOSE)
+                    raise HTTPException(429, "too many large bodies at a time")
                 held += more
                 self._held += more
             text = bytes(found)

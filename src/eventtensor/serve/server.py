@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import uvicorn
@@ -15,22 +17,27 @@ import uvicorn
 from ..engine.llm import LLM
 from ..errors import EngineStopped
 from .app import AppOptions, make_app
+from .connection import Connection, ConnectionLimits
 from .watch import Watch
 
 _TURN_S = 2e-4  # that a thread keeps the interpreter while the engine wants it: part of a step
+_FILES = 128  # descriptors that are for other things than connections
 _STUCK = 70  # exit status: a thread that cannot be ended keeps others from ending
 
 
 @dataclass(frozen=True)
 class ServeOptions:
     """`port` 0 is any that is free. What runs has `drain_s` to end when the server is told to; a
-    step that is stuck has `patience_s` more before the process gives up."""
+    step that is stuck has `patience_s` more before the process gives up. A client has `receive_s`
+    for a head, and again for a body; there are up to `max_connections`."""
 
     app: AppOptions
     host: str = "127.0.0.1"
     port: int = 8000
     drain_s: int = 30
     patience_s: float = 60.0
+    receive_s: float = 30.0
+    max_connections: int = 1024
 
 
 def serve(llm: LLM, options: ServeOptions) -> None:
@@ -45,8 +52,11 @@ def serve(llm: LLM, options: ServeOptions) -> None:
 
     sys.setswitchinterval(_TURN_S)
     watch = Watch(llm.engine, give_up, options.patience_s)
+    limits = ConnectionLimits(body=options.app.max_body, receive_s=options.receive_s,
+                              most=min(options.max_connections, _descriptors()))
     server = Server(uvicorn.Config(
         make_app(llm, options.app, watch), host=options.host, port=options.port, lifespan="on",
+        http=partial(Connection, limits), ws="none",  # type: ignore[arg-type]
         log_level="error", access_log=False, timeout_graceful_shutdown=options.drain_s,
         timeout_keep_alive=30))
     server.run()
@@ -54,6 +64,12 @@ def serve(llm: LLM, options: ServeOptions) -> None:
         give_up("a step does not end, so the engine cannot be closed", True)
     if server.failure is not None:
         raise EngineStopped(server.failure)
+
+
+def _descriptors() -> int:
+    """Connections that the process may have open."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return max(1, soft - _FILES) if soft != resource.RLIM_INFINITY else 1 << 20
 
 
 class Server(uvicorn.Server):
