@@ -28,9 +28,19 @@ def budget(operations: int) -> Iterator[None]:
     try:
         yield
     except isl.Error as e:
-        if "maximal number of operations" in str(e):
+        if _reached():
             raise OutOfBudget from e
         raise
     finally:
         context.reset_operations()
         context.set_max_operations(outer)
+
+
+def _reached() -> bool:
+    """Whether no operation is left. The error itself may say something else: a text whose reading
+    was cut short has a syntax error."""
+    try:
+        isl.Set("{ [x] : exists (y : 2y = x and 0 <= y <= 1) }").coalesce().lexmin()
+    except isl.Error:
+        return True
+    return False
