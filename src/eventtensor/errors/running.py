@@ -218,6 +218,11 @@ class NoThreads(EventTensorError):
     default_hint = "fewer workers (workers=, ET_WORKERS), or a higher limit of threads (ulimit -u)"
 
 
+class CacheUnusable(EventTensorError):
+    code, title = "ET349", "a cache folder that other users own or can write to"
+    default_hint = "set ET_CACHE_DIR to a folder of your own"
+
+
 class BadArtifact(EventTensorError):
     code, title = "ET350", "an artifact folder that cannot be loaded"
     default_hint = "write it again with kernel.save(folder), by this version of eventtensor"
@@ -226,3 +231,18 @@ class BadArtifact(EventTensorError):
 class WrongDevice(EventTensorError):
     code, title = "ET351", "an artifact that was made for another GPU"
     default_hint = "compile and save on the kind of GPU that will run it"
+
+
+class DiskFull(EventTensorError):
+    code, title = "ET352", "a disk without room for what is written"
+    default_hint = "free some room, or set ET_CACHE_DIR to a folder on another disk"
+
+
+class CannotWrite(EventTensorError):
+    code, title = "ET353", "a file or folder that cannot be written"
+    default_hint = "name a folder that you may write to; ET_CACHE_DIR names that of the cache"
+
+
+class LibraryRefused(EventTensorError):
+    code, title = "ET354", "a built library that the system does not load"
+    default_hint = "is the folder on a disk mounted noexec? ET_CACHE_DIR names that of the cache"
