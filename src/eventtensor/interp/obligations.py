@@ -11,9 +11,10 @@ from itertools import pairwise
 import numpy as np
 
 from ..errors import BoundViolated, FactViolated
+from ..ir.functions import Functions
 from ..ir.program import Fact
 from ..ir.tensor import Tensor
-from ..ir.walk import evaluate, loads_of
+from ..ir.walk import loads_of
 from .evaluate import Place
 from .memory import Memory
 from .numbers import Array
@@ -28,6 +29,7 @@ class _Unknown(Exception):
 class Obligations:
     memory: Memory
     dims: Mapping[str, int]
+    functions: Functions = field(default_factory=Functions)
     stale: set[str] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -40,7 +42,7 @@ class Obligations:
         """Check everything stated about a tensor that `who` just loaded from."""
         tensor = self.memory.program.tensor(name)
         if tensor.bound is not None:
-            lo, hi = (evaluate(b, self.dims) for b in tensor.bound)
+            lo, hi = (self.functions.value(b, self.dims) for b in tensor.bound)
             if not lo <= value <= hi:
                 raise BoundViolated(
                     f"{name}{list(index)} is {value}, declared in {lo}..{hi} "
@@ -96,12 +98,12 @@ class Obligations:
 
     def _fact(self, fact: Fact, who: Place) -> None:
         try:
-            places = list(grid_points(fact.over, self.dims, self._peek))
+            places = list(grid_points(fact.over, self.dims, self._peek, self.functions))
         except _Unknown:
             return
         for env in places:
             try:
-                holds = evaluate(fact.cond, env, self._peek)
+                holds = self.functions.value(fact.cond, env, self._peek)
             except _Unknown:
                 continue
             if not holds:
