@@ -120,9 +120,10 @@ def _impossible(program: Program, facts: tuple[Fact, ...]) -> Pair | None:
     scope, side = Scope(program), Side(program.calls[0], "a_")
     bound: list[dict[str, str]] = []
     for fact in facts:
+        alike = [a.extent for a in fact.over] == [a.extent for a in facts[0].over]
+        known = tuple(bound[0].values()) if bound and alike else ()
         bound.append({})
-        same = bound[0] if [a.extent for a in fact.over] == [a.extent for a in facts[0].over] else {}
-        for axis, name in zip_longest(fact.over, same.values()):
+        for axis, name in zip_longest(fact.over, known):
             extent = scope.text(axis.extent, side, bound[-1])
             bound[-1][axis.var] = name or scope.fresh("f")
             scope.require(f"0 <= {bound[-1][axis.var]} < {extent}")
