@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import sys
 import traceback
 from pathlib import Path
 
+UNKNOWN = "<unknown>"
 _PACKAGE = str(Path(__file__).parent)
-_NOBODYS = (_PACKAGE, contextlib.__file__, "<")  # `with` passes through the library's own frames
 
 
 def user_place() -> str:
@@ -16,12 +15,12 @@ def user_place() -> str:
     frame = sys._getframe(1)
     while frame is not None:
         name = frame.f_code.co_filename
-        if not name.startswith(_NOBODYS):
+        if not name.startswith(_PACKAGE) and not name.startswith("<"):
             return _text(name, frame.f_lineno)
         if frame.f_back is None:
             break
         frame = frame.f_back
-    return "<unknown>"
+    return UNKNOWN
 
 
 def error_place(error: BaseException) -> str:

@@ -50,7 +50,8 @@ def body_problems(program: Program, p: PlacedCall) -> tuple[list[Problem], list[
             hit, known = None, False
         if not known:
             obligations.append(Obligation(
-                f"indices that the body of '{p.call.name}' computes lie in their tile", place))
+                f"indices that the body of '{p.call.name}' computes lie in their tile", place,
+                call=p.call.name))
         if hit is not None:
             task = Task(p.call.name, tuple(zip(p.vars, hit[1], strict=True)))
             problems.append(Problem(
@@ -59,7 +60,8 @@ def body_problems(program: Program, p: PlacedCall) -> tuple[list[Problem], list[
                 Witness(tuple(hit[0].items()), (task,))))
     if any(isinstance(s.op, Gather) for s in _lets(p.call.body.stmts)):
         obligations.append(Obligation(
-            f"the indices that '{p.call.name}' gathers by lie in their tile", place))
+            f"the indices that '{p.call.name}' gathers by lie in their tile", place,
+            call=p.call.name))
     return problems, obligations
 
 

@@ -99,9 +99,9 @@ def _orphans(program: Program, obligations: list[Obligation]) -> list[Problem]:
         node, name = orphan.access.node, orphan.access.region.tensor
         if orphan.maybe:
             obligations.append(Obligation(
-                f"every element of {name} that '{node.call.name}' reads has been written "
-                "(the interpreter checks it)",
-                node.call.place))
+                f"every element of {name} that '{node.call.name}' reads has been written",
+                node.call.place, f"let the data that places the writes of {name} cover what "
+                f"'{node.call.name}' reads", tensor=name))
             continue
         hit = smallest(orphan.relation.wrap().flatten())
         if hit is None:

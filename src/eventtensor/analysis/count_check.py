@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import islpy as isl
 
 from ..ir.expr import Const, Node, add, mul
-from ..ir.program import EventTensor, Program
+from ..ir.plan import Nest
+from ..ir.program import EventTensor, PlacedCall, Program
 from ..ir.walk import evaluate, loads_of
+from ..place import UNKNOWN
 from .counts import ONE, Supply, same_product, supply, target_pw
 from .report import Kind, Obligation, Problem, Witness
 from .sets.space import Scope, Side, cell_names
 from .sets.texts import NotAffine
 from .sets.witness import at, smallest, task_of
+from .totals import Notifies, WrongTotal, one_each, wrong_total
 from .uses import Events, Use
 
 
@@ -20,42 +25,45 @@ def count_problems(
 ) -> list[Problem]:
     """Cells that expect more or fewer notifies than they get; the first of each event."""
     each = [
-        (n, supply(program, events.graph.nodes[n.node], event, nest))
+        (n, nest, supply(program, events.graph.nodes[n.node], event, nest))
         for n in events.notifies
         if n.event.name == event.name
         for nest in n.nests
     ]
-    notifies, supplies = [n for n, _ in each], [s for _, s in each]
+    by = [(events.graph.nodes[n.node], nest) for n, nest, _ in each]
+    given = _Given([n for n, _, _ in each], [s for _, _, s in each], by)
     for wait in events.waits:
         if wait.event.name == event.name:
-            found = _wait_problems(program, events, wait, notifies, supplies, obligations)
+            found = _wait_problems(program, events, wait, given, obligations)
             if found:
                 return found
     return []
 
 
+@dataclass(frozen=True)
+class _Given:
+    """Who notifies an event: the uses, what each supplies, and its call and nest."""
+
+    notifies: list[Use]
+    supplies: list[Supply]
+    by: Notifies
+
+
 def _wait_problems(
-    program: Program, events: Events, wait: Use, notifies: list[Use], supplies: list[Supply],
-    obligations: list[Obligation],
+    program: Program, events: Events, wait: Use, given: _Given, obligations: list[Obligation]
 ) -> list[Problem]:
     event, place = wait.event, events.graph.nodes[wait.node].call.place
+    supplies = given.supplies
     assert event.count is not None
     waited = events.map(wait).range()
-    total = _by_form(events, wait, notifies, supplies)
+    total = _by_form(events, wait, given.notifies, supplies)
     if total is not None and all(waited.is_subset(s.cells) for s in supplies):
         if add(total, mul(Const(-1), event.count)) == Const(0):
             return []
         if loads_of(event.count, total):
-            return _compare_form(program, events, wait, total, place)
-    if loads_of(event.count) or any(n.data for n in notifies):
-        silent = waited
-        for s in supplies:
-            silent = silent.subtract(s.cells)
-        if not silent.is_empty() and _always_positive(program, wait, silent):
-            return [_count_problem(events, wait, Kind.count_high, silent, None, place)]
-        obligations.append(Obligation(
-            f"every cell of {event.name} gets as many notifies as its count {event.count}", place))
-        return []
+            return _compare_form(program, events, wait, total, obligations)
+    if loads_of(event.count) or any(n.data for n in given.notifies):
+        return _compare_data(program, events, wait, given, obligations)
     if any(s.exact is None for s in supplies):
         return _compare_factors(program, wait, waited, supplies, place)
     try:
@@ -66,6 +74,45 @@ def _wait_problems(
     for s in supplies:
         exact = s.exact if exact is None else exact.union_add(s.exact)
     return _compare(events, wait, target, exact, place)
+
+
+def _compare_data(
+    program: Program, events: Events, wait: Use, given: _Given, obligations: list[Obligation]
+) -> list[Problem]:
+    """Counts where data decides who notifies a cell: refuted if no data makes them right, nothing
+    if all data does, else an obligation."""
+    event, node = wait.event, events.graph.nodes[wait.node]
+    silent = events.map(wait).range()
+    for s in given.supplies:
+        silent = silent.subtract(s.cells)
+    if not silent.is_empty() and _always_positive(program, wait, silent):
+        return [_count_problem(events, wait, Kind.count_high, silent, None, node.call.place)]
+    wrong = wrong_total(program, events, wait, given.by)
+    if wrong is not None:
+        return [_total_problem(events, wait, wrong)]
+    if event.count != ONE or not one_each(program, event, given.by):
+        obligations.append(_count_obligation(event, node, given.by))
+    return []
+
+
+def _count_obligation(event: EventTensor, node: PlacedCall, by: Notifies) -> Obligation:
+    cell = f"{event.name}[{', '.join(cell_names(len(event.shape)))}]"
+    tasks = " and ".join(dict.fromkeys(_notifier(placed, nest) for placed, nest in by))
+    return Obligation(
+        f"{event.count} is the number of notifies of {cell}, for each cell that '{node.call.name}' "
+        f"waits for: {tasks}",
+        event.place if event.place != UNKNOWN else node.call.place,
+        f"make count= of {event.name} the number of these tasks, computed from the same data",
+        event=event.name)
+
+
+def _notifier(placed: PlacedCall, nest: Nest) -> str:
+    """In words: which tasks notify a cell."""
+    axes = [a.var for a in nest.axes]
+    cell = [f"{i} = {c}" for c, i in zip(cell_names(len(nest.index)), nest.index, strict=True)]
+    where = f" where {' and '.join(cell)}" if cell else ""
+    each = f", once for each {', '.join(axes)}" if axes else ""
+    return f"the tasks ({', '.join(placed.vars)}) of '{placed.call.name}'{where}{each}"
 
 
 def _compare_factors(
@@ -109,25 +156,22 @@ def _by_form(
 
 
 def _compare_form(
-    program: Program, events: Events, wait: Use, supplied: Node, place: str
+    program: Program, events: Events, wait: Use, supplied: Node, obligations: list[Obligation]
 ) -> list[Problem]:
-    """Counts over run-time data: equal for all values that their bounds allow, or refuted."""
+    """Counts over run-time data, where what a cell gets is an expression over such data as well:
+    refuted if no data makes the two equal, nothing if all data does, else an obligation."""
     event = wait.event
     assert event.count is not None
     node, cells = events.graph.nodes[wait.node], cell_names(len(event.shape))
-    for kind, sign in ((Kind.count_high, ">"), (Kind.count_low, "<")):
-        scope, side = Scope(program), Side(node, "a_")
-        scope.domain(side)
-        for nest in wait.nests:
-            scope.visits(nest, side, cells)
-        at = {c: c for c in cells}
-        try:
-            want = scope.text(event.count, side, at)
-            scope.require(f"{want} {sign} {scope.text(supplied, side, at)}")
-        except NotAffine:
-            return [_count_unproved(event, place)]
-        scope.finish()
-        hit = smallest(scope.set((*cells, *side.names)))
+    place = node.call.place
+    try:
+        every, right, high, low = (
+            _cells_where(program, wait, node, supplied, sign) for sign in ("", "=", ">", "<"))
+    except NotAffine:
+        return [_count_unproved(event, place)]
+    never = every.subtract(right)
+    for kind, found in ((Kind.count_high, high), (Kind.count_low, low)):
+        hit = smallest(never.intersect(found))
         if hit is not None:
             cell, coords = hit[1][: len(cells)], hit[1][len(cells) :]
             return [Problem(
@@ -135,7 +179,31 @@ def _compare_form(
                 f"{supplied}", place, f"set count={supplied}, or check the notify maps",
                 Witness(tuple(hit[0].items()), (task_of(node, coords),), event=event.name,
                         cell=cell))]
+    if not (high.is_empty() and low.is_empty()):
+        obligations.append(Obligation(
+            f"{event.count} = {supplied} for each cell {event.name}[{', '.join(cells)}] that "
+            f"'{node.call.name}' waits for", event.place if event.place != UNKNOWN else place,
+            f"set count={supplied}, or state the equality with p.fact", event=event.name))
     return []
+
+
+def _cells_where(
+    program: Program, wait: Use, node: PlacedCall, supplied: Node, sign: str
+) -> isl.Set:
+    """Cells, each with a task that waits for it, for which some data makes the count compare so
+    with what is supplied."""
+    assert wait.event.count is not None
+    cells = cell_names(len(wait.event.shape))
+    scope, side = Scope(program), Side(node, "a_")
+    scope.domain(side)
+    for nest in wait.nests:
+        scope.visits(nest, side, cells)
+    at = {c: c for c in cells}
+    want, got = scope.text(wait.event.count, side, at), scope.text(supplied, side, at)
+    if sign:
+        scope.require(f"{want} {sign} {got}")
+    scope.finish()
+    return scope.set((*cells, *side.names))
 
 
 def _compare(
@@ -174,6 +242,20 @@ def _count_problem(
         kind, f"event {event.name}{list(cell)} expects {want} notifies but {got} tasks notify it",
         place, f"set count={got} there, or check the notify maps",
         Witness(tuple(dims.items()), (task,), event=event.name, cell=cell))
+
+
+def _total_problem(events: Events, wait: Use, wrong: WrongTotal) -> Problem:
+    event, node = wait.event, events.graph.nodes[wait.node]
+    pairs = events.map(wait).reverse().intersect_params(wrong.where.params())
+    hit = smallest(pairs.wrap().flatten())
+    assert hit is not None
+    rank = len(event.shape)
+    return Problem(
+        wrong.kind, f"the counts {event.count} of all cells of {event.name} add up to "
+        f"{wrong.counted}, but the cells get {wrong.given} notifies in all, whatever the data",
+        node.call.place, f"make count= of {event.name} the number of notifies of each cell",
+        Witness(tuple(hit[0].items()), (task_of(node, hit[1][rank:]),), event=event.name,
+                cell=hit[1][:rank]))
 
 
 def _value(pw: isl.PwAff, dims: dict[str, int], cell: tuple[int, ...]) -> int:

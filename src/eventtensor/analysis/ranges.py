@@ -212,7 +212,8 @@ def _slices_from_data(program: Program, p: PlacedCall, region: Region) -> list[O
                 out.append(Obligation(
                     f"the slice {region} of '{p.call.name}' begins inside {region.tensor}: "
                     f"{axis.start} < {end}, or it is empty", p.call.place,
-                    f"declare what keeps {axis.start} below {end}: bound= or p.fact"))
+                    f"declare what keeps {axis.start} below {end}: bound= or p.fact",
+                    call=p.call.name))
     return out
 
 

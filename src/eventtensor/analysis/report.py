@@ -109,11 +109,16 @@ class Problem:
 
 @dataclass(frozen=True)
 class Obligation:
-    """Something that run-time data must satisfy; a debug build checks it."""
+    """Something that run-time data must satisfy. `kernel.validate(**arrays)` checks it, and so does
+    a debug build. It is about the counts of an `event`, or about the elements of a `tensor` that
+    somebody reads, or what a `call` does with its data; else it is a declared fact."""
 
     what: str
     place: str
-    hint: str = "a debug build (debug=True) checks it: correct the data that breaks it"
+    hint: str = "correct the data; kernel.validate(**arrays) tells where it fails"
+    event: str | None = None
+    tensor: str | None = None
+    call: str | None = None
 
     def __str__(self) -> str:
         return f"{self.what} (at {self.place})\n  hint: {self.hint}"
