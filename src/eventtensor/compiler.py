@@ -168,7 +168,8 @@ def planned(
     if not report.ok:
         raise report.error()
     assert plan is not None
-    return lambda: Kernel(plan, known, report)
+    proved = state.program
+    return lambda: Kernel(proved, plan, known, report)
 
 
 def compile(

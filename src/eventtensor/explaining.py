@@ -53,8 +53,8 @@ def _lines(plan: Plan, report: CheckReport) -> Iterator[str]:
         names = ", ".join(b.tensor for b in plan.words)
         yield f"words of {names}: {plan.word_bytes} bytes{_example(plan, plan.word_bytes)}"
     if report.obligations:
-        yield "obligations (checked with debug=True):"
-        yield from (f"  {o}" for o in report.obligations)
+        yield "obligations (checked by kernel.validate and with debug=True):"
+        yield from (f"  {o.what} (at {o.place})" for o in report.obligations)
 
 
 def _grid(p: PlacedCall, c: CallPlan, streams: tuple[Stream, ...]) -> Iterator[str]:

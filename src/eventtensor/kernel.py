@@ -10,12 +10,15 @@ import numpy.typing as npt
 
 from .analysis.report import CheckReport
 from .config import Options
-from .errors import BadOption, NoTrace
+from .errors import BadOption, DataRefused, NoTrace
 from .interp.run import run
+from .interp.validation import Subjects, violations
 from .ir.plan import Plan
+from .ir.program import Program
 from .runtime.arguments import bind
 from .runtime.cpu import CpuKernel
 from .runtime.cpu_artifact import save as save_threads
+from .runtime.cuda.arrays import on_host
 from .runtime.cuda.artifact import save
 from .runtime.cuda.compiled import CudaKernel
 from .runtime.cuda.launch import Step
@@ -64,8 +67,10 @@ BACKENDS: dict[str, Callable[[Plan, Options], Backend]] = {
 class Kernel:
     """A compiled program. Call it with arrays by name; dims come from their shapes."""
 
-    def __init__(self, plan: Plan, options: Options, report: CheckReport) -> None:
-        self.plan, self.options, self.report = plan, options, report
+    def __init__(
+        self, program: Program, plan: Plan, options: Options, report: CheckReport
+    ) -> None:
+        self.program, self.plan, self.options, self.report = program, plan, options, report
         self.backend = BACKENDS[options.target](plan, options)
         self.interface: Interface = interface_of(plan)  # dims and tensors, as launches see them
         self.compilations = 1
@@ -82,6 +87,26 @@ class Kernel:
             return
         dims, bound = bind(self.interface, arrays)
         self.backend.launch(dims, bound)
+
+    def validate(self, **arrays: object) -> None:
+        """Check all obligations of the proof on arrays that a launch would take. Nothing is
+        launched or written; NumPy computes the run-time data on which something rests."""
+        cuda = self.backend if isinstance(self.backend, CudaKernel) else None
+        dims, bound = bind(self.interface, arrays if cuda is None else cuda.adopt(arrays))
+        if cuda is not None:
+            with cuda.device.active():
+                bound = {n: on_host(x) for n, x in bound.items()}
+        owed = self.report.obligations
+        subjects = Subjects(
+            frozenset(o.event for o in owed if o.event is not None),
+            frozenset(o.tensor for o in owed if o.tensor is not None),
+            frozenset(o.call for o in owed if o.call is not None))
+        broken = violations(self.program, self.plan, dims, bound, subjects) if owed else []
+        if broken:
+            word = "statement" if len(broken) == 1 else "statements"
+            raise DataRefused(
+                f"the data breaks {len(broken)} {word} of program '{self.program.name}':",
+                broken=[str(b) for b in broken])
 
     def write_trace(self, path: str | Path) -> None:
         """The last launch as Chrome/Perfetto JSON; compile with trace=True."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from .base import EventTensorError
 
 # ---- ET30x: options, building and running a kernel -----------------------------------------
@@ -55,6 +57,20 @@ class DeviceFailed(EventTensorError):
 class UnboundedTile(EventTensorError):
     code, title = "ET309", "a tile whose largest size is not known"
     default_hint = "declare bound= on the tensor that gives its extent"
+
+
+class DataRefused(EventTensorError):
+    """`broken` says of each obligation that fails where and by which values."""
+
+    code, title = "ET317", "run-time data that breaks what the proof rests on"
+    default_hint = "correct the data; et.check(program).obligations lists what must hold"
+
+    def __init__(
+        self, message: str, *, place: str | None = None, hint: str | None = None,
+        broken: Sequence[str] = (),
+    ) -> None:
+        super().__init__("\n  ".join([message, *broken]), place=place, hint=hint)
+        self.broken = tuple(broken)
 
 
 class NoRoom(EventTensorError):
@@ -218,11 +234,6 @@ class NoThreads(EventTensorError):
     default_hint = "fewer workers (workers=, ET_WORKERS), or a higher limit of threads (ulimit -u)"
 
 
-class CacheUnusable(EventTensorError):
-    code, title = "ET349", "a cache folder that other users own or can write to"
-    default_hint = "set ET_CACHE_DIR to a folder of your own"
-
-
 class BadArtifact(EventTensorError):
     code, title = "ET350", "an artifact folder that cannot be loaded"
     default_hint = "write it again with kernel.save(folder), by this version of eventtensor"
@@ -231,18 +242,3 @@ class BadArtifact(EventTensorError):
 class WrongDevice(EventTensorError):
     code, title = "ET351", "an artifact that was made for another GPU"
     default_hint = "compile and save on the kind of GPU that will run it"
-
-
-class DiskFull(EventTensorError):
-    code, title = "ET352", "a disk without room for what is written"
-    default_hint = "free some room, or set ET_CACHE_DIR to a folder on another disk"
-
-
-class CannotWrite(EventTensorError):
-    code, title = "ET353", "a file or folder that cannot be written"
-    default_hint = "name a folder that you may write to; ET_CACHE_DIR names that of the cache"
-
-
-class LibraryRefused(EventTensorError):
-    code, title = "ET354", "a built library that the system does not load"
-    default_hint = "is the folder on a disk mounted noexec? ET_CACHE_DIR names that of the cache"

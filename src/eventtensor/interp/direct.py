@@ -6,11 +6,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-import numpy as np
-
 from ..errors import UninitialisedRead
-from ..ir.functions import no_load
 from ..ir.program import Item, Loop, PlacedCall, Program
+from ..ir.walk import evaluate as value_of
 from .evaluate import Place
 from .memory import make_memory
 from .numbers import Array
@@ -20,7 +18,7 @@ from .tasks import Execution, Mode, task_of
 
 
 @dataclass(slots=True)
-class _Strict:
+class Strict:
     """A watcher that lets nothing unwritten be read."""
 
     place: Place
@@ -43,7 +41,7 @@ class _Run:
     def items(self, items: tuple[Item, ...], env: Mapping[str, int]) -> None:
         for item in items:
             if isinstance(item, Loop):
-                for k in range(self.execution.functions.value(item.extent, env, no_load)):
+                for k in range(value_of(item.extent, env)):
                     self.items(item.body, {**env, item.var: k})
             else:
                 self.call(self.program.placed(item.name), env)
@@ -51,12 +49,12 @@ class _Run:
     def call(self, placed: PlacedCall, env: Mapping[str, int]) -> None:
         header = self.watcher(placed, env, header=True)
         load = self.execution.loader(header, header.place)
-        for point in list(grid_points(placed.call.grid, env, load, self.execution.functions)):
+        for point in list(grid_points(placed.call.grid, env, load)):
             watcher = self.watcher(placed, point)
             self.execution.run(placed.call, point, watcher, watcher.place, {})
 
-    def watcher(self, placed: PlacedCall, env: Mapping[str, int], header: bool = False) -> _Strict:
-        return _Strict(Place(str(task_of(placed, env, header)), placed.call.place))
+    def watcher(self, placed: PlacedCall, env: Mapping[str, int], header: bool = False) -> Strict:
+        return Strict(Place(str(task_of(placed, env, header)), placed.call.place))
 
 
 def direct(
@@ -70,5 +68,8 @@ def direct(
     written in place."""
     memory = make_memory(program, dims, arrays)
     obligations = Obligations(memory, dims) if debug else None
-    with np.errstate(all="ignore"):
-        _Run(program, Execution(memory, obligations)).items(program.body, dict(dims))
+    if obligations is not None:
+        obligations.start()
+    _Run(program, Execution(memory, obligations)).items(program.body, dict(dims))
+    if obligations is not None:
+        obligations.end()

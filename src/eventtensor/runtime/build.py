@@ -1,5 +1,4 @@
-"""Compiles generated C++ into a content-addressed cache; safe with several processes at once. An
-entry that is not what was built is built again.
+"""Compiles generated C++ into a content-addressed cache; safe with several processes at once.
 
 The key holds everything that changes the code: source, device headers, compiler, flags, processor.
 """
@@ -17,7 +16,6 @@ from pathlib import Path
 from ..config import Environment
 from ..errors import CompileFailed, NoCompiler
 from ..target import CpuTarget, cpu_target
-from .store import open_folder, vouch, vouched, write_once, writing
 
 DEVICE = Path(__file__).parent.parent / "device"
 _SHARED = ("-shared",)
@@ -59,23 +57,29 @@ def build_program(source: str, name: str, env: Environment, extra: tuple[str, ..
 def _build(source: str, name: str, env: Environment, extra: tuple[str, ...], end: str) -> Built:
     target = cpu_target(env.cxx)
     key = cache_key(source, target, extra)
-    folder = open_folder(env.cache_dir, key[:2], key)
+    folder = env.cache_dir / key[:2] / key
     done = folder / f"{name}{end}"
-    if vouched(done) is not None:
+    if done.exists():
         return Built(done, key, fresh=False)
+    folder.mkdir(parents=True, exist_ok=True)
     text = folder / f"{name}.cpp"
     write_once(text, source.encode())
-    with writing(done):
-        handle, partial = tempfile.mkstemp(dir=folder, prefix=f".{name}", suffix=end)
-        os.close(handle)
+    handle, partial = tempfile.mkstemp(dir=folder, prefix=f".{name}", suffix=end)
+    os.close(handle)
     try:
         _compile(target, text, Path(partial), extra)
-        with writing(done):
-            os.replace(partial, done)  # atomic: a reader sees the whole file or none
+        os.replace(partial, done)  # atomic: a reader sees the whole file or none
     finally:
         Path(partial).unlink(missing_ok=True)
-    vouch(done)
     return Built(done, key, fresh=True)
+
+
+def write_once(path: Path, data: bytes) -> None:
+    """Atomic: a reader sees the whole file or none."""
+    handle, partial = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}")
+    with os.fdopen(handle, "wb") as file:
+        file.write(data)
+    os.replace(partial, path)
 
 
 def _compile(target: CpuTarget, source: Path, out: Path, extra: tuple[str, ...]) -> None:

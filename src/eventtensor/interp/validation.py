@@ -1,0 +1,200 @@
+"""Whether given data satisfies what a proof rests on: declared facts, counts of events, elements
+that are written before somebody reads them, indices that bodies compute.
+
+The program is walked in its own order. Only those bodies run that make data on which something
+rests; of other tasks the regions and the events alone are looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ..errors import CountMismatch, EventTensorError, UninitialisedRead
+from ..ir.data_facts import Broken, tensors_of
+from ..ir.plan import Notify, Plan, Wait, visit
+from ..ir.program import Call, Item, Loop, PlacedCall, Program
+from ..ir.tensor import region_exprs
+from ..ir.walk import LoadFn, evaluate, loads_of
+from .direct import Strict
+from .evaluate import Place
+from .memory import make_memory
+from .numbers import Array
+from .obligations import Obligations
+from .regions import grid_points, resolve
+from .report import Cell
+from .tasks import Execution, task_of
+
+
+@dataclass(frozen=True, slots=True)
+class Subjects:
+    """What obligations are about: the counts of events, the elements of tensors that are read, and
+    what calls do with their data."""
+
+    events: frozenset[str]
+    tensors: frozenset[str]
+    calls: frozenset[str]
+
+
+def violations(
+    program: Program, plan: Plan, dims: Mapping[str, int], arrays: Mapping[str, Array],
+    subjects: Subjects,
+) -> list[Broken]:
+    """Everything that the data breaks. The arrays stay as they are."""
+    own = {t.name for t in program.tensors if not t.role.read_only}
+    memory = make_memory(program, dims, {n: x.copy() if n in own else x for n, x in arrays.items()})
+    found: dict[Broken, None] = {}
+
+    def note(broken: list[Broken], who: Place | None) -> None:
+        found.update(dict.fromkeys(broken))
+        if who is not None:  # the task goes on with this data: nothing sensible would come of it
+            raise _Stop
+
+    obligations = Obligations(memory, dims, note)
+    walk = _Walk(program, plan, dims, Execution(memory, obligations), subjects,
+                 makers(program, subjects.calls), found)
+    obligations.start()
+    if found:
+        return list(found)
+    try:
+        walk.items(program.body, dict(dims))
+        obligations.end()
+        walk.compare_counts()
+    except _Stop:
+        pass
+    except EventTensorError as e:
+        found[Broken(type(e), e.message, e.place)] = None
+    return list(found)
+
+
+class _Stop(Exception):
+    """Data that decides what tasks do is not as declared."""
+
+
+def makers(program: Program, checked: Collection[str] = ()) -> set[str]:
+    """Calls whose bodies make run-time data that something is declared of, or that decides indices,
+    extents, counts; those that make what these read; and the `checked` ones."""
+    needed = {t.name for t in program.tensors if t.bound or t.monotone or t.distinct}
+    needed |= {name for fact in program.facts for name in tensors_of(fact)}
+    for e in program.events:
+        needed |= {n.tensor for n in loads_of(*(() if e.count is None else (e.count,)))}
+    for p in program.calls:
+        needed |= _indices(p.call)
+    found: set[str] = set()
+    while True:
+        new = [
+            p.call for p in program.calls if p.call.name not in found and (
+                p.call.name in checked
+                or any(r.tensor in needed for r in (*p.call.accumulates, *p.call.writes)))
+        ]
+        if not new:
+            return found
+        for call in new:
+            found.add(call.name)
+            needed |= {r.tensor for r in (*call.reads, *call.accumulates)}
+
+
+def _indices(call: Call) -> set[str]:
+    """Tensors that decide which elements and cells a call uses."""
+    regions = (*call.regions, *(call.waits or ()), *(call.notifies or ()))
+    exprs = [a.extent for a in call.grid]
+    return {n.tensor for n in loads_of(*exprs, *(e for r in regions for e in region_exprs(r)))}
+
+
+@dataclass(slots=True)
+class _Walk:
+    program: Program
+    plan: Plan
+    dims: Mapping[str, int]
+    execution: Execution
+    subjects: Subjects
+    running: set[str]
+    found: dict[Broken, None]
+    given: dict[Cell, int] = field(default_factory=dict)
+    wanted: dict[Cell, tuple[int, Place]] = field(default_factory=dict)
+
+    def items(self, items: tuple[Item, ...], env: Mapping[str, int]) -> None:
+        for item in items:
+            if isinstance(item, Loop):
+                for k in range(evaluate(item.extent, env)):
+                    self.items(item.body, {**env, item.var: k})
+            elif self.concerns(item):
+                self.call(self.program.placed(item.name), env)
+
+    def concerns(self, call: Call) -> bool:
+        """True if something is to be seen at this call."""
+        planned = self.plan.call(call.name)
+        uses: tuple[Wait | Notify, ...] = (*planned.header, *planned.waits, *planned.notifies)
+        events = {u.event for u in uses}
+        return (
+            call.name in self.running or call.name in self.subjects.calls
+            or bool(events & self.subjects.events)
+            or any(r.tensor in self.subjects.tensors for r in call.regions)
+        )
+
+    def call(self, placed: PlacedCall, env: Mapping[str, int]) -> None:
+        planned = self.plan.call(placed.call.name)
+        header, load = self.reader(placed, env, header=True)
+        for wait in planned.header:
+            self.wait(wait, env, load, header.place)
+        for point in list(grid_points(placed.call.grid, env, load)):
+            watcher, load = self.reader(placed, point)
+            for wait in planned.waits:
+                self.wait(wait, point, load, watcher.place)
+            if placed.call.name in self.running:
+                self.execution.run(placed.call, point, watcher, watcher.place, {})
+            else:
+                self.touch(placed.call, point, load, watcher.place)
+            for notify in planned.notifies:
+                if notify.event in self.subjects.events:
+                    for nest in notify.cells:
+                        for index in visit(nest, point, load):
+                            cell = notify.event, index
+                            self.given[cell] = self.given.get(cell, 0) + 1
+
+    def reader(
+        self, placed: PlacedCall, env: Mapping[str, int], header: bool = False
+    ) -> tuple[Strict, LoadFn]:
+        watcher = Strict(Place(str(task_of(placed, env, header)), placed.call.place))
+        return watcher, self.execution.loader(watcher, watcher.place)
+
+    def wait(self, wait: Wait, env: Mapping[str, int], load: LoadFn, who: Place) -> None:
+        if wait.event not in self.subjects.events:
+            return
+        count = self.plan.event(wait.event).count
+        assert count is not None
+        for nest in wait.all_cells():
+            for index in visit(nest, env, load):
+                scope = {**self.dims, **{f"c{k}": c for k, c in enumerate(index)}}
+                self.wanted.setdefault(
+                    (wait.event, index), (evaluate(count, scope, load), who))
+
+    def touch(self, call: Call, env: Mapping[str, int], load: LoadFn, who: Place) -> None:
+        """The regions of a task whose body does not run: reads must be written, writes are."""
+        memory = self.execution.memory
+        checked = call.name in self.subjects.calls
+        for k, region in enumerate(call.regions):
+            if not (checked or region.tensor in self.subjects.tensors):
+                continue
+            f = resolve(region, memory.shape(region.tensor), env, load, who)
+            if k >= len(call.reads):
+                memory.mark(f, np.ones(f.shape, np.bool_))
+                continue
+            index = memory.first_unwritten(f)
+            if index is not None:
+                self.found.setdefault(Broken(
+                    UninitialisedRead,
+                    f"{who.label} reads {f.tensor}{list(index)}, which nothing has written",
+                    who.place))
+
+    def compare_counts(self) -> None:
+        """Every cell that somebody waits for got as many notifies as its count."""
+        for (event, index), (want, who) in sorted(self.wanted.items(), key=lambda item: item[0]):
+            got = self.given.get((event, index), 0)
+            if want != got:
+                self.found.setdefault(Broken(
+                    CountMismatch,
+                    f"{event}{list(index)}, which {who.label} waits for, has the count {want} but "
+                    f"gets {got} notifies", who.place))
