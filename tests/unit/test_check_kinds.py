@@ -131,12 +131,35 @@ def unassigned(p):
     return p
 
 
+def too_few(p):
+    @et.task
+    def largest(x, o):
+        o[...] = et.argmax(x)
+
+    n = et.dim("n", min=0, max=64)
+    x, o = p.input("x", (n,), F), p.output("o", (1,), et.i32)
+    p.call(largest, name="second", grid=(1,), reads=lambda i: x[:], writes=lambda i: o[i])
+    return p
+
+
+def negative_extent(p):
+    @et.task
+    def zeros(o, *, n):
+        o[...] = et.zeros((n - 4,)).sum()
+
+    n = et.dim("n", max=64)
+    o = p.output("o", (n,), F)
+    p.call(zeros, name="second", grid=(n,), writes=lambda i: o[i])
+    return p
+
+
 CASES: dict[Kind, Callable[[et.Program], et.Program]] = {
     Kind.uncovered_read: uncovered, Kind.count_high: high, Kind.count_low: low,
     Kind.no_producer: no_producer, Kind.out_of_range: out_of_range, Kind.write_write: write_write,
     Kind.write_after_read: write_after_read, Kind.cycle: cycle, Kind.unbounded_index: unbounded,
     Kind.unequal_extents: unequal, Kind.unassigned: unassigned, Kind.unproved: unproved,
     Kind.contradiction: contradiction,
+    Kind.too_few: too_few, Kind.negative_extent: negative_extent,
 }
 
 

@@ -109,7 +109,7 @@ def _miss(
     """The smallest task in which an index may miss the tile."""
     for axis, extent in zip(site.axes, site.shape, strict=True):
         scope, side = Scope(program), Side(p, "a_")
-        bound = _open(scope, side, site.loops)
+        bound = open_loops(scope, side, site.loops)
         size = scope.text(extent, side, bound)
         match axis:
             case Point(index):
@@ -124,7 +124,7 @@ def _miss(
     return None
 
 
-def _open(scope: Scope, side: Side, loops: tuple[For, ...]) -> dict[str, str]:
+def open_loops(scope: Scope, side: Side, loops: tuple[For, ...]) -> dict[str, str]:
     """A task, and an iteration of each loop of its body."""
     scope.domain(side)
     bound: dict[str, str] = {}

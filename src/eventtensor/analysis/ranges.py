@@ -14,6 +14,7 @@ from ..ir.tensor import Axis, Pad, Point, Region, Rows, Slice, axis_exprs, regio
 from ..ir.walk import Bounds, bounds, free_vars, loads_of
 from .access import is_header, nodes
 from .bodies import body_problems
+from .needs import need_problems
 from .report import Kind, Obligation, Problem, Task, Witness
 from .sets.space import LoadVar, Scope, Side, shape_of
 from .sets.texts import NotAffine, isl_text
@@ -32,9 +33,10 @@ def range_problems(program: Program) -> tuple[list[Problem], list[Obligation]]:
             obligations += _slices_from_data(program, p, region)
         problems += _loads(program, p)
         problems += _extents(program, p)
-        inside, more = body_problems(program, p)
-        problems += inside
-        obligations += more
+        for find in (body_problems, need_problems):
+            found, owed = find(program, p)
+            problems += found
+            obligations += owed
     return problems, obligations
 
 

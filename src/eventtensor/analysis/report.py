@@ -15,6 +15,8 @@ class Kind(Enum):
     contradiction = "contradiction"
     unbounded_index = "unbounded-index"
     out_of_range = "out-of-range"
+    negative_extent = "negative-extent"
+    too_few = "too-few-elements"
     unequal_extents = "unequal-extents"
     unassigned = "unassigned"
     cycle = "cycle"
@@ -45,6 +47,8 @@ _ERRORS: dict[Kind, type[errors.ProofError]] = {
     Kind.write_after_read: errors.WriteAfterRead,
     Kind.cycle: errors.EventCycle,
     Kind.unbounded_index: errors.UnboundedIndex,
+    Kind.negative_extent: errors.NegativeExtent,
+    Kind.too_few: errors.TooFewElements,
     Kind.unequal_extents: errors.UnequalExtents,
     Kind.unassigned: errors.Unassigned,
     Kind.unproved: errors.Unproved,

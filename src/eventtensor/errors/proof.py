@@ -83,6 +83,16 @@ class UnequalExtents(ProofError):
     default_hint = "slice both sides to the same extent"
 
 
+class TooFewElements(ProofError):
+    code, title = "ET212", "an op that picks elements of an axis that may have too few"
+    default_hint = "raise the min of the dim, slice whole tiles, or state a fact (p.fact) of data"
+
+
+class NegativeExtent(ProofError):
+    code, title = "ET213", "a tile in a body whose extent may be negative"
+    default_hint = "raise the min of the dim, or use et.max(extent, 0)"
+
+
 class ContradictoryFacts(ProofError):
     code, title = "ET215", "declared facts that no run-time data can satisfy"
     default_hint = "correct bound=, monotone=, distinct= or p.fact: a contradiction proves anything"

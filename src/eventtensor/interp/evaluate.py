@@ -110,6 +110,9 @@ class Frame:
         return tuple(max(0, self.size(e)) for e in type.shape)
 
     def largest(self, x: Array, k: int, what: str) -> Array:
+        rows = x.shape[:-1]
+        if 0 in rows:
+            return np.zeros((*rows, k), np.int32)
         if x.shape[-1] < k:
             self.outside(what, k - 1, x.ndim - 1, x.shape[-1])
         return numbers.descending(x)[..., :k].astype(np.int32)

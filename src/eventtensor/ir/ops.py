@@ -33,6 +33,16 @@ class Form(Enum):
     integers = "name=[0, 1]"
 
 
+@dataclass(frozen=True, slots=True)
+class Need:
+    """An extent that has to be at least so much. One of 1 or more matters only where the result
+    has elements. `what` the op does, for messages."""
+
+    extent: Node
+    least: int
+    what: str
+
+
 KEYWORDS = (Form.integer, Form.integers)
 Types = Sequence[t.TileType]
 
@@ -40,14 +50,16 @@ Types = Sequence[t.TileType]
 @dataclass(frozen=True, slots=True)
 class Row:
     """`names` in text, with what each stands for in the field `tag`. `result`: the type that
-    follows from those of the operands; none, if the statement says it. `rereads`: operands of which
-    an element is read more than once, so that they deserve memory of their own."""
+    follows from those of the operands; none, if the statement says it. `needs`: what extents must
+    be, which the proof shows (analysis/needs.py). `rereads`: operands of which an element is read
+    more than once, so that they deserve memory of their own."""
 
     node: type[Any]
     names: Mapping[str, Any]
     tag: str | None
     fields: tuple[tuple[str, Form], ...]
     result: Callable[[Any, Types], t.TileType] | None
+    needs: Callable[[Any, t.TileType, Types], Iterable[Need]]
     rereads: Callable[[Any, t.TileType, Types], tuple[int, ...]]
 
     def name(self, op: t.Op) -> str:
@@ -106,6 +118,31 @@ def _best(op: t.TopK, types: Types) -> t.TileType:
     return t.TileType(dtype, (*types[0].shape[:-1], Const(op.k)))
 
 
+# ---- what ops need of extents --------------------------------------------------------------
+
+
+def _nothing(op: Any, type: t.TileType, types: Types) -> Iterable[Need]:
+    return ()
+
+
+def _new_extents(op: Any, type: t.TileType, types: Types) -> Iterable[Need]:
+    """Extents that no operand has."""
+    old = {e for x in types for e in x.shape}
+    return (Need(e, 0, "makes a tile of") for e in type.shape if e not in old)
+
+
+def _one(op: t.ArgMax, type: t.TileType, types: Types) -> Iterable[Need]:
+    return (Need(types[0].shape[-1], 1, "takes the largest of"),)
+
+
+def _so_many(op: t.TopK, type: t.TileType, types: Types) -> Iterable[Need]:
+    return (Need(types[0].shape[-1], op.k, f"takes the {op.k} largest of"),)
+
+
+def _any_entry(op: t.Gather, type: t.TileType, types: Types) -> Iterable[Need]:
+    return (Need(types[0].shape[op.axis], 1, "gathers from"),)
+
+
 # ---- operands that are read again ----------------------------------------------------------
 
 
@@ -145,33 +182,36 @@ def _itself(names: Sequence[str]) -> dict[str, str]:
 
 
 OPS: tuple[Row, ...] = (
-    Row(t.Arg, {"arg": None}, None, (("arg", Form.arg),), None, _once),
-    Row(t.Literal, {"literal": None}, None, (("value", Form.number),), None, _once),
-    Row(t.Index, {"index": None}, None, (("expr", Form.expr),), None, _once),
-    Row(t.Unary, _itself(UNARY), "op", (_X,), _same, _once),
-    Row(t.Binary, _itself(BINARY), "op", (_A, _B), _binary, _once),
+    Row(t.Arg, {"arg": None}, None, (("arg", Form.arg),), None, _nothing, _once),
+    Row(t.Literal, {"literal": None}, None, (("value", Form.number),), None, _nothing, _once),
+    Row(t.Index, {"index": None}, None, (("expr", Form.expr),), None, _nothing, _once),
+    Row(t.Unary, _itself(UNARY), "op", (_X,), _same, _nothing, _once),
+    Row(t.Binary, _itself(BINARY), "op", (_A, _B), _binary, _nothing, _once),
     Row(t.Where, {"where": None}, None, (("cond", Form.value), _A, _B),
-        lambda op, types: types[1], _once),
+        lambda op, types: types[1], _nothing, _once),
     Row(t.Cast, {"cast": None}, None, (_X, ("dtype", Form.dtype)),
-        lambda op, types: t.TileType(op.dtype.tile_dtype, types[0].shape), _once),
-    Row(t.Broadcast, {"broadcast": None}, None, (_X,), None, _if_repeated),
-    Row(t.Reduce, _itself(t.REDUCE), "op", (_X, _AXIS), _reduced, _once),
-    Row(t.MatMul, {"matmul": None}, None, (_A, _B), _multiplied, _all),
-    Row(t.Transpose, {"transpose": None}, None, (_X, ("perm", Form.integers)), _transposed, _once),
-    Row(t.Reshape, {"reshape": None}, None, (_X,), None, _once),
-    Row(t.Concat, {"concat": None}, None, (("xs", Form.values), _AXIS), _concatenated, _once),
-    Row(t.Iota, {"iota": None}, None, (), None, _once),
-    Row(t.SliceOf, {"slice": None}, None, (_X, ("axes", Form.axes)), None, _once),
+        lambda op, types: t.TileType(op.dtype.tile_dtype, types[0].shape), _nothing, _once),
+    Row(t.Broadcast, {"broadcast": None}, None, (_X,), None, _new_extents, _if_repeated),
+    Row(t.Reduce, _itself(t.REDUCE), "op", (_X, _AXIS), _reduced, _nothing, _once),
+    Row(t.MatMul, {"matmul": None}, None, (_A, _B), _multiplied, _nothing, _all),
+    Row(t.Transpose, {"transpose": None}, None, (_X, ("perm", Form.integers)),
+        _transposed, _nothing, _once),
+    Row(t.Reshape, {"reshape": None}, None, (_X,), None, _new_extents, _once),
+    Row(t.Concat, {"concat": None}, None, (("xs", Form.values), _AXIS),
+        _concatenated, _nothing, _once),
+    Row(t.Iota, {"iota": None}, None, (), None, _new_extents, _once),
+    Row(t.SliceOf, {"slice": None}, None, (_X, ("axes", Form.axes)), None, _new_extents, _once),
     Row(t.Update, {"update": None}, None, (_X, ("axes", Form.axes), ("value", Form.value)),
-        _same, _once),
-    Row(t.Cumsum, {"cumsum": None}, None, (_X, _AXIS), _same, _once),
-    Row(t.Gather, {"gather": None}, None, (_X, ("index", Form.value), _AXIS), _gathered, _picked),
+        _same, _nothing, _once),
+    Row(t.Cumsum, {"cumsum": None}, None, (_X, _AXIS), _same, _nothing, _once),
+    Row(t.Gather, {"gather": None}, None, (_X, ("index", Form.value), _AXIS),
+        _gathered, _any_entry, _picked),
     Row(t.ArgMax, {"argmax": None}, None, (_X,),
-        lambda op, types: t.TileType(DType.i32, types[0].shape[:-1]), _all),
+        lambda op, types: t.TileType(DType.i32, types[0].shape[:-1]), _one, _all),
     Row(t.TopK, {"topk_values": False, "topk_indices": True}, "indices",
-        (_X, ("k", Form.integer)), _best, _all),
+        (_X, ("k", Form.integer)), _best, _so_many, _all),
     Row(t.Histogram, {"histogram": None}, None,
-        (("index", Form.value), ("weights", Form.values)), None, _once),
+        (("index", Form.value), ("weights", Form.values)), None, _nothing, _once),
 )  # fmt: skip
 
 ROWS: dict[type[Any], Row] = {row.node: row for row in OPS}
@@ -215,6 +255,11 @@ def result_type(op: t.Op, types: Types) -> t.TileType:
     rule = ROWS[type(op)].result
     assert rule is not None, f"the type of {op} is given"
     return rule(op, types)
+
+
+def needs_of(op: t.Op, type: t.TileType, types: Types) -> Iterable[Need]:
+    """What an op of this type needs of extents."""
+    return ROWS[op.__class__].needs(op, type, types)
 
 
 def rereads(op: t.Op, type: t.TileType, types: Types) -> tuple[int, ...]:

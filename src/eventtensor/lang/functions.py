@@ -12,6 +12,7 @@ from ..ir import expr as ix
 from ..ir.elementwise import FUNCTIONS
 from ..ir.layers import Layer
 from ..ir.tensor import DType
+from ..ir.walk import at_least_zero, free_vars
 from . import values
 from .index import is_index
 from .shapes import index_expr, normal_axis
@@ -116,12 +117,16 @@ def where(cond: object, a: object, b: object) -> Any:
 
 
 def _extents(shape: object) -> tuple[ix.Node, ...]:
-    given = shape if isinstance(shape, tuple | list) else (shape,)
-    found = tuple(current().check_expr(index_expr(s)) for s in given)
-    for e in found:
-        if isinstance(e, ix.Const) and e.value < 0:
-            raise BadShape(f"a tile with the extent {e}")
-    return found
+    return tuple(_extent(s) for s in (shape if isinstance(shape, tuple | list) else (shape,)))
+
+
+def _extent(given: object) -> ix.Node:
+    """An extent of a new tile. One that the body computes is 0 where it would be negative; others
+    are proved not to be."""
+    e = current().check_expr(index_expr(given))
+    if isinstance(e, ix.Const) and e.value < 0:
+        raise BadShape(f"a tile with the extent {e}")
+    return at_least_zero(e) if any(v.startswith("%") for v in free_vars(e)) else e
 
 
 def full(shape: object, value: object, dtype: DType = DType.f32) -> Tile:
@@ -140,7 +145,7 @@ def zeros(shape: object, dtype: DType = DType.f32) -> Tile:
 
 def iota(n: object, dtype: DType = DType.i32) -> Tile:
     """0, 1, .., n-1."""
-    return Tile(current(), values.iota(current(), index_expr(n), dtype))
+    return Tile(current(), values.iota(current(), _extent(n), dtype))
 
 
 def _tile_dtype(dtype: object) -> DType:

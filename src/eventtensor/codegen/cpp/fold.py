@@ -9,6 +9,7 @@ from __future__ import annotations
 from ...ir import tile as t
 from ...ir.expr import Const, Node, product
 from ...ir.layers import Layer
+from ...ir.walk import free_vars
 from .args import Target, stored_once
 from .frame import BodyFrame
 from .value import Index, Value, ctype, elsewhere, long_axes, of_view, scalar
@@ -78,6 +79,8 @@ class FoldWriter(BodyFrame):
     def fold(self, id: int, name: str, x: Value, axis: int, type: t.TileType) -> Value:
         alone, together = _FOLDS[name]
         self.extent(x.type.shape[axis])  # declared here, not in a loop
+        if name == "argmax":
+            self.has_elements(x.type.shape[axis], 1)
         if not self.out.folds_together(x.type.shape, axis):
             at = lambda index: self.folding(id, alone, x, axis, type, index)
             return Value(type, at, elsewhere(x.leaves), None, cheap=False)
@@ -95,6 +98,11 @@ class FoldWriter(BodyFrame):
             self.out.line(f"if ({leads}) {result.place(index)} = "
                           f"{self.rounded(f'v{id}_found', type.dtype, result)};")
         return of_view(result, type)
+
+    def has_elements(self, extent: Node, least: int) -> None:
+        """In debug, that an axis has so many elements, where a value of the body decides it."""
+        if self.expr.debug and any(v.startswith("%") for v in free_vars(extent)):
+            self.out.line(f"et::index_checked(worker, {least - 1}, {self.extent(extent)});")
 
     def folding(
         self, id: int, name: str, x: Value, axis: int, type: t.TileType, index: Index
@@ -122,8 +130,9 @@ class FoldWriter(BodyFrame):
 
     def topk(self, id: int, x: Value, k: int, indices: bool, type: t.TileType) -> Value:
         n, kind = self.extent(x.type.shape[-1]), ctype(x.type.dtype)
-        result = self.own(f"v{id}", type)
-        self.out.line(f"int32_t v{id}_order[{max(k, 1)}];")
+        self.has_elements(x.type.shape[-1], k)
+        result, whole = self.own(f"v{id}", type), isinstance(x.type.shape[-1], Const)
+        self.out.line(f"int32_t v{id}_order[{k}]{'' if whole else ' = {}'};")
         with self.loops(type.shape[:-1], independent=False) as index:
             each, slot = f"i{len(index)}", f"i{len(index) + 1}"
             inner = f"[&](int64_t {each}) {{ return {x.at((*index, each))}; }}"
