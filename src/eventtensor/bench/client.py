@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
-from ..errors import StepFailed
+from ..errors import BadOption, StepFailed
 from .rows import Span
 
 
@@ -26,17 +26,22 @@ class Address:
 
     @staticmethod
     def of(url: str, key: str | None = None) -> Address:
-        at = urlsplit(url)
-        return Address(at.hostname or "127.0.0.1", at.port or 80, key)
+        try:
+            at = urlsplit(url)
+            return Address(at.hostname or "127.0.0.1", at.port or 80, key)
+        except ValueError as e:
+            raise BadOption(f"url is {url[:200]!r}: {e}", hint="as in http://127.0.0.1:8000") from e
 
 
 async def models(at: Address) -> dict[str, Any]:
     reader, writer = await _open(at, "GET", "/v1/models", b"")
     try:
         text = b"".join([piece async for piece in _body(reader, await _head(reader))])
+        found: dict[str, Any] = json.loads(text)["data"][0]
+    except (ValueError, LookupError, TypeError, EOFError) as e:
+        raise StepFailed(f"{at.host}:{at.port} does not answer as a server of models: {e!r}") from e
     finally:
         writer.close()
-    found: dict[str, Any] = json.loads(text)["data"][0]
     return found
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated
@@ -18,11 +19,22 @@ from ..bench.startup import startup
 from ..engine.llm import LLM
 from ..errors import BadOption
 from ..models.targets import find_target
-from .typed import DTypeName, ModelName, SameBits, TargetName, TargetOption, told
+from .typed import (
+    DTypeName,
+    ModelName,
+    SameBits,
+    TargetName,
+    TargetOption,
+    check_numbers,
+    check_out,
+    check_texts,
+    told,
+)
 
 app = typer.Typer(help="Measure latency, throughput, a server under load, or the start.",
                   no_args_is_help=True)
 
+_CLIENTS = re.compile(r"[0-9]{1,4}(,[0-9]{1,4})*")
 Input = Annotated[int, typer.Option(help="tokens of each prompt")]
 Answers = Annotated[int, typer.Option(help="tokens of each answer")]
 Runs = Annotated[int, typer.Option(help="times that count")]
@@ -40,6 +52,8 @@ def latency_command(
     same_bits: SameBits = False,
 ) -> None:
     """A batch at a time: to the first token, between tokens, to the end."""
+    with told():
+        check_numbers(batch=batch, input=input, output=output, runs=runs, warm=warm)
     _inside(lambda llm: latency(llm, Load(input, output), batch, runs, warm), model, input + output,
             target, dtype, cache_gb, same_bits, out)
 
@@ -52,6 +66,8 @@ def throughput_command(
     same_bits: SameBits = False,
 ) -> None:
     """Many requests at once: requests and tokens a second."""
+    with told():
+        check_numbers(requests=requests, input=input, output=output, runs=runs, warm=warm)
     _inside(lambda llm: throughput(llm, Load(input, output), requests, runs, warm), model,
             input + output, target, dtype, cache_gb, same_bits, out)
 
@@ -69,10 +85,15 @@ def serve_command(
 ) -> None:
     """A server under load by clients that ask again and again."""
     with told():
-        if not clients.replace(",", "").isdecimal() or bool(model) == bool(url):
-            raise BadOption(f"clients is {clients!r}, model {model!r}, url {url!r}",
+        if not _CLIENTS.fullmatch(clients) or bool(model) == bool(url):
+            raise BadOption(f"clients is {clients[:80]!r}, model {model!r}, url {url!r}",
                             hint="clients as in 1,8,32; a model or the url of a server")
-        load, counts = Load(input, output), [int(n) for n in clients.split(",") if n]
+        load, counts = Load(input, output), [int(n) for n in clients.split(",")]
+        check_numbers(requests=requests, input=input, output=output, warm=warm,
+                      cache_gb=cache_gb, clients=max(counts))
+        check_numbers(clients=min(counts))
+        check_texts(url=url, api_key=api_key)
+        check_out(out)
         if url:
             return _show(under_load(Address.of(url, api_key), load, counts, requests, warm), out)
         options = ["--target", target.value, "--dtype", dtype.value, "--cache-gb", str(cache_gb),
@@ -88,6 +109,8 @@ def startup_command(
 ) -> None:
     """From the start of a process to the first token: empty caches, full ones, an artifact."""
     with told():
+        check_numbers(runs=runs)
+        check_out(out)
         options: dict[str, object] = {"target": find_target(target.value), "dtype": dtype.value}
         _show(startup(model, options, runs), out)
 
@@ -96,6 +119,9 @@ def _inside(
     measure: Callable[[LLM], list[Row]], model: str, context: int, target: TargetName,
     dtype: DTypeName, cache_gb: float, same_bits: bool, out: Path | None,
 ) -> None:
+    with told():
+        check_numbers(cache_gb=cache_gb)
+        check_out(out)
     with told(), LLM(model, target=target.value, dtype=dtype.value, context=context,
                      cache_gb=cache_gb, same_bits=same_bits) as llm:
         _show(measure(llm), out)

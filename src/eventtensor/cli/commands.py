@@ -18,7 +18,17 @@ from .compiling import compile_model
 from .listing import models_table
 from .programs import check_program, explain_program
 from .speaking import Chat, answer
-from .typed import Artifact, DTypeName, ModelName, SameBits, TargetName, TargetOption, told
+from .typed import (
+    Artifact,
+    DTypeName,
+    ModelName,
+    SameBits,
+    TargetName,
+    TargetOption,
+    check_numbers,
+    check_texts,
+    told,
+)
 
 app = typer.Typer(
     no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False,
@@ -64,6 +74,7 @@ def generate(
 ) -> None:
     """Answer a prompt, as text that comes token by token; the speed goes to stderr."""
     with told():
+        check_texts(prompt=prompt, system=system)
         params = SamplingParams(max_tokens=max_tokens, temperature=temperature, top_k=top_k,
                                 top_p=top_p, seed=seed)
         spoken = answer(model, Chat(prompt, system, chat), params, target.value, dtype.value,
@@ -102,6 +113,10 @@ def serve(
 ) -> None:
     """Serve a model over HTTP, in OpenAI's protocol."""
     with told():
+        check_texts(host=host, api_key=api_key, name=name)
+        check_numbers(port=port, context=context, max_running=max_running,
+                      max_waiting=max_waiting, prompt_rows=prompt_rows, cache_gb=cache_gb,
+                      max_body_mb=max_body_mb, step_limit_s=step_limit_s, drain_s=drain_s)
         serving = lazily(".serving", "serve")
         serving.serve_model(serving.Wanted(
             model, target.value, dtype.value, context, max_running, max_waiting, prompt_rows,
@@ -134,7 +149,8 @@ def compile_command(
 @app.command()
 def models() -> None:
     """List the models that have a name."""
-    models_table()
+    with told():
+        models_table()
 
 
 @app.command()

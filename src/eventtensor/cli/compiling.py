@@ -7,6 +7,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from ..errors import BadOption
 from ..models.artifact import Made, compiled, save
 from ..models.runner import DTYPES, layout_of
 from ..models.source import open_model
@@ -16,6 +17,9 @@ from ..models.tasks import Weights
 
 
 def compile_model(name: str, folder: Path, target: str, dtype: str, same_bits: bool) -> None:
+    for place in (folder, *folder.absolute().parents):
+        if place.is_file():
+            raise BadOption(f"{place} is a file", hint="name a folder, which is made if need be")
     began, where = time.perf_counter(), find_target(target)
     made = Made(open_model(name).config, where, dtype, MAX_TOKENS, True, same_bits)
     layout = layout_of(where, dtype, MAX_TOKENS, same_bits)

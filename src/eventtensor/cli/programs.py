@@ -5,15 +5,20 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import typer
 
 from ..compiler import check
-from ..errors import BadOption
+from ..errors import BadOption, BrokenProgramFile, EventTensorError
 from ..explaining import explain
+from ..ir.program import Program
+from ..lang.program import Program as Builder
 from ..models.targets import find_target
+from ..place import error_place
 
 
 def check_program(name: str) -> bool:
@@ -34,21 +39,42 @@ def find_program(name: str) -> Any:
     found = getattr(_module(home), function, None)
     if not callable(found):
         raise BadOption(f"{home} has no function {function!r}", hint="as in examples/mlp.py:mlp")
-    return found()
+    with _broken(home):
+        made = found()
+    if not isinstance(made, Builder | Program):
+        raise BadOption(f"{home}:{function} gives a {type(made).__name__}, and not a program",
+                        hint="as in examples/mlp.py:mlp")
+    return made
+
+
+@contextmanager
+def _broken(home: str) -> Iterator[None]:
+    """What a user's file raises, in a line. Errors of its program are told as they are."""
+    try:
+        yield
+    except (EventTensorError, KeyboardInterrupt):
+        raise
+    except Exception as e:
+        text = f"{home} raises {type(e).__name__}: {str(e)[:200]}"
+        raise BrokenProgramFile(text, place=error_place(e)) from e
 
 
 def _module(home: str) -> Any:
     if not home.endswith(".py"):
+        if not all(part.isidentifier() for part in home.split(".")):
+            raise BadOption(f"there is no module {home!r}", hint="a module, or file.py")
         sys.path.insert(0, "")  # as `python -m` does
-        try:
-            return importlib.import_module(home)
-        except ModuleNotFoundError as e:
-            raise BadOption(f"there is no module {e.name}", hint="a module, or file.py") from e
+        with _broken(home):
+            try:
+                return importlib.import_module(home)
+            except ModuleNotFoundError as e:
+                raise BadOption(f"there is no module {e.name}", hint="a module, or file.py") from e
     path = Path(home)
     found = importlib.util.spec_from_file_location(path.stem, path) if path.is_file() else None
     if found is None or found.loader is None:
         raise BadOption(f"there is no file {home}", hint="a module, or file.py")
     sys.path.insert(0, str(path.parent))  # as `python file.py` does
     module = importlib.util.module_from_spec(found)
-    found.loader.exec_module(module)
+    with _broken(home):
+        found.loader.exec_module(module)
     return module

@@ -242,3 +242,29 @@ class BadArtifact(EventTensorError):
 class WrongDevice(EventTensorError):
     code, title = "ET351", "an artifact that was made for another GPU"
     default_hint = "compile and save on the kind of GPU that will run it"
+
+
+
+class DiskFull(EventTensorError):
+    code, title = "ET352", "a disk without room for what is written"
+    default_hint = "free some room, or set ET_CACHE_DIR to a folder on another disk"
+
+
+class CannotWrite(EventTensorError):
+    code, title = "ET353", "a file or folder that cannot be written"
+    default_hint = "name a folder that you may write to; ET_CACHE_DIR names that of the cache"
+
+
+class LibraryRefused(EventTensorError):
+    code, title = "ET354", "a built library that the system does not load"
+    default_hint = "is the folder on a disk mounted noexec? ET_CACHE_DIR names that of the cache"
+
+
+class BrokenProgramFile(EventTensorError):
+    code, title = "ET355", "a file of a program that raises an error of its own"
+    default_hint = "run it by itself with python to see the whole traceback"
+
+
+class SystemRefused(EventTensorError):
+    code, title = "ET356", "a file, address or text that the system refuses to a command"
+    default_hint = "check its name, who may use it, and whether it is there"

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
-from ...errors import BadChat
+from ...errors import BadChat, BadPrompt
 from .chat import Message, render
 
 BROKEN = "\N{REPLACEMENT CHARACTER}"  # what bytes that are not, or not yet, UTF-8 decode to
@@ -50,6 +50,11 @@ class Tokenizer:
     def _encoded(self, text: str, first: bool) -> list[int]:
         """By the call for many texts: other threads run meanwhile, as they do not beside the one
         for a single text."""
+        try:
+            text.encode()
+        except UnicodeEncodeError as e:
+            raise BadPrompt(f"the text has half a character at {e.start}",
+                            hint="it was not UTF-8 where it came from") from None
         (found,) = self._core.encode_batch_fast([text], add_special_tokens=first)
         return list(found.ids)
 

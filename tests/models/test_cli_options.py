@@ -1,0 +1,170 @@
+"""No command shows a traceback: whatever is typed, an error of the user is one line with a code."""
+
+from __future__ import annotations
+
+import errno
+import sys
+from pathlib import Path
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from eventtensor.cli import commands, typed
+from eventtensor.errors import BadOption, BadPrompt
+
+MODEL = "random:tiny-llama"
+ODD = ("nan", "inf", "-inf", "-1", "1e400", "9" * 40, "", "x", "-0.0", "1.5")
+
+
+def ran(*words: str) -> tuple[int, str]:
+    """Status and all that was said; what is no error of the user is raised here."""
+    done = CliRunner().invoke(commands.app, list(words), catch_exceptions=True)
+    if done.exception is not None and not isinstance(done.exception, SystemExit):
+        raise done.exception
+    return done.exit_code, done.output
+
+
+def refused(*words: str) -> str:
+    status, said = ran(*words)
+    assert status in (1, 2), said
+    assert "Traceback" not in said
+    return said
+
+
+SERVE = ("--port", "--context", "--max-running", "--max-waiting", "--prompt-rows", "--cache-gb",
+         "--max-body-mb", "--step-limit-s", "--drain-s")
+
+
+@pytest.fixture
+def no_models(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What passes the checks of a command ends here, with its own error."""
+    def reached(*_: object, **__: object) -> None:
+        raise BadPrompt("reached")
+
+    monkeypatch.setattr("eventtensor.cli.serving.LLM", reached)
+    monkeypatch.setattr("eventtensor.cli.speaking.open_model", reached)
+    monkeypatch.setattr("eventtensor.cli.benching.LLM", reached)
+    monkeypatch.setattr("eventtensor.cli.benching.startup", reached)
+    monkeypatch.setattr("eventtensor.cli.benching.server", reached)
+
+
+@pytest.mark.parametrize("option", SERVE)
+@pytest.mark.parametrize("value", ODD)
+def test_no_number_of_serve_is_taken_unseen(no_models, option: str, value: str) -> None:
+    said = refused("serve", MODEL, option, value)
+    if value in ("nan", "inf", "-inf", "1e400", "", "x", "9" * 40):
+        assert "reached" not in said
+
+
+@pytest.mark.parametrize("option", ["--max-tokens", "--temperature", "--top-k", "--top-p",
+                                    "--seed"])
+@pytest.mark.parametrize("value", ODD)
+def test_no_number_of_generate_is_taken_unseen(no_models, option: str, value: str) -> None:
+    said = refused("generate", MODEL, "--prompt", "x", option, value)
+    if value in ("nan", "inf", "-inf", "1e400", "", "x", "9" * 40):
+        assert "reached" not in said
+
+
+@pytest.mark.parametrize("words", [
+    *(("latency", MODEL, o) for o in ("--batch", "--input", "--output", "--runs", "--warm",
+                                      "--cache-gb")),
+    *(("throughput", MODEL, o) for o in ("--requests", "--input", "--output", "--runs", "--warm",
+                                         "--cache-gb")),
+    *(("serve", MODEL, o) for o in ("--requests", "--input", "--output", "--warm", "--cache-gb",
+                                    "--clients")),
+    ("startup", MODEL, "--runs"),
+], ids=lambda w: f"{w[0]}{w[2]}")
+@pytest.mark.parametrize("value", ODD)
+def test_no_number_of_bench_is_taken_unseen(no_models, words, value: str) -> None:
+    said = refused("bench", *words, value)
+    if value in ("nan", "inf", "-inf", "1e400", "", "x", "9" * 40):
+        assert "reached" not in said
+
+
+@pytest.mark.parametrize("option", ["--prompt", "--system"])
+def test_a_prompt_that_is_not_utf8_is_refused(option: str) -> None:
+    words = ["--prompt", "x"] if option != "--prompt" else []
+    assert "ET300" in refused("generate", MODEL, *words, option, "a\udcff")
+
+
+def test_half_a_character_is_no_prompt_in_python_either(tmp_path: Path) -> None:
+    from tokenizers import Tokenizer, models
+
+    from eventtensor.models.text.tokenizer import Tokenizer as Ours
+
+    ours = Ours(Tokenizer(models.BPE({"a": 0}, [])), eos=(), special={}, template=None)
+    assert ours.encode("a") == [0]
+    with pytest.raises(BadPrompt, match="half a character at 1"):
+        ours.encode("a\ud800")
+
+
+@pytest.mark.parametrize("words", [
+    ("--clients", "0"), ("--clients", ","), ("--clients", "1,,2"), ("--clients", "1" * 30),
+    ("--out", "/nowhere/x.json"), ("--out", "."), ("--url", "http://x"),
+])
+def test_a_bench_that_makes_no_sense_is_refused(no_models, words) -> None:
+    assert "ET300" in refused("bench", "serve", MODEL, *words)
+
+
+@pytest.mark.parametrize("url", ["http://[", "http://h:99999", "http://127.0.0.1:1", "\udcff"])
+def test_an_address_of_no_server_is_an_error(url: str) -> None:
+    said = refused("bench", "serve", "--url", url)
+    assert "ET300" in said or "ET356" in said
+
+
+@pytest.mark.parametrize("name", [
+    "", ":", ":f", "x.py:", "..:f", "a..b:f", "a b:f", "\udcff:f", "no.py:f", "/:f", "sys:exit ",
+    "os:sep", "sys:getsizeof",
+])
+def test_what_is_no_program_is_refused(name: str) -> None:
+    for command in ("check", "explain"):
+        assert "ET3" in refused(command, name)
+
+
+FILES = {
+    "syntax": "def f(:", "bytes": "\0", "raises": "def f(): return 1 // 0", "at_once": "1 // 0",
+    "deep": "def f(): return f()", "other": "def f(): return 3", "needs": "def f(x): return x",
+    "imports": "import not_there_at_all",
+}
+
+
+@pytest.mark.parametrize("kind", FILES)
+def test_errors_of_a_users_file_are_a_line(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / f"{kind}.py"
+    path.write_text(FILES[kind])
+    said = refused("check", f"{path}:f")
+    assert "ET300" in said if kind == "other" else "ET355" in said and str(path) in said
+
+
+def test_compile_into_a_file_is_refused_before_it_begins(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    for out in (tmp_path / "file", tmp_path / "file" / "inside"):
+        assert "file is a file" in refused("compile", MODEL, "--out", str(out))
+
+
+@pytest.mark.parametrize("error, status, shown", [
+    (OSError(errno.ENOSPC, "No space left on device", "x.json"), 1, "ET356: x.json: No space"),
+    (MemoryError(), 1, "ET346"), (UnicodeError("odd"), 1, "ET356: odd"),
+    (KeyboardInterrupt(), 130, ""), (BadOption("so", hint="then"), 1, "ET300: so\n  hint: then"),
+])
+def test_refusals_of_the_system_are_lines(capsys, error, status: int, shown: str) -> None:
+    with pytest.raises(typer.Exit) as caught, typed.told():
+        raise error
+    assert caught.value.exit_code == status
+    assert shown in capsys.readouterr().err
+
+
+def test_a_reader_that_leaves_ends_a_command_quietly(monkeypatch, capsys, tmp_path) -> None:
+    with (tmp_path / "out").open("w") as out:
+        monkeypatch.setattr(sys, "stdout", out)
+        with pytest.raises(typer.Exit) as caught, typed.told():
+            raise BrokenPipeError(errno.EPIPE, "Broken pipe")
+    assert caught.value.exit_code == 141 and not capsys.readouterr().err
+
+
+def test_a_mistake_of_ours_is_not_hidden() -> None:
+    with pytest.raises(ZeroDivisionError), typed.told():
+        _ = 1 // 0
+
+
