@@ -7,15 +7,29 @@ BIN := $(VENV)/bin
 GPU_PYTHON ?= $(BIN)/python
 GPU_RESULTS ?= benchmarks/results
 
-.PHONY: demo test test-gpu lint dist bench bench-cpu bench-gpu errors performance versions clean
+.PHONY: demo test test-core test-fast test-nightly test-gpu lint dist bench bench-cpu bench-gpu errors performance versions clean
 
 demo: $(VENV)/installed
 	$(BIN)/python examples/tour.py
 	$(BIN)/eventtensor generate smollm2 --max-tokens 96 \
 		--prompt "Why is the sky blue? Answer in two sentences."
 
+# The tiers of the tests (tests/tiers.py); each contains those before it. Workers take tests from one
+# another, in the order of the files, so that what a file shares is made once or twice.
+PYTEST := $(BIN)/python -m pytest -n auto --dist worksteal
+
 test: lint
-	$(BIN)/python -m pytest -n auto tests
+	ET_FUZZ_SECONDS=120 $(PYTEST) --tier full tests
+
+test-core: $(VENV)/installed-test
+	ET_FUZZ_SECONDS=60 $(PYTEST) --tier core tests
+
+test-fast: $(VENV)/installed-test
+	$(PYTEST) --tier fast tests
+
+# What draws at random looks longer, and elsewhere each time.
+test-nightly: lint
+	ET_FUZZ_SECONDS=1800 ET_HYPOTHESIS=deep $(PYTEST) --tier full tests
 
 # Needs an NVIDIA GPU; elsewhere every test is skipped and says so.
 test-gpu:

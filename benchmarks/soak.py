@@ -104,7 +104,8 @@ async def soak(
 
 
 async def metrics(at: Address) -> dict[str, float]:
-    text = await exchange(at, b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+    head = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+    text = await exchange(at, head)
     pairs = re.findall(rb"^eventtensor:(\w+)\{[^}]*\} (\S+)$", text or b"", re.MULTILINE)
     return {name.decode(): float(value) for name, value in pairs}
 

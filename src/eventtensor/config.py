@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import os
+import pwd
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,15 +50,35 @@ class Environment:
 def environment(env: Mapping[str, str] | None = None) -> Environment:
     """ET_CACHE_DIR, CXX, ET_WAIT_LIMIT_S, ET_WORKERS and ET_API_KEY, with their defaults."""
     e = os.environ if env is None else env
-    cache = e.get("ET_CACHE_DIR") or str(Path(e.get("HOME", "/tmp")) / ".cache" / "eventtensor")
     workers, limit = e.get("ET_WORKERS", "").strip(), e.get("ET_WAIT_LIMIT_S", "5")
     return Environment(
-        cache_dir=Path(cache),
+        cache_dir=_cache_dir(e),
         cxx=e.get("CXX", "c++"),
         wait_limit_s=_seconds(limit),
         default_workers=_workers(workers) or min(len(os.sched_getaffinity(0)), MAX_WORKERS),
         api_key=e.get("ET_API_KEY") or None,
     )
+
+
+def _cache_dir(e: Mapping[str, str]) -> Path:
+    """In the home of the user; without one a folder among temporary files that has the user's
+    number. Whoever opens it looks whose it is."""
+    given = e.get("ET_CACHE_DIR")
+    if given:
+        return Path(given)
+    for home in (e.get("HOME", ""), _home_of_user()):
+        if os.path.isabs(home):
+            return Path(home) / ".cache" / "eventtensor"
+    return Path(tempfile.gettempdir()) / f"eventtensor-{os.getuid()}"
+
+
+def _home_of_user() -> str:
+    """Empty if the system knows no user of this number, or no home that is theirs."""
+    try:
+        home = pwd.getpwuid(os.getuid()).pw_dir
+        return home if os.stat(home).st_uid == os.getuid() else ""
+    except (KeyError, OSError):
+        return ""
 
 
 def checked_workers(wanted: object) -> int:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import traceback
 from pathlib import Path
 
 UNKNOWN = "<unknown>"
 _PACKAGE = str(Path(__file__).parent)
+_NOBODYS = (_PACKAGE, contextlib.__file__, "<")  # `with` passes through the library's own frames
 
 
 def user_place() -> str:
@@ -15,7 +17,7 @@ def user_place() -> str:
     frame = sys._getframe(1)
     while frame is not None:
         name = frame.f_code.co_filename
-        if not name.startswith(_PACKAGE) and not name.startswith("<"):
+        if not name.startswith(_NOBODYS):
             return _text(name, frame.f_lineno)
         if frame.f_back is None:
             break

@@ -84,6 +84,36 @@ def test_what_does_not_fit_is_refused_in_words(folder, tmp_path):
         et.load(tmp_path)
 
 
+def cut(place: Path) -> Path:
+    (place / "kernel.so").write_bytes((place / "kernel.so").read_bytes()[:7000])
+    return place
+
+
+def test_a_library_is_looked_at_before_it_is_loaded(folder, tmp_path):
+    with pytest.raises(BadArtifact, match=r"kernel\.so is not the file that was saved"):
+        et.load(cut(broken(folder, tmp_path)))
+    with pytest.raises(BadArtifact, match=r"not whole: 'kernel\.so'"):
+        et.load(broken(folder, tmp_path, files={}))
+
+
+@pytest.mark.parametrize("facts", [
+    {"dims": [{"name": "n", "min": 1, "max": "x"}]}, {"dims": [{"name": 3, "min": 1, "max": 2}]},
+    {"dims": {"n": 1}}, {"workspace": "-100"}, {"workspace": "100000 // 0"}, {"workspace": "8"},
+    {"buffers": [{"tensor": "zz", "offset": "0"}]}, {"buffers": [{"tensor": "b", "offset": "-64"}]},
+    {"rank": -1}, {"rank": "2"}, {"rank": 10**9}, {"counts": [{"what": "w"}]}, {"calls": 3},
+])
+def test_facts_with_nonsense_are_refused_when_they_are_loaded(folder, tmp_path, facts):
+    with pytest.raises(BadArtifact, match="not whole"):
+        et.load(broken(folder, tmp_path, **facts))
+
+
+@pytest.mark.parametrize("text", ["[" * 100000, "[]", "3", "", "\0"])
+def test_what_are_no_facts_is_refused(folder, tmp_path, text):
+    (broken(folder, tmp_path) / "kernel.json").write_text(text)
+    with pytest.raises(BadArtifact, match="not the facts of a kernel"):
+        et.load(tmp_path)
+
+
 def test_debug_builds_and_the_interpreter_are_not_saved(tmp_path):
     with pytest.raises(BadOption, match="debug"):
         et.compile(row_sum(), debug=True).save(tmp_path)

@@ -1,10 +1,17 @@
-"""One broken kernel, in a process of its own: it may write anywhere. `python broken.py CASE FOLDER`
-ends with 0 if the emulator finds it."""
+"""Broken kernels, each in a process of its own: it may write anywhere.
+
+`python broken.py` reads cases, with folders for them, and forks for each. It prints how the fork
+has ended: 0 if the emulator has found what is broken. Forks share what is imported and planned.
+"""
 
 from __future__ import annotations
 
+import json
+import os
 import shutil
+import signal
 import sys
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 
@@ -19,11 +26,14 @@ from support.streams import normed as normed_columns
 from support.tables import listed
 
 import eventtensor as et
+from eventtensor.ir.plan import Plan
 from eventtensor.runtime.build import DEVICE
 
 # Most cases are found by the first one; where blocks must meet in an order that the host chooses,
 # by one in four, or fewer on a busy machine.
 LAUNCHES = 200
+LIMIT_S = 120
+FAILED, NOT_FOUND = 1, 3
 Case = tuple[Callable[[], et.Program], dict[str, str], dict[str, int]]
 LAYERS: Case = (PROGRAMS["layers"][0], {"schedule": "ticket"}, {"n": 8, "depth": 4})
 PUSHED: Case = (moe, {"schedule": "push"}, {"n": 9})
@@ -155,19 +165,34 @@ BROKEN: dict[str, tuple[Case, str, str, str]] = {
         BULK, "cuda/stage.cuh", "while (!bar_over(bar(), phase_)) {}", ""),
 }
 
+# Nothing is: what the others are held against.
+WHOLE = "nothing"
+CASES = {**BROKEN, WHOLE: (FLAGS, "cuda/stream.cuh", "pages_.release(number, TURNS);",
+                           "pages_.release(number, TURNS);")}
+
 
 def broken_device(what: str, device: Path) -> None:
     """The device code, with what the case takes out."""
-    _, header, old, new = BROKEN[what]
+    _, header, old, new = CASES[what]
     shutil.copytree(DEVICE, device)
     text = (device / header).read_text()
     assert text.count(old) == 1
     (device / header).write_text(text.replace(old, new))
 
 
+PLANS: dict[int, Plan] = {}  # by the place of a case, which many kinds of breakage share
+
+
+def planned(case: Case) -> Plan:
+    if id(case) not in PLANS:
+        make, options, _ = case
+        PLANS[id(case)] = plan_of(make(), **options)
+    return PLANS[id(case)]
+
+
 def found(what: str, device: Path) -> bool:
-    make, options, dims = BROKEN[what][0]
-    plan = plan_of(make(), **options)
+    case = CASES[what][0]
+    plan, dims = planned(case), case[2]
     try:
         with emulated_kernel(plan, wait_limit_s=1, still_s=1, device=device) as kernel:
             for seed in range(LAUNCHES):
@@ -181,6 +206,31 @@ def found(what: str, device: Path) -> bool:
     return False
 
 
+def in_a_fork(what: str, folder: Path) -> int:
+    """The status of a process that looks for one fault, and says on its way what it sees."""
+    planned(CASES[what][0])
+    child = os.fork()
+    if child:
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    signal.alarm(LIMIT_S)
+    log = os.open(folder / "log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    status = FAILED
+    try:
+        broken_device(what, folder / "device")
+        status = 0 if found(what, folder / "device") else NOT_FOUND
+    except BaseException:
+        traceback.print_exc()
+    sys.stdout.flush()
+    os._exit(status)
+
+
+def main() -> None:
+    for line in sys.stdin:
+        what, folder = json.loads(line)
+        print(in_a_fork(what, Path(folder)), flush=True)
+
+
 if __name__ == "__main__":
-    broken_device(sys.argv[1], Path(sys.argv[2]))
-    sys.exit(0 if found(sys.argv[1], Path(sys.argv[2])) else 3)
+    main()

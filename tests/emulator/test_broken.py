@@ -3,23 +3,45 @@ launch then gives wrong numbers, does what no thread may do, or does not go on."
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from emulator.broken import BROKEN
+from emulator.broken import BROKEN, NOT_FOUND, WHOLE
 
 HERE = Path(__file__).parent
 CRASHES = tuple(-s for s in (signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT))
+Asked = Callable[[str, Path], int]
+
+
+@pytest.fixture(scope="module")
+def ended() -> Iterator[Asked]:
+    """How the process of a case ends, all forked from one that has imported and planned."""
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    command = [sys.executable, str(HERE / "broken.py")]
+    with subprocess.Popen(command, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                          text=True, bufsize=1) as warm:
+        assert warm.stdin is not None and warm.stdout is not None
+        given, told = warm.stdin, warm.stdout
+
+        def ask(what: str, folder: Path) -> int:
+            given.write(json.dumps([what, str(folder)]) + "\n")
+            return int(told.readline())
+
+        yield ask
+        given.close()
 
 
 @pytest.mark.parametrize("what", BROKEN)
-def test_what_is_broken_is_found(what: str, tmp_path: Path) -> None:
-    command = [sys.executable, str(HERE / "broken.py"), what, str(tmp_path / "device")]
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    done = subprocess.run(
-        command, env=env, capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode in (0, *CRASHES), done.stdout + done.stderr
+def test_what_is_broken_is_found(what: str, ended: Asked, tmp_path: Path) -> None:
+    status = ended(what, tmp_path)
+    assert status in (0, *CRASHES), (status, (tmp_path / "log").read_text())
+
+
+def test_what_is_whole_is_not_found(ended: Asked, tmp_path: Path) -> None:
+    assert ended(WHOLE, tmp_path) == NOT_FOUND

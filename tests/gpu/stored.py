@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-from eventtensor.runtime.build import write_once
+from eventtensor.runtime.store import write_once
 
 T = TypeVar("T")
 FOLDER = "ET_TEST_SHARED"  # set by conftest.py where a run has several processes

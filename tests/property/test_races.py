@@ -45,8 +45,6 @@ def test_races_of_random_programs_whose_events_lost_their_order(
     dims = drawn.dims[0]
     memory = make_memory(plan.program, dims, make_arrays(drawn.program, dims, 0, drawn.given(dims)))
     machine = Machine(plan, dict(dims), Execution(memory), Ready(Order.random, 1, None))
-    machine.start()
-    while (id := machine.ready.pop()) is not None:
-        machine.execute(id)
+    machine.run()
     clocks = Clocks(machine.trace, relaxed)
     assert_same_races(machine.trace, clocks, Conflicts(machine.trace, clocks).races())

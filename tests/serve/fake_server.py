@@ -7,6 +7,7 @@ import json
 import sys
 import time
 from dataclasses import fields
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -47,13 +48,18 @@ def fake_llm(
                           step_limit_s=step_limit_s)
 
 
+def taken(kind: type, given: dict[str, Any]) -> dict[str, Any]:
+    names = {f.name for f in fields(kind)} & given.keys()
+    return {k: tuple(v) if isinstance(v := given[k], list) else v for k in names}
+
+
 def main(folder: str, options: str) -> None:
     given = json.loads(options)
-    app = AppOptions("tiny", given.pop("api_key", None), given.pop("max_body", 1 << 20))
-    names = {f.name for f in fields(ServeOptions)} & given.keys()
-    more = {k: given.pop(k) for k in names}
+    app = AppOptions("tiny", **taken(AppOptions, {"max_body": 1 << 20, "hosts": ()} | given))
+    more = taken(ServeOptions, {"port": 0} | given)
+    names = signature(fake_llm).parameters.keys() & given.keys()
     try:
-        serve(fake_llm(folder, **given), ServeOptions(app, port=0, **more))
+        serve(fake_llm(folder, **{k: given[k] for k in names}), ServeOptions(app, **more))
     except EventTensorError as e:
         sys.exit(f"{e.code}: {e.message}")
 

@@ -232,6 +232,7 @@ def test_a_hand_tuned_body_may_read_when_it_likes():
 @pytest.mark.parametrize("make", [
     chunks, lambda: chunks(T, T // 2), lambda: chunks(T, 2 * T), lambda: chunks(6, 4), chunk_layers,
 ], ids=["equal", "half", "double", "misfit", "layers"])
+@pytest.mark.core
 def test_any_order_that_the_events_allow_gives_the_direct_result(make):
     state = passes(make())
     for n in SIZES:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 
 import eventtensor as et
@@ -312,6 +313,25 @@ def test_loop_misuse_is_refused():
         p.call(copy, grid=(1,), reads=a, writes=b)
     with pytest.raises(errors.BadName), p.loop("k", 2):
         pass
+
+
+def test_a_coordinate_may_have_the_name_of_a_loop_that_is_closed():
+    p = et.Program("p")
+    a = p.input("a", (4, 8), et.f32)
+    b, c = (p.output(name, (4, 8), et.f32) for name in "bc")
+    p.call(copy, name="before", grid=(4,), reads=lambda k: a[k, :], writes=lambda k: c[k, :])
+    with p.loop("k", 2):
+        p.call(add_into, grid=(4,), reads=lambda i: a[i, :], accumulates=lambda i: c[i, :])
+        with pytest.raises(errors.BadName, match="has the name of a loop"):
+            p.call(copy, grid=(2,), reads=lambda k: a[k, :], writes=lambda k: b[k, :])
+    p.call(copy, name="after", grid=(4,), reads=lambda k: c[k, :], writes=lambda k: b[k, :])
+    assert et.parse(str(p)) == p.build() and p.build().calls[2].vars == ("k",)
+    x, given = np.zeros((4, 8), np.float32), np.arange(32, dtype=np.float32).reshape(4, 8)
+    for target, schedule in (("interp", "auto"), ("cpu", "static"), ("cpu", "push")):
+        kernel = et.compile(p, target=target, schedule=schedule)
+        kernel(a=given, b=x, c=np.zeros((4, 8), np.float32))
+        kernel.close()
+        np.testing.assert_array_equal(x, given * 3)
 
 
 def test_an_error_inside_a_loop_leaves_the_program_usable():

@@ -168,6 +168,7 @@ def test_a_shape_that_can_be_negative_is_out_of_range():
     assert dict(problem.witness.dims) == {"n": 1}
 
 
+@pytest.mark.core
 def test_a_grid_that_can_be_negative_is_empty_and_safe():
     n = et.dim("n", max=100)
     p = et.Program("p")
@@ -323,6 +324,7 @@ def test_a_run_time_extent_that_may_be_negative_is_refused():
     assert kinds(p) == {Kind.out_of_range}
 
 
+@pytest.mark.core
 def test_a_grid_that_depends_on_a_run_time_coordinate_is_counted_where_it_exists():
     p = et.Program("p")
     t = p.input("t", (4,), I, bound=3)

@@ -7,14 +7,14 @@ Facts that exclude each other at some dims only are taken: they say that nobody 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import combinations
+from itertools import combinations, zip_longest
 
 from ..ir.expr import Const, Node, maximum, minimum, product
 from ..ir.program import Fact, Program
 from ..ir.tensor import DType, Tensor
 from ..ir.walk import loads_of
 from .report import Kind, Problem, Witness
-from .sets.budget import DETOUR, OutOfBudget, budget
+from .sets.budget import CLOSURE, OutOfBudget, budget
 from .sets.space import Scope, Side
 from .sets.texts import NotAffine, isl_text
 from .sets.witness import Pair, smallest
@@ -95,13 +95,13 @@ def _facts(program: Program) -> Iterator[Problem]:
     known = [f for f in program.facts if not loads_of(*(a.extent for a in f.over))]
     for group in (*((f,) for f in known), *combinations(known, 2)):
         try:
-            with budget(DETOUR):
+            with budget(CLOSURE):  # facts of many loads stay unasked; debug builds check them
                 hit = _impossible(program, group)
         except (NotAffine, OutOfBudget):
             continue
         if hit is None:
             continue
-        coords = [a.var for f in group for a in f.over]
+        coords = [a.var for f in group for a in f.over][: len(hit[1])]
         at = ", ".join(f"{v} = {x}" for v, x in zip(coords, hit[1], strict=True))
         what = " and ".join(f"'{f.cond}'" for f in group)
         verb = "contradicts" if len(group) == 1 else "contradict each other or"
@@ -116,16 +116,18 @@ def _facts(program: Program) -> Iterator[Problem]:
 
 def _impossible(program: Program, facts: tuple[Fact, ...]) -> Pair | None:
     """The smallest dims, and values of the facts' variables, at which no data satisfies them, if
-    there are such values at all dims."""
+    there are such values at all dims. Facts over one range are asked at one place of it."""
     scope, side = Scope(program), Side(program.calls[0], "a_")
     bound: list[dict[str, str]] = []
     for fact in facts:
+        alike = [a.extent for a in fact.over] == [a.extent for a in facts[0].over]
+        known = tuple(bound[0].values()) if bound and alike else ()
         bound.append({})
-        for axis in fact.over:
+        for axis, name in zip_longest(fact.over, known):
             extent = scope.text(axis.extent, side, bound[-1])
-            bound[-1][axis.var] = scope.fresh("f")
+            bound[-1][axis.var] = name or scope.fresh("f")
             scope.require(f"0 <= {bound[-1][axis.var]} < {extent}")
-    names = tuple(v for at in bound for v in at.values())
+    names = tuple(dict.fromkeys(v for at in bound for v in at.values()))
     points = scope.set(names)
     scope.require(*(scope.cond(f.cond, side, at) for f, at in zip(facts, bound, strict=True)))
     scope.finish()

@@ -91,6 +91,12 @@ def serve(
     port: Annotated[int, typer.Option(help="0: any that is free")] = 8000,
     api_key: Annotated[str, typer.Option(
         help="what clients must send; ET_API_KEY keeps it out of the list of processes")] = "",
+    cors_origin: Annotated[list[str] | None, typer.Option(
+        help="a site whose pages may ask, as https://example.org, or * for all; may be repeated")
+    ] = None,
+    allow_host: Annotated[list[str] | None, typer.Option(
+        help="a name besides localhost under which a server at the loopback address is asked; may "
+        "be repeated")] = None,
     name: Annotated[str, typer.Option(help="of the model, for clients")] = "",
     context: Annotated[int, typer.Option(help="tokens of prompt and answer together")] = 2048,
     max_running: Annotated[int, typer.Option(help="requests in a step, 64 at most")] = 64,
@@ -120,7 +126,8 @@ def serve(
         serving = lazily(".serving", "serve")
         serving.serve_model(serving.Wanted(
             model, target.value, dtype.value, context, max_running, max_waiting, prompt_rows,
-            cache_gb, same_bits, host, port, name, api_key, max_body_mb, receive_s,
+            cache_gb, same_bits, host, port, name, api_key,
+            tuple(cors_origin or ()), tuple(allow_host or ()), max_body_mb, receive_s,
             max_connections, step_limit_s, drain_s, artifact))
 
 

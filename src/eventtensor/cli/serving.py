@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from ipaddress import ip_address
 from pathlib import Path
 
 from rich.console import Console
@@ -12,6 +11,7 @@ from ..config import environment
 from ..engine.llm import LLM
 from ..errors import BadOption
 from ..serve.app import AppOptions
+from ..serve.guards import is_loopback
 from ..serve.server import ServeOptions, serve
 from .speaking import Bars
 
@@ -33,6 +33,8 @@ class Wanted:
     port: int
     name: str
     api_key: str
+    cors_origins: tuple[str, ...]
+    allowed_hosts: tuple[str, ...]
     max_body_mb: float
     receive_s: float
     max_connections: int
@@ -45,7 +47,7 @@ def serve_model(wanted: Wanted) -> None:
     shown = Console(stderr=True, soft_wrap=True, highlight=False)
     _check(wanted)
     key = wanted.api_key or environment().api_key
-    if key is None and not _is_loopback(wanted.host):
+    if key is None and not is_loopback(wanted.host):
         shown.print(f"eventtensor: everyone who reaches {wanted.host} may ask; --api-key or "
                     "ET_API_KEY sets a key", style="yellow")
     with Bars(shown) as bars:
@@ -55,7 +57,9 @@ def serve_model(wanted: Wanted) -> None:
                   same_bits=wanted.same_bits,
                   step_limit_s=wanted.step_limit_s, progress=bars.tell,
                   artifact=wanted.artifact)
-    app = AppOptions(wanted.name or wanted.model, key, int(wanted.max_body_mb * (1 << 20)))
+    app = AppOptions(wanted.name or wanted.model, key, int(wanted.max_body_mb * (1 << 20)),
+                     wanted.cors_origins,
+                     wanted.allowed_hosts if is_loopback(wanted.host) else None)
     serve(llm, ServeOptions(app, wanted.host, wanted.port, wanted.drain_s, wanted.step_limit_s,
                             wanted.receive_s, wanted.max_connections))
 
@@ -73,10 +77,3 @@ def _check(w: Wanted) -> None:
     for name, (good, wanted) in fine.items():
         if not good:
             raise BadOption(f"{name} is {getattr(w, name)}", hint=f"it must be {wanted}")
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

@@ -4,13 +4,12 @@ before each token which ones may come."""
 from __future__ import annotations
 
 from collections import OrderedDict
-from functools import cached_property
 from threading import Lock
 from typing import Any
 
 import numpy as np
 
-from ..errors import BadGrammar, BadPrompt, StepFailed
+from ..errors import BadGrammar, BadPrompt
 from ..models.checkpoint import Array
 from ..models.packages import need
 from ..models.text.tokenizer import Tokenizer
@@ -33,49 +32,76 @@ class Grammar:
         """Nothing may come any more."""
         return bool(self._matcher.is_stopped())
 
+    def copy(self) -> Grammar:
+        found = Grammar(self._matcher.deep_copy(), self._vocab)
+        found._allowed = self._allowed
+        return found
+
     def allowed(self) -> Array:
-        """A bit for each token that may come, the lowest of a byte first."""
+        """A bit for each token that may come, the lowest of a byte first. A grammar that leads
+        nowhere, or needs too much for it, is its author's error."""
         if self._allowed is None:
             bits = np.frombuffer(self._matcher.compute_bitmask(), np.uint8)
             found = bits[: -(-self._vocab // 8)].copy()
             found[-1] &= 0xFF >> -self._vocab % 8
             if self._matcher.is_error() or not found.any():
-                raise StepFailed(f"the grammar has no way on. {self._matcher.get_error()}")
+                raise BadGrammar(f"the grammar has no way on: {_cause(self._matcher)}")
             self._allowed = found
         return self._allowed
 
     def accept(self, token: int) -> None:
         self._allowed = None
         if not self._matcher.consume_token(token):
-            raise StepFailed(f"the grammar refuses token {token}: {self._matcher.get_error()}")
+            raise BadGrammar(f"the grammar refuses token {token}: {_cause(self._matcher)}")
+
+
+def _cause(matcher: Any) -> str:
+    """Its first line; behind it the parser tells all of its state."""
+    text = str(matcher.get_error()).partition("<state>")[0].strip()
+    return text.partition("\n")[0][:200] or str(matcher.stop_reason())
 
 
 class Grammars:
-    """Of one model; what was compiled once is kept. For any thread."""
+    """Of one model; what was compiled once is kept. For any thread, but it takes long: a second for
+    the first grammar, unless all was prepared."""
 
     def __init__(self, tokenizer: Tokenizer | None, vocab: int, eos: frozenset[int]) -> None:
         self._tokenizer, self._vocab, self._eos = tokenizer, vocab, eos
-        self._known: OrderedDict[str, Any] = OrderedDict()
-        self._lock = Lock()
+        self._known: OrderedDict[str, Grammar] = OrderedDict()
+        self._lock, self._reading = Lock(), Lock()
+        self._read: Any = None
 
     def of(self, params: SamplingParams) -> Grammar | None:
+        """At its begin, with the tokens known that may come first."""
         if params.json_schema is None and params.regex is None:
             return None
+        text = self._text(params)
         with self._lock:
-            text = self._text(params)
-            if text not in self._known:
-                self._known[text] = self._compiled(text)
+            found = self._known.get(text)
+        if found is None:  # others go on meanwhile
+            found = Grammar(self._compiled(text), self._vocab)
+            found.allowed()
+        with self._lock:
+            self._known[text] = found
             self._known.move_to_end(text)
             if len(self._known) > _MOST_KEPT:
                 self._known.popitem(last=False)
-            return Grammar(self._known[text].deep_copy(), self._vocab)
+        return found.copy()
 
-    @cached_property
+    def prepare(self) -> None:
+        """Reads the tokens, so that no request waits for it: no other thread runs meanwhile."""
+        if self._tokenizer is not None:
+            _ = self._tokens
+
+    @property
     def _tokens(self) -> Any:
         if self._tokenizer is None:
             raise BadPrompt("a model without a tokenizer cannot keep to a grammar")
-        return need("llguidance").LLTokenizer(
-            self._tokenizer.definition, n_vocab=self._vocab, eos_token=sorted(self._eos))
+        with self._reading:
+            if self._read is None:
+                self._read = need("llguidance").LLTokenizer(
+                    self._tokenizer.definition, n_vocab=self._vocab, eos_token=sorted(self._eos))
+        return self._read
 
     def _text(self, params: SamplingParams) -> str:
         make = need("llguidance").LLMatcher
@@ -90,5 +116,5 @@ class Grammars:
     def _compiled(self, text: str) -> Any:
         matcher = need("llguidance").LLMatcher(self._tokens, text)
         if matcher.is_error():
-            raise BadGrammar(f"the grammar cannot be used: {matcher.get_error()}")
+            raise BadGrammar(f"the grammar cannot be used: {_cause(matcher)}")
         return matcher

@@ -23,7 +23,7 @@ from ..errors import (
 from ..models.runner import Choice, Result, Runner
 from ..models.text.tokenizer import Tokenizer
 from .choosing import logprobs
-from .grammar import Grammars
+from .grammar import Grammar, Grammars
 from .params import SamplingParams
 from .request import Chosen, Finish, Output, Request, Sink
 from .scheduler import Scheduler, Step
@@ -80,10 +80,13 @@ class Engine:
 
     # ---- for any thread ----------------------------------------------------------------------
 
-    def submit(self, prompt: Sequence[int], params: SamplingParams, sink: Sink) -> Request:
+    def submit(
+        self, prompt: Sequence[int], params: SamplingParams, sink: Sink,
+        grammar: Grammar | None = None,
+    ) -> Request:
         """`sink` gets every output, on the engine's thread, and must not block. What is wrong with
-        a request is raised here."""
-        request = self._request(prompt, params, sink)
+        a request is raised here. `grammar` is the one of the params, if it is compiled already."""
+        request = self._request(prompt, params, sink, grammar)
         with self._guard:
             if self.failure is not None:
                 raise EngineStopped(f"the engine has stopped: {self.failure.message}")
@@ -93,7 +96,9 @@ class Engine:
         self._commands.put(lambda: None if request.over else self.scheduler.add(request))
         return request
 
-    def _request(self, prompt: Sequence[int], params: SamplingParams, sink: Sink) -> Request:
+    def _request(
+        self, prompt: Sequence[int], params: SamplingParams, sink: Sink, grammar: Grammar | None
+    ) -> Request:
         tokens, context, vocab = list(prompt), self.options.context, self.runner.limits.vocab
         wanted = params.max_tokens or 1
         if not tokens or len(tokens) + wanted > context:
@@ -105,7 +110,8 @@ class Engine:
         last = min(context, len(tokens) + params.max_tokens) if params.max_tokens else context
         eos = frozenset() if params.ignore_eos else self.eos
         return Request(tokens, params, last, eos.union(params.stop_token_ids),
-                       Transcript(self.tokenizer, params.stops), sink, self.grammars.of(params))
+                       Transcript(self.tokenizer, params.stops), sink,
+                       grammar or self.grammars.of(params))
 
     def cancel(self, request: Request) -> None:
         """Ends it, at any time; without effect if it is over."""

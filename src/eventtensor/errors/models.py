@@ -63,3 +63,8 @@ class UnsupportedTokenizer(EventTensorError):
 class BadChat(EventTensorError):
     code, title = "ET411", "a chat that its template cannot render"
     default_hint = "messages are dicts with role and content; base models have no chat template"
+
+
+class BadWeightsCache(EventTensorError):
+    code, title = "ET412", "packed weights on disk that are not what was written"
+    default_hint = "the disk may be failing; set ET_CACHE_DIR to a folder on another one"

@@ -234,6 +234,11 @@ class NoThreads(EventTensorError):
     default_hint = "fewer workers (workers=, ET_WORKERS), or a higher limit of threads (ulimit -u)"
 
 
+class CacheUnusable(EventTensorError):
+    code, title = "ET349", "a cache folder that other users own or can write to"
+    default_hint = "set ET_CACHE_DIR to a folder of your own"
+
+
 class BadArtifact(EventTensorError):
     code, title = "ET350", "an artifact folder that cannot be loaded"
     default_hint = "write it again with kernel.save(folder), by this version of eventtensor"
@@ -242,7 +247,6 @@ class BadArtifact(EventTensorError):
 class WrongDevice(EventTensorError):
     code, title = "ET351", "an artifact that was made for another GPU"
     default_hint = "compile and save on the kind of GPU that will run it"
-
 
 
 class DiskFull(EventTensorError):

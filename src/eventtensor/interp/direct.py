@@ -6,9 +6,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import numpy as np
+
 from ..errors import UninitialisedRead
+from ..ir.functions import no_load
 from ..ir.program import Item, Loop, PlacedCall, Program
-from ..ir.walk import evaluate as value_of
 from .evaluate import Place
 from .memory import make_memory
 from .numbers import Array
@@ -41,7 +43,7 @@ class _Run:
     def items(self, items: tuple[Item, ...], env: Mapping[str, int]) -> None:
         for item in items:
             if isinstance(item, Loop):
-                for k in range(value_of(item.extent, env)):
+                for k in range(self.execution.functions.value(item.extent, env, no_load)):
                     self.items(item.body, {**env, item.var: k})
             else:
                 self.call(self.program.placed(item.name), env)
@@ -49,7 +51,7 @@ class _Run:
     def call(self, placed: PlacedCall, env: Mapping[str, int]) -> None:
         header = self.watcher(placed, env, header=True)
         load = self.execution.loader(header, header.place)
-        for point in list(grid_points(placed.call.grid, env, load)):
+        for point in list(grid_points(placed.call.grid, env, load, self.execution.functions)):
             watcher = self.watcher(placed, point)
             self.execution.run(placed.call, point, watcher, watcher.place, {})
 
@@ -70,6 +72,7 @@ def direct(
     obligations = Obligations(memory, dims) if debug else None
     if obligations is not None:
         obligations.start()
-    _Run(program, Execution(memory, obligations)).items(program.body, dict(dims))
+    with np.errstate(all="ignore"):
+        _Run(program, Execution(memory, obligations)).items(program.body, dict(dims))
     if obligations is not None:
         obligations.end()

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
@@ -20,26 +21,25 @@ from .tasks import Mode
 _NOBODY, _WRITE, _READ = -3, -2, -1
 
 
-@dataclass(frozen=True, slots=True)
-class Visit:
+class Visit(NamedTuple):
     """An access by task `id`, the `rank`-th in program order. `allowed` is the bit set of the tasks
     that surely have ended by then, and of itself."""
 
     id: int
     rank: int
-    mode: Mode
-    round: int
+    kind: int
     allowed: int
 
-    @property
-    def kind(self) -> int:
-        match self.mode:
-            case Mode.read:
-                return _READ
-            case Mode.write:
-                return _WRITE
-            case Mode.add_unordered:
-                return self.round
+
+def kind_of(mode: Mode, round: int) -> int:
+    """Accesses of one kind in a row are a group, but for writes."""
+    match mode:
+        case Mode.read:
+            return _READ
+        case Mode.write:
+            return _WRITE
+        case Mode.add_unordered:
+            return round
 
 
 @dataclass(slots=True)
@@ -73,8 +73,6 @@ class _Groups:
         return self.known[group]
 
     def all_before(self, groups: Array, v: Visit) -> bool:
-        if len(groups) == 1:
-            return self.before(int(groups[0]), v)
         key = groups.tobytes()
         if key not in self.joined:
             bits, top = 0, -1
@@ -95,26 +93,55 @@ class _Groups:
 
 def contested(count: int, pieces: Sequence[Array], visits: Sequence[Visit]) -> Array:
     """Which of `count` pieces have a race. Visits are in order of time, with the pieces of each."""
-    groups = _Groups()
-    now, previous = np.zeros(count, np.int64), np.zeros(count, np.int64)
-    found = np.zeros(count, np.bool_)
-
-    def check(at: Array, earlier: Array, v: Visit) -> None:
-        if not groups.all_before(earlier, v):
-            found[at] |= [not groups.before(g, v) for g in earlier.tolist()]
-
+    state = _State(count)
     for at, v in zip(pieces, visits, strict=True):
-        current = now[at]
+        if len(at) < _FEW:
+            for piece in at.tolist():
+                state.visit_one(piece, v)
+        else:
+            state.visit_many(at, v)
+    return state.found
+
+
+# As many pieces take as long together as one by one.
+_FEW = 12
+
+
+class _State:
+    """The last two groups of each piece, and whether it has a race."""
+
+    def __init__(self, count: int) -> None:
+        self.groups = _Groups()
+        self.now, self.previous = np.zeros(count, np.int64), np.zeros(count, np.int64)
+        self.found = np.zeros(count, np.bool_)
+
+    def visit_one(self, piece: int, v: Visit) -> None:
+        groups, current = self.groups, self.now.item(piece)
+        if groups.kind[current] == v.kind != _WRITE:
+            earlier = self.previous.item(piece)
+            self.now[piece] = groups.add(current, v)
+        else:
+            earlier = self.previous[piece] = current
+            self.now[piece] = groups.add(0, v)
+        if earlier and not groups.before(earlier, v):
+            self.found[piece] = True
+
+    def visit_many(self, at: Array, v: Visit) -> None:
+        """The same for each, but groups that several pieces have are looked at once."""
+        current = self.now[at]
         joins = np.zeros(len(at), np.bool_)
-        for g in set(current.tolist()) if v.mode is not Mode.write else ():
-            if groups.kind[g] == v.kind:
+        for g in set(current.tolist()) if v.kind != _WRITE else ():
+            if self.groups.kind[g] == v.kind:
                 same = current == g
                 joins |= same
-                check(at[same], previous[at[same]], v)
-                now[at[same]] = groups.add(g, v)
+                self._check(at[same], self.previous[at[same]], v)
+                self.now[at[same]] = self.groups.add(g, v)
         new = at[~joins]
         if len(new):
-            check(new, now[new], v)
-            previous[new] = now[new]
-            now[new] = groups.add(0, v)
-    return found
+            self._check(new, self.now[new], v)
+            self.previous[new] = self.now[new]
+            self.now[new] = self.groups.add(0, v)
+
+    def _check(self, at: Array, earlier: Array, v: Visit) -> None:
+        if not self.groups.all_before(earlier, v):
+            self.found[at] |= [not self.groups.before(g, v) for g in earlier.tolist()]

@@ -12,11 +12,11 @@ import numpy as np
 from ..errors import ExtentMismatch, OutOfRange
 from ..ir import tile as t
 from ..ir.expr import Node
+from ..ir.functions import Functions
 from ..ir.layers import Layer
 from ..ir.ops import ROWS
 from ..ir.tensor import DType, Point, Slice
 from ..ir.walk import LoadFn
-from ..ir.walk import evaluate as value_of
 from . import numbers
 from .numbers import Array
 
@@ -25,7 +25,7 @@ from .numbers import Array
 class Place:
     """Who is running and where it was written, for messages."""
 
-    label: str
+    label: object
     place: str
 
 
@@ -45,16 +45,16 @@ def evaluate(
     shapes: Mapping[int, tuple[int, ...]],
     load: LoadFn,
     place: Place,
+    functions: Functions,
 ) -> Effects:
     """`tiles` are the read arguments in tile dtypes, `shapes` the extents of the write arguments;
-    `env` binds dims and coordinates."""
+    `env` binds dims and coordinates. Callers silence NumPy's warnings."""
     kinds = {k: body.args[k].type.dtype.numpy for k in shapes}
     effects = Effects(
         {k: np.zeros(s, kinds[k]) for k, s in shapes.items()},
         {k: np.zeros(s, np.bool_) for k, s in shapes.items()},
     )
-    with np.errstate(all="ignore"):
-        Frame(dict(env), tiles, load, place, effects).block(body.stmts)
+    Frame(dict(env), tiles, load, place, functions, effects).block(body.stmts)
     return effects
 
 
@@ -64,6 +64,7 @@ class Frame:
     tiles: Mapping[int, Array]
     load: LoadFn
     place: Place
+    functions: Functions
     effects: Effects
     values: dict[int, Array] = field(default_factory=dict)
 
@@ -86,7 +87,8 @@ class Frame:
                     assert_never(s)
 
     def bind(self, id: int, value: Array, dtype: DType) -> None:
-        value = np.asarray(value, dtype.numpy)
+        if value.dtype is not dtype.numpy:
+            value = np.asarray(value, dtype.numpy)
         self.values[id] = value
         if value.ndim == 0 and dtype is not DType.f32:
             self.env[f"%{id}"] = int(value)
@@ -104,7 +106,7 @@ class Frame:
             self.bind(c.out, self.values[c.phi], c.type.dtype)
 
     def size(self, e: Node) -> int:
-        return value_of(e, self.env, self.load)
+        return self.functions.value(e, self.env, self.load)
 
     def shape(self, type: t.TileType) -> tuple[int, ...]:
         return tuple(max(0, self.size(e)) for e in type.shape)

@@ -33,11 +33,13 @@ POISON = -0x5A5A5A5B
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """`written` has no entry for tensors whose elements are all defined from the start."""
+    """`written` has no entry for tensors whose elements are all defined from the start. Those in
+    `constant` no task writes."""
 
     program: Program
     arrays: dict[str, Array]
     written: dict[str, Array]
+    constant: frozenset[str]
 
     def shape(self, tensor: str) -> tuple[int, ...]:
         return self.arrays[tensor].shape
@@ -48,10 +50,10 @@ class Memory:
     def first_unwritten(self, f: Footprint) -> tuple[int, ...] | None:
         """An element of the footprint that no task has written, if there is one."""
         bits = self.written.get(f.tensor)
-        if bits is None or f.empty:
+        if bits is None:
             return None
         part = bits[f.key()]
-        if part.all():
+        if part.item() if part.size == 1 else part.all():
             return None
         position = np.unravel_index(int(np.argmin(part)), part.shape)
         return f.index_at(tuple(int(p) for p in position))
@@ -62,14 +64,17 @@ class Memory:
             bits[f.key()] |= assigned.reshape(f.full_shape)[f.inner()]
 
     def check_index(self, tensor: str, index: tuple[int, ...], place: Place) -> None:
-        shape = self.shape(tensor)
-        if len(index) != len(shape) or any(
-            not 0 <= i < s for i, s in zip(index, shape, strict=True)
-        ):
-            raise OutOfRange(
-                f"{place.label} loads {tensor}{list(index)}, outside its shape {list(shape)}",
-                place=place.place,
-            )
+        shape = self.arrays[tensor].shape
+        if len(index) == len(shape):
+            for i, s in zip(index, shape, strict=True):
+                if not 0 <= i < s:
+                    break
+            else:
+                return
+        raise OutOfRange(
+            f"{place.label} loads {tensor}{list(index)}, outside its shape {list(shape)}",
+            place=place.place,
+        )
 
 
 def make_memory(
@@ -95,7 +100,8 @@ def make_memory(
         else:
             written[t.name] = allocate(f"the record of '{t.name}'", shape, np.bool_, dims)
             written[t.name].fill(False)
-    return Memory(program, found, written)
+    changed = summed | {r.tensor for p in program.calls for r in p.call.writes}
+    return Memory(program, found, written, frozenset(found) - changed)
 
 
 def check_dims(program: Program, dims: Mapping[str, int]) -> None:

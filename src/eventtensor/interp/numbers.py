@@ -47,7 +47,9 @@ def to_storage(x: Array, dtype: DType) -> Array:
 
 
 def from_storage(x: Array, dtype: DType) -> Array:
-    return np.asarray(x).astype(dtype.tile_dtype.numpy, copy=False)
+    found = np.asarray(x)
+    kind = dtype.tile_dtype.numpy
+    return found if found.dtype is kind else found.astype(kind, copy=False)
 
 
 def lane_sum(x: Array, axis: int) -> Array:
@@ -70,6 +72,8 @@ def extreme(op: str, x: Array, axis: int) -> Array:
     if x.shape[axis] == 0:
         shape = tuple(s for k, s in enumerate(x.shape) if k != axis)
         return np.full(shape, _identity(op, x.dtype), x.dtype)
+    if x.dtype.kind != "f":
+        return np.asarray(np.maximum.reduce(x, axis) if op == "max" else np.minimum.reduce(x, axis))
     pick = np.argmax(x, axis=axis) if op == "max" else np.argmin(x, axis=axis)
     found = np.take_along_axis(x, np.expand_dims(pick, axis), axis=axis)
     return np.squeeze(found, axis=axis)

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from .clocks import Access, Clocks, Trace
-from .epochs import Visit, contested
+from .epochs import Visit, contested, kind_of
 from .numbers import Array
 from .pieces import Pieces, cut
 from .regions import Footprint
@@ -145,7 +145,7 @@ class Conflicts:
     def _visits(self, table: _Table) -> list[Visit]:
         ranks, rounds = self._rank.tolist(), table.rounds.tolist()
         return [
-            Visit(a.id, ranks[a.id], a.mode, round, self._clocks.allowed(a.id, a.stage))
+            Visit(a.id, ranks[a.id], kind_of(a.mode, round), self._clocks.allowed(a.id, a.stage))
             for a, round in zip(table.accesses, rounds, strict=True)
         ]
 

@@ -4,22 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, assert_never
+from typing import Any, NamedTuple, assert_never
 
 import numpy as np
 
 from ..errors import OutOfRange
+from ..ir.functions import Functions
 from ..ir.program import GridAxis
-from ..ir.tensor import Axis, DType, Pad, Point, Region, Rows, Slice, axis_exprs
-from ..ir.walk import LoadFn, evaluate, loads_of
+from ..ir.tensor import Axis, DType, Point, Region, Rows, Slice
+from ..ir.walk import LoadFn
 from .evaluate import Place
 from .numbers import Array, from_storage, to_storage
 
 Picks = slice | Array
+_ONE = slice(0, 1)
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
+class Span(NamedTuple):
     """One axis: the tile has `extent` entries (no axis at all if not `kept`); the entries `at` hold
     the tensor's elements `picks`, the others hold padding."""
 
@@ -40,8 +41,7 @@ class Span:
         return np.arange(*self.bounds) if isinstance(self.picks, slice) else self.picks
 
 
-@dataclass(frozen=True, slots=True)
-class Footprint:
+class Footprint(NamedTuple):
     """The elements of one region, a product of spans."""
 
     tensor: str
@@ -51,11 +51,15 @@ class Footprint:
     @property
     def shape(self) -> tuple[int, ...]:
         """Extents of the tile."""
-        return tuple(s.extent for s in self.spans if s.kept)
+        return tuple([s.extent for s in self.spans if s.kept])
 
     @property
     def empty(self) -> bool:
-        return any(lo >= hi for lo, hi in (s.bounds for s in self.spans))
+        for s in self.spans:
+            lo, hi = s.bounds
+            if lo >= hi:
+                return True
+        return False
 
     def key(self) -> tuple[Any, ...]:
         """NumPy's key of the elements, one axis for each of the tensor's."""
@@ -67,7 +71,7 @@ class Footprint:
 
     @property
     def full_shape(self) -> tuple[int, ...]:
-        return tuple(s.extent for s in self.spans)
+        return tuple([s.extent for s in self.spans])
 
     def index_at(self, position: tuple[int, ...]) -> tuple[int, ...]:
         """The tensor index of an entry of `array[key()]`."""
@@ -77,14 +81,14 @@ class Footprint:
 
 
 def _key(picks: list[Picks]) -> tuple[Any, ...]:
-    if all(isinstance(p, slice) for p in picks):
+    gathered = [k for k, p in enumerate(picks) if not isinstance(p, slice)]
+    if len(gathered) < 2:
         return tuple(picks)
     return np.ix_(*(np.arange(p.start, p.stop) if isinstance(p, slice) else p for p in picks))
 
 
 def point(tensor: str, index: tuple[int, ...]) -> Footprint:
-    one = slice(0, 1)
-    return Footprint(tensor, tuple(Span(slice(i, i + 1), one, 1, False) for i in index))
+    return Footprint(tensor, tuple([Span(slice(i, i + 1), _ONE, 1, False) for i in index]))
 
 
 def fetch(f: Footprint, array: Array, dtype: DType) -> Array:
@@ -100,7 +104,7 @@ def fetch(f: Footprint, array: Array, dtype: DType) -> Array:
 def put(f: Footprint, array: Array, tile: Array, assigned: Array, dtype: DType) -> None:
     """Store the assigned entries of a tile."""
     new = to_storage(tile, dtype).reshape(f.full_shape)[f.inner()]
-    if assigned.all():
+    if bool(assigned.all()):
         array[f.key()] = new
     else:
         mask = assigned.reshape(f.full_shape)[f.inner()]
@@ -127,96 +131,94 @@ def _linear(f: Footprint, shape: tuple[int, ...]) -> Array:
 
 
 def grid_points(
-    axes: tuple[GridAxis, ...], env: Mapping[str, int], load: LoadFn | None = None
+    axes: tuple[GridAxis, ...], env: Mapping[str, int], load: LoadFn, functions: Functions
 ) -> Iterator[dict[str, int]]:
     """`env` extended by the coordinates of every tile, in lexicographic order."""
     if not axes:
         yield dict(env)
         return
-    for k in range(evaluate(axes[0].extent, env, load)):
-        yield from grid_points(axes[1:], {**env, axes[0].var: k}, load)
+    for k in range(functions.value(axes[0].extent, env, load)):
+        yield from grid_points(axes[1:], {**env, axes[0].var: k}, load, functions)
 
 
 # ---- resolving -----------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class _Axis:
-    """One axis being resolved: where, how large, how far it may overhang, for messages."""
+@dataclass(slots=True)
+class Resolver:
+    """Finds the elements of regions for one task. A slice may overhang the upper end, and is
+    clipped there; any other index outside the tensor (and its padding) raises OutOfRange."""
 
-    region: Region
-    number: int
-    size: int
-    pad: tuple[int, int] | None
+    env: Mapping[str, int]
+    load: LoadFn
     place: Place
+    functions: Functions
 
-    def fail(self, index: int | str) -> None:
-        raise OutOfRange(
-            f"{self.place.label} uses {self.region}, which is index {index} on axis {self.number} "
-            f"of '{self.region.tensor}', whose extent is {self.size}",
-            place=self.place.place,
-        )
+    def footprint(self, region: Region, shape: tuple[int, ...]) -> Footprint:
+        pad = region.pad
+        spans = []
+        for k, (axis, size) in enumerate(zip(region.axes, shape, strict=True)):
+            room = (0, 0) if pad is None else (pad.lo[k], pad.hi[k])
+            try:
+                spans.append(self._span(axis, size, room, pad is not None))
+            except _Outside as e:
+                raise OutOfRange(
+                    f"{self.place.label} uses {region}, which is index {e} on axis {k} "
+                    f"of '{region.tensor}', whose extent is {size}",
+                    place=self.place.place,
+                ) from None
+        return Footprint(region.tensor, tuple(spans), None if pad is None else pad.value)
 
-
-def resolve(
-    region: Region,
-    shape: tuple[int, ...],
-    env: Mapping[str, int],
-    load: LoadFn,
-    place: Place,
-) -> Footprint:
-    """The elements of a region. A slice may overhang the upper end, and is clipped there; any other
-    index outside the tensor (and its padding) raises OutOfRange."""
-    spans = []
-    for k, (axis, size) in enumerate(zip(region.axes, shape, strict=True)):
-        pad = None if region.pad is None else (region.pad.lo[k], region.pad.hi[k])
-        spans.append(_span(axis, _Axis(region, k, size, pad, place), env, load))
-    return Footprint(region.tensor, tuple(spans), _pad_value(region.pad))
-
-
-def _pad_value(pad: Pad | None) -> float | None:
-    return None if pad is None else pad.value
-
-
-def _span(axis: Axis, at: _Axis, env: Mapping[str, int], load: LoadFn) -> Span:
-    match axis:
-        case Point(index):
-            one = np.asarray([evaluate(index, env, load)])
-            found = _rows(one, at)
-            return Span(found.picks, found.at, 1, kept=False)
-        case Slice(start, stop):
-            lo, hi = evaluate(start, env, load), evaluate(stop, env, load)
-            return _slice(lo, hi, at, data=bool(loads_of(*axis_exprs(axis))))
-        case Rows(var, extent, index):
-            n = max(0, evaluate(extent, env, load))
-            scope = dict(env)
-            rows = np.empty(n, np.int64)
-            for k in range(n):
-                scope[var] = k
-                rows[k] = evaluate(index, scope, load)
-            return _rows(rows, at)
-        case _:
-            assert_never(axis)
+    def _span(self, axis: Axis, size: int, room: tuple[int, int], padded: bool) -> Span:
+        value, env, load = self.functions.value, self.env, self.load
+        match axis:
+            case Point(index):
+                at = value(index, env, load)
+                if 0 <= at < size:
+                    return Span(slice(at, at + 1), _ONE, 1, kept=False)
+                found = _rows([at], size, room)
+                return Span(found.picks, found.at, 1, kept=False)
+            case Slice(start, stop):
+                lo, hi = value(start, env, load), value(stop, env, load)
+                may_be_outside = hi <= lo or self.functions.loads(axis)
+                return _slice(lo, hi, size, room, padded, may_be_outside)
+            case Rows(var, extent, index):
+                scope = dict(env)
+                rows = []
+                for k in range(value(extent, env, load)):
+                    scope[var] = k
+                    rows.append(value(index, scope, load))
+                return _rows(rows, size, room)
+            case _:
+                assert_never(axis)
 
 
-def _rows(rows: Array, at: _Axis) -> Span:
-    low, high = at.pad or (0, 0)
-    bad = (rows < -low) | (rows >= at.size + high)
-    if bad.any():
-        at.fail(int(rows[bad][0]))
-    inside = np.flatnonzero((rows >= 0) & (rows < at.size))
-    if len(rows) == 1 and len(inside) == 1:
-        return Span(slice(int(rows[0]), int(rows[0]) + 1), slice(0, 1), 1)
-    return Span(rows[inside], inside, len(rows))
+class _Outside(Exception):
+    """An index, or a slice, that lies outside."""
 
 
-def _slice(lo: int, hi: int, at: _Axis, data: bool) -> Span:
-    low, high = at.pad or (0, 0)
-    if lo < -low or (hi > lo >= at.size + high and not data):
-        at.fail(f"{lo}:{hi}")
-    first, last = max(lo, 0), min(hi, at.size)
-    picks = slice(min(first, at.size), max(first, last) if first < at.size else at.size)
-    if at.pad is None:
-        return Span(picks, slice(0, picks.stop - picks.start), picks.stop - picks.start)
+def _rows(rows: list[int], size: int, room: tuple[int, int]) -> Span:
+    for row in rows:
+        if not -room[0] <= row < size + room[1]:
+            raise _Outside(row)
+    inside = [k for k, row in enumerate(rows) if 0 <= row < size]
+    if len(rows) == len(inside) == 1:
+        return Span(slice(rows[0], rows[0] + 1), _ONE, 1)
+    if len(rows) == len(inside):
+        return Span(np.asarray(rows, np.int64), slice(0, len(rows)), len(rows))
+    found = np.asarray(inside, np.int64)
+    return Span(np.asarray(rows, np.int64)[found], found, len(rows))
+
+
+def _slice(
+    lo: int, hi: int, size: int, room: tuple[int, int], padded: bool, may_be_outside: bool
+) -> Span:
+    if lo < -room[0] or (lo >= size + room[1] and not may_be_outside):
+        raise _Outside(f"{lo}:{hi}")
+    first, last = max(lo, 0), min(hi, size)
+    picks = slice(min(first, size), max(first, last) if first < size else size)
+    length = picks.stop - picks.start
+    if not padded:
+        return Span(picks, slice(0, length), length)
     offset = min(max(0, -lo), max(0, hi - lo))
-    return Span(picks, slice(offset, offset + picks.stop - picks.start), max(0, hi - lo))
+    return Span(picks, slice(offset, offset + length), max(0, hi - lo))

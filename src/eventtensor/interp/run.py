@@ -9,7 +9,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from ..errors import BadPlan, CountMismatch, OutOfRange
+from ..ir.expr import Node
+from ..ir.functions import no_load
 from ..ir.plan import Notify, Plan, Wait, nest_exprs, visit
 from ..ir.program import PlacedCall, has_data_extent
 from ..ir.walk import LoadFn, evaluate, loads_of
@@ -45,9 +49,8 @@ def run(
     if obligations is not None:
         obligations.start()
     machine = Machine(plan, dict(dims), Execution(memory, obligations), Ready(order, seed, hold))
-    machine.start()
-    while (id := machine.ready.pop()) is not None:
-        machine.execute(id)
+    with np.errstate(all="ignore"):
+        machine.run()
     if obligations is not None:
         obligations.end()
     return machine.report(debug, Clocks(machine.trace, relaxed))
@@ -61,6 +64,7 @@ class _Node:
     placed: PlacedCall
     env: dict[str, int]
     header: bool
+    round: tuple[int, ...]
     steps: list[Step]
     notifies: tuple[Notify, ...]
     place: Place
@@ -71,23 +75,23 @@ class _Node:
 
 @dataclass(frozen=True, slots=True)
 class _Log:
-    """The watcher of one task: everything goes into the trace. The body runs at `stage`, whatever
-    is done by then: a back end may store as early as that."""
+    """The watcher of one task: what may conflict goes into the trace. The body runs at `stage`,
+    whatever is done by then: a back end may store as early as that."""
 
     machine: Machine
     id: int
     stage: int | None = None
 
     def touch(self, mode: Mode, f: Footprint) -> None:
-        stage = self.machine.nodes[self.id].stage if self.stage is None else self.stage
-        if not any(s.kept for s in f.spans):
-            key = (self.id, stage, mode, f.tensor, tuple(s.bounds[0] for s in f.spans))
-            if key in self.machine.points:
+        machine = self.machine
+        node = machine.nodes[self.id]
+        stage = node.stage if self.stage is None else self.stage
+        if not f.shape:
+            key = (self.id, stage, mode.value, f.tensor, *[s.bounds[0] for s in f.spans])
+            if key in machine.points:
                 return
-            self.machine.points.add(key)
-        node = self.machine.nodes[self.id]
-        round = program_rank(node.placed, node.env, header=True)
-        self.machine.trace.accesses.append(Access(self.id, stage, mode, f, round))
+            machine.points.add(key)
+        machine.trace.accesses.append(Access(self.id, stage, mode, f, node.round))
 
     def unwritten(self, tensor: str, index: tuple[int, ...]) -> None:
         task = self.machine.trace.tasks[self.id]
@@ -105,41 +109,49 @@ class Machine:
     trace: Trace = field(default_factory=Trace)
     nodes: list[_Node] = field(default_factory=list)
     cells: dict[Cell, int] = field(default_factory=dict)
-    sleeping: dict[Cell, list[tuple[int, int]]] = field(default_factory=dict)
+    sleeping: dict[Cell, dict[int, list[int]]] = field(default_factory=dict)
     abandoned: set[int] = field(default_factory=set)
     points: set[object] = field(default_factory=set)
     shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    counts: dict[str, Node | None] = field(default_factory=dict)
+
+    def run(self) -> None:
+        self.start()
+        while (id := self.ready.pop()) is not None:
+            self.execute(id)
 
     # ---- tasks come into being -------------------------------------------------------------
 
     def start(self) -> None:
         for e in self.plan.events:
             self.shapes[e.name] = tuple(evaluate(s, self.dims) for s in e.shape)
+            self.counts[e.name] = e.count
         planned = {c.call for c in self.plan.calls}
         made: list[int] = []
         for placed in self.plan.program.calls:
             if placed.call.name not in planned:
                 raise BadPlan(f"the plan has no entry for call '{placed.call.name}'")
             header = has_data_extent(placed.call) or self.plan.call(placed.call.name).header
-            for env in iterations(placed, self.dims):
+            for env in iterations(placed, self.dims, self.execution.functions):
                 if header:
                     made.append(self.create(placed, env, header=True, parent=None))
                 else:
-                    made += self.create_grid(placed, env, None, None)
+                    made += self.create_grid(placed, env, no_load, None)
         self.wake(made)
 
     def create_grid(
-        self, placed: PlacedCall, env: Mapping[str, int], load: LoadFn | None, parent: int | None
+        self, placed: PlacedCall, env: Mapping[str, int], load: LoadFn, parent: int | None
     ) -> list[int]:
-        points = list(grid_points(placed.call.grid, env, load))
+        points = list(grid_points(placed.call.grid, env, load, self.execution.functions))
         return [self.create(placed, p, header=False, parent=parent) for p in points]
 
     def create(
         self, placed: PlacedCall, env: dict[str, int], *, header: bool, parent: int | None
     ) -> int:
         plan = self.plan.call(placed.call.name)
-        task = task_of(placed, env, header)
-        place = Place(str(task), placed.call.place)
+        task, rank = task_of(placed, env, header), program_rank(placed, env, header)
+        round = rank if header else rank[: len(rank) - len(placed.call.grid)]
+        place = Place(task, placed.call.place)
         waits = plan.header if header else plan.waits
         early = {
             k: self.execution.blank(placed.call, k, env, place)
@@ -147,8 +159,8 @@ class Machine:
         }
         steps = steps_of(placed.call, waits, env)
         notifies = () if header else plan.notifies
-        self.nodes.append(_Node(placed, env, header, steps, notifies, place, early))
-        return self.trace.add(task, program_rank(placed, env, header), parent)
+        self.nodes.append(_Node(placed, env, header, round, steps, notifies, place, early))
+        return self.trace.add(task, rank, parent)
 
     def wake(self, ids: list[int]) -> None:
         """Let new tasks do their first waits."""
@@ -199,14 +211,14 @@ class Machine:
         """Look at every cell of a wait; sleep on those below their count."""
         node = self.nodes[id]
         load = self.load(id)
-        found = [c for n in wait.cells for c in visit(n, env, load)]
+        found = [c for n in wait.cells for c in self.execution.functions.visit(n, env, load)]
         for index in dict.fromkeys(found):
             cell = self.cell(wait.event, index, node.place)
             target = self.count(cell, load)
             self.trace.waited[id].append(Waited(node.stage, cell, target))
             if self.cells.setdefault(cell, 0) < target:
                 node.missing += 1
-                self.sleeping.setdefault(cell, []).append((target, id))
+                self.sleeping.setdefault(cell, {}).setdefault(target, []).append(id)
 
     def cell(self, event: str, index: tuple[int, ...], place: Place) -> Cell:
         shape = self.shapes[event]
@@ -223,11 +235,11 @@ class Machine:
 
     def count(self, cell: Cell, load: LoadFn) -> int:
         event, index = cell
-        count = self.plan.event(event).count
+        count = self.counts[event]
         if count is None:
             raise BadPlan(f"event '{event}' has no count")
         scope = {**self.dims, **{f"c{k}": c for k, c in enumerate(index)}}
-        return evaluate(count, scope, load)
+        return self.execution.functions.value(count, scope, load)
 
     def load(self, id: int) -> LoadFn:
         return self.execution.loader(_Log(self, id), self.nodes[id].place)
@@ -261,17 +273,12 @@ class Machine:
         load = self.load(id)
         for notify in node.notifies:
             for nest in notify.cells:
-                for index in visit(nest, node.env, load):
+                for index in self.execution.functions.visit(nest, node.env, load):
                     yield self.cell(notify.event, index, node.place)
 
     def notify(self, cell: Cell) -> None:
         self.cells[cell] = self.cells.get(cell, 0) + 1
-        sleeping = self.sleeping.get(cell, [])
-        woken = [id for target, id in sleeping if target == self.cells[cell]]
-        if not woken:
-            return
-        self.sleeping[cell] = [s for s in sleeping if s[0] > self.cells[cell]]
-        for id in woken:
+        for id in self.sleeping.get(cell, {}).pop(self.cells[cell], ()):
             self.nodes[id].missing -= 1
             if not self.nodes[id].missing:
                 self.nodes[id].stage += 1

@@ -7,13 +7,14 @@ what that makes of it (raise, log for the race check) is not decided here.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Protocol
 
 import numpy as np
 
 from ..errors import NotWritten
+from ..ir.functions import Functions, no_load
 from ..ir.program import Call, GridAxis, PlacedCall
 from ..ir.tensor import Region
 from ..ir.tile import SubAxis
@@ -23,7 +24,7 @@ from .evaluate import Effects, Place, evaluate
 from .memory import Memory
 from .numbers import Array
 from .obligations import Obligations
-from .regions import Footprint, add_into, fetch, grid_points, point, put, resolve
+from .regions import Footprint, Resolver, add_into, fetch, grid_points, point, put
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -53,6 +54,8 @@ class Abandoned(Exception):
 
 
 class Watcher(Protocol):
+    """Who is told what a task does with tensors that some task writes."""
+
     def touch(self, mode: Mode, f: Footprint) -> None:
         """The running task touches these elements."""
 
@@ -60,9 +63,12 @@ class Watcher(Protocol):
         """The running task reads an element that was never written."""
 
 
-def iterations(placed: PlacedCall, dims: Mapping[str, int]) -> Iterator[dict[str, int]]:
+def iterations(
+    placed: PlacedCall, dims: Mapping[str, int], functions: Functions
+) -> Iterator[dict[str, int]]:
     """Bindings of the loops around a call, in order."""
-    return grid_points(tuple(GridAxis(lp.var, lp.extent) for lp in placed.loops), dims)
+    loops = tuple(GridAxis(lp.var, lp.extent) for lp in placed.loops)
+    return grid_points(loops, dims, no_load, functions)
 
 
 def program_rank(placed: PlacedCall, env: Mapping[str, int], header: bool) -> tuple[int, ...]:
@@ -90,6 +96,7 @@ class Execution:
 
     memory: Memory
     obligations: Obligations | None = None
+    functions: Functions = field(default_factory=Functions)
 
     def loader(self, watcher: Watcher, place: Place) -> LoadFn:
         """Reads of index data by a task: in range, told to the watcher, checked in debug."""
@@ -97,11 +104,11 @@ class Execution:
 
         def load(tensor: str, index: tuple[int, ...]) -> int:
             memory.check_index(tensor, index, place)
-            at = point(tensor, index)
-            watcher.touch(Mode.read, at)
-            if memory.first_unwritten(at) is not None:
-                watcher.unwritten(tensor, index)
-                raise Abandoned
+            if tensor not in memory.constant:
+                watcher.touch(Mode.read, point(tensor, index))
+                if tensor in memory.written and not memory.written[tensor][index]:
+                    watcher.unwritten(tensor, index)
+                    raise Abandoned
             if self.obligations is not None:
                 self.obligations.loaded(tensor, place)
             return int(memory.arrays[tensor][index])
@@ -115,25 +122,26 @@ class Execution:
         """`env` binds dims and all coordinates; `early` are arguments that were read before now.
         Abandoned is raised before any effect."""
         load = self.loader(watcher, place)
-        prints = [self._resolve(r, env, load, place) for r in call.regions]
+        resolver = Resolver(env, load, place, self.functions)
+        prints = [resolver.footprint(r, self.memory.shape(r.tensor)) for r in call.regions]
         first, last = len(call.reads), len(call.reads) + len(call.accumulates)
         adding = Mode.add_unordered if call.unordered else Mode.write
         for k, f in enumerate(prints):
             mode = Mode.read if k < first else adding if k < last else Mode.write
-            if not f.empty and k not in early:
+            if k not in early and f.tensor not in self.memory.constant and not f.empty:
                 watcher.touch(mode, f)
         tiles = {
             k: early[k] if k in early else self._read(prints[k], watcher) for k in range(first)
         }
         shapes = {k: prints[k].shape for k in range(last, len(prints))}
-        effects = evaluate(call.body, env, tiles, shapes, load, place)
+        effects = evaluate(call.body, env, tiles, shapes, load, place, self.functions)
         self._commit(effects, prints, first, place)
         if self.obligations is not None:
             self.obligations.changed({f.tensor for f in prints[first:]})
 
     def blank(self, call: Call, k: int, env: Mapping[str, int], place: Place) -> Array:
         """A tile for read argument k, to be read in parts."""
-        f = self._resolve(call.reads[k], env, self._nothing, place)
+        f = self._chunked(call.reads[k], env, place)
         return np.zeros(f.shape, self.memory.dtype(f.tensor).tile_dtype.numpy)
 
     def read_part(
@@ -141,20 +149,17 @@ class Execution:
         watcher: Watcher, place: Place, tile: Array,
     ) -> None:
         """Read a slice of argument k now, into its place in the tile."""
-        whole = self._resolve(call.reads[k], env, self._nothing, place)
+        whole = self._chunked(call.reads[k], env, place)
         f, key = part_of(whole, axes, env)
         if not f.empty:
-            watcher.touch(Mode.read, f)
+            if f.tensor not in self.memory.constant:
+                watcher.touch(Mode.read, f)
             tile[key] = self._read(f, watcher)
 
-    @staticmethod
-    def _nothing(tensor: str, index: tuple[int, ...]) -> int:
-        raise AssertionError(f"a chunked operand loads {tensor}{list(index)}")
-
-    def _resolve(
-        self, region: Region, env: Mapping[str, int], load: LoadFn, place: Place
-    ) -> Footprint:
-        return resolve(region, self.memory.shape(region.tensor), env, load, place)
+    def _chunked(self, region: Region, env: Mapping[str, int], place: Place) -> Footprint:
+        """The whole of a chunked operand, which no run-time data decides."""
+        shape = self.memory.shape(region.tensor)
+        return Resolver(env, no_load, place, self.functions).footprint(region, shape)
 
     def _read(self, f: Footprint, watcher: Watcher) -> Array:
         unwritten = self.memory.first_unwritten(f)
@@ -171,16 +176,15 @@ class Execution:
         for arg, value in effects.added:
             # A tile may be a view of the very memory that is written here, hence the copy.
             added.setdefault(arg, []).append(value.copy())
-        with np.errstate(all="ignore"):
-            for arg, values in added.items():
-                f = prints[arg]
-                add_into(f, memory.arrays[f.tensor], values, memory.dtype(f.tensor))
-            for arg, tile in effects.tiles.items():
-                f, assigned = prints[arg], effects.assigned[arg]
-                if self.obligations is not None and not assigned.all():
-                    self._check_assigned(f, assigned | self._among(f, prints[:first]), place)
-                put(f, memory.arrays[f.tensor], tile, assigned, memory.dtype(f.tensor))
-                memory.mark(f, assigned)
+        for arg, values in added.items():
+            f = prints[arg]
+            add_into(f, memory.arrays[f.tensor], values, memory.dtype(f.tensor))
+        for arg, tile in effects.tiles.items():
+            f, assigned = prints[arg], effects.assigned[arg]
+            if self.obligations is not None and not assigned.all():
+                self._check_assigned(f, assigned | self._among(f, prints[:first]), place)
+            put(f, memory.arrays[f.tensor], tile, assigned, memory.dtype(f.tensor))
+            memory.mark(f, assigned)
 
     def _among(self, f: Footprint, reads: list[Footprint]) -> Array:
         """Elements of the tile of `f` that the task reads as well."""

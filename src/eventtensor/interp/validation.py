@@ -23,7 +23,7 @@ from .evaluate import Place
 from .memory import make_memory
 from .numbers import Array
 from .obligations import Obligations
-from .regions import grid_points, resolve
+from .regions import Resolver, grid_points
 from .report import Cell
 from .tasks import Execution, task_of
 
@@ -139,7 +139,8 @@ class _Walk:
         header, load = self.reader(placed, env, header=True)
         for wait in planned.header:
             self.wait(wait, env, load, header.place)
-        for point in list(grid_points(placed.call.grid, env, load)):
+        tiles = list(grid_points(placed.call.grid, env, load, self.execution.functions))
+        for point in tiles:
             watcher, load = self.reader(placed, point)
             for wait in planned.waits:
                 self.wait(wait, point, load, watcher.place)
@@ -175,10 +176,11 @@ class _Walk:
         """The regions of a task whose body does not run: reads must be written, writes are."""
         memory = self.execution.memory
         checked = call.name in self.subjects.calls
+        resolver = Resolver(env, load, who, self.execution.functions)
         for k, region in enumerate(call.regions):
             if not (checked or region.tensor in self.subjects.tensors):
                 continue
-            f = resolve(region, memory.shape(region.tensor), env, load, who)
+            f = resolver.footprint(region, memory.shape(region.tensor))
             if k >= len(call.reads):
                 memory.mark(f, np.ones(f.shape, np.bool_))
                 continue

@@ -221,7 +221,8 @@ class Program:
             raise BadName(f"coordinates {coords} repeat")
         for c in coords:
             taken = self._names.get(c)
-            if taken is not None and taken != "call":
+            is_open = taken == "loop" and c in self._loops
+            if taken not in (None, "call", "loop") or is_open:
                 raise BadName(f"the coordinate '{c}' has the name of a {taken}")
             _check_reserved(c, "coordinate")
         self._coords.update(coords)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import BadArtifact
-from ..runtime.build import write_once
+from ..runtime.store import write_once
 from .attention_decode import rows_alone
 from .config import ModelConfig
 from .kernels import Kernels, Steps
@@ -77,10 +77,11 @@ def check_made(made: Made, folder: Path) -> None:
     """An error that names what differs."""
     try:
         found = json.loads((folder / _FACTS).read_text())
-    except (OSError, ValueError) as e:
+        there = _flat(found)
+    except (OSError, ValueError, AttributeError, RecursionError) as e:
         raise BadArtifact(f"{folder} is no artifact of a model: {e}",
                           hint="eventtensor compile MODEL -o FOLDER writes one") from e
-    here, there = _flat(made.facts()), _flat(found)
+    here = _flat(made.facts())
     for key in sorted(here.keys() | there.keys()):
         if here.get(key) != there.get(key):
             raise BadArtifact(

@@ -9,8 +9,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import shutil
-import tempfile
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -19,13 +17,27 @@ import ml_dtypes
 import numpy as np
 
 from ..config import Environment, environment
-from ..runtime.build import write_once
+from ..errors import BadWeightsCache
+from ..runtime.store import (
+    is_private,
+    open_folder,
+    partial_folder,
+    remove,
+    show,
+    write_once,
+    writing,
+)
 from .checkpoint import Array, Checkpoint, Shape
 from .pack import Progress, pack_weights, packed_shapes
 from .tiles import Layout
 
 _VERSION = 3  # of what pack_weights gives: a change of the layout beyond shapes must count up
 _INDEX = "index.json"
+# What readers of JSON and .npy raise at files that are not what was written.
+_DAMAGE = (
+    OSError, EOFError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError,
+    RecursionError, SyntaxError,
+)
 
 
 def packed_weights(
@@ -41,27 +53,32 @@ def packed_weights(
     if not files:
         return pack_weights(checkpoint, layout, dtype, progress)
     home = (env or environment()).cache_dir
-    shapes = packed_shapes(checkpoint.config, layout)
-    key = _key([file_digest(f, home) for f in files], layout, np.dtype(dtype), shapes)
-    folder = home / "weights" / key
-    if not (folder / _INDEX).is_file():
-        _write(folder, checkpoint, layout, np.dtype(dtype), progress)
-    return _read(folder)
+    shapes, wanted = packed_shapes(checkpoint.config, layout), np.dtype(dtype)
+    key = _key([file_digest(f, home) for f in files], layout, wanted, shapes)
+    folder = open_folder(home, "weights") / key
+    found = _read(folder, shapes)
+    if found is None:
+        remove(folder)
+        _write(folder, checkpoint, layout, wanted, progress)
+        found = _read(folder, shapes)
+    if found is None:
+        raise BadWeightsCache(f"{folder} does not hold what was just written to it")
+    return found
 
 
 def file_digest(path: Path, home: Path) -> str:
     """sha256 of the content, read again only if size or time of change say so."""
     path = path.resolve()
-    note = home / "digests" / f"{hashlib.sha256(str(path).encode()).hexdigest()[:32]}.json"
+    name = hashlib.sha256(os.fsencode(path)).hexdigest()[:32]
+    note = open_folder(home, "digests") / f"{name}.json"
     stat = path.stat()
     known = {"path": str(path), "size": stat.st_size, "mtime_ns": stat.st_mtime_ns}
-    with suppress(OSError, ValueError, KeyError, TypeError):
+    with suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
         found = json.loads(note.read_text())
-        if {k: found[k] for k in known} == known:
+        if is_private(note) and {k: found[k] for k in known} == known:
             return str(found["sha256"])
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
-    note.parent.mkdir(parents=True, exist_ok=True)
     write_once(note, json.dumps({**known, "sha256": digest}).encode())
     return digest
 
@@ -77,39 +94,53 @@ def _write(
     folder: Path, checkpoint: Checkpoint, layout: Layout, dtype: np.dtype, progress: Progress | None
 ) -> None:
     """Packs into files beside the folder, which then appears whole or not at all."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    partial = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}"))
+    with partial_folder(folder) as partial:
+        def allocate(name: str, shape: Shape, dtype: np.dtype) -> Array:
+            return _reserved(partial / f"{name}.npy", shape, _stored(dtype)).view(dtype)
 
-    def allocate(name: str, shape: Shape, dtype: np.dtype) -> Array:
-        stored = _stored(dtype)
-        mapped = np.lib.format.open_memmap(partial / f"{name}.npy", "w+", stored, shape)
-        return mapped.view(dtype)
-
-    try:
         arrays = pack_weights(checkpoint, layout, dtype, progress, allocate)
-        names = {name: array.dtype.name for name, array in arrays.items()}
+        index = {
+            name: {"dtype": array.dtype.name, "bytes": (partial / f"{name}.npy").stat().st_size}
+            for name, array in arrays.items()
+        }
         del arrays  # unmapped, and so written, before the folder has its name
-        write_once(partial / _INDEX, json.dumps(names).encode())
-        _name(partial, folder)
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
+        write_once(partial / _INDEX, json.dumps(index).encode())
+        show(partial, folder)
 
 
-def _name(partial: Path, folder: Path) -> None:
-    try:
-        os.rename(partial, folder)
-    except OSError:
-        if not (folder / _INDEX).is_file():  # else another process was first, with the same arrays
-            raise
+def _reserved(path: Path, shape: Shape, dtype: np.dtype) -> Array:
+    """A mapped .npy file that has all its room on the disk: a store into a file with holes ends
+    the process where the disk is full."""
+    with writing(path):
+        mapped: Array = np.lib.format.open_memmap(path, "w+", dtype, shape)
+        with path.open("r+b") as file:
+            os.posix_fallocate(file.fileno(), 0, os.fstat(file.fileno()).st_size)
+    return mapped
 
 
-def _read(folder: Path) -> dict[str, Array]:
-    names: dict[str, str] = json.loads((folder / _INDEX).read_text())
-    out = {}
-    for name, dtype in names.items():
-        mapped = np.load(folder / f"{name}.npy", mmap_mode="r")
-        out[name] = mapped.view(ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype)
-    return out
+def _read(folder: Path, shapes: dict[str, Shape]) -> dict[str, Array] | None:
+    """The arrays, mapped; None if something is missing, has another size, or may be of another
+    user. Sizes are compared, contents are not: to hash them takes as long as to pack them."""
+    with suppress(*_DAMAGE):
+        index = json.loads((folder / _INDEX).read_text())
+        if index.keys() != shapes.keys():
+            return None
+        out = {}
+        for name, entry in index.items():
+            path = folder / f"{name}.npy"
+            if not is_private(path) or path.stat().st_size != entry["bytes"]:
+                return None
+            out[name] = _mapped(path, entry["dtype"])
+            if out[name].shape != shapes[name] or not out[name].flags.c_contiguous:
+                return None
+        return out
+    return None
+
+
+def _mapped(path: Path, dtype: str) -> Array:
+    mapped = np.lib.format.open_memmap(path, "r")
+    found: Array = mapped.view(ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype)
+    return found
 
 
 def _stored(dtype: np.dtype) -> np.dtype:

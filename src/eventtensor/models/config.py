@@ -57,6 +57,12 @@ _NO_EFFECT = {
 _NO_EFFECT_MOE = {"output_router_logits", "router_aux_loss_coef"}
 
 
+# Far more than published models have: a broken number is refused before there is a name for each.
+MAX_LAYERS, MAX_PIECES = 1024, 1 << 17
+MAX_COUNT = (1 << 31) - 1
+MAX_NUMBER = 1e30  # eps, theta and factors: floats of 32 bits hold it
+
+
 @dataclass(frozen=True)
 class Llama3Rope:
     """Llama 3's stretch of slow RoPE frequencies beyond the context of its first training."""
@@ -134,6 +140,14 @@ def from_hf(config: Mapping[str, Any]) -> ModelConfig:
 
 def checked(config: ModelConfig) -> ModelConfig:
     """The same config, if its numbers fit together."""
+    pieces = config.layers * (1 if config.experts is None else config.experts.count)
+    if config.layers > MAX_LAYERS or pieces > MAX_PIECES:
+        raise BadModelConfig(f"a model of {config.layers} layers, {pieces} MLPs in all, is beyond "
+                             f"{MAX_LAYERS} layers and {MAX_PIECES} MLPs")
+    for name, tokens in (("bos", config.bos), ("eos", config.eos)):
+        for t in tokens:
+            if not 0 <= t < config.vocab:
+                raise BadModelConfig(f"{name}_token_id is {t}; there are {config.vocab} tokens")
     if config.heads % config.kv_heads:
         raise BadModelConfig(
             f"{config.heads} attention heads cannot share {config.kv_heads} key-value heads evenly"
@@ -159,14 +173,14 @@ def token_ids(config: Mapping[str, Any], key: str) -> tuple[int, ...]:
             return (one,)
         case list(many) if all(isinstance(t, int) and not isinstance(t, bool) for t in many):
             return tuple(many)
-    raise BadModelConfig(f"{key} is {config[key]!r}; it must be a token id or a list of them")
+    raise BadModelConfig(f"{key} is {shown(config[key])}; it must be a token id or a list of them")
 
 
 def _family(config: Mapping[str, Any]) -> str:
     named = config.get("architectures")
-    if not isinstance(named, list) or len(named) != 1:
+    if not isinstance(named, list) or len(named) != 1 or not isinstance(named[0], str):
         raise BadModelConfig(
-            f"architectures is {named!r}; it must be a list of one of {', '.join(_FAMILIES)}"
+            f"architectures is {shown(named)}; it must be a list of one of {', '.join(_FAMILIES)}"
         )
     if named[0] not in _FAMILIES:
         raise UnsupportedModel(
@@ -192,16 +206,18 @@ def _check_options(config: Mapping[str, Any], moe: bool) -> None:
                 continue
             if value not in fixed[key]:
                 words = " or ".join(repr(v) for v in fixed[key])
-                raise UnsupportedModel(f"{key} is {value!r}; supported is {words}")
+                raise UnsupportedModel(f"{key} is {shown(value)}; supported is {words}")
         elif key not in others and not key.startswith("_") and value:
             raise UnsupportedModel(
-                f"{key} is {value!r}, an option that is not known",
+                f"{key} is {shown(value)}, an option that is not known",
                 hint="if it cannot change the model's numbers, take it out of config.json",
             )
     types = config.get("layer_types") or ()
+    if not isinstance(types, list | tuple):
+        raise BadModelConfig(f"layer_types is {shown(types)}; it must be a list")
     for kind in types:
         if kind != "full_attention":
-            raise UnsupportedModel(f"layer_types has {kind!r}; supported is 'full_attention'")
+            raise UnsupportedModel(f"layer_types has {shown(kind)}; supported is 'full_attention'")
 
 
 def _rope(config: Mapping[str, Any]) -> tuple[float, Llama3Rope | None]:
@@ -212,7 +228,7 @@ def _rope(config: Mapping[str, Any]) -> tuple[float, Llama3Rope | None]:
     key = "rope_parameters" if config.get("rope_parameters") else "rope_scaling"
     given = config.get(key) or {}
     if not isinstance(given, Mapping):
-        raise BadModelConfig(f"{key} is {given!r}; it must be a table")
+        raise BadModelConfig(f"{key} is {shown(given)}; it must be a table")
     holder = given if "rope_theta" in given else config
     theta = number(holder, "rope_theta", 10000.0)
     kind = given.get("rope_type", given.get("type", "default"))
@@ -230,13 +246,13 @@ def _rope(config: Mapping[str, Any]) -> tuple[float, Llama3Rope | None]:
             )
         case _:
             raise UnsupportedModel(
-                f"{key} has rope_type {kind!r}; supported are 'default' and 'llama3'"
+                f"{key} has rope_type {shown(kind)}; supported are 'default' and 'llama3'"
             )
     for name, value in given.items():
         if name == "partial_rotary_factor" and value == 1:
             continue
         if name not in known | {"rope_type", "type", "rope_theta"}:
-            raise UnsupportedModel(f"{key} has {name} = {value!r}, which is not supported")
+            raise UnsupportedModel(f"{key} has {name} = {shown(value)}, which is not supported")
     return theta, scaling
 
 
@@ -244,8 +260,9 @@ def count(config: Mapping[str, Any], key: str, default: int | None = None) -> in
     """A key that holds a positive integer."""
     value = config.get(key)
     value = default if value is None else value
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise BadModelConfig(f"{key} is {value!r}; it must be a positive integer")
+    if type(value) is not int or not 1 <= value <= MAX_COUNT:
+        raise BadModelConfig(
+            f"{key} is {shown(value)}; it must be a positive integer of up to {MAX_COUNT}")
     return value
 
 
@@ -253,13 +270,22 @@ def number(config: Mapping[str, Any], key: str, default: float | None = None) ->
     """A key that holds a positive number."""
     value = config.get(key)
     value = default if value is None else value
-    if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
-        raise BadModelConfig(f"{key} is {value!r}; it must be a positive number")
-    return float(value)
+    if type(value) not in (int, float) or not 0 < value <= MAX_NUMBER:  # type: ignore[operator]
+        raise BadModelConfig(f"{key} is {shown(value)}; it must be a positive number, not Infinity")
+    return float(value)  # type: ignore[arg-type]
+
+
+def shown(value: object) -> str:
+    """Short, whatever a file holds."""
+    try:
+        text = repr(value)
+    except (ValueError, RecursionError):  # an integer of too many digits, or a nest
+        text = f"a {type(value).__name__}"
+    return text if len(text) <= 80 else f"{text[:80]} .."
 
 
 def _flag(config: Mapping[str, Any], key: str) -> bool:
     value = config.get(key, False)
     if not isinstance(value, bool):
-        raise BadModelConfig(f"{key} is {value!r}; it must be true or false")
+        raise BadModelConfig(f"{key} is {shown(value)}; it must be true or false")
     return value

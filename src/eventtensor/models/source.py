@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ..errors import BadModelFile, MissingPackage, UnknownModel
 from .checkpoint import Checkpoint
-from .config import ModelConfig
+from .config import ModelConfig, shown
 from .formats.gguf_checkpoint import GgufCheckpoint
 from .formats.hf import FolderCheckpoint
 from .formats.known import KNOWN
@@ -39,15 +39,25 @@ def open_model(name: str) -> Model:
         return _gguf(name, smollm2_file())
     if name.startswith("random:"):
         return Model(name, random_checkpoint(name.removeprefix("random:")), None)
-    path = Path(name).expanduser()
-    if path.is_dir():
+    path = _path(name)
+    if path is not None and path.is_dir():
         return _folder(name, path)
-    if path.is_file():
+    if path is not None and path.is_file():
         return _gguf(name, path)
     raise UnknownModel(
-        f"{name!r} is neither a known model, nor a folder, nor a file",
+        f"{shown(name)} is neither a known model, nor a folder, nor a file",
         hint=f"smollm2, a folder, a GGUF file, or random: and one of {', '.join(KNOWN)}",
     )
+
+
+def _path(name: str) -> Path | None:
+    """None if no file can have this name."""
+    try:
+        path = Path(name).expanduser()
+        path.exists()
+    except (OSError, ValueError, RuntimeError):  # too long, not text of the system, no such home
+        return None
+    return path if name else None
 
 
 def random_checkpoint(name: str) -> RandomCheckpoint:
@@ -56,10 +66,11 @@ def random_checkpoint(name: str) -> RandomCheckpoint:
     key, _, value = option.partition("=")
     if shape not in KNOWN:
         raise UnknownModel(
-            f"there is no random:{shape}", hint=f"random: and one of {', '.join(KNOWN)}"
+            f"there is no random:{shape[:80]}", hint=f"random: and one of {', '.join(KNOWN)}"
         )
-    if option and not (key == "seed" and value.isdecimal()):
-        raise UnknownModel(f"random:{name} has the option {option!r}", hint="the one is ?seed=3")
+    if option and not (key == "seed" and value.isdecimal() and len(value) < 20):
+        raise UnknownModel(f"random:{shape} has the option {shown(option)}",
+                           hint="the one is ?seed=3")
     return RandomCheckpoint(KNOWN[shape], int(value) if option else 0)
 
 

@@ -1,4 +1,5 @@
-"""Compiles generated C++ into a content-addressed cache; safe with several processes at once.
+"""Compiles generated C++ into a content-addressed cache; safe with several processes at once. An
+entry that is not what was built is built again.
 
 The key holds everything that changes the code: source, device headers, compiler, flags, processor.
 """
@@ -16,6 +17,7 @@ from pathlib import Path
 from ..config import Environment
 from ..errors import CompileFailed, NoCompiler
 from ..target import CpuTarget, cpu_target
+from .store import open_folder, vouch, vouched, write_once, writing
 
 DEVICE = Path(__file__).parent.parent / "device"
 _SHARED = ("-shared",)
@@ -57,29 +59,23 @@ def build_program(source: str, name: str, env: Environment, extra: tuple[str, ..
 def _build(source: str, name: str, env: Environment, extra: tuple[str, ...], end: str) -> Built:
     target = cpu_target(env.cxx)
     key = cache_key(source, target, extra)
-    folder = env.cache_dir / key[:2] / key
+    folder = open_folder(env.cache_dir, key[:2], key)
     done = folder / f"{name}{end}"
-    if done.exists():
+    if vouched(done) is not None:
         return Built(done, key, fresh=False)
-    folder.mkdir(parents=True, exist_ok=True)
     text = folder / f"{name}.cpp"
     write_once(text, source.encode())
-    handle, partial = tempfile.mkstemp(dir=folder, prefix=f".{name}", suffix=end)
-    os.close(handle)
+    with writing(done):
+        handle, partial = tempfile.mkstemp(dir=folder, prefix=f".{name}", suffix=end)
+        os.close(handle)
     try:
         _compile(target, text, Path(partial), extra)
-        os.replace(partial, done)  # atomic: a reader sees the whole file or none
+        with writing(done):
+            os.replace(partial, done)  # atomic: a reader sees the whole file or none
     finally:
         Path(partial).unlink(missing_ok=True)
+    vouch(done)
     return Built(done, key, fresh=True)
-
-
-def write_once(path: Path, data: bytes) -> None:
-    """Atomic: a reader sees the whole file or none."""
-    handle, partial = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}")
-    with os.fdopen(handle, "wb") as file:
-        file.write(data)
-    os.replace(partial, path)
 
 
 def _compile(target: CpuTarget, source: Path, out: Path, extra: tuple[str, ...]) -> None:

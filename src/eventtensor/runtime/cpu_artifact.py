@@ -13,8 +13,17 @@ from ..errors import WrongDevice
 from ..ir.expr import text
 from ..target import processor
 from .arguments import bind
-from .build import write_once
-from .described import FACTS, FactsReader, Json, facts_of, facts_of_places, read_facts
+from .described import (
+    FACTS,
+    MAX_RANK,
+    FactsReader,
+    Json,
+    check_places,
+    facts_of,
+    facts_of_places,
+    read_facts,
+)
+from .store import facts_of_data, write_once, writing
 from .threads import CpuImage, ThreadKernel
 
 LIBRARY, SOURCE = "kernel.so", "kernel.cpp"
@@ -23,12 +32,15 @@ LIBRARY, SOURCE = "kernel.so", "kernel.cpp"
 def save(image: CpuImage, source: str, folder: str | Path) -> None:
     """Write the three files; the facts last, so that a folder with facts is whole."""
     place = Path(folder)
-    place.mkdir(parents=True, exist_ok=True)
-    write_once(place / LIBRARY, image.library.read_bytes())
+    with writing(place):
+        place.mkdir(parents=True, exist_ok=True)
+    library = image.library.read_bytes()
+    write_once(place / LIBRARY, library)
     write_once(place / SOURCE, source.encode())
     facts = {"cpu_abi": VERSION, "processor": processor(), **facts_of(image.interface),
              "rank": image.rank, "workspace": text(image.workspace),
-             "buffers": facts_of_places(image.buffers)}
+             "buffers": facts_of_places(image.buffers),
+             "files": {LIBRARY: facts_of_data(library)}}
     write_once(place / FACTS, (json.dumps(facts, indent=1) + "\n").encode())
 
 
@@ -60,8 +72,12 @@ def load(folder: str | Path, workers: int = 0) -> LoadedThreads:
         if facts["processor"] != processor():
             raise WrongDevice(f"{place} was made for another processor than this one",
                               hint="compile it again on this machine")
-        return CpuImage(known.interface(), int(facts["rank"]), known.node("workspace"),
-                        known.places("buffers"), place.resolve() / LIBRARY)
+        known.data(place, LIBRARY)
+        image = CpuImage(known.interface(), known.integer("rank", MAX_RANK),
+                         known.node("workspace"), known.places("buffers"),
+                         place.resolve() / LIBRARY)
+        check_places(image.interface, [(image.workspace, image.buffers)])
+        return image
 
     image = read_facts(place, "cpu_abi", VERSION, made)
     return LoadedThreads(ThreadKernel(image, threads or env.default_workers, env.wait_limit_s))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from math import prod
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -11,12 +12,17 @@ from ..errors import BadArtifact
 from ..ir.expr import Dim, Node, text
 from ..ir.parse_expr import ExprReader, Unreadable
 from ..ir.tensor import DType, Role, Tensor
+from ..ir.walk import evaluate
 from .interface import CallNames, EventNames, Interface, Placed
 from .sizes import Count
+from .store import facts_of_data
 
 FACTS = "kernel.json"
+MAX_RANK = 1024  # of a task coordinate: far more than a program has loops and axes
 Json = dict[str, Any]
 T = TypeVar("T")
+_BROKEN = (LookupError, TypeError, ValueError, ArithmeticError, AttributeError, RecursionError,
+           Unreadable)
 
 
 def facts_of(known: Interface) -> Json:
@@ -38,12 +44,25 @@ def facts_of_places(places: Sequence[Placed]) -> list[Json]:
 
 
 class FactsReader:
-    """Of what these functions wrote."""
+    """Of what these functions wrote. ValueError, KeyError and the like tell what is wrong."""
 
     def __init__(self, facts: Json) -> None:
         self.facts = facts
-        self._dims = {d["name"]: Dim(d["name"], d["min"], d["max"]) for d in facts["dims"]}
+        self._dims = {d["name"]: _dim(d) for d in facts["dims"]}
         self._reader = ExprReader(self._dims)
+
+    def integer(self, key: str, most: int) -> int:
+        found = self.facts[key]
+        if isinstance(found, bool) or not isinstance(found, int) or not 0 <= found <= most:
+            raise ValueError(f"{key} is {found!r}, not an integer of 0 to {most}")
+        return found
+
+    def data(self, place: Path, name: str) -> bytes:
+        """The bytes of a file, which are those that were saved."""
+        found = read_file(place, name)
+        if self.facts["files"][name] != facts_of_data(found):
+            raise BadArtifact(f"{place / name} is not the file that was saved")
+        return found
 
     def node(self, key: str) -> Node:
         return self._reader.expr(self.facts[key])
@@ -68,19 +87,45 @@ class FactsReader:
         return tuple(self._reader.expr(s) for s in x["shape"])
 
 
+def check_places(known: Interface, held: Sequence[tuple[Node, Sequence[Placed]]]) -> None:
+    """Each buffer is scratch and lies inside its memory, at the smallest dims and larger ones."""
+    scratch = {t.name: t for t in known.tensors if t.role is Role.scratch}
+    for more in (0, 1000):
+        dims = {d.name: d.min + more if d.max is None else min(d.min + more, d.max)
+                for d in known.dims}
+        for size, places in held:
+            room = evaluate(size, dims)
+            ends = [room, *(evaluate(b.offset, dims) + _bytes(scratch[b.tensor], dims)
+                            for b in places)]
+            starts = [room, *(evaluate(b.offset, dims) for b in places)]
+            if min(starts) < 0 or max(ends) > room:
+                raise ValueError(f"buffers lie outside the {room} bytes of their memory")
+
+
+def _bytes(t: Tensor, dims: Mapping[str, int]) -> int:
+    return prod(evaluate(s, dims) for s in t.shape) * t.dtype.size
+
+
+def _dim(d: Json) -> Dim:
+    name, low, high = d["name"], d["min"], d["max"]
+    if not (isinstance(name, str) and type(low) is int and (high is None or type(high) is int)):
+        raise ValueError(f"a dim is {d}")
+    return Dim(name, low, high)
+
+
 def read_facts(place: Path, version_key: str, version: object, make: Callable[[Json], T]) -> T:
     """What `make` gives for the facts of a folder; everything that is wrong with them is an
     error."""
     try:
         facts = json.loads(read_file(place, FACTS))
         found = facts[version_key]
-    except (ValueError, KeyError, TypeError) as e:
+    except (ValueError, KeyError, TypeError, RecursionError) as e:
         raise BadArtifact(f"{place / FACTS} is not the facts of a kernel: {e}") from e
     if found != version:
         raise BadArtifact(f"{place} has ABI version {found}, this eventtensor has {version}")
     try:
         return make(facts)
-    except (KeyError, TypeError, ValueError, Unreadable) as e:
+    except _BROKEN as e:
         raise BadArtifact(f"{place / FACTS} is not whole: {e}") from e
 
 

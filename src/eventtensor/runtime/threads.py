@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..codegen import abi
-from ..errors import KernelClosed, NoThreads
+from ..errors import KernelClosed, LibraryRefused, NoThreads
 from ..ir.allocate import allocate
 from ..ir.expr import Node
 from ..ir.tensor import Role
@@ -150,7 +150,13 @@ os.register_at_fork(after_in_child=_unlock_all)
 
 
 def _load(path: str) -> ctypes.CDLL:
-    lib = ctypes.CDLL(path)
+    try:
+        return _typed(ctypes.CDLL(path))
+    except (OSError, AttributeError) as e:
+        raise LibraryRefused(f"{path} cannot be loaded: {e}") from e
+
+
+def _typed(lib: ctypes.CDLL) -> ctypes.CDLL:
     pointer, i64 = ctypes.c_void_p, ctypes.c_int64
     lib.et_create.argtypes, lib.et_create.restype = [i64, ctypes.c_double], pointer
     lib.et_launch.argtypes, lib.et_launch.restype = [pointer, pointer, pointer], i64

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from starlette.types import Receive
 
+from ..engine.grammar import Grammar
 from ..engine.loop import Engine
 from ..engine.params import SamplingParams
 from ..engine.request import Output, Request
@@ -47,16 +48,21 @@ class Mailbox:
 
 
 class Answers:
-    """Of several requests, begun together: if one of them cannot be, none is."""
+    """Of several requests, begun together: if one of them cannot be, none is. All keep to the
+    grammar."""
 
-    def __init__(self, engine: Engine, asked: Sequence[Asked], mailbox: Mailbox) -> None:
+    def __init__(
+        self, engine: Engine, asked: Sequence[Asked], mailbox: Mailbox,
+        grammar: Grammar | None = None,
+    ) -> None:
         self._engine, self.requests = engine, list[Request]()
         self._new: dict[int, list[Output]] = {}
         self._come = asyncio.Event()
         try:
             for k, (tokens, params) in enumerate(asked):
                 sink = partial(mailbox.put, self, k)
-                self.requests.append(engine.submit(tokens, params, sink))
+                own = grammar.copy() if grammar is not None else None
+                self.requests.append(engine.submit(tokens, params, sink, own))
         except BaseException:
             self.end()
             raise

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hmac
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
+from starlette.types import ASGIApp
 
 from .. import __version__
 from ..engine.llm import LLM
@@ -22,10 +22,11 @@ from ..errors import BadParameter, StepStuck
 from .answers import Answers, Mailbox, until_gone
 from .bodies import Bodies, BodyLimits
 from .failing import HANDLERS
+from .guards import HostGuard, Key, with_origins
 from .metrics import metrics_text
 from .openapi import description
 from .protocol import Asked, ChatBody, CompletionBody, DetokenizeBody, TokenizeBody
-from .shapes import ChatShape, CompletionShape, Shape
+from .shapes import ChatShape, CompletionShape, Json, Shape
 from .speech import EventStream, Speech
 from .watch import Watch
 
@@ -40,14 +41,17 @@ _ENCODERS = 2  # texts that are encoded at a time: each takes up to 200 times it
 
 @dataclass(frozen=True)
 class AppOptions:
-    """`name`: of the model, for clients; `max_body`: bytes."""
+    """`name`: of the model, for clients; `max_body`: bytes. Pages of `origins` may ask. `hosts`:
+    names that a server at the loopback address is asked under; None where it is elsewhere."""
 
     name: str
     api_key: str | None = None
     max_body: int = 4 << 20
+    origins: tuple[str, ...] = ()
+    hosts: tuple[str, ...] | None = None
 
 
-def make_app(llm: LLM, options: AppOptions, watch: Watch) -> Starlette:
+def make_app(llm: LLM, options: AppOptions, watch: Watch) -> ASGIApp:
     api = Api(llm, options, watch)
 
     @asynccontextmanager
@@ -60,10 +64,11 @@ def make_app(llm: LLM, options: AppOptions, watch: Watch) -> Starlette:
     def route(path: str, handler: Handler, method: str, keyed: bool = True) -> Route:
         return Route(path, api.keyed(handler) if keyed else handler, methods=[method])
 
-    return Starlette(lifespan=life, exception_handlers=HANDLERS, routes=[
+    app: ASGIApp = Starlette(lifespan=life, exception_handlers=HANDLERS, routes=[
         route("/v1/chat/completions", api.chat, "POST"),
         route("/v1/completions", api.complete, "POST"),
         route("/v1/models", api.models, "GET"),
+        route("/v1/models/{name:path}", api.one_model, "GET"),
         route("/tokenize", api.tokenize, "POST"),
         route("/detokenize", api.detokenize, "POST"),
         route("/health", api.health, "GET", keyed=False),
@@ -72,6 +77,9 @@ def make_app(llm: LLM, options: AppOptions, watch: Watch) -> Starlette:
         route("/openapi.json", api.openapi, "GET", keyed=False),
         route("/", api.page, "GET", keyed=False),
     ])
+    if options.hosts is not None:
+        app = HostGuard(app, options.hosts)
+    return with_origins(app, options.origins) if options.origins else app
 
 
 class Api:
@@ -79,15 +87,13 @@ class Api:
 
     def __init__(self, llm: LLM, options: AppOptions, watch: Watch) -> None:
         self._llm, self._options, self._watch = llm, options, watch
-        key = options.api_key
-        self._wanted = None if key is None else f"Bearer {key}".encode()
+        self._key = None if options.api_key is None else Key(options.api_key)
         self._bodies = Bodies(BodyLimits.of(llm.context, options.max_body))
         self._encoders = asyncio.Semaphore(_ENCODERS)
 
     def keyed(self, handler: Handler) -> Handler:
         async def checked(request: Request) -> Response:
-            given = request.headers.get("authorization", "").encode()
-            if self._wanted is not None and not hmac.compare_digest(given, self._wanted):
+            if self._key is not None and not self._key.fits(request.headers.raw):
                 raise HTTPException(401, "the API key is missing or wrong",
                                     {"WWW-Authenticate": "Bearer"})
             return await handler(request)
@@ -120,9 +126,9 @@ class Api:
         stream."""
         if self._llm.engine.stuck_for:
             raise StepStuck("a step does not end, and nothing can be answered meanwhile")
-        await asyncio.to_thread(self._llm.engine.grammars.of, params[0])  # compiled beside the loop
+        grammar = await asyncio.to_thread(self._llm.engine.grammars.of, params[0])
         asked = [(t, p) for t in prompts for p in params]
-        answers = Answers(self._llm.engine, asked, self.mailbox)
+        answers = Answers(self._llm.engine, asked, self.mailbox, grammar)
         try:
             speech = Speech(answers, shape, sum(map(len, prompts)), body.wants_usage)
             if not body.stream:
@@ -158,9 +164,15 @@ class Api:
         return JSONResponse({"prompt": text})
 
     async def models(self, _: Request) -> Response:
-        return JSONResponse({"object": "list", "data": [{
-            "id": self._options.name, "object": "model", "created": self._watch.started,
-            "owned_by": "eventtensor", "max_model_len": self._llm.context}]})
+        return JSONResponse({"object": "list", "data": [self._model()]})
+
+    async def one_model(self, request: Request) -> Response:
+        self._check_model(request.path_params["name"])
+        return JSONResponse(self._model())
+
+    def _model(self) -> Json:
+        return {"id": self._options.name, "object": "model", "created": self._watch.started,
+                "owned_by": "eventtensor", "max_model_len": self._llm.context}
 
     async def health(self, _: Request) -> Response:
         trouble = self._watch.trouble

@@ -19,6 +19,7 @@ _BODIES = {
 }
 _READ = {
     "/v1/models": ("The model, under the name that requests give.", "application/json"),
+    "/v1/models/{name}": ("The same, if that is its name.", "application/json"),
     "/health": ("Whether requests are answered; 503 if not.", "application/json"),
     "/metrics": ("Counts and times, for Prometheus.", "text/plain"),
     "/version": ("The version of this software.", "application/json"),
@@ -33,6 +34,7 @@ _OPEN = ("/health", "/metrics", "/version", "/openapi.json", "/")  # without a k
 _REFUSALS = {"400": "what was asked makes no sense", "404": "no such model",
              "408": "the body did not come in time", "413": "too long", "415": "no JSON",
              "429": "too many requests; Retry-After says when to ask again"}
+_REFUSED_READS = {"404": "no such model"}
 _ALWAYS = {"401": "the API key is missing or wrong", "503": "nothing can be answered now"}
 
 
@@ -50,6 +52,8 @@ def description(model: str, vocab: int, version: str) -> Json:
     asked = {path: {"post": _asked(path, body.__name__, says)}
              for path, (body, says) in _BODIES.items()}
     read = {path: {"get": _read(path, says, kind)} for path, (says, kind) in _READ.items()}
+    read["/v1/models/{name}"]["get"] |= {"parameters": [
+        {"name": "name", "in": "path", "required": True, "schema": {"enum": [model]}}]}
     key = {"type": "http", "scheme": "bearer"}
     return {
         "openapi": "3.1.0", "info": {"title": "eventtensor", "version": version},
@@ -77,7 +81,7 @@ def _asked(path: str, body: str, says: str) -> Json:
 
 def _read(path: str, says: str, kind: str) -> Json:
     keyed = path not in _OPEN
-    return {"summary": says, "responses": _answers((kind,), _ALWAYS),
+    return {"summary": says, "responses": _answers((kind,), _REFUSED_READS | _ALWAYS),
             "security": [{"key": []}, {}] if keyed else []}
 
 

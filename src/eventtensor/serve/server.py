@@ -50,6 +50,7 @@ def serve(llm: LLM, options: ServeOptions) -> None:
             os._exit(_STUCK)
         server.failure, server.should_exit = reason, True
 
+    llm.engine.grammars.prepare()
     sys.setswitchinterval(_TURN_S)
     watch = Watch(llm.engine, give_up, options.patience_s)
     limits = ConnectionLimits(body=options.app.max_body, receive_s=options.receive_s,

@@ -12,7 +12,7 @@ import numpy as np
 
 from ...errors import UnsupportedModel
 from ..checkpoint import Array, check_name, check_tensors, file_names
-from ..config import Llama3Rope, ModelConfig, checked, count, number, token_ids
+from ..config import Llama3Rope, ModelConfig, checked, count, number, shown, token_ids
 from ..rope import frequencies, stretched
 from .gguf_file import GgufFile, read_gguf
 
@@ -76,7 +76,7 @@ def config_of(file: GgufFile) -> ModelConfig:
     family = meta.get("general.architecture")
     if family not in FAMILIES:
         raise UnsupportedModel(
-            f"general.architecture is {family!r}; supported are {', '.join(FAMILIES)}"
+            f"general.architecture is {shown(family)}; supported are {', '.join(FAMILIES)}"
         )
     own = {k.removeprefix(f"{family}."): v for k, v in meta.items() if k.startswith(f"{family}.")}
     _check_options(family, own)
@@ -84,10 +84,10 @@ def config_of(file: GgufFile) -> ModelConfig:
     head_dim = count(own, "attention.key_length", hidden // heads)
     for key in ("attention.value_length", "rope.dimension_count"):
         if own.get(key, head_dim) != head_dim:
-            raise UnsupportedModel(f"{family}.{key} is {own[key]}; supported is {head_dim}")
+            raise UnsupportedModel(f"{family}.{key} is {shown(own[key])}; supported is {head_dim}")
     plain = ModelConfig(
         family=family,
-        vocab=count(own, "vocab_size", len(meta.get("tokenizer.ggml.tokens", ())) or None),
+        vocab=count(own, "vocab_size", _tokens(meta)),
         hidden=hidden,
         layers=count(own, "block_count"),
         heads=heads,
@@ -106,12 +106,17 @@ def config_of(file: GgufFile) -> ModelConfig:
     return checked(_with_scaling(plain, file))
 
 
+def _tokens(meta: Mapping[str, Any]) -> int | None:
+    found = meta.get("tokenizer.ggml.tokens")
+    return len(found) or None if isinstance(found, list) else None
+
+
 def _check_options(family: str, own: Mapping[str, Any]) -> None:
     for key, value in own.items():
         if key == "rope.scaling.type" and value != "none":
-            raise UnsupportedModel(f"{family}.{key} is {value!r}; supported is 'none'")
+            raise UnsupportedModel(f"{family}.{key} is {shown(value)}; supported is 'none'")
         if key not in _READ and value:
-            raise UnsupportedModel(f"{family}.{key} is {value!r}, an option that is not known")
+            raise UnsupportedModel(f"{family}.{key} is {shown(value)}, an option that is not known")
 
 
 def _ends(meta: Mapping[str, Any]) -> tuple[int, ...]:
@@ -127,15 +132,23 @@ def _with_scaling(plain: ModelConfig, file: GgufFile) -> ModelConfig:
     entry = file.tensors.get(_FACTORS)
     if entry is None:
         return plain
-    factors, base = entry.values(), frequencies(plain)
-    scaling = Llama3Rope(float(factors.max()), 1.0, 4.0, 8192)
-    wanted = base / stretched(base, scaling)
-    if factors.shape != wanted.shape or not np.allclose(factors, wanted, rtol=1e-4):
+    if entry.shape != (plain.head_dim // 2,) or not _is_llama3(entry.values(), plain):
         raise UnsupportedModel(
             f"{_FACTORS} is not the table of Llama 3 (low_freq_factor 1, high_freq_factor 4, "
             "original context 8192), which is the one that is supported"
         )
-    return replace(plain, rope_scaling=scaling)
+    return replace(plain, rope_scaling=_scaling(entry.values()))
+
+
+def _scaling(factors: Array) -> Llama3Rope:
+    return Llama3Rope(float(factors.max()), 1.0, 4.0, 8192)
+
+
+def _is_llama3(factors: Array, plain: ModelConfig) -> bool:
+    if not np.isfinite(factors).all() or factors.max() <= 0:
+        return False
+    base = frequencies(plain)
+    return np.allclose(factors, base / stretched(base, _scaling(factors)), rtol=1e-4)
 
 
 def _float(own: Mapping[str, Any], key: str, default: float | None = None) -> float:

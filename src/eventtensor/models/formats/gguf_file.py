@@ -7,10 +7,11 @@ seconds before the first word. Unpacking of quantised blocks is the package's.
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import ml_dtypes
 import numpy as np
@@ -19,6 +20,8 @@ from ...errors import BadModelFile, UnsupportedTensorType
 from ..checkpoint import Array, Shape
 from ..packages import need
 
+T = TypeVar("T")
+
 _SCALARS = {
     0: "<u1", 1: "<i1", 2: "<u2", 3: "<i2", 4: "<u4", 5: "<i4", 6: "<f4", 7: "?",
     10: "<u8", 11: "<i8", 12: "<f8",
@@ -26,6 +29,15 @@ _SCALARS = {
 _STRING, _ARRAY = 8, 9
 _VERSIONS = (2, 3)
 _ALIGNMENT = 32
+
+# What a header may have: far more than published models do, and little enough to be read at once.
+# A broken number is then refused where it stands.
+_MOST = {
+    "tensors": 1 << 17, "keys": 1 << 16, "axes": 4, "bytes of a key": 1 << 10,
+    "bytes of a tensor's name": 1 << 10, "bytes of a text": 1 << 22, "elements": 1 << 21,
+    "bytes of a header": 1 << 27,
+}
+_LEAST = {"tensors": 32, "keys": 13}  # bytes of each
 
 TYPES = ("F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1")
 
@@ -74,14 +86,29 @@ def read_gguf(path: Path) -> GgufFile:
     version = r.number("<u4")
     if version not in _VERSIONS:
         raise BadModelFile(f"{path} is GGUF version {version}; 2 and 3, little-endian, are read")
-    tensors, keys = r.number("<u8"), r.number("<u8")
-    metadata = {r.string(): r.value(r.number("<u4")) for _ in range(keys)}
-    infos = [_info(r) for _ in range(tensors)]
+    tensors, keys = r.count("<u8", "tensors", "the header"), r.count("<u8", "keys", "the header")
+    r.room(tensors * _LEAST["tensors"] + keys * _LEAST["keys"])
+    metadata = _named(path, (_pair(r) for _ in range(keys)))
+    infos = _named(path, ((i.name, i) for i in (_info(r) for _ in range(tensors))))
     step = metadata.get("general.alignment", _ALIGNMENT)
-    if not isinstance(step, int) or step < 1:
-        raise BadModelFile(f"{path}: general.alignment is {step!r}")
+    if type(step) is not int or not 1 <= step <= 1 << 20 or step & (step - 1):
+        raise BadModelFile(f"{path}: general.alignment is {step!r}, which is no power of two")
     start = -(-r.at // step) * step
-    return GgufFile(path, metadata, {i.name: _entry(path, raw, start, i) for i in infos})
+    return GgufFile(path, metadata, {n: _entry(path, raw, start, i) for n, i in infos.items()})
+
+
+def _named(path: Path, pairs: Iterator[tuple[str, T]]) -> dict[str, T]:
+    found: dict[str, T] = {}
+    for name, value in pairs:
+        if name in found:
+            raise BadModelFile(f"{path}: its header has {name!r} twice")
+        found[name] = value
+    return found
+
+
+def _pair(r: _Reader) -> tuple[str, Any]:
+    key = r.string("bytes of a key", "a key")
+    return key, r.value(r.number("<u4"), key)
 
 
 @dataclass(frozen=True)
@@ -93,8 +120,11 @@ class _Info:
 
 
 def _info(r: _Reader) -> _Info:
-    name, axes = r.string(), r.number("<u4")
+    name = r.string("bytes of a tensor's name", "a tensor")
+    axes = r.count("<u4", "axes", name)
     shape = tuple(r.number("<u8") for _ in range(axes))
+    if not shape or 0 in shape:
+        raise r.broken(f"tensor {name} has shape {shape[::-1]}")
     return _Info(name, shape[::-1], r.number("<u4"), r.number("<u8"))
 
 
@@ -105,7 +135,7 @@ def _entry(path: Path, raw: Array, start: int, info: _Info) -> Entry:
     if name not in TYPES:
         raise UnsupportedTensorType(f"{info.name} is {name}; supported are {', '.join(TYPES)}")
     block, size = gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType[name]]
-    if not info.shape or info.shape[-1] % block:
+    if info.shape[-1] % block:
         raise BadModelFile(f"{path}: {info.name} has rows of {info.shape[-1:]}, not of {block}s")
     first, count = start + info.offset, prod(info.shape) // block * size
     if first + count > raw.size:
@@ -116,39 +146,57 @@ def _entry(path: Path, raw: Array, start: int, info: _Info) -> Entry:
 
 
 class _Reader:
-    """Reads the header from front to back."""
+    """Reads the header from front to back, and no further than a header can be long."""
 
     def __init__(self, path: Path, raw: Array) -> None:
         self._path, self._raw, self.at = path, raw.data, 0
 
-    def take(self, count: int) -> memoryview:
-        end = self.at + count
-        if end > len(self._raw):
+    def broken(self, what: str) -> BadModelFile:
+        return BadModelFile(f"{self._path}: {what}, at byte {self.at} of its header")
+
+    def room(self, count: int) -> None:
+        """An error if so many bytes are not left."""
+        if self.at + count > len(self._raw):
             raise BadModelFile(f"{self._path} ends inside its header, at byte {len(self._raw)}")
+
+    def take(self, count: int) -> memoryview:
+        self.room(count)
+        end = self.at + count
+        if end > _MOST["bytes of a header"]:
+            raise self.broken(f"the header is longer than {_MOST['bytes of a header']} bytes")
         found = self._raw[self.at : end]
         self.at = end
+        return found
+
+    def count(self, kind: str, what: str, of: str) -> int:
+        found = int(self.number(kind))
+        if found > _MOST[what]:
+            raise self.broken(f"{of} has {found} {what}, and {_MOST[what]} at most can be")
         return found
 
     def number(self, kind: str) -> Any:
         return np.frombuffer(self.take(np.dtype(kind).itemsize), kind)[0].item()
 
-    def string(self) -> str:
+    def string(self, what: str = "bytes of a text", of: str = "a value") -> str:
         (length,) = struct.unpack("<Q", self.take(8))
+        if length > _MOST[what]:
+            raise self.broken(f"{of} has {length} {what}, and {_MOST[what]} at most can be")
         return str(self.take(length), "utf-8", "replace")
 
-    def value(self, kind: int) -> Any:
+    def value(self, kind: int, key: str) -> Any:
         if kind == _STRING:
-            return self.string()
+            return self.string(of=key)
         if kind == _ARRAY:
-            return self._array(self.number("<u4"), self.number("<u8"))
+            return self._array(self.number("<u4"), self.count("<u8", "elements", key), key)
         if kind not in _SCALARS:
-            raise BadModelFile(f"{self._path} has a metadata value of unknown type {kind}")
+            raise self.broken(f"{key} is a metadata value of unknown type {kind}")
         return self.number(_SCALARS[kind])
 
-    def _array(self, kind: int, count: int) -> list[Any]:
+    def _array(self, kind: int, count: int, key: str) -> list[Any]:
         if kind == _STRING:
-            return [self.string() for _ in range(count)]
+            self.room(count * 8)
+            return [self.string(of=key) for _ in range(count)]
         if kind not in _SCALARS:
-            raise BadModelFile(f"{self._path} has an array of metadata type {kind}")
+            raise self.broken(f"{key} is an array of metadata type {kind}")
         dtype = np.dtype(_SCALARS[kind])
         return list(np.frombuffer(self.take(count * dtype.itemsize), dtype).tolist())

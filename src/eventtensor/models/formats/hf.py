@@ -19,7 +19,7 @@ from ...errors import (
     WrongTensorShape,
 )
 from ..checkpoint import Array, Shape, check_name, check_tensors, file_names
-from ..config import ModelConfig, from_hf, token_ids
+from ..config import ModelConfig, checked, from_hf, shown, token_ids
 from ..packages import need
 
 _ENDS = {
@@ -44,6 +44,8 @@ _LAYER = {
     "experts.w_up": "model.layers.{}.mlp.experts.{}.up_proj.weight",
     "experts.w_down": "model.layers.{}.mlp.experts.{}.down_proj.weight",
 }
+MAX_TEXT = 1 << 26  # bytes of a JSON file or template
+MAX_TOKENIZER = 1 << 28  # bytes of a tokenizer.json
 # Old Llama files keep the RoPE frequencies, which follow from the config.
 _FREQUENCIES = "model.layers.{}.self_attn.rotary_emb.inv_freq"
 # NumPy knows bfloat16 by name, as safetensors asks for it, once ml_dtypes is there.
@@ -109,20 +111,39 @@ def read_config(folder: Path) -> ModelConfig:
     extra = folder / "generation_config.json"
     if extra.is_file():
         eos = token_ids(read_json(extra), "eos_token_id")
-        config = replace(config, eos=eos or config.eos)
+        config = checked(replace(config, eos=eos or config.eos))
     return config
 
 
 def read_json(path: Path) -> Mapping[str, Any]:
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as e:
-        raise BadModelFile(f"{path} cannot be read: {e.strerror}") from e
+        found = json.loads(read_text(path))
     except ValueError as e:
         raise BadModelFile(f"{path} is not JSON: {e}") from e
+    except RecursionError as e:
+        raise BadModelFile(f"{path} is nested too deeply") from e
     if not isinstance(found, dict):
         raise BadModelFile(f"{path} holds a {type(found).__name__}; it should hold a table")
     return found
+
+
+def check_size(path: Path, most: int) -> None:
+    try:
+        size = path.stat().st_size
+    except OSError as e:
+        raise BadModelFile(f"{path} cannot be read: {e.strerror}") from e
+    if size > most:
+        raise BadModelFile(f"{path} has {size} bytes; files of its kind have {most} at most")
+
+
+def read_text(path: Path) -> str:
+    check_size(path, MAX_TEXT)
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as e:
+        raise BadModelFile(f"{path} cannot be read: {e.strerror}") from e
+    except UnicodeError as e:
+        raise BadModelFile(f"{path} is not UTF-8: {e}") from e
 
 
 def _tensor_files(folder: Path) -> tuple[Path, ...]:
@@ -141,6 +162,9 @@ def _index(path: Path) -> Mapping[str, str]:
     files = read_json(path).get("weight_map")
     if not isinstance(files, dict) or not all(isinstance(f, str) for f in files.values()):
         raise BadModelFile(f"{path} has no weight_map of tensors to files")
+    for name in set(files.values()):
+        if Path(name).name != name or not name.endswith(".safetensors"):
+            raise BadModelFile(f"{path} names {shown(name)}, which is no file beside it")
     return files
 
 

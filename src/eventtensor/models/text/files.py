@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import BadModelConfig, BadModelFile, UnsupportedTokenizer
-from ..formats.hf import read_json
+from ..config import shown
+from ..formats.hf import MAX_TOKENIZER, check_size, read_json, read_text
 from ..packages import need
 from .tokenizer import Tokenizer
 
@@ -32,6 +33,7 @@ def from_folder(folder: Path, eos: tuple[int, ...]) -> Tokenizer | None:
                 f"{folder} has tokenizer.model only; supported is tokenizer.json"
             )
         return None
+    check_size(path, MAX_TOKENIZER)
     try:
         core = need("tokenizers").Tokenizer.from_file(str(path))
     except Exception as e:  # the package raises nothing narrower
@@ -55,13 +57,16 @@ def _text(token: Any) -> str | None:
 def _template(folder: Path, config: Mapping[str, Any]) -> str | None:
     own = folder / "chat_template.jinja"
     if own.is_file():
-        return own.read_text(encoding="utf-8")
+        return read_text(own)
     match config.get("chat_template"):
         case str(text):
             return text
         case list(several):
-            named = {t["name"]: t["template"] for t in several}
-            return named.get("default")
+            try:
+                found = {t["name"]: t["template"] for t in several}.get("default")
+            except (TypeError, KeyError) as e:
+                raise BadModelFile(f"{folder}: chat_template is no list of named texts") from e
+            return found if isinstance(found, str) else None
         case _:
             return None
 
@@ -69,10 +74,10 @@ def _template(folder: Path, config: Mapping[str, Any]) -> str | None:
 def from_gguf(meta: Mapping[str, Any], eos: tuple[int, ...]) -> Tokenizer:
     model, pre = meta.get("tokenizer.ggml.model"), meta.get("tokenizer.ggml.pre", "gpt-2")
     if model != "gpt2":
-        raise UnsupportedTokenizer(f"tokenizer.ggml.model is {model!r}; supported is 'gpt2'")
+        raise UnsupportedTokenizer(f"tokenizer.ggml.model is {shown(model)}; supported is 'gpt2'")
     if pre not in _PRE:
         raise UnsupportedTokenizer(
-            f"tokenizer.ggml.pre is {pre!r}; supported are {', '.join(_PRE)}"
+            f"tokenizer.ggml.pre is {shown(pre)}; supported are {', '.join(_PRE)}"
         )
     tokens = _list(meta, "tokenizer.ggml.tokens")
     core = _core(tokens, _list(meta, "tokenizer.ggml.merges"), pre)
@@ -81,13 +86,18 @@ def from_gguf(meta: Mapping[str, Any], eos: tuple[int, ...]) -> Tokenizer:
     # llama.cpp's rule: a file that does not say has a first token if it is Llama 3.
     if meta.get("tokenizer.ggml.add_bos_token", pre == "llama-bpe"):
         _add_first(core, special.get("bos_token"))
-    return Tokenizer(core, eos=eos, special=special, template=meta.get("tokenizer.chat_template"))
+    template = meta.get("tokenizer.chat_template")
+    if not isinstance(template, str | None):
+        raise BadModelConfig(f"tokenizer.chat_template is {shown(template)}; it must be a text")
+    return Tokenizer(core, eos=eos, special=special, template=template)
 
 
 def _list(meta: Mapping[str, Any], key: str) -> list[str]:
     found = meta.get(key)
     if not isinstance(found, list) or not found:
         raise BadModelConfig(f"{key} is not in the metadata")
+    if not all(isinstance(text, str) for text in found):
+        raise BadModelConfig(f"{key} must hold texts")
     return found
 
 
@@ -98,7 +108,11 @@ def _core(tokens: list[str], merges: list[str], pre: str) -> Any:
         left, _, right = merge.partition(" ")
         pairs.append((left, right))
     ids = {text: k for k, text in enumerate(tokens)}
-    core = t.Tokenizer(t.models.BPE(vocab=ids, merges=pairs, ignore_merges=pre == "llama-bpe"))
+    try:
+        model = t.models.BPE(vocab=ids, merges=pairs, ignore_merges=pre == "llama-bpe")
+    except Exception as e:  # the package raises nothing narrower
+        raise BadModelConfig(f"tokenizer.ggml.merges does not fit the tokens: {e}") from e
+    core = t.Tokenizer(model)
     parts = []
     if pre == "smollm":
         parts.append(t.pre_tokenizers.Digits(individual_digits=True))
@@ -117,6 +131,8 @@ def _core(tokens: list[str], merges: list[str], pre: str) -> Any:
 def _add_special(core: Any, tokens: list[str], meta: Mapping[str, Any]) -> None:
     t = need("tokenizers")
     kinds = meta.get("tokenizer.ggml.token_type", [])
+    if not isinstance(kinds, list):
+        raise BadModelConfig(f"tokenizer.ggml.token_type is {shown(kinds)}; it must be a list")
     for wanted, add in ((_CONTROL, core.add_special_tokens), (_USER, core.add_tokens)):
         texts = [text for text, kind in zip(tokens, kinds, strict=False) if kind == wanted]
         add([t.AddedToken(x, special=wanted == _CONTROL, normalized=False) for x in texts])
@@ -133,7 +149,7 @@ def _special(meta: Mapping[str, Any], tokens: list[str]) -> dict[str, str]:
             case int(at) if 0 <= at < len(tokens):
                 out[name] = tokens[at]
             case other:
-                raise BadModelConfig(f"{key} is {other!r}; there are {len(tokens)} tokens")
+                raise BadModelConfig(f"{key} is {shown(other)}; there are {len(tokens)} tokens")
     return out
 
 

@@ -12,16 +12,18 @@ from ...codegen.cuda.abi import VERSION
 from ...codegen.cuda.maps import MappedTensor, PagedTensor
 from ...errors import WrongDevice
 from ...ir.expr import text
-from ..build import write_once
 from ..described import (
     FACTS,
+    MAX_RANK,
     FactsReader,
     Json,
+    check_places,
     facts_of,
     facts_of_places,
     read_facts,
     read_file,
 )
+from ..store import facts_of_data, write_once, writing
 from .image import Image
 
 CUBIN, SOURCE = "kernel.cubin", "kernel.cu"
@@ -30,7 +32,8 @@ CUBIN, SOURCE = "kernel.cubin", "kernel.cu"
 def save(image: Image, folder: str | Path) -> None:
     """Write the three files; the facts last, so that a folder with facts is whole."""
     place = Path(folder)
-    place.mkdir(parents=True, exist_ok=True)
+    with writing(place):
+        place.mkdir(parents=True, exist_ok=True)
     write_once(place / CUBIN, image.cubin)
     write_once(place / SOURCE, image.source.encode())
     write_once(place / FACTS, (json.dumps(_facts(image), indent=1) + "\n").encode())
@@ -41,7 +44,12 @@ def read(folder: str | Path) -> Image:
     place = Path(folder)
 
     def made(facts: Json) -> Image:
-        return _image(facts, read_file(place, CUBIN), read_file(place, SOURCE).decode())
+        known = FactsReader(facts)
+        cubin = known.data(place, CUBIN)
+        image = _image(known, cubin, read_file(place, SOURCE).decode())
+        check_places(image.interface, [(image.workspace, image.buffers),
+                                       (image.word_bytes, ())])
+        return image
 
     return read_facts(place, "abi", VERSION, made)
 
@@ -79,18 +87,19 @@ def _facts(image: Image) -> Json:
         "shared_bytes": image.shared_bytes,
         "debug": image.debug,
         "trace": image.trace,
+        "files": {CUBIN: facts_of_data(image.cubin)},
     }
 
 
-def _image(facts: Json, cubin: bytes, source: str) -> Image:
-    known = FactsReader(facts)
-    node, places = known.node, known.places
+def _image(known: FactsReader, cubin: bytes, source: str) -> Image:
+    facts, node, places = known.facts, known.node, known.places
     return Image(
         known.interface(), facts["architecture"], facts["entry"],
         node("cells"), node("arena"), node("workspace"),
         node("word_bytes"), places("buffers"), places("words"), tuple(facts["zeroed"]),
         tuple(facts["aligned"]),
         tuple((PagedTensor if "piece" in m else MappedTensor)(**m) for m in facts["maps"]),
-        int(facts["rank"]), int(facts["threads"]), int(facts["shared_bytes"]),
+        known.integer("rank", MAX_RANK), known.integer("threads", 1024),
+        known.integer("shared_bytes", 1 << 20),
         bool(facts["debug"]), bool(facts["trace"]), cubin, source,
     )

@@ -5,7 +5,6 @@ compiler says of it, go into the content-addressed cache of runtime/build.py. No
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import re
 import subprocess
@@ -19,7 +18,8 @@ from typing import Any
 
 from ...config import Environment
 from ...errors import CompileFailed, NoCompiler, NoDevice
-from ..build import DEVICE, Built, device_digest, write_once
+from ..build import DEVICE, Built, device_digest
+from ..store import open_folder, vouch, vouched, write_once
 from .driver import bindings
 
 # No contraction and no fast-math: the same bits as the C++ back end for IEEE operations.
@@ -73,18 +73,25 @@ def build_cubin(source: str, name: str, architecture: str, env: Environment) -> 
     headers = device_digest("*.h", "cuda/*.cuh")
     parts = (source, headers, compiler.version, architecture, " ".join(FLAGS))
     key = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
-    folder = env.cache_dir / key[:2] / key
-    done, told = folder / f"{name}.cubin", folder / f"{name}.json"
-    if done.exists() and told.exists():
-        return Cubin(done, key, False, Usage(**json.loads(told.read_text())))
-    folder.mkdir(parents=True, exist_ok=True)
+    folder = open_folder(env.cache_dir, key[:2], key)
+    done = folder / f"{name}.cubin"
+    known = _usage(vouched(done))
+    if known is not None:
+        return Cubin(done, key, False, known)
     text = folder / f"{name}.cu"
     write_once(text, source.encode())
     cubin, log = compiler.compile(text, architecture)
     usage = Usage.read(log)
-    write_once(told, json.dumps(asdict(usage)).encode())
     write_once(done, cubin)
+    vouch(done, usage=asdict(usage))
     return Cubin(done, key, True, usage)
+
+
+def _usage(facts: dict[str, Any] | None) -> Usage | None:
+    try:
+        return None if facts is None else Usage(**facts["usage"])
+    except (KeyError, TypeError):
+        return None
 
 
 class _Nvrtc:

@@ -1,0 +1,137 @@
+"""Index expressions as Python functions, for who evaluates the same ones for thousands of tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from math import prod
+from operator import itemgetter
+from typing import assert_never
+
+from .expr import (
+    Compare,
+    Const,
+    Dim,
+    FloorDiv,
+    Load,
+    Max,
+    Min,
+    Mod,
+    Node,
+    Prod,
+    Select,
+    Sum,
+    Var,
+)
+from .plan import Nest
+from .tensor import Axis, axis_exprs
+from .walk import LoadFn, loads_of
+
+Env = Mapping[str, int]
+Function = Callable[[Env, LoadFn], int]
+Visitor = Callable[[Env, LoadFn], list[tuple[int, ...]]]
+
+
+def no_load(tensor: str, index: tuple[int, ...]) -> int:
+    """For expressions that load nothing."""
+    raise AssertionError(f"no run-time data for {tensor}{list(index)}")
+
+
+def function_of(e: Node) -> Function:
+    """What `walk.evaluate` gives."""
+    match e:
+        case Const(v):
+            return lambda env, load: v
+        case Dim(name, _, _) | Var(name):
+            get = itemgetter(name)
+            return lambda env, load: get(env)
+        case Sum(((term, 1),), const):
+            f = function_of(term)
+            return lambda env, load: f(env, load) + const
+        case Sum(terms, const):
+            parts = [(c, function_of(t)) for t, c in terms]
+            return lambda env, load: sum([c * f(env, load) for c, f in parts], const)
+        case Prod(factors):
+            all = [function_of(f) for f in factors]
+            return lambda env, load: prod([f(env, load) for f in all])
+        case FloorDiv(a, k):
+            f = function_of(a)
+            return lambda env, load: f(env, load) // k
+        case Mod(a, k):
+            f = function_of(a)
+            return lambda env, load: f(env, load) % k
+        case Load(tensor, index):
+            at = [function_of(i) for i in index]
+            return lambda env, load: load(tensor, tuple([f(env, load) for f in at]))
+        case Min() | Max() | Compare() | Select():
+            return _of_two(e)
+        case _:
+            assert_never(e)
+
+
+def _of_two(e: Min | Max | Compare | Select) -> Function:
+    f, g = function_of(e.a), function_of(e.b)
+    match e:
+        case Min():
+            return lambda env, load: min(f(env, load), g(env, load))
+        case Max():
+            return lambda env, load: max(f(env, load), g(env, load))
+        case Compare("<=", _, _):
+            return lambda env, load: int(f(env, load) <= g(env, load))
+        case Compare():
+            return lambda env, load: int(f(env, load) == g(env, load))
+        case Select(cond, _, _):
+            c = function_of(cond)
+            return lambda env, load: f(env, load) if c(env, load) else g(env, load)
+
+
+def visitor_of(nest: Nest) -> Visitor:
+    """What `plan.visit` gives, as a list."""
+    axes = [(a.var, function_of(a.lo), function_of(a.hi), a.step) for a in nest.axes]
+    guards = [function_of(g) for g in nest.guards]
+    index = [function_of(i) for i in nest.index]
+
+    def level(k: int, env: Env, load: LoadFn, out: list[tuple[int, ...]]) -> None:
+        if k == len(axes):
+            for guard in guards:
+                if not guard(env, load):
+                    return
+            out.append(tuple([i(env, load) for i in index]))
+            return
+        var, lo, hi, step = axes[k]
+        for v in range(lo(env, load), hi(env, load), step):
+            level(k + 1, {**env, var: v}, load, out)
+
+    def visit(env: Env, load: LoadFn) -> list[tuple[int, ...]]:
+        out: list[tuple[int, ...]] = []
+        level(0, env, load, out)
+        return out
+
+    return visit
+
+
+class Functions:
+    """The functions of the expressions and nests of one run, each made when it is first met."""
+
+    def __init__(self) -> None:
+        self._values: dict[int, tuple[Node, Function]] = {}
+        self._visits: dict[int, tuple[Nest, Visitor]] = {}
+        self._loading: dict[int, tuple[Axis, bool]] = {}
+
+    def value(self, e: Node, env: Env, load: LoadFn = no_load) -> int:
+        found = self._values.get(id(e))
+        if found is None:
+            found = self._values[id(e)] = e, function_of(e)
+        return found[1](env, load)
+
+    def visit(self, nest: Nest, env: Env, load: LoadFn = no_load) -> list[tuple[int, ...]]:
+        found = self._visits.get(id(nest))
+        if found is None:
+            found = self._visits[id(nest)] = nest, visitor_of(nest)
+        return found[1](env, load)
+
+    def loads(self, axis: Axis) -> bool:
+        """Whether run-time data decides where the axis of a region lies."""
+        found = self._loading.get(id(axis))
+        if found is None:
+            found = self._loading[id(axis)] = axis, bool(loads_of(*axis_exprs(axis)))
+        return found[1]

@@ -1,0 +1,172 @@
+"""Who may ask, and what is answered to grammars that lead nowhere."""
+
+from __future__ import annotations
+
+import json
+import socket
+from urllib.parse import urlsplit
+
+import httpx
+import openai
+import pytest
+from serve.process import fake
+
+from eventtensor.engine.grammar import Grammar
+from eventtensor.errors import BadGrammar
+
+ASKED = {"model": "tiny", "prompt": "ab", "max_tokens": 3}
+SITE = "https://example.org"
+
+
+@pytest.fixture(scope="module")
+def server(folder):
+    with fake(folder, api_key="clé", hosts=["proxy.example"]) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def open_to_pages(folder):
+    with fake(folder, origins=[SITE, "https://other.example"], api_key="key") as made:
+        yield made
+
+
+# ---- keys ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("key", "status"), [
+    ("Bearer clé".encode(), 200), ("bearer clé".encode(), 200), ("BEARER  clé".encode(), 200),
+    ("Bearer clé".encode("latin-1"), 200), (b"Bearer cle", 401), (b"Bearer", 401), (b"", 401),
+    ("Basic clé".encode(), 401), ("clé".encode(), 401), ("Bearer clé2".encode(), 401),
+])
+def test_the_key_is_compared_by_its_bytes(server, key, status):
+    found = httpx.get(f"{server.url}/v1/models", headers=[(b"Authorization", key)])
+    assert found.status_code == status
+
+
+# ---- types, hosts and origins --------------------------------------------------------------------
+
+KEY = {"Authorization": "Bearer clé".encode()}
+
+
+@pytest.mark.parametrize(("kind", "status"), [
+    ("application/json", 200), ("Application/JSON; charset=utf-8", 200), ("text/plain", 415),
+    ("", 415), ("application/x-www-form-urlencoded", 415), ("multipart/form-data", 415),
+])
+def test_only_json_is_read(server, kind, status):
+    found = httpx.post(f"{server.url}/v1/completions", content=json.dumps(ASKED),
+                       headers=KEY | {"Content-Type": kind})
+    assert found.status_code == status, found.text
+
+
+@pytest.mark.parametrize(("host", "status"), [
+    ("localhost", 200), ("LOCALHOST:81", 200), ("127.0.0.1:9", 200), ("127.8.8.8", 200),
+    ("[::1]:80", 200), ("proxy.example", 200), ("evil.example", 421), ("evil.example:80", 421),
+    ("localhost.evil.example", 421), ("192.168.0.1", 421), ("", 421), ("127.0.0.1.evil", 421),
+])
+def test_a_server_at_loopback_is_asked_under_its_own_name(server, host, status):
+    found = httpx.get(f"{server.url}/health", headers={"Host": host})
+    assert found.status_code == status
+    if status != 200:
+        assert found.json()["error"]["code"] == status
+
+
+def test_elsewhere_the_name_is_free(folder):
+    with fake(folder, hosts=None) as server:
+        found = httpx.get(f"{server.url}/health", headers={"Host": "any.example"})
+        assert found.status_code == 200
+
+
+def preflight(server, origin):
+    return httpx.options(f"{server.url}/v1/chat/completions", headers={
+        "Origin": origin, "Access-Control-Request-Method": "POST",
+        "Access-Control-Request-Headers": "authorization,content-type,x-stainless-os"})
+
+
+def test_pages_of_named_origins_may_ask_and_read(open_to_pages):
+    asked = preflight(open_to_pages, SITE)
+    assert asked.status_code == 200
+    assert asked.headers["access-control-allow-origin"] == SITE
+    assert "x-stainless-os" in asked.headers["access-control-allow-headers"]
+    assert "POST" in asked.headers["access-control-allow-methods"]
+    key = {"Origin": SITE, "Authorization": "Bearer key"}
+    for body, headers, status in ((ASKED, key, 200), (ASKED | {"stream": True}, key, 200),
+                                  (ASKED | {"n": 0}, key, 400), (ASKED, {"Origin": SITE}, 401),
+                                  (ASKED, key | {"Host": "evil.example"}, 421)):
+        found = httpx.post(f"{open_to_pages.url}/v1/completions", json=body, headers=headers)
+        assert found.status_code == status
+        assert found.headers["access-control-allow-origin"] == SITE
+        assert found.headers["vary"] == "Origin"
+
+
+def test_pages_of_other_origins_get_no_leave(server, open_to_pages):
+    for one in (server, open_to_pages):
+        asked = preflight(one, "https://evil.example")
+        assert asked.status_code >= 400 and "access-control-allow-origin" not in asked.headers
+        found = httpx.get(f"{one.url}/health", headers={"Origin": "https://evil.example"})
+        assert "access-control-allow-origin" not in found.headers
+
+
+# ---- models --------------------------------------------------------------------------------------
+
+
+def test_a_model_is_found_by_its_name(open_to_pages):
+    client = open_to_pages.client("key")
+    assert client.models.retrieve("tiny").id == "tiny"
+    for name in ("other", "a/b"):
+        with pytest.raises(openai.NotFoundError, match="is not here"):
+            client.models.retrieve(name)
+
+
+# ---- grammars ------------------------------------------------------------------------------------
+
+
+def schema(value):
+    return {"type": "json_schema", "json_schema": {"name": "x", "schema": value}}
+
+
+@pytest.mark.parametrize("asked", [
+    schema({"$ref": "#"}), schema({"enum": []}), schema({"type": "string", "pattern": "["}),
+    {"type": "regex", "pattern": "a{1000000}b{1000000}c{1000000}"},
+    {"type": "regex", "pattern": "(?=a)"}, {"type": "regex", "pattern": "(((" * 5000},
+], ids=lambda asked: str(asked)[:60])
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_grammar_that_leads_nowhere_is_the_clients_fault(open_to_pages, asked, stream):
+    found = httpx.post(
+        f"{open_to_pages.url}/v1/completions", timeout=60, headers={"Authorization": "Bearer key"},
+        json=ASKED | {"response_format": asked, "stream": stream})
+    assert found.status_code == 400, found.text
+    message = found.json()["error"]["message"]
+    assert "ET506" in message and "\n" not in message and len(message) < 400
+
+
+class Exhausted:
+    """A parser that gives up on its way."""
+
+    def compute_bitmask(self):
+        return bytes(4)
+
+    def is_error(self):
+        return True
+
+    def consume_token(self, token):
+        return False
+
+    def get_error(self):
+        return "too many expressions constructed\n<state>\nTokens: .."
+
+
+def test_a_grammar_that_needs_too_much_on_its_way_is_the_clients_fault_too():
+    grammar = Grammar(Exhausted(), 32)
+    for use in (grammar.allowed, lambda: grammar.accept(1)):
+        with pytest.raises(BadGrammar) as found:
+            use()
+        assert found.value.message.endswith(": too many expressions constructed")
+
+
+def test_a_key_of_the_command_line_may_have_any_letters(folder):
+    with fake(folder, api_key="ключ") as server:
+        at = urlsplit(server.url)
+        with socket.create_connection((at.hostname, at.port), timeout=60) as sock:
+            sock.sendall("GET /v1/models HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
+                         "Authorization: Bearer ключ\r\n\r\n".encode())
+            assert sock.recv(4096).startswith(b"HTTP/1.1 200 ")

@@ -1,0 +1,50 @@
+"""Which tests run when: `fast` beside every edit, `core` beside every change, `full` before a
+release. A tier contains those before it.
+
+A file has the tier of its folder, or one of its own. A test that costs more than its file has a
+mark (`@pytest.mark.core`).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path, PurePosixPath
+
+TIERS = ("fast", "core", "full")
+HERE = Path(__file__).parent
+
+# fast: no compiler, no process, no long search.
+FOLDERS = {
+    "backend": "core", "bench": "core", "emulator": "full", "engine": "core", "examples": "core",
+    "faults": "full", "gpu": "core", "models": "core", "project": "core", "property": "full",
+    "serve": "core", "unit": "fast",
+}
+FILES = {
+    "backend/test_arguments.py": "fast",
+    "backend/test_build.py": "fast",
+    "backend/test_cuda_arrays.py": "fast",
+    "engine/test_loop.py": "fast",
+    "engine/test_params.py": "fast",
+    "engine/test_text.py": "fast",
+    "unit/test_decode_bench.py": "core",
+    "unit/test_guide.py": "core",
+    "unit/test_moe_bench.py": "core",
+    "unit/test_reuse.py": "core",
+}
+
+
+def tier_of_file(path: Path) -> str:
+    """Of a file under tests/."""
+    name = PurePosixPath(path.relative_to(HERE).as_posix())
+    if str(name) in FILES:
+        return FILES[str(name)]
+    tier = FOLDERS.get(name.parts[0], "core")
+    return "core" if tier == "fast" and "fuzz" in name.stem else tier  # takes ET_FUZZ_SECONDS
+
+
+def within(tier: str, asked: str) -> bool:
+    return TIERS.index(tier) <= TIERS.index(asked)
+
+
+def tier_of(path: Path, marks: set[str]) -> str:
+    """Of a test: a mark may raise it above its file."""
+    return max([tier_of_file(path), *marks & set(TIERS)], key=TIERS.index)
