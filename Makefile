@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 GPU_PYTHON ?= $(BIN)/python
 GPU_RESULTS ?= benchmarks/results
 
-.PHONY: demo test test-core test-fast test-nightly test-gpu lint dist bench bench-cpu bench-gpu errors performance versions clean
+.PHONY: demo install test test-core test-fast test-nightly test-gpu lint format dist bench bench-cpu bench-gpu errors performance versions clean
 
 demo: $(VENV)/installed
 	$(BIN)/python examples/tour.py
@@ -35,9 +35,16 @@ test-nightly: lint
 test-gpu:
 	$(GPU_PYTHON) -m pytest -n 14 -rs tests/gpu
 
+# The commands of .pre-commit-config.yaml. Lines that differ from BASE are held against the formatters.
+BASE ?= HEAD
 lint: $(VENV)/installed-test
 	$(BIN)/ruff check .
+	$(BIN)/python tools/format_changed.py --check --base $(BASE)
+	$(BIN)/codespell
 	$(BIN)/mypy
+
+format: $(VENV)/installed-test
+	$(BIN)/python tools/format_changed.py --base $(BASE) || true
 
 # The source archive and the wheel of a release, tried in a new environment (docs/releasing.md).
 dist: $(VENV)/installed-test
@@ -76,6 +83,8 @@ $(VENV)/installed: pyproject.toml constraints.txt
 $(VENV)/installed-test: $(VENV)/installed
 	$(INSTALL) -e '.[test]'
 	touch $@
+
+install: $(VENV)/installed-test
 
 # Takes the newest versions that pyproject.toml allows; run the tests before committing them.
 versions:
