@@ -44,6 +44,7 @@ def test_prompts_do_not_begin_alike():
     assert len({tuple(p) for p in asked}) == 50 and {len(p) for p in asked} == {64}
 
 
+@pytest.mark.full
 def test_latency_and_throughput_are_measured_in_the_process(tmp_path):
     out = tmp_path / "rows.json"
     rows = bench("latency", *TINY, "--batch", "3", "--input", "20", "--output", "5", "--runs", "2",

@@ -30,6 +30,7 @@ PROMPTS = (
 )
 
 
+@pytest.mark.full
 def test_smollm2_says_word_for_word_what_transformers_says():
     """Five prompts in one batch, 64 tokens each. Where transformers, given the answer so far, goes
     on with the same token at every place, its own greedy answer is this one; so one pass does."""

@@ -9,11 +9,14 @@ import pytest
 from support.backends import passes
 from support.bases import BASES
 from support.corpus import CASES
-from support.mutate import legal, mutants
+from support.mutate import Mutant, legal, mutants
 from support.verdict import Subject, complaints
 
 from eventtensor.analysis.check import verify
 from eventtensor.compiler import State
+
+# Into so many tests the mutants of a program go, for workers to share.
+PARTS = 4
 
 
 @cache
@@ -23,12 +26,19 @@ def state_of(base: str) -> State:
     return state
 
 
+def part_of(base: str, part: int) -> list[Mutant]:
+    """Every PARTS-th mutant: neighbours are alike, so that parts take about as long."""
+    derived = state_of(base).derived
+    assert derived is not None
+    return list(mutants(state_of(base).program, derived))[part::PARTS]
+
+
+@pytest.mark.parametrize("part", range(PARTS))
 @pytest.mark.parametrize("base", BASES)
-def test_mutants_of_events_are_judged_as_brute_force_judges_them(base: str) -> None:
+def test_mutants_of_events_are_judged_as_brute_force_judges_them(base: str, part: int) -> None:
     state = state_of(base)
-    assert state.derived is not None
     found = []
-    for m in mutants(state.program, state.derived):
+    for m in part_of(base, part):
         report = verify(state.program, m.derived)
         for what in complaints(Subject(state, m.derived, BASES[base].dims), report):
             found.append(f"{m.name}: {what}")
@@ -59,8 +69,7 @@ def test_changed_programs_are_judged_as_brute_force_judges_them(name: str) -> No
 
 
 def test_the_corpus_has_hundreds_of_programs_and_most_are_faulty() -> None:
-    made = {b: list(mutants(s.program, s.derived)) for b in BASES
-            if (s := state_of(b)).derived is not None}
+    made = {b: [m for part in range(PARTS) for m in part_of(b, part)] for b in BASES}
     assert len(CASES) + sum(map(len, made.values())) >= 400
     faulty = sum(bool(c.kinds) for c in CASES.values())
     for b, found in made.items():

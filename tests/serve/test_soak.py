@@ -41,6 +41,7 @@ def test_nonsense_is_refused_and_the_next_request_answered(server):
     assert asyncio.run(soak.at_rest(at))
 
 
+@pytest.mark.full
 def test_what_a_description_leads_to_is_answered_or_refused(folder):
     """By real kernels."""
     described = pytest.importorskip("described", reason="schemathesis is not installed")

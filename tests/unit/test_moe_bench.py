@@ -122,6 +122,7 @@ def test_rows_are_those_of_the_checkpoint_and_go_back_where_they_were() -> None:
     assert all(torch.equal(arrays[n], x) for n, x in before.items())
 
 
+@pytest.mark.full
 def test_a_step_of_torch_gives_our_logits() -> None:
     """Ours on threads; theirs from arrays as a GPU takes them."""
     batch, context = 3, 20
