@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import signal
 import socket
+import subprocess
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import urlsplit
@@ -13,6 +15,9 @@ import httpx
 import openai
 import pytest
 from serve.process import fake
+
+from eventtensor.errors import BadAddress
+from eventtensor.serve.listening import bind
 
 LONG = {"model": "tiny", "prompt": "ab", "max_tokens": 200, "ignore_eos": True}
 SHORT = LONG | {"max_tokens": 5}
@@ -29,6 +34,17 @@ def streamed(server, body):
     while b"data:" not in found:
         found += sock.recv(4096)
     return sock
+
+
+def everything(sock):
+    """Up to the end of the connection."""
+    found = b""
+    try:
+        while piece := sock.recv(65536):
+            found += piece
+    except ConnectionError:
+        pass
+    return found
 
 
 def opened(server, body, upto=None):
@@ -186,9 +202,63 @@ def test_at_its_end_the_server_finishes_what_it_has_begun(folder):
             httpx.get(f"{server.url}/health")
 
 
-def test_what_does_not_end_in_time_is_cut_off(folder):
-    with fake(folder, step_s=0.2, drain_s=1) as server:
+def test_streams_that_do_not_end_in_time_are_told_so(folder):
+    with fake(folder, step_s=0.2, drain_s=1) as server, ThreadPoolExecutor(1) as pool:
         sock = streamed(server, LONG)
+        whole = pool.submit(post, server, LONG)
+        half = opened(server, LONG, 130)
+        server.wait_for("num_requests_running", 2)
+        server.process.send_signal(signal.SIGTERM)
+        rest = everything(sock)
+        assert b"ET503: the server ends" in rest
+        assert rest.endswith(b"data: [DONE]\n\n\r\n0\r\n\r\n")
+        assert whole.result().status_code == 503 and "ET503" in whole.result().text
+        assert everything(half).startswith(b"HTTP/1.1 503 ")
+        assert server.exit_status() == 0
+        assert len(server.log) == 1, "".join(server.log)
+
+
+def test_who_does_not_take_the_end_of_a_stream_is_left(folder):
+    with fake(folder, drain_s=1, max_running=8, context=1000, pages=2000, step_s=0.005) as server:
+        body = {"model": "tiny", "prompt": "ab", "max_tokens": 900, "ignore_eos": True, "n": 8,
+                "logprobs": 20}
+        sock = streamed(server, body)
+        server.wait_for("num_requests_running", 8)
         server.process.send_signal(signal.SIGTERM)
         assert server.exit_status() == 0
+        assert len(server.log) == 1, "".join(server.log)
+        sock.close()
+
+
+def test_a_second_signal_ends_it_at_once(folder):
+    with fake(folder, step_s=0.2, drain_s=60) as server:
+        sock = streamed(server, LONG)
+        server.process.send_signal(signal.SIGINT)
+        everything(opened(server, LONG, 0))
+        server.process.send_signal(signal.SIGINT)
+        assert server.exit_status() == 0
+        assert len(server.log) == 1, "".join(server.log)
+        sock.close()
+
+
+# ---- the begin ---------------------------------------------------------------------------------
+
+
+def test_an_address_that_is_taken_is_told_before_anything_is_loaded(tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        done = subprocess.run(
+            [sys.executable, "-m", "eventtensor.cli", "serve", str(tmp_path / "no-model"),
+             "--port", str(other.getsockname()[1])], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 1 and "ET507" in done.stderr and "in use" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_all_addresses_of_a_host_get_one_port():
+    found = bind("localhost", 0)
+    assert len({sock.getsockname()[1] for sock in found}) == 1
+    with pytest.raises(BadAddress, match="port 80"):
+        bind("192.0.2.1", 80)
+    with pytest.raises(BadAddress, match="cannot listen at no"):
+        bind("no.such.host.invalid", 80)
+    for sock in found:
         sock.close()

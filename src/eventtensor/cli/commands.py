@@ -122,7 +122,8 @@ def serve(
         check_texts(host=host, api_key=api_key, name=name)
         check_numbers(port=port, context=context, max_running=max_running,
                       max_waiting=max_waiting, prompt_rows=prompt_rows, cache_gb=cache_gb,
-                      max_body_mb=max_body_mb, step_limit_s=step_limit_s, drain_s=drain_s)
+                      max_body_mb=max_body_mb, step_limit_s=step_limit_s, drain_s=drain_s,
+                      receive_s=receive_s, max_connections=max_connections)
         serving = lazily(".serving", "serve")
         serving.serve_model(serving.Wanted(
             model, target.value, dtype.value, context, max_running, max_waiting, prompt_rows,

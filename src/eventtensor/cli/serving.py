@@ -9,9 +9,9 @@ from rich.console import Console
 
 from ..config import environment
 from ..engine.llm import LLM
-from ..errors import BadOption
 from ..serve.app import AppOptions
 from ..serve.guards import is_loopback
+from ..serve.listening import bind
 from ..serve.server import ServeOptions, serve
 from .speaking import Bars
 
@@ -45,11 +45,11 @@ class Wanted:
 
 def serve_model(wanted: Wanted) -> None:
     shown = Console(stderr=True, soft_wrap=True, highlight=False)
-    _check(wanted)
     key = wanted.api_key or environment().api_key
     if key is None and not is_loopback(wanted.host):
         shown.print(f"eventtensor: everyone who reaches {wanted.host} may ask; --api-key or "
                     "ET_API_KEY sets a key", style="yellow")
+    sockets = bind(wanted.host, wanted.port)  # an address that is taken is told at once
     with Bars(shown) as bars:
         llm = LLM(wanted.model, target=wanted.target, dtype=wanted.dtype, context=wanted.context,
                   max_running=wanted.max_running, max_waiting=wanted.max_waiting,
@@ -61,19 +61,4 @@ def serve_model(wanted: Wanted) -> None:
                      wanted.cors_origins,
                      wanted.allowed_hosts if is_loopback(wanted.host) else None)
     serve(llm, ServeOptions(app, wanted.host, wanted.port, wanted.drain_s, wanted.step_limit_s,
-                            wanted.receive_s, wanted.max_connections))
-
-
-def _check(w: Wanted) -> None:
-    fine = {
-        "port": (0 <= w.port < 1 << 16, "0 to 65535"),
-        "max_body_mb": (w.max_body_mb > 0, "more than 0"),
-        "receive_s": (w.receive_s > 0, "more than 0"),
-        "max_connections": (w.max_connections > 0, "more than 0"),
-        "step_limit_s": (w.step_limit_s > 0, "more than 0"),
-        "drain_s": (w.drain_s >= 0, "0 or more"),
-        "max_waiting": (w.max_waiting >= 0, "0 or more"),
-    }
-    for name, (good, wanted) in fine.items():
-        if not good:
-            raise BadOption(f"{name} is {getattr(w, name)}", hint=f"it must be {wanted}")
+                            wanted.receive_s, wanted.max_connections), sockets)

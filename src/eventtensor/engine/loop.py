@@ -144,9 +144,12 @@ class Engine:
         """Tells all requests that the step does not end. If it does, later ones find the engine at
         work again."""
         limit = self.options.step_limit_s
+        self.fail_open(StepStuck(f"a step takes longer than {limit:g} s", place="engine"))
+
+    def fail_open(self, error: EventTensorError) -> None:
+        """Ends all requests that are open, at once."""
         for request in list(self._open):
-            self._finish(request, Output(finish=Finish.error, error=StepStuck(
-                f"a step takes longer than {limit:g} s", place="engine")))
+            self._finish(request, Output(finish=Finish.error, error=error))
             self._commands.put(partial(self._leave, request))
 
     # ---- the thread --------------------------------------------------------------------------

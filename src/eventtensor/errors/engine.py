@@ -38,3 +38,8 @@ class StepFailed(EventTensorError):
 class BadGrammar(EventTensorError):
     code, title = "ET506", "a JSON schema or regular expression that cannot be used"
     default_hint = "the message says what of it is wrong, or not supported"
+
+
+class BadAddress(EventTensorError):
+    code, title = "ET507", "an address that a server cannot listen at"
+    default_hint = "another --port, or 0 for any that is free; --host is an address of this machine"

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import os
 import resource
 import signal
+import socket
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,12 +18,15 @@ from typing import Any
 import uvicorn
 
 from ..engine.llm import LLM
+from ..engine.loop import Engine
 from ..errors import EngineStopped
 from .app import AppOptions, make_app
 from .connection import Connection, ConnectionLimits
+from .listening import bind, not_free
 from .watch import Watch
 
 _TURN_S = 2e-4  # that a thread keeps the interpreter while the engine wants it: part of a step
+_LAST_S = 5  # that a cut answer has to reach its client
 _FILES = 128  # descriptors that are for other things than connections
 _STUCK = 70  # exit status: a thread that cannot be ended keeps others from ending
 
@@ -40,8 +46,11 @@ class ServeOptions:
     max_connections: int = 1024
 
 
-def serve(llm: LLM, options: ServeOptions) -> None:
-    """Until a signal ends it. An engine that fails for good is an error."""
+def serve(
+    llm: LLM, options: ServeOptions, sockets: list[socket.socket] | None = None
+) -> None:
+    """Until a signal ends it. An engine that fails for good is an error. `sockets`: bound already,
+    for the addresses of the host."""
     server: Server
 
     def give_up(reason: str, stuck: bool) -> None:
@@ -58,9 +67,10 @@ def serve(llm: LLM, options: ServeOptions) -> None:
     server = Server(uvicorn.Config(
         make_app(llm, options.app, watch), host=options.host, port=options.port, lifespan="on",
         http=partial(Connection, limits), ws="none",  # type: ignore[arg-type]
-        log_level="error", access_log=False, timeout_graceful_shutdown=options.drain_s,
-        timeout_keep_alive=30))
-    server.run()
+        log_level="error", access_log=False,
+        timeout_graceful_shutdown=options.drain_s + 2 * _LAST_S, timeout_keep_alive=30),
+        llm.engine, options.drain_s)
+    server.run(sockets or bind(options.host, options.port))
     if not llm.close(timeout_s=llm.engine.options.step_limit_s):
         give_up("a step does not end, so the engine cannot be closed", True)
     if server.failure is not None:
@@ -74,15 +84,45 @@ def _descriptors() -> int:
 
 
 class Server(uvicorn.Server):
-    """Says where it listens, and ends without a signal of its own when it is drained."""
+    """Says where it listens, and ends without a signal of its own when it is drained. What does not
+    end in `drain_s` is cut: streams get an error and their end."""
 
-    failure: str | None = None
+    def __init__(self, config: uvicorn.Config, engine: Engine, drain_s: float) -> None:
+        super().__init__(config)
+        self.failure: str | None = None
+        self._engine, self._drain_s = engine, drain_s
+
+    async def shutdown(self, sockets: list[Any] | None = None) -> None:
+        loop = asyncio.get_running_loop()
+        timers = (loop.call_later(self._drain_s, self._cut),
+                  loop.call_later(self._drain_s + _LAST_S, self._abort))
+        await super().shutdown(sockets)
+        for timer in timers:
+            timer.cancel()
+        self._abort()
+
+    def _cut(self) -> None:
+        self._engine.fail_open(EngineStopped("the server ends", place="server"))
+        for connection in self._connections():
+            connection.refuse_half_sent("the server ends")
+
+    def _abort(self) -> None:
+        """Those who still answer are cancelled, which uvicorn would tell with a traceback."""
+        logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
+        for connection in self._connections():
+            connection.abort()
+
+    def _connections(self) -> list[Connection]:
+        return [c for c in self.server_state.connections if isinstance(c, Connection)]
 
     async def startup(self, sockets: list[Any] | None = None) -> None:
-        await super().startup(sockets)
+        try:
+            await super().startup(sockets)
+        except OSError as e:  # another has begun to listen since the socket was bound
+            raise not_free(self.config.host, self.config.port, e) from e
         for server in getattr(self, "servers", ()):
-            for socket in server.sockets:
-                host, port, *_ = socket.getsockname()
+            for sock in server.sockets:
+                host, port, *_ = sock.getsockname()
                 shown = f"[{host}]" if ":" in host else host
                 text = f"eventtensor: ready at http://{shown}:{port}/v1"
                 print(text, file=sys.stderr, flush=True)
