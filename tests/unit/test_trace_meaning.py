@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 import eventtensor as et
 from eventtensor.interp.evaluate import Place, evaluate
+from eventtensor.ir.functions import Functions
 
 Array = np.ndarray
 
@@ -26,8 +27,9 @@ def meaning(fn: Callable[..., object], reads: list[Array], shape: tuple[int, ...
            writes=lambda i: out[(i, *(slice(None) for _ in shape))])
     body = p.build().calls[0].call.body
     at = len(reads)
-    effects = evaluate(body, {"i": 0, **coords}, dict(enumerate(reads)), {at: shape},
-                       lambda t, index: 0, Place("t", "here"))
+    with np.errstate(all="ignore"):
+        effects = evaluate(body, {"i": 0, **coords}, dict(enumerate(reads)), {at: shape},
+                           lambda t, index: 0, Place("t", "here"), Functions())
     assert effects.assigned[at].all()
     return effects.tiles[at]
 
