@@ -19,6 +19,7 @@ from .ir.plan import CallPlan, HandoffKind, Plan
 from .ir.program import Program
 from .kernel import BACKENDS, Kernel
 from .lang.program import Program as Builder
+from .progress import doing, in_pass, shown
 from .schedule.groups import schedules
 from .schedule.handoff import decide
 from .schedule.hints import hints
@@ -135,8 +136,9 @@ def run_passes(program: Builder | Program, options: Options) -> State:
     all the same, so that its witnesses can be replayed."""
     built = program.build() if isinstance(program, Builder) else program
     state = State(options, built)
-    with _ISL:
-        for _, step in PASSES:
+    with shown(f"program '{built.name}'"), _ISL:
+        for name, step in PASSES:
+            in_pass(name)
             step(state)
             if state.derived is None and state.report is not None and not state.report.ok:
                 break
@@ -169,7 +171,13 @@ def planned(
         raise report.error()
     assert plan is not None
     proved = state.program
-    return lambda: Kernel(proved, plan, known, report)
+
+    def built() -> Kernel:
+        with shown(f"program '{proved.name}'"):
+            doing(f"code for target {target} is generated and built")
+            return Kernel(proved, plan, known, report)
+
+    return built
 
 
 def compile(

@@ -9,6 +9,7 @@ import islpy as isl
 from ..errors import NonAffine
 from ..ir.program import EventTensor, PlacedCall, Program
 from ..ir.walk import loads_of
+from ..progress import doing
 from .access import HEADER, accesses, is_header
 from .assigned import assignment_problems
 from .cells import before
@@ -142,6 +143,7 @@ _VERBS = {"raw": "reads", "war": "overwrites", "waw": "overwrites"}
 
 
 def _coverage(ask: _Ask, known: OrderGraph, d: Dependence) -> list[Problem]:
+    doing(f"'{d.source.call.name}' before '{d.sink.call.name}' on {d.tensor} ({d.kind})")
     try:
         with budget(QUESTION):
             left = unordered(ask.program, ask.events, known, d)

@@ -11,6 +11,7 @@ from ..ir.plan import Nest
 from ..ir.program import EventTensor, PlacedCall, Program
 from ..ir.walk import evaluate, loads_of
 from ..place import UNKNOWN
+from ..progress import doing
 from .counts import ONE, Supply, same_product, supply, target_pw
 from .report import Kind, Obligation, Problem, Witness
 from .sets.space import Scope, Side, cell_names
@@ -24,6 +25,7 @@ def count_problems(
     program: Program, events: Events, event: EventTensor, obligations: list[Obligation]
 ) -> list[Problem]:
     """Cells that expect more or fewer notifies than they get; the first of each event."""
+    doing(f"the counts of event '{event.name}'")
     each = [
         (n, nest, supply(program, events.graph.nodes[n.node], event, nest))
         for n in events.notifies

@@ -15,6 +15,7 @@ import islpy as isl
 from ..ir.program import PlacedCall, Program
 from ..ir.tensor import Tensor, region_exprs
 from ..ir.walk import loads_of
+from ..progress import doing
 from .access import Access, accesses, is_header, nodes
 from .assigned import assigns_all
 from .sets.space import Scope, Side, sides_of
@@ -61,6 +62,7 @@ def dependences(program: Program) -> Dependences:
 
 def dependences_of(program: Program, tensor: Tensor) -> Dependences:
     """Those of one tensor."""
+    doing(f"who reads and writes {tensor.name}")
     found = accesses(program)[tensor.name]
     deps: list[Dependence] = []
     if not any(a.writes for a in found):

@@ -16,6 +16,7 @@ from ..ir.expr import Const, Var, equal, mul
 from ..ir.plan import Nest, NestAxis, Notify, Release, Wait, nest_exprs, region_nest
 from ..ir.program import EventTensor, PlacedCall, Program
 from ..ir.walk import loads_of
+from ..progress import doing
 from .access import HEADER, is_header
 from .cells import (
     CellMap,
@@ -188,6 +189,7 @@ def _distance(d: Dependence, depth: int) -> int:
 def _add_edge(build: _Builder, edge: Edge) -> None:
     program, source, sink = build.program, edge.source, edge.sink
     build.edges.append(edge)
+    doing(f"the edge from '{source.call.name}' to '{sink.call.name}'")
     name, cells, relation = _event_for(build, edge)
     waits = relation.reverse().apply_range(cells.relation)
     domain = task_domain(program, sink)

@@ -13,6 +13,7 @@ import islpy as isl
 
 from ..ir.plan import Chunk
 from ..ir.program import PlacedCall, Program
+from ..progress import doing
 from .access import is_header
 from .chunks import base_name, later_too, lift_sink, operand_of, refined, worthwhile
 from .deps import Dependence, dependences
@@ -113,6 +114,7 @@ def _simpler(left: isl.Map, relation: isl.Map) -> isl.Map:
 
 def _shrunk(graph: OrderGraph, e: Edge) -> isl.Map:
     """What longer paths leave of an edge, if that is no more complicated than the edge."""
+    doing(f"paths beside the edge from '{e.source.call.name}' to '{e.sink.call.name}'")
     cover = None
     try:
         with budget(DETOUR):

@@ -12,6 +12,7 @@ from ..ir.plan import region_nest
 from ..ir.program import GridAxis, PlacedCall, Program
 from ..ir.tensor import Axis, Pad, Point, Region, Rows, Slice, axis_exprs, region_exprs
 from ..ir.walk import Bounds, bounds, free_vars, loads_of
+from ..progress import doing
 from .access import is_header, nodes
 from .bodies import body_problems
 from .needs import need_problems
@@ -28,6 +29,7 @@ def range_problems(program: Program) -> tuple[list[Problem], list[Obligation]]:
         if is_header(p) or _unbounded(program, p):
             continue  # of an index without a bound nothing more can be said
         call = p.call
+        doing(f"the indices of call '{call.name}'")
         for region in (*call.regions, *(call.waits or ()), *(call.notifies or ())):
             problems += _region(program, p, region)
             obligations += _slices_from_data(program, p, region)

@@ -59,7 +59,8 @@ def violations(
     if found:
         return list(found)
     try:
-        walk.items(program.body, dict(dims))
+        with np.errstate(all="ignore"):
+            walk.items(program.body, dict(dims))
         obligations.end()
         walk.compare_counts()
     except _Stop:
