@@ -88,3 +88,12 @@ def test_forms_for_issues_are_forms() -> None:
     for body in bodies:
         assert all({"id", "type", "attributes"} <= set(part) for part in body)
         assert any(part.get("validations", {}).get("required") for part in body)
+
+
+def test_documents_name_targets_that_exist() -> None:
+    pages = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "docs/releasing.md")]
+    pages.append(ROOT / ".github/pull_request_template.md")
+    named = {m for p in pages for m in re.findall(r"(?:^|`)make ([a-z-]+)", p.read_text(), re.M)}
+    assert {"demo", "lint", "test", "dist", "format"} <= named
+    for target in named:
+        recipe(target)
