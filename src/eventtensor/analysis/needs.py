@@ -54,7 +54,8 @@ def need_problems(program: Program, p: PlacedCall) -> tuple[list[Problem], list[
     for use in _open_uses(p):
         what, kind = use.text(p.call.name), use.kind
         if _computed(use):
-            obligations.append(Obligation(f"{what}: a value of the body decides it", place))
+            obligations.append(Obligation(
+                f"{what}: a value of the body decides it", place, call=p.call.name))
             continue
         try:
             hit = _breaks(program, p, use)
