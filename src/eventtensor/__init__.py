@@ -19,6 +19,26 @@ if TYPE_CHECKING:
     from .ir.parse import parse_program as parse
     from .ir.tensor import DType
     from .kernel import Kernel
+    from .lang.composed import (
+        all,
+        any,
+        clip,
+        dot,
+        expand_dims,
+        flip,
+        full_like,
+        mean,
+        ones,
+        ones_like,
+        outer,
+        repeat,
+        split,
+        square,
+        stack,
+        sum,
+        var,
+        zeros_like,
+    )
     from .lang.functions import (
         abs,
         argmax,
@@ -66,20 +86,27 @@ __all__ = [
     "Program",
     "SamplingParams",
     "abs",
+    "all",
+    "any",
     "argmax",
     "bf16",
     "bool_",
     "check",
+    "clip",
     "compile",
     "concat",
     "cumsum",
     "dim",
+    "dot",
     "equal",
     "exp",
+    "expand_dims",
     "explain",
     "f16",
     "f32",
+    "flip",
     "full",
+    "full_like",
     "gather",
     "histogram",
     "i32",
@@ -89,25 +116,41 @@ __all__ = [
     "log",
     "max",
     "maximum",
+    "mean",
     "min",
     "minimum",
+    "ones",
+    "ones_like",
+    "outer",
     "parse",
     "range",
+    "repeat",
     "rsqrt",
     "sigmoid",
+    "split",
     "sqrt",
+    "square",
+    "stack",
+    "sum",
     "tanh",
     "task",
     "topk",
     "u8",
+    "var",
     "where",
     "zeros",
+    "zeros_like",
 ]
 
 __version__ = "0.1.0"
 
 _DTYPES = ("f32", "bf16", "f16", "i32", "i64", "u8", "bool_")
+_COMPOSED = (
+    "all", "any", "clip", "dot", "expand_dims", "flip", "full_like", "mean", "ones", "ones_like",
+    "outer", "repeat", "split", "square", "stack", "sum", "var", "zeros_like",
+)  # fmt: skip
 _HOMES = {
+    **dict.fromkeys(_COMPOSED, "lang.composed"),
     "LLM": "engine.llm",
     "CheckReport": "analysis.report",
     "DType": "ir.tensor",
@@ -128,10 +171,17 @@ _HOMES = {
 
 def __getattr__(name: str) -> Any:
     if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        raise AttributeError(_missing(name), name=name)
     found = _find(name)
     globals()[name] = found
     return found
+
+
+def _missing(name: str) -> str:
+    if name.startswith("_"):
+        return f"module {__name__!r} has no attribute {name!r}"
+    hint = import_module(".lang.hints", __name__).hint_for(name, frozenset(__all__), "et")
+    return f"module {__name__!r} has no attribute {name!r}" + (f" ({hint})" if hint else "")
 
 
 def _find(name: str) -> Any:

@@ -11,7 +11,6 @@ from ..ir.tensor import Point, Slice, axis_exprs
 from ..ir.tile import (
     Body,
     For,
-    Gather,
     Let,
     SliceOf,
     Stmt,
@@ -21,6 +20,7 @@ from ..ir.tile import (
     Update,
 )
 from ..ir.walk import free_vars
+from .picked import open_gathers
 from .report import Kind, Obligation, Problem, Task, Witness
 from .sets.space import Scope, Side
 from .sets.texts import NotAffine
@@ -58,7 +58,7 @@ def body_problems(program: Program, p: PlacedCall) -> tuple[list[Problem], list[
                 Kind.out_of_range, f"the body of call '{p.call.name}' {site.what} outside its tile",
                 place, "loop over the extent of the tile, or slice (slices are clipped)",
                 Witness(tuple(hit[0].items()), (task,))))
-    if any(isinstance(s.op, Gather) for s in _lets(p.call.body.stmts)):
+    if open_gathers(p.call.body):
         obligations.append(Obligation(
             f"the indices that '{p.call.name}' gathers by lie in their tile", place,
             call=p.call.name))
@@ -71,14 +71,6 @@ def _computed(site: _Site) -> bool:
     exprs += [e for a in site.axes for e in axis_exprs(a)]
     values = {v for v in free_vars(*exprs) if v.startswith("%")}
     return bool(values - {f"%{f.var}" for f in site.loops})
-
-
-def _lets(stmts: tuple[Stmt, ...]) -> Iterator[Let]:
-    for s in stmts:
-        if isinstance(s, Let):
-            yield s
-        elif isinstance(s, For):
-            yield from _lets(s.body)
 
 
 def _sites(body: Body) -> Iterator[_Site]:

@@ -103,3 +103,8 @@ class NothingWritten(EventTensorError):
 class OpWithoutEntry(EventTensorError):
     code, title = "ET106", "an op of the tile language that a part of the compiler does not know"
     default_hint = "each op of ir/ops.py needs an entry in every layer (see ARCHITECTURE.md)"
+
+
+class UnknownName(NotTraceable):
+    code, title = "ET110", "a name of NumPy that tiles or eventtensor do not have"
+    default_hint = "the guide lists the operations of task bodies"

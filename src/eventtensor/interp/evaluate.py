@@ -45,7 +45,7 @@ def evaluate(
     shapes: Mapping[int, tuple[int, ...]],
     load: LoadFn,
     place: Place,
-    functions: Functions,
+    functions: Functions | None = None,
 ) -> Effects:
     """`tiles` are the read arguments in tile dtypes, `shapes` the extents of the write arguments;
     `env` binds dims and coordinates. Callers silence NumPy's warnings."""
@@ -54,7 +54,8 @@ def evaluate(
         {k: np.zeros(s, kinds[k]) for k, s in shapes.items()},
         {k: np.zeros(s, np.bool_) for k, s in shapes.items()},
     )
-    Frame(dict(env), tiles, load, place, functions, effects).block(body.stmts)
+    made = Functions() if functions is None else functions
+    Frame(dict(env), tiles, load, place, made, effects).block(body.stmts)
     return effects
 
 

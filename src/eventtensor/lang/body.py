@@ -13,6 +13,7 @@ from ..ir.tile import Arg, ArgMode, Body, BodyArg, TileType
 from ..place import error_place
 from .args import AccumulateArg, WriteArg
 from .finish import finish
+from .hints import hint_for
 from .task import Signature, Task, signature_of
 from .tile import Scalar, Tile
 from .trace import Tracer, activated
@@ -52,8 +53,19 @@ def _run(kind: Task, args: list[Any], keywords: dict[str, Scalar]) -> object:
         return kind.body(*args, **keywords)
     except (TypeError, AttributeError) as error:
         raise NotTraceable(
-            f"task {kind.name} does what tiles cannot: {error}", place=error_place(error)
+            f"task {kind.name} does what tiles cannot: {error}", place=error_place(error),
+            hint=_hint(error),
         ) from error
+
+
+def _hint(error: Exception) -> str | None:
+    """What to write instead of a name that a module or object lacks."""
+    name = getattr(error, "name", None)
+    if not isinstance(name, str):
+        return None
+    from .. import __all__ as known
+
+    return hint_for(name, frozenset(known), "et")
 
 
 def _arguments(

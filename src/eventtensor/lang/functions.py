@@ -64,20 +64,27 @@ def maximum(a: object, b: object) -> Any:
     return _extreme("max", a, b)
 
 
-def min(a: object, b: object, *more: object) -> Any:
-    """The smallest of tiles or index expressions (`x.min(axis)` reduces one tile)."""
-    out = _extreme("min", a, b)
-    for m in more:
-        out = _extreme("min", out, m)
-    return out
+def min(a: object, *more: object, axis: object = None, keepdims: bool = False) -> Any:
+    """The smallest of tiles or index expressions; of one tile its least elements, `x.min(axis)`."""
+    return _extreme_of("min", a, more, axis, keepdims)
 
 
-def max(a: object, b: object, *more: object) -> Any:
-    """The largest of tiles or index expressions (`x.max(axis)` reduces one tile)."""
-    out = _extreme("max", a, b)
+def max(a: object, *more: object, axis: object = None, keepdims: bool = False) -> Any:
+    """The largest of tiles or index expressions; of one tile its greatest, `x.max(axis)`."""
+    return _extreme_of("max", a, more, axis, keepdims)
+
+
+def _extreme_of(
+    op: str, a: object, more: tuple[object, ...], axis: object, keepdims: bool
+) -> Any:
+    if not more:
+        return _needs_tile(a, op)._reduce(op, axis, keepdims)
+    if axis is not None or keepdims:
+        raise BadShape(f"{op} of several operands over an axis",
+                       hint=f"et.{op}imum(x, y) is element by element, x.{op}(axis) reduces one")
     for m in more:
-        out = _extreme("max", out, m)
-    return out
+        a = _extreme(op, a, m)
+    return a
 
 
 def _extreme(op: str, a: object, b: object) -> Any:
@@ -177,9 +184,17 @@ def gather(x: Tile, index: object, axis: int = 0) -> Tile:
     return Tile(tr, values.gather(tr, value, picked, normal_axis(axis, len(value.shape))))
 
 
-def argmax(x: Tile) -> Tile:
-    """Index of the largest on the last axis; the lowest wins ties."""
-    return Tile(current(), values.argmax(current(), _needs_tile(x, "argmax").read()))
+def argmax(x: Tile, axis: int = -1) -> Tile:
+    """Index of the largest on an axis; the lowest wins ties."""
+    tile = _last(_needs_tile(x, "argmax"), axis)
+    return Tile(current(), values.argmax(current(), tile.read()))
+
+
+def _last(x: Tile, axis: int) -> Tile:
+    """With `axis` as the last one."""
+    at = normal_axis(axis, x.ndim)
+    rest = [k for k, _ in enumerate(x.shape) if k != at]
+    return x.transpose(*rest, at)
 
 
 def topk(x: Tile, k: int) -> tuple[Tile, Tile]:

@@ -29,16 +29,19 @@ def _join_axis(tr: Tracer, x: Node, y: Node, a: Shape, b: Shape) -> Node:
         return y
     if y == ONE:
         return x
-    require_equal(tr, x, y, f"shapes {shape_text(a)} and {shape_text(b)}")
+    hint = None
+    if len(a) != len(b):
+        hint = "axes meet from the last one on: add one with x[:, None] or x[None, :]"
+    require_equal(tr, x, y, f"shapes {shape_text(a)} and {shape_text(b)}", hint)
     return y if isinstance(y, Const) else x
 
 
-def require_equal(tr: Tracer, x: Node, y: Node, what: str) -> None:
+def require_equal(tr: Tracer, x: Node, y: Node, what: str, hint: str | None = None) -> None:
     """x == y by form, or as a pair for the proof; unequal constants are an error."""
     if x == y:
         return
     if isinstance(add(x, wrap(-1) * y), Const):
-        raise BadShape(f"{what} do not fit: {x} is not {y}")
+        raise BadShape(f"{what} do not fit: {x} is not {y}", hint=hint)
     tr.same_extent(x, y)
 
 
@@ -46,7 +49,9 @@ def fit_into(tr: Tracer, value: Shape, target: Shape) -> None:
     """A value of shape `value` may be assigned where `target` is expected."""
     what = f"a value of shape {shape_text(value)} and a place of shape {shape_text(target)}"
     if len(value) > len(target):
-        raise BadShape(f"{what} do not fit")
+        more = len(value) - len(target)
+        raise BadShape(f"{what} do not fit", hint=f"the value has {more} axes more: pick with x[0],"
+                       " reduce with x.sum(axis), or name a larger region")
     for x, y in zip(value, target[len(target) - len(value) :], strict=True):
         if x != ONE:
             require_equal(tr, x, y, what)
@@ -57,7 +62,8 @@ def normal_axis(axis: object, rank: int) -> int:
         raise BadShape(f"axis {axis!r} is not an integer", hint="axes are Python integers")
     k = int(axis.__index__())
     if not -rank <= k < rank:
-        raise BadShape(f"axis {k} is outside a tile of {rank} axes")
+        raise BadShape(f"axis {k} is outside a tile of {rank} axes",
+                       hint=f"axes are {-rank} to {rank - 1}" if rank else "the tile has no axes")
     return k % rank
 
 
@@ -78,7 +84,7 @@ def normal_axes(axis: object, rank: int) -> tuple[int, ...]:
 def split_key(key: object, shape: Shape) -> tuple[tuple[SubAxis, ...], tuple[int, ...]]:
     """The sub-tile axes of `x[key]`, and the positions in the result where None adds an axis."""
     keys = key if isinstance(key, tuple) else (key,)
-    keys = _expand(keys, len(shape))
+    keys = expand_key(keys, len(shape))
     axes: list[SubAxis] = []
     added: list[int] = []
     rank = 0
@@ -93,14 +99,15 @@ def split_key(key: object, shape: Shape) -> tuple[tuple[SubAxis, ...], tuple[int
     return tuple(axes), tuple(added)
 
 
-def _expand(keys: tuple[object, ...], rank: int) -> tuple[object, ...]:
+def expand_key(keys: tuple[object, ...], rank: int) -> tuple[object, ...]:
     """Write `...` and missing last axes out as full slices."""
     used = sum(1 for k in keys if k is not None and k is not Ellipsis)
     dots = [n for n, k in enumerate(keys) if k is Ellipsis]
     if rank == 0 and used == 1 and not dots and any(_is_full(k) for k in keys):
         return tuple(k for k in keys if k is None)
     if used > rank or len(dots) > 1:
-        raise BadShape(f"a tile of {rank} axes is indexed with {used}")
+        raise BadShape(f"a tile of {rank} axes is indexed with {used}",
+                       hint="give an index or slice for each axis at most; None adds an axis")
     fill = (slice(None),) * (rank - used)
     at = dots[0] if dots else len(keys)
     return keys[:at] + fill + keys[at + len(dots) :]
@@ -112,8 +119,9 @@ def _is_full(item: object) -> bool:
 
 def _sub_axis(item: object, size: Node) -> SubAxis:
     if isinstance(item, slice):
-        if item.step is not None:
-            raise BadShape("a slice of a tile has a step", hint="slices have no step")
+        if item.step not in (None, 1):
+            raise BadShape("a slice that is assigned to has a step",
+                           hint="assign the parts one by one, or choose with et.where")
         start = Const(0) if item.start is None else _bound(item.start, size)
         stop = size if item.stop is None else _bound(item.stop, size)
         if isinstance(stop, Const) and isinstance(size, Const) and stop.value > size.value:

@@ -9,13 +9,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, ClassVar, NoReturn
 
+import numpy as np
+
 from ..errors import BadCall, BadDType, NotTraceable
 from ..ir.expr import Const, Expr, Node, wrap
 from ..ir.tensor import DType
 from . import values
 from .index import IndexOps, is_condition
+from .methods import Methods, dtype_of
+from .numpy_calls import array_meets_tile, numpy_call
 from .region import RegionRef, TensorRef
 from .shapes import insert_ones, normal_axes, normal_axis, reshaped, split_key
+from .strides import has_step, strided
 from .trace import Cell, Tracer, Value, current
 
 
@@ -81,7 +86,7 @@ class Scalar(IndexOps):
     __repr__ = __str__
 
 
-class Tile(Cell):
+class Tile(Methods, Cell):
     """A tile of a task body."""
 
     __slots__ = ()
@@ -204,9 +209,10 @@ class Tile(Cell):
             return self * self
         raise NotTraceable("** is known only as x ** 2", hint="multiply, or use et.exp and et.log")
 
-    def __matmul__(self, other: object) -> Tile:
-        b = lift(self.tracer, other, DType.f32)
-        return Tile(self.tracer, values.matmul(self.tracer, self.read(), b))
+    def __matmul__(self, other: object) -> Any:
+        from .composed import matmul
+
+        return matmul(self, other)
 
     # ---- shapes, reductions -----------------------------------------------------------------
 
@@ -224,10 +230,9 @@ class Tile(Cell):
         axes = normal_axes(axis, len(x.shape))
         return Tile(self.tracer, values.reduce(self.tracer, op, x, axes, keepdims))
 
-    def cast(self, dtype: DType) -> Tile:
-        if not isinstance(dtype, DType):
-            raise BadDType(f"cast to {dtype!r}, which is not a dtype")
-        return Tile(self.tracer, values.cast(self.tracer, self.read(), dtype))
+    def cast(self, dtype: object) -> Tile:
+        """Elements of another dtype; NumPy's dtypes are taken too."""
+        return Tile(self.tracer, values.cast(self.tracer, self.read(), dtype_of(dtype)))
 
     @property
     def T(self) -> Tile:
@@ -254,6 +259,8 @@ class Tile(Cell):
     # ---- sub-tiles --------------------------------------------------------------------------
 
     def __getitem__(self, key: object) -> Tile:
+        if has_step(key):
+            return strided(self, key)
         x = self.read()
         axes, added = split_key(key, x.shape)
         out = values.slice_of(self.tracer, x, axes)
@@ -275,7 +282,8 @@ class Tile(Cell):
     # ---- what cannot be traced --------------------------------------------------------------
 
     def __bool__(self) -> bool:
-        raise NotTraceable("a tile is used as a Python truth value")
+        raise NotTraceable("a tile is used as a Python truth value",
+                           hint="et.where(cond, a, b) chooses; & | ~ join conditions, not `and`")
 
     def __float__(self) -> float:
         raise NotTraceable("a tile is turned into a Python number")
@@ -284,7 +292,8 @@ class Tile(Cell):
         raise NotTraceable("a tile is turned into a Python number")
 
     def __iter__(self) -> Iterator[Tile]:
-        raise NotTraceable("a tile is iterated over in Python")
+        raise NotTraceable("a tile is iterated over in Python",
+                           hint="for k in range(x.shape[0]): x[k], or et.range for many")
 
     def __len__(self) -> int:
         raise NotTraceable("len() of a tile", hint="use x.shape[0]")
@@ -293,13 +302,17 @@ class Tile(Cell):
         raise NotTraceable("`in` on a tile")
 
     def __array__(self, *args: object, **kwargs: object) -> NoReturn:
-        raise NotTraceable("a NumPy function is used on a tile", hint="use et.exp(x) and the like")
+        raise NotTraceable("a tile is turned into a NumPy array",
+                           hint="a body is traced: use the functions of et on tiles")
 
-    def __array_ufunc__(self, *args: object, **kwargs: object) -> NoReturn:
-        self.__array__()
+    def __array_ufunc__(self, ufunc: Any, method: str, *args: object, **kwargs: object) -> Any:
+        """A NumPy scalar on the left of an operator is a number as any other."""
+        return numpy_call(ufunc.__name__, args)
 
-    def __array_function__(self, *args: object, **kwargs: object) -> NoReturn:
-        self.__array__()
+    def __array_function__(
+        self, function: Any, types: object, args: tuple[object, ...], kwargs: object
+    ) -> Any:
+        return numpy_call(function.__name__, ())
 
 
 def lift(tr: Tracer, x: object, dtype: DType) -> Value:
@@ -317,6 +330,8 @@ def lift(tr: Tracer, x: object, dtype: DType) -> Value:
 
 
 def _lift_number(tr: Tracer, x: object, dtype: DType) -> Value:
+    if isinstance(x, np.ndarray) and x.ndim:
+        array_meets_tile()
     if isinstance(x, bool):
         if dtype is not DType.bool_:
             raise BadDType(f"a Python bool next to a {dtype} tile")

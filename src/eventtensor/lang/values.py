@@ -42,6 +42,7 @@ from .shapes import Shape, fit_into, is_whole, join, require_equal, shape_text, 
 from .trace import Tracer, Value
 
 INTS = (DType.i32, DType.i64)
+DIVIDE = "x.cast(et.f32) / y.cast(et.f32) gives fractions, x // y whole numbers"
 INDEX_FORMS = ("add", "sub", "mul", "floordiv", "mod", "min", "max")  # that index expressions have
 
 
@@ -111,7 +112,7 @@ def binary(tr: Tracer, op: str, a: Value, b: Value) -> Value:
     if a.dtype is not b.dtype:
         raise BadDType(f"{op} of a {a.dtype} tile and a {b.dtype} tile")
     if a.dtype not in FUNCTIONS[op].takes:
-        hint = "use // for integers, or x.cast(et.f32)" if op == "div" else None
+        hint = DIVIDE if op == "div" and a.dtype in INTS else None
         raise BadDType(f"{op} of {a.dtype} tiles", hint=hint)
     shape = join(tr, a.shape, b.shape)
     x, y = broadcast(tr, a, shape), broadcast(tr, b, shape)
@@ -143,6 +144,8 @@ def where(tr: Tracer, cond: Value, a: Value, b: Value) -> Value:
 
 
 def reduce(tr: Tracer, op: str, x: Value, axes: tuple[int, ...], keepdims: bool) -> Value:
+    if x.dtype is DType.bool_:
+        return _reduce_truth(tr, op, x, axes, keepdims)
     if x.dtype not in NUMERIC:
         raise BadDType(f"{op} over a {x.dtype} tile")
     kept = tuple(Const(1) if k in axes else s for k, s in enumerate(x.shape))
@@ -150,6 +153,14 @@ def reduce(tr: Tracer, op: str, x: Value, axes: tuple[int, ...], keepdims: bool)
     for axis in sorted(axes, reverse=True):
         out = _made(tr, Reduce(op, out.id, axis), out)
     return reshape(tr, out, kept) if keepdims and axes else out
+
+
+def _reduce_truth(
+    tr: Tracer, op: str, x: Value, axes: tuple[int, ...], keepdims: bool
+) -> Value:
+    """A sum of bools counts; their least and greatest are bools."""
+    found = reduce(tr, op, cast(tr, x, DType.i32), axes, keepdims)
+    return found if op == "sum" else binary(tr, "gt", found, literal(tr, 0, DType.i32))
 
 
 def matmul(tr: Tracer, a: Value, b: Value) -> Value:
@@ -212,6 +223,8 @@ def update(tr: Tracer, x: Value, axes: tuple[SubAxis, ...], value: Value) -> Val
 
 
 def cumsum(tr: Tracer, x: Value, axis: int) -> Value:
+    if x.dtype is DType.bool_:
+        x = cast(tr, x, DType.i32)
     if x.dtype not in NUMERIC:
         raise BadDType(f"cumsum over a {x.dtype} tile")
     return _made(tr, Cumsum(x.id, axis), x)

@@ -1,0 +1,93 @@
+"""What to write instead of a name of NumPy that the tile language lacks, and why it lacks it."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+
+# By the name in NumPy, be it of a function, a method or a module.
+HINTS = {
+    "append": "et.concat([x, y], axis=0)",
+    "apply_along_axis": "write the operation with axis=, or loop with et.range",
+    "arange": "et.iota(n) counts 0..n-1; et.iota(n) * step + start for others",
+    "argpartition": "et.topk(x, k) gives values and indices of the k largest",
+    "array": "et.full, et.iota and et.where make constants; data comes through reads=",
+    "asarray": "et.full, et.iota and et.where make constants; data comes through reads=",
+    "ascontiguousarray": "tiles have no layout in memory: leave it away",
+    "bincount": "et.histogram(index, [1], bins)",
+    "broadcast_to": "x + et.zeros(shape); most operations broadcast by themselves",
+    "concatenate": "et.concat([x, y], axis=0)",
+    "convolve": "add up shifted slices, as in x[0:n]*w[0] + x[1:n+1]*w[1]",
+    "diag": "et.where(et.iota(n)[:, None] == et.iota(n)[None, :], x, 0.0)",
+    "einsum": "x @ y for products, x.transpose(..) to bring axes in order",
+    "empty": "et.zeros(shape): a tile has no elements that are undefined",
+    "eye": "et.where(et.iota(n)[:, None] == et.iota(n)[None, :], 1.0, 0.0)",
+    "fft": "write the butterflies: examples/newcomer/fft.py",
+    "fill": "x[:] = value",
+    "flat": "x.reshape(-1)",
+    "hstack": "et.concat([x, y], axis=1)",
+    "identity": "et.where(et.iota(n)[:, None] == et.iota(n)[None, :], 1.0, 0.0)",
+    "isfinite": "(x == x) & (et.abs(x) < float('inf'))",
+    "isinf": "et.abs(x) == float('inf')",
+    "isnan": "x != x",
+    "item": "a 0-d integer tile is an index by itself; the value of a tile is not known in a trace",
+    "itemsize": "tiles have no layout in memory",
+    "linalg": "write it over tiles: examples/cholesky.py, examples/newcomer/triangular_solve.py",
+    "linspace": "start + et.iota(n).cast(et.f32) * step",
+    "median": "sort and pick the middle: tiles have no function of that name",
+    "meshgrid": "et.iota(m)[:, None] and et.iota(n)[None, :] broadcast against each other",
+    "nbytes": "tiles have no layout in memory",
+    "newaxis": "None adds an axis: x[:, None]",
+    "nonzero": "how many there are is not known in a trace: et.where keeps the shape, "
+    "et.cumsum of the condition gives places",
+    "norm": "et.sqrt((x * x).sum(axis))",
+    "pad": "region.padded(lo, hi, value) in reads=, or et.concat with et.zeros",
+    "percentile": "sort and pick: tiles have no function of that name",
+    "put": "x[i] = value assigns a sub-tile",
+    "random": "pass random numbers through reads=: a launch has the same bits every time",
+    "resize": "x.reshape(..), or et.concat with et.zeros",
+    "roll": "et.concat([x[k:], x[:k]], axis=0)",
+    "searchsorted": "(edges[None, :] <= x[:, None]).sum(axis=1)",
+    "size": "the product of x.shape",
+    "take": "et.gather(x, index, axis)",
+    "take_along_axis": "et.gather(x, index, axis) picks whole entries of an axis",
+    "tile": "et.concat([x] * n, axis=0)",
+    "tobytes": "tiles have no layout in memory",
+    "tolist": "the values of a tile are not known in a trace: use et.where and et.range",
+    "trace": "et.where(et.iota(n)[:, None] == et.iota(n)[None, :], x, 0.0).sum()",
+    "tril": "et.where(et.iota(n)[:, None] >= et.iota(n)[None, :], x, 0.0)",
+    "triu": "et.where(et.iota(n)[:, None] <= et.iota(n)[None, :], x, 0.0)",
+    "unique": "how many there are is not known in a trace: et.histogram counts",
+    "vectorize": "operations are element by element already",
+    "view": "x.cast(dtype) converts values; bits are not looked at in another type",
+    "vstack": "et.concat([x, y], axis=0)",
+}
+
+# NumPy's name of a function that Python or `et` spells otherwise.
+SPELLED = {
+    "absolute": "et.abs(x)", "add": "x + y", "bitwise_and": "x & y", "bitwise_or": "x | y",
+    "bitwise_xor": "x ^ y", "divide": "x / y", "equal": "x == y", "floor_divide": "x // y",
+    "greater": "x > y", "greater_equal": "x >= y", "invert": "~x", "left_shift": "x << y",
+    "less": "x < y", "less_equal": "x <= y", "logical_and": "x & y", "logical_not": "~x",
+    "logical_or": "x | y", "logical_xor": "x != y", "matmul": "x @ y", "mod": "x % y",
+    "multiply": "x * y", "negative": "-x", "not_equal": "x != y", "power": "x ** y",
+    "remainder": "x % y", "reshape": "x.reshape(..)", "right_shift": "x >> y",
+    "subtract": "x - y", "transpose": "x.transpose(..)", "true_divide": "x / y",
+}  # fmt: skip
+
+
+def hint_for(name: str, known: frozenset[str], owner: str) -> str | None:
+    """What to write instead of `owner.name`, where `known` are the names that the owner has."""
+    found = SPELLED.get(name) or HINTS.get(name)
+    if found is not None:
+        return f"instead of {name}: {found}"
+    close = get_close_matches(name, sorted(known), n=1)
+    return f"{owner}.{close[0]} is near by name" if close else None
+
+
+def hint_for_numpy(name: str, functions: frozenset[str], methods: frozenset[str]) -> str:
+    """What to write instead of `np.name(x)` in a body."""
+    if name in functions:
+        return f"use et.{name}: a body is traced, so NumPy does not see its values"
+    if name in methods:
+        return f"use x.{name}(..): a body is traced, so NumPy does not see its values"
+    return hint_for(name, functions, "et") or "a body is traced: use the functions of et on tiles"
