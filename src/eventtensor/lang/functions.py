@@ -129,8 +129,10 @@ def _extents(shape: object) -> tuple[ix.Node, ...]:
 
 def _extent(given: object) -> ix.Node:
     """An extent of a new tile. One that the body computes is 0 where it would be negative; others
-    are proved not to be."""
+    are proved not to be. That of another tile stays as it is, so that both are seen to be equal."""
     e = current().check_expr(index_expr(given))
+    if e in current().extents:
+        return e
     if isinstance(e, ix.Const) and e.value < 0:
         raise BadShape(f"a tile with the extent {e}")
     return at_least_zero(e) if any(v.startswith("%") for v in free_vars(e)) else e

@@ -79,6 +79,7 @@ class Tracer:
         self.scope_of: dict[int, Scope] = {}
         self.alias: dict[int, int] = {}
         self.equal_extents: list[tuple[Node, Node]] = []
+        self.extents: set[Node] = set()
         self.written: set[int] = set()
         self.done = False
 
@@ -93,6 +94,7 @@ class Tracer:
 
     def new_value(self, type_: TileType, index: Node | None = None) -> Value:
         new = self.new_id()
+        self.extents.update(type_.shape)
         if index is None and not type_.shape and type_.dtype in (DType.i32, DType.i64):
             index = Var(f"%{new}")
         return Value(new, type_, index)
