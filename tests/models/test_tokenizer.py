@@ -127,7 +127,7 @@ def test_a_character_of_several_tokens_comes_whole(smollm2):
 
 CHATS = [
     [{"role": "user", "content": "What is 2+2?"}],
-    [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hi <|im_end|>"},
+    [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hi <|im_end"},
      {"role": "assistant", "content": "Hello!"}, {"role": "user", "content": "Bye"}],
 ]
 RICH = (

@@ -60,6 +60,8 @@ def serve(
         server.failure, server.should_exit = reason, True
 
     llm.engine.grammars.prepare()
+    if llm.model.tokenizer is not None:
+        llm.model.tokenizer.prepare()
     sys.setswitchinterval(_TURN_S)
     watch = Watch(llm.engine, give_up, options.patience_s)
     limits = ConnectionLimits(body=options.app.max_body, receive_s=options.receive_s,

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from functools import lru_cache
 from typing import Any
 
 from ...errors import BadChat
@@ -19,6 +20,16 @@ def render(
 ) -> str:
     """The text up to where the answer begins. `special` has bos_token and the like."""
     jinja2 = need("jinja2")
+    values = {"add_generation_prompt": True, **special, **options, "messages": list(messages)}
+    try:
+        return str(_compiled(template).render(values))
+    except (jinja2.TemplateError, TypeError, KeyError) as e:
+        raise BadChat(f"the chat template fails: {e}") from e
+
+
+@lru_cache(8)
+def _compiled(template: str) -> Any:
+    jinja2 = need("jinja2")
     sandbox = need("jinja2.sandbox")
     env = sandbox.ImmutableSandboxedEnvironment(
         trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
@@ -30,11 +41,7 @@ def render(
         raise jinja2.TemplateError(message)
 
     env.globals["raise_exception"] = raise_exception
-    values = {"add_generation_prompt": True, **special, **options, "messages": list(messages)}
-    try:
-        return str(env.from_string(template).render(values))
-    except (jinja2.TemplateError, TypeError, KeyError) as e:
-        raise BadChat(f"the chat template fails: {e}") from e
+    return env.from_string(template)
 
 
 def _tojson(value: Any, indent: int | None = None) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 
 from ...errors import BadChat, BadPrompt
 from .chat import Message, render
+from .contents import are_normalized, controls, marked, unmarking
 
 BROKEN = "\N{REPLACEMENT CHARACTER}"  # what bytes that are not, or not yet, UTF-8 decode to
 
@@ -47,7 +48,7 @@ class Tokenizer:
         trained with it."""
         return self._encoded(text, first=True)
 
-    def _encoded(self, text: str, first: bool) -> list[int]:
+    def _encoded(self, text: str, first: bool, core: Any = None) -> list[int]:
         """By the call for many texts: other threads run meanwhile, as they do not beside the one
         for a single text."""
         try:
@@ -55,8 +56,24 @@ class Tokenizer:
         except UnicodeEncodeError as e:
             raise BadPrompt(f"the text has half a character at {e.start}",
                             hint="it was not UTF-8 where it came from") from None
-        (found,) = self._core.encode_batch_fast([text], add_special_tokens=first)
+        (found,) = (core or self._core).encode_batch_fast([text], add_special_tokens=first)
         return list(found.ids)
+
+    @cached_property
+    def _controls(self) -> list[str]:
+        return controls(self._core)
+
+    @cached_property
+    def _lookalikes(self) -> bool:
+        return are_normalized(self._core)
+
+    @cached_property
+    def _unmarking(self) -> Any:
+        return unmarking(self._core)
+
+    def prepare(self) -> None:
+        """Makes what the first request that needs it would wait for."""
+        _ = self.longest, self._controls, self._unmarking
 
     def decode(self, ids: Iterable[int], *, special: bool = False) -> str:
         """`special`: with the special tokens."""
@@ -70,11 +87,14 @@ class Tokenizer:
         return TextStream(self)
 
     def chat(self, messages: Sequence[Message], **options: Any) -> list[int]:
-        """Tokens of a chat, up to where the answer begins; options go to the template."""
+        """Tokens of a chat, up to where the answer begins; options go to the template. Only the
+        template gives control tokens: in messages their text is text like any other."""
         if self.template is None:
             raise BadChat("this model has no chat template")
-        text = render(self.template, messages, self.special, options)
-        return self._encoded(text, first=False)
+        safe = marked(messages, self._controls)
+        text = render(self.template, safe, self.special, options)
+        core = self._unmarking if self._lookalikes or safe != list(messages) else None
+        return self._encoded(text, first=False, core=core)
 
 
 class TextStream:
