@@ -103,6 +103,25 @@ def test_a_total_is_compared_at_all_dims():
     assert problem.kind is Kind.count_high and dict(problem.witness.dims) == {"n": 1}
 
 
+def test_counts_that_change_from_iteration_to_iteration_are_not_added_up():
+    """Each iteration reads counts of its own; all of them together are more than 8."""
+    p = et.Program("p")
+    index, raw = p.input("index", (8,), I, bound=7), p.input("raw", (2, 8), I)
+    counts = p.scratch("counts", (8,), I, bound=16)
+    x, s, o = p.input("x", (8,), F), p.scratch("s", (2, 8), F), p.output("o", (2, 8), F)
+    written_out(p, counts, None)
+    made = p.events("made", (2,), count=1)
+    ready = p.events("ready", (8,), count=lambda e: counts[e])
+    with p.loop("l", 2) as at:
+        p.call(copy, name="count", grid=(), reads=lambda: raw[at, :], writes=lambda: counts[:],
+               notifies=lambda: made[at])
+        p.call(copy, name="give", grid=(8,), reads=lambda i: x[i], writes=lambda i: s[at, i],
+               notifies=lambda i: ready[index[i]])
+        p.call(copy, name="take", grid=(8,), reads=lambda e: x[0], writes=lambda e: o[at, e],
+               waits=lambda e: (made[at], ready[e]))
+    assert not any("add up to" in q.message for q in et.check(p).problems)
+
+
 def test_a_permutation_gives_every_cell_one_notify():
     assert owed(grouped(lambda counts, _: 1, distinct=True)) == []
     assert owed(grouped(lambda counts, _: 1, tasks=N, cells=N, distinct=True)) == []

@@ -94,10 +94,14 @@ def _given(by: Notifies) -> Node | None:
 
 
 def _waits_for_all(program: Program, events: Events, wait: Use) -> bool:
-    """True if every cell surely has a waiter."""
+    """True if every cell surely has a waiter, and all waiters see the same counts."""
     node = events.graph.nodes[wait.node]
     if wait.data or loads_of(*(a.extent for a in node.axes)):
         return False
+    assert wait.event.count is not None
+    for load in loads_of(wait.event.count):
+        if equal_loops(program, load.tensor, (node, False), (node, False)) != ():
+            return False
     return bool(cell_space(program, wait.event).is_subset(events.map(wait).range()))
 
 

@@ -114,7 +114,7 @@ class _Walk:
     running: set[str]
     found: dict[Broken, None]
     given: dict[Cell, int] = field(default_factory=dict)
-    wanted: dict[Cell, tuple[int, Place]] = field(default_factory=dict)
+    wanted: dict[tuple[Cell, int], Place] = field(default_factory=dict)
 
     def items(self, items: tuple[Item, ...], env: Mapping[str, int]) -> None:
         for item in items:
@@ -172,8 +172,7 @@ class _Walk:
         for nest in wait.all_cells():
             for index in visit(nest, env, load):
                 scope = {**self.dims, **{f"c{k}": c for k, c in enumerate(index)}}
-                self.wanted.setdefault(
-                    (wait.event, index), (evaluate(count, scope, load), who))
+                self.wanted.setdefault(((wait.event, index), evaluate(count, scope, load)), who)
 
     def slices(self, call: Call, env: Mapping[str, int], load: LoadFn, who: Place) -> None:
         """Slices whose start is run-time data must begin inside their tensor, or be empty."""
@@ -210,7 +209,7 @@ class _Walk:
 
     def compare_counts(self) -> None:
         """Every cell that somebody waits for got as many notifies as its count."""
-        for (event, index), (want, who) in sorted(self.wanted.items(), key=lambda item: item[0]):
+        for ((event, index), want), who in sorted(self.wanted.items(), key=lambda item: item[0]):
             got = self.given.get((event, index), 0)
             if want != got:
                 self.found.setdefault(Broken(
