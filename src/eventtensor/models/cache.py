@@ -11,6 +11,7 @@ import json
 import os
 from collections.abc import Sequence
 from contextlib import suppress
+from math import prod
 from pathlib import Path
 
 import ml_dtypes
@@ -33,11 +34,9 @@ from .tiles import Layout
 
 _VERSION = 3  # of what pack_weights gives: a change of the layout beyond shapes must count up
 _INDEX = "index.json"
-# What readers of JSON and .npy raise at files that are not what was written.
-_DAMAGE = (
-    OSError, EOFError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError,
-    RecursionError, SyntaxError,
-)
+_DTYPES = {d.name: d for d in map(np.dtype, (ml_dtypes.bfloat16, np.float32))}
+# What a reader of JSON and `memmap` raise at files that are not what was written.
+_DAMAGE = (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError)
 
 
 def packed_weights(
@@ -130,17 +129,16 @@ def _read(folder: Path, shapes: dict[str, Shape]) -> dict[str, Array] | None:
             path = folder / f"{name}.npy"
             if not is_private(path) or path.stat().st_size != entry["bytes"]:
                 return None
-            out[name] = _mapped(path, entry["dtype"])
-            if out[name].shape != shapes[name] or not out[name].flags.c_contiguous:
-                return None
+            out[name] = _mapped(path, shapes[name], _DTYPES[entry["dtype"]])
         return out
     return None
 
 
-def _mapped(path: Path, dtype: str) -> Array:
-    mapped = np.lib.format.open_memmap(path, "r")
-    found: Array = mapped.view(ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype)
-    return found
+def _mapped(path: Path, shape: Shape, dtype: np.dtype) -> Array:
+    """The end of the file: shape and dtype are known, so its header is for other readers."""
+    start = path.stat().st_size - prod(shape) * dtype.itemsize
+    mapped: Array = np.memmap(path, _stored(dtype), "r", start, shape)
+    return mapped.view(dtype)
 
 
 def _stored(dtype: np.dtype) -> np.dtype:

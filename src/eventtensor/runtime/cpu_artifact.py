@@ -15,7 +15,6 @@ from ..target import processor
 from .arguments import bind
 from .described import (
     FACTS,
-    MAX_RANK,
     FactsReader,
     Json,
     check_places,
@@ -73,7 +72,7 @@ def load(folder: str | Path, workers: int = 0) -> LoadedThreads:
             raise WrongDevice(f"{place} was made for another processor than this one",
                               hint="compile it again on this machine")
         known.data(place, LIBRARY)
-        image = CpuImage(known.interface(), known.integer("rank", MAX_RANK),
+        image = CpuImage(known.interface(), known.rank(),
                          known.node("workspace"), known.places("buffers"),
                          place.resolve() / LIBRARY)
         check_places(image.interface, [(image.workspace, image.buffers)])

@@ -57,6 +57,14 @@ class FactsReader:
             raise ValueError(f"{key} is {found!r}, not an integer of 0 to {most}")
         return found
 
+    def rank(self) -> int:
+        """Of the longest task coordinate: records of launches are as long as it says."""
+        found = self.integer("rank", MAX_RANK)
+        longest = max([1, *(len(c["vars"]) for c in self.facts["calls"])])
+        if found != longest:
+            raise ValueError(f"rank is {found}, but the longest task coordinate has {longest}")
+        return found
+
     def data(self, place: Path, name: str) -> bytes:
         """The bytes of a file, which are those that were saved."""
         found = read_file(place, name)

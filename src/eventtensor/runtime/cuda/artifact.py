@@ -14,7 +14,6 @@ from ...errors import WrongDevice
 from ...ir.expr import text
 from ..described import (
     FACTS,
-    MAX_RANK,
     FactsReader,
     Json,
     check_places,
@@ -99,7 +98,7 @@ def _image(known: FactsReader, cubin: bytes, source: str) -> Image:
         node("word_bytes"), places("buffers"), places("words"), tuple(facts["zeroed"]),
         tuple(facts["aligned"]),
         tuple((PagedTensor if "piece" in m else MappedTensor)(**m) for m in facts["maps"]),
-        known.integer("rank", MAX_RANK), known.integer("threads", 1024),
+        known.rank(), known.integer("threads", 1024),
         known.integer("shared_bytes", 1 << 20),
         bool(facts["debug"]), bool(facts["trace"]), cubin, source,
     )
