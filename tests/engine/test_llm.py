@@ -155,7 +155,8 @@ def test_what_cannot_be_asked_is_refused_in_words(llm):
         llm.generate("x", [GREEDY, GREEDY])
     bare = Model("bare", llm.model.checkpoint, None)
     for wrong in ({"max_running": 65}, {"max_running": 0}, {"context": 1}, {"rows": 3},
-                  {"cache_gb": 1e-4}, {"dtype": "f64"}, {"target": "tpu"}):
+                  {"cache_gb": 1e-4}, {"cache_gb": float("nan")}, {"cache_gb": 1e30},
+                  {"dtype": "f64"}, {"target": "tpu"}):
         with pytest.raises(BadOption):
             LLM(bare, **SIZES | wrong)
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import inspect
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import pytest
-import typer.main
+import typer
 from support.fuzz import survives
 from typer.testing import CliRunner
 
@@ -21,28 +24,49 @@ WORDS = ("nan", "inf", "-inf", "-1", "0", "1", "1.5", "1e400", "9" * 40, "9" * 5
          "/dev/null", "/nowhere/x", "http://[", "1,2", ",", "a:b", ":", "--", "--no-such")
 
 
-def every_command() -> Iterator[tuple[tuple[str, ...], Any]]:
-    """Words and click's command."""
-    def below(words: tuple[str, ...], command: Any) -> Iterator[tuple[tuple[str, ...], Any]]:
-        inner = getattr(command, "commands", None)
-        if inner is None:
-            yield words, command
-            return
-        for name, one in inner.items():
-            yield from below((*words, name), one)
+@dataclass(frozen=True)
+class Word:
+    """An argument or option of a command, as its function declares it."""
 
-    yield from below((), typer.main.get_command(commands.app))
+    name: str
+    kinds: tuple[Any, ...]
+    is_argument: bool
+    is_needed: bool
+
+    @property
+    def option(self) -> str:
+        return f"--{self.name.replace('_', '-')}"
 
 
-COMMANDS = list(every_command())
+def every_command(app: typer.Typer, before: tuple[str, ...] = ()) -> Iterator[
+        tuple[tuple[str, ...], list[Word]]]:
+    for c in app.registered_commands:
+        assert c.callback is not None
+        name = c.name or c.callback.__name__.replace("_", "-")
+        yield (*before, name), list(words_of(c.callback))
+    for g in app.registered_groups:
+        yield from every_command(g.typer_instance, (*before, g.name))
+
+
+def words_of(function: Callable[..., Any]) -> Iterator[Word]:
+    hints = get_type_hints(function, include_extras=True)
+    for p in inspect.signature(function).parameters.values():
+        kind, *more = get_args(hints[p.name])
+        is_argument = any(isinstance(m, typer.models.ArgumentInfo) for m in more)
+        yield Word(p.name, get_args(kind) or (kind,), is_argument, p.default is p.empty)
+
+
+COMMANDS = list(every_command(commands.app))
 
 
 def test_every_number_of_every_command_has_a_range() -> None:
+    """Or is a parameter of sampling, which checks its own."""
     sampling = set(SamplingParams.__dataclass_fields__)
-    for words, command in COMMANDS:
-        for p in command.params:
-            if p.type.name in ("integer", "float"):
-                assert p.name in (sampling if words == ("generate",) else typed._RANGES), words
+    numbers = [(words, w.name) for words, found in COMMANDS for w in found
+               if {int, float} & set(w.kinds)]
+    assert len(numbers) > 20
+    for words, name in numbers:
+        assert name in (sampling if words == ("generate",) else typed._RANGES), (words, name)
 
 
 @pytest.fixture
@@ -50,7 +74,7 @@ def nothing_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     def reached(*_: object, **__: object) -> None:
         raise BadPrompt("reached")
 
-    for name in ("serving.LLM", "speaking.LLM", "benching.LLM", "benching.startup",
+    for name in ("serving.bind", "serving.LLM", "speaking.LLM", "benching.LLM", "benching.startup",
                  "benching.server", "benching.under_load", "compiling.compiled"):
         monkeypatch.setattr(f"eventtensor.cli.{name}", reached)
 
@@ -58,20 +82,18 @@ def nothing_runs(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_words_after_commands(nothing_runs, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
 
-    def value(p: Any, rng: random.Random) -> str:
-        choices = getattr(p.type, "choices", None)
-        if choices and rng.random() < 0.7:
-            return str(rng.choice([getattr(c, "value", c) for c in choices]))
-        return rng.choice(WORDS)
+    def value(w: Word, rng: random.Random) -> str:
+        names = [m.value for kind in w.kinds if issubclass(kind, StrEnum) for m in kind]
+        return rng.choice(names) if names and rng.random() < 0.7 else rng.choice(WORDS)
 
     def typed_words(rng: random.Random) -> list[str]:
-        words, command = rng.choice(COMMANDS)
+        words, known = rng.choice(COMMANDS)
         out = list(words)
-        for p in command.params:
-            if p.param_type_name == "argument":
-                out += [value(p, rng)] * (rng.random() < 0.95)
-            elif p.required or rng.random() < 0.3:
-                out += [rng.choice(p.opts), *([] if p.is_flag else [value(p, rng)])]
+        for w in known:
+            if w.is_argument:
+                out += [value(w, rng)] * (rng.random() < 0.95)
+            elif w.is_needed or rng.random() < 0.3:
+                out += [w.option, *([] if bool in w.kinds else [value(w, rng)])]
         return out
 
     def case(rng: random.Random) -> None:

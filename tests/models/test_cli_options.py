@@ -32,8 +32,9 @@ def refused(*words: str) -> str:
     return said
 
 
-SERVE = ("--port", "--context", "--max-running", "--max-waiting", "--prompt-rows", "--cache-gb",
-         "--max-body-mb", "--step-limit-s", "--drain-s")
+SERVE = ("--receive-s", "--max-connections", "--port", "--context", "--max-running",
+         "--max-waiting", "--prompt-rows", "--cache-gb", "--max-body-mb", "--step-limit-s",
+         "--drain-s")
 
 
 @pytest.fixture
@@ -42,7 +43,7 @@ def no_models(monkeypatch: pytest.MonkeyPatch) -> None:
     def reached(*_: object, **__: object) -> None:
         raise BadPrompt("reached")
 
-    monkeypatch.setattr("eventtensor.cli.serving.LLM", reached)
+    monkeypatch.setattr("eventtensor.cli.serving.bind", reached)
     monkeypatch.setattr("eventtensor.cli.speaking.open_model", reached)
     monkeypatch.setattr("eventtensor.cli.benching.LLM", reached)
     monkeypatch.setattr("eventtensor.cli.benching.startup", reached)

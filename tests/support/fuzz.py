@@ -1,6 +1,6 @@
 """Random damage, and a child in which it does its worst: with a seed, in bounded time and memory.
 
-ET_FUZZ_SECONDS is how long each test tries (3 by default), ET_FUZZ_SEED where it begins.
+ET_FUZZ_SECONDS is how long all tests together try (24 by default), ET_FUZZ_SEED where they begin.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from pathlib import Path
 
 from eventtensor.errors import EventTensorError
 
-SECONDS = float(os.environ.get("ET_FUZZ_SECONDS", "3"))
+TESTS = 8  # that share the time
+SECONDS = float(os.environ.get("ET_FUZZ_SECONDS", "24")) / TESTS
 SEED = int(os.environ.get("ET_FUZZ_SEED", "0"))
 MEMORY = 2 << 30  # bytes of address space beyond what a child begins with
 SLOW_S = 10.0  # of the processor for one case: far more than any takes

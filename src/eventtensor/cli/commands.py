@@ -119,7 +119,8 @@ def serve(
 ) -> None:
     """Serve a model over HTTP, in OpenAI's protocol."""
     with told():
-        check_texts(host=host, api_key=api_key, name=name)
+        check_texts(host=host, api_key=api_key, name=name,
+                    origins="".join([*(cors_origin or ()), *(allow_host or ())]))
         check_numbers(port=port, context=context, max_running=max_running,
                       max_waiting=max_waiting, prompt_rows=prompt_rows, cache_gb=cache_gb,
                       max_body_mb=max_body_mb, step_limit_s=step_limit_s, drain_s=drain_s,

@@ -25,6 +25,8 @@ from .request import Chosen, Finish, Output, Request
 
 Prompt = str | Sequence[int]
 
+MAX_CACHE_GB = 1 << 20
+
 
 @dataclass(frozen=True)
 class Completion:
@@ -202,6 +204,8 @@ class Sizes:
         page_bytes = 2 * c.layers * c.kv_heads * c.head_dim * page * item
         pages = max_running * each
         if cache_gb is not None:
+            if not 0 <= cache_gb <= MAX_CACHE_GB:
+                raise BadOption(f"cache_gb is {cache_gb}", hint=f"0 to {MAX_CACHE_GB}")
             pages = min(pages, int(cache_gb * (1 << 30)) // page_bytes)
         if pages < each:
             needed = each * page_bytes / (1 << 30)
