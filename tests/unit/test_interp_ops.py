@@ -85,7 +85,8 @@ EACH: list[tuple[t.Op, list[np.ndarray], np.ndarray]] = [
     (t.Cast(0, I32), [A], np.trunc(A).astype(np.int32)),
     (t.Reduce("sum", 0, 0), [A], A[0] + A[1] + A[2]),
     (t.Reduce("max", 0, 1), [A], np.array([max(r) for r in A.tolist()], np.float32)),
-    (t.Cumsum(0, 1), [A], np.stack([A[:, 0], A[:, 0] + A[:, 1], A[:, 0] + A[:, 1] + A[:, 2]], 1)),
+    (t.Scan("sum", 0, 1), [A],
+     np.stack([A[:, 0], A[:, 0] + A[:, 1], A[:, 0] + A[:, 1] + A[:, 2]], 1)),
     (t.MatMul(0, 1), [np.eye(3, dtype=np.float32), C], C),
 ]
 

@@ -203,3 +203,17 @@ def test_a_product_of_extents_is_proved_by_its_factors() -> None:
     p.call(flat, grid=(n.tiles(4), m.tiles(4)), writes=lambda i, j: o[i, j],
            reads=lambda i, j: x[i * 4 : i * 4 + 4, j * 4 : j * 4 + 4])
     assert et.check(p).status == "proved"
+
+
+def test_a_new_tile_may_have_the_extent_of_another() -> None:
+    """In a loop, and of a slice that the body computes."""
+    @et.task
+    def counted(x, index, o, *, n):
+        acc = et.zeros((1,))
+        for t in et.range((n + 7) // 8):
+            part = x[t * 8 : t * 8 + 8]
+            acc[:] = acc + (part * et.iota(part.shape[0]).cast(F)).sum()
+        some = x[index[0] : index[0] + 4]
+        o[:] = acc + (some + et.zeros((some.shape[0],))).sum()
+
+    assert et.check(one_call(counted, et.dim("n", min=1, max=99), (1,))).ok

@@ -98,7 +98,7 @@ def test_the_base_text_is_good():
     ("cast(%0, f32)", "sum(%0, axis=x)", 18),
     ("cast(%0, f32)", "topk_values(%0)", 18),
     ("cast(%0, f32)", "transpose(%0, perm=0)", 18),
-    ("cast(%0, f32)", "sort(%0, axis=0)", 18),
+    ("cast(%0, f32)", "sorted(%0, axis=0)", 18),
     ("cast(%0, f32)", "literal(x)", 18),
     ("cast(%0, f32)", "cast(%0, f32, k=1)", 18),
     ("cast(%0, f32)", "exp(%0, k=1)", 18),

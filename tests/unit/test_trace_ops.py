@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import eventtensor as et
+from eventtensor.errors import BadDType
 from eventtensor.ir.tile import Binary, Body, Let, Literal
 from eventtensor.ir.tile_text import body_lines
 
@@ -295,3 +296,57 @@ def test_infinities_and_nan_are_literals():
 
     found = "\n".join(ops(trace(f)))
     assert "literal(-inf)" in found and "literal(nan)" in found
+
+
+@pytest.mark.parametrize("name", ["exp2", "log2", "sin", "cos", "erf", "floor", "ceil", "round",
+                                  "sign"])
+def test_functions_of_one_tile(name: str):
+    def f(x, y, k, b, out):
+        out[:] = getattr(et, name)(x)
+
+    assert ops(trace(f))[0] == f"%1 = {name}(%0) : f32[8, 4]"
+
+
+def test_powers_are_products_where_they_can_be():
+    def f(x, y, k, b, out):
+        out[:] = x**2 + x**1.5 + 2.0**x + 3.0**x + (k**5).sum().cast(et.f32)
+
+    found = [s.op.op for s in trace(f).stmts if isinstance(s, Let) and hasattr(s.op, "op")]
+    assert found.count("pow") == 2 and found.count("exp2") == 1
+    assert found.count("mul") == 1 + 1 + 4  # x * x; k * 0; k^2, k^4 and two products
+
+
+def test_bits_of_integers():
+    def f(x, y, k, b, out):
+        out[:] = ((((k & 3) | 8) ^ ~k) << 2 >> k).sum().cast(et.f32) + x
+
+    found = [s.op.op for s in trace(f).stmts if isinstance(s, Let) and hasattr(s.op, "op")]
+    assert found[:6] == ["and", "or", "not", "xor", "shl", "shr"]
+
+
+@pytest.mark.parametrize(("make", "says"), [
+    (lambda x, k, b: x & x, "and of f32 tiles"), (lambda x, k, b: x << x, "shl of f32 tiles"),
+    (lambda x, k, b: et.floor(k), "floor of a i32 tile"),
+    (lambda x, k, b: k**k, "a i32 tile to the power of"), (lambda x, k, b: k**-1, "power of -1"),
+    (lambda x, k, b: 2.0**k, "the float 2.0 next to a i32 tile"),
+    (lambda x, k, b: et.sort(b), "sort of a bool tile"), (lambda x, k, b: ~x, "not of a f32 tile"),
+])
+def test_other_dtypes_are_refused_with_the_cast_that_helps(
+    make: Callable[..., object], says: str
+):
+    def f(x, y, k, b, out):
+        out[:] = make(x, k, b)
+
+    with pytest.raises(BadDType, match=says) as caught:
+        trace(f)
+    assert ".cast(et." in caught.value.hint
+
+
+def test_sorts_give_elements_or_their_indices():
+    def f(x, y, k, b, out):
+        out[:] = et.sort(x, axis=0) + et.argsort(x).cast(et.f32) + x.cumprod(axis=1)
+
+    found = ops(trace(f))
+    assert found[0] == "%1 = sort(%0, axis=0) : f32[8, 4]"
+    assert found[1] == "%2 = argsort(%0, axis=1) : i32[8, 4]"
+    assert "%5 = cumprod(%0, axis=1) : f32[8, 4]" in found

@@ -163,6 +163,24 @@ ET_FN float one_over(float x) {
 }
 ET_FN float sigmoid(float x) { return one_over(1.0f + et::exp(-x)); }
 
+// As NumPy: NaN stays, and both zeros give 0.
+template <class T> ET_FN T sign(T x) {
+  if constexpr (std::is_floating_point_v<T>) {
+    if (x != x) return x;
+  }
+  return T((x > T(0)) - (x < T(0)));
+}
+
+// Shifts by less than 0, or by all bits or more, leave no bit of the number but its sign.
+template <class T> ET_FN T shift_left(T x, T by) {
+  constexpr int BITS = 8 * sizeof(T);
+  return by >= 0 && by < BITS ? T(uint64_t(x) << by) : T(0);
+}
+template <class T> ET_FN T shift_right(T x, T by) {
+  constexpr int BITS = 8 * sizeof(T);
+  return x >> (by >= 0 && by < BITS ? by : T(BITS - 1));
+}
+
 // As NumPy: division by zero gives 0 for integers and the IEEE value for floats.
 template <class T> ET_FN T floor_div(T a, T b) {
   if constexpr (std::is_floating_point_v<T>) {
@@ -290,6 +308,19 @@ template <class T, class F> ET_FN void top_k(int64_t n, int64_t count, int32_t* 
     for (int64_t m = held - 1; m > place; --m) order[m] = order[m - 1];
     order[place] = int32_t(k);
   }
+}
+
+// How many of at(0) .. at(n-1) come before at(k): in ascending order, by index, NaN last.
+template <class T, class F> ET_FN int64_t rank_of(int64_t n, int64_t k, F at) {
+  const T x = at(k);
+  int64_t rank = 0;
+  for (int64_t m = 0; m < n; ++m) {
+    const T other = at(m);
+    const bool less = other < x || (x != x && other == other);
+    const bool greater = x < other || (other != other && x == x);
+    rank += less || (!greater && m < k);
+  }
+  return rank;
 }
 
 #if !defined(__CUDACC__)

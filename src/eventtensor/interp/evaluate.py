@@ -221,9 +221,16 @@ def _matmul(f: Frame, op: t.MatMul, type: t.TileType) -> Array:
     return numbers.matmul(a, b)
 
 
-@MEANING.on(t.Cumsum)
-def _cumsum(f: Frame, op: t.Cumsum, type: t.TileType) -> Array:
-    return numbers.cumsum(f.values[op.x].astype(type.dtype.numpy, copy=False), op.axis)
+@MEANING.on(t.Scan)
+def _scan(f: Frame, op: t.Scan, type: t.TileType) -> Array:
+    return numbers.scan(op.op, f.values[op.x], op.axis)
+
+
+@MEANING.on(t.Sort)
+def _sort(f: Frame, op: t.Sort, type: t.TileType) -> Array:
+    x = f.values[op.x]
+    order = np.argsort(x, axis=op.axis, kind="stable")
+    return order.astype(np.int32) if op.indices else np.take_along_axis(x, order, axis=op.axis)
 
 
 @MEANING.on(t.Gather)

@@ -88,7 +88,9 @@ def _identity(op: str, dtype: np.dtype[Any]) -> Any:
     return info.min if op == "max" else info.max
 
 
-def cumsum(x: Array, axis: int) -> Array:
+def scan(op: str, x: Array, axis: int) -> Array:
+    if op == "prod":
+        return np.asarray(np.multiply.accumulate(x, axis=axis, dtype=x.dtype))
     # Adding zero makes a leading -0.0 what a sum that starts at 0 gives.
     return np.asarray(np.add.accumulate(x, axis=axis, dtype=x.dtype) + x.dtype.type(0))
 

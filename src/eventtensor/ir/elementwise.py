@@ -7,6 +7,7 @@ warnings, since IEEE results are meant.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -20,7 +21,8 @@ Array = npt.NDArray[Any]
 Dtypes = tuple[DType, ...]
 
 FLOAT: Dtypes = (DType.f32,)
-BOOL: Dtypes = (DType.bool_,)
+INTS: Dtypes = (DType.i32, DType.i64)
+BITS: Dtypes = (*INTS, DType.bool_)
 NUMERIC: Dtypes = (DType.f32, DType.i32, DType.i64)
 ANY: Dtypes = (*NUMERIC, DType.bool_)
 
@@ -66,16 +68,24 @@ def _max(a: Array, b: Array) -> Array:
     return np.where((a >= b) | (a != a), a, b)
 
 
+def _erf(x: Array) -> Array:
+    """In f64, and rounded once."""
+    return np.asarray(np.vectorize(math.erf, otypes=[np.float64])(x), x.dtype)
+
+
 def _unary(
-    name: str, takes: Dtypes, meaning: Callable[..., Any], cpp: str, exact: bool = True
+    name: str, takes: Dtypes, meaning: Callable[..., Any], cpp: str, exact: bool = True,
+    cpp_bool: str = "",
 ) -> Function:
-    return Function(name, 1, takes, meaning, cpp, exact=exact)
+    return Function(name, 1, takes, meaning, cpp, cpp_bool, exact=exact)
 
 
 def _infix(
-    name: str, takes: Dtypes, meaning: Callable[..., Any], sign: str, gives: DType | None = None
+    name: str, takes: Dtypes, meaning: Callable[..., Any], sign: str, gives: DType | None = None,
+    of_bool: str = "",
 ) -> Function:
-    return Function(name, 2, takes, meaning, f"({{0}} {sign} {{1}})", gives=gives)
+    text, bools = (f"({{0}} {s} {{1}})" if s else "" for s in (sign, of_bool))
+    return Function(name, 2, takes, meaning, text, bools, gives)
 
 
 def _call(name: str, takes: Dtypes, meaning: Callable[..., Any], function: str) -> Function:
@@ -91,7 +101,16 @@ FUNCTIONS: dict[str, Function] = {row.name: row for row in (
     _unary("rsqrt", FLOAT, _rsqrt, "et::rsqrt({0})"),
     _unary("tanh", FLOAT, np.tanh, "std::tanh({0})", exact=False),
     _unary("sigmoid", FLOAT, _sigmoid, "et::sigmoid({0})", exact=False),
-    _unary("not", BOOL, np.invert, "!{0}"),
+    _unary("exp2", FLOAT, np.exp2, "std::exp2({0})", exact=False),
+    _unary("log2", FLOAT, np.log2, "std::log2({0})", exact=False),
+    _unary("sin", FLOAT, np.sin, "std::sin({0})", exact=False),
+    _unary("cos", FLOAT, np.cos, "std::cos({0})", exact=False),
+    _unary("erf", FLOAT, _erf, "std::erf({0})", exact=False),
+    _unary("floor", FLOAT, np.floor, "std::floor({0})"),
+    _unary("ceil", FLOAT, np.ceil, "std::ceil({0})"),
+    _unary("round", FLOAT, np.rint, "std::rint({0})"),
+    _unary("sign", NUMERIC, np.sign, "et::sign<{T}>({0})"),
+    _unary("not", BITS, np.invert, "(~{0})", cpp_bool="!{0}"),
     _infix("add", NUMERIC, np.add, "+"),
     _infix("sub", NUMERIC, np.subtract, "-"),
     _infix("mul", NUMERIC, np.multiply, "*"),
@@ -100,8 +119,12 @@ FUNCTIONS: dict[str, Function] = {row.name: row for row in (
     _call("mod", NUMERIC, np.remainder, "et::floor_mod"),
     _call("min", NUMERIC, _min, "et::min"),
     _call("max", NUMERIC, _max, "et::max"),
-    _infix("and", BOOL, np.bitwise_and, "&&"),
-    _infix("or", BOOL, np.bitwise_or, "||"),
+    Function("pow", 2, FLOAT, np.power, "std::pow({0}, {1})", exact=False),
+    _infix("and", BITS, np.bitwise_and, "&", of_bool="&&"),
+    _infix("or", BITS, np.bitwise_or, "|", of_bool="||"),
+    _infix("xor", BITS, np.bitwise_xor, "^", of_bool="!="),
+    _call("shl", INTS, np.left_shift, "et::shift_left"),
+    _call("shr", INTS, np.right_shift, "et::shift_right"),
     _infix("lt", NUMERIC, np.less, "<", DType.bool_),
     _infix("le", NUMERIC, np.less_equal, "<=", DType.bool_),
     _infix("gt", NUMERIC, np.greater, ">", DType.bool_),

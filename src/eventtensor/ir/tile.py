@@ -15,6 +15,7 @@ from .expr import Node
 from .tensor import DType, Point, Slice
 
 REDUCE = ("sum", "max", "min")
+SCAN = ("sum", "prod")
 
 SubAxis = Point | Slice
 
@@ -155,11 +156,23 @@ class Update:
 
 
 @dataclass(frozen=True, slots=True)
-class Cumsum:
-    """Inclusive prefix sums along an axis, in index order."""
+class Scan:
+    """Inclusive prefix sums or products along an axis, in index order; sums start at 0, products
+    at 1."""
+
+    op: str
+    x: int
+    axis: int
+
+
+@dataclass(frozen=True, slots=True)
+class Sort:
+    """Along an axis in ascending order, equal elements by index, NaN last: the elements, or their
+    i32 indices."""
 
     x: int
     axis: int
+    indices: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +212,7 @@ class Histogram:
 
 Op = (
     Arg | Literal | Index | Unary | Binary | Where | Cast | Broadcast | Reduce | MatMul | Transpose
-    | Reshape | Concat | Iota | SliceOf | Update | Cumsum | Gather | ArgMax | TopK
+    | Reshape | Concat | Iota | SliceOf | Update | Scan | Sort | Gather | ArgMax | TopK
     | Histogram
 )
 

@@ -12,7 +12,7 @@ from ..ir import expr as ix
 from ..ir.elementwise import FUNCTIONS
 from ..ir.layers import Layer
 from ..ir.tensor import DType
-from ..ir.walk import at_least_zero, free_vars
+from ..ir.walk import at_least_zero
 from . import values
 from .index import is_index
 from .shapes import index_expr, normal_axis
@@ -44,6 +44,53 @@ def tanh(x: object) -> Tile:
 
 def sigmoid(x: object) -> Tile:
     return _float(x)._unary("sigmoid")
+
+
+def exp2(x: object) -> Tile:
+    return _float(x)._unary("exp2")
+
+
+def log2(x: object) -> Tile:
+    return _float(x)._unary("log2")
+
+
+def sin(x: object) -> Tile:
+    return _float(x)._unary("sin")
+
+
+def cos(x: object) -> Tile:
+    return _float(x)._unary("cos")
+
+
+def erf(x: object) -> Tile:
+    return _float(x)._unary("erf")
+
+
+def floor(x: object) -> Tile:
+    return _float(x)._unary("floor")
+
+
+def ceil(x: object) -> Tile:
+    return _float(x)._unary("ceil")
+
+
+def round(x: object) -> Tile:
+    """To the nearest integer, halves to the even one, as a float."""
+    return _float(x)._unary("round")
+
+
+def reciprocal(x: object) -> Tile:
+    return 1.0 / _float(x)
+
+
+def sign(x: object) -> Tile:
+    """-1, 0 or 1; NaN of NaN."""
+    return as_tile(x)._unary("sign")
+
+
+def pow(x: object, y: object) -> Tile:
+    """x ** y, for f32."""
+    return _float(x) ** y
 
 
 def abs(x: object) -> Tile:
@@ -130,12 +177,13 @@ def _extents(shape: object) -> tuple[ix.Node, ...]:
 def _extent(given: object) -> ix.Node:
     """An extent of a new tile. One that the body computes is 0 where it would be negative; others
     are proved not to be. That of another tile stays as it is, so that both are seen to be equal."""
-    e = current().check_expr(index_expr(given))
-    if e in current().extents:
+    tr = current()
+    e = tr.check_expr(index_expr(given))
+    if e in tr.extents:
         return e
     if isinstance(e, ix.Const) and e.value < 0:
         raise BadShape(f"a tile with the extent {e}")
-    return at_least_zero(e) if any(v.startswith("%") for v in free_vars(e)) else e
+    return at_least_zero(e) if tr.is_computed(e) else e
 
 
 def full(shape: object, value: object, dtype: DType = DType.f32) -> Tile:
@@ -179,6 +227,25 @@ def cumsum(x: Tile, axis: int = -1) -> Tile:
     return _needs_tile(x, "cumsum").cumsum(axis)
 
 
+def cumprod(x: Tile, axis: int = -1) -> Tile:
+    return _needs_tile(x, "cumprod").cumprod(axis)
+
+
+def sort(x: Tile, axis: int = -1) -> Tile:
+    """In ascending order along an axis, NaN last."""
+    return _sorted(x, axis, False)
+
+
+def argsort(x: Tile, axis: int = -1) -> Tile:
+    """The i32 indices that sort along an axis: equal elements by index, NaN last."""
+    return _sorted(x, axis, True)
+
+
+def _sorted(x: Tile, axis: int, indices: bool) -> Tile:
+    tr, value = current(), _needs_tile(x, "sort").read()
+    return Tile(tr, values.sort(tr, value, normal_axis(axis, len(value.shape)), indices))
+
+
 def gather(x: Tile, index: object, axis: int = 0) -> Tile:
     """Entries of x along `axis`, picked by an integer tile."""
     tr, value = current(), _needs_tile(x, "gather").read()
@@ -197,6 +264,12 @@ def _last(x: Tile, axis: int) -> Tile:
     at = normal_axis(axis, x.ndim)
     rest = [k for k, _ in enumerate(x.shape) if k != at]
     return x.transpose(*rest, at)
+
+
+def argmin(x: Tile, axis: int = -1) -> Tile:
+    """Index of the smallest on an axis; the lowest wins ties."""
+    given = _needs_tile(x, "argmin")
+    return argmax(~given if given.dtype.is_int else -given, axis)
 
 
 def topk(x: Tile, k: int) -> tuple[Tile, Tile]:
@@ -291,6 +364,16 @@ SPELLINGS.add(log, "log")
 SPELLINGS.add(sqrt, "sqrt")
 SPELLINGS.add(rsqrt, "rsqrt")
 SPELLINGS.add(tanh, "tanh")
+SPELLINGS.add(exp2, "exp2")
+SPELLINGS.add(log2, "log2")
+SPELLINGS.add(sin, "sin")
+SPELLINGS.add(cos, "cos")
+SPELLINGS.add(erf, "erf")
+SPELLINGS.add(floor, "floor")
+SPELLINGS.add(ceil, "ceil")
+SPELLINGS.add(round, "round")
+SPELLINGS.add(sign, "sign")
+SPELLINGS.add(pow, "pow")
 SPELLINGS.add(sigmoid, "sigmoid")
 SPELLINGS.add(Tile.__add__, "add")
 SPELLINGS.add(Tile.__sub__, "sub")
@@ -302,6 +385,9 @@ SPELLINGS.add(minimum, "min")
 SPELLINGS.add(maximum, "max")
 SPELLINGS.add(Tile.__and__, "and")
 SPELLINGS.add(Tile.__or__, "or")
+SPELLINGS.add(Tile.__xor__, "xor")
+SPELLINGS.add(Tile.__lshift__, "shl")
+SPELLINGS.add(Tile.__rshift__, "shr")
 SPELLINGS.add(Tile.__lt__, "lt")
 SPELLINGS.add(Tile.__le__, "le")
 SPELLINGS.add(Tile.__gt__, "gt")

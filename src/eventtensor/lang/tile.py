@@ -177,6 +177,24 @@ class Tile(Methods, Cell):
     def __ror__(self, other: object) -> Tile:
         return self._binary("or", other, swap=True)
 
+    def __xor__(self, other: object) -> Tile:
+        return self._binary("xor", other)
+
+    def __rxor__(self, other: object) -> Tile:
+        return self._binary("xor", other, swap=True)
+
+    def __lshift__(self, other: object) -> Tile:
+        return self._binary("shl", other)
+
+    def __rlshift__(self, other: object) -> Tile:
+        return self._binary("shl", other, swap=True)
+
+    def __rshift__(self, other: object) -> Tile:
+        return self._binary("shr", other)
+
+    def __rrshift__(self, other: object) -> Tile:
+        return self._binary("shr", other, swap=True)
+
     def __lt__(self, other: object) -> Tile:
         return self._binary("lt", other)
 
@@ -205,9 +223,30 @@ class Tile(Methods, Cell):
         return self._unary("not")
 
     def __pow__(self, other: object) -> Tile:
-        if other == 2 and isinstance(other, int | float):
+        """A square and a power of an integer are products, so that all back ends agree."""
+        if isinstance(other, int | float) and other == 2:
             return self * self
-        raise NotTraceable("** is known only as x ** 2", hint="multiply, or use et.exp and et.log")
+        if self.dtype.is_int:
+            return self._integer_power(other)
+        return self._binary("pow", other)
+
+    def __rpow__(self, other: object) -> Tile:
+        if isinstance(other, int | float) and other == 2 and self.dtype.is_float:
+            return self._unary("exp2")
+        return self._binary("pow", other, swap=True)
+
+    def _integer_power(self, exponent: object) -> Tile:
+        if isinstance(exponent, bool) or not isinstance(exponent, int) or exponent < 0:
+            raise BadDType(
+                f"a {self.dtype} tile to the power of {exponent!r}",
+                hint="integers have Python integers of 0 or more as powers; else x.cast(et.f32)")
+        square, out = self, self * 0 + 1
+        while exponent:
+            if exponent % 2:
+                out = out * square
+            exponent //= 2
+            square = square * square if exponent else square
+        return out
 
     def __matmul__(self, other: object) -> Any:
         from .composed import matmul
@@ -254,7 +293,13 @@ class Tile(Methods, Cell):
 
     def cumsum(self, axis: object = -1) -> Tile:
         x = self.read()
-        return Tile(self.tracer, values.cumsum(self.tracer, x, normal_axis(axis, len(x.shape))))
+        k = normal_axis(axis, len(x.shape))
+        return Tile(self.tracer, values.scan(self.tracer, "sum", x, k))
+
+    def cumprod(self, axis: object = -1) -> Tile:
+        x = self.read()
+        k = normal_axis(axis, len(x.shape))
+        return Tile(self.tracer, values.scan(self.tracer, "prod", x, k))
 
     # ---- sub-tiles --------------------------------------------------------------------------
 

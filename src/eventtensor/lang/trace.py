@@ -79,7 +79,7 @@ class Tracer:
         self.scope_of: dict[int, Scope] = {}
         self.alias: dict[int, int] = {}
         self.equal_extents: list[tuple[Node, Node]] = []
-        self.extents: set[Node] = set()
+        self.extents: set[Node] = set()  # of all tiles so far
         self.written: set[int] = set()
         self.done = False
 
@@ -110,6 +110,11 @@ class Tracer:
         if scalar:
             self.scope.scalars[op, type_] = value
         return value
+
+    def is_computed(self, e: Node) -> bool:
+        """True if a value of the body, other than a loop variable, decides it."""
+        loops = {f"%{scope.var}" for scope in self.scopes}
+        return any(v.startswith("%") and v not in loops for v in free_vars(e))
 
     def same_extent(self, a: Node, b: Node) -> None:
         """The proof has to show a == b, since their forms differ."""

@@ -18,7 +18,6 @@ from ..ir.tile import (
     Broadcast,
     Cast,
     Concat,
-    Cumsum,
     Gather,
     Histogram,
     Index,
@@ -28,7 +27,9 @@ from ..ir.tile import (
     Op,
     Reduce,
     Reshape,
+    Scan,
     SliceOf,
+    Sort,
     SubAxis,
     TileType,
     TopK,
@@ -103,16 +104,22 @@ def fitted(tr: Tracer, x: Value, type_: TileType, what: str) -> Value:
 
 def unary(tr: Tracer, op: str, x: Value) -> Value:
     if x.dtype not in FUNCTIONS[op].takes:
-        raise BadDType(f"{op} of a {x.dtype} tile")
+        raise BadDType(f"{op} of a {x.dtype} tile", hint=_cast_hint(op))
     index = INDEX_OPS["mul"](Const(-1), x.index) if op == "neg" and x.index is not None else None
     return _made(tr, Unary(op, x.id), x, index=index)
+
+
+def _cast_hint(op: str) -> str:
+    takes = FUNCTIONS[op].takes
+    first = DType.bool_ if op == "not" else takes[0]
+    return f"{op} takes {', '.join(map(str, takes))}: cast it, as in x.cast(et.{first.name})"
 
 
 def binary(tr: Tracer, op: str, a: Value, b: Value) -> Value:
     if a.dtype is not b.dtype:
         raise BadDType(f"{op} of a {a.dtype} tile and a {b.dtype} tile")
     if a.dtype not in FUNCTIONS[op].takes:
-        hint = DIVIDE if op == "div" and a.dtype in INTS else None
+        hint = DIVIDE if op == "div" and a.dtype in INTS else _cast_hint(op)
         raise BadDType(f"{op} of {a.dtype} tiles", hint=hint)
     shape = join(tr, a.shape, b.shape)
     x, y = broadcast(tr, a, shape), broadcast(tr, b, shape)
@@ -222,12 +229,18 @@ def update(tr: Tracer, x: Value, axes: tuple[SubAxis, ...], value: Value) -> Val
     return _made(tr, Update(x.id, axes, new.id), x, new)
 
 
-def cumsum(tr: Tracer, x: Value, axis: int) -> Value:
+def scan(tr: Tracer, op: str, x: Value, axis: int) -> Value:
     if x.dtype is DType.bool_:
         x = cast(tr, x, DType.i32)
     if x.dtype not in NUMERIC:
-        raise BadDType(f"cumsum over a {x.dtype} tile")
-    return _made(tr, Cumsum(x.id, axis), x)
+        raise BadDType(f"cum{op} over a {x.dtype} tile")
+    return _made(tr, Scan(op, x.id, axis), x)
+
+
+def sort(tr: Tracer, x: Value, axis: int, indices: bool) -> Value:
+    if x.dtype not in NUMERIC:
+        raise BadDType(f"sort of a {x.dtype} tile", hint="sort numbers: x.cast(et.i32)")
+    return _made(tr, Sort(x.id, axis, indices), x)
 
 
 def gather(tr: Tracer, x: Value, index: Value, axis: int) -> Value:
@@ -285,7 +298,8 @@ MAKERS.add(concat, Concat)
 MAKERS.add(iota, Iota)
 MAKERS.add(slice_of, SliceOf)
 MAKERS.add(update, Update)
-MAKERS.add(cumsum, Cumsum)
+MAKERS.add(scan, Scan)
+MAKERS.add(sort, Sort)
 MAKERS.add(gather, Gather)
 MAKERS.add(argmax, ArgMax)
 MAKERS.add(topk, TopK)

@@ -1,4 +1,4 @@
-"""Ops along an axis: reductions, argmax, top-k, prefix sums, histograms.
+"""Ops along an axis: reductions, argmax, top-k, prefix sums, sorts, histograms.
 
 A reduction is lazy where one thread folds an element. Where several do it together it is evaluated
 at once: each result is a tile, or a constant that all threads know.
@@ -21,6 +21,11 @@ _FOLDS.add(("fold_max", "half_max"), "max")
 _FOLDS.add(("fold_min", "half_min"), "min")
 _FOLDS.add(("arg_max", "half_arg_max"), "argmax")
 _FOLDS.require_all()
+
+_SCANS: Layer[str, tuple[str, str]] = Layer("prefix sums (codegen/cpp/fold.py)", t.SCAN)
+_SCANS.add(("+", "0"), "sum")
+_SCANS.add(("*", "1"), "prod")
+_SCANS.require_all()
 
 # With few results most threads would wait for the memory that a few read: up to this many elements
 # are brought into the arena by all of them first.
@@ -144,15 +149,30 @@ class FoldWriter(BodyFrame):
                 self.out.line(f"  {result.place((*index, slot))} = {value};")
         return of_view(result, type)
 
-    def cumsum(self, id: int, x: Value, axis: int, type: t.TileType) -> Value:
+    def scan(self, id: int, name: str, x: Value, axis: int, type: t.TileType) -> Value:
         n, result = self.extent(type.shape[axis]), self.own(f"v{id}", type)
         others = type.shape[:axis] + type.shape[axis + 1 :]
+        sign, first = _SCANS[name]
         with self.loops(others, independent=False) as index, self.out.block(""):
             k = f"i{len(index)}"
             full = (*index[:axis], k, *index[axis:])
-            self.out.line(f"{ctype(type.dtype)} sum = 0;")
+            self.out.line(f"{ctype(type.dtype)} {name} = {first};")
             self.out.line(f"{self.out.rolled}for (int64_t {k} = 0; {k} < {n}; ++{k})")
-            self.out.line(f"  {result.place(full)} = sum = sum + {x.at(full)};")
+            self.out.line(f"  {result.place(full)} = {name} = {name} {sign} {x.at(full)};")
+        return of_view(result, type)
+
+    def sort(self, id: int, x: Value, axis: int, indices: bool, type: t.TileType) -> Value:
+        """Each element goes to its place, the number of those that come before it."""
+        n, kind = self.extent(type.shape[axis]), ctype(x.type.dtype)
+        result = self.own(f"v{id}", type)
+        with self.loops(type.shape, independent=False) as index, self.out.block(""):
+            own = index[axis]
+            before, behind = index[:axis], index[axis + 1 :]
+            looks = f"[&](int64_t k{id}) {{ return {x.at((*before, f'k{id}', *behind))}; }}"
+            self.out.line(f"const int64_t p{id} = et::rank_of<{kind}>({n}, {own}, {looks});")
+            place = result.place((*before, f"p{id}", *behind))
+            found = f"int32_t({own})" if indices else x.at(index)
+            self.out.line(f"{place} = {found};")
         return of_view(result, type)
 
     def histogram(self, id: int, index: Value, weights: list[Value], type: t.TileType) -> Value:

@@ -96,9 +96,14 @@ def _histogram(w: BodyWriter, id: int, op: t.Histogram, type: t.TileType) -> Val
     return w.histogram(id, w.values[op.index], [w.values[x] for x in op.weights], type)
 
 
-@CPP.on(t.Cumsum)
-def _cumsum(w: BodyWriter, id: int, op: t.Cumsum, type: t.TileType) -> Value:
-    return w.cumsum(id, w.values[op.x], op.axis, type)
+@CPP.on(t.Scan)
+def _scan(w: BodyWriter, id: int, op: t.Scan, type: t.TileType) -> Value:
+    return w.scan(id, op.op, w.values[op.x], op.axis, type)
+
+
+@CPP.on(t.Sort)
+def _sort(w: BodyWriter, id: int, op: t.Sort, type: t.TileType) -> Value:
+    return w.sort(id, w.values[op.x], op.axis, op.indices, type)
 
 
 @CPP.on(t.Concat)

@@ -20,8 +20,8 @@ CUDA.share(CPP, t.Arg, t.Literal, t.Index, t.Iota, t.Unary, t.Binary, t.Where, t
 CUDA.share(CPP, t.SliceOf, t.MatMul)
 # Several threads fold an element together (device/cuda/reduce.cuh).
 CUDA.share(CPP, t.Reduce, t.ArgMax)
-# Loops over elements of the result, with a line of the operand a thread.
-CUDA.share(CPP, t.TopK, t.Cumsum)
+# Loops in which a thread has a line of the operand, or for a sort an element of it.
+CUDA.share(CPP, t.TopK, t.Scan, t.Sort)
 # Copies into memory of the arena.
 CUDA.share(CPP, t.Concat, t.Update)
 # A function of device/cuda/histogram.cuh for all threads, between two barriers.

@@ -60,6 +60,14 @@ __device__ inline float sqrt(float x) { return ::sqrtf(x); }
 __device__ inline float exp(float x) { return ::expf(x); }
 __device__ inline float log(float x) { return ::logf(x); }
 __device__ inline float tanh(float x) { return ::tanhf(x); }
+__device__ inline float exp2(float x) { return ::exp2f(x); }
+__device__ inline float log2(float x) { return ::log2f(x); }
+__device__ inline float sin(float x) { return ::sinf(x); }
+__device__ inline float cos(float x) { return ::cosf(x); }
+__device__ inline float erf(float x) { return ::erff(x); }
+__device__ inline float pow(float x, float y) { return ::powf(x, y); }
+__device__ inline float ceil(float x) { return ::ceilf(x); }
+__device__ inline float rint(float x) { return ::rintf(x); }
 __device__ inline float floor(float x) { return ::floorf(x); }
 __device__ inline float fmod(float x, float y) { return ::fmodf(x, y); }
 __device__ inline float copysign(float x, float y) { return ::copysignf(x, y); }
