@@ -180,8 +180,7 @@ class Resolver:
                 return Span(found.picks, found.at, 1, kept=False)
             case Slice(start, stop):
                 lo, hi = value(start, env, load), value(stop, env, load)
-                may_be_outside = hi <= lo or self.functions.loads(axis)
-                return _slice(lo, hi, size, room, padded, may_be_outside)
+                return _slice(lo, hi, size, room, padded, bool(self.functions.loads(axis)))
             case Rows(var, extent, index):
                 scope = dict(env)
                 rows = []
@@ -211,9 +210,10 @@ def _rows(rows: list[int], size: int, room: tuple[int, int]) -> Span:
 
 
 def _slice(
-    lo: int, hi: int, size: int, room: tuple[int, int], padded: bool, may_be_outside: bool
+    lo: int, hi: int, size: int, room: tuple[int, int], padded: bool, data: bool
 ) -> Span:
-    if lo < -room[0] or (lo >= size + room[1] and not may_be_outside):
+    end = size + room[1] + (data and hi - lo != 1)
+    if lo < -room[0] or hi > lo >= end:
         raise _Outside(f"{lo}:{hi}")
     first, last = max(lo, 0), min(hi, size)
     picks = slice(min(first, size), max(first, last) if first < size else size)
