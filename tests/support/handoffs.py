@@ -153,20 +153,6 @@ def gathered() -> et.Program:
     return p
 
 
-def partly_written() -> et.Program:
-    @et.task
-    def some(v, t, out):
-        for k in et.range(t):
-            out[k] = v[k]
-
-    p = et.Program("partly")
-    a, t = p.input("a", (8,), et.f32), p.input("t", (1,), et.i32, bound=(0, 8))
-    x, o = p.scratch("x", (8,), et.f32), p.output("o", (8,), et.f32)
-    p.call(some, name="make", grid=(), reads=lambda: (a[:], t[0]), writes=lambda: x[:])
-    p.call(copy, name="use", grid=(), reads=lambda: x[:], writes=lambda: o[:])
-    return p
-
-
 def implied(role="scratch") -> et.Program:
     """A before C on y is implied by A, B, C: the event of A and B holds two orders. What y is
     decides whether it can have flags of its own."""

@@ -121,6 +121,12 @@ def contradiction(p):
     return p
 
 
+def unwritten(p):
+    x, o = p.input("x", (8,), F), p.output("o", (8,), F)
+    p.call(copy, name="second", grid=(7,), reads=lambda i: x[i], writes=lambda i: o[i])
+    return p
+
+
 def unassigned(p):
     @et.task
     def head(x, o):
@@ -160,6 +166,7 @@ CASES: dict[Kind, Callable[[et.Program], et.Program]] = {
     Kind.unequal_extents: unequal, Kind.unassigned: unassigned, Kind.unproved: unproved,
     Kind.contradiction: contradiction,
     Kind.too_few: too_few, Kind.negative_extent: negative_extent,
+    Kind.unwritten: unwritten,
 }
 
 

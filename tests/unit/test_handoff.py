@@ -24,7 +24,6 @@ from support.handoffs import (
     overwritten,
     padded,
     pair,
-    partly_written,
     two_ways,
 )
 from support.tables import listed, ranked, single
@@ -164,7 +163,6 @@ FLAG_REFUSED: dict[str, tuple[Callable[[], et.Program], str]] = {
     "gathered": (gathered, "run-time data decides"),
     "padded": (padded, "padded"),
     "rewritten": (lambda: layers(False), "written again"),
-    "unwritten": (partly_written, "unwritten"),
     "read before": (overwritten, "it also puts make before use on h (war)"),
 }
 

@@ -80,7 +80,7 @@ def test_a_wait_map_reads_only_what_earlier_waits_guard(swapped):
 def test_reads_of_nothing_are_found_where_data_picks_the_element(case):
     p = et.Program("p")
     index = p.input("index", (4,), I, bound=7, distinct=True)
-    x, s, o = p.input("x", (8,), F), p.scratch("s", (8,), F), p.output("o", (8,), F)
+    x, s, o = p.input("x", (8,), F), p.scratch("s", (8,), F), p.output("o", (8,), F, partial=True)
     if case == "too few are written":
         p.call(copy, grid=(4,), reads=lambda i: x[i], writes=lambda i: s[i])
     p.call(copy, grid=(4,), reads=lambda i: s[index[i]], writes=lambda i: o[i])
@@ -103,7 +103,7 @@ def test_what_only_data_may_have_written_is_an_obligation():
 def test_a_fact_says_nothing_outside_its_range():
     p = et.Program("p")
     index = p.input("index", (8,), I, bound=7)
-    x, o = p.input("x", (8,), F), p.output("o", (8,), F)
+    x, o = p.input("x", (8,), F), p.output("o", (8,), F, partial=True)
     p.fact(lambda e: et.equal(index[e], e), over=(4,))
     p.call(copy, grid=(8,), reads=lambda i: x[i], writes=lambda i: o[index[i]])
     assert kinds(p) == {Kind.write_write}
@@ -319,7 +319,7 @@ def test_a_reshape_of_clipped_axes_does_not_crash_the_proof():
 def test_a_run_time_extent_that_may_be_negative_is_refused():
     p = et.Program("p")
     t = p.input("t", (4,), I, bound=(-2, 3))
-    x, o = p.input("x", (4, 4), F), p.output("o", (4, 4), F)
+    x, o = p.input("x", (4, 4), F), p.output("o", (4, 4), F, partial=True)
     p.call(copy, grid=(4, lambda i: t[i]), reads=lambda i, j: x[i, j], writes=lambda i, j: o[i, j])
     assert kinds(p) == {Kind.out_of_range}
 
@@ -349,7 +349,7 @@ def test_the_variable_of_a_loop_of_one_iteration_may_be_0_in_maps(count):
     """As it is in those that are derived (no count here)."""
     p = et.Program("p")
     used, x = p.input("used", (1,), I, bound=8), p.input("x", (8, 2), F)
-    s, o = p.scratch("s", (1, 8, 2), F), p.output("o", (1, 8), F)
+    s, o = p.scratch("s", (1, 8, 2), F), p.output("o", (1, 8), F, partial=True)
     done = p.events("done", (1, 8), count=count or 2)
     with p.loop("l", 1) as at:
         p.call(copy, grid=(used[at], 2), reads=lambda a, i: x[a, i],
@@ -357,3 +357,36 @@ def test_the_variable_of_a_loop_of_one_iteration_may_be_0_in_maps(count):
         p.call(total, grid=(used[at],), reads=lambda a: s[at, a, :], writes=lambda a: o[at, a],
                waits=None if count is None else lambda a: done[0, a])
     assert et.check(p).ok is (count in (None, 2))
+
+
+def taken(low, high, size=4):
+    """A piece of a at a place that is read at run time."""
+    n = et.dim("n", max=4096)
+    p = et.Program("p")
+    a, o = p.input("a", (n,), F), p.output("o", (1,), F)
+    at = p.input("at", (), I, bound=(low, high(n)))
+    p.call(add_up, grid=(), reads=lambda: a[at[()] : at[()] + size], writes=lambda: o[:])
+    return p
+
+
+@et.task
+def add_up(x, o):
+    o[:] = x.sum(axis=0, keepdims=True)
+
+
+@pytest.mark.parametrize(("low", "high", "size"), [
+    (0, lambda n: n + 1, 4), (0, lambda n: n, 1), (-1, lambda n: n, 4),
+])
+def test_a_run_time_slice_that_may_lie_outside_is_refused(low, high, size):
+    problem = et.check(taken(low, high, size)).problems[0]
+    assert problem.code == "ET205" and problem.witness.dims == (("n", 1),)
+
+
+@pytest.mark.parametrize("target", ["interp", "cpu"])
+@pytest.mark.parametrize("debug", [False, True])
+def test_a_run_time_slice_at_the_end_is_empty(target, debug):
+    kernel = et.compile(taken(0, lambda n: n), target=target, debug=debug)
+    for at, want in ((0, 4), (3, 2), (5, 0)):
+        o = np.full(1, 7, np.float32)
+        kernel(a=np.ones(5, np.float32), at=np.array(at, np.int32), o=o)
+        assert o[0] == want

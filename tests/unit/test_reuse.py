@@ -116,7 +116,7 @@ def two(x, k, v):
 
 
 @et.task
-def half(x, y):
+def half(x, old, y):
     y[0 : N // 2] = x[0 : N // 2] + 100.0
 
 
@@ -130,7 +130,7 @@ def two_points(p: et.Program, at: Any, h: Any, c: Any) -> None:
 def in_part(p: et.Program, at: Any, h: Any, c: Any) -> None:
     """What `some` leaves as it was, the iteration before has written."""
     p.call(step, name="whole", grid=(), reads=lambda: h[at, :], writes=lambda: c[at + 1, :])
-    p.call(half, name="some", grid=(), reads=lambda: h[at, :], writes=lambda: c[at, :])
+    p.call(half, name="some", grid=(), reads=lambda: (h[at, :], c[at, :]), writes=lambda: c[at, :])
     p.call(both, name="take", grid=(), reads=lambda: (h[at, :], c[at, :]),
            writes=lambda: h[at + 1, :])
 

@@ -28,6 +28,7 @@ from .sets.budget import DERIVATION, QUESTION, OutOfBudget, budget
 from .sets.texts import NotAffine
 from .sets.witness import Pair, pair_witness, smallest, smallest_pair, task_of
 from .uses import Events
+from .written import output_problems
 
 
 @dataclass(frozen=True)
@@ -64,6 +65,7 @@ def _verify(ask: _Ask) -> CheckReport:
     problems, obligations = range_problems(program)
     problems += assignment_problems(program)
     problems += _orphans(program, obligations)
+    problems += output_problems(program, obligations)
     problems += _same_call(program)
     for e in derived.events:
         problems += count_problems(program, ask.events, e, obligations)

@@ -26,6 +26,7 @@ class Kind(Enum):
     write_write = "write-write"
     uncovered_read = "uncovered-read"
     write_after_read = "write-after-read"
+    unwritten = "unwritten"
     unproved = "unproved"
 
     @property
@@ -51,6 +52,7 @@ _ERRORS: dict[Kind, type[errors.ProofError]] = {
     Kind.too_few: errors.TooFewElements,
     Kind.unequal_extents: errors.UnequalExtents,
     Kind.unassigned: errors.Unassigned,
+    Kind.unwritten: errors.Unwritten,
     Kind.unproved: errors.Unproved,
 }
 

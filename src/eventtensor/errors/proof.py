@@ -101,3 +101,8 @@ class ContradictoryFacts(ProofError):
 class Unassigned(ProofError):
     code, title = "ET220", "a task that may leave part of the region that it writes unassigned"
     default_hint = "declare the smaller region, assign the rest, or name the region in reads= too"
+
+
+class Unwritten(ProofError):
+    code, title = "ET221", "an output with elements that no task writes"
+    default_hint = "cover it: n.tiles(8) rather than n // 8; or declare it with partial=True"

@@ -136,6 +136,11 @@ class CountMismatch(EventTensorError):
     default_hint = "the count must equal the number of notifies; check both maps"
 
 
+class OutputNotWritten(EventTensorError):
+    code, title = "ET324", "an output with elements that no task has written when a launch ends"
+    default_hint = "run-time data leaves them out: correct it, or declare the output partial=True"
+
+
 # ---- ET33x to ET35x: arguments of a launch, artifacts --------------------------------------
 
 

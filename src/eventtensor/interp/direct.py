@@ -68,7 +68,7 @@ def direct(
 ) -> None:
     """Run `program` at `dims`. `arrays` holds every tensor but scratch; outputs and states are
     written in place."""
-    memory = make_memory(program, dims, arrays)
+    memory = make_memory(program, dims, arrays, debug)
     obligations = Obligations(memory, dims) if debug else None
     if obligations is not None:
         obligations.start()

@@ -14,6 +14,7 @@ from ..errors import (
     MissingArgument,
     NotAnArray,
     OutOfRange,
+    OutputNotWritten,
     ReadOnlyOutput,
     UnknownArgument,
     WrongDType,
@@ -58,6 +59,16 @@ class Memory:
         position = np.unravel_index(int(np.argmin(part)), part.shape)
         return f.index_at(tuple(int(p) for p in position))
 
+    def check_outputs(self) -> None:
+        """Raise for an output that the program says is whole, and no task has written all of."""
+        for t in self.program.tensors:
+            bits = self.written.get(t.name)
+            if t.role is Role.output and not t.partial and bits is not None and not bits.all():
+                index = np.unravel_index(int(np.argmin(bits)), bits.shape)
+                raise OutputNotWritten(
+                    f"no task has written {t.name}{[int(k) for k in index]} of output '{t.name}'",
+                    place=t.place)
+
     def mark(self, f: Footprint, assigned: Array) -> None:
         bits = self.written.get(f.tensor)
         if bits is not None:
@@ -78,9 +89,10 @@ class Memory:
 
 
 def make_memory(
-    program: Program, dims: Mapping[str, int], arrays: Mapping[str, Array]
+    program: Program, dims: Mapping[str, int], arrays: Mapping[str, Array], debug: bool = False
 ) -> Memory:
-    """Check dims and arrays, allocate scratch, and zero what is only accumulated into."""
+    """Check dims and arrays, allocate scratch, and zero what is only accumulated into. In debug
+    outputs are poisoned, as scratch always is."""
     check_dims(program, dims)
     wanted = {t.name for t in program.tensors if t.role is not Role.scratch}
     for name in arrays:
@@ -98,6 +110,8 @@ def make_memory(
         if t.name in summed:
             found[t.name][...] = 0
         else:
+            if debug:
+                _poison(t, found[t.name])
             written[t.name] = allocate(f"the record of '{t.name}'", shape, np.bool_, dims)
             written[t.name].fill(False)
     changed = summed | {r.tensor for p in program.calls for r in p.call.writes}
@@ -114,10 +128,14 @@ def check_dims(program: Program, dims: Mapping[str, int]) -> None:
 
 
 def _scratch(t: Tensor, shape: tuple[int, ...], dims: Mapping[str, int]) -> Array:
-    fill: Any = np.nan if t.dtype.is_float else POISON if t.dtype is not DType.u8 else 0xA5
     found = allocate(f"scratch '{t.name}'", shape, t.dtype.numpy, dims)
-    found.fill(fill)
+    _poison(t, found)
     return found
+
+
+def _poison(t: Tensor, array: Array) -> None:
+    fill: Any = np.nan if t.dtype.is_float else POISON if t.dtype is not DType.u8 else 0xA5
+    array.fill(fill)
 
 
 def _given(t: Tensor, shape: tuple[int, ...], arrays: Mapping[str, Array]) -> Array:

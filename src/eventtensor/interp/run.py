@@ -44,7 +44,7 @@ def run(
     """Execute `plan`. `arrays` holds every tensor but scratch; outputs and states are written in
     place. `hold` names a task (or says of each task whether) to keep back while others can run.
     Events named in `relaxed` count, but carry no order: a way to see what their fences are for."""
-    memory = make_memory(plan.program, dims, arrays)
+    memory = make_memory(plan.program, dims, arrays, debug)
     obligations = Obligations(memory, dims) if debug else None
     if obligations is not None:
         obligations.start()
@@ -292,6 +292,7 @@ class Machine:
         deadlock = self.deadlock()
         if debug and deadlock is None and not self.abandoned:
             self.check_counts()
+            self.execution.memory.check_outputs()
         return Report(
             order=tuple(trace.tasks[i] for i in trace.executed if not trace.tasks[i].header),
             races=conflicts.races(),

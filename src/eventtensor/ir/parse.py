@@ -102,7 +102,7 @@ class _ProgramReader:
         name, type_ = split_once(head, " : ")
         made = read_type(self.reader, type_)
         bound: tuple[Node, Node] | None = None
-        monotone = False
+        monotone = partial = False
         distinct: tuple[int, ...] = ()
         for fact in facts:
             word, _, rest = fact.partition(" ")
@@ -111,13 +111,16 @@ class _ProgramReader:
                 bound = (self.reader.expr(lo), self.reader.expr(hi))
             elif fact == "monotone":
                 monotone = True
+            elif fact == "partial" and role is Role.output:
+                partial = True
             elif word == "distinct":
                 distinct = _axis_numbers(rest, len(made.shape))
             else:
                 raise Unreadable(f"'{fact}' is not a fact of a tensor")
         self._new(name)
         self.tensors[name] = Tensor(
-            name, role, made.shape, made.dtype, bound, monotone, distinct, place)
+            name, role, made.shape, made.dtype, bound, monotone, distinct, partial,
+            place)
 
     def _event(self, source: str, place: str) -> None:
         head, *rest = source.split("; ")

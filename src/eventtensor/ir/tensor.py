@@ -103,7 +103,8 @@ class Role(Enum):
 @dataclass(frozen=True, slots=True)
 class Tensor:
     """`bound` (inclusive), `monotone` (along the last axis) and `distinct` (over these axes, the
-    others held fixed) are facts about run-time values: axioms of the proof, checked in debug."""
+    others held fixed) are facts about run-time values: axioms of the proof, checked in debug. An
+    output that is `partial` may have elements that no task writes."""
 
     name: str
     role: Role
@@ -112,6 +113,7 @@ class Tensor:
     bound: tuple[Node, Node] | None = None
     monotone: bool = False
     distinct: tuple[int, ...] = ()
+    partial: bool = False
     place: str = field(default="<unknown>", compare=False, repr=False)
 
 

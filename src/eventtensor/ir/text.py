@@ -43,7 +43,7 @@ def tensor_text(t: Tensor) -> str:
         line += "; monotone"
     if t.distinct:
         line += f"; distinct {', '.join(str(a) for a in t.distinct)}"
-    return line
+    return line + ("; partial" if t.partial else "")
 
 
 def event_text(e: EventTensor) -> str:

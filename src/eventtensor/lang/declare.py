@@ -16,7 +16,8 @@ FACTS = ("bound", "monotone", "distinct")
 
 
 def tensor(
-    role: Role, name: str, shape: object, dtype: DType, facts: dict[str, object]
+    role: Role, name: str, shape: object, dtype: DType, facts: dict[str, object],
+    partial: bool = False,
 ) -> Tensor:
     unknown = set(facts) - set(FACTS)
     if unknown:
@@ -35,7 +36,7 @@ def tensor(
     return Tensor(
         name, role, sizes, dtype, _bound(name, given.get("bound")),
         bool(given.get("monotone", False)), _distinct(name, given.get("distinct"), len(sizes)),
-        user_place(),
+        partial, user_place(),
     )
 
 

@@ -45,9 +45,11 @@ class Program:
         """A tensor that the caller gives and no task writes."""
         return self._tensor(Role.input, name, shape, dtype, facts)
 
-    def output(self, name: str, shape: object, dtype: DType, **facts: object) -> TensorRef:
-        """A tensor that the program writes for the caller."""
-        return self._tensor(Role.output, name, shape, dtype, facts)
+    def output(
+        self, name: str, shape: object, dtype: DType, *, partial: bool = False, **facts: object
+    ) -> TensorRef:
+        """A tensor that the program writes for the caller: all of it, unless it is `partial`."""
+        return self._tensor(Role.output, name, shape, dtype, facts, bool(partial))
 
     def scratch(self, name: str, shape: object, dtype: DType, **facts: object) -> TensorRef:
         """A tensor that lives in the workspace for one launch."""
@@ -62,10 +64,11 @@ class Program:
         return self._tensor(Role.state, name, shape, dtype, facts)
 
     def _tensor(
-        self, role: Role, name: str, shape: object, dtype: DType, facts: dict[str, object]
+        self, role: Role, name: str, shape: object, dtype: DType, facts: dict[str, object],
+        partial: bool = False,
     ) -> TensorRef:
         self._checked(name, "tensor")
-        made = declare.tensor(role, name, shape, dtype, facts)
+        made = declare.tensor(role, name, shape, dtype, facts, partial)
         self._note_dims(*made.shape, *(made.bound or ()))
         self._names[name] = "tensor"
         self._tensors[name] = made

@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ..errors import OutputNotWritten
 from ..ir.data_facts import Data, broken_facts
-from ..ir.program import Program
+from ..ir.program import Program, has_data_extent
+from ..ir.tensor import Role, Tensor, is_data_dependent
 
 Array = npt.NDArray[Any]
 Known = npt.NDArray[np.bool_]
@@ -28,6 +30,28 @@ def check_computed(program: Program, dims: Mapping[str, int], arrays: Mapping[st
     whole = _whole(program)
     known = {n: ~is_poison(x) for n, x in arrays.items() if n not in whole}
     _raise(Data(program, dims, arrays, known), _written(program), set(arrays))
+    for t in program.tensors:
+        if t.name in arrays and t.dtype.is_float and _left_to_data(program, t):
+            _check_written(t, known[t.name])
+
+
+def _left_to_data(program: Program, t: Tensor) -> bool:
+    """An output of which run-time data decides whether all of it is written."""
+    if t.role is not Role.output or t.partial:
+        return False
+    calls = [p.call for p in program.calls]
+    if any(r.tensor == t.name for c in calls for r in c.accumulates):
+        return False
+    return any(r.tensor == t.name and (has_data_extent(c) or is_data_dependent(r))
+               for c in calls for r in c.writes)
+
+
+def _check_written(t: Tensor, known: Known) -> None:
+    if not known.all():
+        index = np.unravel_index(int(np.argmin(known)), known.shape)
+        raise OutputNotWritten(
+            f"no task has written {t.name}{[int(k) for k in index]} of output '{t.name}'",
+            place=t.place)
 
 
 def is_poison(x: Array) -> Known:

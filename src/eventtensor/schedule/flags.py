@@ -63,11 +63,8 @@ class FlagQuestion:
             return f"run-time data decides what is read or written of {tensor}"
         if any(a.region.pad or any(isinstance(x, Rows) for x in a.region.axes) for a in found):
             return f"{tensor} is read padded or by gathered rows"
-        deps = dependences(self.program)
-        if any(d.tensor == tensor and d.kind != "raw" for d in deps.deps):
+        if any(d.tensor == tensor and d.kind != "raw" for d in dependences(self.program).deps):
             return f"elements of {tensor} are written again in a launch"
-        if any(o.access.region.tensor == tensor for o in deps.orphans):
-            return f"a body may leave elements of {tensor} unwritten"
         return ""
 
     def lost(
