@@ -7,7 +7,7 @@ import pytest
 from support.small_moe import routed, small_moe
 
 import eventtensor as et
-from eventtensor.errors import DataRefused, WrongShape
+from eventtensor.errors import BoundViolated, DataRefused, WrongShape
 
 F, I = et.f32, et.i32  # noqa: E741
 TARGETS = ["interp", "cpu"]
@@ -226,6 +226,23 @@ def test_a_debug_build_says_the_same_on_every_target(target, values, text):
         kernel(at=values, **arrays)
     assert text in str(caught.value) and caught.value.place.startswith("test_validate.py:")
     assert any(text in line for line in refused(kernel, at=values, **arrays))
+    kernel.close()
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_debug_build_checks_states_before_the_launch_writes_them(target):
+    p = et.Program("p")
+    at = p.state("at", (4,), I, bound=7)
+    x, o = p.input("x", (4,), I), p.output("o", (4,), I)
+    p.call(copy, name="save", grid=(4,), reads=lambda i: at[i], writes=lambda i: o[i])
+    p.call(copy, name="next", grid=(4,), reads=lambda i: x[i], writes=lambda i: at[i])
+    kernel = et.compile(p, target=target, debug=True)
+    rest = {"x": ints(1, 2, 3, 4), "o": ints(0, 0, 0, 0)}
+    kernel(at=ints(0, 7, 1, 2), **rest)
+    with pytest.raises(BoundViolated, match=r"at\[1\] = 8"):
+        kernel(at=ints(0, 8, 1, 2), **rest)
+    with pytest.raises(BoundViolated, match=r"at\[3\] = 9"):
+        kernel(at=ints(0, 7, 1, 2), x=ints(1, 2, 3, 9), o=rest["o"])
     kernel.close()
 
 

@@ -33,12 +33,13 @@ class Obligations:
         self.stale = {t.name for t in self.memory.program.tensors}
 
     def start(self) -> None:
-        """Check arguments that the program only reads."""
+        """Check arguments. Facts of what the program writes wait for the first load of it."""
         program = self.memory.program
         written = {
             r.tensor for p in program.calls for r in (*p.call.accumulates, *p.call.writes)}
-        given = {t.name for t in program.tensors if t.role.starts_defined and t.name not in written}
-        self._check(given, settled=given)
+        given = {t.name for t in program.tensors if t.role.starts_defined}
+        self._check(given, settled=given - written)
+        self.stale |= written
 
     def changed(self, tensors: set[str]) -> None:
         self.stale |= tensors
