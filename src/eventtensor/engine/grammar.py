@@ -114,7 +114,7 @@ class Grammars:
             raise BadGrammar(f"the grammar cannot be read: {e}") from e
 
     def _compiled(self, text: str) -> Any:
-        matcher = need("llguidance").LLMatcher(self._tokens, text)
+        matcher = need("llguidance").LLMatcher(self._tokens, text, log_level=0)
         if matcher.is_error():
             raise BadGrammar(f"the grammar cannot be used: {_cause(matcher)}")
         return matcher
