@@ -32,15 +32,15 @@ def test_a_mark_raises_a_test_above_its_file(name: str, marks: set[str], tier: s
 
 
 @pytest.mark.parametrize(("tier", "folders", "deselected"), [
-    ("fast", {"unit"}, True), ("core", {"unit", "bench"}, False),
-    ("full", {"unit", "bench", "faults"}, False),
+    ("fast", {"unit"}, True), ("core", {"unit", "project"}, False),
+    ("full", {"unit", "project", "faults"}, False),
 ])
 def test_the_tier_that_is_asked_for_decides_what_is_collected(
     tier: str, folders: set[str], deselected: bool, tmp_path: Path
 ) -> None:
     command = [sys.executable, "-m", "pytest", "--collect-only", "-p", "no:cacheprovider",
                f"--basetemp={tmp_path / 'run'}", "--tier", tier, "tests/unit/test_proof_holes.py",
-               "tests/bench", "tests/faults"]
+               "tests/project", "tests/faults"]
     done = subprocess.run(command, cwd=TESTS.parent, capture_output=True, text=True, check=False)
     found = {line.split("/")[1] for line in done.stdout.splitlines() if line.startswith("tests/")}
     assert (found, "deselected" in done.stdout) == (folders, deselected), done.stdout
