@@ -136,7 +136,6 @@ def test_packed_weights_of_a_chain_give_what_plain_ones_do(schedule: str) -> Non
 # ---- the stream ------------------------------------------------------------------------------
 
 
-@pytest.mark.full
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_streamed_operands_give_the_bits_of_those_in_place(name: str) -> None:
     make, launches = PROGRAMS[name]
