@@ -22,7 +22,7 @@ from ..place import error_place
 
 
 def check_program(name: str) -> bool:
-    """Prints the report; True if all is proved."""
+    """Prints the report; True if it is proved, be it on obligations."""
     report = check(find_program(name))
     typer.echo(str(report))
     return report.ok
