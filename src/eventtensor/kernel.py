@@ -10,9 +10,10 @@ import numpy.typing as npt
 
 from .analysis.report import CheckReport
 from .config import Options
-from .errors import BadOption, DataRefused, NoTrace
+from .errors import BadOption, DataRefused, NoTrace, OutOfMemory
 from .interp.run import run
 from .interp.validation import Subjects, violations
+from .ir.allocate import at_dims
 from .ir.plan import Plan
 from .ir.program import Program
 from .runtime.arguments import bind
@@ -51,7 +52,10 @@ class Interpreter:
 
     def launch(self, dims: Mapping[str, int], arrays: Mapping[str, Array]) -> None:
         seed, self.launches = self.launches, self.launches + 1
-        run(self.plan, dims, arrays, seed=seed, debug=self.options.debug).raise_if_bad()
+        try:
+            run(self.plan, dims, arrays, seed=seed, debug=self.options.debug).raise_if_bad()
+        except MemoryError as e:
+            raise OutOfMemory(f"a temporary of a task: {e}{at_dims(dims)}") from None
 
     def close(self) -> None:
         """Nothing to release."""

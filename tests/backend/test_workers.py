@@ -122,11 +122,14 @@ def test_threads_that_cannot_be_started_are_an_error(lab) -> None:
     assert in_child(many) == 0
 
 
-def test_a_temporary_that_memory_cannot_hold_ends_the_launch_and_no_more() -> None:
-    kernel = et.compile(wide(), **CPU)
+@pytest.mark.parametrize("target, shown", [
+    ("cpu", r"through_a_tile\(0\) asks for .* bytes.*k = "), ("interp", "a temporary.*k = "),
+])
+def test_a_temporary_that_memory_cannot_hold_ends_the_launch(target: str, shown: str) -> None:
+    kernel = et.compile(wide(), target=target)
     x, z = np.arange(8, dtype=np.float32), np.zeros((8, 8), np.float32)
     for k in (2**45, 2**60):
-        with pytest.raises(OutOfMemory, match=r"through_a_tile\(0\) asks for .* bytes.*k = "):
+        with pytest.raises(OutOfMemory, match=shown):
             kernel(x=x, z=z, k=k)
     kernel(x=x, z=z, k=100)
     assert (z == 2 * x + 6).all()
