@@ -1,4 +1,5 @@
-"""Slices of a tile with a step, as in `x[::2]` and `x[::-1]`: a plain slice and a gather."""
+"""Slices of a tile with a step, as in `x[::2]` and `x[::-1]`: one entry of each group of `step`
+where groups are whole, else a gather."""
 
 from __future__ import annotations
 
@@ -50,6 +51,10 @@ def _along(tile: Tile, axis: int, item: slice) -> Tile:
     taken = range(*item.indices(size))
     if not taken:
         raise BadShape(f"the slice {item.start}:{item.stop}:{item.step} of a tile is empty")
+    if item.step > 0 and size % item.step == 0 and len(taken) == size // item.step:
+        before, after = tile.shape[:axis], tile.shape[axis + 1 :]
+        groups = tile.reshape(*before, len(taken), item.step, *after)
+        return groups[(slice(None),) * (axis + 1) + (taken.start,)]
     tr = current()
     index = type(tile)(tr, values.iota(tr, Const(len(taken)), DType.i32))
     picked = index * item.step + taken.start
