@@ -157,3 +157,12 @@ def test_large_bodies_share_a_limit_and_small_ones_do_not(folder):
             assert len(body.prompt) == 200_000
 
     asyncio.run(read())
+
+
+def test_a_large_answer_keeps_nobody_waiting(server):
+    body = GOOD | {"max_tokens": 250, "logprobs": 20, "n": 8}
+    with Pulse(server.url) as pulse:
+        found = httpx.post(f"{server.url}/v1/completions", json=body, timeout=120)
+    assert found.status_code == 200 and pulse.worst < 1.5
+    first, *_, last = found.json()["choices"]
+    assert len(first["logprobs"]["tokens"]) == len(last["logprobs"]["top_logprobs"]) == 250

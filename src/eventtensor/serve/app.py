@@ -132,7 +132,8 @@ class Api:
         try:
             speech = Speech(answers, shape, sum(map(len, prompts)), body.wants_usage)
             if not body.stream:
-                return JSONResponse(await until_gone(request.receive, speech.whole()))
+                text = await until_gone(request.receive, speech.whole())
+                return Response(text, media_type="application/json")
             await until_gone(request.receive, speech.begin())
             return EventStream(speech)
         except BaseException:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from typing import Any
@@ -15,6 +16,9 @@ from .answers import Answers, ClientGone, until_gone
 from .failing import error_json, status_of, text_of
 from .shapes import Json, Shape, usage
 
+_SMALL = 64  # tokens with log probabilities that are written at once
+_WRITER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+
 
 class Speech:
     """The answers to one body, whole or event by event. `prompts`: tokens of all prompts."""
@@ -25,7 +29,8 @@ class Speech:
         self._coming = aiter(answers)
         self._first: list[tuple[int, Output]] = []
 
-    async def whole(self) -> Json:
+    async def whole(self) -> bytes:
+        """As JSON. Log probabilities make it large: then it is written beside the event loop."""
         count = len(self.answers.requests)
         texts, tokens = [""] * count, [list[Chosen]() for _ in range(count)]
         ends: list[Finish | None] = [None] * count
@@ -34,9 +39,18 @@ class Speech:
             tokens[k] += output.tokens
             ends[k] = output.finish
         self._given = sum(map(len, tokens))
-        return self._shape.whole(
-            [self._shape.choice(k, texts[k], tokens[k], ends[k]) for k in range(count)],
-            self._usage())
+
+        def answer() -> Json:
+            return self._shape.whole(
+                [self._shape.choice(k, texts[k], tokens[k], ends[k]) for k in range(count)],
+                self._usage())
+
+        if self._given > _SMALL and any(t.logprobs for some in tokens for t in some[:1]):
+            # Part by part, so that other threads run meanwhile.
+            text = await asyncio.to_thread(lambda: "".join(_WRITER.iterencode(answer())))
+        else:
+            text = _WRITER.encode(answer())
+        return text.encode()
 
     async def begin(self) -> None:
         """Waits for what comes first."""
