@@ -6,6 +6,7 @@ fibre is a box (so that its count has a closed form), and every producer precede
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod
 
@@ -88,11 +89,12 @@ def choose(
     if not _has_count(source, best):
         steps = [KEEP] * len(steps)
         best = make_map(tuple(steps), producers)
-    edge = through(best, edge)
+    if DROP in steps:
+        edge = through(best, edge)
     if order is not None and edge.n_basic_map() <= SIMPLE:
         order = None
     for k in reversed(range(len(steps))):
-        for step in (DROP, *_divisors(edge, k)) if steps[k] == KEEP else ():
+        for step in _coarser(edge, k) if steps[k] == KEEP else ():
             trial = make_map((*steps[:k], step, *steps[k + 1 :]), producers)
             exact = fits(trial, edge)
             loose = order is not None and k >= len(source.loops) and bool(
@@ -120,10 +122,13 @@ def few_waits(cells: CellMap, edge: isl.Map) -> bool:
     return None not in widths and prod(w for w in widths if w is not None) <= FEW
 
 
-def _divisors(edge: isl.Map, k: int) -> list[int]:
-    """Group sizes worth trying for coordinate k: how many of its values one consumer needs."""
+def _coarser(edge: isl.Map, k: int) -> Iterator[int]:
+    """Steps worth trying for coordinate k: to drop it, then to divide it by the number of its
+    values that one consumer needs. (That number costs isl much, and is asked for only then.)"""
+    yield DROP
     width = _width(edge.reverse(), k)
-    return [width] if width is not None and 1 < width <= DIVISORS_TRIED else []
+    if width is not None and 1 < width <= DIVISORS_TRIED:
+        yield width
 
 
 def _width(per_consumer: isl.Map, k: int) -> int | None:

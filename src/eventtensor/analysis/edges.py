@@ -17,8 +17,12 @@ from ..progress import doing
 from .access import is_header
 from .chunks import base_name, later_too, lift_sink, operand_of, refined, worthwhile
 from .deps import Dependence, dependences
-from .order import PATH, OrderGraph
+from .order import PATH, OrderGraph, iterations
 from .sets.budget import DETOUR, OutOfBudget, budget
+from .sets.versions import common_loops
+
+EXACT = 8  # pieces of an edge that tells tiles of iterations apart
+SPAN = 8  # iterations that an edge of more pieces may span
 
 Given = tuple[str, str, isl.Map]  # an order of tasks of two calls, by name
 
@@ -84,7 +88,24 @@ def drop_implied(program: Program, edges: list[Edge], given: Sequence[Given] = (
         if shrunk[id(e)] is not e.relation and not _follows(graph, e):
             kept.append(e)
             graph.add(e.source.call.name, e.sink.call.name, e.relation)
-    return joined(kept)
+    return [_plain(program, e) for e in joined(kept)]
+
+
+def _plain(program: Program, e: Edge) -> Edge:
+    """An edge of many pieces between near iterations of a loop becomes one between all tiles of
+    the iterations that it spans. To tell these tiles apart takes isl longer than it saves."""
+    if e.data or e.chunk or e.relation.n_basic_map() <= EXACT:
+        return e
+    if common_loops(e.source, e.sink) != 1:
+        return e
+    m, into, out = e.relation, isl.dim_type.in_, isl.dim_type.out
+    loops = m.project_out(into, 1, m.dim(into) - 1).project_out(out, 1, m.dim(out) - 1)
+    least, most = loops.deltas().dim_min_val(0), loops.deltas().dim_max_val(0)
+    if not (least.is_int() and most.is_int()) or least.to_python() < 1 or most.to_python() > SPAN:
+        return e
+    var = e.source.loops[0].var
+    inner = f"{least} <= b_{var} - a_{var} <= {most}"
+    return replace(e, relation=iterations(program, e.source, e.sink, inner))
 
 
 def _first_waits(program: Program, edges: list[Edge]) -> list[Edge]:
