@@ -29,6 +29,8 @@ WRONG: dict[str, tuple[Callable[..., Any], str, str]] = {
     "np_constant_left": (lambda x, v, i: FIXED * x[:, 0], "ET110", "p.weight"),
     "method": (lambda x, v, i: x.tolist(), "ET110", "et.where"),
     "method_near": (lambda x, v, i: x.means(), "ET110", "x.mean is near"),
+    "std": (lambda x, v, i: et.std(x, axis=0), "ET101", "et.sqrt(x.var(axis))"),
+    "argmax_of_all": (lambda x, v, i: x.argmax(), "ET102", "x.flatten().argmax()"),
     "size": (lambda x, v, i: x.size, "ET110", "product of x.shape"),
     "module": (lambda x, v, i: et.linalg.inv(x), "ET101", "examples/cholesky.py"),
     "arange": (lambda x, v, i: et.arange(4), "ET101", "et.iota(n)"),

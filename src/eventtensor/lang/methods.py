@@ -71,6 +71,28 @@ class Methods:
         """Whether no element is zero; of none it is true."""
         return self._truth().cast(DType.i32).min(axis, keepdims) > 0
 
+    def argmax(self: Any, axis: object = None) -> Any:
+        """The i32 index of the largest; of a tile with several axes the axis is named."""
+        from .functions import argmax
+
+        return argmax(self, self._only_axis("argmax", axis))
+
+    def argmin(self: Any, axis: object = None) -> Any:
+        from .functions import argmin
+
+        return argmin(self, self._only_axis("argmin", axis))
+
+    def argsort(self: Any, axis: int = -1) -> Any:
+        from .functions import argsort
+
+        return argsort(self, axis)
+
+    def _only_axis(self: Any, what: str, axis: object) -> Any:
+        if axis is None and self.ndim != 1:
+            raise BadShape(f"{what} of a tile with {self.ndim} axes, without an axis",
+                           hint=f"x.{what}(axis=-1), or x.flatten().{what}() over all")
+        return 0 if axis is None else axis
+
     def _truth(self: Any) -> Any:
         return self if self.dtype is DType.bool_ else self != 0
 
