@@ -204,8 +204,11 @@ class Connection(HttpToolsProtocol):
         self.transport.write(b"".join((
             STATUS_LINE[status], b"content-type: application/json\r\nconnection: close\r\n",
             f"content-length: {len(text)}\r\n\r\n".encode(), text)))
-        if self.transport.can_write_eof():
+        try:
             self.transport.write_eof()
+        except OSError:  # the client is gone
+            self.abort()
+            return
         self.flow.resume_reading()
         self._wait(_LINGER_S)
 
