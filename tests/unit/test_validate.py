@@ -205,6 +205,45 @@ def test_a_slice_from_data_that_begins_outside_its_tensor_is_found():
     assert "part(1) uses x[start[i]:start[i] + 4], which is 8:12 on axis 0" in found
 
 
+@et.task
+def pick(x, o):
+    o[...] = x
+
+
+def overwritten(use) -> et.Program:
+    """`at` is made, used by `use`, and made again: at the end it is always as declared."""
+    p = et.Program("overwritten")
+    raw, at = p.input("raw", (2, 2), I), p.scratch("at", (2,), I, bound=(0, 3))
+    p.call(copy, name="make", grid=(), reads=lambda: raw[0, :], writes=lambda: at[:])
+    use(p, p.input("x", (4,), F), p.output("o", (4,), F, partial=True), at)
+    p.call(copy, name="again", grid=(), reads=lambda: raw[1, :], writes=lambda: at[:])
+    return p
+
+
+def reads_by(p, x, o, at):
+    p.call(pick, name="use", grid=(2,), reads=lambda i: x[at[i]], writes=lambda i: o[i])
+
+
+def writes_by(p, x, o, at):
+    p.call(pick, name="use", grid=(), reads=lambda: x[0], writes=lambda: o[at[0]])
+
+
+def waits_by(p, x, o, at):
+    s, e = p.scratch("s", (4,), F), p.events("e", (4,), count=1)
+    p.call(pick, name="first", grid=(4,), reads=lambda i: x[i], writes=lambda i: s[i],
+           notifies=lambda i: e[i])
+    p.call(pick, name="use", grid=(2,), reads=lambda i: s[at[i]], writes=lambda i: o[i])
+
+
+@pytest.mark.parametrize("use", [reads_by, writes_by, waits_by])
+def test_made_data_must_be_as_declared_when_it_is_loaded(use):
+    kernel = et.compile(overwritten(use), target="interp")
+    rest = {"x": np.zeros(4, np.float32), "o": np.zeros(4, np.float32)}
+    kernel.validate(raw=np.array([[3, 0], [1, 2]], np.int32), **rest)
+    (found,) = refused(kernel, raw=np.array([[4, 0], [1, 2]], np.int32), **rest)
+    assert found.startswith("at[0] = 4 is outside its bound 0..3")
+
+
 # ---- debug builds --------------------------------------------------------------------------------
 
 

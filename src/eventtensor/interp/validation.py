@@ -2,21 +2,22 @@
 that are written before somebody reads them, indices that bodies compute.
 
 The program is walked in its own order. Only those bodies run that make data on which something
-rests; of other tasks the regions and the events alone are looked at.
+rests; of other tasks the regions and the events alone are looked at. Data that tasks make must be
+as declared whenever a task loads it, even if a later one overwrites it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from ..errors import CountMismatch, EventTensorError, OutOfRange, UninitialisedRead
 from ..ir.data_facts import Broken, tensors_of
-from ..ir.plan import Notify, Plan, Wait, visit
+from ..ir.plan import Notify, Plan, Wait, nest_exprs, visit
 from ..ir.program import Call, Item, Loop, PlacedCall, Program
-from ..ir.tensor import Slice, region_exprs
+from ..ir.tensor import Region, Slice, region_exprs
 from ..ir.walk import LoadFn, evaluate, loads_of
 from .direct import Strict
 from .evaluate import Place
@@ -53,8 +54,11 @@ def violations(
             raise _Stop
 
     obligations = Obligations(memory, dims, note)
+    made = frozenset(
+        r.tensor for p in program.calls for r in (*p.call.accumulates, *p.call.writes))
+    subjects = replace(subjects, events=subjects.events | _events_by(program, plan, made))
     walk = _Walk(program, plan, dims, Execution(memory, obligations), subjects,
-                 makers(program, subjects.calls), found)
+                 makers(program, subjects.calls), made, found)
     obligations.start()
     if found:
         return list(found)
@@ -97,6 +101,20 @@ def makers(program: Program, checked: Collection[str] = ()) -> set[str]:
             needed |= {r.tensor for r in (*call.reads, *call.accumulates)}
 
 
+def _events_by(program: Program, plan: Plan, made: frozenset[str]) -> set[str]:
+    """Events whose maps or counts load what tasks make."""
+    found = set()
+    for p in program.calls:
+        planned = plan.call(p.call.name)
+        uses: tuple[Wait | Notify, ...] = (*planned.header, *planned.waits, *planned.notifies)
+        for use in uses:
+            count = plan.event(use.event).count
+            exprs = [x for nest in use.cells for x in nest_exprs(nest)]
+            if made & {n.tensor for n in loads_of(*exprs, *(() if count is None else (count,)))}:
+                found.add(use.event)
+    return found
+
+
 def _indices(call: Call) -> set[str]:
     """Tensors that decide which elements and cells a call uses."""
     regions = (*call.regions, *(call.waits or ()), *(call.notifies or ()))
@@ -112,6 +130,7 @@ class _Walk:
     execution: Execution
     subjects: Subjects
     running: set[str]
+    made: frozenset[str]
     found: dict[Broken, None]
     given: dict[Cell, int] = field(default_factory=dict)
     wanted: dict[tuple[Cell, int], Place] = field(default_factory=dict)
@@ -133,6 +152,7 @@ class _Walk:
             call.name in self.running or call.name in self.subjects.calls
             or bool(events & self.subjects.events)
             or any(r.tensor in self.subjects.tensors for r in call.regions)
+            or bool(_indices(call) & self.made)
         )
 
     def call(self, placed: PlacedCall, env: Mapping[str, int]) -> None:
@@ -194,9 +214,12 @@ class _Walk:
         checked = call.name in self.subjects.calls
         resolver = Resolver(env, load, who, self.execution.functions)
         for k, region in enumerate(call.regions):
-            if not (checked or region.tensor in self.subjects.tensors):
+            looked = checked or region.tensor in self.subjects.tensors
+            if not (looked or self.by_made(region)):
                 continue
             f = resolver.footprint(region, memory.shape(region.tensor))
+            if not looked:
+                continue
             if k >= len(call.reads):
                 memory.mark(f, np.ones(f.shape, np.bool_))
                 continue
@@ -206,6 +229,10 @@ class _Walk:
                     UninitialisedRead,
                     f"{who.label} reads {f.tensor}{list(index)}, which nothing has written",
                     who.place))
+
+    def by_made(self, region: Region) -> bool:
+        """True if data that tasks make places the region: it is checked when it is loaded."""
+        return any(n.tensor in self.made for n in loads_of(*region_exprs(region)))
 
     def compare_counts(self) -> None:
         """Every cell that somebody waits for got as many notifies as its count."""
