@@ -8,6 +8,7 @@ import pytest
 
 import eventtensor as et
 from eventtensor.config import Options
+from eventtensor.errors import OutOfRange
 from eventtensor.ir import tile as t
 from eventtensor.ir.expr import Const, load
 from eventtensor.ir.plan import CallPlan, Plan, Policy, Schedule, ScheduleKind
@@ -241,3 +242,34 @@ def test_an_index_loaded_from_a_written_tensor_is_the_old_one(lab) -> None:
     kernel.launch({}, arrays)
     kernel.close()
     assert arrays["s"].tolist() == [2, 7, 3, 4]
+
+
+@et.task
+def window_of(x, c, out):
+    out[0] = x[c[0] : c[0] + 4].sum(axis=0)
+    out[1] = et.concat([x[c[0] : c[0] + 4], x], axis=0).sum(axis=0)
+
+
+@pytest.mark.parametrize("at", range(-5, 8))
+def test_a_slice_at_a_computed_place_stays_inside_its_tile(at: int) -> None:
+    """What lies beside the tile is not read: the rows before and after it are infinite."""
+    n = et.dim("n", min=1, max=5)
+    p = et.Program("window")
+    x, c = p.input("x", (3, n), et.f32), p.input("c", (1,), et.i32)
+    out = p.output("out", (2,), et.f32)
+    p.call(window_of, grid=(), reads=lambda: (x[1, :], c[:]), writes=lambda: out[:])
+    found = np.zeros(2, np.float32)
+    for size in (1, 2, 5):
+        rows = np.full((3, size), np.inf, np.float32)
+        rows[1] = np.arange(1, size + 1)
+        et.compile(p, target="cpu", workers=1)(x=rows, c=np.array([at], np.int32), out=found)
+        first = min(max(at, 0), size)
+        part = rows[1, first : first + 4].sum()
+        assert found.tolist() == [part, part + rows[1].sum()]
+        reference = et.compile(p, target="interp")
+        if first == at:
+            reference(x=rows, c=np.array([at], np.int32), out=found)
+            assert found.tolist() == [part, part + rows[1].sum()]
+        else:
+            with pytest.raises(OutOfRange):
+                reference(x=rows, c=np.array([at], np.int32), out=found)

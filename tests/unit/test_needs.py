@@ -217,3 +217,18 @@ def test_a_new_tile_may_have_the_extent_of_another() -> None:
         o[:] = acc + (some + et.zeros((some.shape[0],))).sum()
 
     assert et.check(one_call(counted, et.dim("n", min=1, max=99), (1,))).ok
+
+
+@et.task
+def from_the_third(x, out):
+    out[:] = x[2:6].sum()
+
+
+def test_a_slice_that_begins_beyond_an_empty_tile_is_refused() -> None:
+    """Its extent would be negative there, though it fits wherever the tile has elements."""
+    n = et.dim("n", min=0, max=9)
+    problem = et.check(one_call(from_the_third, 4 * n)).problems[0]
+    assert "outside its tile" in problem.message
+    assert problem.witness is not None and dict(problem.witness.dims) == {"n": 0}
+    fine = et.dim("n", min=1, max=9)
+    assert et.check(one_call(from_the_third, 4 * fine)).ok

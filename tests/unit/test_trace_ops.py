@@ -195,7 +195,7 @@ def test_slicing_with_constants_coordinates_and_scalars_of_tiles():
     assert "slice(%0[6:8, 0]) : f32[2]" in found
     assert "slice(%0[%2, 0:4]) : f32[4]" in found
     assert "slice(%0[i%8, 0:4]) : f32[4]" in found
-    assert "slice(%0[%2*2:%2*2 + 2, 0:4]) : f32[min(-%2*2 + 8, 2), 4]" in found
+    assert "slice(%0[%2*2:%2*2 + 2, 0:4]) : f32[min(2, max(-max(%2*2, 0) + 8, 0)), 4]" in found
     assert "store out[1:3, 3] = " in found
 
 

@@ -134,9 +134,9 @@ class Frame:
                     key.append(at)
                 case Slice(start, stop):
                     lo, hi = self.size(start), self.size(stop)
-                    if lo < 0:
+                    if not 0 <= lo <= size:
                         self.outside(what, lo, k, size)
-                    key.append(slice(min(lo, size), max(lo, min(hi, size))))
+                    key.append(slice(lo, max(lo, min(hi, size))))
                 case _:
                     assert_never(axis)
         return tuple(key)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from ..errors import BadDType, BadShape
-from ..ir.expr import Const, Node, Sum, add, product, wrap
+from ..ir.expr import Const, Node, Sum, add, maximum, minimum, mul, product, wrap
 from ..ir.tensor import Point, Slice, extent
 from ..ir.tile import SubAxis
+from ..ir.walk import at_least_zero
 from .index import is_index
 from .trace import Tracer, current
 
@@ -157,8 +158,17 @@ def index_expr(value: object) -> Node:
 
 
 def sub_shape(axes: tuple[SubAxis, ...], shape: Shape) -> Shape:
-    found = (extent(a, s, padded=False) for a, s in zip(axes, shape, strict=True))
+    found = (_sub_extent(a, s) for a, s in zip(axes, shape, strict=True))
     return tuple(e for e in found if e is not None)
+
+
+def _sub_extent(axis: SubAxis, size: Node) -> Node | None:
+    """A start that the body computes is kept inside the tile by every back end, and so must be the
+    end: what is left behind such a start is at most the tile, and never negative."""
+    if not isinstance(axis, Slice) or not current().is_computed(axis.start):
+        return extent(axis, size, padded=False)
+    left = at_least_zero(add(size, mul(Const(-1), at_least_zero(axis.start))))
+    return minimum(maximum(axis.nominal, 0), left)
 
 
 def is_whole(axes: tuple[SubAxis, ...], shape: Shape) -> bool:
