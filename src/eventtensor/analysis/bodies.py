@@ -109,7 +109,8 @@ def _miss(
                 scope.require(f"({i} < 0 or {i} >= {size})")
             case Slice(start, stop):
                 lo, hi = scope.text(start, side, bound), scope.text(stop, side, bound)
-                scope.require(f"{lo} < {hi}", f"({lo} < 0 or {lo} > {size} or ({lo} = {size} and {size} >= 1))")
+                beyond = f"{lo} > {size} or ({lo} = {size} and {size} >= 1)"
+                scope.require(f"{lo} < {hi}", f"({lo} < 0 or {beyond})")
         hit = smallest_of(scope, side.names)
         if hit is not None:
             return hit
