@@ -10,7 +10,7 @@ import ctypes
 import os
 import threading
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -61,7 +61,9 @@ class ThreadKernel:
         self._pool: int | None = self._lib.et_create(self.workers, self._limit_s)
         if self._pool is None:
             raise NoThreads(f"the machine cannot start {self.workers} worker threads")
-        self._close = weakref.finalize(self, self._lib.et_destroy, self._pool)
+        self._close = weakref.finalize(
+            self, _end, self._lib.et_destroy, self._pool, self._process)
+        self._close.atexit = False  # a daemon thread may be in a launch when the process ends
 
     def close(self) -> None:
         """Join the worker threads. A closed kernel cannot be launched."""
@@ -136,6 +138,12 @@ class ThreadKernel:
                 shape = tuple(evaluate(s, dims) for s in t.shape)
                 found[t.name] = allocate(f"scratch '{t.name}'", shape, t.dtype.numpy, dims)
         return found
+
+
+def _end(destroy: Callable[[int], None], pool: int, process: int) -> None:
+    """A forked child has a copy of the pool and none of its threads, so it cannot join them."""
+    if os.getpid() == process:
+        destroy(pool)
 
 
 _OPEN: weakref.WeakSet[ThreadKernel] = weakref.WeakSet()
