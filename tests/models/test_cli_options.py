@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import subprocess
 import sys
 from pathlib import Path
 
@@ -126,7 +127,8 @@ def test_what_is_no_program_is_refused(name: str) -> None:
 FILES = {
     "syntax": "def f(:", "bytes": "\0", "raises": "def f(): return 1 // 0", "at_once": "1 // 0",
     "deep": "def f(): return f()", "other": "def f(): return 3", "needs": "def f(x): return x",
-    "imports": "import not_there_at_all",
+    "imports": "import not_there_at_all", "ends": "raise SystemExit(0)",
+    "ends_late": "import sys\ndef f(): sys.exit()",
 }
 
 
@@ -136,6 +138,23 @@ def test_errors_of_a_users_file_are_a_line(tmp_path: Path, kind: str) -> None:
     path.write_text(FILES[kind])
     said = refused("check", f"{path}:f")
     assert "ET300" in said if kind == "other" else "ET355" in said and str(path) in said
+
+
+def test_a_file_may_have_dataclasses(tmp_path: Path) -> None:
+    path = tmp_path / "data.py"
+    path.write_text(
+        "from __future__ import annotations\nimport dataclasses\n"
+        "@dataclasses.dataclass\nclass Sizes:\n    rows: int\n"
+        "def f(): return Sizes(3).rows\n")
+    assert "gives a int" in refused("check", f"{path}:f")
+
+
+@pytest.mark.parametrize("words", ["--help", "--version", "check --help", "models"])
+def test_a_full_disk_ends_every_output_with_a_line(words: str) -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run([sys.executable, "-m", "eventtensor.cli", *words.split()],
+                              stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 1 and done.stderr.startswith("ET356: No space left on device")
 
 
 def test_compile_into_a_file_is_refused_before_it_begins(tmp_path: Path) -> None:

@@ -9,8 +9,15 @@ from importlib import import_module
 def main() -> None:
     try:
         app = import_module(".commands", __name__).app
+        typed, typer = import_module(".typed", __name__), import_module("typer")
+    except KeyboardInterrupt:
+        sys.exit(130)
     except ModuleNotFoundError as e:
         if e.name not in ("typer", "rich"):
             raise
         sys.exit(f"eventtensor needs {e.name}: pip install 'eventtensor[models]'")
-    app()
+    try:
+        with typed.told():  # the help and the version are printed outside of all commands
+            app()
+    except typer.Exit as e:
+        sys.exit(e.exit_code)

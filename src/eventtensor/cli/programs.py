@@ -20,6 +20,8 @@ from ..lang.program import Program as Builder
 from ..models.targets import find_target
 from ..place import error_place
 
+_NAME = "__program__"  # of a file as a module: dataclasses look for it, and no other has it
+
 
 def check_program(name: str) -> bool:
     """Prints the report; True if it is proved, be it on obligations."""
@@ -54,7 +56,7 @@ def _broken(home: str) -> Iterator[None]:
         yield
     except (EventTensorError, KeyboardInterrupt):
         raise
-    except Exception as e:
+    except (Exception, SystemExit) as e:  # a file that ends Python has proved nothing
         text = f"{home} raises {type(e).__name__}: {str(e)[:200]}"
         raise BrokenProgramFile(text, place=error_place(e)) from e
 
@@ -70,11 +72,11 @@ def _module(home: str) -> Any:
             except ModuleNotFoundError as e:
                 raise BadOption(f"there is no module {e.name}", hint="a module, or file.py") from e
     path = Path(home)
-    found = importlib.util.spec_from_file_location(path.stem, path) if path.is_file() else None
+    found = importlib.util.spec_from_file_location(_NAME, path) if path.is_file() else None
     if found is None or found.loader is None:
         raise BadOption(f"there is no file {home}", hint="a module, or file.py")
     sys.path.insert(0, str(path.parent))  # as `python file.py` does
-    module = importlib.util.module_from_spec(found)
+    module = sys.modules[_NAME] = importlib.util.module_from_spec(found)
     with _broken(home):
         found.loader.exec_module(module)
     return module
