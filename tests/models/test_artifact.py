@@ -4,10 +4,13 @@ for something else is refused."""
 from __future__ import annotations
 
 import json
+import shutil
 
 import pytest
+from row_sum import row_sum
 from typer.testing import CliRunner
 
+import eventtensor as et
 from eventtensor import LLM, SamplingParams
 from eventtensor.cli import commands
 from eventtensor.errors import BadArtifact
@@ -51,3 +54,22 @@ def test_a_folder_that_is_none_is_refused(tmp_path):
     (tmp_path / "model.json").write_text(json.dumps({"version": 0}))
     with pytest.raises(BadArtifact, match="was made with"):
         LLM("random:tiny-llama", artifact=tmp_path, **SIZES)
+
+
+def test_kernels_of_another_model_are_refused(folder, tmp_path):
+    """As they are where a second compile into a folder has not come to its end."""
+    mixed, row_sums = tmp_path / "mixed", tmp_path / "rows"
+    shutil.copytree(folder, mixed)
+    et.compile(row_sum()).save(row_sums)
+    for file in row_sums.iterdir():
+        shutil.copy(file, mixed / "rows_128")
+    with pytest.raises(BadArtifact, match=r"other kernels than model\.json says"):
+        LLM("random:tiny-llama", artifact=mixed, **SIZES)
+
+
+@pytest.mark.parametrize("text", ["[]", "5", "{", "\\xff"])
+def test_facts_that_are_no_table_are_refused(folder, tmp_path, text):
+    shutil.copytree(folder, tmp_path / "broken")
+    (tmp_path / "broken" / "model.json").write_text(text)
+    with pytest.raises(BadArtifact):
+        LLM("random:tiny-llama", artifact=tmp_path / "broken", **SIZES)

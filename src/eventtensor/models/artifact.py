@@ -3,13 +3,16 @@ model.json, which says what they were made for. Who asks for something else gets
 
 from __future__ import annotations
 
+import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from ..errors import BadArtifact
+from ..runtime.described import FACTS as KERNEL_FACTS
+from ..runtime.described import read_file
 from ..runtime.store import write_once
 from .attention_decode import rows_alone
 from .config import ModelConfig
@@ -17,7 +20,8 @@ from .kernels import Kernels, Steps
 from .llama import llama
 from .tasks import Weights
 
-_FACTS, _VERSION = "model.json", 3
+_FACTS, _VERSION = "model.json", 4
+_HINT = "eventtensor compile MODEL -o FOLDER writes one"
 
 
 def takes_one_row(target: str, rows: int, same_bits: bool) -> bool:
@@ -60,27 +64,44 @@ def compiled(made: Made, weights: Weights, options: Mapping[str, Any]) -> Kernel
 
 def loaded(made: Made, folder: Path, options: Mapping[str, Any]) -> Kernels:
     check_made(made, folder)
-    return Kernels.load(_folders(made, folder), options)
+    folders = _folders(made, folder)
+    if _digests(folders.values()) != _facts(folder).get("kernels"):
+        raise BadArtifact(f"{folder} has other kernels than {_FACTS} says: a compile into it did "
+                          "not come to its end", hint="compile it again")
+    return Kernels.load(folders, options)
 
 
 def save(made: Made, kernels: Kernels, folder: Path) -> None:
-    """The facts last, so that a folder which has them is whole."""
-    kernels.save(_folders(made, folder))
-    write_once(folder / _FACTS, (json.dumps(made.facts(), indent=1) + "\n").encode())
+    """The facts last, so that a folder which has them is whole. They vouch for the kernels, whose
+    own facts vouch for their code."""
+    folders = _folders(made, folder)
+    kernels.save(folders)
+    facts = {**made.facts(), "kernels": _digests(folders.values())}
+    write_once(folder / _FACTS, (json.dumps(facts, indent=1) + "\n").encode())
 
 
 def _folders(made: Made, folder: Path) -> dict[Steps, Path]:
     return {s: folder / f"rows_{s.rows}{'_alone' if s.alone else ''}" for s in made.kernels}
 
 
-def check_made(made: Made, folder: Path) -> None:
-    """An error that names what differs."""
+def _digests(folders: Iterable[Path]) -> dict[str, str]:
+    return {f.name: hashlib.sha256(read_file(f, KERNEL_FACTS)).hexdigest() for f in folders}
+
+
+def _facts(folder: Path) -> dict[str, Any]:
     try:
         found = json.loads((folder / _FACTS).read_text())
-        there = _flat(found)
-    except (OSError, ValueError, AttributeError, RecursionError) as e:
-        raise BadArtifact(f"{folder} is no artifact of a model: {e}",
-                          hint="eventtensor compile MODEL -o FOLDER writes one") from e
+    except (OSError, ValueError, RecursionError) as e:
+        raise BadArtifact(f"{folder} is no artifact of a model: {e}", hint=_HINT) from e
+    if not isinstance(found, dict):
+        raise BadArtifact(f"{folder / _FACTS} holds no table", hint=_HINT)
+    return found
+
+
+def check_made(made: Made, folder: Path) -> None:
+    """An error that names what differs."""
+    found = _facts(folder)
+    there = _flat({k: v for k, v in found.items() if k != "kernels"})
     here = _flat(made.facts())
     for key in sorted(here.keys() | there.keys()):
         if here.get(key) != there.get(key):
