@@ -62,10 +62,11 @@ def environment(env: Mapping[str, str] | None = None) -> Environment:
 
 def _cache_dir(e: Mapping[str, str]) -> Path:
     """In the home of the user; without one a folder among temporary files that has the user's
-    number. Whoever opens it looks whose it is."""
+    number. Whoever opens it looks whose it is. The path is absolute: a process may change its
+    folder."""
     given = e.get("ET_CACHE_DIR")
     if given:
-        return Path(given)
+        return Path(given).absolute()
     for home in (e.get("HOME", ""), _home_of_user()):
         if os.path.isabs(home):
             return Path(home) / ".cache" / "eventtensor"

@@ -4,6 +4,7 @@ wrong."""
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -14,7 +15,8 @@ from mlp import mlp
 from row_sum import row_sum
 
 import eventtensor as et
-from eventtensor.errors import BadArtifact, BadOption, KernelClosed, WrongDevice
+from eventtensor.errors import BadArtifact, BadOption, CannotWrite, KernelClosed, WrongDevice
+from eventtensor.runtime.cpu_artifact import is_for_threads
 
 X = np.random.default_rng(0).standard_normal((70, 128)).astype(np.float32)
 
@@ -112,6 +114,24 @@ def test_what_are_no_facts_is_refused(folder, tmp_path, text):
     (broken(folder, tmp_path) / "kernel.json").write_text(text)
     with pytest.raises(BadArtifact, match="not the facts of a kernel"):
         et.load(tmp_path)
+
+
+def test_a_cache_that_was_emptied_keeps_a_kernel_from_being_saved(tmp_path, monkeypatch):
+    monkeypatch.setenv("ET_CACHE_DIR", str(tmp_path / "cache"))
+    kernel = et.compile(row_sum())
+    shutil.rmtree(tmp_path / "cache")
+    with pytest.raises(CannotWrite, match=r"row_sum\.so") as caught:
+        kernel.save(tmp_path / "saved")
+    assert "compile again" in caught.value.hint
+    assert np.allclose(sums(kernel, X), X.sum(axis=1))
+
+
+def test_what_a_folder_held_before_does_not_decide_how_it_is_loaded(tmp_path):
+    (tmp_path / "kernel.so").write_bytes(b"of threads, once")
+    (tmp_path / "kernel.json").write_text('{"abi": 1}')
+    assert not is_for_threads(tmp_path) and not is_for_threads("n" * 5000)
+    (tmp_path / "kernel.json").write_text("{")
+    assert is_for_threads(tmp_path)
 
 
 def test_debug_builds_and_the_interpreter_are_not_saved(tmp_path):

@@ -93,6 +93,7 @@ def test_without_a_home_the_cache_is_a_folder_of_ones_own(monkeypatch) -> None:
     monkeypatch.setattr("eventtensor.config._home_of_user", lambda: "/home/of/user")
     assert environment({}).cache_dir == Path("/home/of/user/.cache/eventtensor")
     assert environment({"HOME": "/h"}).cache_dir == Path("/h/.cache/eventtensor")
+    assert environment({"ET_CACHE_DIR": "in/here"}).cache_dir == Path.cwd() / "in/here"
     assert environment({"HOME": "/h", "ET_CACHE_DIR": "/c"}).cache_dir == Path("/c")
 
 

@@ -5,11 +5,12 @@ that it was built for."""
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 from ..codegen.abi import VERSION
 from ..config import checked_workers, environment
-from ..errors import WrongDevice
+from ..errors import CannotWrite, WrongDevice
 from ..ir.expr import text
 from ..target import processor
 from .arguments import bind
@@ -33,7 +34,11 @@ def save(image: CpuImage, source: str, folder: str | Path) -> None:
     place = Path(folder)
     with writing(place):
         place.mkdir(parents=True, exist_ok=True)
-    library = image.library.read_bytes()
+    try:
+        library = image.library.read_bytes()
+    except OSError as e:
+        raise CannotWrite(f"{place} cannot be written: {image.library}: {e.strerror}",
+                          hint="the cache has been emptied: compile again, then save") from e
     write_once(place / LIBRARY, library)
     write_once(place / SOURCE, source.encode())
     facts = {"cpu_abi": VERSION, "processor": processor(), **facts_of(image.interface),
@@ -59,7 +64,12 @@ class LoadedThreads:
 
 
 def is_for_threads(folder: str | Path) -> bool:
-    return (Path(folder) / LIBRARY).is_file()
+    """By its facts: the folder may have had a kernel of another target before."""
+    place = Path(folder)
+    try:
+        return "cpu_abi" in json.loads((place / FACTS).read_bytes())
+    except (OSError, ValueError, TypeError, RecursionError):
+        return os.path.isfile(place / LIBRARY)
 
 
 def load(folder: str | Path, workers: int = 0) -> LoadedThreads:
