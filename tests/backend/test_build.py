@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from eventtensor.config import environment
-from eventtensor.errors import CompileFailed, NoCompiler
+from eventtensor.errors import CompileFailed, DiskFull, NoCompiler
 from eventtensor.runtime import build
 from eventtensor.target import CpuTarget, cpu_target
 
@@ -65,6 +65,17 @@ def test_compiler_errors_are_shown(tmp_path: Path) -> None:
     with pytest.raises(CompileFailed, match="no_such_thing"):
         build.build_library("int x = no_such_thing;", "broken", env)
     assert not list(tmp_path.rglob("broken.so"))
+
+
+def test_a_disk_that_is_full_for_the_compiler_is_no_fault_of_the_source(tmp_path: Path) -> None:
+    compiler = tmp_path / "cxx"
+    compiler.write_text("#!/bin/sh\ncase $* in *-shared*) echo 'cc1plus: fatal error: error "
+                        "writing to /t/x.s: No space left on device' >&2; exit 1;; esac\n")
+    compiler.chmod(0o700)
+    env = replace(environment(), cache_dir=tmp_path / "cache", cxx=str(compiler))
+    with pytest.raises(DiskFull, match=r"no room for answer.*\n.*/t/x\.s"):
+        build.build_library(SOURCE, "answer", env)
+    assert not list(tmp_path.rglob("*.so"))
 
 
 def test_a_missing_compiler_is_an_error(tmp_path: Path) -> None:

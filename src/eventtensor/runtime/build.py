@@ -6,6 +6,7 @@ The key holds everything that changes the code: source, device headers, compiler
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import subprocess
@@ -15,12 +16,13 @@ from functools import cache
 from pathlib import Path
 
 from ..config import Environment
-from ..errors import CompileFailed, NoCompiler
+from ..errors import CompileFailed, DiskFull, NoCompiler
 from ..target import CpuTarget, cpu_target
 from .store import open_folder, vouch, vouched, write_once, writing
 
 DEVICE = Path(__file__).parent.parent / "device"
 _SHARED = ("-shared",)
+_FULL = os.strerror(errno.ENOSPC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,4 +90,7 @@ def _compile(target: CpuTarget, source: Path, out: Path, extra: tuple[str, ...])
         raise NoCompiler(f"{target.compiler} cannot be run: {e}") from e
     if done.returncode != 0:
         shown = "\n".join(done.stderr.splitlines()[:20])
+        if _FULL in done.stderr:
+            raise DiskFull(f"{target.compiler} has no room for {source.stem}:\n{shown}",
+                           hint="free some room; TMPDIR and ET_CACHE_DIR name folders elsewhere")
         raise CompileFailed(f"{target.compiler} refuses {source}:\n{shown}")
