@@ -138,11 +138,30 @@ def test_torch_tensors_are_taken_as_they_are(monkeypatch: pytest.MonkeyPatch) ->
     assert y[0] == 5 and arrays["t"].dtype == ml_dtypes.bfloat16 and arrays["t"][0, 0] == 1
 
 
+class Refusing:
+    """As a tensor of torch that has no memory: it speaks DLPack, and says no."""
+
+    def __init__(self, device: object, error: type[Exception]) -> None:
+        self.device, self.error = device, error
+
+    def __dlpack_device__(self) -> Any:
+        if self.device is None:
+            raise self.error("no memory")
+        return self.device
+
+    def __dlpack__(self, **_: object) -> object:
+        raise self.error("no memory")
+
+
 BROKEN: list[tuple[type[et.EventTensorError], str, dict[str, Any]]] = [
     (MissingArgument, "'y'", {"y": None}),
     (UnknownArgument, "'extra'", {"extra": np.zeros(1)}),
     (UnknownArgument, "'s'", {"s": np.zeros((6, 6), np.float32)}),
     (NotAnArray, "list", {"x": [[1.0]]}),
+    (NotAnArray, "a type, not", {"x": np.ndarray}),
+    (NotAnArray, "where its memory is: no memory", {"x": Refusing(None, RuntimeError)}),
+    (NotAnArray, "where its memory is", {"x": Refusing(5, RuntimeError)}),
+    (NotAnArray, "through DLPack: no memory", {"x": Refusing((1, 0), AssertionError)}),
     (NotAnArray, "CPU", {"x": OnGpu(np.zeros((6, 3), np.float32))}),
     (WrongDType, "float64", {"x": np.zeros((6, 3))}),
     (WrongDType, "bf16", {"t": np.zeros((2, 3), np.float16)}),
