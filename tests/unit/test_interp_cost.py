@@ -66,3 +66,7 @@ def calls_of(plan: Plan, vertices: int) -> int:
 def test_a_search_costs_each_task_the_same_whatever_their_number(few: int) -> None:
     plan = search()
     assert calls_of(plan, 4 * few) < 1.2 * 4 * calls_of(plan, few)
+
+
+def test_a_small_task_costs_few_calls() -> None:
+    assert calls_of(search(), 100) < 600 * 100 * (LEVELS + 1)

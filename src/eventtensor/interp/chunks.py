@@ -7,7 +7,7 @@ done; everything else happens when the task ends, as for other tasks.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from ..ir.chunks import ChunkedRead, chunked_reads
 from ..ir.plan import Wait
@@ -18,14 +18,12 @@ from ..ir.walk import evaluate
 from .regions import Footprint, Span
 
 
-@dataclass(frozen=True, slots=True)
-class WaitStep:
+class WaitStep(NamedTuple):
     wait: Wait
     env: dict[str, int]
 
 
-@dataclass(frozen=True, slots=True)
-class ReadStep:
+class ReadStep(NamedTuple):
     """The reads of one iteration; `env` binds the loop's value too."""
 
     reads: Mapping[int, ChunkedRead]

@@ -10,6 +10,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from functools import reduce
 from operator import or_
+from typing import NamedTuple
 
 import numpy as np
 
@@ -22,8 +23,7 @@ from .tasks import Mode, Task
 DONE = 1 << 30
 
 
-@dataclass(frozen=True, slots=True)
-class Access:
+class Access(NamedTuple):
     """Elements touched by task `id` after it had done the first `stage` of its waits. `round` names
     its call and loop iteration: the tiles of one round are concurrent."""
 
@@ -34,8 +34,7 @@ class Access:
     round: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Waited:
+class Waited(NamedTuple):
     """Cell and target of one satisfied (or pending) wait, the `stage`-th of its task."""
 
     stage: int

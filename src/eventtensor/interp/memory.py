@@ -53,6 +53,8 @@ class Memory:
         bits = self.written.get(f.tensor)
         if bits is None:
             return None
+        if f.element is not None:
+            return None if bits[f.element] else f.element
         part = bits[f.key()]
         if part.item() if part.size == 1 else part.all():
             return None
@@ -71,7 +73,12 @@ class Memory:
 
     def mark(self, f: Footprint, assigned: Array) -> None:
         bits = self.written.get(f.tensor)
-        if bits is not None:
+        if bits is None:
+            return
+        if f.element is not None:
+            if assigned:
+                bits[f.element] = True
+        else:
             bits[f.key()] |= assigned.reshape(f.full_shape)[f.inner()]
 
     def check_index(self, tensor: str, index: tuple[int, ...], place: Place) -> None:

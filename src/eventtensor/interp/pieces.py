@@ -23,9 +23,10 @@ class Pieces:
 def cut(prints: Sequence[Footprint]) -> Pieces:
     """The pieces of footprints of one tensor, none of them empty."""
     axes = [_axis([f.spans[k] for f in prints]) for k in range(len(prints[0].spans))]
-    numbers = [np.zeros(1, np.int64)] * len(prints)
-    count = 1
-    for found, size in axes:
+    if not axes:
+        return Pieces(1, [np.zeros(1, np.int64)] * len(prints))
+    (numbers, count), *others = axes
+    for found, size in others:
         numbers = [
             n * size + f if len(n) == 1 or len(f) == 1
             else (n[:, None] * size + f[None, :]).reshape(-1)
@@ -37,14 +38,23 @@ def cut(prints: Sequence[Footprint]) -> Pieces:
 
 def _axis(spans: list[Span]) -> tuple[list[Array], int]:
     """For each span the numbers of its pieces on one axis, and how many there are in all."""
-    rows = {k: np.unique(s.picks) for k, s in enumerate(spans) if not isinstance(s.picks, slice)}
-    edges = np.asarray([s.bounds for s in spans], np.int64)
-    cuts = np.unique(np.concatenate([edges.reshape(-1), *rows.values(),
-                                     *(r + 1 for r in rows.values())]))
-    first, last = np.searchsorted(cuts, edges.T).tolist()
-    every = np.arange(len(cuts))
-    found = [
-        np.searchsorted(cuts, rows[k]) if k in rows else every[a:b]
-        for k, (a, b) in enumerate(zip(first, last, strict=True))
-    ]
+    starts: list[int] = []
+    for s in spans:
+        starts += (s.picks.start, s.picks.stop) if isinstance(s.picks, slice) else _rows(s.picks)
+    cuts, numbers = np.unique(np.asarray(starts, np.int64), return_inverse=True)
+    every, found, at = np.arange(len(cuts)), [], 0
+    ends = numbers.tolist()
+    for s in spans:
+        if isinstance(s.picks, slice):
+            found.append(every[ends[at] : ends[at + 1]])
+            at += 2
+        else:
+            count = 2 * len(set(s.picks.tolist()))
+            found.append(numbers[at : at + count : 2])
+            at += count
     return found, len(cuts)
+
+
+def _rows(picks: Array) -> list[int]:
+    """Start and end of each row that is named, ascending."""
+    return [edge for row in sorted(set(picks.tolist())) for edge in (row, row + 1)]

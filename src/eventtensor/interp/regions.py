@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
 from typing import Any, NamedTuple, assert_never
 
 import numpy as np
 
 from ..errors import OutOfRange
-from ..ir.functions import Functions
+from ..ir.functions import Functions, function_of
 from ..ir.program import GridAxis
 from ..ir.tensor import Axis, DType, Point, Region, Rows, Slice
-from ..ir.walk import LoadFn
+from ..ir.walk import LoadFn, loads_of
 from .evaluate import Place
 from .numbers import Array, from_storage, to_storage
 
@@ -42,11 +42,13 @@ class Span(NamedTuple):
 
 
 class Footprint(NamedTuple):
-    """The elements of one region, a product of spans."""
+    """The elements of one region, a product of spans. `element` is its index, if it has one element
+    and the tile has no axes: the common case, which has shorter ways below."""
 
     tensor: str
     spans: tuple[Span, ...]
     pad: float | None = None
+    element: tuple[int, ...] | None = None
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -55,9 +57,10 @@ class Footprint(NamedTuple):
 
     @property
     def empty(self) -> bool:
+        if self.element is not None:
+            return False
         for s in self.spans:
-            lo, hi = s.bounds
-            if lo >= hi:
+            if s.picks.start >= s.picks.stop if isinstance(s.picks, slice) else not len(s.picks):
                 return True
         return False
 
@@ -87,12 +90,19 @@ def _key(picks: list[Picks]) -> tuple[Any, ...]:
     return np.ix_(*(np.arange(p.start, p.stop) if isinstance(p, slice) else p for p in picks))
 
 
+@lru_cache(maxsize=1 << 16)
+def _at(index: int) -> Span:
+    return Span(slice(index, index + 1), _ONE, 1, kept=False)
+
+
 def point(tensor: str, index: tuple[int, ...]) -> Footprint:
-    return Footprint(tensor, tuple([Span(slice(i, i + 1), _ONE, 1, False) for i in index]))
+    return Footprint(tensor, tuple([_at(i) for i in index]), None, index)
 
 
 def fetch(f: Footprint, array: Array, dtype: DType) -> Array:
     """The tile, in the tile dtype. It may be a view: tiles are never changed in place."""
+    if f.element is not None:
+        return from_storage(array[f.element], dtype)
     found = from_storage(array[f.key()], dtype)
     if f.pad is not None:
         full = np.full(f.full_shape, f.pad, found.dtype)
@@ -103,6 +113,10 @@ def fetch(f: Footprint, array: Array, dtype: DType) -> Array:
 
 def put(f: Footprint, array: Array, tile: Array, assigned: Array, dtype: DType) -> None:
     """Store the assigned entries of a tile."""
+    if f.element is not None:
+        if assigned:
+            array[f.element] = to_storage(tile, dtype)
+        return
     new = to_storage(tile, dtype).reshape(f.full_shape)[f.inner()]
     if bool(assigned.all()):
         array[f.key()] = new
@@ -144,52 +158,84 @@ def grid_points(
 # ---- resolving -----------------------------------------------------------------------------
 
 
-@dataclass(slots=True)
-class Resolver:
-    """Finds the elements of regions for one task. A slice may overhang the upper end, and is
+Env = Mapping[str, int]
+Locate = Callable[[Env, LoadFn, Place], Footprint]
+
+
+def locator(region: Region, shape: tuple[int, ...]) -> Locate:
+    """Finds the elements of a region for each task. A slice may overhang the upper end, and is
     clipped there; any other index outside the tensor (and its padding) raises OutOfRange."""
+    name, pad = region.tensor, region.pad
+    finders = [
+        _finder(axis, size, (0, 0) if pad is None else (pad.lo[k], pad.hi[k]), pad is not None)
+        for k, (axis, size) in enumerate(zip(region.axes, shape, strict=True))
+    ]
 
-    env: Mapping[str, int]
-    load: LoadFn
-    place: Place
-    functions: Functions
+    def locate(env: Env, load: LoadFn, place: Place) -> Footprint:
+        spans: list[Span] = []
+        try:
+            for find in finders:
+                spans.append(find(env, load))
+        except _Outside as e:
+            raise outside(e, len(spans), place) from None
+        return Footprint(name, tuple(spans), None if pad is None else pad.value)
 
-    def footprint(self, region: Region, shape: tuple[int, ...]) -> Footprint:
-        pad = region.pad
-        spans = []
-        for k, (axis, size) in enumerate(zip(region.axes, shape, strict=True)):
-            room = (0, 0) if pad is None else (pad.lo[k], pad.hi[k])
-            try:
-                spans.append(self._span(axis, size, room, pad is not None))
-            except _Outside as e:
-                raise OutOfRange(
-                    f"{self.place.label} uses {region}, which is index {e} on axis {k} "
-                    f"of '{region.tensor}', whose extent is {size}",
-                    place=self.place.place,
-                ) from None
-        return Footprint(region.tensor, tuple(spans), None if pad is None else pad.value)
+    def outside(index: object, axis: int, place: Place) -> OutOfRange:
+        return OutOfRange(
+            f"{place.label} uses {region}, which is index {index} on axis {axis} "
+            f"of '{name}', whose extent is {shape[axis]}",
+            place=place.place,
+        )
 
-    def _span(self, axis: Axis, size: int, room: tuple[int, int], padded: bool) -> Span:
-        value, env, load = self.functions.value, self.env, self.load
-        match axis:
-            case Point(index):
-                at = value(index, env, load)
+    points = [(function_of(a.index), s) for a, s in zip(region.axes, shape, strict=True)
+              if isinstance(a, Point)]
+    if pad is not None or len(points) < len(shape):
+        return locate
+
+    def locate_element(env: Env, load: LoadFn, place: Place) -> Footprint:
+        index: list[int] = []
+        for value, size in points:
+            at = value(env, load)
+            if not 0 <= at < size:
+                raise outside(at, len(index), place)
+            index.append(at)
+        return point(name, tuple(index))
+
+    return locate_element
+
+
+def _finder(
+    axis: Axis, size: int, room: tuple[int, int], padded: bool
+) -> Callable[[Env, LoadFn], Span]:
+    match axis:
+        case Point(index):
+            value = function_of(index)
+
+            def find_point(env: Env, load: LoadFn) -> Span:
+                at = value(env, load)
                 if 0 <= at < size:
-                    return Span(slice(at, at + 1), _ONE, 1, kept=False)
-                found = _rows([at], size, room)
-                return Span(found.picks, found.at, 1, kept=False)
-            case Slice(start, stop):
-                lo, hi = value(start, env, load), value(stop, env, load)
-                return _slice(lo, hi, size, room, padded, bool(self.functions.loads(axis)))
-            case Rows(var, extent, index):
+                    return _at(at)
+                return _rows([at], size, room)._replace(extent=1, kept=False)
+
+            return find_point
+        case Slice(start, stop):
+            first, end, data = function_of(start), function_of(stop), bool(loads_of(start, stop))
+            return lambda env, load: _slice(
+                first(env, load), end(env, load), size, room, padded, data)
+        case Rows(var, extent, index):
+            count, row = function_of(extent), function_of(index)
+
+            def find_rows(env: Env, load: LoadFn) -> Span:
                 scope = dict(env)
                 rows = []
-                for k in range(value(extent, env, load)):
+                for k in range(count(env, load)):
                     scope[var] = k
-                    rows.append(value(index, scope, load))
+                    rows.append(row(scope, load))
                 return _rows(rows, size, room)
-            case _:
-                assert_never(axis)
+
+            return find_rows
+        case _:
+            assert_never(axis)
 
 
 class _Outside(Exception):

@@ -6,13 +6,15 @@ Report; only errors that leave no sensible way on (and, in debug, broken obligat
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from ..errors import BadPlan, CountMismatch, OutOfRange
-from ..ir.expr import Node
+from ..ir.expr import Const, Node
 from ..ir.functions import no_load
 from ..ir.plan import Notify, Plan, Wait, nest_exprs, visit
 from ..ir.program import PlacedCall, has_data_extent
@@ -49,11 +51,24 @@ def run(
     if obligations is not None:
         obligations.start()
     machine = Machine(plan, dict(dims), Execution(memory, obligations), Ready(order, seed, hold))
-    with np.errstate(all="ignore"):
-        machine.run()
-    if obligations is not None:
-        obligations.end()
-    return machine.report(debug, Clocks(machine.trace, relaxed))
+    with _no_collections():
+        with np.errstate(all="ignore"):
+            machine.run()
+        if obligations is not None:
+            obligations.end()
+        return machine.report(debug, Clocks(machine.trace, relaxed))
+
+
+@contextmanager
+def _no_collections() -> Iterator[None]:
+    """A run makes many objects and drops few of them: searches for garbage only cost time."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 @dataclass(slots=True)
@@ -69,11 +84,12 @@ class _Node:
     notifies: tuple[Notify, ...]
     place: Place
     early: dict[int, Array]
+    load: LoadFn
     stage: int = 0
     missing: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Log:
     """The watcher of one task: what may conflict goes into the trace. The body runs at `stage`,
     whatever is done by then: a back end may store as early as that."""
@@ -86,8 +102,8 @@ class _Log:
         machine = self.machine
         node = machine.nodes[self.id]
         stage = node.stage if self.stage is None else self.stage
-        if not f.shape:
-            key = (self.id, stage, mode.value, f.tensor, *[s.bounds[0] for s in f.spans])
+        if f.element is not None:
+            key = self.id, stage, mode.value, f.tensor, f.element
             if key in machine.points:
                 return
             machine.points.add(key)
@@ -131,10 +147,11 @@ class Machine:
         for placed in self.plan.program.calls:
             if placed.call.name not in planned:
                 raise BadPlan(f"the plan has no entry for call '{placed.call.name}'")
-            header = has_data_extent(placed.call) or self.plan.call(placed.call.name).header
+            waits = self.plan.call(placed.call.name).header
+            header = waits or has_data_extent(placed.call)
             for env in iterations(placed, self.dims, self.execution.functions):
                 if header:
-                    made.append(self.create(placed, env, header=True, parent=None))
+                    made.append(self.create(placed, env, waits, (), None, header=True))
                 else:
                     made += self.create_grid(placed, env, no_load, None)
         self.wake(made)
@@ -143,23 +160,23 @@ class Machine:
         self, placed: PlacedCall, env: Mapping[str, int], load: LoadFn, parent: int | None
     ) -> list[int]:
         points = list(grid_points(placed.call.grid, env, load, self.execution.functions))
-        return [self.create(placed, p, header=False, parent=parent) for p in points]
+        plan = self.plan.call(placed.call.name)
+        return [self.create(placed, p, plan.waits, plan.notifies, parent) for p in points]
 
     def create(
-        self, placed: PlacedCall, env: dict[str, int], *, header: bool, parent: int | None
+        self, placed: PlacedCall, env: dict[str, int], waits: tuple[Wait, ...],
+        notifies: tuple[Notify, ...], parent: int | None, header: bool = False,
     ) -> int:
-        plan = self.plan.call(placed.call.name)
         task, rank = task_of(placed, env, header), program_rank(placed, env, header)
         round = rank if header else rank[: len(rank) - len(placed.call.grid)]
         place = Place(task, placed.call.place)
-        waits = plan.header if header else plan.waits
         early = {
             k: self.execution.blank(placed.call, k, env, place)
             for k in read_in_parts(placed.call, waits)
         }
         steps = steps_of(placed.call, waits, env)
-        notifies = () if header else plan.notifies
-        self.nodes.append(_Node(placed, env, header, round, steps, notifies, place, early))
+        load = self.execution.loader(_Log(self, len(self.nodes)), place)
+        self.nodes.append(_Node(placed, env, header, round, steps, notifies, place, early, load))
         return self.trace.add(task, rank, parent)
 
     def wake(self, ids: list[int]) -> None:
@@ -210,46 +227,46 @@ class Machine:
     def enter(self, id: int, wait: Wait, env: Mapping[str, int]) -> None:
         """Look at every cell of a wait; sleep on those below their count."""
         node = self.nodes[id]
-        load = self.load(id)
-        found = [c for n in wait.cells for c in self.execution.functions.visit(n, env, load)]
+        load, waited, visit = node.load, self.trace.waited[id], self.execution.functions.visit
+        found = [c for n in wait.cells for c in visit(n, env, load)]
         for index in dict.fromkeys(found):
             cell = self.cell(wait.event, index, node.place)
             target = self.count(cell, load)
-            self.trace.waited[id].append(Waited(node.stage, cell, target))
+            waited.append(Waited(node.stage, cell, target))
             if self.cells.setdefault(cell, 0) < target:
                 node.missing += 1
                 self.sleeping.setdefault(cell, {}).setdefault(target, []).append(id)
 
     def cell(self, event: str, index: tuple[int, ...], place: Place) -> Cell:
         shape = self.shapes[event]
-        inside = len(index) == len(shape) and all(
-            0 <= i < s for i, s in zip(index, shape, strict=True)
+        if len(index) == len(shape):
+            for i, s in zip(index, shape, strict=True):
+                if not 0 <= i < s:
+                    break
+            else:
+                return event, index
+        raise OutOfRange(
+            f"{place.label} uses cell {event}{list(index)}, outside its shape {list(shape)}",
+            place=place.place,
+            hint="check the wait and notify maps of the call",
         )
-        if not inside:
-            raise OutOfRange(
-                f"{place.label} uses cell {event}{list(index)}, outside its shape {list(shape)}",
-                place=place.place,
-                hint="check the wait and notify maps of the call",
-            )
-        return event, index
 
     def count(self, cell: Cell, load: LoadFn) -> int:
         event, index = cell
         count = self.counts[event]
         if count is None:
             raise BadPlan(f"event '{event}' has no count")
+        if isinstance(count, Const):
+            return count.value
         scope = {**self.dims, **{f"c{k}": c for k, c in enumerate(index)}}
         return self.execution.functions.value(count, scope, load)
-
-    def load(self, id: int) -> LoadFn:
-        return self.execution.loader(_Log(self, id), self.nodes[id].place)
 
     # ---- execution -------------------------------------------------------------------------
 
     def expand(self, id: int) -> None:
         """A header's waits are satisfied: its grid is known."""
         node = self.nodes[id]
-        made = self.create_grid(node.placed, node.env, self.load(id), id)
+        made = self.create_grid(node.placed, node.env, node.load, id)
         self.trace.executed.append(id)
         self.wake(made)
 
@@ -270,10 +287,9 @@ class Machine:
     def notified(self, id: int) -> Iterator[Cell]:
         """A notify map may load what the task itself has just written."""
         node = self.nodes[id]
-        load = self.load(id)
         for notify in node.notifies:
             for nest in notify.cells:
-                for index in self.execution.functions.visit(nest, node.env, load):
+                for index in self.execution.functions.visit(nest, node.env, node.load):
                     yield self.cell(notify.event, index, node.place)
 
     def notify(self, cell: Cell) -> None:

@@ -24,7 +24,7 @@ from .evaluate import Effects, Place, evaluate
 from .memory import Memory
 from .numbers import Array
 from .obligations import Obligations
-from .regions import Footprint, Resolver, add_into, fetch, grid_points, point, put
+from .regions import Footprint, Locate, add_into, fetch, grid_points, locator, point, put
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -97,6 +97,17 @@ class Execution:
     memory: Memory
     obligations: Obligations | None = None
     functions: Functions = field(default_factory=Functions)
+    _locators: dict[int, tuple[Region, Locate]] = field(default_factory=dict)
+
+    def locate(
+        self, region: Region, env: Mapping[str, int], load: LoadFn, place: Place
+    ) -> Footprint:
+        """The elements of a region at one task."""
+        found = self._locators.get(id(region))
+        if found is None:
+            made = locator(region, self.memory.shape(region.tensor))
+            found = self._locators[id(region)] = region, made
+        return found[1](env, load, place)
 
     def loader(self, watcher: Watcher, place: Place) -> LoadFn:
         """Reads of index data by a task: in range, told to the watcher, checked in debug."""
@@ -122,8 +133,7 @@ class Execution:
         """`env` binds dims and all coordinates; `early` are arguments that were read before now.
         Abandoned is raised before any effect."""
         load = self.loader(watcher, place)
-        resolver = Resolver(env, load, place, self.functions)
-        prints = [resolver.footprint(r, self.memory.shape(r.tensor)) for r in call.regions]
+        prints = [self.locate(r, env, load, place) for r in call.regions]
         first, last = len(call.reads), len(call.reads) + len(call.accumulates)
         adding = Mode.add_unordered if call.unordered else Mode.write
         for k, f in enumerate(prints):
@@ -158,8 +168,7 @@ class Execution:
 
     def _chunked(self, region: Region, env: Mapping[str, int], place: Place) -> Footprint:
         """The whole of a chunked operand, which no run-time data decides."""
-        shape = self.memory.shape(region.tensor)
-        return Resolver(env, no_load, place, self.functions).footprint(region, shape)
+        return self.locate(region, env, no_load, place)
 
     def _read(self, f: Footprint, watcher: Watcher) -> Array:
         unwritten = self.memory.first_unwritten(f)

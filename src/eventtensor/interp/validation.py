@@ -24,7 +24,7 @@ from .evaluate import Place
 from .memory import make_memory
 from .numbers import Array
 from .obligations import Obligations
-from .regions import Resolver, grid_points
+from .regions import grid_points
 from .report import Cell
 from .tasks import Execution, task_of
 
@@ -212,12 +212,11 @@ class _Walk:
         """The regions of a task whose body does not run: reads must be written, writes are."""
         memory = self.execution.memory
         checked = call.name in self.subjects.calls
-        resolver = Resolver(env, load, who, self.execution.functions)
         for k, region in enumerate(call.regions):
             looked = checked or region.tensor in self.subjects.tensors
             if not (looked or self.by_made(region)):
                 continue
-            f = resolver.footprint(region, memory.shape(region.tensor))
+            f = self.execution.locate(region, env, load, who)
             if not looked:
                 continue
             if k >= len(call.reads):

@@ -61,11 +61,11 @@ def _sigmoid(x: Array) -> Array:
 
 def _min(a: Array, b: Array) -> Array:
     """The first of equals; the first NaN."""
-    return np.where((a <= b) | (a != a), a, b)
+    return np.where((a <= b) | (a != a), a, b) if a.dtype.kind == "f" else np.minimum(a, b)
 
 
 def _max(a: Array, b: Array) -> Array:
-    return np.where((a >= b) | (a != a), a, b)
+    return np.where((a >= b) | (a != a), a, b) if a.dtype.kind == "f" else np.maximum(a, b)
 
 
 def _erf(x: Array) -> Array:

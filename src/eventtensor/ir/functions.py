@@ -23,8 +23,7 @@ from .expr import (
     Var,
 )
 from .plan import Nest
-from .tensor import Axis, axis_exprs
-from .walk import LoadFn, loads_of
+from .walk import LoadFn
 
 Env = Mapping[str, int]
 Function = Callable[[Env, LoadFn], int]
@@ -115,7 +114,6 @@ class Functions:
     def __init__(self) -> None:
         self._values: dict[int, tuple[Node, Function]] = {}
         self._visits: dict[int, tuple[Nest, Visitor]] = {}
-        self._loading: dict[int, tuple[Axis, bool]] = {}
 
     def value(self, e: Node, env: Env, load: LoadFn = no_load) -> int:
         found = self._values.get(id(e))
@@ -129,9 +127,3 @@ class Functions:
             found = self._visits[id(nest)] = nest, visitor_of(nest)
         return found[1](env, load)
 
-    def loads(self, axis: Axis) -> bool:
-        """Whether run-time data decides where the axis of a region lies."""
-        found = self._loading.get(id(axis))
-        if found is None:
-            found = self._loading[id(axis)] = axis, bool(loads_of(*axis_exprs(axis)))
-        return found[1]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum
-from functools import cache
+from functools import cache, cached_property
 from typing import Any, assert_never
 
 import numpy as np
@@ -24,7 +24,7 @@ class DType(Enum):
     u8 = "u8"
     bool_ = "bool"
 
-    @property
+    @cached_property
     def numpy(self) -> np.dtype[np.generic]:
         return _bfloat16() if self is DType.bf16 else _NUMPY[self]
 
@@ -37,7 +37,7 @@ class DType(Enum):
         """Bytes of a word: an element of at most four, and its flag (device/cuda/flag.cuh)."""
         return 4 if self.size <= 2 else 8
 
-    @property
+    @cached_property
     def tile_dtype(self) -> DType:
         """The dtype of a tile loaded from this storage: bf16 and f16 load as f32, u8 as i32."""
         match self:
