@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import socket
+import threading
+import time
+from types import SimpleNamespace
 from urllib.parse import urlsplit
 
 import httpx
 import openai
 import pytest
 from serve.process import fake
+from starlette.requests import Request
 
 from eventtensor.engine.grammar import Grammar
+from eventtensor.engine.params import SamplingParams
 from eventtensor.errors import BadGrammar
+from eventtensor.serve.answers import ClientGone
+from eventtensor.serve.app import Api, AppOptions
 
 ASKED = {"model": "tiny", "prompt": "ab", "max_tokens": 3}
 SITE = "https://example.org"
@@ -127,6 +135,9 @@ def schema(value):
 @pytest.mark.parametrize("asked", [
     schema({"$ref": "#"}), schema({"enum": []}), schema({"type": "string", "pattern": "["}),
     {"type": "regex", "pattern": "a{1000000}b{1000000}c{1000000}"},
+    schema({"type": "integer", "multipleOf": 9999991}),
+    schema({"allOf": [{"type": "integer", "multipleOf": 9973}, {"multipleOf": 0.9967}]}),
+    schema({"anyOf": [{"type": "integer", "multipleOf": n} for n in range(9000, 9020)]}),
     {"type": "regex", "pattern": "(?=a)"}, {"type": "regex", "pattern": "(((" * 5000},
 ], ids=lambda asked: str(asked)[:60])
 @pytest.mark.parametrize("stream", [False, True])
@@ -137,6 +148,50 @@ def test_a_grammar_that_leads_nowhere_is_the_clients_fault(open_to_pages, asked,
     assert found.status_code == 400, found.text
     message = found.json()["error"]["message"]
     assert "ET506" in message and "\n" not in message and len(message) < 400
+
+
+def test_divisors_with_few_remainders_are_allowed(open_to_pages):
+    steps = {"properties": {str(n): {"multipleOf": n} for n in (0.01, 1e6, 15, 3600, 86400)}}
+    asked = schema({"type": "integer", "multipleOf": 5, "$defs": {"a": [steps]}})
+    found = httpx.post(
+        f"{open_to_pages.url}/v1/completions", timeout=60, headers={"Authorization": "Bearer key"},
+        json=ASKED | {"response_format": asked})
+    assert found.status_code == 200, found.text
+
+
+def test_few_grammars_are_compiled_at_a_time_and_none_for_who_is_gone():
+    at_work, most, asked = 0, 0, []
+    lock = threading.Lock()
+
+    def of(params):
+        nonlocal at_work, most
+        with lock:
+            at_work += 1
+            most = max(most, at_work)
+            asked.append(params.regex)
+        time.sleep(0.05)
+        with lock:
+            at_work -= 1
+
+    async def ask():
+        grammars = SimpleNamespace(of=of)
+        llm = SimpleNamespace(context=64, engine=SimpleNamespace(grammars=grammars))
+        api = Api(llm, AppOptions("tiny"), None)
+
+        async def one(k):
+            async def receive():
+                if k == 3:
+                    return {"type": "http.disconnect"}
+                return await asyncio.sleep(60)
+
+            request = Request({"type": "http", "headers": []}, receive)
+            await api._grammar(request, SamplingParams(regex=f"a{k}"))
+
+        return await asyncio.gather(*map(one, range(8)), return_exceptions=True)
+
+    ends = asyncio.run(ask())
+    assert [type(e) for e in ends].count(ClientGone) == 1 and isinstance(ends[3], ClientGone)
+    assert most == 2 and sorted(asked) == [f"a{k}" for k in range(8) if k != 3]
 
 
 class Exhausted:

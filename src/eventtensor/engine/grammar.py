@@ -3,7 +3,11 @@ before each token which ones may come."""
 
 from __future__ import annotations
 
+import json
 from collections import OrderedDict
+from collections.abc import Iterator
+from decimal import Decimal
+from math import lcm
 from threading import Lock
 from typing import Any
 
@@ -16,6 +20,8 @@ from ..models.text.tokenizer import Tokenizer
 from .params import SamplingParams
 
 _MOST_KEPT = 64  # grammars that were compiled
+# A number that is a multiple of n has a state for each remainder: 20 microseconds each.
+_MOST_REMAINDERS = 10_000
 # Between the parts of a JSON text. A model must not go on with blanks for ever.
 _BLANKS = r"[\x20\n\t]{0,16}"
 
@@ -73,7 +79,7 @@ class Grammars:
 
     def of(self, params: SamplingParams) -> Grammar | None:
         """At its begin, with the tokens known that may come first."""
-        if params.json_schema is None and params.regex is None:
+        if not params.has_grammar:
             return None
         text = self._text(params)
         with self._lock:
@@ -108,13 +114,42 @@ class Grammars:
         try:
             if params.regex is not None:
                 return str(make.grammar_from_regex(params.regex))
-            return str(make.grammar_from_json_schema(
+            text = str(make.grammar_from_json_schema(
                 params.json_schema, overrides={"whitespace_pattern": _BLANKS}))
         except ValueError as e:
             raise BadGrammar(f"the grammar cannot be read: {e}") from e
+        _check_multiples(json.loads(str(params.json_schema)))  # it is no deeper than can be read
+        return text
 
     def _compiled(self, text: str) -> Any:
         matcher = need("llguidance").LLMatcher(self._tokens, text, log_level=0)
         if matcher.is_error():
             raise BadGrammar(f"the grammar cannot be used: {_cause(matcher)}")
         return matcher
+
+
+# ---- what would take for ever --------------------------------------------------------------------
+
+
+def _check_multiples(schema: Any) -> None:
+    """Numbers that meet in one place have a state for each remainder of all their divisors."""
+    states = 1
+    for divisor in _divisors(schema):
+        states = lcm(states, divisor)
+        if states > _MOST_REMAINDERS:
+            raise BadGrammar("the values of multipleOf have a common multiple above "
+                             f"{_MOST_REMAINDERS}",
+                             hint="leave multipleOf away, or make it smaller")
+
+
+def _divisors(part: Any) -> Iterator[int]:
+    """The digits of each multipleOf in a schema: a power of ten makes no states."""
+    if isinstance(part, list):
+        for item in part:
+            yield from _divisors(item)
+    elif isinstance(part, dict):
+        for name, value in part.items():
+            yield from _divisors(value)
+            if name == "multipleOf" and type(value) in (int, float) and abs(value) < float("inf"):
+                digits = Decimal(str(value)).normalize().as_tuple().digits
+                yield max(1, int("".join(map(str, digits))))

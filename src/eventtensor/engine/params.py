@@ -77,6 +77,10 @@ class SamplingParams:
         return (self.repetition_penalty != 1 or self.presence_penalty != 0
                 or self.frequency_penalty != 0)
 
+    @property
+    def has_grammar(self) -> bool:
+        return self.json_schema is not None or self.regex is not None
+
     def choice(self, seed: int, position: int, change: Change | None = None) -> Choice:
         """For the token after this position, as the kernel takes it."""
         if self.temperature == 0:

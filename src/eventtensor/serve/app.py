@@ -16,10 +16,11 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from .. import __version__
+from ..engine.grammar import Grammar
 from ..engine.llm import LLM
 from ..engine.params import SamplingParams
 from ..errors import BadParameter, StepStuck
-from .answers import Answers, Mailbox, until_gone
+from .answers import Answers, ClientGone, Mailbox, until_gone
 from .bodies import Bodies, BodyLimits
 from .failing import HANDLERS
 from .guards import HostGuard, Key, with_origins
@@ -36,6 +37,7 @@ _OWN_ONLY = ("default-src 'none'; connect-src 'self'; script-src 'unsafe-inline'
              "style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; "
              "frame-ancestors 'none'")
 MOST_REQUESTS = 64  # that one body may ask for
+_COMPILERS = 2  # grammars at a time: some take seconds, and others need threads too
 _ENCODERS = 2  # texts that are encoded at a time: each takes up to 200 times its own memory
 
 
@@ -90,6 +92,7 @@ class Api:
         self._key = None if options.api_key is None else Key(options.api_key)
         self._bodies = Bodies(BodyLimits.of(llm.context, options.max_body))
         self._encoders = asyncio.Semaphore(_ENCODERS)
+        self._compilers = asyncio.Semaphore(_COMPILERS)
 
     def keyed(self, handler: Handler) -> Handler:
         async def checked(request: Request) -> Response:
@@ -126,7 +129,7 @@ class Api:
         stream."""
         if self._llm.engine.stuck_for:
             raise StepStuck("a step does not end, and nothing can be answered meanwhile")
-        grammar = await asyncio.to_thread(self._llm.engine.grammars.of, params[0])
+        grammar = await self._grammar(request, params[0])
         asked = [(t, p) for t in prompts for p in params]
         answers = Answers(self._llm.engine, asked, self.mailbox, grammar)
         try:
@@ -139,6 +142,15 @@ class Api:
         except BaseException:
             answers.end()
             raise
+
+    async def _grammar(self, request: Request, params: SamplingParams) -> Grammar | None:
+        """Beside the loop, a few at a time. Nothing is compiled for a client that is gone."""
+        if not params.has_grammar:
+            return None
+        async with self._compilers:
+            if await request.is_disconnected():
+                raise ClientGone
+            return await asyncio.to_thread(self._llm.engine.grammars.of, params)
 
     # ---- the rest ----------------------------------------------------------------------------
 
