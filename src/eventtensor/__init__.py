@@ -5,6 +5,7 @@ needs NumPy and the driver, and neither the analysis nor a compiler.
 """
 
 from importlib import import_module
+from sys import modules
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -201,7 +202,7 @@ _HOMES = {
 
 def __getattr__(name: str) -> Any:
     if name not in __all__:
-        raise AttributeError(_missing(name), name=name)
+        raise AttributeError(_missing(name), name=name, obj=modules[__name__])
     found = _find(name)
     globals()[name] = found
     return found

@@ -29,12 +29,12 @@ WRONG: dict[str, tuple[Callable[..., Any], str, str]] = {
     "np_constant_left": (lambda x, v, i: FIXED * x[:, 0], "ET110", "p.weight"),
     "method": (lambda x, v, i: x.tolist(), "ET110", "et.where"),
     "method_near": (lambda x, v, i: x.means(), "ET110", "x.mean is near"),
-    "std": (lambda x, v, i: et.std(x, axis=0), "ET101", "et.sqrt(x.var(axis))"),
+    "std": (lambda x, v, i: et.std(x, axis=0), "ET110", "et.sqrt(x.var(axis))"),
     "argmax_of_all": (lambda x, v, i: x.argmax(), "ET102", "x.flatten().argmax()"),
     "size": (lambda x, v, i: x.size, "ET110", "product of x.shape"),
-    "module": (lambda x, v, i: et.linalg.inv(x), "ET101", "examples/cholesky.py"),
-    "arange": (lambda x, v, i: et.arange(4), "ET101", "et.iota(n)"),
-    "et_near": (lambda x, v, i: et.maximun(x, 0), "ET101", "et.maximum is near"),
+    "module": (lambda x, v, i: et.linalg.inv(x), "ET110", "examples/cholesky.py"),
+    "arange": (lambda x, v, i: et.arange(4), "ET110", "et.iota(n)"),
+    "et_near": (lambda x, v, i: et.maximun(x, 0), "ET110", "et.maximum is near"),
     "divide_ints": (lambda x, v, i: i / 2, "ET103", "x.cast(et.f32) / y.cast(et.f32)"),
     "divide_two_ints": (lambda x, v, i: i / i, "ET103", "x // y"),
     "mean_of_ints": (lambda x, v, i: i.mean(axis=0), "ET103", "x.cast(et.f32).mean(axis)"),
@@ -50,6 +50,23 @@ WRONG: dict[str, tuple[Callable[..., Any], str, str]] = {
     "max_over_two": (lambda x, v, i: et.max(x, x, axis=0), "ET102", "x.max(axis) reduces one"),
     "squeeze": (lambda x, v, i: x.squeeze(axis=0), "ET102", "only an axis of extent 1"),
     "uneven": (lambda x, v, i: et.split(x, 3)[0], "ET102", "divides"),
+    "np_inv": (lambda x, v, i: np.linalg.inv(x), "ET110", "examples/cholesky.py"),
+    "softmax": (lambda x, v, i: et.softmax(x), "ET110", "e / e.sum(axis, keepdims=True)"),
+    "function_is_a_method": (lambda x, v, i: et.ravel(x), "ET110", "use x.ravel(..)"),
+    "method_is_a_function": (lambda x, v, i: x.exp(), "ET110", "use et.exp(x)"),
+    "nothing_near": (lambda x, v, i: et.relax(x), "ET110", "the guide lists"),
+    "constant": (lambda x, v, i: et.where(x > 0, x, -et.inf), "ET110", "float('inf')"),
+    "keyword": (lambda x, v, i: et.sort(x, descending=True), "ET101", "takes (x, axis=-1)"),
+    "method_keyword": (lambda x, v, i: x.sum(dim=0), "ET101", "(axis=None, keepdims=False)"),
+    "no_operator": (lambda x, v, i: divmod(x, 2.0), "ET101", "operations of task bodies"),
+    "pick_by_tile": (lambda x, v, i: v[i[0]], "ET103", "et.gather(x, index, axis)"),
+    "pick_by_condition": (lambda x, v, i: v[v > 0], "ET103", "et.where(cond, x, y)"),
+    "pick_by_list": (lambda x, v, i: v[[1, 0]], "ET103", "et.stack([x[2], x[0]])"),
+    "mixed_bool": (lambda x, v, i: i + (x > 0), "ET103", "x.cast(et.i32)"),
+    "mixed_where": (lambda x, v, i: et.where(x > 0, i.cast(et.i64), i), "ET103", "x.cast(et.i64)"),
+    "builtin_sum": (lambda x, v, i: sum(x), "ET101", "x.sum()"),
+    "builtin_max": (lambda x, v, i: max(v, x), "ET101", "et.maximum"),
+    "np_arange": (lambda x, v, i: np.arange(8) * v, "ET110", "et.iota(n)"),
     "step_zero": (lambda x, v, i: x[::0], "ET102", "other than 0"),
 }
 
@@ -74,6 +91,50 @@ def test_the_hint_says_what_to_write(name: str) -> None:
     error = refused(body)
     assert error.code == code, str(error)
     assert words in str(error), str(error)
+
+
+def refused_kind(kind: Any, dtype: Any = et.f32, accumulate: bool = False) -> EventTensorError:
+    p = et.Program("wrong")
+    x, more = p.input("x", (8,), et.f32), p.scratch("more", (8,), et.f32)
+    out = p.output("out", (8,), dtype)
+    with pytest.raises(EventTensorError) as found:
+        if accumulate:
+            p.call(et.task(kind), grid=(), reads=x, accumulates=more, writes=out)
+        else:
+            p.call(et.task(kind), grid=(), reads=x, writes=out)
+    return found.value
+
+
+def test_an_assignment_names_the_dtype_of_its_place() -> None:
+    def kind(x, out):
+        out[:] = x > 0
+
+    for dtype, word in ((et.f32, "x.cast(et.f32)"), (et.i32, "x.cast(et.i32)")):
+        error = refused_kind(kind, dtype)
+        assert error.code == "ET103" and word in str(error.hint)
+
+
+def test_arguments_in_another_order_are_told_of_the_order() -> None:
+    def kind(x, out, total):
+        out[:] = x
+        total[:] += x
+
+    error = refused_kind(kind, accumulate=True)
+    assert error.code == "ET101" and "reads, accumulates, writes" in str(error.hint)
+
+
+def test_a_step_in_an_assignment_is_told_how_to_join_the_parts() -> None:
+    def kind(x, out):
+        out[::2] = x[::2]
+
+    error = refused_kind(kind)
+    assert error.code == "ET102" and "et.stack([even, odd], axis=-1).reshape" in str(error.hint)
+
+
+def test_a_missing_name_is_told_once() -> None:
+    error = refused(lambda x, v, i: et.trunc(x))
+    assert error.message == "eventtensor has no 'trunc'"
+    assert str(error).count("instead of trunc") == 1
 
 
 def test_a_slice_with_a_step_of_a_symbolic_extent_says_why() -> None:

@@ -45,7 +45,8 @@ class _Place:
     def _no_read(self) -> NoReturn:
         raise NotTraceable(
             f"'{self._name}' is written by this task and cannot be read",
-            hint="name the region in reads= too, and use that argument",
+            hint="name the region in reads= too, and use that argument; arguments come in the"
+            " order reads, accumulates, writes; += is for accumulates=",
         )
 
     def _refuse(self, other: object) -> Any:
@@ -109,7 +110,8 @@ class AccumulateArg(_Place):
     def _only_add(self) -> NoReturn:
         raise NotTraceable(
             f"'{self._name}' is an accumulate argument, for which only {self._name}[:] += value"
-            " is allowed", hint=f"write {self._name}[:] += value",
+            " is allowed", hint=f"write {self._name}[:] += value; arguments come in the"
+            " order reads, accumulates, writes",
         )
 
     def __getitem__(self, key: object) -> _Sum:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..errors import BadBody, NothingWritten, NotTraceable
+from ..errors import BadBody, NothingWritten, NotTraceable, UnknownName
 from ..ir.expr import Node
 from ..ir.tensor import Region, Tensor, tile_shape
 from ..ir.tile import Arg, ArgMode, Body, BodyArg, TileType
@@ -14,6 +15,8 @@ from ..place import error_place
 from .args import AccumulateArg, WriteArg
 from .finish import finish
 from .hints import hint_for
+from .methods import method_names
+from .parameters import parameters_hint
 from .task import Signature, Task, signature_of
 from .tile import Scalar, Tile
 from .trace import Tracer, activated
@@ -52,20 +55,21 @@ def _run(kind: Task, args: list[Any], keywords: dict[str, Scalar]) -> object:
     try:
         return kind.body(*args, **keywords)
     except (TypeError, AttributeError) as error:
-        raise NotTraceable(
-            f"task {kind.name} does what tiles cannot: {error}", place=error_place(error),
-            hint=_hint(error),
-        ) from error
+        raise _complaint(kind, error) from error
 
 
-def _hint(error: Exception) -> str | None:
-    """What to write instead of a name that a module or object lacks."""
-    name = getattr(error, "name", None)
+def _complaint(kind: Task, error: TypeError | AttributeError) -> NotTraceable:
+    place, name = error_place(error), getattr(error, "name", None)
     if not isinstance(name, str):
-        return None
+        takes = parameters_hint(str(error)) or UnknownName.default_hint
+        return NotTraceable(f"task {kind.name} does what tiles cannot: {error}", place=place,
+                            hint=takes)
     from .. import __all__ as known
 
-    return hint_for(name, frozenset(known), "et")
+    hint = hint_for(name, frozenset(known), "et", method_names(Tile))
+    if getattr(error, "obj", None) is sys.modules["eventtensor"]:
+        return UnknownName(f"eventtensor has no '{name}'", place=place, hint=hint)
+    return NotTraceable(f"task {kind.name} does what tiles cannot: {error}", place=place, hint=hint)
 
 
 def _arguments(

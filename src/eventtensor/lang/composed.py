@@ -188,7 +188,8 @@ def _each(a: Tile, b: Tile) -> Tile:
     first, second = (x.shape[0] if x.ndim == rank else 1 for x in (a, b))
     if not isinstance(first, int) or not isinstance(second, int):
         raise BadShape(f"@ over a leading axis of extent {first} and {second}",
-                       hint="loop over it with et.range, or give it an axis of the grid")
+                       hint="leading axes are constants: loop over it with et.range, give it an"
+                       " axis of the grid, or (x[..., None] * y[..., None, :, :]).sum(axis=-2)")
     count = max(first, second)
     if count > _MOST or (first != second and 1 not in (first, second)):
         raise BadShape(f"@ over leading axes of extents {first} and {second}",

@@ -152,11 +152,17 @@ class Methods:
         """Python asks for names with underscores by itself; those are just not there."""
         if name.startswith("_"):
             raise AttributeError(name)
-        raise UnknownName(f"a tile has no '{name}'", hint=hint_for(name, method_names(self), "x"))
+        raise UnknownName(f"a tile has no '{name}'", hint=_hint(name, type(self)))
 
 
-def method_names(tile: object) -> frozenset[str]:
-    return frozenset(n for n in dir(type(tile)) if not n.startswith("_"))
+def method_names(kind: type) -> frozenset[str]:
+    return frozenset(n for n in dir(kind) if not n.startswith("_"))
+
+
+def _hint(name: str, kind: type) -> str | None:
+    from .. import __all__ as functions
+
+    return hint_for(name, method_names(kind), "x", frozenset(functions))
 
 
 def axis_slices(rank: int, axis: int, items: Sequence[object]) -> list[tuple[object, ...]]:

@@ -22,7 +22,8 @@ _OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
 
 def array_meets_tile() -> NoReturn:
     raise UnknownName("a NumPy array meets a tile",
-                      hint="declare it as p.weight(..) and pass it through reads=")
+                      hint="declare it as p.weight(..) and pass it through reads=; et.iota(n)"
+                      " counts 0..n-1")
 
 
 def numpy_call(name: str, args: tuple[object, ...]) -> Any:

@@ -122,7 +122,8 @@ def _sub_axis(item: object, size: Node) -> SubAxis:
     if isinstance(item, slice):
         if item.step not in (None, 1):
             raise BadShape("a slice that is assigned to has a step",
-                           hint="assign the parts one by one, or choose with et.where")
+                           hint="assign slices without steps: et.where chooses, and"
+                           " et.stack([even, odd], axis=-1).reshape(..) joins")
         start = Const(0) if item.start is None else _bound(item.start, size)
         stop = size if item.stop is None else _bound(item.stop, size)
         if isinstance(stop, Const) and isinstance(size, Const) and stop.value > size.value:
@@ -150,10 +151,10 @@ def _bound(value: object, size: Node) -> Node:
 def index_expr(value: object) -> Node:
     """An int, index expression or 0-d integer tile as an expression."""
     if not is_index(value):
-        raise BadDType(
-            f"{value!r} is used as an index or extent and is not an integer",
-            hint="indices are integers, coordinates and 0-d integer tiles",
-        )
+        hint = "indices are integers, coordinates and 0-d integer tiles"
+        if isinstance(value, list):
+            hint += "; et.stack([x[2], x[0]]) picks several"
+        raise BadDType(f"{value!r} is used as an index or extent and is not an integer", hint=hint)
     return current().check_expr(wrap(value))  # type: ignore[arg-type]
 
 

@@ -113,10 +113,13 @@ class Tile(Methods, Cell):
         """A 0-d integer tile as an index expression."""
         value = self.read()
         if value.index is None:
-            raise BadDType(
-                f"a tile {value.type} stands where one integer is needed",
-                hint="use a 0-d integer tile as an index; write tile * n, not n * tile, for dims",
-            )
+            hint = "use a 0-d integer tile as an index; write tile * n, not n * tile, for dims"
+            if value.shape:
+                hint = (
+                    "et.gather(x, index, axis) picks entries by an integer tile;"
+                    " et.where(cond, x, y) chooses by a condition and keeps the shape"
+                )
+            raise BadDType(f"a tile {value.type} stands where one integer is needed", hint=hint)
         return value.index
 
     # ---- arithmetic ------------------------------------------------------------------------
@@ -328,7 +331,8 @@ class Tile(Methods, Cell):
 
     def __bool__(self) -> bool:
         raise NotTraceable("a tile is used as a Python truth value",
-                           hint="et.where(cond, a, b) chooses; & | ~ join conditions, not `and`")
+                           hint="et.where(cond, a, b) chooses; & | ~ join conditions, not `and`;"
+                           " et.maximum(x, y) is the larger one")
 
     def __float__(self) -> float:
         raise NotTraceable("a tile is turned into a Python number")
@@ -338,7 +342,8 @@ class Tile(Methods, Cell):
 
     def __iter__(self) -> Iterator[Tile]:
         raise NotTraceable("a tile is iterated over in Python",
-                           hint="for k in range(x.shape[0]): x[k], or et.range for many")
+                           hint="x.sum(), x.max() and others reduce it; for k in range(x.shape[0]):"
+                           " x[k], or et.range for many")
 
     def __len__(self) -> int:
         raise NotTraceable("len() of a tile", hint="use x.shape[0]")

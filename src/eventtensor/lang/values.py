@@ -97,7 +97,8 @@ def broadcast(tr: Tracer, x: Value, shape: Shape) -> Value:
 def fitted(tr: Tracer, x: Value, type_: TileType, what: str) -> Value:
     """x as something that can be assigned to a place of `type_`."""
     if x.dtype is not type_.dtype:
-        raise BadDType(f"{what} is {type_.dtype} and is assigned {x.dtype}")
+        raise BadDType(f"{what} is {type_.dtype} and is assigned {x.dtype}",
+                       hint=_mixing(type_.dtype))
     fit_into(tr, x.shape, type_.shape)
     return broadcast(tr, x, type_.shape)
 
@@ -109,6 +110,16 @@ def unary(tr: Tracer, op: str, x: Value) -> Value:
     return _made(tr, Unary(op, x.id), x, index=index)
 
 
+def _mixing(dtype: DType) -> str:
+    return f"there is no implicit mixing: use x.cast(et.{dtype.name})"
+
+
+def _wider(a: Value, b: Value) -> str:
+    """To the type that loses least."""
+    order = (DType.bool_, DType.i32, DType.i64, DType.f32)
+    return _mixing(max(a.dtype, b.dtype, key=order.index))
+
+
 def _cast_hint(op: str) -> str:
     takes = FUNCTIONS[op].takes
     first = DType.bool_ if op == "not" else takes[0]
@@ -117,7 +128,7 @@ def _cast_hint(op: str) -> str:
 
 def binary(tr: Tracer, op: str, a: Value, b: Value) -> Value:
     if a.dtype is not b.dtype:
-        raise BadDType(f"{op} of a {a.dtype} tile and a {b.dtype} tile")
+        raise BadDType(f"{op} of a {a.dtype} tile and a {b.dtype} tile", hint=_wider(a, b))
     if a.dtype not in FUNCTIONS[op].takes:
         hint = DIVIDE if op == "div" and a.dtype in INTS else _cast_hint(op)
         raise BadDType(f"{op} of {a.dtype} tiles", hint=hint)
@@ -144,7 +155,7 @@ def where(tr: Tracer, cond: Value, a: Value, b: Value) -> Value:
     if cond.dtype is not DType.bool_:
         raise BadDType(f"the condition of where is {cond.dtype}", hint="compare, as in x > 0")
     if a.dtype is not b.dtype:
-        raise BadDType(f"where chooses between {a.dtype} and {b.dtype}")
+        raise BadDType(f"where chooses between {a.dtype} and {b.dtype}", hint=_wider(a, b))
     shape = join(tr, join(tr, cond.shape, a.shape), b.shape)
     c, x, y = (broadcast(tr, v, shape) for v in (cond, a, b))
     return _made(tr, Where(c.id, x.id, y.id), c, x, y, shape=shape)
