@@ -139,6 +139,28 @@ def test_unordered_accumulation_loses_nothing(lab) -> None:
 
 
 @et.task
+def count_rows(x, acc):
+    acc[...] += et.full((x.shape[0],), 1, et.i32).sum()
+
+
+def test_unordered_accumulation_beside_the_data_that_the_body_loads_loses_nothing() -> None:
+    """The extent of x is an element of the tensor to which all tasks add."""
+    p, n = et.Program("beside"), et.dim("n", max=4000)
+    x, s = p.input("x", (8,), et.i32), p.state("s", (n, 2), et.i32, bound=(0, 40000))
+    p.fact(lambda i: s[i, 0] <= 8, over=(n,))
+    p.call(count_rows, grid=(n,), reads=lambda i: x[0 : s[i, 0]],
+           accumulates=lambda i: s[0, 1], unordered=True)
+    kernel = et.compile(p, workers=4, schedule="static")
+    assert kernel.report.ok and "et::accumulate_atomic(acc.data" in kernel.source
+    given = np.zeros(8, np.int32)
+    for _ in range(20):
+        counts = np.tile(np.array([[3, 0]], np.int32), (2000, 1))
+        kernel(x=given, s=counts)
+        assert counts[0, 1] == 6000 and (counts[:, 0] == 3).all()
+    kernel.close()
+
+
+@et.task
 def convert(x, half, brain, back):
     half[:] = x
     brain[:] = x

@@ -3,7 +3,8 @@
 Reads happen at the start of a task and writes at its end. Reading through a view is the same thing
 unless the task also writes that place; then the region is copied first. A write is staged where
 the body itself loads indices from the tensor it writes, and an accumulation where rounding to
-storage must happen once. Hand-offs may bring a read into the arena before the task is ready, and
+storage must happen once; where other tasks may add at the same time, the stage holds what this one
+adds. Hand-offs may bring a read into the arena before the task is ready, and
 publish a write as words that carry flags.
 """
 
@@ -22,7 +23,7 @@ from ..uses import Uses
 from .dialect import Dialect
 from .region import RegionWriter
 from .sync import Edges
-from .value import STORAGE, Value, View, of_view
+from .value import STORAGE, Value, View, of_view, scalar
 
 Temp = Callable[[str, t.TileType, str | None], View]
 Fill = Callable[[View, Value], None]
@@ -30,18 +31,19 @@ Fill = Callable[[View, Value], None]
 
 @dataclass(frozen=True)
 class Target:
-    """Where stores of an argument go, and the real place if that is a stage; or `words` publish
-    what is in it."""
+    """Where stores of an argument go, and the real place if that is a stage, to which what is in it
+    is assigned or, with `adds`, added; or `words` publish what is in it."""
 
     view: View
     type: t.TileType
     home: View | None = None
     words: bool = False
+    adds: bool = False
 
 
 @dataclass(frozen=True)
 class ArgWriter:
-    """`temp` allocates a dense tile, `fill` assigns one element by element. `staged` are the
+    """`temp` allocates a dense tile, `fill` assigns to one, `add` adds to one. `staged` are the
     arguments that `edges` bring into the arena, as far as the body reads them, `streamed` those
     that come by pages, `late` those that a body needs after its product only. `brought` holds what
     is brought once that is written, `asked` how small ones among them end, `waiting` the names of
@@ -54,6 +56,7 @@ class ArgWriter:
     coords: tuple[str, ...]
     temp: Temp
     fill: Fill
+    add: Fill
     edges: Edges = field(default_factory=Edges)
     staged: tuple[int, ...] = ()
     streamed: frozenset[int] = frozenset()
@@ -259,8 +262,9 @@ class ArgWriter:
         if not self._staged(k, uses):
             return Target(home, type)
         stage = self.temp(f"{name}_stage", type, None)
-        self.fill(stage, of_view(home, type))
-        return Target(stage, type, home)
+        adds = self.call.unordered and self.call.body.args[k].mode == t.ArgMode.accumulate
+        self.fill(stage, scalar("0", type) if adds else of_view(home, type))
+        return Target(stage, type, home, adds=adds)
 
     def _as_words(self, k: int, plain: bool) -> Target:
         """Words are written once: straight away by a body that has one store of the whole region,
@@ -298,7 +302,8 @@ class ArgWriter:
             self.out.line(f"et::flag_write(worker, {self.name(k)}, {target.view.data});")
         for target in targets.values():
             if target.home is not None:
-                self.fill(target.home, of_view(target.view, target.type))
+                put = self.add if target.adds else self.fill
+                put(target.home, of_view(target.view, target.type))
 
 
 def stored_once(body: t.Body, arg: int) -> bool:

@@ -58,7 +58,9 @@ class BodyWriter(FoldWriter):
                     whole, view = self.call.body.args[arg].type, self.targets[arg].view
                     self.fill(self.sub(view, axes, whole, f"out{arg}"), self.values[value])
                 case t.Accumulate(arg, value):
-                    self.accumulate(self.targets[arg].view, self.values[value])
+                    target = self.targets[arg]
+                    shared = self.call.unordered and target.home is None
+                    self.add(target.view, self.values[value], shared)
                 case _:
                     assert_never(s)
 
@@ -77,11 +79,6 @@ class BodyWriter(FoldWriter):
         """Literals and repeated names need no constant of their own."""
         simple = isinstance(s.op, t.Literal | t.Broadcast | t.Reshape)
         return simple and s.id not in self.uses.named
-
-    def accumulate(self, to: View, value: Value) -> None:
-        add_one = "et::accumulate_atomic" if self.call.unordered else "et::accumulate"
-        with self.loops(value.type.shape, independent=False, to=to) as index:
-            self.out.line(f"{add_one}({to.place(index)}, {value.at(index)});")
 
     # ---- ops -------------------------------------------------------------------------------
 

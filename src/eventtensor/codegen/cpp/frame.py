@@ -95,7 +95,7 @@ class BodyFrame:
         self._count = 0
         self.regions = KnownRegions(out, self.expr, program, self.extent)
         self.args = ArgWriter(
-            out, self.regions, program, self.call, placed.vars, self.temp, self.fill
+            out, self.regions, program, self.call, placed.vars, self.temp, self.fill, self.add
         )
         self.temps: set[str] = set()  # names of what lies in the arena
         self.targets: dict[int, Target] = {}
@@ -263,6 +263,12 @@ class BodyFrame:
                 and to.data != f"{to.buffer}_words"
             kind, place = STORAGE[to.storage], to.place(index)
             self.out.assign(to.buffer, kind, place, text, far, neighbours)
+
+    def add(self, to: View, value: Value, shared: bool = True) -> None:
+        """Add element by element; to a `shared` place other tasks may add at the same time."""
+        add_one = "et::accumulate_atomic" if shared else "et::accumulate"
+        with self.loops(value.type.shape, independent=False, to=to) as index:
+            self.out.line(f"{add_one}({to.place(index)}, {value.at(index)});")
 
     def rounded(self, text: str, dtype: DType, to: View) -> str:
         """An element as a place stores it."""
