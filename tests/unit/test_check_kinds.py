@@ -137,6 +137,20 @@ def unassigned(p):
     return p
 
 
+def written_twice(p):
+    @et.task
+    def both(x, o, more):
+        more[...] = x
+        o[...] = x + 1.0
+
+    x, o = p.input("x", (8,), F), p.output("o", (8,), F)
+    p.call(both, name="first", grid=(), reads=lambda: x[0:4],
+           writes=lambda: (o[0:4], o[4:8]))
+    p.call(both, name="second", grid=(2,), reads=lambda i: x[i],
+           writes=lambda i: (o[i * 4], o[i * 6 - i]))
+    return p
+
+
 def too_few(p):
     @et.task
     def largest(x, o):
@@ -166,7 +180,7 @@ CASES: dict[Kind, Callable[[et.Program], et.Program]] = {
     Kind.unequal_extents: unequal, Kind.unassigned: unassigned, Kind.unproved: unproved,
     Kind.contradiction: contradiction,
     Kind.too_few: too_few, Kind.negative_extent: negative_extent,
-    Kind.unwritten: unwritten,
+    Kind.unwritten: unwritten, Kind.written_twice: written_twice,
 }
 
 
@@ -184,6 +198,47 @@ def test_a_kind_is_found_named_and_placed(kind):
     assert (report.status == "unproved") == (kind is Kind.unproved)
     if kind not in (Kind.unbounded_index,):
         assert problem.witness is not None and "second" in str(problem)
+
+
+@et.task
+def two(x, o, more):
+    more[...] = x
+    o[...] = x + 1.0
+
+
+@et.task
+def added(x, acc, o):
+    acc[...] += x
+    o[...] = x
+
+
+@et.task
+def added_twice(x, acc, more):
+    acc[...] += x
+    more[...] += x
+
+
+@pytest.mark.parametrize("body, regions, ok", [
+    (two, lambda s: {"writes": lambda i: (s[2 * i], s[2 * i + 1])}, True),
+    (two, lambda s: {"writes": lambda i: (s[i], s[i])}, False),
+    (added, lambda s: {"accumulates": lambda i: s[i], "writes": lambda i: s[i + 8]}, True),
+    (added, lambda s: {"accumulates": lambda i: s[i], "writes": lambda i: s[i]}, False),
+    (added_twice, lambda s: {"accumulates": lambda i: (s[i], s[i])}, False),
+    (added_twice, lambda s: {"accumulates": lambda i: (s[i], s[i]), "unordered": True}, True),
+    (added_twice, lambda s: {"accumulates": lambda i: (s[i], s[i + 1])}, True),
+])
+def test_written_arguments_of_one_task_are_disjoint_unless_all_are_added_in_any_order(
+    body, regions, ok
+):
+    """Back ends store arguments in different orders, so the last one would differ."""
+    p = et.Program("p")
+    x, s = p.input("x", (8,), F), p.state("s", (16,), F)
+    p.call(body, name="go", grid=(8,), reads=lambda i: x[i], **regions(s))
+    report = et.check(p)
+    assert report.ok == ok
+    if not ok:
+        (problem,) = report.problems
+        assert problem.code == "ET225" and "go(i=0) writes s[0] twice" in problem.message
 
 
 def test_the_update_of_the_paper_in_one_task_is_proved():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import islpy as isl
 
@@ -18,7 +18,13 @@ from .concrete import unordered_pair
 from .contradictions import contradictions
 from .count_check import count_problems
 from .coverage import closed, shown, unordered
-from .deps import Dependence, dependences, element_map, same_call_conflicts
+from .deps import (
+    Dependence,
+    dependences,
+    element_map,
+    same_call_conflicts,
+    same_task_conflicts,
+)
 from .derive import Derived
 from .guards import Unguarded, unguarded
 from .order import OrderGraph, add_fences
@@ -66,7 +72,7 @@ def _verify(ask: _Ask) -> CheckReport:
     problems += assignment_problems(program)
     problems += _orphans(program, obligations)
     problems += output_problems(program, obligations)
-    problems += _same_call(program)
+    problems += _same_call(program) + _same_task(program)
     for e in derived.events:
         problems += count_problems(program, ask.events, e, obligations)
     problems += _cycles(ask)
@@ -131,6 +137,20 @@ def _same_call(program: Program) -> list[Problem]:
             kind, f"two tiles of call '{a.node.call.name}', {w.tasks[0]} and {w.tasks[1]}, {verb} "
             f"{_element(w)}", a.node.call.place,
             "tiles of one call are concurrent: make the regions disjoint, or split the call", w))
+    return out
+
+
+def _same_task(program: Program) -> list[Problem]:
+    out = []
+    for a, b, tasks in same_task_conflicts(program):
+        pair = smallest_pair(tasks)
+        assert pair is not None
+        elements = element_map(program, a), element_map(program, b)
+        w = pair_witness(a.node, b.node, pair, elements, a.region.tensor)
+        w = replace(w, tasks=w.tasks[:1])
+        out.append(Problem(
+            Kind.written_twice, f"{w.tasks[0]} writes {_element(w)} twice, by {a.region} and by "
+            f"{b.region}", a.node.call.place, Kind.written_twice.error.default_hint, w))
     return out
 
 

@@ -306,3 +306,22 @@ def same_call_conflicts(program: Program) -> list[tuple[Access, Access, isl.Map]
                 if not relation.is_empty():
                     out.append((a, b, relation))
     return out
+
+
+def same_task_conflicts(program: Program) -> list[tuple[Access, Access, isl.Map]]:
+    """Pairs of written arguments of one call, and the tasks in which both are one element. Nothing
+    says which comes last. Additions in any order may meet: all of them count."""
+    out = []
+    for found in accesses(program).values():
+        written = [a for a in found if a.writes]
+        for k, a in enumerate(written):
+            for b in written[:k]:
+                if a.node is not b.node or (_any_order(a) and _any_order(b)):
+                    continue
+                scope, sides = conflict(program, b, a, len(a.node.loops))
+                scope.finish()
+                scope.require(*(f"a_{c} = b_{c}" for c in a.node.call.coords))
+                relation = scope.map(sides[0].names, sides[1].names)
+                if not relation.is_empty():
+                    out.append((b, a, relation))
+    return out

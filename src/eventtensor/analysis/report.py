@@ -19,6 +19,7 @@ class Kind(Enum):
     too_few = "too-few-elements"
     unequal_extents = "unequal-extents"
     unassigned = "unassigned"
+    written_twice = "written-twice"
     cycle = "cycle"
     count_high = "count-high"
     count_low = "count-low"
@@ -53,6 +54,7 @@ _ERRORS: dict[Kind, type[errors.ProofError]] = {
     Kind.unequal_extents: errors.UnequalExtents,
     Kind.unassigned: errors.Unassigned,
     Kind.unwritten: errors.Unwritten,
+    Kind.written_twice: errors.WrittenTwice,
     Kind.unproved: errors.Unproved,
 }
 

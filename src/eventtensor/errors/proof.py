@@ -103,6 +103,11 @@ class Unassigned(ProofError):
     default_hint = "declare the smaller region, assign the rest, or name the region in reads= too"
 
 
+class WrittenTwice(ProofError):
+    code, title = "ET225", "a task that writes one element through two of its arguments"
+    default_hint = "make the regions of a task disjoint, or write one region that covers both"
+
+
 class Unwritten(ProofError):
     code, title = "ET221", "an output with elements that no task writes"
     default_hint = "cover it: n.tiles(8) rather than n // 8; or declare it with partial=True"
