@@ -194,6 +194,22 @@ def test_few_grammars_are_compiled_at_a_time_and_none_for_who_is_gone():
     assert most == 2 and sorted(asked) == [f"a{k}" for k in range(8) if k != 3]
 
 
+def test_grammars_that_are_kept_are_small(open_to_pages):
+    def memory():
+        with open(f"/proc/{open_to_pages.process.pid}/statm") as file:
+            return int(file.read().split()[1]) * 4096
+
+    before = memory()
+    for k in range(8):
+        pattern = f"((a{{1000}}){{1000}}){{1000}}{k}"
+        httpx.post(
+            f"{open_to_pages.url}/v1/completions", timeout=60,
+            headers={"Authorization": "Bearer key"},
+            json=ASKED | {"response_format": {"type": "regex", "pattern": pattern}})
+    grown = memory() - before
+    assert grown < 250 << 20
+
+
 class Exhausted:
     """A parser that gives up on its way."""
 
