@@ -10,6 +10,7 @@ import pytest
 
 import eventtensor as et
 from eventtensor.errors import BadDType
+from eventtensor.ir.elementwise import FUNCTIONS
 from eventtensor.ir.tile import Binary, Body, Let, Literal
 from eventtensor.ir.tile_text import body_lines
 
@@ -305,6 +306,18 @@ def test_functions_of_one_tile(name: str):
         out[:] = getattr(et, name)(x)
 
     assert ops(trace(f))[0] == f"%1 = {name}(%0) : f32[8, 4]"
+
+
+@pytest.mark.parametrize("exponents", [[0.5, 0.5, 0.5, 0.5], [0.5, 0.5, 0.5, 2.0]])
+def test_a_power_does_not_hang_on_the_exponents_of_other_elements(exponents):
+    power = FUNCTIONS["pow"].meaning
+    x = np.array([-np.inf, -0.0, 4.0, 3.0], np.float32)
+    for y in (np.array(exponents, np.float32), *([np.float32(0.5)] if exponents[3] == 0.5 else [])):
+        with np.errstate(all="ignore"):
+            found = power(x, y)
+        assert found.dtype == np.float32
+        assert found[0] == np.inf and found[2] == 2.0
+        assert found[1] == 0 and not np.signbit(found[1])
 
 
 def test_powers_are_products_where_they_can_be():

@@ -73,6 +73,12 @@ def _erf(x: Array) -> Array:
     return np.asarray(np.vectorize(math.erf, otypes=[np.float64])(x), x.dtype)
 
 
+def _pow(x: Array, y: Array) -> Array:
+    """NumPy takes a root where all exponents are one half: -0.0 and -inf then keep their sign."""
+    root = np.where(np.isneginf(x), np.inf, np.sqrt(x) + np.zeros((), x.dtype))
+    return np.asarray(np.where(y == 0.5, root, np.power(x, y)), x.dtype)
+
+
 def _unary(
     name: str, takes: Dtypes, meaning: Callable[..., Any], cpp: str, exact: bool = True,
     cpp_bool: str = "",
@@ -119,7 +125,7 @@ FUNCTIONS: dict[str, Function] = {row.name: row for row in (
     _call("mod", NUMERIC, np.remainder, "et::floor_mod"),
     _call("min", NUMERIC, _min, "et::min"),
     _call("max", NUMERIC, _max, "et::max"),
-    Function("pow", 2, FLOAT, np.power, "std::pow({0}, {1})", exact=False),
+    Function("pow", 2, FLOAT, _pow, "std::pow({0}, {1})", exact=False),
     _infix("and", BITS, np.bitwise_and, "&", of_bool="&&"),
     _infix("or", BITS, np.bitwise_or, "|", of_bool="||"),
     _infix("xor", BITS, np.bitwise_xor, "^", of_bool="!="),
