@@ -19,22 +19,30 @@ def render(
     template: str, messages: Sequence[Message], special: Mapping[str, str], options: dict[str, Any]
 ) -> str:
     """The text up to where the answer begins. `special` has bos_token and the like."""
-    jinja2 = need("jinja2")
+    need("jinja2")
+    from .limited import TooMuch, budget
+
     values = {"add_generation_prompt": True, **special, **options, "messages": list(messages)}
     try:
-        return str(_compiled(template).render(values))
-    except (jinja2.TemplateError, TypeError, KeyError) as e:
-        raise BadChat(f"the chat template fails: {e}") from e
+        with budget():
+            return str(_compiled(template).render(values))
+    except TooMuch as e:
+        raise BadChat(f"the chat template fails: {e}", hint="its file is not to be trusted") from e
+    except Exception as e:  # whatever the code of a template may raise
+        text = str(e) if isinstance(e, need("jinja2").TemplateError) else f"{type(e).__name__}: {e}"
+        raise BadChat(f"the chat template fails: {text[:400]}") from e
 
 
 @lru_cache(8)
 def _compiled(template: str) -> Any:
     jinja2 = need("jinja2")
-    sandbox = need("jinja2.sandbox")
-    env = sandbox.ImmutableSandboxedEnvironment(
+    from .limited import Limited
+
+    env = Limited(
         trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
     )
     env.filters["tojson"] = _tojson
+    env.bound_filters()
     env.globals["strftime_now"] = _strftime_now
 
     def raise_exception(message: str) -> None:
