@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     from .lang.composed import (
         all,
         any,
+        arange,
         clip,
+        concatenate,
         dot,
         expand_dims,
         flip,
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
         split,
         square,
         stack,
+        std,
         sum,
         var,
         zeros_like,
@@ -104,6 +107,7 @@ __all__ = [
     "abs",
     "all",
     "any",
+    "arange",
     "argmax",
     "argmin",
     "argsort",
@@ -114,6 +118,7 @@ __all__ = [
     "clip",
     "compile",
     "concat",
+    "concatenate",
     "cos",
     "cumprod",
     "cumsum",
@@ -162,6 +167,7 @@ __all__ = [
     "sqrt",
     "square",
     "stack",
+    "std",
     "sum",
     "tanh",
     "task",
@@ -177,8 +183,9 @@ __version__ = "0.1.0"
 
 _DTYPES = ("f32", "bf16", "f16", "i32", "i64", "u8", "bool_")
 _COMPOSED = (
-    "all", "any", "clip", "dot", "expand_dims", "flip", "full_like", "mean", "ones", "ones_like",
-    "outer", "repeat", "split", "square", "stack", "sum", "var", "zeros_like",
+    "all", "any", "arange", "clip", "concatenate", "dot", "expand_dims", "flip", "full_like",
+    "mean", "ones", "ones_like", "outer", "repeat", "split", "square", "stack", "std", "sum", "var",
+    "zeros_like",
 )  # fmt: skip
 _HOMES = {
     **dict.fromkeys(_COMPOSED, "lang.composed"),

@@ -116,10 +116,22 @@ OPS: dict[str, tuple[Body, Body]] = {
     "squeeze_axis": (lambda a: a.f[None, :, None].squeeze(axis=0), lambda a: a.f[:, None]),
     "expand_dims": (lambda a: et.expand_dims(a.f, -2), lambda a: np.expand_dims(a.f, -2)),
     "swapaxes": (lambda a: a.g.swapaxes(0, -1), lambda a: a.g.swapaxes(0, -1)),
+    "std": (lambda a: a.f.std(axis=1), lambda a: a.f.std(axis=1)),
+    "std_ddof": (lambda a: et.std(a.f, 0, ddof=1, keepdims=True),
+                 lambda a: a.f.std(0, ddof=1, keepdims=True)),
+    "concatenate": (lambda a: et.concatenate([a.f, a.y], axis=1),
+                    lambda a: np.concatenate([a.f, a.y], axis=1)),
+    "arange": (lambda a: et.arange(K) * 3, lambda a: np.arange(K, dtype=np.int32) * 3),
+    "arange_start": (lambda a: et.arange(-2, K), lambda a: np.arange(-2, K, dtype=np.int32)),
+    "arange_step": (lambda a: et.arange(1, K, 4), lambda a: np.arange(1, K, 4, dtype=np.int32)),
+    "arange_down": (lambda a: et.arange(K, -2, -5), lambda a: np.arange(K, -2, -5, dtype=np.int32)),
+    "arange_exact": (lambda a: et.arange(0, K, 5), lambda a: np.arange(0, K, 5, dtype=np.int32)),
+    "arange_f32": (lambda a: et.arange(K, dtype=et.f32) / 2.0,
+                   lambda a: np.arange(K, dtype=np.float32) / 2),
     "numpy_scalar": (lambda a: np.float32(3) * a.f - np.float32(2), lambda a: 3 * a.f - 2),
 }  # fmt: skip
 # A division may be a product with the reciprocal's last bit off in NumPy's pairwise means.
-CLOSE = {"var", "var_ddof", "mean_all"}
+CLOSE = {"var", "var_ddof", "std", "std_ddof", "mean_all"}
 
 
 def changed(x: Any) -> Any:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
-from ..errors import BadShape, NotTraceable
+from ..errors import BadDType, BadShape, NotTraceable
 from ..ir.tensor import DType
 from . import functions as f
 from . import values
@@ -28,6 +28,10 @@ def mean(x: object, axis: object = None, keepdims: bool = False) -> Any:
 
 def var(x: object, axis: object = None, ddof: int = 0, keepdims: bool = False) -> Any:
     return _tile(x, "var").var(axis, ddof, keepdims)
+
+
+def std(x: object, axis: object = None, ddof: int = 0, keepdims: bool = False) -> Any:
+    return _tile(x, "std").std(axis, ddof, keepdims)
 
 
 def any(x: object, axis: object = None, keepdims: bool = False) -> Any:
@@ -72,6 +76,28 @@ def ones(shape: object, dtype: DType = DType.f32) -> Tile:
     return f.full(shape, True if dtype is DType.bool_ else 1, dtype)
 
 
+def arange(
+    start: object, stop: object = None, step: int = 1, dtype: DType = DType.i32
+) -> Tile:
+    """start, start + step, .. as long as it lies before stop; `arange(n)` is `iota(n)`."""
+    first: Any = 0 if stop is None else start
+    last: Any = start if stop is None else stop
+    if isinstance(first, float) or isinstance(last, float) or isinstance(step, float):
+        raise BadDType("arange of floats", hint="start + et.iota(n).cast(et.f32) * step")
+    if isinstance(step, bool) or not isinstance(step, int) or step == 0:
+        raise BadShape(f"arange with the step {step!r}",
+                       hint="a step is a Python integer other than 0")
+    way = last - first if step > 0 else first - last
+    size = abs(step)
+    count = way if size == 1 else (way + size - 1) // size
+    line = f.iota(max(count, 0) if isinstance(count, int) else count)
+    if step != 1:
+        line = line * step
+    if not isinstance(first, int) or first != 0:
+        line = line + first
+    return line.cast(dtype)
+
+
 def zeros_like(x: object, dtype: DType | None = None) -> Tile:
     like = _tile(x, "zeros_like")
     return f.zeros(like.shape, like.dtype if dtype is None else dtype)
@@ -88,6 +114,11 @@ def full_like(x: object, value: object, dtype: DType | None = None) -> Tile:
 
 
 # ---- joining and taking apart --------------------------------------------------------------
+
+
+def concatenate(tiles: Sequence[object], axis: int = 0) -> Tile:
+    """The same as `concat`."""
+    return f.concat(tiles, axis)
 
 
 def stack(tiles: Sequence[object], axis: int = 0) -> Tile:
@@ -175,6 +206,8 @@ def matmul(a: Tile, other: object) -> Any:
     if b.ndim == 2 and a.dtype is DType.f32:
         rows = a.reshape(-1, a.shape[-1]) @ b
         return rows.reshape(*a.shape[:-1], b.shape[-1])
+    if a.ndim == 2 and not (isinstance(b.shape[0], int) and b.shape[0] <= _MOST):
+        return (b.swapaxes(-1, -2) @ a.T).swapaxes(-1, -2)
     return _each(a, b)
 
 

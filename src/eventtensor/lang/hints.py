@@ -9,7 +9,6 @@ HINTS = {
     "allclose": "(et.abs(x - y) <= limit).all()",
     "append": "et.concat([x, y], axis=0)",
     "apply_along_axis": "write the operation with axis=, or loop with et.range",
-    "arange": "et.iota(n) counts 0..n-1; et.iota(n) * step + start for others",
     "arccos": "tiles have sin, cos, tanh and erf; pass a table through reads= for others",
     "arcsin": "tiles have sin, cos, tanh and erf; pass a table through reads= for others",
     "arctan": "tiles have sin, cos, tanh and erf; pass a table through reads= for others",
@@ -24,7 +23,6 @@ HINTS = {
     "broadcast_to": "x + et.zeros(shape); most operations broadcast by themselves",
     "cbrt": "et.pow(x, 1 / 3) for x of 0 or more",
     "cholesky": "write it over tiles: examples/cholesky.py, examples/newcomer/triangular_solve.py",
-    "concatenate": "et.concat([x, y], axis=0)",
     "convolve": "add up shifted slices, as in x[0:n]*w[0] + x[1:n+1]*w[1]",
     "count_nonzero": "(x != 0).sum(axis)",
     "det": "write it over tiles: examples/cholesky.py, examples/newcomer/triangular_solve.py",
@@ -86,7 +84,6 @@ HINTS = {
     "size": "the product of x.shape",
     "softmax": "e / e.sum(axis, keepdims=True) with e = et.exp(x - x.max(axis, keepdims=True))",
     "solve": "write it over tiles: examples/cholesky.py, examples/newcomer/triangular_solve.py",
-    "std": "et.sqrt(x.var(axis))",
     "take": "et.gather(x, index, axis)",
     "take_along_axis": "et.gather(x, index) for a tile of one row; for rows of k elements "
     "et.where(index[:, :, None] == et.iota(k), x[:, None, :], 0).sum(axis=-1)",

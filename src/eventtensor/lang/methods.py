@@ -63,6 +63,12 @@ class Methods:
         total = (away * away).sum(axis, keepdims)
         return total / (self._count(axis) - float(ddof))
 
+    def std(self: Any, axis: object = None, ddof: int = 0, keepdims: bool = False) -> Any:
+        """The square root of the variance."""
+        from .functions import sqrt
+
+        return sqrt(self.var(axis, ddof, keepdims))
+
     def any(self: Any, axis: object = None, keepdims: bool = False) -> Any:
         """Whether some element is not zero; of none it is false."""
         return self._truth().cast(DType.i32).max(axis, keepdims) > 0
