@@ -9,12 +9,14 @@ import struct
 from pathlib import Path
 
 import pytest
+from tokenizers import Tokenizer, models
 
 from eventtensor.errors import BadModelConfig, BadModelFile, EventTensorError
 from eventtensor.models.formats.gguf_checkpoint import GgufCheckpoint
 from eventtensor.models.formats.gguf_file import read_gguf
-from eventtensor.models.formats.hf import read_config, read_json
+from eventtensor.models.formats.hf import _open, read_config, read_json, read_text
 from eventtensor.models.source import open_model
+from eventtensor.models.text.files import from_folder
 
 _FAR = 1 << 34  # bytes of a file with a hole: nobody reads it to its end
 
@@ -173,3 +175,26 @@ def test_tokens_of_another_kind_are_refused(tmp_path: Path) -> None:
             + text(b"tokenizer.ggml.tokens") + struct.pack("<II", 4, 7))
     with pytest.raises(BadModelConfig):
         GgufCheckpoint(file(tmp_path, header(keys=2, pair=pair)))
+
+
+def with_tokenizer(folder: Path, eos: str) -> None:
+    (folder / "tokenizer_config.json").write_text(json.dumps({"eos_token": eos}))
+    Tokenizer(models.BPE({"a": 0, "b": 1, "ab": 2}, [("a", "b")])).save(
+        str(folder / "tokenizer.json"))
+
+
+def test_a_text_ends_with_a_token_that_is_there(tmp_path: Path) -> None:
+    with_tokenizer(tmp_path, "b")
+    found = from_folder(tmp_path, ())
+    assert found is not None and found.eos == (1,)
+    with_tokenizer(tmp_path, "nowhere")
+    with pytest.raises(BadModelFile, match="eos_token is 'nowhere'"):
+        from_folder(tmp_path, ())
+
+
+@pytest.mark.parametrize("read", [read_text, _open])
+def test_a_pipe_is_no_file_of_a_model(tmp_path: Path, read) -> None:
+    """To open it would take for ever."""
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(BadModelFile, match="is no plain file"):
+        read(tmp_path / "pipe")

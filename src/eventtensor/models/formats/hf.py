@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import stat
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -127,13 +128,17 @@ def read_json(path: Path) -> Mapping[str, Any]:
     return found
 
 
-def check_size(path: Path, most: int) -> None:
+def check_size(path: Path, most: int | None) -> None:
+    """Refuses what is no plain file too: to open a pipe is to wait for a writer."""
     try:
-        size = path.stat().st_size
+        found = path.stat()
     except OSError as e:
         raise BadModelFile(f"{path} cannot be read: {e.strerror}") from e
-    if size > most:
-        raise BadModelFile(f"{path} has {size} bytes; files of its kind have {most} at most")
+    if not stat.S_ISREG(found.st_mode):
+        raise BadModelFile(f"{path} is no plain file")
+    if most is not None and found.st_size > most:
+        raise BadModelFile(
+            f"{path} has {found.st_size} bytes; files of its kind have {most} at most")
 
 
 def read_text(path: Path) -> str:
@@ -177,6 +182,7 @@ def _check_index(folder: Path, found: Mapping[str, Shape]) -> None:
 
 def _open(path: Path) -> Any:
     safetensors = need("safetensors")
+    check_size(path, None)
     try:
         return safetensors.safe_open(path, framework="numpy")
     except (OSError, safetensors.SafetensorError) as e:

@@ -44,7 +44,11 @@ def from_folder(folder: Path, eos: tuple[int, ...]) -> Tokenizer | None:
     config = read_json(extra) if extra.is_file() else {}
     special = {k: text for k in _NAMES if (text := _text(config.get(k))) is not None}
     if not eos and "eos_token" in special:
-        eos = (core.token_to_id(special["eos_token"]),)
+        last = core.token_to_id(special["eos_token"])
+        if last is None:
+            raise BadModelFile(f"{extra}: eos_token is {shown(special['eos_token'])}, which "
+                               "tokenizer.json does not have")
+        eos = (last,)
     return Tokenizer(core, eos=eos, special=special, template=_template(folder, config))
 
 
