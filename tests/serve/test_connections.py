@@ -117,6 +117,30 @@ def test_heads_and_bodies_that_follow_each_other_are_no_long_head(server):
             assert answer(sock).startswith(b"HTTP/1.1 200 ")
 
 
+@pytest.mark.parametrize("protocol", ["h2c", "websocket"])
+@pytest.mark.parametrize("cut", [1, 50, 5000])
+def test_a_wish_for_another_protocol_changes_nothing(server, protocol, cut):
+    wish = f"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: {protocol}\r\n\r\n".encode()
+    chunks = b"5\r\n%b\r\n%x\r\n%b\r\n0\r\n\r\n" % (BODY[:5], len(BODY) - 5, BODY[5:])
+    chunked = CHUNKED.replace(b"/tokenize", b"/v1/completions")
+    sent = b"".join((
+        HEAD[:-2], wish, BODY, GET[:-2], wish, chunked[:-2], wish, chunks,
+        GET[:-2], b"Connection: close\r\n", wish))
+    with connected(server) as sock:
+        for at in range(0, len(sent), cut):
+            sock.sendall(sent[at : at + cut])
+        found = ended(sock)
+    assert found.count(b"HTTP/1.1 200 ") == 4 and found.count(b'"usage"') == 2, found
+    assert found.endswith(b'{"status":"ok"}')
+
+
+def test_it_is_no_proxy(server):
+    for target in (b"localhost:80", b"/"):
+        with connected(server) as sock:
+            sock.sendall(b"CONNECT " + target + b" HTTP/1.1\r\nHost: localhost\r\n\r\n" + GET)
+            assert ended(sock).count(b"HTTP/1.1 ") == 1
+
+
 # ---- time ----------------------------------------------------------------------------------------
 
 

@@ -9,6 +9,7 @@ from asyncio.events import TimerHandle
 from dataclasses import dataclass
 from typing import Any
 
+import httptools
 from uvicorn._types import ASGI3Application
 from uvicorn.protocols.http.httptools_impl import (
     STATUS_LINE,
@@ -104,7 +105,7 @@ class Connection(HttpToolsProtocol):
             return
         began_in_body = self._in_body
         self._raw += len(data)
-        super().data_received(data)
+        self._parse(data)
         if self._ended:
             return
         if self._in_body:
@@ -119,6 +120,29 @@ class Connection(HttpToolsProtocol):
             timed = self.timeout_keep_alive_task is not None or self._deadline is not None
             if self.use == _IDLE and not timed:
                 self._wait(self._limits.receive_s)  # for a head after empty lines
+
+    def _parse(self, data: bytes) -> None:
+        """The parser stops behind a head that asks for another protocol. There is none here, so
+        what follows is the body: another parser reads it, behind the head without the wish."""
+        self._unset_keepalive_if_required()
+        while data and not self._ended:
+            try:
+                self.parser.feed_data(data)
+                return
+            except httptools.HttpParserUpgrade as e:
+                data = self._plain_head() + data[e.args[0] :]
+                self.parser = httptools.HttpRequestParser(self)
+            except httptools.HttpParserError:
+                self.send_400_response("Invalid HTTP request received.")
+
+    def _plain_head(self) -> bytes:
+        fields = [b"%b: %b" % f for f in self.headers if f[0] not in (b"upgrade", b"connection")]
+        wishes = b",".join(value for name, value in self.headers if name == b"connection").lower()
+        if b"close" in wishes:
+            fields.append(b"connection: close")
+        version = self.parser.get_http_version().encode()
+        first = b"%b %b HTTP/%b" % (self.parser.get_method(), self.url, version)
+        return b"\r\n".join((first, *fields, b"", b""))
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
@@ -140,13 +164,19 @@ class Connection(HttpToolsProtocol):
             self._refusal = 413, f"the body has more than {self._limits.body} bytes"
         elif len(self.pipeline) >= self._limits.pipelined:
             self._refusal = 429, "too many requests are sent ahead of answers"
+        elif self.parser.get_method() == b"CONNECT":
+            self._refusal = 405, "this server is no proxy"
         if self._refusal is not None:
             raise Refused
+        if self.parser.should_upgrade():
+            return
         self._in_head, self._in_body, self._raw = False, True, 0
         self._wait(self._limits.receive_s)
         super().on_headers_complete()
 
     def on_message_complete(self) -> None:
+        if self.parser.should_upgrade():
+            return
         self._in_body = False
         self._stop(self._deadline)
         self._deadline = None
