@@ -44,6 +44,15 @@ def test_a_slice_that_may_overhang_is_clipped() -> None:
     assert str(clipped) == "min(-j*48 + 128, 48)"
 
 
+def test_an_axis_without_padding_among_padded_ones_is_settled_too() -> None:
+    p = et.Program("halo")
+    a, b = p.input("a", (3, 128), et.f32), p.output("b", (3, 128), et.f32)
+    p.call(copy, name="cut", grid=(3, 4),
+           reads=lambda i, j: a.padded((1, 0), (1, 0))[i : i + 1, j * 32 : j * 32 + 32],
+           writes=lambda i, j: b[i : i + 1, j * 32 : j * 32 + 32])
+    assert shape(p) == (Const(1), Const(32))
+
+
 def test_a_dim_decides_nothing() -> None:
     n = et.dim("n", max=64)
     p = et.Program("rows")

@@ -64,6 +64,23 @@ def test_padding_keeps_the_nominal_shape():
     assert a.padded(1, 1, math.nan)[R, J].region == a.padded(1, 1, float("nan"))[R, J].region
 
 
+def test_an_axis_without_padding_is_clipped_among_padded_ones():
+    a, _, _ = tensors()
+    region = a.padded((1, 0), (1, 0))[R - 1 : R + 3, J : J + 4].region
+    (clipped,) = tile_shape(a[R, J : J + 4].region, a.tensor)
+    assert tile_shape(region, a.tensor) == (Const(4), clipped)
+    assert str(region).startswith("a.padded([1, None], [1, None], 0.0)[")
+    for filled in (a.padded(0, 0), a.padded((0, 0), (1, 1))):
+        assert tile_shape(filled[R, J : J + 4].region, a.tensor) == (Const(4),)
+
+
+def test_an_axis_that_cannot_overhang_has_no_mark():
+    a, _, _ = tensors()
+    for key in ((slice(R - 1, R + 3), slice(None)), (slice(R - 1, R + 3), J)):
+        region = a.padded((1, 0), (1, 0))[key].region
+        assert region.pad == Pad((1, 0), (1, 0), 0.0)
+
+
 @pytest.mark.parametrize("index", [
     lambda a, t: a[R],
     lambda a, t: a[R, J, 0],

@@ -81,6 +81,7 @@ def test_the_base_text_is_good():
     ("read a[i, 0:4]", "read a.padded(1, 1, 0.0)[i, 0:4]", 10),
     ("read a[i, 0:4]", "read a.padded([1, 1.5], [1, 1], 0.0)[i, 0:4]", 10),
     ("read a[i, 0:4]", "read a.padded([1, 1], [1, 1], x)[i, 0:4]", 10),
+    ("read a[i, 0:4]", "read a.padded([1, None], [1, 1], 0.0)[i, 0:4]", 10),
     ("wait E[i]", "wait a[i, 0]", 12),
     ("    body", "    bady", 13),
     ("arg x: read i32[4] from i32", "arg x: take i32[4] from i32", 14),

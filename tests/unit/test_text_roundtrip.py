@@ -101,14 +101,15 @@ def stencil() -> et.Program:
     steps = et.dim("steps", min=0)
 
     @et.task(cpp="for (;;) {\n  x;\n\n}\n", cuda="  // keep \n# not a comment")
-    def step(x, y, out, *, i, s, n):
-        out[:] = et.where(i + s < n, x[0:8] + x[2:10], -math.inf) + y[1]
+    def step(x, y, z, out, *, i, s, n):
+        out[:] = et.where(i + s < n, x[0:8] + x[2:10], -math.inf) + y[1] + z[0, 0]
 
     with p.loop("s", steps) as s, p.loop("q", et.min(s + 1, 3)):
         p.call(step, grid=(N.tiles(8),),
                reads=lambda i: [
                    a.padded((0, 1), (0, 9), math.nan)[s % 2, i * 8 - 1 : i * 8 + 9],
                    a.padded((0, 1), (0, 9), -math.inf)[s % 2, i * 8 - 1 : i * 8 + 9],
+                   a.padded((1, 0), (1, 0), 1.0)[s - 1 : s, i * 8 : i * 8 + 8],
                ],
                writes=lambda i: a[(s + 1) % 2, i * 8 : i * 8 + 8])
     return p

@@ -167,7 +167,7 @@ def locator(region: Region, shape: tuple[int, ...]) -> Locate:
     clipped there; any other index outside the tensor (and its padding) raises OutOfRange."""
     name, pad = region.tensor, region.pad
     finders = [
-        _finder(axis, size, (0, 0) if pad is None else (pad.lo[k], pad.hi[k]), pad is not None)
+        _finder(axis, size, (0, 0) if pad is None else (pad.lo[k], pad.hi[k]), region.fills(k))
         for k, (axis, size) in enumerate(zip(region.axes, shape, strict=True))
     ]
 

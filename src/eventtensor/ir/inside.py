@@ -14,10 +14,11 @@ from .walk import Bounds, bounds, free_vars, loads_of
 
 def settled(region: Region, tensor: Tensor, grid: tuple[GridAxis, ...]) -> Region:
     """The region, with `inside` set on such slices."""
-    if region.pad is not None:
-        return region
     ranges = _ranges(grid)
-    axes = tuple(_settled(a, s, ranges) for a, s in zip(region.axes, tensor.shape, strict=True))
+    axes = tuple(
+        a if region.fills(k) else _settled(a, s, ranges)
+        for k, (a, s) in enumerate(zip(region.axes, tensor.shape, strict=True))
+    )
     return replace(region, axes=axes)
 
 

@@ -81,6 +81,20 @@ def integers(node: ast.expr) -> tuple[int, ...]:
     return tuple(integer(e) for e in node.elts)
 
 
+def padding(lo: ast.expr, hi: ast.expr, value: ast.expr) -> Pad:
+    """Lists with an entry for each axis, which is None in both for one that is clipped."""
+    ends, clipped = [], []
+    for node in (lo, hi):
+        entries = node.elts if isinstance(node, ast.List) else []
+        none = {k for k, e in enumerate(entries) if isinstance(e, ast.Constant) and e.value is None}
+        clipped.append(frozenset(none))
+        zero = [ast.Constant(0) if k in none else e for k, e in enumerate(entries)]
+        ends.append(integers(ast.List(zero) if isinstance(node, ast.List) else node))
+    if clipped[0] != clipped[1]:
+        raise Unreadable("padding is None at one end of an axis only")
+    return Pad(ends[0], ends[1], float(number(value)), clipped[0])
+
+
 class ExprReader:
     """Reads expressions; names in `dims` are dims, all others variables."""
 
@@ -162,8 +176,7 @@ class ExprReader:
                 ),
                 slice=index,
             ):
-                pad = Pad(integers(lo), integers(hi), float(number(value)))
-                return Region(name, self.axes(index), pad)
+                return Region(name, self.axes(index), padding(lo, hi, value))
             case _:
                 raise Unreadable(f"'{source}' is not a region")
 

@@ -129,8 +129,8 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """start..stop, clipped at the tensor's upper end unless the region is padded, or the slice is
-    known to lie `inside` (ir/inside.py)."""
+    """start..stop, clipped at the tensor's upper end unless the region pads the axis, or the slice
+    is known to lie `inside` (ir/inside.py)."""
 
     start: Node
     stop: Node
@@ -163,11 +163,12 @@ Axis = Point | Slice | Rows
 @dataclass(frozen=True, slots=True, eq=False)
 class Pad:
     """How far outside a region may start per axis, and the value that stands where there is no
-    element (nan equals nan)."""
+    element (nan equals nan). The `clipped` axes have no padding: they are as in other regions."""
 
     lo: tuple[int, ...]
     hi: tuple[int, ...]
     value: float
+    clipped: frozenset[int] = frozenset()
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Pad) and self._key == other._key
@@ -177,7 +178,7 @@ class Pad:
 
     @property
     def _key(self) -> tuple[object, ...]:
-        return self.lo, self.hi, repr(self.value)
+        return self.lo, self.hi, repr(self.value), self.clipped
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,8 +193,15 @@ class Region:
         inner = ", ".join(axis_text(a) for a in self.axes)
         if self.pad is None:
             return f"{self.tensor}[{inner}]"
-        p = self.pad
-        return f"{self.tensor}.padded({list(p.lo)}, {list(p.hi)}, {p.value!r})[{inner}]"
+        lo, hi = (
+            [v if self.fills(k) else None for k, v in enumerate(ends)]
+            for ends in (self.pad.lo, self.pad.hi)
+        )
+        return f"{self.tensor}.padded({lo}, {hi}, {self.pad.value!r})[{inner}]"
+
+    def fills(self, k: int) -> bool:
+        """True if padding stands where axis k overhangs; else the axis is clipped."""
+        return self.pad is not None and k not in self.pad.clipped
 
 
 def axis_text(axis: Axis) -> str:
@@ -233,8 +241,8 @@ def _may_be_empty(nominal: Node) -> bool:
 def tile_shape(region: Region, tensor: Tensor) -> tuple[Node, ...]:
     """Run-time extents of the tile that a region gives."""
     found = [
-        extent(a, s, region.pad is not None)
-        for a, s in zip(region.axes, tensor.shape, strict=True)
+        extent(a, s, region.fills(k))
+        for k, (a, s) in enumerate(zip(region.axes, tensor.shape, strict=True))
     ]
     return tuple(e for e in found if e is not None)
 

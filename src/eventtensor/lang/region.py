@@ -49,20 +49,28 @@ class TensorRef:
         self, lo: int | tuple[int, ...], hi: int | tuple[int, ...], value: float = 0.0
     ) -> PaddedRef:
         """Regions may start `lo` below 0, or up to `hi` beyond the end, on each axis; the tile
-        keeps its shape, and `value` stands wherever there is no element."""
+        keeps its shape, and `value` stands wherever there is no element. Where tuples give an axis
+        0 and 0, it has no padding, and is clipped as in other regions."""
         pad = Pad(_overhang(self, lo), _overhang(self, hi), _pad_value(self, value))
-        return PaddedRef(self, pad)
+        each = not (isinstance(lo, int) and isinstance(hi, int))
+        bare = [k for k in range(len(pad.lo)) if each and pad.lo[k] == pad.hi[k] == 0]
+        return PaddedRef(self, replace(pad, clipped=frozenset(bare)))
 
 
 @dataclass(frozen=True, eq=False)
 class PaddedRef:
-    """A tensor with a halo; index it to name a region whose tile keeps its nominal shape."""
+    """A tensor with a halo; index it to name a region whose tile keeps its nominal shape on the
+    axes that are not `pad.clipped`."""
 
     base: TensorRef
     pad: Pad
 
     def __getitem__(self, key: object) -> RegionRef:
-        region = Region(self.base.name, _axes(self.base, key, self.pad), self.pad)
+        axes, sizes = _axes(self.base, key, self.pad), self.base.shape
+        # An axis that cannot overhang is the same either way, and needs no mark.
+        clipped = frozenset(k for k in self.pad.clipped
+                            if extent(axes[k], sizes[k], True) != extent(axes[k], sizes[k], False))
+        region = Region(self.base.name, axes, replace(self.pad, clipped=clipped))
         return RegionRef(self.base.owner, self.base.tensor, region)
 
 

@@ -9,7 +9,17 @@ from typing import assert_never
 
 from ...ir.expr import Const, Node, add, compare, minimum
 from ...ir.program import Program
-from ...ir.tensor import Axis, Point, Region, Rows, Slice, Tensor, axis_exprs, tile_shape
+from ...ir.tensor import (
+    Axis,
+    Point,
+    Region,
+    Rows,
+    Slice,
+    Tensor,
+    axis_exprs,
+    extent,
+    tile_shape,
+)
 from ...ir.walk import bounds, loads_of
 from ..emitter import cpp_name
 from .dialect import Dialect, loop
@@ -98,7 +108,9 @@ class RegionWriter:
         for k, axis in enumerate(region.axes):
             if not isinstance(axis, Point):
                 var = cpp_name(axis.var) if isinstance(axis, Rows) else f"i{depth}"
-                n = self.expr(axis.extent if isinstance(axis, Rows) else axis.nominal)
+                size = extent(axis, tensor.shape[k], region.fills(k))
+                assert size is not None
+                n = self.expr(size)
                 shared = self.out.shared_loop(var, n) if k == tiled[-1] else loop(var, n)
                 self.out.line(f"{shared} {{")
                 self.out.deeper()
