@@ -1,23 +1,31 @@
-"""Gathers whose indices are numbers that the trace knows: do they lie in their tile?"""
+"""Gathers by indices that the body makes: do they lie in their tile, whatever the data?"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from ..ir.expr import Const
+from ..ir.tensor import DType
 from ..ir.tile import (
+    ArgMax,
     Binary,
     Body,
     Broadcast,
     Cast,
+    Concat,
     For,
     Gather,
     Iota,
     Let,
     Literal,
     Reshape,
+    SliceOf,
+    Sort,
     Stmt,
     TileType,
+    TopK,
+    Transpose,
+    Where,
 )
 
 Range = tuple[int, int]
@@ -30,7 +38,7 @@ def open_gathers(body: Body) -> list[Gather]:
     found = []
     for let in _lets(body.stmts):
         types[let.id] = let.type
-        known = _range(let, ranges)
+        known = _range(let, ranges, types)
         if known is not None:
             ranges[let.id] = known
         if isinstance(let.op, Gather) and not _inside(let.op, ranges, types):
@@ -54,22 +62,53 @@ def _inside(op: Gather, ranges: dict[int, Range], types: dict[int, TileType]) ->
     return isinstance(size, Const) and low >= 0 and high < size.value
 
 
-def _range(let: Let, ranges: dict[int, Range]) -> Range | None:
+def _range(let: Let, ranges: dict[int, Range], types: dict[int, TileType]) -> Range | None:
     """The least and the largest element. Numbers stay far from where i32 wraps."""
     found: Range | None = None
     match let.op:
         case Literal(value) if isinstance(value, int):
             found = int(value), int(value)
         case Iota():
-            size = let.type.shape[0]
-            found = (0, max(size.value - 1, 0)) if isinstance(size, Const) else None
-        case Cast(x, dtype) if dtype.is_int:
+            found = _places(let.type, 0)
+        case Sort(x, axis, indices=True) if x in types:
+            found = _places(types[x], axis)
+        case (ArgMax(x) | TopK(x, _, indices=True)) if x in types:
+            found = _places(types[x], -1)
+        case Cast(x, dtype) if dtype.is_int and x in ranges:
+            found = ranges[x] if dtype is not DType.u8 or _fits(ranges[x], 255) else (0, 255)
+        case Broadcast(x) | Reshape(x) | Transpose(x) | SliceOf(x) | Gather(x):
             found = ranges.get(x)
-        case Broadcast(x) | Reshape(x):
-            found = ranges.get(x)
+        case Where(_, a, b):
+            found = _joined((a, b), ranges)
+        case Concat(xs):
+            found = _joined(xs, ranges)
+        case Binary("and", a, b) if let.type.dtype.is_int:
+            found = _masked(ranges.get(a), ranges.get(b))
         case Binary(op, a, b) if a in ranges and b in ranges:
             found = _combined(op, ranges[a], ranges[b])
     return found if found is not None and max(map(abs, found)) < 2**30 else None
+
+
+def _places(type_: TileType, axis: int) -> Range | None:
+    """The places on an axis."""
+    size = type_.shape[axis]
+    return (0, max(size.value - 1, 0)) if isinstance(size, Const) else None
+
+
+def _fits(a: Range, high: int) -> bool:
+    return a[0] >= 0 and a[1] <= high
+
+
+def _joined(xs: tuple[int, ...], ranges: dict[int, Range]) -> Range | None:
+    if any(x not in ranges for x in xs):
+        return None
+    return min(ranges[x][0] for x in xs), max(ranges[x][1] for x in xs)
+
+
+def _masked(a: Range | None, b: Range | None) -> Range | None:
+    """An `and` with a number of 0 or more is at most that number, and not negative."""
+    highs = [r[1] for r in (a, b) if r is not None and r[0] >= 0]
+    return (0, min(highs)) if highs else None
 
 
 def _combined(op: str, a: Range, b: Range) -> Range | None:
@@ -81,6 +120,8 @@ def _combined(op: str, a: Range, b: Range) -> Range | None:
         case "mul":
             ends = [x * y for x in a for y in b]
             return min(ends), max(ends)
+        case "or" | "xor" if a[0] >= 0 and b[0] >= 0:
+            return 0, (1 << max(a[1], b[1]).bit_length()) - 1
         case "min":
             return min(a[0], b[0]), min(a[1], b[1])
         case "max":
