@@ -61,7 +61,7 @@ def ragged() -> et.Program:
     tiles = p.input("tiles", (5,), et.i32, bound=(0, m))
     x = p.input("x", (5, m * 4, 8), et.f32)
     y = p.scratch("y", (5, m * 4, 8), et.f32)
-    z = p.output("z", (5, m, 8), et.f32)
+    z = p.output("z", (5, m, 8), et.f32, partial=True)
     p.call(scale_rows, name="scale", grid=(5, lambda e: tiles[e]),
            reads=lambda e, t: x[e, t * 4 : t * 4 + 4, :],
            writes=lambda e, t: y[e, t * 4 : t * 4 + 4, :])

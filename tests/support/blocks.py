@@ -245,7 +245,7 @@ def segments(mk: Maker) -> None:
         return {source: np.concatenate([[0], inner, [dims["n"]]])}
 
     mk.data.append(make)
-    rows, out = mk.fresh((mk.n, 2)), mk.fresh((groups,))
+    rows, out = mk.fresh((mk.n, 2), by_data=True), mk.fresh((groups,))
     own = lambda at: rows.ref[indptr[at[0]] : indptr[at[0] + 1], :]
     if mk.chance(60):
         mk.call(bodies.mix1, [groups], [mk.reach(mk.any(), [])], [own])
@@ -261,14 +261,14 @@ def ragged(mk: Maker) -> None:
     count, source = _index(mk, "tiles", (groups,), bound=most)
     mk.data.append(lambda dims, rng: {source: rng.integers(0, most + 1, groups)})
     part = mk.p.scratch(mk.name("part"), (groups, most * t), et.f32)
-    out = mk.fresh((groups, most * t))
+    out = mk.p.state(mk.name("t"), (groups, most * t), et.f32)  # keeps what no task writes
     grid = [groups, lambda i: count[i]]
 
     def tile(ref: Any) -> Region:
         return lambda at: ref[at[0], at[1] * t : at[1] * t + t]
 
     mk.call(bodies.mix1, grid, [mk.reach(mk.any(), [])], [tile(part)])
-    mk.call(bodies.mix1, grid, [tile(part)], [tile(out.ref)])
+    mk.call(bodies.mix1, grid, [tile(part)], [tile(out)])
 
 
 # ---- whole programs ------------------------------------------------------------------------

@@ -137,11 +137,13 @@ class Maker:
         self.pool.append(held)
         return held
 
-    def fresh(self, sizes: tuple[Size, ...] | None = None) -> Held:
-        """A tensor that nobody has written yet (not in the pool)."""
+    def fresh(self, sizes: tuple[Size, ...] | None = None, by_data: bool = False) -> Held:
+        """A tensor that nobody has written yet (not in the pool); `by_data`: what is written of it
+        is up to data."""
         sizes = sizes or self.sizes()
-        make = self.pick((self.p.scratch, self.p.output, self.p.output))
-        return Held(make(self.name("t"), sizes, et.f32), sizes)
+        if self.pick((True, False, False)):
+            return Held(self.p.scratch(self.name("t"), sizes, et.f32), sizes)
+        return Held(self.p.output(self.name("t"), sizes, et.f32, partial=by_data), sizes)
 
     def any(self, but: Held | None = None) -> Held:
         found: Held = self.pick([h for h in self.pool if h is not but])

@@ -45,6 +45,15 @@ FORMULAS = {
     "rsqrt": lambda x: 1 / math.sqrt(x),
     "tanh": math.tanh,
     "sigmoid": lambda x: 1 / (1 + math.exp(-x)),
+    "exp2": lambda x: 2.0**x,
+    "log2": math.log2,
+    "sin": math.sin,
+    "cos": math.cos,
+    "erf": math.erf,
+    "floor": math.floor,
+    "ceil": math.ceil,
+    "round": round,
+    "sign": lambda x: math.copysign(1, x),
 }
 
 
@@ -82,7 +91,7 @@ COMPARE = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!="}
 INT_BINARY = {
     "add": lambda a, b: a + b, "sub": lambda a, b: a - b, "mul": lambda a, b: a * b,
     "floordiv": py_floordiv, "mod": py_mod, "min": min, "max": max,
-    "and": lambda a, b: a & b, "or": lambda a, b: a | b,
+    "and": lambda a, b: a & b, "or": lambda a, b: a | b, "xor": lambda a, b: a ^ b,
 }
 
 
@@ -104,7 +113,25 @@ def test_a_float_op_is_the_double_result_rounded_once(op: str) -> None:
 
 
 def test_every_binary_op_is_known() -> None:
-    assert set(INT_BINARY) | {"div", *COMPARE} == set(BINARY)
+    assert set(INT_BINARY) | {"div", "pow", "shl", "shr", *COMPARE} == set(BINARY)
+
+
+def test_a_power_is_that_of_python() -> None:
+    a, b = floats(40, low=0.1, seed=1), floats(40, seed=2)
+    want = [float(x) ** float(y) for x, y in zip(a, b, strict=True)]
+    np.testing.assert_allclose(numbers.elementwise("pow", a, b), want, rtol=5e-7)
+
+
+@pytest.mark.parametrize(("kind", "bits"), [(np.int32, 32), (np.int64, 64)])
+def test_a_shift_moves_bits_out_and_beyond_the_width_moves_all(kind: Any, bits: int) -> None:
+    by = np.array([0, 1, bits - 1, bits, bits + 7, -1, -bits], kind)
+    for value in (1, -1, 5, -20, 2 ** (bits - 1) - 1, -(2 ** (bits - 1))):
+        far = [k if 0 <= k < bits else bits for k in by.tolist()]
+        left = [value << k & 2**bits - 1 for k in far]
+        wrapped = [x - 2**bits if x >= 2 ** (bits - 1) else x for x in left]
+        x = np.full(by.shape, value, kind)
+        assert numbers.elementwise("shl", x, by).tolist() == wrapped
+        assert numbers.elementwise("shr", x, by).tolist() == [value >> k for k in far]
 
 
 def test_integers_wrap() -> None:
@@ -233,7 +260,22 @@ def test_cumsum_adds_in_index_order(axis: int) -> None:
             total = np.float32(total + v)
             sums.append(float(total))
         want.append(sums)
-    got = numbers.cumsum(x, axis)
+    got = numbers.scan("sum", x, axis)
+    assert (got.T if axis == 0 else got).tolist() == want
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_cumprod_multiplies_in_index_order(axis: int) -> None:
+    x = floats(20, 6, low=0.5, high=1.5)
+    rows = x.T if axis == 0 else x
+    want = []
+    for row in rows:
+        total, products = np.float32(1), []
+        for v in row:
+            total = np.float32(total * v)
+            products.append(float(total))
+        want.append(products)
+    got = numbers.scan("prod", x, axis)
     assert (got.T if axis == 0 else got).tolist() == want
 
 

@@ -186,25 +186,6 @@ def test_indices_that_a_body_gathers_by_are_checked_by_running_it():
     assert "gather(2)" in found and "9" in found
 
 
-def test_a_slice_from_data_that_begins_outside_its_tensor_is_found():
-    n = et.dim("n", max=64)
-    p = et.Program("p")
-    start = p.input("start", (3,), I, bound=(0, n + 1))
-    x, o = p.input("x", (n,), F), p.output("o", (3,), F)
-
-    @et.task
-    def total(x, o):
-        o[:] = x.sum(axis=0)
-
-    p.call(total, name="part", grid=(3,), reads=lambda i: x[start[i] : start[i] + 4],
-           writes=lambda i: o[i])
-    kernel = et.compile(p, target="interp")
-    rest = {"x": np.zeros(8, np.float32), "o": np.zeros(3, np.float32)}
-    kernel.validate(start=ints(0, 7, 4), **rest)
-    (found,) = refused(kernel, start=ints(0, 8, 4), **rest)
-    assert "part(1) uses x[start[i]:start[i] + 4], which is 8:12 on axis 0" in found
-
-
 @et.task
 def pick(x, o):
     o[...] = x

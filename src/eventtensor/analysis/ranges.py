@@ -7,7 +7,7 @@ from typing import assert_never
 
 import islpy as isl
 
-from ..ir.expr import Const, Node, Var, add
+from ..ir.expr import Const, Node, Var
 from ..ir.plan import region_nest
 from ..ir.program import GridAxis, PlacedCall, Program
 from ..ir.tensor import Axis, Pad, Point, Region, Rows, Slice, axis_exprs, region_exprs
@@ -32,7 +32,6 @@ def range_problems(program: Program) -> tuple[list[Problem], list[Obligation]]:
         doing(f"the indices of call '{call.name}'")
         for region in (*call.regions, *(call.waits or ()), *(call.notifies or ())):
             problems += _region(program, p, region)
-            obligations += _slices_from_data(program, p, region)
         problems += _loads(program, p)
         problems += _extents(program, p)
         for find in (body_problems, need_problems):
@@ -198,26 +197,6 @@ def _region(program: Program, p: PlacedCall, region: Region) -> list[Problem]:
                     p.call.place, Kind.out_of_range.error.default_hint,
                     Witness(*found, tensor=region.tensor)))
                 break
-    return out
-
-
-def _slices_from_data(program: Program, p: PlacedCall, region: Region) -> list[Obligation]:
-    """Slices whose start is run-time data that may lie wholly outside. (Points and rows are proved
-    to lie inside by the bounds of the data.)"""
-    out = []
-    pad = region.pad
-    for k, (axis, size) in enumerate(
-        zip(region.axes, shape_of(program, region.tensor), strict=True)
-    ):
-        if isinstance(axis, Slice) and loads_of(axis.start, axis.stop):
-            hi = pad.hi[k] if pad else 0
-            if _find(program, p, (axis.start, ">=", size, hi), axis) is not None:
-                end = add(size, Const(hi))
-                out.append(Obligation(
-                    f"the slice {region} of '{p.call.name}' begins inside {region.tensor}: "
-                    f"{axis.start} < {end}, or it is empty", p.call.place,
-                    f"declare what keeps {axis.start} below {end}: bound= or p.fact",
-                    call=p.call.name))
     return out
 
 

@@ -13,11 +13,11 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from ..errors import CountMismatch, EventTensorError, OutOfRange, UninitialisedRead
+from ..errors import CountMismatch, EventTensorError, UninitialisedRead
 from ..ir.data_facts import Broken, tensors_of
 from ..ir.plan import Notify, Plan, Wait, nest_exprs, visit
 from ..ir.program import Call, Item, Loop, PlacedCall, Program
-from ..ir.tensor import Region, Slice, region_exprs
+from ..ir.tensor import Region, region_exprs
 from ..ir.walk import LoadFn, evaluate, loads_of
 from .direct import Strict
 from .evaluate import Place
@@ -165,8 +165,6 @@ class _Walk:
             watcher, load = self.reader(placed, point)
             for wait in planned.waits:
                 self.wait(wait, point, load, watcher.place)
-            if placed.call.name in self.subjects.calls:
-                self.slices(placed.call, point, load, watcher.place)
             if placed.call.name in self.running:
                 self.execution.run(placed.call, point, watcher, watcher.place, {})
             else:
@@ -193,20 +191,6 @@ class _Walk:
             for index in visit(nest, env, load):
                 scope = {**self.dims, **{f"c{k}": c for k, c in enumerate(index)}}
                 self.wanted.setdefault(((wait.event, index), evaluate(count, scope, load)), who)
-
-    def slices(self, call: Call, env: Mapping[str, int], load: LoadFn, who: Place) -> None:
-        """Slices whose start is run-time data must begin inside their tensor, or be empty."""
-        for region in call.regions:
-            shape = self.execution.memory.shape(region.tensor)
-            for k, (axis, size) in enumerate(zip(region.axes, shape, strict=True)):
-                if not isinstance(axis, Slice) or not loads_of(axis.start, axis.stop):
-                    continue
-                start, stop = (evaluate(e, env, load) for e in (axis.start, axis.stop))
-                if stop > start >= size + (region.pad.hi[k] if region.pad else 0):
-                    self.found.setdefault(Broken(
-                        OutOfRange,
-                        f"{who.label} uses {region}, which is {start}:{stop} on axis {k} of "
-                        f"'{region.tensor}', whose extent is {size}", who.place))
 
     def touch(self, call: Call, env: Mapping[str, int], load: LoadFn, who: Place) -> None:
         """The regions of a task whose body does not run: reads must be written, writes are."""
