@@ -12,7 +12,8 @@ from pathlib import Path
 
 from .errors import BadOption
 
-MAX_WORKERS = 1024
+MAX_WORKERS = 1024  # threads
+MAX_BLOCKS = 2**31 - 1  # of a GPU, which itself says how many it runs at the same time
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +34,7 @@ class Options:
     device: int = 0
 
     def __post_init__(self) -> None:
-        checked_workers(self.workers)
+        checked_workers(self.workers, MAX_BLOCKS if self.target == "cuda" else MAX_WORKERS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,12 +83,12 @@ def _home_of_user() -> str:
         return ""
 
 
-def checked_workers(wanted: object) -> int:
+def checked_workers(wanted: object, most: int = MAX_WORKERS) -> int:
     """A number of workers that was asked for; 0 leaves it to the machine."""
     if isinstance(wanted, bool) or not isinstance(wanted, int):
         raise BadOption(f"workers is {wanted!r}", hint="an int; 0: one for each core")
-    if not 0 <= wanted <= MAX_WORKERS:
-        raise BadOption(f"workers is {wanted}", hint=f"1 to {MAX_WORKERS}, or 0: one for each core")
+    if not 0 <= wanted <= most:
+        raise BadOption(f"workers is {wanted}", hint=f"1 to {most}, or 0: one for each core")
     return wanted
 
 

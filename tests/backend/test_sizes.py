@@ -7,8 +7,11 @@ import pytest
 
 import eventtensor as et
 from eventtensor.errors import LaunchTooLarge, MisalignedElements, NotAnArray, OutOfMemory
+from eventtensor.ir.expr import Const, Dim, product
+from eventtensor.ir.tensor import DType, Role, Tensor
 from eventtensor.runtime.arguments import bind
 from eventtensor.runtime.interface import interface_of
+from eventtensor.runtime.sizes import Count, Sizes
 
 TARGETS = ("interp", "cpu")
 
@@ -126,3 +129,16 @@ def test_a_masked_array_is_refused() -> None:
     masked = np.ma.masked_array(line(), mask=[True] * 8)
     with pytest.raises(NotAnArray, match="'x' is a masked array"):
         bind(interface_of(squares().build()), {"x": masked, "y": line(), "a": 1, "b": 1})
+
+
+def test_sizes_that_no_dims_can_make_too_large_are_not_looked_at() -> None:
+    """A server binds other dims in every other step, so a check of each would cost it."""
+    n, m = Dim("n", 1, 1000), Dim("m", 1, None)
+    x = Tensor("x", Role.input, (n, n), DType.f32)
+    y = Tensor("y", Role.input, (m, Const(8)), DType.f32)
+    assert Sizes((n,), (x,), (Count("call 'w' has tasks", product([n, n])),))._counts == ()
+    left = Sizes((n, m), (x, y), ())
+    assert {c.what for c in left._counts} == {"dim 'm' has elements", "tensor 'y' has bytes"}
+    left.check({"n": 3, "m": 2**57})
+    with pytest.raises(LaunchTooLarge, match="tensor 'y'"):
+        left.check({"n": 3, "m": 2**57 + 1})

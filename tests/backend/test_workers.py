@@ -171,3 +171,10 @@ def test_a_child_that_is_forked_beside_a_launch_can_launch(lab) -> None:
         beside.join()
     assert ended == [0] * 8
     kernel.close()
+
+
+def test_a_gpu_itself_says_how_many_blocks_it_runs() -> None:
+    assert Options(target="cuda", workers=1056).workers == 1056
+    for wrong in (-1, 2**31, True, "3"):
+        with pytest.raises(BadOption, match="workers"):
+            Options(target="cuda", workers=wrong)

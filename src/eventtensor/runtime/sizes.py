@@ -10,7 +10,7 @@ from ..errors import LaunchTooLarge
 from ..ir.allocate import at_dims
 from ..ir.expr import Const, Dim, Node, product
 from ..ir.tensor import Tensor
-from ..ir.walk import dims_of, evaluate, walk
+from ..ir.walk import bounds, dims_of, evaluate, walk
 
 MOST = 2**62  # a sum of two still fits into 64 bits
 _REMEMBERED = 1024
@@ -25,7 +25,8 @@ class Count:
 
 
 class Sizes:
-    """Checks a launch by its dims. Dims that passed are remembered: a second check is a look."""
+    """Checks a launch by its dims. What no dims in range can make too large is never looked at, and
+    dims that passed are remembered: a second check is a look."""
 
     def __init__(
         self, dims: tuple[Dim, ...], tensors: tuple[Tensor, ...], counts: tuple[Count, ...]
@@ -33,11 +34,12 @@ class Sizes:
         own = [Count(f"dim '{d.name}' has elements", d) for d in dims]
         bytes_ = [Count(f"tensor '{t.name}' has bytes", product([*t.shape, Const(t.dtype.size)]))
                   for t in tensors]
-        self._counts = (*own, *bytes_, *counts)
+        self._counts = tuple(c for c in (*own, *bytes_, *counts) if not _always_fits(c))
+        self._deciding = sorted({d.name for c in self._counts for d in dims_of(c.value)})
         self._fine: set[tuple[int, ...]] = set()
 
     def check(self, dims: Mapping[str, int]) -> None:
-        key = tuple(dims.values())
+        key = tuple(dims[name] for name in self._deciding)
         if key in self._fine:
             return
         for c in self._counts:
@@ -45,6 +47,12 @@ class Sizes:
         if len(self._fine) == _REMEMBERED:
             self._fine.clear()
         self._fine.add(key)
+
+
+def _always_fits(c: Count) -> bool:
+    """Whether every step of the evaluation does, for all dims in range."""
+    ends = [end for n in walk(c.value) for end in bounds(n, lambda _: (None, None))]
+    return all(end is not None and abs(end) <= MOST for end in ends)
 
 
 def _check(c: Count, dims: Mapping[str, int]) -> None:
