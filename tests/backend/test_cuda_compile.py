@@ -3,7 +3,6 @@ every schedule, what the compiler says of registers and spills, refusals. No GPU
 
 from __future__ import annotations
 
-import json
 import re
 import sys
 from pathlib import Path
@@ -23,6 +22,7 @@ from eventtensor.ir.tensor import DType
 from eventtensor.runtime.cuda import build as cuda_build
 from eventtensor.runtime.cuda import driver as cuda_driver
 from eventtensor.runtime.cuda.build import Usage, build_cubin
+from eventtensor.runtime.store import vouched
 from eventtensor.target import H200, CudaTarget
 
 ARCHITECTURE = "sm_90a"
@@ -74,8 +74,8 @@ def test_the_cache_keeps_what_the_compiler_said(lab) -> None:
     first = build_cubin(source, "ragged", ARCHITECTURE, environment())
     again = build_cubin(source, "ragged", ARCHITECTURE, environment())
     assert first.fresh and not again.fresh and again.usage == first.usage
-    kept = json.loads(first.path.with_suffix(".json").read_text())
-    assert kept["registers"] == first.usage.registers
+    facts = vouched(first.path)
+    assert facts is not None and facts["usage"]["registers"] == first.usage.registers
 
 
 @pytest.mark.parametrize("architecture", (ARCHITECTURE, "sm_80"))

@@ -106,7 +106,7 @@ def test_calls_in_inner_loops_look_themselves() -> None:
     depth = et.dim("depth", max=5)
     p = et.Program("nested")
     n, x = p.input("n", (1,), et.i32, bound=N), p.input("x", (N,), et.f32)
-    some = p.output("some", (depth, depth, N), et.f32)
+    some = p.output("some", (depth, depth, N), et.f32, partial=True)
     with p.loop("l", depth) as at, p.loop("m", at) as j:
         p.call(step, name="deep", grid=(n[0],), reads=lambda i: x[i],
                writes=lambda i: some[at, j, i])
