@@ -1,0 +1,107 @@
+"""What an answer says, as it comes: deltas of text, of reasoning, and of tool calls."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Protocol
+
+
+@dataclass(frozen=True)
+class TextDelta:
+    text: str
+
+
+@dataclass(frozen=True)
+class ReasoningDelta:
+    text: str
+
+
+@dataclass(frozen=True)
+class CallDelta:
+    """Call `index` of an answer begins; its arguments follow."""
+
+    index: int
+    name: str
+    id: str = field(default_factory=lambda: f"call_{secrets.token_hex(12)}")
+
+
+@dataclass(frozen=True)
+class ArgumentsDelta:
+    """More of the arguments of call `index`, as JSON text."""
+
+    index: int
+    text: str
+
+
+Delta = TextDelta | ReasoningDelta | CallDelta | ArgumentsDelta
+
+
+class OutputParser(Protocol):
+    """Reads one answer. `push` takes what is new of its text and gives the deltas that are certain;
+    `end` gives what is left, also of an answer that was cut."""
+
+    def push(self, text: str) -> list[Delta]: ...
+
+    def end(self) -> list[Delta]: ...
+
+
+class PlainText:
+    """The parser of an answer that is text and nothing else."""
+
+    def push(self, text: str) -> list[Delta]:
+        return [TextDelta(text)] if text else []
+
+    def end(self) -> list[Delta]:
+        return []
+
+
+@dataclass
+class ToolCall:
+    """A call with all of its arguments so far."""
+
+    name: str
+    id: str
+    arguments: str = ""
+
+
+@dataclass
+class ParsedAnswer:
+    """What an answer has said so far."""
+
+    text: str = ""
+    reasoning: str = ""
+    calls: list[ToolCall] = field(default_factory=list)
+
+    def add(self, deltas: Iterable[Delta]) -> None:
+        for delta in deltas:
+            match delta:
+                case TextDelta(text):
+                    self.text += text
+                case ReasoningDelta(text):
+                    self.reasoning += text
+                case CallDelta(_, name, id):
+                    self.calls.append(ToolCall(name, id))
+                case ArgumentsDelta(index, text):
+                    self.calls[index].arguments += text
+
+
+def merged(deltas: Iterable[Delta]) -> Iterator[Delta]:
+    """Neighbours of one kind as one delta."""
+    last: Delta | None = None
+    for delta in deltas:
+        match last, delta:
+            case TextDelta(a), TextDelta(b):
+                last = TextDelta(a + b)
+            case ReasoningDelta(a), ReasoningDelta(b):
+                last = ReasoningDelta(a + b)
+            case ArgumentsDelta(i, a), ArgumentsDelta(j, b) if i == j:
+                last = ArgumentsDelta(i, a + b)
+            case None, _:
+                last = delta
+            case _:
+                yield last
+                last = delta
+    if last is not None:
+        yield last

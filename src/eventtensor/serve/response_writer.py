@@ -1,0 +1,71 @@
+"""What an API makes of answers: one JSON text, or the events of a stream."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..engine.request import Chosen, Finish
+from .deltas import Delta, ParsedAnswer
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Event:
+    """Of a stream: `name` is on a line of its own, in APIs that name their events."""
+
+    data: Json
+    name: str | None = None
+
+
+@dataclass(frozen=True)
+class Usage:
+    """Tokens: of all prompts, each once; of those, found in the prefix cache; of all answers."""
+
+    prompt: int
+    cached: int
+    answer: int
+
+
+@dataclass
+class WholeAnswer:
+    parsed: ParsedAnswer = field(default_factory=ParsedAnswer)
+    tokens: list[Chosen] = field(default_factory=list)
+    finish: Finish | None = None
+
+
+@dataclass(frozen=True)
+class AnswerDelta:
+    """What is new of answer `index`. `finish` comes with the last of it."""
+
+    index: int
+    deltas: Sequence[Delta]
+    tokens: Sequence[Chosen]
+    finish: Finish | None
+
+
+class ResponseWriter(ABC):
+    """Of one API, for the answers to one request; it may keep what it has sent so far."""
+
+    last = b"data: [DONE]\n\n"  # what a stream ends with
+
+    @abstractmethod
+    def whole(self, answers: Sequence[WholeAnswer], usage: Usage) -> Json: ...
+
+    def begin(self, usage: Usage) -> Iterable[Event]:
+        """Before the first delta."""
+        return ()
+
+    @abstractmethod
+    def events(self, new: AnswerDelta, usage: Usage) -> Iterable[Event]: ...
+
+    def end(self, usage: Usage) -> Iterable[Event]:
+        """After the last delta."""
+        return ()
+
+    def failed(self, error: Json) -> Iterable[Event]:
+        """An error that comes late; `error` is `{"error": {..}}`, as in an answer with a status."""
+        return (Event(error),)

@@ -1,0 +1,1 @@
+"""How models call tools: one file for each syntax of calls."""
