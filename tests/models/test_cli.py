@@ -144,7 +144,7 @@ def test_a_package_that_is_missing_is_named_with_its_extra(monkeypatch):
     monkeypatch.delitem(sys.modules, "eventtensor.serve.server", raising=False)
     done = CliRunner().invoke(commands.app, ["serve", "random:tiny-llama"])
     assert done.exit_code == 1 and "ET401: uvicorn" in done.output
-    assert "eventtensor[serve]" in done.output
+    assert "eventtensor[llm]" in done.output
 
 
 def test_a_program_is_proved_and_explained():

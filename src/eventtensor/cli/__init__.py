@@ -1,4 +1,4 @@
-"""The command `eventtensor`. The packages that it needs come with eventtensor[models]."""
+"""The command `eventtensor`. The packages that it needs come with eventtensor[llm]."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def main() -> None:
     except ModuleNotFoundError as e:
         if e.name not in ("typer", "rich"):
             raise
-        sys.exit(f"eventtensor needs {e.name}: pip install 'eventtensor[models]'")
+        sys.exit(f"eventtensor needs {e.name}: pip install 'eventtensor[llm]'")
     try:
         with typed.told():  # the help and the version are printed outside of all commands
             app()

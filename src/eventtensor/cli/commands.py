@@ -125,7 +125,7 @@ def serve(
                       max_waiting=max_waiting, prompt_rows=prompt_rows, cache_gb=cache_gb,
                       max_body_mb=max_body_mb, step_limit_s=step_limit_s, drain_s=drain_s,
                       receive_s=receive_s, max_connections=max_connections)
-        serving = lazily(".serving", "serve")
+        serving = lazily(".serving")
         serving.serve_model(serving.Wanted(
             model, target.value, dtype.value, context, max_running, max_waiting, prompt_rows,
             cache_gb, same_bits, host, port, name, api_key,
@@ -133,13 +133,12 @@ def serve(
             max_connections, step_limit_s, drain_s, artifact))
 
 
-def lazily(module: str, extra: str) -> Any:
-    """A part of the command whose packages come with an extra of their own."""
+def lazily(module: str) -> Any:
+    """A part of the command that no other command has to wait for."""
     try:
         return import_module(module, __package__)
     except ModuleNotFoundError as e:
-        raise MissingPackage(f"{e.name} is not installed",
-                             hint=f"pip install 'eventtensor[{extra}]'") from e
+        raise MissingPackage(f"{e.name} is not installed") from e
 
 
 @app.command("compile")

@@ -12,7 +12,7 @@ class UnknownModel(EventTensorError):
 
 class MissingPackage(EventTensorError):
     code, title = "ET401", "a package that is needed and not installed"
-    default_hint = "pip install 'eventtensor[models]'"
+    default_hint = "pip install 'eventtensor[llm]'"
 
 
 class BadModelFile(EventTensorError):

@@ -1,1 +1,1 @@
-"""The engine over HTTP, in OpenAI's protocol. Its packages come with eventtensor[serve]."""
+"""The engine over HTTP, in OpenAI's protocol. Its packages come with eventtensor[llm]."""

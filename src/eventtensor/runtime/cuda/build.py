@@ -68,7 +68,7 @@ def build_cubin(source: str, name: str, architecture: str, env: Environment) -> 
     if compiler is None:
         raise NoCompiler(
             "there is neither NVRTC (cuda-bindings) nor nvcc",
-            hint="install cuda-bindings 13 with NVRTC, or put nvcc on PATH",
+            hint="pip install 'eventtensor[cuda]', or put nvcc on PATH",
         )
     headers = device_digest("*.h", "cuda/*.cuh")
     parts = (source, headers, compiler.version, architecture, " ".join(FLAGS))

@@ -85,7 +85,7 @@ def bindings(name: str) -> Any:
         return importlib.import_module(f"cuda.bindings.{name}")
     except ImportError as e:
         raise NoDevice(
-            f"cuda.bindings.{name} cannot be imported: {e}", hint="install cuda-bindings 13"
+            f"cuda.bindings.{name} cannot be imported: {e}", hint="pip install 'eventtensor[cuda]'"
         ) from e
 
 
