@@ -19,8 +19,8 @@ from starlette.requests import Request
 from eventtensor.engine.grammar import Grammar
 from eventtensor.engine.params import SamplingParams
 from eventtensor.errors import BadGrammar
+from eventtensor.serve.answering import Answering
 from eventtensor.serve.answers import ClientGone
-from eventtensor.serve.app import Api, AppOptions
 
 ASKED = {"model": "tiny", "prompt": "ab", "max_tokens": 3}
 SITE = "https://example.org"
@@ -176,7 +176,7 @@ def test_few_grammars_are_compiled_at_a_time_and_none_for_who_is_gone():
     async def ask():
         grammars = SimpleNamespace(of=of)
         llm = SimpleNamespace(context=64, engine=SimpleNamespace(grammars=grammars))
-        api = Api(llm, AppOptions("tiny"), None)
+        answering = Answering(llm)
 
         async def one(k):
             async def receive():
@@ -185,7 +185,7 @@ def test_few_grammars_are_compiled_at_a_time_and_none_for_who_is_gone():
                 return await asyncio.sleep(60)
 
             request = Request({"type": "http", "headers": []}, receive)
-            await api._grammar(request, SamplingParams(regex=f"a{k}"))
+            await answering._grammar(request, SamplingParams(regex=f"a{k}"))
 
         return await asyncio.gather(*map(one, range(8)), return_exceptions=True)
 

@@ -15,7 +15,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
 from eventtensor.serve.bodies import Bodies, BodyLimits, Meter
-from eventtensor.serve.protocol import TokenizeBody
+from eventtensor.serve.tokenize_bodies import TokenizeBody
 
 MANY = 4 << 20
 GOOD = {"model": "tiny", "prompt": "ab", "max_tokens": 5, "seed": 1, "ignore_eos": True}

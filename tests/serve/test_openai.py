@@ -160,11 +160,14 @@ BAD = [
     ({"temperature": "hot"}, "temperature"), ({"top_p": 0}, "top_p is 0"), ({"n": 0}, "n"),
     ({"n": 17}, "n"), ({"max_tokens": 0}, "max_tokens is 0"), ({"max_tokens": True}, "max_tokens"),
     ({"max_tokens": 9999}, "context"), ({"logprobs": 99}, "logprobs"), ({"stop": [""]}, "stop"),
-    ({"stop": 5}, "stop"), ({"seed": -1}, "seed"), ({"presence_penalty": 3}, "presence_penalty"),
+    ({"stop": 5}, "stop"), ({"presence_penalty": 3}, "presence_penalty"),
     ({"prompt": ""}, "prompt of 0"), ({"prompt": []}, "empty"), ({"prompt": "x" * 600}, "context"),
     ({"prompt": [999]}, "tokens"), ({"prompt": [[1], "a"]}, "prompt"), ({"prompt": None}, "prompt"),
     ({"prompt": ["a"] * 65}, "65 prompts"), ({"echo": True}, "echo"), ({"model": 5}, "model"),
-    ({"stream_options": {"include_usage": True}}, "stream_options"), ({"stream": "yes"}, "stream"),
+    ({"stream": "yes"}, "stream"), ({"stream_options": {"x": True}}, "stream_options.x"),
+    ({"best_of": 2}, "best_of is 2, but n is 1"), ({"suffix": "x"}, "suffix: only ''"),
+    ({"logits_processors": ["x"]}, "logits_processors: code of clients"),
+    ({"regex": "a", "guided_choice": ["b"]}, "more than one grammar"),
 ]
 
 
@@ -175,6 +178,31 @@ def test_a_bad_value_is_refused_by_name(server, wrong, shown):
     assert found.status_code == 400, found.text
     error = found.json()["error"]
     assert shown in error["message"] and error["type"] == "invalid_request_error"
+
+
+def test_fields_that_cannot_change_an_answer_change_none(client):
+    def text(**more):
+        return client.completions.create(model="tiny", prompt="abc", seed=1, max_tokens=9,
+                                         extra_body=more).choices[0].text
+
+    accepted = {"user": "u", "metadata": {"a": "b"}, "store": True, "best_of": 1, "priority": 0,
+                "length_penalty": 1.0, "use_beam_search": False, "suffix": None, "tools": None,
+                "n": None, "stream": None, "no_such_field": None, "prediction": {"type": "content"}}
+    assert text(**accepted) == text()
+
+
+def test_an_answer_that_is_sent_back_is_taken(client):
+    first = client.chat.completions.create(model="tiny", messages=CHAT, max_tokens=4)
+    again = [*CHAT, first.choices[0].message.model_dump(), {"role": "user", "content": "More"}]
+    assert client.chat.completions.create(model="tiny", messages=again, max_tokens=4).choices
+
+
+def test_a_stream_tells_its_usage_in_every_chunk_if_asked(client):
+    chunks = list(client.completions.create(
+        model="tiny", prompt="abc", max_tokens=5, stream=True, stream_options={
+            "include_usage": True, "continuous_usage_stats": True, "include_obfuscation": False}))
+    counts = [c.usage.completion_tokens for c in chunks]
+    assert counts == sorted(counts) and chunks[-1].choices == []
 
 
 @pytest.mark.parametrize("messages", [

@@ -123,9 +123,9 @@ class LLM:
         finally:
             answer.give_up()
 
-    def tokens(self, prompt: Prompt | Sequence[Message]) -> list[int]:
-        """Of a text, of a chat, or as they are given. A text that cannot fit the context, however
-        long its tokens are, is an error before it is encoded."""
+    def tokens(self, prompt: Prompt | Sequence[Message], **options: Any) -> list[int]:
+        """Of a text, of a chat whose template gets the options, or as they are given. A text that
+        cannot fit the context, however long its tokens are, is an error before it is encoded."""
         if isinstance(prompt, str):
             self._check_size([prompt])
             return self.tokenizer.encode(prompt)
@@ -133,7 +133,7 @@ class LLM:
         if not (some and isinstance(some[0], Mapping)):
             return some
         self._check_size([v for m in some for v in m.values() if isinstance(v, str)])
-        return self.tokenizer.chat(some)
+        return self.tokenizer.chat(some, **options)
 
     def _check_size(self, texts: Sequence[str]) -> None:
         size = sum(len(text.encode(errors="surrogatepass")) for text in texts)

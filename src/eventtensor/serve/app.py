@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,19 +16,22 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from .. import __version__
-from ..engine.grammar import Grammar
 from ..engine.llm import LLM
-from ..engine.params import SamplingParams
-from ..errors import BadParameter, StepStuck
-from .answers import Answers, ClientGone, Mailbox, until_gone
+from ..errors import BadParameter
+from .answering import Answering
+from .answers import Mailbox
 from .bodies import Bodies, BodyLimits
+from .chat.chat_body import ChatBody
+from .chat.chat_writer import ChatWriter
+from .completions.completion_body import CompletionBody
+from .completions.completion_writer import CompletionWriter
 from .failing import HANDLERS
 from .guards import HostGuard, Key, with_origins
 from .metrics import metrics_text
 from .openapi import description
-from .protocol import Asked, ChatBody, CompletionBody, DetokenizeBody, TokenizeBody
-from .shapes import ChatShape, CompletionShape, Json, Shape
-from .speech import EventStream, Speech
+from .response_writer import Json
+from .token_texts import TokenTexts
+from .tokenize_bodies import DetokenizeBody, TokenizeBody
 from .watch import Watch
 
 Handler = Callable[[Request], Awaitable[Response]]
@@ -37,8 +40,6 @@ _OWN_ONLY = ("default-src 'none'; connect-src 'self'; script-src 'unsafe-inline'
              "style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; "
              "frame-ancestors 'none'")
 MOST_REQUESTS = 64  # that one body may ask for
-_COMPILERS = 2  # grammars at a time: some take seconds, and others need threads too
-_ENCODERS = 2  # texts that are encoded at a time: each takes up to 200 times its own memory
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,7 @@ def make_app(llm: LLM, options: AppOptions, watch: Watch) -> ASGIApp:
 
     @asynccontextmanager
     async def life(_: Starlette) -> AsyncIterator[None]:
-        api.mailbox = Mailbox()
+        api.answering.mailbox = Mailbox()
         watching = asyncio.ensure_future(watch.run())
         yield
         watching.cancel()
@@ -85,14 +86,13 @@ def make_app(llm: LLM, options: AppOptions, watch: Watch) -> ASGIApp:
 
 
 class Api:
-    mailbox: Mailbox  # of the loop that it runs in
+    """What each path does."""
 
     def __init__(self, llm: LLM, options: AppOptions, watch: Watch) -> None:
         self._llm, self._options, self._watch = llm, options, watch
         self._key = None if options.api_key is None else Key(options.api_key)
         self._bodies = Bodies(BodyLimits.of(llm.context, options.max_body))
-        self._encoders = asyncio.Semaphore(_ENCODERS)
-        self._compilers = asyncio.Semaphore(_COMPILERS)
+        self.answering = Answering(llm)
 
     def keyed(self, handler: Handler) -> Handler:
         async def checked(request: Request) -> Response:
@@ -108,49 +108,21 @@ class Api:
     async def chat(self, request: Request) -> Response:
         async with self._bodies.read(request, ChatBody) as body:
             self._check_model(body.model)
-            tokens = await self._tokens([m.plain() for m in body.messages])
-        shape = ChatShape(self._options.name, self._llm.tokenizer)
-        return await self._answer(request, body, [tokens], body.choices(), shape)
+            prompted = await self.answering.prompted(body.asked())
+        writer = ChatWriter(self._options.name, TokenTexts(self._llm.tokenizer),
+                            body.wants_usage, body.wants_usage_so_far)
+        return await self.answering.chat(request, prompted, writer, bool(body.stream))
 
     async def complete(self, request: Request) -> Response:
         async with self._bodies.read(request, CompletionBody) as body:
             self._check_model(body.model)
             asked = body.prompts
-            _check_count(len(asked), body.n)
-            prompts = [await self._tokens(p) for p in asked]
-        shape = CompletionShape(self._options.name, self._llm.model.tokenizer)
-        return await self._answer(request, body, prompts, body.choices(), shape)
-
-    async def _answer(
-        self, request: Request, body: Asked, prompts: list[list[int]],
-        params: Sequence[SamplingParams], shape: Shape,
-    ) -> Response:
-        """Errors before the first token have a status of their own, also if the answer is a
-        stream."""
-        if self._llm.engine.stuck_for:
-            raise StepStuck("a step does not end, and nothing can be answered meanwhile")
-        grammar = await self._grammar(request, params[0])
-        asked = [(t, p) for t in prompts for p in params]
-        answers = Answers(self._llm.engine, asked, self.mailbox, grammar)
-        try:
-            speech = Speech(answers, shape, sum(map(len, prompts)), body.wants_usage)
-            if not body.stream:
-                text = await until_gone(request.receive, speech.whole())
-                return Response(text, media_type="application/json")
-            await until_gone(request.receive, speech.begin())
-            return EventStream(speech)
-        except BaseException:
-            answers.end()
-            raise
-
-    async def _grammar(self, request: Request, params: SamplingParams) -> Grammar | None:
-        """Beside the loop, a few at a time. Nothing is compiled for a client that is gone."""
-        if not params.has_grammar:
-            return None
-        async with self._compilers:
-            if await request.is_disconnected():
-                raise ClientGone
-            return await asyncio.to_thread(self._llm.engine.grammars.of, params)
+            _check_count(len(asked), body.count)
+            params = body.choices()
+            prompts = [await self.answering.tokens(p) for p in asked]
+        writer = CompletionWriter(self._options.name, TokenTexts(self._llm.model.tokenizer),
+                                  body.wants_usage, body.wants_usage_so_far)
+        return await self.answering.answer(request, prompts, params, writer, bool(body.stream))
 
     # ---- the rest ----------------------------------------------------------------------------
 
@@ -160,10 +132,11 @@ class Api:
             if (body.prompt is None) == (body.messages is None):
                 raise BadParameter("there is not one of prompt and messages",
                                    hint="give one of them")
-            if body.messages is not None:
-                tokens = await self._tokens([m.plain() for m in body.messages])
+            messages = body.plain_messages()
+            if messages is not None:
+                tokens = await self.answering.chat_tokens(messages)
             else:
-                tokens = await self._tokens(body.prompt or "")
+                tokens = await self.answering.tokens(body.prompt or "")
         return JSONResponse({"tokens": tokens, "count": len(tokens),
                              "max_model_len": self._llm.context})
 
@@ -211,13 +184,6 @@ class Api:
     def _check_model(self, named: str | None) -> None:
         if named not in (None, self._options.name):
             raise HTTPException(404, f"the model {named!r} is not here; {self._options.name!r} is")
-
-    async def _tokens(self, prompt: str | list[int] | list[dict[str, str]]) -> list[int]:
-        """Beside the loop, a few at a time."""
-        if prompt and isinstance(prompt, list) and isinstance(prompt[0], int):
-            return self._llm.tokens(prompt)
-        async with self._encoders:
-            return await asyncio.to_thread(self._llm.tokens, prompt)
 
 
 def _check_count(prompts: int, choices: int) -> None:

@@ -13,7 +13,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 
 from .answers import ClientGone
-from .protocol import Body
+from .strict_body import Body
 
 B = TypeVar("B", bound=Body)
 _ESCAPE = re.compile(rb"\\.", re.DOTALL)

@@ -66,8 +66,10 @@ async def of_body(_: Request, error: Exception) -> Response:
     if error.error_count() > _TOLD:
         return error_response(400, f"the body has {error.error_count()} fields that are unknown or "
                               "wrong")
-    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-    place = ".".join(str(p)[:_LONGEST] for p in first["loc"])
+    first = error.errors(include_url=False, include_input=False)[0]
+    extra = first.get("ctx", {}).get("field")  # a field that the body's model does not have
+    loc = first["loc"] if extra is None else (*first["loc"], extra)
+    place = ".".join(str(p)[:_LONGEST] for p in loc)
     message = first["msg"] if not place else f"{place}: {first['msg']}"
     return error_response(400, message, place or None)
 

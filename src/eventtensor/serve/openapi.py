@@ -7,7 +7,9 @@ from typing import Any
 
 from pydantic.json_schema import models_json_schema
 
-from .protocol import ChatBody, CompletionBody, DetokenizeBody, TokenizeBody
+from .chat.chat_body import ChatBody
+from .completions.completion_body import CompletionBody
+from .tokenize_bodies import DetokenizeBody, TokenizeBody
 
 Json = dict[str, Any]
 _TEMPLATE = "#/components/schemas/{model}"

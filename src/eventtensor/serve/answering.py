@@ -1,0 +1,100 @@
+"""From a request that is read to its answer: prompts become tokens, then requests of the engine,
+then a response."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from ..engine.grammar import Grammar
+from ..engine.llm import LLM
+from ..engine.params import SamplingParams
+from ..errors import StepStuck
+from .answers import Answers, ClientGone, Mailbox, until_gone
+from .chat_request import ChatRequest
+from .deltas import OutputParser, PlainText
+from .response_writer import ResponseWriter
+from .streaming import AnswerStream, EventStream
+
+_COMPILERS = 2  # grammars at a time: some take seconds, and others need threads too
+_ENCODERS = 2  # texts that are encoded at a time: each takes up to 200 times its own memory
+
+
+@dataclass(frozen=True)
+class Prompted:
+    """What a chat is to the engine: tokens, params with their grammar, and how answers are read."""
+
+    tokens: list[int]
+    params: Sequence[SamplingParams]
+    make_parser: Callable[[], OutputParser]
+
+
+class Answering:
+    mailbox: Mailbox  # of the loop that it runs in
+
+    def __init__(self, llm: LLM) -> None:
+        self._llm = llm
+        self._encoders = asyncio.Semaphore(_ENCODERS)
+        self._compilers = asyncio.Semaphore(_COMPILERS)
+
+    async def prompted(self, asked: ChatRequest) -> Prompted:
+        tokens = await self.chat_tokens(asked.messages, **asked.template_options)
+        return Prompted(tokens, asked.params, PlainText)
+
+    async def chat(
+        self, request: Request, prompted: Prompted, writer: ResponseWriter, stream: bool
+    ) -> Response:
+        return await self.answer(request, [prompted.tokens], prompted.params, writer, stream,
+                                 prompted.make_parser)
+
+    async def answer(
+        self, request: Request, prompts: Sequence[list[int]], params: Sequence[SamplingParams],
+        writer: ResponseWriter, stream: bool,
+        make_parser: Callable[[], OutputParser] = PlainText,
+    ) -> Response:
+        """To each prompt with each of the params. Errors before the first token have a status of
+        their own, also if the answer is a stream."""
+        engine = self._llm.engine
+        if engine.stuck_for:
+            raise StepStuck("a step does not end, and nothing can be answered meanwhile")
+        grammar = await self._grammar(request, params[0])
+        answers = Answers(engine, [(t, p) for t in prompts for p in params], self.mailbox, grammar)
+        try:
+            found = AnswerStream(answers, writer, sum(map(len, prompts)), make_parser)
+            if not stream:
+                text = await until_gone(request.receive, found.whole())
+                return Response(text, media_type="application/json")
+            await until_gone(request.receive, found.begin())
+            return EventStream(found)
+        except BaseException:
+            answers.end()
+            raise
+
+    async def _grammar(self, request: Request, params: SamplingParams) -> Grammar | None:
+        """Beside the loop, a few at a time. Nothing is compiled for a client that is gone."""
+        if not params.has_grammar:
+            return None
+        async with self._compilers:
+            if await request.is_disconnected():
+                raise ClientGone
+            return await asyncio.to_thread(self._llm.engine.grammars.of, params)
+
+    # ---- tokens ------------------------------------------------------------------------------
+
+    async def tokens(self, prompt: str | list[int]) -> list[int]:
+        """Beside the loop, a few at a time."""
+        if not isinstance(prompt, str):
+            return self._llm.tokens(prompt)
+        async with self._encoders:
+            return await asyncio.to_thread(self._llm.tokens, prompt)
+
+    async def chat_tokens(
+        self, messages: Sequence[Mapping[str, Any]], **options: Any
+    ) -> list[int]:
+        async with self._encoders:
+            return await asyncio.to_thread(self._llm.tokens, messages, **options)

@@ -1,0 +1,183 @@
+"""What a request for a chat completion may say."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Field
+
+from ...engine.params import SamplingParams
+from ...errors import BadParameter
+from ..chat_request import ChatRequest, Tool, ToolChoice
+from ..sampling_fields import SamplingFields
+from ..strict_body import Body, Few, Name, Neutral
+
+MOST_TOOLS = 128
+_OWN_OPTIONS = {"messages", "tools", "prompt", "add_generation_prompt"}  # of the server
+_NO_TOOL_CHOICE = ToolChoice("none")
+
+
+class TextPart(Body):
+    type: Literal["text"]
+    text: str
+    accepted: ClassVar[Mapping[str, Neutral]] = {
+        "cache_control": Neutral("the prefix cache finds equal prompts by itself"),
+    }
+
+
+class CalledFunction(Body):
+    """`arguments` is JSON text, as a model wrote it."""
+
+    name: Name
+    arguments: str
+
+
+class MessageCall(Body):
+    id: Name
+    type: Literal["function"] = "function"
+    function: CalledFunction
+    accepted: ClassVar[Mapping[str, Neutral]] = {
+        "index": Neutral("calls are in the order of the list")}
+
+    def plain(self) -> dict[str, Any]:
+        """With arguments that are read: templates write them in their own way."""
+        try:
+            arguments = json.loads(self.function.arguments or "{}")
+        except (ValueError, RecursionError):
+            arguments = self.function.arguments  # of an answer that was cut
+        return {"id": self.id, "type": "function",
+                "function": {"name": self.function.name, "arguments": arguments}}
+
+
+_OF_ANSWERS = "servers add it to answers, and clients send answers back"
+
+
+class ChatMessage(Body):
+    role: Literal["system", "developer", "user", "assistant", "tool"]
+    content: str | Annotated[list[TextPart], Few(1 << 12)] | None = None
+    name: str | None = None
+    tool_calls: Annotated[list[MessageCall], Few(128)] | None = None
+    tool_call_id: Name | None = None
+    reasoning_content: str | None = None
+    reasoning: str | None = None  # the newer name of the same
+    accepted: ClassVar[Mapping[str, Neutral]] = {
+        "refusal": Neutral(_OF_ANSWERS, ("",)), "annotations": Neutral(_OF_ANSWERS),
+        "audio": Neutral(_OF_ANSWERS, ({},)), "function_call": Neutral(_OF_ANSWERS, ({},)),
+    }
+
+    def plain(self) -> dict[str, Any]:
+        """As templates take it."""
+        parts = self.content
+        content = "".join(p.text for p in parts) if isinstance(parts, list) else parts
+        if content is None and not (self.role == "assistant" and self.tool_calls):
+            if self.role != "assistant":
+                raise BadParameter(f"messages: one of role {self.role} has no content",
+                                   hint="only an assistant's calls of tools need none")
+            content = ""
+        found: dict[str, Any] = {
+            "role": "system" if self.role == "developer" else self.role,
+            "content": content}
+        if self.tool_calls:
+            found["tool_calls"] = [call.plain() for call in self.tool_calls]
+        more = {"name": self.name, "tool_call_id": self.tool_call_id,
+                "reasoning_content": self.reasoning_content or self.reasoning}
+        return found | {name: value for name, value in more.items() if value is not None}
+
+
+Messages = Annotated[list[ChatMessage], Few(1 << 12)]
+
+
+class FunctionBody(Body):
+    name: Annotated[str, Field(pattern=r"^[a-zA-Z0-9_.-]{1,64}$")]
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+    strict: bool | None = None
+
+
+class ToolBody(Body):
+    type: Literal["function"]
+    function: FunctionBody
+
+    def plain(self) -> Tool:
+        f = self.function
+        return Tool(f.name, f.parameters or {}, f.description or "", bool(f.strict))
+
+
+class NamedFunction(Body):
+    name: Name
+
+
+class NamedTool(Body):
+    type: Literal["function"] = "function"
+    function: NamedFunction
+
+
+class ChatBody(SamplingFields):
+    messages: Annotated[Messages, Field(min_length=1)]
+    max_completion_tokens: int | None = None
+    logprobs: bool | None = None
+    top_logprobs: int | None = None
+    tools: Annotated[list[ToolBody], Few(MOST_TOOLS)] | None = None
+    tool_choice: Literal["none", "auto", "required"] | NamedTool | None = None
+    parallel_tool_calls: bool | None = None
+    reasoning_effort: Name | None = None
+    verbosity: Name | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
+    accepted: ClassVar[Mapping[str, Neutral]] = {
+        **SamplingFields.accepted,
+        "modalities": Neutral("answers are text", (["text"],)),
+        "functions": Neutral("tools have taken their place", ([],)),
+        "function_call": Neutral("tool_choice has taken its place", ("auto", "none")),
+        "add_generation_prompt": Neutral("a chat goes on with an answer", (True,)),
+        "continue_final_message": Neutral("a chat goes on with an answer", (False,)),
+        "add_special_tokens": Neutral("the template gives control tokens", (False,)),
+        "echo": Neutral("an answer does not begin with its chat", (False,)),
+        "separate_reasoning": Neutral("reasoning is told apart where the model thinks", (True,)),
+        "include_reasoning": Neutral("reasoning is told apart where the model thinks", (True,)),
+        "stream_reasoning": Neutral("reasoning is told as it comes", (True,)),
+        "documents": Neutral("templates get them by chat_template_kwargs", ([],)),
+    }
+    refused: ClassVar[Mapping[str, str]] = {
+        **SamplingFields.refused,
+        "audio": "this model gives text only",
+        "web_search_options": "there is no search here",
+        "chat_template": "the template is the model's own",
+    }
+
+    def asked(self) -> ChatRequest:
+        tools = [tool.plain() for tool in self.tools or ()]
+        options = dict(self.chat_template_kwargs or {})
+        if wrong := _OWN_OPTIONS & options.keys():
+            raise BadParameter(f"chat_template_kwargs has {min(wrong)!r}",
+                               hint="the server gives it to the template")
+        for name in ("reasoning_effort", "verbosity"):
+            if (value := getattr(self, name)) is not None:
+                options[name] = value
+        return ChatRequest([m.plain() for m in self.messages], self._params(), tools,
+                           self._choice(tools), options)
+
+    def _choice(self, tools: list[Tool]) -> ToolChoice:
+        parallel = self.parallel_tool_calls is not False
+        match self.tool_choice:
+            case NamedTool(function=NamedFunction(name=name)):
+                if name not in {t.name for t in tools}:
+                    raise BadParameter(f"tool_choice names {name[:80]!r}, which is not in tools")
+                return ToolChoice("named", name, parallel)
+            case "required" if not tools:
+                raise BadParameter("tool_choice is required, but there are no tools")
+            case None | "auto":
+                return ToolChoice("auto", None, parallel) if tools else _NO_TOOL_CHOICE
+            case kind:
+                return ToolChoice(kind, None, parallel)
+
+    def _params(self) -> list[SamplingParams]:
+        """With both names of the limit, the smaller number holds."""
+        limits = [x for x in (self.max_tokens, self.max_completion_tokens) if x is not None]
+        if self.top_logprobs and not self.logprobs:
+            raise BadParameter("top_logprobs is given, but logprobs is not true",
+                               hint="set logprobs to true")
+        return self.params(
+            max_tokens=min(limits, default=None),
+            logprobs=(self.top_logprobs or 0) if self.logprobs else None)

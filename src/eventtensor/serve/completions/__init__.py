@@ -1,0 +1,1 @@
+"""OpenAI's completions: an answer goes on with a prompt."""

@@ -1,0 +1,42 @@
+"""What a request for a completion may say."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, ClassVar
+
+from ...engine.params import SamplingParams
+from ...errors import BadParameter
+from ..sampling_fields import SamplingFields
+from ..strict_body import Few, Neutral, Texts, Tokens
+
+ManyTokens = Annotated[list[Tokens], Few(1 << 10)]
+
+
+class CompletionBody(SamplingFields):
+    prompt: str | Tokens | Texts | ManyTokens
+    logprobs: int | None = None
+    accepted: ClassVar[Mapping[str, Neutral]] = {
+        **SamplingFields.accepted,
+        "echo": Neutral("an answer does not begin with its prompt", (False,)),
+        "suffix": Neutral("no text follows the answer", ("",)),
+        "add_special_tokens": Neutral("the tokenizer adds its first token", (True,)),
+    }
+    refused: ClassVar[Mapping[str, str]] = {
+        **SamplingFields.refused,
+        "prompt_embeds": "prompts are texts or tokens",
+    }
+
+    def choices(self) -> list[SamplingParams]:
+        """OpenAI's answers to plain prompts have 16 tokens, if nothing else is said."""
+        return self.params(max_tokens=16 if self.max_tokens is None else self.max_tokens)
+
+    @property
+    def prompts(self) -> list[str | list[int]]:
+        if isinstance(self.prompt, str):
+            return [self.prompt]
+        if not self.prompt:
+            raise BadParameter("prompt is an empty list", hint="a text, tokens, or a list of them")
+        if isinstance(self.prompt[0], int):
+            return [[t for t in self.prompt if isinstance(t, int)]]
+        return [p for p in self.prompt if not isinstance(p, int)]

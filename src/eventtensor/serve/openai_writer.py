@@ -1,0 +1,61 @@
+"""What chat completions and completions have in common: the head of an answer, usage, choices."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from abc import abstractmethod
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from .response_writer import AnswerDelta, Event, Json, ResponseWriter, Usage, WholeAnswer
+from .token_texts import TokenTexts
+
+
+def usage_json(usage: Usage) -> Json:
+    return {"prompt_tokens": usage.prompt, "completion_tokens": usage.answer,
+            "total_tokens": usage.prompt + usage.answer,
+            "prompt_tokens_details": {"cached_tokens": usage.cached}}
+
+
+@dataclass
+class OpenAIWriter(ResponseWriter):
+    """`with_usage`: a last chunk tells it; `usage_so_far`: every chunk does."""
+
+    model: str
+    texts: TokenTexts
+    with_usage: bool = False
+    usage_so_far: bool = False
+    id: str = field(default_factory=lambda: secrets.token_hex(12))
+    created: int = field(default_factory=lambda: int(time.time()))
+    prefix = ""
+    kind = ""
+    chunk_kind = ""
+
+    def whole(self, answers: Sequence[WholeAnswer], usage: Usage) -> Json:
+        choices = [self.choice(k, answer) for k, answer in enumerate(answers)]
+        return self._head(self.kind) | {"choices": choices, "usage": usage_json(usage)}
+
+    def events(self, new: AnswerDelta, usage: Usage) -> Iterable[Event]:
+        used: dict[str, Json | None] = {}
+        if self.with_usage:
+            used["usage"] = usage_json(usage) if self.usage_so_far else None
+        for piece in self.pieces(new):
+            yield Event(self._head(self.chunk_kind) | {"choices": [piece]} | used)
+
+    def end(self, usage: Usage) -> Iterable[Event]:
+        if self.with_usage:
+            yield Event(self._head(self.chunk_kind) | {"choices": [], "usage": usage_json(usage)})
+
+    @abstractmethod
+    def choice(self, index: int, answer: WholeAnswer) -> Json: ...
+
+    @abstractmethod
+    def pieces(self, new: AnswerDelta) -> Iterable[Json]:
+        """Choices of chunks."""
+
+    def _head(self, kind: str) -> Json:
+        return {"id": f"{self.prefix}-{self.id}", "object": kind, "created": self.created,
+                "model": self.model}
+
+

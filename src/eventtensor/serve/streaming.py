@@ -1,0 +1,117 @@
+"""The answers to one request: whole, or as a stream of events."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from ..engine.request import Output
+from ..errors import EventTensorError
+from .answers import Answers, ClientGone, until_gone
+from .deltas import Delta, OutputParser, PlainText
+from .failing import error_json, status_of, text_of
+from .response_writer import AnswerDelta, Event, ResponseWriter, Usage, WholeAnswer
+
+_SMALL = 64  # tokens with log probabilities that are written at once
+_WRITER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+
+
+class AnswerStream:
+    """The answers to one request, whole or event by event. `prompt_tokens`: of all prompts;
+    `make_parser` is called for each answer."""
+
+    def __init__(
+        self, answers: Answers, writer: ResponseWriter, prompt_tokens: int,
+        make_parser: Callable[[], OutputParser] = PlainText,
+    ) -> None:
+        self.answers, self.writer, self._prompt_tokens = answers, writer, prompt_tokens
+        self._parsers = [make_parser() for _ in answers.requests]
+        self._given = 0  # tokens
+        self._coming = aiter(answers)
+        self._first: list[tuple[int, Output]] = []
+
+    async def whole(self) -> bytes:
+        """As JSON. Log probabilities make it large: then it is written beside the event loop."""
+        found = [WholeAnswer() for _ in self.answers.requests]
+        async for k, output in self._coming:
+            found[k].parsed.add(self._deltas(k, output))
+            found[k].tokens += output.tokens
+            found[k].finish = output.finish
+        self._given = sum(len(answer.tokens) for answer in found)
+        if self._given > _SMALL and any(t.logprobs for some in found for t in some.tokens[:1]):
+            # Part by part, so that other threads run meanwhile.
+            text = await asyncio.to_thread(
+                lambda: "".join(_WRITER.iterencode(self.writer.whole(found, self._usage()))))
+        else:
+            text = _WRITER.encode(self.writer.whole(found, self._usage()))
+        return text.encode()
+
+    async def begin(self) -> None:
+        """Waits for what comes first."""
+        self._first.append(await anext(self._coming))
+
+    async def events(self) -> AsyncIterator[Event]:
+        for event in self.writer.begin(self._usage()):
+            yield event
+        async for k, output in self._all():
+            self._given += len(output.tokens)
+            new = AnswerDelta(k, self._deltas(k, output), output.tokens, output.finish)
+            for event in self.writer.events(new, self._usage()):
+                yield event
+        for event in self.writer.end(self._usage()):
+            yield event
+
+    def _deltas(self, answer: int, output: Output) -> list[Delta]:
+        parser = self._parsers[answer]
+        found = parser.push(output.text)
+        return found if output.finish is None else found + parser.end()
+
+    async def _all(self) -> AsyncIterator[tuple[int, Output]]:
+        for first in self._first:
+            yield first
+        async for item in self._coming:
+            yield item
+
+    def _usage(self) -> Usage:
+        cached = sum(r.reused for r in self.answers.requests)
+        return Usage(self._prompt_tokens, cached, self._given)
+
+
+class EventStream(Response):
+    """Server-sent events. An error that comes late is an event."""
+
+    media_type = "text/event-stream"
+
+    def __init__(self, stream: AnswerStream) -> None:
+        super().__init__(headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"})
+        del self.headers["content-length"]
+        self._stream = stream
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await until_gone(receive, self._say(send))
+        except ClientGone:
+            return
+        finally:
+            self._stream.answers.end()
+
+    async def _say(self, send: Send) -> None:
+        writer = self._stream.writer
+        await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+        try:
+            async for event in self._stream.events():
+                await _send(send, event)
+        except EventTensorError as e:
+            for event in writer.failed(error_json(status_of(e), text_of(e))):
+                await _send(send, event)
+        await send({"type": "http.response.body", "body": writer.last})
+
+
+async def _send(send: Send, event: Event) -> None:
+    name = "" if event.name is None else f"event: {event.name}\n"
+    text = f"{name}data: {_WRITER.encode(event.data)}\n\n"
+    await send({"type": "http.response.body", "body": text.encode(), "more_body": True})

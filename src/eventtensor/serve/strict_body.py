@@ -1,0 +1,66 @@
+"""Bodies of requests. A field is honoured, accepted because it cannot change an answer, or refused;
+nothing else is let through, so nothing is ignored silently."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Self, cast
+
+from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, model_validator
+from pydantic_core import CoreSchema, PydanticCustomError
+
+
+@dataclass(frozen=True)
+class Few:
+    """A list of at most so many items. Its first wrong item is the only one that is told: an error
+    for each would cost more than the list."""
+
+    most: int
+
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        schema: Any = handler(source)
+        schema["fail_fast"], schema["max_length"] = True, self.most
+        return cast(CoreSchema, schema)
+
+
+Name = Annotated[str, Field(max_length=1024)]
+Tokens = Annotated[list[int], Few(1 << 20)]
+Texts = Annotated[list[str], Few(1 << 10)]
+
+
+@dataclass(frozen=True)
+class Neutral:
+    """A field that is accepted: `why` it changes no answer, and the values for which that holds
+    (none listed: any)."""
+
+    why: str
+    values: tuple[Any, ...] = ()
+
+    def takes(self, value: Any) -> bool:
+        return not self.values or any(type(v) is type(value) and v == value for v in self.values)
+
+
+class Body(BaseModel):
+    """The declared fields are honoured. A field that is null counts as absent."""
+
+    model_config = ConfigDict(extra="allow", strict=True, frozen=True, cache_strings="keys")
+    accepted: ClassVar[Mapping[str, Neutral]] = {}
+    refused: ClassVar[Mapping[str, str]] = {}
+
+    @model_validator(mode="after")
+    def _check_extra(self) -> Self:
+        for name, value in (self.model_extra or {}).items():
+            if value is not None and (why := self._objection(name, value)) is not None:
+                raise PydanticCustomError("extra", "{why}", {"field": name, "why": why})
+        return self
+
+    def _objection(self, name: str, value: Any) -> str | None:
+        if (neutral := self.accepted.get(name)) is not None:
+            if neutral.takes(value):
+                return None
+            shown = " or ".join(repr(v) for v in neutral.values)
+            return f"only {shown} is accepted: {neutral.why}"
+        return self.refused.get(name, "there is no such field")
