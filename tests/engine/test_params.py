@@ -11,11 +11,12 @@ from eventtensor.errors import BadParameter
 NAN = float("nan")
 WRONG = [
     ("max_tokens", (0, -1, 1.5, "3", True, 1 << 31)),
+    ("min_tokens", (-1, 1.5, None, True, 1 << 31)),
     ("temperature", (-0.1, NAN, float("inf"), "hot", None, 101)),
-    ("top_k", (-1, 2.0, 1 << 31)),
+    ("top_k", (-2, -1.0, 2.0, 1 << 31)),
     ("top_p", (0, -1, 1.01, NAN)),
     ("min_p", (-0.1, 1.1, NAN)),
-    ("seed", (-1, 1 << 64, 1.0)),
+    ("seed", (-2, -1.0, 1 << 64, 1.0)),
     ("stop", (5, [""], ["a", 3], ["x"] * 17, None)),
     ("stop_token_ids", (7, [-1], ["a"], [True])),
     ("ignore_eos", (1, "yes", None)),
@@ -43,7 +44,7 @@ def test_every_parameter_has_a_rule_and_is_tested_and_documented():
 
 
 def test_ends_of_ranges_are_allowed():
-    SamplingParams(max_tokens=1, temperature=0, top_k=0, top_p=1e-9, min_p=1, seed=(1 << 64) - 1,
+    SamplingParams(max_tokens=1, min_tokens=1, temperature=0, top_k=0, top_p=1e-9, min_p=1, seed=(1 << 64) - 1,
                    stop="x", stop_token_ids=[0], logprobs=20, repetition_penalty=10,
                    presence_penalty=-2, frequency_penalty=2, ignore_eos=True)
 
@@ -55,6 +56,10 @@ def test_ends_of_ranges_are_allowed():
 def test_a_grammar_stands_alone(two):
     with pytest.raises(BadParameter, match="more than one"):
         SamplingParams(**two)
+
+
+def test_minus_one_is_the_other_name_of_all_tokens_and_of_no_seed():
+    assert SamplingParams(top_k=-1, seed=-1) == SamplingParams(top_k=0, seed=None)
 
 
 def test_an_unknown_parameter_is_refused():

@@ -1,6 +1,8 @@
-"""Log probabilities, by the logits as the model gave them."""
+"""Log probabilities, by the logits as the model gave them, and bits of tokens."""
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 import numpy as np
 
@@ -19,3 +21,10 @@ def logprobs(logits: Array, token: int, most: int) -> Logprobs:
     top = np.argpartition(-logp, min(most, len(logp) - 1))[:most]
     top = top[np.lexsort((top, -logp[top]))]
     return Logprobs(float(logp[token]), tuple((int(t), float(logp[t])) for t in top))
+
+
+def without(tokens: Iterable[int], vocab: int) -> Array:
+    """A bit for each other token, the lowest of a byte first."""
+    bits = np.ones(vocab, bool)
+    bits[[t for t in tokens if t < vocab]] = False
+    return np.packbits(bits, bitorder="little")

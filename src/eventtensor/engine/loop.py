@@ -22,7 +22,7 @@ from ..errors import (
 )
 from ..models.runner import Choice, Result, Runner
 from ..models.text.tokenizer import Tokenizer
-from .choosing import logprobs
+from .choosing import logprobs, without
 from .grammar import Grammar, Grammars
 from .params import SamplingParams
 from .request import Chosen, Finish, Output, Request, Sink
@@ -109,9 +109,11 @@ class Engine:
                             hint="tokens are numbers of this model's own vocabulary")
         last = min(context, len(tokens) + params.max_tokens) if params.max_tokens else context
         eos = frozenset() if params.ignore_eos else self.eos
-        return Request(tokens, params, last, eos.union(params.stop_token_ids),
-                       Transcript(self.tokenizer, params.stops), sink,
-                       grammar or self.grammars.of(params))
+        ends = eos.union(params.stop_token_ids)
+        return Request(tokens, params, last, ends,
+                       Transcript(self.tokenizer, params.stops, params.min_tokens), sink,
+                       grammar or self.grammars.of(params),
+                       without(ends, vocab) if params.min_tokens else None)
 
     def cancel(self, request: Request) -> None:
         """Ends it, at any time; without effect if it is over."""

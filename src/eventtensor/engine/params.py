@@ -15,15 +15,16 @@ MAX_LOGPROBS = 20
 MAX_STOP = 1024  # characters: what may be the begin of a stop is looked at with every token
 MAX_GRAMMAR = 1 << 17  # characters
 _LIKELIEST = Choice()
+_OTHER_NAMES = {"top_k": 0, "seed": None}  # of what other servers call -1
 
 
 @dataclass(frozen=True, kw_only=True)
 class SamplingParams:
     """Tokens are drawn from softmax(logits / temperature); temperature 0 takes the likeliest. Of
-    all tokens these are kept: the `top_k` likeliest (0: all), those with at least `min_p` times
+    all tokens these are kept: the `top_k` likeliest (0 or -1: all), those with at least `min_p` times
     the largest p, and of what is left the likeliest that have the share `top_p` of it. `seed` and
-    the position decide what is drawn; None is a new seed for every request. All of it is done in
-    the kernel, in f32: what differs by less than 2^-18 of log p counts as equal.
+    the position decide what is drawn; None or -1 is a new seed for every request. All of it is done
+    in the kernel, in f32: what differs by less than 2^-18 of log p counts as equal.
 
     Before that logits are changed: those of tokens in prompt or answer are divided by
     `repetition_penalty` (multiplied, if negative), and those of tokens in the answer lose
@@ -31,13 +32,15 @@ class SamplingParams:
 
     A request ends at the model's own last token (unless `ignore_eos`), at one of `stop_token_ids`,
     where a text of `stop` begins (neither is part of the answer), or after `max_tokens` (None: when
-    the context is full). `logprobs` asks for log p of each token, and of so many likeliest ones,
+    the context is full). Before `min_tokens` tokens no such token is chosen, unless a grammar has no
+    other, and a text of `stop` that is complete by then is one like any other. `logprobs` asks for log p of each token, and of so many likeliest ones,
     by the logits as the model gave them.
 
     With `json_schema` (a schema, or its text) the answer is a JSON text that keeps to it, with
     `regex` a text that matches it whole: other tokens are not chosen."""
 
     max_tokens: int | None = None
+    min_tokens: int = 0
     temperature: float = 1.0
     top_k: int = 0
     top_p: float = 1.0
@@ -56,6 +59,9 @@ class SamplingParams:
     def __post_init__(self) -> None:
         if isinstance(self.json_schema, Mapping):
             object.__setattr__(self, "json_schema", _text("json_schema", self.json_schema))
+        for name, value in _OTHER_NAMES.items():
+            if _is(getattr(self, name), -1):
+                object.__setattr__(self, name, value)
         stops = (self.stop,) if isinstance(self.stop, str) else self.stop
         object.__setattr__(self, "stop", _frozen("stop", stops))
         object.__setattr__(self, "stop_token_ids", _frozen("stop_token_ids", self.stop_token_ids))
@@ -66,6 +72,9 @@ class SamplingParams:
         if (self.json_schema is not None) + (self.regex is not None) + self.ignore_eos > 1:
             raise BadParameter("of json_schema, regex and ignore_eos more than one is given",
                                hint="an answer keeps to one grammar, and ends with it")
+        if self.max_tokens is not None and self.min_tokens > self.max_tokens:
+            raise BadParameter(f"min_tokens is {self.min_tokens}, above max_tokens",
+                               hint=f"it must be 0 to {self.max_tokens} here")
 
     @property
     def stops(self) -> tuple[str, ...]:
@@ -144,6 +153,10 @@ def _all(rule: Callable[[Any], bool], most: int, what: str) -> Rule:
     return lambda xs: len(xs) <= most and all(map(rule, xs)), f"up to {most} {what}"
 
 
+def _is(x: object, number: int) -> bool:
+    return type(x) is int and x == number
+
+
 def _number(x: object) -> bool:
     return type(x) in (int, float) and isfinite(x)  # type: ignore[arg-type]
 
@@ -151,6 +164,7 @@ def _number(x: object) -> bool:
 _I31, _U64 = (1 << 31) - 1, (1 << 64) - 1
 _RULES: dict[str, Rule] = {
     "max_tokens": _or_none(_whole(1, _I31)),
+    "min_tokens": _whole(0, _I31),
     "temperature": _real(0, 100),
     "top_k": _whole(0, _I31, " (0: all tokens)"),
     "top_p": _above(0, 1),

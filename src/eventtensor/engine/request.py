@@ -11,6 +11,7 @@ from enum import StrEnum
 import numpy as np
 
 from ..errors import EventTensorError
+from ..models.checkpoint import Array
 from ..models.rows import Change, Choice, Row
 from .grammar import Grammar
 from .pages import Table
@@ -60,7 +61,8 @@ class Request:
     """`tokens` are those of the prompt and of the answer so far; a step that runs may have one more
     `promised`, for its row `row`. `done` of them all are in the cache, or will be when the steps
     are over that were launched. `slot` is its row of the page table while it runs, since it was
-    admitted the `stay`-th time. `last` is what it may have in all."""
+    admitted the `stay`-th time. `last` is what it may have in all. `unending` has a bit for each
+    token that is none of `ends`: only those may come before `min_tokens`."""
 
     tokens: list[int]
     params: SamplingParams
@@ -69,6 +71,7 @@ class Request:
     transcript: Transcript
     sink: Sink
     grammar: Grammar | None = None
+    unending: Array | None = None
     prompt: int = field(init=False)
     seed: int = field(init=False)
     changes: bool = field(init=False)  # logits, by the tokens so far
@@ -122,11 +125,16 @@ class Request:
 
     def choice(self) -> Choice:
         """How the token after all these is chosen. A grammar without a way on is an error."""
-        change = self._change() if self.changes else None
+        barred = self.unending is not None and self.count < self.prompt + self.params.min_tokens
+        change = self._change(barred) if self.changes or barred else None
         return self.params.choice(self.seed, self.count - 1, change)
 
-    def _change(self) -> Change:
+    def _change(self, barred: bool) -> Change:
+        """`barred`: it does not end here. A grammar that has nothing else ends all the same."""
         p, allowed = self.params, None if self.grammar is None else self.grammar.allowed()
+        if barred and self.unending is not None:
+            left = self.unending if allowed is None else allowed & self.unending
+            allowed = left if left.any() else allowed
         if not p.penalises:
             return Change(self._history, 0, allowed=allowed)
         count = len(self.tokens)

@@ -8,32 +8,39 @@ from ..models.text.tokenizer import Tokenizer
 
 
 class Transcript:
-    """Without a tokenizer there is no text."""
+    """Without a tokenizer there is no text. A stop that is complete with the first `min_tokens`
+    tokens does not end it."""
 
-    def __init__(self, tokenizer: Tokenizer | None, stops: Sequence[str] = ()) -> None:
+    def __init__(
+        self, tokenizer: Tokenizer | None, stops: Sequence[str] = (), min_tokens: int = 0
+    ) -> None:
         self._stream = tokenizer.stream() if tokenizer is not None else None
-        self._stops = tuple(stops)
+        self._stops, self._min_left = tuple(stops), min_tokens
         self._held = ""  # what may be the begin of a stop
         self.stopped = False
 
     def push(self, token: int) -> str:
         """What is new, and surely no part of a stop."""
-        return self._release(self._stream.push(token)) if self._stream is not None else ""
+        if self._stream is None:
+            return ""
+        text = self._release(self._stream.push(token), may_stop=self._min_left == 0)
+        self._min_left = max(0, self._min_left - 1)
+        return text
 
     def end(self) -> str:
         """What is left when no token will come."""
         if self._stream is None or self.stopped:
             return ""
-        text = self._release(self._stream.end())
+        text = self._release(self._stream.end(), may_stop=self._min_left == 0)
         text, self._held = text + self._held, ""
         return text
 
-    def _release(self, new: str) -> str:
+    def _release(self, new: str, may_stop: bool) -> str:
         if self.stopped:
             return ""
         text = self._held + new
         found = [at for stop in self._stops if (at := text.find(stop)) >= 0]
-        if found:
+        if found and may_stop:
             self.stopped, self._held = True, ""
             return text[: min(found)]
         keep = max((_overlap(text, stop) for stop in self._stops), default=0)
