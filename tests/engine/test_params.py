@@ -44,9 +44,9 @@ def test_every_parameter_has_a_rule_and_is_tested_and_documented():
 
 
 def test_ends_of_ranges_are_allowed():
-    SamplingParams(max_tokens=1, min_tokens=1, temperature=0, top_k=0, top_p=1e-9, min_p=1, seed=(1 << 64) - 1,
-                   stop="x", stop_token_ids=[0], logprobs=20, repetition_penalty=10,
-                   presence_penalty=-2, frequency_penalty=2, ignore_eos=True)
+    SamplingParams(max_tokens=1, min_tokens=1, temperature=0, top_k=0, top_p=1e-9, min_p=1,
+                   seed=(1 << 64) - 1, stop="x", stop_token_ids=[0], logprobs=20,
+                   repetition_penalty=10, presence_penalty=-2, frequency_penalty=2, ignore_eos=True)
 
 
 @pytest.mark.parametrize("two", [

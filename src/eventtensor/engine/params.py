@@ -21,10 +21,10 @@ _OTHER_NAMES = {"top_k": 0, "seed": None}  # of what other servers call -1
 @dataclass(frozen=True, kw_only=True)
 class SamplingParams:
     """Tokens are drawn from softmax(logits / temperature); temperature 0 takes the likeliest. Of
-    all tokens these are kept: the `top_k` likeliest (0 or -1: all), those with at least `min_p` times
-    the largest p, and of what is left the likeliest that have the share `top_p` of it. `seed` and
-    the position decide what is drawn; None or -1 is a new seed for every request. All of it is done
-    in the kernel, in f32: what differs by less than 2^-18 of log p counts as equal.
+    all tokens these are kept: the `top_k` likeliest (0 or -1: all), those with at least `min_p`
+    times the largest p, and of what is left the likeliest that have the share `top_p` of it. `seed`
+    and the position decide what is drawn; None or -1 is a new seed for every request. All of it is
+    done in the kernel, in f32: what differs by less than 2^-18 of log p counts as equal.
 
     Before that logits are changed: those of tokens in prompt or answer are divided by
     `repetition_penalty` (multiplied, if negative), and those of tokens in the answer lose
@@ -32,9 +32,9 @@ class SamplingParams:
 
     A request ends at the model's own last token (unless `ignore_eos`), at one of `stop_token_ids`,
     where a text of `stop` begins (neither is part of the answer), or after `max_tokens` (None: when
-    the context is full). Before `min_tokens` tokens no such token is chosen, unless a grammar has no
-    other, and a text of `stop` that is complete by then is one like any other. `logprobs` asks for log p of each token, and of so many likeliest ones,
-    by the logits as the model gave them.
+    the context is full). Before `min_tokens` tokens no such token is chosen, unless a grammar has
+    nothing else, and no text of `stop` counts that is complete by then. `logprobs` asks for log p
+    of each token, and of so many likeliest ones, by the logits as the model gave them.
 
     With `json_schema` (a schema, or its text) the answer is a JSON text that keeps to it, with
     `regex` a text that matches it whole: other tokens are not chosen."""
