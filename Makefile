@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 GPU_PYTHON ?= $(BIN)/python
 GPU_RESULTS ?= benchmarks/results
 
-.PHONY: demo install test test-core test-fast test-nightly test-gpu lint format dist bench bench-cpu bench-gpu errors performance versions clean
+.PHONY: demo install test test-core test-fast test-nightly test-gpu lint format dist bench bench-cpu bench-gpu errors fields performance versions clean
 
 demo: $(VENV)/installed
 	$(BIN)/python examples/tour.py
@@ -65,6 +65,10 @@ bench-gpu:
 # Regenerates docs/errors.md from the catalogue.
 errors: $(VENV)/installed
 	$(BIN)/python tools/errors_doc.py > docs/errors.md
+
+# Regenerates docs/fields.md from the bodies that the server checks.
+fields: $(VENV)/installed
+	$(BIN)/python tools/fields_doc.py > docs/fields.md
 
 # Regenerates docs/performance.md from benchmarks/results.
 performance: $(VENV)/installed

@@ -13,7 +13,7 @@ from .tokenize_bodies import DetokenizeBody, TokenizeBody
 
 Json = dict[str, Any]
 _TEMPLATE = "#/components/schemas/{model}"
-_BODIES = {
+BODIES = {
     "/v1/chat/completions": (ChatBody, "Answers a chat, whole or as a stream of events."),
     "/v1/completions": (CompletionBody, "Goes on with a text, whole or as a stream of events."),
     "/tokenize": (TokenizeBody, "The tokens of a text or a chat."),
@@ -42,9 +42,9 @@ _ALWAYS = {"401": "the API key is missing or wrong", "503": "nothing can be answ
 
 def description(model: str, vocab: int, version: str) -> Json:
     """Of a server that has this model, of so many tokens."""
-    models = [(body, "validation") for body, _ in _BODIES.values()]
+    models = [(body, "validation") for body, _ in BODIES.values()]
     _, found = models_json_schema(models, ref_template=_TEMPLATE)  # type: ignore[arg-type]
-    for body, _ in _BODIES.values():
+    for body, _ in BODIES.values():
         known = found["$defs"][body.__name__]["properties"]
         known["model"] = {"enum": [model]}
         for name in _RANGES.keys() & known.keys():
@@ -52,7 +52,7 @@ def description(model: str, vocab: int, version: str) -> Json:
         for name in ("prompt", "tokens", "stop_token_ids"):
             _bound(known.get(name, {}), 0, vocab - 1)
     asked = {path: {"post": _asked(path, body.__name__, says)}
-             for path, (body, says) in _BODIES.items()}
+             for path, (body, says) in BODIES.items()}
     read = {path: {"get": _read(path, says, kind)} for path, (says, kind) in _READ.items()}
     read["/v1/models/{name}"]["get"] |= {"parameters": [
         {"name": "name", "in": "path", "required": True, "schema": {"enum": [model]}}]}

@@ -1,0 +1,72 @@
+"""Fields of requests: honoured, accepted, refused, and nothing else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import fields_doc
+import pytest
+from pydantic import ValidationError
+
+from eventtensor.serve.chat.chat_body import ChatBody
+from eventtensor.serve.completions.completion_body import CompletionBody
+from eventtensor.serve.strict_body import Neutral
+
+ROOT = Path(__file__).parents[2]
+CHAT = {"model": "tiny", "messages": [{"role": "user", "content": "Hi"}]}
+
+
+def test_the_page_of_fields_is_that_of_the_bodies():
+    assert (ROOT / "docs" / "fields.md").read_text() == fields_doc.page(), "run make fields"
+
+
+@pytest.mark.parametrize("body", [ChatBody, CompletionBody])
+def test_no_field_is_in_two_lists(body):
+    lists = [body.model_fields.keys(), body.accepted.keys(), body.refused.keys()]
+    assert sum(map(len, lists)) == len(set().union(*lists))
+
+
+def test_every_accepted_value_is_taken_and_others_are_not():
+    for name, neutral in ChatBody.accepted.items():
+        for value in neutral.values or ("x",):
+            ChatBody.model_validate(CHAT | {name: value})
+        if neutral.values:
+            with pytest.raises(ValidationError, match="only"):
+                ChatBody.model_validate(CHAT | {name: "something else"})
+
+
+def test_one_is_not_true_and_null_is_nothing():
+    assert not Neutral("", (1,)).takes(True) and Neutral("", (1,)).takes(1)
+    ChatBody.model_validate(CHAT | {"nothing": None, "logits_processors": None})
+    for name in ("nothing", "logits_processors"):
+        with pytest.raises(ValidationError):
+            ChatBody.model_validate(CHAT | {name: 0})
+
+
+def test_tools_become_a_choice():
+    tool = {"type": "function", "function": {"name": "f"}}
+
+    def choice(**more):
+        found = ChatBody.model_validate(CHAT | more).asked()
+        return found.tool_choice.kind, found.tool_choice.name, found.tool_choice.parallel
+
+    assert choice() == choice(tools=[]) == choice(tool_choice="auto") == ("none", None, True)
+    assert choice(tools=[tool], parallel_tool_calls=False) == ("auto", None, False)
+    named = {"type": "function", "function": {"name": "f"}}
+    assert choice(tools=[tool], tool_choice=named) == ("named", "f", True)
+    assert choice(tools=[tool], tool_choice="none")[0] == "none"
+
+
+def test_a_history_of_calls_is_as_templates_take_it():
+    call = {"id": "a", "type": "function", "function": {"name": "f", "arguments": '{"x": 1}'}}
+    cut = {"id": "b", "type": "function", "function": {"name": "f", "arguments": '{"x": '}}
+    messages = [
+        {"role": "developer", "content": [{"type": "text", "text": "Be "},
+                                          {"type": "text", "text": "brief."}]},
+        {"role": "assistant", "content": None, "tool_calls": [call, cut], "refusal": None},
+        {"role": "tool", "tool_call_id": "a", "content": "2"}]
+    system, assistant, result = ChatBody.model_validate(
+        CHAT | {"messages": messages}).asked().messages
+    assert system == {"role": "system", "content": "Be brief."}
+    assert assistant["content"] is None and result["tool_call_id"] == "a"
+    assert [c["function"]["arguments"] for c in assistant["tool_calls"]] == [{"x": 1}, '{"x": ']
