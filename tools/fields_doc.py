@@ -12,7 +12,7 @@ from eventtensor.serve.strict_body import Body, Neutral
 HEAD = """# Fields of requests
 
 The server honours a field, accepts it because it cannot change an answer, or refuses it with the
-reason. Nothing is ignored silently: a field in none of these lists is an error. A field that is null
+reason. Nothing is ignored silently: a field in none of these lists is an error. One that is null
 counts as absent. This page is generated from the classes that check requests: `make fields`.
 """
 
