@@ -45,6 +45,21 @@ def test_an_answer_ends_where_a_stop_begins(text, stops, wanted, stopped):
     assert ("".join(parts), ended) == (wanted, stopped)
 
 
+@pytest.mark.parametrize(("text", "stops", "wanted"), [
+    ("one two", ("two", "one"), "one"),  # the first in the text
+    ("abc", ("ab", "abc"), "ab"),
+    ("abc", ("abc", "bc"), "abc"),
+    ("one", ("two",), None),
+])
+def test_a_transcript_knows_which_stop_has_ended_it(text, stops, wanted):
+    t = Transcript(Letters(), stops)
+    for letter in text:
+        t.push(ord(letter))
+        if t.stopped:
+            break
+    assert t.stop == wanted
+
+
 def test_what_may_become_a_stop_is_held_back_and_nothing_else():
     parts, _ = spoken("a<b<en", ("<end>",))
     assert parts == ["a", "", "<b", "", "", "", "<en"]

@@ -9,7 +9,7 @@ from ..models.text.tokenizer import Tokenizer
 
 class Transcript:
     """Without a tokenizer there is no text. A stop that is complete with the first `min_tokens`
-    tokens does not end it."""
+    tokens does not end it; `stop` is the one that has ended it."""
 
     def __init__(
         self, tokenizer: Tokenizer | None, stops: Sequence[str] = (), min_tokens: int = 0
@@ -17,7 +17,11 @@ class Transcript:
         self._stream = tokenizer.stream() if tokenizer is not None else None
         self._stops, self._min_left = tuple(stops), min_tokens
         self._held = ""  # what may be the begin of a stop
-        self.stopped = False
+        self.stop: str | None = None
+
+    @property
+    def stopped(self) -> bool:
+        return self.stop is not None
 
     def push(self, token: int) -> str:
         """What is new, and surely no part of a stop."""
@@ -39,10 +43,11 @@ class Transcript:
         if self.stopped:
             return ""
         text = self._held + new
-        found = [at for stop in self._stops if (at := text.find(stop)) >= 0]
+        found = [(at, stop) for stop in self._stops if (at := text.find(stop)) >= 0]
         if found and may_stop:
-            self.stopped, self._held = True, ""
-            return text[: min(found)]
+            at, self.stop = min(found, key=lambda f: f[0])
+            self._held = ""
+            return text[:at]
         keep = max((_overlap(text, stop) for stop in self._stops), default=0)
         self._held = text[len(text) - keep :]
         return text[: len(text) - keep]

@@ -13,9 +13,14 @@ from .token_texts import TokenTexts
 
 
 def usage_json(usage: Usage) -> Json:
-    return {"prompt_tokens": usage.prompt, "completion_tokens": usage.answer,
-            "total_tokens": usage.prompt + usage.answer,
-            "prompt_tokens_details": {"cached_tokens": usage.cached}}
+    """What was reasoning is told where there was any."""
+    found: Json = {
+        "prompt_tokens": usage.prompt, "completion_tokens": usage.answer,
+        "total_tokens": usage.prompt + usage.answer,
+        "prompt_tokens_details": {"cached_tokens": usage.cached}}
+    if usage.reasoning:
+        found["completion_tokens_details"] = {"reasoning_tokens": usage.reasoning}
+    return found
 
 
 @dataclass

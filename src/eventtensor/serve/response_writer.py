@@ -23,28 +23,35 @@ class Event:
 
 @dataclass(frozen=True)
 class Usage:
-    """Tokens: of all prompts, each once; of those, found in the prefix cache; of all answers."""
+    """Tokens: of all prompts, each once; of those, found in the prefix cache; of all answers; of
+    those, reasoning."""
 
     prompt: int
     cached: int
     answer: int
+    reasoning: int = 0
 
 
 @dataclass
 class WholeAnswer:
+    """`stop`: the text of params.stop that has ended it."""
+
     parsed: ParsedAnswer = field(default_factory=ParsedAnswer)
     tokens: list[Chosen] = field(default_factory=list)
     finish: Finish | None = None
+    stop: str | None = None
 
 
 @dataclass(frozen=True)
 class AnswerDelta:
-    """What is new of answer `index`. `finish` comes with the last of it."""
+    """What is new of answer `index`. `finish` comes with the last of it, and with it `stop`: the
+    text of params.stop that has ended it."""
 
     index: int
     deltas: Sequence[Delta]
     tokens: Sequence[Chosen]
     finish: Finish | None
+    stop: str | None = None
 
 
 class ResponseWriter(ABC):

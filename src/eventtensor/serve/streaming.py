@@ -15,6 +15,7 @@ from .answers import Answers, ClientGone, until_gone
 from .deltas import Delta, OutputParser, PlainText
 from .failing import error_json, status_of, text_of
 from .response_writer import AnswerDelta, Event, ResponseWriter, Usage, WholeAnswer
+from .token_count import TokenCount
 
 _SMALL = 64  # tokens with log probabilities that are written at once
 _WRITER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
@@ -30,7 +31,7 @@ class AnswerStream:
     ) -> None:
         self.answers, self.writer, self._prompt_tokens = answers, writer, prompt_tokens
         self._parsers = [make_parser() for _ in answers.requests]
-        self._given = 0  # tokens
+        self._count = TokenCount()
         self._coming = aiter(answers)
         self._first: list[tuple[int, Output]] = []
 
@@ -40,9 +41,9 @@ class AnswerStream:
         async for k, output in self._coming:
             found[k].parsed.add(self._deltas(k, output))
             found[k].tokens += output.tokens
-            found[k].finish = output.finish
-        self._given = sum(len(answer.tokens) for answer in found)
-        if self._given > _SMALL and any(t.logprobs for some in found for t in some.tokens[:1]):
+            found[k].finish, found[k].stop = output.finish, self._stop(k, output)
+        has_logprobs = any(t.logprobs for some in found for t in some.tokens[:1])
+        if has_logprobs and self._count.total > _SMALL:
             # Part by part, so that other threads run meanwhile.
             text = await asyncio.to_thread(
                 lambda: "".join(_WRITER.iterencode(self.writer.whole(found, self._usage()))))
@@ -58,8 +59,8 @@ class AnswerStream:
         for event in self.writer.begin(self._usage()):
             yield event
         async for k, output in self._all():
-            self._given += len(output.tokens)
-            new = AnswerDelta(k, self._deltas(k, output), output.tokens, output.finish)
+            new = AnswerDelta(k, self._deltas(k, output), output.tokens, output.finish,
+                              self._stop(k, output))
             for event in self.writer.events(new, self._usage()):
                 yield event
         for event in self.writer.end(self._usage()):
@@ -68,7 +69,13 @@ class AnswerStream:
     def _deltas(self, answer: int, output: Output) -> list[Delta]:
         parser = self._parsers[answer]
         found = parser.push(output.text)
-        return found if output.finish is None else found + parser.end()
+        if output.finish is not None:
+            found += parser.end()
+        self._count.add(answer, len(output.tokens), found)
+        return found
+
+    def _stop(self, answer: int, output: Output) -> str | None:
+        return None if output.finish is None else self.answers.requests[answer].transcript.stop
 
     async def _all(self) -> AsyncIterator[tuple[int, Output]]:
         for first in self._first:
@@ -78,7 +85,7 @@ class AnswerStream:
 
     def _usage(self) -> Usage:
         cached = sum(r.reused for r in self.answers.requests)
-        return Usage(self._prompt_tokens, cached, self._given)
+        return Usage(self._prompt_tokens, cached, self._count.total, self._count.reasoning)
 
 
 class EventStream(Response):
