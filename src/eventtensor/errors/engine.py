@@ -43,3 +43,8 @@ class BadGrammar(EventTensorError):
 class BadAddress(EventTensorError):
     code, title = "ET507", "an address that a server cannot listen at"
     default_hint = "another --port, or 0 for any that is free; --host is an address of this machine"
+
+
+class BadTool(EventTensorError):
+    code, title = "ET515", "a tool, or a choice of tools, that cannot be used"
+    default_hint = "the message names the tool, and what of it is wrong"

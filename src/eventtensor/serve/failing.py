@@ -14,6 +14,7 @@ from ..errors import (
     BadGrammar,
     BadParameter,
     BadPrompt,
+    BadTool,
     EngineStopped,
     EventTensorError,
     QueueFull,
@@ -24,6 +25,7 @@ from .answers import ClientGone
 
 _STATUS: dict[type[EventTensorError], int] = {
     BadParameter: 400, BadPrompt: 400, BadChat: 400, BadGrammar: 400, UnsupportedTokenizer: 400,
+    BadTool: 400,
     QueueFull: 429, EngineStopped: 503, StepStuck: 503,
 }
 _TYPES = {400: "invalid_request_error", 401: "authentication_error", 404: "not_found_error",

@@ -3,26 +3,46 @@ and how an answer is read."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, ClassVar
 
 from ..chat_request import Tool, ToolChoice
 from ..deltas import OutputParser
+from ..reasoning import Thinking
+
+Message = Mapping[str, Any]
 
 
-class CallSyntax(Protocol):
-    name: str  # for --tool-parser
+class CallSyntax(ABC):
+    """Of one model, by its chat template. `name` is for --tool-parser."""
 
+    name: ClassVar[str]
+
+    def __init__(self, template: str) -> None:
+        self.template = template
+
+    @classmethod
+    @abstractmethod
+    def fits(cls, template: str) -> bool:
+        """Whether the model of this template was trained with the syntax."""
+
+    @abstractmethod
     def prompt(
-        self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Tool]
-    ) -> tuple[list[dict[str, Any]], list[dict[str, Any]] | None]:
-        """Messages, and tools, as the chat template gets them."""
-        ...
+        self, messages: Sequence[Message], tools: Sequence[Tool]
+    ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+        """Messages, and tools, as the template gets them. Without tools the history may still have
+        calls and their results."""
 
-    def grammar(self, tools: Sequence[Tool], choice: ToolChoice) -> str:
-        """In Lark, as llguidance reads it: what the answer may be."""
-        ...
+    @abstractmethod
+    def grammar(
+        self, tools: Sequence[Tool], choice: ToolChoice, content: str | None = None,
+        thinking: Thinking = Thinking.never,
+    ) -> str:
+        """In Lark, as llguidance reads it: what the answer may be. `tools` are those that the
+        choice allows, which is not `none`. `content` is a grammar for answers that call nothing;
+        None: any text."""
 
-    def parser(self, tools: Sequence[Tool], choice: ToolChoice) -> OutputParser:
-        """Of one answer."""
-        ...
+    @abstractmethod
+    def parser(self, tools: Sequence[Tool]) -> OutputParser:
+        """Of one answer without its reasoning; `tools` are those that it may call."""

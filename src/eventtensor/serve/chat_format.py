@@ -1,0 +1,87 @@
+"""How one model is talked to: its syntax of calls, and how it thinks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..errors import BadOption
+from ..models.text.tokenizer import Tokenizer
+from .chat_request import ChatRequest, Tool
+from .deltas import OutputParser, PlainText
+from .reasoning import Thinking, ThinkTags
+from .tools.call_syntax import CallSyntax
+from .tools.registry import find_syntax
+
+_LAST = 16  # tokens at the end of a prompt, which may open the reasoning
+
+
+@dataclass(frozen=True)
+class AnswerForm:
+    """Of the answers to one request. `grammar` is in Lark; it has taken the place of what the
+    params said."""
+
+    grammar: str | None
+    make_parser: Callable[[], OutputParser]
+
+
+class ChatFormat:
+    def __init__(
+        self, tokenizer: Tokenizer, calls: CallSyntax, reasoning: ThinkTags | None
+    ) -> None:
+        self.calls, self.reasoning, self._tokenizer = calls, reasoning, tokenizer
+
+    @classmethod
+    def of(
+        cls, tokenizer: Tokenizer, tool_parser: str = "auto", reasoning_parser: str = "auto"
+    ) -> ChatFormat:
+        template = tokenizer.template or ""
+        return cls(tokenizer, find_syntax(tool_parser, template),
+                   _find_reasoning(reasoning_parser, template))
+
+    def prompt(self, asked: ChatRequest) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+        """Messages, and options, as the template gets them. It does not get tools that must not be
+        called."""
+        tools = () if asked.tool_choice.kind == "none" else asked.tools
+        messages, known = self.calls.prompt(asked.messages, tools)
+        return messages, dict(asked.template_options) | ({"tools": known} if known else {})
+
+    def answer(self, asked: ChatRequest, tokens: Sequence[int]) -> AnswerForm:
+        """`tokens`: of the prompt."""
+        thinking, reasoning = self._thinking(tokens), self.reasoning
+        tools = _allowed(asked)
+
+        def make_parser() -> OutputParser:
+            content = self.calls.parser(tools) if tools else PlainText()
+            return content if reasoning is None else reasoning.parser(content, thinking)
+
+        grammar = None
+        if tools:
+            grammar = self.calls.grammar(tools, asked.tool_choice, None, thinking)
+        return AnswerForm(grammar, make_parser)
+
+    def _thinking(self, tokens: Sequence[int]) -> Thinking:
+        if self.reasoning is None:
+            return Thinking.never
+        end = self._tokenizer.decode(tokens[-_LAST:], special=True)
+        return self.reasoning.thinking(end)
+
+
+def _allowed(asked: ChatRequest) -> list[Tool]:
+    """The tools that the answer may call."""
+    match asked.tool_choice.kind:
+        case "none":
+            return []
+        case "named":
+            return [t for t in asked.tools if t.name == asked.tool_choice.name]
+        case _:
+            return list(asked.tools)
+
+
+def _find_reasoning(name: str, template: str) -> ThinkTags | None:
+    if name not in ("auto", "none", ThinkTags.name):
+        raise BadOption(f"reasoning-parser is {name[:80]!r}",
+                        hint=f"one of auto, none, {ThinkTags.name}")
+    wanted = name == ThinkTags.name or (name == "auto" and ThinkTags.fits(template))
+    return ThinkTags() if wanted else None

@@ -1,0 +1,106 @@
+"""Which answers may come where tools may be called, in Lark as llguidance reads it."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+
+from ...errors import BadTool
+from ..chat_request import Tool, ToolChoice
+from ..reasoning import BEGIN as THINK
+from ..reasoning import Thinking
+from .json_calls import JsonCallForm, parts
+
+MOST_CALLS = 64  # in one answer
+MOST_SCHEMAS = 1 << 17  # characters, of all tools of a request
+# Between the parts of arguments. A model must not go on with blanks for ever.
+_BLANKS = r"[\x20\n\t]{0,16}"
+_REASONING = rf"""thought: /[ \n]{{0,8}}{THINK}/ begun
+begun: reasoning /[ \n]{{0,8}}/
+reasoning[lazy]: /(?s:.*)<\/think>/"""
+# Answers without reasoning do not begin as it does: else a call inside of it would count.
+_THOUGHT = rf"\s*{THINK}(?s:.*)"
+_STARTS = {Thinking.never: "answer", Thinking.allowed: "thought? answer",
+           Thinking.begun: "begun answer"}
+
+
+def answer_grammar(content: str, thinking: Thinking) -> str:
+    """`content`, in Lark, after the reasoning."""
+    return "\n".join(_rules(thinking, f"answer: {content}"))
+
+
+def call_grammar(
+    form: JsonCallForm, tools: Sequence[Tool], choice: ToolChoice, content: str | None,
+    thinking: Thinking,
+) -> str:
+    """Arguments keep to the schemas of their tools, which are those that the choice allows."""
+    begin, between = _literal(form.begin), _literal(form.between + form.begin)
+    more = f" ({between} call){{0,{MOST_CALLS - 1}}}" if choice.parallel else ""
+    calls, rules = f"{begin} call{more}", list(_call_rules(form, tools))
+    if choice.kind != "auto":
+        rules.append(f"answer: {calls}")
+    elif content is not None:
+        rules.append(f"answer: {content} | {calls}")
+    else:
+        other = _but(_THOUGHT if thinking is Thinking.allowed else "",
+                     _head(form) if form.alone else "")
+        rules.append(f"TEXT: /(?s:.*)/{other}")
+        if form.alone:
+            rules.append(f"answer: TEXT | {calls}")
+        else:
+            rules += [f"FIRST: /(?s:.*){re.escape(form.begin)}/{other}", "first[lazy]: FIRST",
+                      f"answer: TEXT | first call{more}"]
+    return "\n".join(_rules(thinking, *rules))
+
+
+def _rules(thinking: Thinking, *rules: str) -> Iterator[str]:
+    yield f"start: {_STARTS[thinking]}"
+    if thinking is not Thinking.never:
+        yield _REASONING
+    yield from rules
+
+
+def _call_rules(form: JsonCallForm, tools: Sequence[Tool]) -> Iterator[str]:
+    heads = " | ".join(_literal(head) for head in form.heads)
+    some = " | ".join(f"tool_{k}" for k in range(len(tools)))
+    yield f"call: ({heads}) ({some}) {_literal('}' + form.end)}"
+    size = 0
+    for k, tool in enumerate(tools):
+        schema = schema_text(tool)
+        size += len(schema)
+        if size > MOST_SCHEMAS:
+            raise BadTool(f"the schemas of tools have more than {MOST_SCHEMAS} characters",
+                          hint="give fewer tools, or smaller ones")
+        before = f'{json.dumps(tool.name)}, "{form.key}": '
+        yield f"tool_{k}: {_literal(before)} %json {schema}"
+
+
+def schema_text(tool: Tool) -> str:
+    """Of its arguments, which are an object, with what llguidance shall do."""
+    schema = dict(tool.parameters)
+    if not schema:
+        schema = {"type": "object", "properties": {}, "additionalProperties": False}
+    schema.setdefault("type", "object")
+    schema["x-guidance"] = {"whitespace_pattern": _BLANKS}
+    try:
+        return json.dumps(schema)
+    except (TypeError, ValueError, RecursionError) as e:
+        raise BadTool(f"the parameters of tool {tool.name!r} are no JSON: {e}") from None
+
+
+# ---- parts of Lark -------------------------------------------------------------------------------
+
+
+def _literal(text: str) -> str:
+    return json.dumps(text) if text else ""
+
+
+def _head(form: JsonCallForm) -> str:
+    """What begins as a call does, with any blanks."""
+    spaced = [r"\s*".join(map(re.escape, parts(head))) for head in form.heads]
+    return rf"\s*({'|'.join(spaced)})(?s:.*)"
+
+
+def _but(*patterns: str) -> str:
+    return "".join(f" & ~/{p.replace('/', chr(92) + '/')}/" for p in patterns if p)

@@ -1,0 +1,60 @@
+"""Calls and their results in the messages of a chat, in the form that a template wants."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from .call_syntax import Message
+
+# Templates that write arguments as JSON themselves want an object; the others want text.
+_TAKES_OBJECT = re.compile(
+    r"""arguments['"]?\]?\s*(\|\s*(tojson|items|dictsort)|is\s+(not\s+)?(string|mapping))""")
+
+
+def template_messages(messages: Sequence[Message], template: str) -> list[dict[str, Any]]:
+    """With text as content of all, and arguments as the template takes them."""
+    as_text = "arguments" in template and not _TAKES_OBJECT.search(template)
+    return [_template_message(m, as_text) for m in messages]
+
+
+def _template_message(message: Message, as_text: bool) -> dict[str, Any]:
+    found = dict(message) | {"content": message.get("content") or ""}
+    if as_text and found.get("tool_calls"):
+        found["tool_calls"] = [_with_text(call) for call in found["tool_calls"]]
+    return found
+
+
+def _with_text(call: Message) -> dict[str, Any]:
+    function = call["function"]
+    return {**call, "function": {**function, "arguments": arguments_text(function["arguments"])}}
+
+
+def arguments_text(arguments: object) -> str:
+    """Text stays as it is: arguments that were cut are no JSON."""
+    return arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
+
+
+def one_call_each(messages: Sequence[Message]) -> Iterator[Message]:
+    """For templates that know one call in a message: each call has a message of its own, with its
+    result behind it."""
+    at = 0
+    while at < len(messages):
+        message, at = messages[at], at + 1
+        calls = message.get("tool_calls") or ()
+        if len(calls) < 2:
+            yield message
+            continue
+        results = []
+        while at < len(messages) and messages[at].get("role") == "tool":
+            results.append(messages[at])
+            at += 1
+        for k, call in enumerate(calls):
+            yield {**message, "content": message.get("content") if k == 0 else "",
+                   "tool_calls": [call]}
+            own = [r for r in results if r.get("tool_call_id") == call.get("id")]
+            yield from own
+            results = [r for r in results if r not in own]
+        yield from results

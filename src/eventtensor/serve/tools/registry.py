@@ -1,0 +1,23 @@
+"""The syntaxes of calls that are known, and which one a model has."""
+
+from __future__ import annotations
+
+from ...errors import BadOption
+from .call_syntax import CallSyntax
+from .hermes import Hermes
+from .llama3_json import Llama3Json
+from .prompted_tools import PromptedTools
+
+# In this order templates are asked; the last one fits all.
+SYNTAXES: tuple[type[CallSyntax], ...] = (Hermes, Llama3Json, PromptedTools)
+
+
+def find_syntax(name: str, template: str) -> CallSyntax:
+    """By name; `auto`: what fits the template."""
+    if name == "auto":
+        return next(s for s in SYNTAXES if s.fits(template))(template)
+    found = {s.name: s for s in SYNTAXES}.get(name)
+    if found is None:
+        names = ", ".join(["auto", *(s.name for s in SYNTAXES)])
+        raise BadOption(f"tool-parser is {name[:80]!r}", hint=f"one of {names}")
+    return found(template)
