@@ -14,9 +14,20 @@ HERE = Path(__file__).parent
 
 # fast: no compiler, no process, no long search.
 FOLDERS = {
-    "backend": "core", "bench": "core", "emulator": "full", "engine": "core", "examples": "core",
-    "faults": "full", "fuzz": "core", "gpu": "core", "models": "core", "project": "core",
-    "property": "full", "serve": "core", "unit": "fast",
+    "backend": "core",
+    "bench": "core",
+    "clients": "core",
+    "emulator": "full",
+    "engine": "core",
+    "examples": "core",
+    "faults": "full",
+    "fuzz": "core",
+    "gpu": "core",
+    "models": "core",
+    "project": "core",
+    "property": "full",
+    "serve": "core",
+    "unit": "fast",
 }
 FILES = {
     "backend/test_arguments.py": "fast",

@@ -84,6 +84,9 @@ class FakeRunner:
         pages = self._flat.reshape(self.limits.requests, -1)[request]
         seen = self.cache[pages[at // size] * size + at % size]
         assert (seen != NOTHING).all(), f"{request} at {position} reads what nobody has written"
+        return self._logits(seen)
+
+    def _logits(self, seen: np.ndarray) -> np.ndarray:
         return logits_after(seen, self.limits.vocab)
 
     def result(self, logits: int) -> Result:

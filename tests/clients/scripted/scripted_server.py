@@ -1,0 +1,67 @@
+"""A server process whose model says what rules say: python scripted_server.py NAME."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from clients.scripted.scripted_rules import RULES
+from clients.scripted.scripted_runner import ScriptedRunner
+
+from eventtensor.engine import llm as llm_module
+from eventtensor.models.attention_half import page_tokens
+from eventtensor.models.config import ModelConfig
+from eventtensor.models.rows import Limits
+from eventtensor.models.source import open_model
+from eventtensor.serve.app import AppOptions
+from eventtensor.serve.server import ServeOptions, serve
+
+TEMPLATE = Path(__file__).parent / "scripted_template.jinja"
+CONTEXT = 8192
+
+
+def scripted_llm() -> llm_module.LLM:
+    """With the tokenizer of SmolLM2, whose weights nobody reads."""
+    model = open_model("smollm2")
+    tokenizer = model.tokenizer
+    assert tokenizer is not None
+    tokenizer.template = TEMPLATE.read_text()
+
+    def runner(
+        config: ModelConfig,
+        weights: Any,
+        *,
+        pages: int,
+        positions: int,
+        requests: int,
+        rows: int,
+        **_: Any,
+    ) -> ScriptedRunner:
+        sizes = Limits(
+            config.vocab,
+            rows,
+            min(rows, requests),
+            requests,
+            positions,
+            pages,
+            page_tokens(config),
+            1,
+        )
+        return ScriptedRunner(sizes, tokenizer, RULES)
+
+    weights = SimpleNamespace(arrays={}, close=lambda: None)
+    llm_module.Runner = runner  # for good: the process has no other
+    llm_module.load_weights = lambda *_: weights
+    return llm_module.LLM(model, target="cpu", context=CONTEXT, max_running=16)
+
+
+def main(name: str) -> None:
+    serve(scripted_llm(), ServeOptions(AppOptions(name), port=0))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
