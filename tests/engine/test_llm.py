@@ -15,7 +15,7 @@ from engine.replay import check_tokens
 from engine.tiny_chat import write_tiny_chat
 from eventtensor import LLM, SamplingParams
 from eventtensor.engine.request import Finish
-from eventtensor.errors import BadGrammar, BadOption, BadParameter, BadPrompt
+from eventtensor.errors import BadGrammar, BadOption, BadParameter, BadPrompt, PromptTooLong
 from eventtensor.models.source import Model, open_model
 
 SIZES = {"target": "cpu", "dtype": "f32", "context": 400, "max_running": 6,
@@ -144,7 +144,7 @@ def test_a_grammar_that_cannot_be_used_is_refused(llm):
 
 
 def test_one_bad_prompt_gives_the_others_up(llm):
-    with pytest.raises(BadPrompt):
+    with pytest.raises(PromptTooLong):
         llm.generate(["x", "y" * 500], SamplingParams(max_tokens=100))
     llm.generate("y", SamplingParams(max_tokens=1))
     assert llm.engine.open == 0

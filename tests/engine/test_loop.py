@@ -16,7 +16,15 @@ from hypothesis import strategies as st
 from engine.fake_runner import VOCAB, FakeRunner, answer, engine, limits
 from eventtensor import SamplingParams
 from eventtensor.engine.request import Finish
-from eventtensor.errors import BadOption, BadPrompt, EngineStopped, QueueFull, StepFailed, StepStuck
+from eventtensor.errors import (
+    BadOption,
+    BadPrompt,
+    EngineStopped,
+    PromptTooLong,
+    QueueFull,
+    StepFailed,
+    StepStuck,
+)
 
 GREEDY = SamplingParams(temperature=0, max_tokens=12)
 
@@ -200,8 +208,10 @@ def test_the_context_bounds_prompt_and_answer_together():
     with engine() as made:
         heard = ask(made, [3] * 30, SamplingParams(temperature=0, ignore_eos=True))
         assert heard.wait().finish is Finish.length and len(heard.tokens) == 2
-        for prompt, params in (([], GREEDY), ([3] * 32, SamplingParams()), ([3] * 21, GREEDY)):
-            with pytest.raises(BadPrompt, match="context has room"):
+        with pytest.raises(BadPrompt, match="0 tokens"):
+            made.submit([], GREEDY, Heard())
+        for prompt, params in (([3] * 32, SamplingParams()), ([3] * 21, GREEDY)):
+            with pytest.raises(PromptTooLong, match="maximum context length is 32 tokens"):
                 made.submit(prompt, params, Heard())
         for tokens in ([VOCAB], [-1], ["a"], [2.0]):
             with pytest.raises(BadPrompt, match="beyond"):

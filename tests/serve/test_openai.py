@@ -228,4 +228,4 @@ def test_what_is_no_request_has_its_status_and_an_error(server, method, path, bo
     found = httpx.request(method, server.url + path, content=body,
                           headers={"Content-Type": "application/json"})
     assert found.status_code == status, found.text
-    assert found.json()["error"]["code"] == status
+    assert found.json()["error"]["message"]

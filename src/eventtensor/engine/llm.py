@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from ..errors import BadOption, BadParameter, BadPrompt
+from ..errors import BadOption, BadParameter, BadPrompt, PromptTooLong
 from ..models.attention_half import SPLIT_TOKENS, page_tokens
 from ..models.loading import load_weights
 from ..models.pack import Progress
@@ -138,8 +138,8 @@ class LLM:
     def _check_size(self, texts: Sequence[str]) -> None:
         size = sum(len(text.encode(errors="surrogatepass")) for text in texts)
         if size > (most := self.context * self.tokenizer.longest):
-            raise BadPrompt(f"a prompt of {size} bytes: the context has {self.context} tokens of "
-                            f"up to {self.tokenizer.longest} bytes, so {most} at most")
+            raise PromptTooLong(self.context, f"{size} bytes: more than {most}, as a token has up "
+                                f"to {self.tokenizer.longest}")
 
     def close(self, timeout_s: float | None = None) -> bool:
         """False if a step does not end in so many seconds; then its memory is not freed."""

@@ -16,6 +16,7 @@ from ..errors import (
     BadPrompt,
     EngineStopped,
     EventTensorError,
+    PromptTooLong,
     QueueFull,
     StepFailed,
     StepStuck,
@@ -100,10 +101,11 @@ class Engine:
         self, prompt: Sequence[int], params: SamplingParams, sink: Sink, grammar: Grammar | None
     ) -> Request:
         tokens, context, vocab = list(prompt), self.options.context, self.runner.limits.vocab
-        wanted = params.max_tokens or 1
-        if not tokens or len(tokens) + wanted > context:
-            raise BadPrompt(f"a prompt of {len(tokens)} tokens and an answer of {wanted}: the "
-                            f"context has room for 1 to {context} together")
+        if not tokens:
+            raise BadPrompt("a prompt of 0 tokens")
+        if len(tokens) + (wanted := params.max_tokens or 1) > context:
+            raise PromptTooLong(context, f"{len(tokens)} tokens",
+                                wanted if len(tokens) < context else 0)
         if not all(type(t) is int and 0 <= t < vocab for t in tokens):
             raise BadPrompt(f"a prompt has tokens beyond 0 to {vocab - 1}",
                             hint="tokens are numbers of this model's own vocabulary")

@@ -11,8 +11,26 @@ class BadParameter(EventTensorError):
 
 
 class BadPrompt(EventTensorError):
-    code, title = "ET501", "a prompt that is empty, too long, or no text of this model"
+    code, title = "ET501", "a prompt that is empty, or no text of this model"
+    default_hint = "a text, or tokens of this model's own vocabulary"
+
+
+class PromptTooLong(BadPrompt):
+    """The message has both sentences by which clients of servers know this error."""
+
+    code, title = "ET517", "a prompt that, with its answer, is too long for the context"
     default_hint = "shorten it, or make the engine with a larger context"
+
+    def __init__(self, context: int, prompt: str, answer: int = 0) -> None:
+        """`prompt`: how long it is. `answer`: tokens that are wanted, if it is they that are too
+        many."""
+        most = f"This model's maximum context length is {context} tokens"
+        if answer:
+            super().__init__(f"{most}, but the prompt has {prompt} and its answer may have "
+                             f"{answer} tokens")
+        else:
+            super().__init__(f"Input tokens exceed the configured limit of {context} tokens. "
+                             f"{most}, with one for the answer, but the prompt has {prompt}")
 
 
 class QueueFull(EventTensorError):

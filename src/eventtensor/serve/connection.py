@@ -4,7 +4,6 @@ connections there are. uvicorn and its parser bound none of it."""
 from __future__ import annotations
 
 import asyncio
-import json
 from asyncio.events import TimerHandle
 from dataclasses import dataclass
 from typing import Any
@@ -17,7 +16,7 @@ from uvicorn.protocols.http.httptools_impl import (
     RequestResponseCycle,
 )
 
-from .failing import error_json
+from .failing import error_response
 
 _IDLE, _IN_HEAD, _IN_BODY, _ANSWERED = range(4)
 _LINGER_S, _LINGER_BYTES = 2.0, 8 << 20  # that a refused client may still send
@@ -230,10 +229,11 @@ class Connection(HttpToolsProtocol):
         if begun or waiting:
             self.abort()
             return
-        text = json.dumps(error_json(status, message)).encode()
+        path = b"" if self.headers is None else self.url.partition(b"?")[0]  # no request yet
+        found = error_response(status, message, path=path.decode("latin-1"))
+        head = b"".join(b"%b: %b\r\n" % field for field in found.raw_headers)
         self.transport.write(b"".join((
-            STATUS_LINE[status], b"content-type: application/json\r\nconnection: close\r\n",
-            f"content-length: {len(text)}\r\n\r\n".encode(), text)))
+            STATUS_LINE[status], head, b"connection: close\r\n\r\n", found.body)))
         try:
             self.transport.write_eof()
         except OSError:  # the client is gone

@@ -1,4 +1,4 @@
-"""Errors as answers: OpenAI's shape, and which status each cause has."""
+"""Which status and code each cause of an error has, and errors as answers."""
 
 from __future__ import annotations
 
@@ -17,36 +17,58 @@ from ..errors import (
     BadTool,
     EngineStopped,
     EventTensorError,
+    PromptTooLong,
     QueueFull,
     StepStuck,
     UnsupportedTokenizer,
 )
 from .answers import ClientGone
+from .failure import Failure, as_openai, form_of
 
 _STATUS: dict[type[EventTensorError], int] = {
     BadParameter: 400, BadPrompt: 400, BadChat: 400, BadGrammar: 400, UnsupportedTokenizer: 400,
     BadTool: 400,
     QueueFull: 429, EngineStopped: 503, StepStuck: 503,
 }
-_TYPES = {400: "invalid_request_error", 401: "authentication_error", 404: "not_found_error",
-          429: "rate_limit_error", 503: "service_unavailable"}
-_RETRY_S = {429: 1, 503: 5}
+_CODES: dict[int, str] = {401: "invalid_api_key", 429: "rate_limit_exceeded"}
+_BODY_CODES = {"extra_forbidden": "unknown_parameter", "missing": "missing_required_parameter",
+               "json_invalid": None}
 _TOLD = 32  # errors of one body; more are only counted
 _LONGEST = 1000  # characters of what a client sent that an error says again
 
 
+class RefusedRequest(HTTPException):
+    """With a code of OpenAI's of its own."""
+
+    def __init__(self, status: int, message: str, code: str, param: str | None = None) -> None:
+        super().__init__(status, message)
+        self.code, self.param = code, param
+
+
 def error_json(status: int, message: str, param: str | None = None) -> dict[str, Any]:
-    kind = _TYPES.get(status, "server_error" if status >= 500 else "invalid_request_error")
-    return {"error": {"message": message, "type": kind, "param": param, "code": status}}
+    return as_openai(Failure(status, message, _CODES.get(status), param))
 
 
-def error_response(status: int, message: str, param: str | None = None) -> JSONResponse:
-    headers = {"Retry-After": str(_RETRY_S[status])} if status in _RETRY_S else {}
-    return JSONResponse(error_json(status, message, param), status, headers)
+def error_response(
+    status: int, message: str, param: str | None = None, path: str = ""
+) -> JSONResponse:
+    return response_of(Failure(status, message, _CODES.get(status), param), path)
+
+
+def response_of(failure: Failure, path: str) -> JSONResponse:
+    """In the form of the API that has this path."""
+    headers = {} if failure.retry_s is None else {"Retry-After": str(failure.retry_s)}
+    return JSONResponse(form_of(path)(failure), failure.status, headers)
+
+
+def failure_of(error: EventTensorError) -> Failure:
+    status = status_of(error)
+    code = "context_length_exceeded" if isinstance(error, PromptTooLong) else _CODES.get(status)
+    return Failure(status, text_of(error), code)
 
 
 def status_of(error: EventTensorError) -> int:
-    return _STATUS.get(type(error), 500)
+    return next((_STATUS[kind] for kind in type(error).__mro__ if kind in _STATUS), 500)
 
 
 def text_of(error: EventTensorError) -> str:
@@ -57,28 +79,37 @@ def text_of(error: EventTensorError) -> str:
 # ---- handlers --------------------------------------------------------------------------------
 
 
-async def of_user(_: Request, error: Exception) -> Response:
+async def of_user(request: Request, error: Exception) -> Response:
     assert isinstance(error, EventTensorError)
-    return error_response(status_of(error), text_of(error))
+    return response_of(failure_of(error), request.url.path)
 
 
-async def of_body(_: Request, error: Exception) -> Response:
+async def of_body(request: Request, error: Exception) -> Response:
     """The first thing that is wrong with a body. Where much is, it is only counted."""
     assert isinstance(error, ValidationError)
     if error.error_count() > _TOLD:
-        return error_response(400, f"the body has {error.error_count()} fields that are unknown or "
-                              "wrong")
+        message = f"the body has {error.error_count()} fields that are unknown or wrong"
+        return error_response(400, message, path=request.url.path)
     first = error.errors(include_url=False, include_input=False)[0]
     extra = first.get("ctx", {}).get("field")  # a field that the body's model does not have
     loc = first["loc"] if extra is None else (*first["loc"], extra)
     place = ".".join(str(p)[:_LONGEST] for p in loc)
     message = first["msg"] if not place else f"{place}: {first['msg']}"
-    return error_response(400, message, place or None)
+    return response_of(Failure(400, message, _body_code(first["type"]), place or None),
+                       request.url.path)
 
 
-async def of_http(_: Request, error: Exception) -> Response:
+def _body_code(kind: str) -> str | None:
+    """For a kind of error of pydantic's."""
+    return _BODY_CODES.get(kind, "invalid_type" if kind.endswith("_type") else "invalid_value")
+
+
+async def of_http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    found = error_response(error.status_code, error.detail)
+    code, param = _CODES.get(error.status_code), None
+    if isinstance(error, RefusedRequest):
+        code, param = error.code, error.param
+    found = response_of(Failure(error.status_code, error.detail, code, param), request.url.path)
     found.headers.update(error.headers or {})
     return found
 
@@ -88,8 +119,8 @@ async def of_client(_: Request, error: Exception) -> Response:
     return Response(status_code=499)
 
 
-async def of_bug(_: Request, error: Exception) -> Response:
-    return error_response(500, f"{type(error).__name__} inside the server")
+async def of_bug(request: Request, error: Exception) -> Response:
+    return error_response(500, f"{type(error).__name__} inside the server", path=request.url.path)
 
 
 HANDLERS: dict[Any, Any] = {

@@ -25,7 +25,7 @@ class HostGuard:
             await self._app(scope, receive, send)
             return
         refusal = error_response(421, "this server is not asked under that name; --allow-host "
-                                 "allows one")
+                                 "allows one", path=scope.get("path", ""))
         await refusal(scope, receive, send)
 
     def _knows(self, host: str) -> bool:

@@ -1,0 +1,133 @@
+"""Errors in the forms that clients know."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import httpx
+import openai
+import pytest
+from serve.process import fake
+from starlette.requests import Request
+
+from eventtensor.errors import EngineStopped, PromptTooLong, QueueFull
+from eventtensor.serve.failing import HANDLERS, RefusedRequest, failure_of, of_user
+from eventtensor.serve.failure import Failure, form_of
+
+ASKED = {"model": "tiny", "prompt": "ab", "max_tokens": 3}
+CHAT = {"model": "tiny", "messages": [{"role": "user", "content": "ab"}]}
+BOTH = ("Input tokens exceed the configured limit of 64 tokens.",
+        "This model's maximum context length is 64 tokens")
+
+
+@pytest.fixture(scope="module")
+def server(folder):
+    with fake(folder, api_key="key", context=64, max_running=2, max_waiting=2) as made:
+        yield made
+
+
+def post(server, body, path="/v1/completions", key="key"):
+    found = httpx.post(server.url + path, json=body, timeout=60,
+                       headers={"Authorization": f"Bearer {key}"})
+    return found.status_code, found.json()["error"]
+
+
+# ---- OpenAI's codes and types --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("prompt", ["x" * 70, "x" * 9000, [5] * 64, "xyz" * 100000])
+def test_a_prompt_that_is_too_long_is_known_by_its_code_and_by_both_sentences(server, prompt):
+    status, error = post(server, ASKED | {"prompt": prompt})
+    assert (status, error["code"]) == (400, "context_length_exceeded")
+    assert error["message"].startswith("ET517: ") and all(s in error["message"] for s in BOTH)
+    chat = [{"role": "user", "content": "x" * 80}]
+    with pytest.raises(openai.BadRequestError) as found:
+        server.client("key").chat.completions.create(model="tiny", messages=chat)
+    assert found.value.code == "context_length_exceeded"
+    assert all(sentence in str(found.value) for sentence in BOTH)
+
+
+def test_an_answer_that_is_too_long_is_not_said_to_be_the_prompts_fault(server):
+    status, error = post(server, ASKED | {"max_tokens": 63})
+    assert (status, error["code"]) == (400, "context_length_exceeded")
+    assert BOTH[1] in error["message"] and BOTH[0] not in error["message"]
+
+
+@pytest.mark.parametrize(("body", "param", "code"), [
+    ({"temprature": 1}, "temprature", "unknown_parameter"),
+    ({"temperature": "hot"}, "temperature", "invalid_type"),
+    ({"n": 0}, "n", "invalid_value"), ({"prompt": ""}, None, None),
+])
+def test_a_wrong_field_has_its_name_and_a_code(server, body, param, code):
+    status, error = post(server, ASKED | body)
+    assert status == 400 and error["type"] == "invalid_request_error"
+    assert (error["param"], error["code"]) == (param, code)
+
+
+def test_a_field_that_is_missing_has_a_code(server):
+    _, error = post(server, {"model": "tiny"})
+    assert (error["param"], error["code"]) == ("prompt", "missing_required_parameter")
+
+
+def test_a_wrong_key_has_its_code(server):
+    status, error = post(server, ASKED, key="other")
+    assert (status, error["code"]) == (401, "invalid_api_key")
+    with pytest.raises(openai.AuthenticationError) as found:
+        server.client("other").models.list()
+    assert found.value.code == "invalid_api_key"
+
+
+@pytest.mark.parametrize(("error", "status", "kind", "code"), [
+    (QueueFull("4 requests"), 429, "requests", "rate_limit_exceeded"),
+    (EngineStopped("the server ends"), 503, "server_error", None),
+    (PromptTooLong(8, "9 tokens"), 400, "invalid_request_error", "context_length_exceeded"),
+])
+def test_errors_of_the_engine_have_types_and_codes(error, status, kind, code):
+    found = answer(error, "/v1/completions")
+    assert found.status_code == status
+    told = json.loads(found.body)["error"]
+    assert (told["type"], told["code"]) == (kind, code) and error.code in told["message"]
+
+
+def test_no_code_is_a_number(server):
+    for path in ("/v1/nothing", "/v1/completions"):  # no such path, no such method
+        found = httpx.get(server.url + path, headers={"Authorization": "Bearer key"})
+        assert found.json()["error"]["code"] is None
+    sent = httpx.post(f"{server.url}/v1/completions", content=b"{",
+                      headers={"Authorization": "Bearer key", "Content-Type": "application/json"})
+    assert sent.json()["error"]["code"] is None
+
+
+# ---- forms of other APIs -------------------------------------------------------------------------
+
+
+def answer(error, path):
+    request = Request({"type": "http", "path": path, "headers": [], "query_string": b""})
+    handler = next((HANDLERS[kind] for kind in type(error).__mro__ if kind in HANDLERS), of_user)
+    return asyncio.run(handler(request, error))
+
+
+@pytest.mark.parametrize(("error", "status", "kind"), [
+    (QueueFull("4 requests"), 429, "rate_limit_error"),
+    (EngineStopped("the server ends"), 503, "overloaded_error"),
+    (PromptTooLong(8, "9 tokens"), 400, "invalid_request_error"),
+    (RefusedRequest(404, "no such model", "model_not_found"), 404, "not_found_error"),
+    (ValueError("a bug"), 500, "api_error"),
+])
+@pytest.mark.parametrize("path", ["/v1/messages", "/v1/messages/count_tokens"])
+def test_errors_under_messages_have_the_form_of_anthropic(error, status, kind, path):
+    found = answer(error, path)
+    assert found.status_code == status
+    told = json.loads(found.body)
+    assert told["type"] == "error" and told["error"]["type"] == kind
+    assert set(told["error"]) == {"type", "message"}
+
+
+def test_anthropics_clients_know_a_long_prompt_by_the_begin_of_the_message():
+    told = form_of("/v1/messages")(failure_of(PromptTooLong(8, "9 tokens")))
+    assert told["error"]["message"].startswith("prompt is too long: ET517")
+
+
+def test_a_path_that_only_begins_alike_has_the_usual_form():
+    assert "type" not in form_of("/v1/messages_of_others")(Failure(400, "x"))
