@@ -16,7 +16,6 @@ from eventtensor.serve.failing import HANDLERS, RefusedRequest, failure_of, of_u
 from eventtensor.serve.failure import Failure, form_of
 
 ASKED = {"model": "tiny", "prompt": "ab", "max_tokens": 3}
-CHAT = {"model": "tiny", "messages": [{"role": "user", "content": "ab"}]}
 BOTH = ("Input tokens exceed the configured limit of 64 tokens.",
         "This model's maximum context length is 64 tokens")
 
@@ -58,6 +57,8 @@ def test_an_answer_that_is_too_long_is_not_said_to_be_the_prompts_fault(server):
     ({"temprature": 1}, "temprature", "unknown_parameter"),
     ({"temperature": "hot"}, "temperature", "invalid_type"),
     ({"n": 0}, "n", "invalid_value"), ({"prompt": ""}, None, None),
+    ({"bad_words": ["x"]}, "bad_words", "unsupported_parameter"),
+    ({"use_beam_search": True}, "use_beam_search", "unsupported_value"),
 ])
 def test_a_wrong_field_has_its_name_and_a_code(server, body, param, code):
     status, error = post(server, ASKED | body)
@@ -68,6 +69,14 @@ def test_a_wrong_field_has_its_name_and_a_code(server, body, param, code):
 def test_a_field_that_is_missing_has_a_code(server):
     _, error = post(server, {"model": "tiny"})
     assert (error["param"], error["code"]) == ("prompt", "missing_required_parameter")
+
+
+def test_a_model_that_is_not_here_has_its_code(server):
+    status, error = post(server, ASKED | {"model": "gpt"})
+    assert (status, error["param"], error["code"]) == (404, "model", "model_not_found")
+    with pytest.raises(openai.NotFoundError) as found:
+        server.client("key").models.retrieve("a/b")
+    assert found.value.code == "model_not_found"
 
 
 def test_a_wrong_key_has_its_code(server):

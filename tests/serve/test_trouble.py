@@ -106,7 +106,7 @@ def test_more_than_can_wait_are_told_to_come_again(slow):
     socks = [streamed(slow, LONG) for _ in range(2)] + [opened(slow, LONG) for _ in range(2)]
     slow.wait_for("num_requests_waiting", 2)
     found = post(slow, SHORT)
-    assert found.status_code == 429 and int(found.headers["retry-after"]) >= 1
+    assert found.status_code == 429
     assert "4 requests" in found.json()["error"]["message"]
     with pytest.raises(openai.RateLimitError):
         slow.client().completions.create(model="tiny", prompt="x")

@@ -25,7 +25,7 @@ from .chat.chat_body import ChatBody
 from .chat.chat_writer import ChatWriter
 from .completions.completion_body import CompletionBody
 from .completions.completion_writer import CompletionWriter
-from .failing import HANDLERS
+from .failing import HANDLERS, RefusedRequest
 from .guards import HostGuard, Key, with_origins
 from .metrics import metrics_text
 from .openapi import description
@@ -183,7 +183,8 @@ class Api:
 
     def _check_model(self, named: str | None) -> None:
         if named not in (None, self._options.name):
-            raise HTTPException(404, f"the model {named!r} is not here; {self._options.name!r} is")
+            raise RefusedRequest(404, f"the model {named!r} is not here; {self._options.name!r} is",
+                                 "model_not_found", "model")
 
 
 def _check_count(prompts: int, choices: int) -> None:

@@ -23,7 +23,7 @@ from ..errors import (
     UnsupportedTokenizer,
 )
 from .answers import ClientGone
-from .failure import Failure, as_openai, form_of
+from .failure import Failure, form_of
 
 _STATUS: dict[type[EventTensorError], int] = {
     BadParameter: 400, BadPrompt: 400, BadChat: 400, BadGrammar: 400, UnsupportedTokenizer: 400,
@@ -31,8 +31,9 @@ _STATUS: dict[type[EventTensorError], int] = {
     QueueFull: 429, EngineStopped: 503, StepStuck: 503,
 }
 _CODES: dict[int, str] = {401: "invalid_api_key", 429: "rate_limit_exceeded"}
-_BODY_CODES = {"extra_forbidden": "unknown_parameter", "missing": "missing_required_parameter",
-               "json_invalid": None}
+_OWN_CODES = ("unknown_parameter", "unsupported_parameter", "unsupported_value")
+_BODY_CODES = {"missing": "missing_required_parameter", "json_invalid": None,
+               **{code: code for code in _OWN_CODES}}
 _TOLD = 32  # errors of one body; more are only counted
 _LONGEST = 1000  # characters of what a client sent that an error says again
 
@@ -43,10 +44,6 @@ class RefusedRequest(HTTPException):
     def __init__(self, status: int, message: str, code: str, param: str | None = None) -> None:
         super().__init__(status, message)
         self.code, self.param = code, param
-
-
-def error_json(status: int, message: str, param: str | None = None) -> dict[str, Any]:
-    return as_openai(Failure(status, message, _CODES.get(status), param))
 
 
 def error_response(
@@ -61,7 +58,9 @@ def response_of(failure: Failure, path: str) -> JSONResponse:
     return JSONResponse(form_of(path)(failure), failure.status, headers)
 
 
-def failure_of(error: EventTensorError) -> Failure:
+def failure_of(error: Exception) -> Failure:
+    if not isinstance(error, EventTensorError):
+        return Failure(500, f"{type(error).__name__} inside the server")
     status = status_of(error)
     code = "context_length_exceeded" if isinstance(error, PromptTooLong) else _CODES.get(status)
     return Failure(status, text_of(error), code)
@@ -80,7 +79,6 @@ def text_of(error: EventTensorError) -> str:
 
 
 async def of_user(request: Request, error: Exception) -> Response:
-    assert isinstance(error, EventTensorError)
     return response_of(failure_of(error), request.url.path)
 
 
@@ -120,7 +118,7 @@ async def of_client(_: Request, error: Exception) -> Response:
 
 
 async def of_bug(request: Request, error: Exception) -> Response:
-    return error_response(500, f"{type(error).__name__} inside the server", path=request.url.path)
+    return response_of(failure_of(error), request.url.path)
 
 
 HANDLERS: dict[Any, Any] = {

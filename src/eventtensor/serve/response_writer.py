@@ -74,5 +74,5 @@ class ResponseWriter(ABC):
         return ()
 
     def failed(self, error: Json) -> Iterable[Event]:
-        """An error that comes late; `error` is `{"error": {..}}`, as in an answer with a status."""
+        """An error that comes late; `error` is in the form of this API, as with a status."""
         return (Event(error),)

@@ -13,7 +13,8 @@ from ..engine.request import Output
 from ..errors import EventTensorError
 from .answers import Answers, ClientGone, until_gone
 from .deltas import Delta, OutputParser, PlainText
-from .failing import error_json, status_of, text_of
+from .failing import failure_of
+from .failure import form_of
 from .response_writer import AnswerDelta, Event, ResponseWriter, Usage, WholeAnswer
 from .token_count import TokenCount
 
@@ -100,20 +101,20 @@ class EventStream(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            await until_gone(receive, self._say(send))
+            await until_gone(receive, self._say(send, scope["path"]))
         except ClientGone:
             return
         finally:
             self._stream.answers.end()
 
-    async def _say(self, send: Send) -> None:
+    async def _say(self, send: Send, path: str) -> None:
         writer = self._stream.writer
         await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
         try:
             async for event in self._stream.events():
                 await _send(send, event)
         except EventTensorError as e:
-            for event in writer.failed(error_json(status_of(e), text_of(e))):
+            for event in writer.failed(form_of(path)(failure_of(e))):
                 await _send(send, event)
         await send({"type": "http.response.body", "body": writer.last})
 

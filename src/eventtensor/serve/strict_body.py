@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Self, cast
+from typing import Annotated, Any, ClassVar, LiteralString, Self, cast
 
 from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, model_validator
 from pydantic_core import CoreSchema, PydanticCustomError
@@ -53,14 +53,18 @@ class Body(BaseModel):
     @model_validator(mode="after")
     def _check_extra(self) -> Self:
         for name, value in (self.model_extra or {}).items():
-            if value is not None and (why := self._objection(name, value)) is not None:
-                raise PydanticCustomError("extra", "{why}", {"field": name, "why": why})
+            if value is not None and (found := self._objection(name, value)) is not None:
+                code, why = found
+                raise PydanticCustomError(code, "{why}", {"field": name, "why": why})
         return self
 
-    def _objection(self, name: str, value: Any) -> str | None:
+    def _objection(self, name: str, value: Any) -> tuple[LiteralString, str] | None:
+        """A code of OpenAI's, and why."""
         if (neutral := self.accepted.get(name)) is not None:
             if neutral.takes(value):
                 return None
             shown = " or ".join(repr(v) for v in neutral.values)
-            return f"only {shown} is accepted: {neutral.why}"
-        return self.refused.get(name, "there is no such field")
+            return "unsupported_value", f"only {shown} is accepted: {neutral.why}"
+        if (why := self.refused.get(name)) is not None:
+            return "unsupported_parameter", why
+        return "unknown_parameter", "there is no such field"
