@@ -56,6 +56,21 @@ def test_seeds_decide_and_without_one_every_request_has_its_own(llm):
     assert len({*map(tuple, free)}) == 3
 
 
+def test_all_texts_of_a_chat_count_before_it_is_encoded(llm, monkeypatch):
+    """In tools and options too, and names as well."""
+    encoded = []
+    monkeypatch.setattr(type(llm.tokenizer), "chat", lambda *a, **options: encoded.append(options))
+    long = "a" * (llm.context * llm.tokenizer.longest)
+    message = {"role": "user", "content": "a"}
+    llm.tokens([message], self=1, prompt=2)
+    for options in ({"tools": [{long: 1}]}, {"a": {"b": [[long]]}}, {"n": [1] * len(long)}):
+        with pytest.raises(BadPrompt, match="bytes"):
+            llm.tokens([message], **options)
+    with pytest.raises(BadPrompt, match="bytes"):
+        llm.tokens([message | {"tool_calls": [{"arguments": {"a": long}}]}])
+    assert encoded == [{"self": 1, "prompt": 2}]
+
+
 def test_texts_go_in_and_come_out_and_stops_end_them(llm):
     whole = llm.generate("Hello", SamplingParams(seed=3, max_tokens=60, ignore_eos=True))[0]
     assert whole.prompt_tokens == 5 and whole.finish is Finish.length

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import queue
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -18,6 +18,7 @@ from ..models.source import Model, open_model
 from ..models.step import MAX_REQUESTS
 from ..models.targets import find_target
 from ..models.text.chat import Message
+from ..models.text.contents import texts_in
 from ..models.text.tokenizer import Tokenizer
 from .loop import Engine, EngineOptions
 from .params import SamplingParams
@@ -123,7 +124,7 @@ class LLM:
         finally:
             answer.give_up()
 
-    def tokens(self, prompt: Prompt | Sequence[Message], **options: Any) -> list[int]:
+    def tokens(self, prompt: Prompt | Sequence[Message], /, **options: Any) -> list[int]:
         """Of a text, of a chat whose template gets the options, or as they are given. A text that
         cannot fit the context, however long its tokens are, is an error before it is encoded."""
         if isinstance(prompt, str):
@@ -132,10 +133,10 @@ class LLM:
         some = list[Any](prompt)
         if not (some and isinstance(some[0], Mapping)):
             return some
-        self._check_size([v for m in some for v in m.values() if isinstance(v, str)])
+        self._check_size(texts_in([some, options]))
         return self.tokenizer.chat(some, **options)
 
-    def _check_size(self, texts: Sequence[str]) -> None:
+    def _check_size(self, texts: Iterable[str]) -> None:
         size = sum(len(text.encode(errors="surrogatepass")) for text in texts)
         if size > (most := self.context * self.tokenizer.longest):
             raise PromptTooLong(self.context, f"{size} bytes: more than {most}, as a token has up "

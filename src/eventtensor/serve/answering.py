@@ -94,7 +94,7 @@ class Answering:
             return await asyncio.to_thread(self._llm.tokens, prompt)
 
     async def chat_tokens(
-        self, messages: Sequence[Mapping[str, Any]], **options: Any
+        self, messages: Sequence[Mapping[str, Any]], /, **options: Any
     ) -> list[int]:
         async with self._encoders:
             return await asyncio.to_thread(self._llm.tokens, messages, **options)

@@ -18,11 +18,12 @@ Message = Mapping[str, Any]
 def render(
     template: str, messages: Sequence[Message], special: Mapping[str, str], options: dict[str, Any]
 ) -> str:
-    """The text up to where the answer begins. `special` has bos_token and the like."""
+    """The text up to where the answer begins. `special` has bos_token and the like, which options
+    do not change."""
     need("jinja2")
     from .limited import TooMuch, budget
 
-    values = {"add_generation_prompt": True, **special, **options, "messages": list(messages)}
+    values = {"add_generation_prompt": True, **options, **special, "messages": list(messages)}
     try:
         with budget():
             return str(_compiled(template).render(values))
@@ -52,9 +53,13 @@ def _compiled(template: str) -> Any:
     return env.from_string(template)
 
 
-def _tojson(value: Any, indent: int | None = None) -> str:
+def _tojson(
+    value: Any, ensure_ascii: bool = False, indent: int | None = None,
+    separators: tuple[str, str] | None = None, sort_keys: bool = False,
+) -> str:
     """Jinja's own one escapes HTML."""
-    return json.dumps(value, ensure_ascii=False, indent=indent)
+    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators,
+                      sort_keys=sort_keys)
 
 
 def _strftime_now(form: str) -> str:

@@ -5,7 +5,7 @@ takes the marks out."""
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ..packages import need
@@ -26,17 +26,40 @@ def are_normalized(core: Any) -> bool:
 
 
 def marked(value: Any, texts: Sequence[str]) -> Any:
-    """With a mark inside of each of the texts, however deep in lists and tables."""
-    if isinstance(value, str):
-        for text in texts:
-            if text in value:
-                value = value.replace(text, text[0] + MARK + text[1:])
-        return value
-    if isinstance(value, Mapping):
-        return {name: marked(v, texts) for name, v in value.items()}
-    if isinstance(value, list | tuple):
-        return [marked(v, texts) for v in value]
-    return value
+    """With a mark inside of each of the texts, however deep in lists and tables, in their names
+    too."""
+    first = {text[0] for text in texts}
+
+    def inner(part: Any) -> Any:
+        if isinstance(part, str):
+            if any(c in part for c in first):
+                for text in texts:
+                    if text in part:
+                        part = part.replace(text, text[0] + MARK + text[1:])
+            return part
+        if isinstance(part, Mapping):
+            return {inner(name): inner(v) for name, v in part.items()}
+        if isinstance(part, list | tuple):
+            return [inner(v) for v in part]
+        return part
+
+    return inner(value)
+
+
+def texts_in(value: Any) -> Iterator[str]:
+    """All of them, however deep in lists and tables, their names too; numbers count as one
+    character."""
+    parts = [value]
+    while parts:
+        part = parts.pop()
+        if isinstance(part, str):
+            yield part
+        elif isinstance(part, Mapping):
+            parts += [*part, *part.values()]
+        elif isinstance(part, list | tuple):
+            parts += part
+        elif part is not None:
+            yield "0"
 
 
 def unmarking(core: Any) -> Any:

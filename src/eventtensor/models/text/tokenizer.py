@@ -86,14 +86,19 @@ class Tokenizer:
     def stream(self) -> TextStream:
         return TextStream(self)
 
-    def chat(self, messages: Sequence[Message], **options: Any) -> list[int]:
-        """Tokens of a chat, up to where the answer begins; options go to the template. Only the
-        template gives control tokens: in messages their text is text like any other."""
+    def chat(self, messages: Sequence[Message], /, **options: Any) -> list[int]:
+        """Tokens of a chat, up to where the answer begins; options go to the template, as `tools`.
+        Only the template gives control tokens: elsewhere their text is text like any other."""
         if self.template is None:
             raise BadChat("this model has no chat template")
-        safe = marked(messages, self._controls)
-        text = render(self.template, safe, self.special, options)
-        core = self._unmarking if self._lookalikes or safe != list(messages) else None
+        given = [list(messages), options]
+        try:
+            safe = marked(given, self._controls)
+            is_marked = safe != given
+        except RecursionError:
+            raise BadChat("its messages, tools or options are nested too deep") from None
+        text = render(self.template, safe[0], self.special, safe[1])
+        core = self._unmarking if self._lookalikes or is_marked else None
         return self._encoded(text, first=False, core=core)
 
 
