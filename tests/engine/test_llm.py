@@ -47,6 +47,34 @@ def test_log_probabilities_change_no_token(llm):
         assert t.logprobs.top[0] == (t.token, t.logprobs.chosen) and len(t.logprobs.top) == 3
 
 
+def test_prompts_are_scored_as_transformers_scores_them(llm, folder):
+    """Alone and in company to the bit; and an answer has the same log probabilities, to the bit,
+    when it is part of a prompt."""
+    torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
+    theirs = transformers.AutoModelForCausalLM.from_pretrained(str(folder), dtype=torch.float32)
+    asked = prompts(7, (9, 150, 300, 1, 2, 70))
+    only, both = (SamplingParams(max_tokens=n, prompt_logprobs=5, logprobs=5, temperature=0,
+                                 ignore_eos=True) for n in (0, 7))
+    found = llm.generate([*asked, *asked], [only] * len(asked) + [both] * len(asked))
+    for k, prompt in enumerate(asked):
+        with torch.no_grad():
+            wanted = torch.log_softmax(theirs(torch.tensor([prompt])).logits[0], -1).numpy()
+        alone = llm.generate([prompt], only)[0]
+        entries = list(alone.prompt_logprobs)
+        assert alone.tokens == () and alone.finish is Finish.length
+        assert entries == list(found[k].prompt_logprobs)
+        assert entries == list(found[len(asked) + k].prompt_logprobs)
+        assert [e.token for e in entries] == prompt and entries[0].logprobs is None
+        for e, row in zip(entries[1:], wanted, strict=False):
+            assert e.logprobs.chosen == pytest.approx(row[e.token], abs=1e-3)
+            for token, logp in e.logprobs.top:
+                assert logp == pytest.approx(row[token], abs=1e-3)
+            assert e.logprobs.top[0][1] == pytest.approx(row.max(), abs=1e-3)
+        answer = found[len(asked) + k].tokens
+        again = llm.generate([[*prompt, *(t.token for t in answer)]], only)[0]
+        assert list(again.prompt_logprobs)[len(prompt) :] == list(answer)
+
+
 def test_seeds_decide_and_without_one_every_request_has_its_own(llm):
     (prompt,) = prompts(2, (12,))
     with_seed = [llm.generate(prompt, SamplingParams(seed=s, max_tokens=12))[0] for s in (1, 1, 2)]

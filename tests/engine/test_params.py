@@ -21,6 +21,7 @@ WRONG = [
     ("stop_token_ids", (7, [-1], ["a"], [True])),
     ("ignore_eos", (1, "yes", None)),
     ("logprobs", (-1, 21, 1.0)),
+    ("prompt_logprobs", (-1, 21, 1.0, True)),
     ("repetition_penalty", (0, -1, 11, NAN)),
     ("presence_penalty", (-2.1, 2.1, NAN)),
     ("frequency_penalty", (-2.1, 2.1, NAN)),

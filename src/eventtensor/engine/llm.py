@@ -32,12 +32,14 @@ MAX_CACHE_GB = 1 << 20
 @dataclass(frozen=True)
 class Completion:
     """An answer. `prompt_tokens` is how many the prompt has; `tokens` are those of the answer, with
-    log probabilities if they were asked for."""
+    log probabilities if they were asked for; `prompt_logprobs` those of the prompt, if they were:
+    the first of them has none, as nothing is before it."""
 
     text: str
     tokens: tuple[Chosen, ...]
     finish: Finish
     prompt_tokens: int
+    prompt_logprobs: Sequence[Chosen] = ()
 
 
 class LLM:
@@ -177,7 +179,8 @@ class Answer:
         finish = outputs[-1].finish
         assert finish is not None
         return Completion("".join(o.text for o in outputs),
-                          tuple(t for o in outputs for t in o.tokens), finish, self._request.prompt)
+                          tuple(t for o in outputs for t in o.tokens), finish, self._request.prompt,
+                          next((o.prompt for o in outputs if o.prompt), ()))
 
     def give_up(self) -> None:
         if not self._request.over:

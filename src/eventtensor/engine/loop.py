@@ -23,8 +23,9 @@ from ..errors import (
 )
 from ..models.runner import Choice, Result, Runner
 from ..models.text.tokenizer import Tokenizer
-from .choosing import logprobs, without
+from .choosing import without
 from .grammar import Grammar, Grammars
+from .logprobs import logprobs
 from .params import SamplingParams
 from .request import Chosen, Finish, Output, Request, Sink
 from .scheduler import Scheduler, Step
@@ -69,7 +70,7 @@ class Engine:
         self._commands: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._open: set[Request] = set()
         self._guard = threading.Lock()  # of _open and failure, which more than one thread changes
-        self._new: list[tuple[Request, Chosen | None, Finish | None]] = []  # not yet told
+        self._new: list[tuple[Request, Chosen, Finish | None]] = []  # not yet told
         self._failures, self._stopping = 0, False
         self._step_began: float | None = None
         self._ahead: Step | None = None  # its kernel runs already
@@ -103,13 +104,14 @@ class Engine:
         tokens, context, vocab = list(prompt), self.options.context, self.runner.limits.vocab
         if not tokens:
             raise BadPrompt("a prompt of 0 tokens")
-        if len(tokens) + (wanted := params.max_tokens or 1) > context:
+        wanted = 1 if params.max_tokens is None else params.max_tokens
+        if len(tokens) + wanted > context:
             raise PromptTooLong(context, f"{len(tokens)} tokens",
                                 wanted if len(tokens) < context else 0)
         if not all(type(t) is int and 0 <= t < vocab for t in tokens):
             raise BadPrompt(f"a prompt has tokens beyond 0 to {vocab - 1}",
                             hint="tokens are numbers of this model's own vocabulary")
-        last = min(context, len(tokens) + params.max_tokens) if params.max_tokens else context
+        last = context if params.max_tokens is None else len(tokens) + max(1, params.max_tokens)
         eos = frozenset() if params.ignore_eos else self.eos
         ends = eos.union(params.stop_token_ids)
         return Request(tokens, params, last, ends,
@@ -195,8 +197,9 @@ class Engine:
         if step is not None:
             if self._step_began is None:
                 self._step_began = time.monotonic()
-            none = [Choice()]  # some row gets a token that nobody wants
-            self.runner.launch(step.rows, step.tables, max(1, len(choices)), choices or none)
+            choices = [Choice()] * step.first + choices  # tokens that nobody wants
+            choices = choices or [Choice()]
+            self.runner.launch(step.rows, step.tables, len(choices), choices)
             self.scheduler.begun(step)
         return step
 
@@ -216,8 +219,15 @@ class Engine:
 
     def _sample(self, step: Step, result: Result) -> list[tuple[Request, Chosen]]:
         """A request whose choice fails is over, and no other is concerned."""
-        found = []
-        for k, request in enumerate(step.chosen):
+        found, row = [], 0
+        for request, count in step.scored:
+            try:
+                if request.scores is not None and not request.over:
+                    request.scores.add(result.logits[row : row + count])
+            except Exception as e:
+                self._end(request, Finish.error, _as_error(e))
+            row += count
+        for k, request in enumerate(step.chosen, step.first):
             if request.over or request.ended:
                 continue
             try:
@@ -230,11 +240,11 @@ class Engine:
         self.scheduler.ended(step)
         now = time.monotonic()
         going_on = sum(request.told > 0 for request, _ in found)
-        self.stats.step(len(step.rows), len(step.chosen), going_on)
+        self.stats.step(len(step.rows), step.first + len(step.chosen), going_on)
         for request, new in found:
             finish = request.accept(new.token)
             self.stats.token(request, now)
-            self._new.append((request, None if new.token in request.ends else new, finish))
+            self._new.append((request, new, finish))
             if finish is not None:
                 request.ended = True
                 self.scheduler.remove(request)
@@ -249,15 +259,12 @@ class Engine:
             if request.over:
                 continue
             try:
-                text = request.transcript.push(chosen.token) if chosen is not None else ""
-                if request.transcript.stopped:
-                    finish = Finish.stop
-                if finish is None:
-                    request.sink(Output(text, (chosen,) if chosen is not None else ()))
+                output = request.output(chosen, finish)
+                if output.finish is None:
+                    request.sink(output)
                     continue
-                text += request.transcript.end()
                 self.scheduler.remove(request)
-                self._finish(request, Output(text, (chosen,) if chosen is not None else (), finish))
+                self._finish(request, output)
             except Exception as e:
                 self._end(request, Finish.error, _as_error(e))
 

@@ -34,7 +34,9 @@ class SamplingParams:
     where a text of `stop` begins (neither is part of the answer), or after `max_tokens` (None: when
     the context is full). Before `min_tokens` tokens no such token is chosen, unless a grammar has
     nothing else, and no text of `stop` counts that is complete by then. `logprobs` asks for log p
-    of each token, and of so many likeliest ones, by the logits as the model gave them.
+    of each token, and of so many likeliest ones, by the logits as the model gave them;
+    `prompt_logprobs` asks the same for the tokens of the prompt, and with it `max_tokens` may be 0:
+    there is no answer then.
 
     With `json_schema` (a schema, or its text) the answer is a JSON text that keeps to it, with
     `regex` a text that matches it whole: other tokens are not chosen."""
@@ -50,6 +52,7 @@ class SamplingParams:
     stop_token_ids: Sequence[int] = ()
     ignore_eos: bool = False
     logprobs: int | None = None
+    prompt_logprobs: int | None = None
     repetition_penalty: float = 1.0
     presence_penalty: float = 0.0
     frequency_penalty: float = 0.0
@@ -75,6 +78,9 @@ class SamplingParams:
         if self.max_tokens is not None and self.min_tokens > self.max_tokens:
             raise BadParameter(f"min_tokens is {self.min_tokens}, above max_tokens",
                                hint=f"it must be 0 to {self.max_tokens} here")
+        if self.max_tokens == 0 and self.prompt_logprobs is None:
+            raise BadParameter("max_tokens is 0, and no prompt_logprobs are asked for",
+                               hint="max_tokens must be 1 or more where there is an answer")
 
     @property
     def stops(self) -> tuple[str, ...]:
@@ -163,7 +169,7 @@ def _number(x: object) -> bool:
 
 _I31, _U64 = (1 << 31) - 1, (1 << 64) - 1
 _RULES: dict[str, Rule] = {
-    "max_tokens": _or_none(_whole(1, _I31)),
+    "max_tokens": _or_none(_whole(0, _I31)),
     "min_tokens": _whole(0, _I31),
     "temperature": _real(0, 100),
     "top_k": _whole(0, _I31, " (0: all tokens)"),
@@ -175,6 +181,7 @@ _RULES: dict[str, Rule] = {
     "stop_token_ids": _all(lambda x: type(x) is int and x >= 0, 64, "numbers of tokens"),
     "ignore_eos": (lambda x: type(x) is bool, "True or False"),
     "logprobs": _or_none(_whole(0, MAX_LOGPROBS)),
+    "prompt_logprobs": _or_none(_whole(0, MAX_LOGPROBS)),
     "repetition_penalty": _above(0, 10),
     "presence_penalty": _real(-2, 2),
     "frequency_penalty": _real(-2, 2),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -14,9 +14,12 @@ from ..errors import EventTensorError
 from ..models.checkpoint import Array
 from ..models.rows import Change, Choice, Row
 from .grammar import Grammar
+from .logprobs import Chosen, Logprobs, PromptLogprobs
 from .pages import Table
 from .params import SamplingParams
 from .text import Transcript
+
+__all__ = ["Chosen", "Finish", "Logprobs", "Output", "Request", "Sink"]
 
 
 class Finish(StrEnum):
@@ -29,28 +32,18 @@ class Finish(StrEnum):
 
 
 @dataclass(frozen=True)
-class Logprobs:
-    """log p of the token, and the likeliest tokens with theirs."""
-
-    chosen: float
-    top: tuple[tuple[int, float], ...] = ()
-
-
-@dataclass(frozen=True)
-class Chosen:
-    token: int
-    logprobs: Logprobs | None = None
-
-
-@dataclass(frozen=True)
 class Output:
     """What is new of an answer. The text may lag behind the tokens: half a character, or what may
-    become a stop, is held back. The last output has a `finish`, and an `error` if that is one."""
+    become a stop, is held back. The last output has a `finish`, and an `error` if that is one.
+    `end` is the token that ended the answer, if it is no part of it. With `prompt_logprobs` the
+    first output that is no error has those of all tokens of the prompt."""
 
     text: str = ""
     tokens: tuple[Chosen, ...] = ()
     finish: Finish | None = None
     error: EventTensorError | None = None
+    end: Chosen | None = None
+    prompt: Sequence[Chosen] = ()
 
 
 Sink = Callable[[Output], None]
@@ -62,7 +55,9 @@ class Request:
     `promised`, for its row `row`. `done` of them all are in the cache, or will be when the steps
     are over that were launched. `slot` is its row of the page table while it runs, since it was
     admitted the `stay`-th time. `last` is what it may have in all. `unending` has a bit for each
-    token that is none of `ends`: only those may come before `min_tokens`."""
+    token that is none of `ends`: only those may come before `min_tokens`. Without an answer
+    (`max_tokens` is 0) the token after the prompt is made all the same, and belongs to nobody: with
+    it the request ends."""
 
     tokens: list[int]
     params: SamplingParams
@@ -75,7 +70,8 @@ class Request:
     prompt: int = field(init=False)
     seed: int = field(init=False)
     changes: bool = field(init=False)  # logits, by the tokens so far
-    wants_logits: bool = field(init=False)
+    wants_logits: bool = field(init=False)  # of the tokens of its answer
+    scores: PromptLogprobs | None = field(init=False)
     done: int = 0
     reused: int = 0  # tokens of the prompt that were in the cache before
     slot: int = -1
@@ -85,6 +81,7 @@ class Request:
     row: int = 0
     ended: bool = False  # it gets no more tokens, but may not have heard of it
     over: bool = False
+    heard: bool = False  # its sink has the log probabilities of the prompt
     arrived: float = field(default_factory=time.monotonic)
     told: float = 0.0  # when its last token was there
 
@@ -93,6 +90,8 @@ class Request:
         self.seed = secrets.randbits(64) if params.seed is None else params.seed
         self.changes = self.grammar is not None or params.penalises
         self.wants_logits = params.logprobs is not None
+        most = params.prompt_logprobs
+        self.scores = None if most is None else PromptLogprobs(self.tokens, most)
         self._history = np.zeros(self.last if params.penalises else 0, np.int32)
         self._kept = 0
 
@@ -105,6 +104,20 @@ class Request:
     def left(self) -> int:
         """Tokens that are not in the cache."""
         return self.count - self.done
+
+    @property
+    def plain(self) -> int:
+        """Of the tokens that are left, the first so many need no logits."""
+        if self.scores is None or self.scores.whole:
+            return self.left - 1
+        return self.scores.scored - self.done
+
+    @property
+    def reusable(self) -> list[int]:
+        """Tokens that may be in the cache already, and the one after them."""
+        if self.scores is None or self.scores.whole:
+            return self.tokens
+        return self.tokens[: self.scores.scored + 1]
 
     @property
     def goes_on(self) -> bool:
@@ -147,9 +160,27 @@ class Request:
         """Why the request is over with this token, which was promised, if it is. One of `ends` is
         no part of it."""
         self.promised -= 1
+        if self.params.max_tokens == 0:
+            return Finish.length
         if token in self.ends:
             return Finish.stop
         self.tokens.append(token)
         if self.grammar is not None and self.grammar.over:
             return Finish.stop
         return Finish.length if len(self.tokens) >= self.last else None
+
+    def output(self, new: Chosen, finish: Finish | None) -> Output:
+        """What a token adds that was accepted."""
+        prompt: Sequence[Chosen] = ()
+        if self.scores is not None and not self.heard:
+            prompt, self.heard = self.scores, True
+        if self.params.max_tokens == 0:
+            return Output(finish=finish, prompt=prompt)
+        if new.token in self.ends:
+            return Output(self.transcript.end(), finish=finish, end=new, prompt=prompt)
+        text = self.transcript.push(new.token)
+        if self.transcript.stopped:
+            finish = Finish.stop
+        if finish is not None:
+            text += self.transcript.end()
+        return Output(text, (new,), finish, prompt=prompt)

@@ -13,10 +13,14 @@ from .request import Request
 
 @dataclass(frozen=True)
 class Step:
-    """`taken`: how many rows of whom; `chosen`: who gets a token, the `wanted` first of them with
+    """`taken`: how many rows of whom. The first rows are of prompts with log probabilities:
+    `scored` says how many of whom, `first` how many in all; nobody gets their tokens. The next
+    ones are of those in `chosen`, who get a token each. The first `wanted` rows are needed with
     their logits. `filled`: who has how many tokens in the cache when it is over, in which stay."""
 
     taken: list[tuple[Request, int]]
+    scored: list[tuple[Request, int]]
+    first: int
     chosen: list[Request]
     wanted: int
     rows: list[Row]
@@ -52,16 +56,16 @@ class Scheduler:
     def schedule(self) -> Step | None:
         """None if there is nothing to do."""
         self._find_pages()
-        room, taken = self.limits.rows, list[tuple[Request, int]]()
+        room, taken = _Room(self.limits), list[tuple[Request, int]]()
         going = [r for r in self.running if r.goes_on]
         for request in (r for r in going if r.left <= 1):
-            room -= _take(request, room, taken)
+            room.take(request, taken)
         if taken:
-            room = min(room, self._prompt_rows)
+            room.rows = min(room.rows, self._prompt_rows)
         for request in (r for r in going if r.left > 1):
-            room -= _take(request, room, taken)
-        while room and self._admit():
-            room -= _take(self.running[-1], room, taken)
+            room.take(request, taken)
+        while room.rows and self._admit():
+            room.take(self.running[-1], taken)
         return self._step(taken) if taken else None
 
     def begun(self, step: Step) -> None:
@@ -69,7 +73,7 @@ class Scheduler:
         in order."""
         for request, rows in step.taken:
             request.done += rows
-        for row, request in enumerate(step.chosen):
+        for row, request in enumerate(step.chosen, step.first):
             request.promised, request.row = request.promised + 1, row
 
     def ended(self, step: Step) -> None:
@@ -101,7 +105,7 @@ class Scheduler:
         if not self.waiting or not self._slots:
             return False
         request = self.waiting[0]
-        request.table = self.pages.open(request.tokens)
+        request.table = self.pages.open(request.reusable)
         if not self.pages.grow(request.table, request.count):
             self.pages.close(request.table)
             return False
@@ -118,16 +122,32 @@ class Scheduler:
         chosen = sorted(ends, key=lambda r: not r.wants_logits)
         rows = {r: r.rows(count) for r, count in taken}
         lasts = [rows[r].pop() for r in chosen]
+        scored, firsts = list[tuple[Request, int]](), list[Row]()
+        for request, _ in taken:
+            if request.scores is not None and len(rows[request]) > request.plain:
+                more = rows[request][request.plain :]
+                scored.append((request, len(more)))
+                firsts += more
+                del rows[request][request.plain :]
         tables: list[list[int]] = [[] for _ in range(self.limits.requests)]
         for request in self.running:
             tables[request.slot] = request.table.pages
-        more = [x for r, _ in taken for x in rows[r]]
+        others = [x for r, _ in taken for x in rows[r]]
         filled = [(r, r.done + count, r.stay) for r, count in taken]
-        return Step(taken, chosen, sum(r.wants_logits for r in ends), lasts + more, tables, filled)
+        wanted = len(firsts) + sum(r.wants_logits for r in ends)
+        return Step(taken, scored, len(firsts), chosen, wanted, firsts + lasts + others, tables,
+                    filled)
 
 
-def _take(request: Request, room: int, taken: list[tuple[Request, int]]) -> int:
-    count = min(request.left, room)
-    if count:
-        taken.append((request, count))
-    return count
+class _Room:
+    """How many rows a step still takes, and how many of them with logits."""
+
+    def __init__(self, limits: Limits) -> None:
+        self.rows, self.chosen = limits.rows, limits.chosen
+
+    def take(self, request: Request, taken: list[tuple[Request, int]]) -> None:
+        count = min(request.left, self.rows, request.plain + self.chosen)
+        if count:
+            taken.append((request, count))
+            self.rows -= count
+            self.chosen -= max(0, count - request.plain)

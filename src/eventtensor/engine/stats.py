@@ -61,7 +61,7 @@ class Stats:
             self.prompt_tokens += request.prompt
             self.reused += request.reused
         request.told = now
-        self.tokens += 1
+        self.tokens += request.params.max_tokens != 0
 
     def finish(self, request: Request, finish: Finish) -> None:
         self.finished[finish] += 1

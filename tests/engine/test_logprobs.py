@@ -8,7 +8,7 @@ from models.drawing import Wish, drawn
 
 from engine.reference import draw, penalised
 from eventtensor import SamplingParams
-from eventtensor.engine.choosing import logprobs
+from eventtensor.engine.logprobs import logprobs
 from eventtensor.errors import StepFailed
 
 RNG = np.random.default_rng(0)
