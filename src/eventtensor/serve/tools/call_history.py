@@ -15,15 +15,17 @@ _TAKES_OBJECT = re.compile(
 
 
 def template_messages(messages: Sequence[Message], template: str) -> list[dict[str, Any]]:
-    """With text as content of all, and arguments as the template takes them."""
+    """All with a content, none with an empty list of calls, and arguments as the template takes
+    them."""
     as_text = "arguments" in template and not _TAKES_OBJECT.search(template)
     return [_template_message(m, as_text) for m in messages]
 
 
 def _template_message(message: Message, as_text: bool) -> dict[str, Any]:
-    found = dict(message) | {"content": message.get("content") or ""}
-    if as_text and found.get("tool_calls"):
-        found["tool_calls"] = [_with_text(call) for call in found["tool_calls"]]
+    found = {**message, "content": message.get("content") or ""}
+    calls = found.pop("tool_calls", None)
+    if calls:
+        found["tool_calls"] = [_with_text(call) for call in calls] if as_text else calls
     return found
 
 
