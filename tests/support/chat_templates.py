@@ -89,7 +89,9 @@ LLAMA_3_2 = """\
 {%- endif %}"""
 
 SMOLLM2 = """\
-{%- if messages[0]['role'] != 'system' %}{{- '<|im_start|>system\\nBe SmolLM2<|im_end|>\\n' }}{% endif %}
+{%- if messages[0]['role'] != 'system' %}
+{{- '<|im_start|>system\\nBe SmolLM2<|im_end|>\\n' }}
+{%- endif %}
 {%- for m in messages %}
 {{- '<|im_start|>' + m['role'] + '\\n' + m['content'] + '<|im_end|>\\n' }}
 {%- endfor %}
