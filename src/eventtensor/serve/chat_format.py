@@ -37,7 +37,7 @@ class ChatFormat:
         cls, tokenizer: Tokenizer, tool_parser: str = "auto", reasoning_parser: str = "auto"
     ) -> ChatFormat:
         template = tokenizer.template or ""
-        return cls(tokenizer, find_syntax(tool_parser, template),
+        return cls(tokenizer, find_syntax(tool_parser, template, tokenizer.control_tokens),
                    _find_reasoning(reasoning_parser, template))
 
     def prompt(self, asked: ChatRequest) -> tuple[list[dict[str, Any]], dict[str, Any]]:

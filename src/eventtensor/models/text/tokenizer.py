@@ -60,7 +60,8 @@ class Tokenizer:
         return list(found.ids)
 
     @cached_property
-    def _controls(self) -> list[str]:
+    def control_tokens(self) -> list[str]:
+        """Their texts."""
         return controls(self._core)
 
     @cached_property
@@ -73,7 +74,7 @@ class Tokenizer:
 
     def prepare(self) -> None:
         """Makes what the first request that needs it would wait for."""
-        _ = self.longest, self._controls, self._unmarking
+        _ = self.longest, self.control_tokens, self._unmarking
 
     def decode(self, ids: Iterable[int], *, special: bool = False) -> str:
         """`special`: with the special tokens."""
@@ -93,7 +94,7 @@ class Tokenizer:
             raise BadChat("this model has no chat template")
         given = [list(messages), options]
         try:
-            safe = marked(given, self._controls)
+            safe = marked(given, self.control_tokens)
             is_marked = safe != given
         except RecursionError:
             raise BadChat("its messages, tools or options are nested too deep") from None

@@ -13,7 +13,7 @@ from ..reasoning import Thinking
 from .json_calls import JsonCallForm, parts
 
 MOST_CALLS = 64  # in one answer
-MOST_SCHEMAS = 1 << 17  # characters, of all tools of a request
+MOST_SCHEMAS = 100_000  # characters, of all tools of a request
 # Between the parts of arguments. A model must not go on with blanks for ever.
 _BLANKS = r"[\x20\n\t]{0,16}"
 _REASONING = rf"""thought: /[ \n]{{0,8}}{THINK}/ begun
@@ -35,23 +35,41 @@ def call_grammar(
     thinking: Thinking,
 ) -> str:
     """Arguments keep to the schemas of their tools, which are those that the choice allows."""
-    begin, between = _literal(form.begin), _literal(form.between + form.begin)
-    more = f" ({between} call){{0,{MOST_CALLS - 1}}}" if choice.parallel else ""
-    calls, rules = f"{begin} call{more}", list(_call_rules(form, tools))
-    if choice.kind != "auto":
-        rules.append(f"answer: {calls}")
-    elif content is not None:
-        rules.append(f"answer: {content} | {calls}")
+    rules = [f"HEAD: {' | '.join(map(_literal, form.heads))}", *_tool_rules(form, tools)]
+    if form.alone:
+        rules.append(r"FIRST: /[ \n]{0,8}/ HEAD")
+        first = f"{form.tag}? FIRST tool" if form.tag else "FIRST tool"
     else:
-        other = _but(_THOUGHT if thinking is Thinking.allowed else "",
-                     _head(form) if form.alone else "")
-        rules.append(f"TEXT: /(?s:.*)/{other}")
-        if form.alone:
-            rules.append(f"answer: TEXT | {calls}")
-        else:
-            rules += [f"FIRST: /(?s:.*){re.escape(form.begin)}/{other}", "first[lazy]: FIRST",
-                      f"answer: TEXT | first call{more}"]
+        first = f"{_literal(form.begin)} HEAD tool"
+    more = f" ({_literal(form.between + form.begin)} HEAD tool){{0,{MOST_CALLS - 1}}}"
+    if not choice.parallel:
+        more = ""
+    if choice.kind != "auto":
+        rules.append(f"answer: {first}{more}")
+    elif content is not None:
+        rules += _beside(form, content, first + more)
+    else:
+        rules += _with_text(form, thinking, first + more, more)
     return "\n".join(_rules(thinking, *rules))
+
+
+def _beside(form: JsonCallForm, content: str, calls: str) -> list[str]:
+    """Where both are JSON objects, content has the usual head."""
+    if not form.alone:
+        return [f"answer: {content} | {calls}"]
+    if form.tag:
+        return [f"answer: {content} | {calls.replace(f'{form.tag}?', form.tag)}"]
+    return [f"answer: {content} | {calls.replace('FIRST', _literal(form.heads[-1]))}"]
+
+
+def _with_text(form: JsonCallForm, thinking: Thinking, calls: str, more: str) -> list[str]:
+    other = _but(_THOUGHT if thinking is Thinking.allowed else "",
+                 _begins_as_call(form) if form.alone else "")
+    text = f"TEXT: /(?s:.*)/{other}"
+    if form.alone:
+        return [text, f"answer: TEXT | {calls}"]
+    return [text, f"BEGUN: /(?s:.*){re.escape(form.begin)}/{other}", "begun_call[lazy]: BEGUN",
+            f"answer: TEXT | begun_call HEAD tool{more}"]
 
 
 def _rules(thinking: Thinking, *rules: str) -> Iterator[str]:
@@ -61,10 +79,10 @@ def _rules(thinking: Thinking, *rules: str) -> Iterator[str]:
     yield from rules
 
 
-def _call_rules(form: JsonCallForm, tools: Sequence[Tool]) -> Iterator[str]:
-    heads = " | ".join(_literal(head) for head in form.heads)
+def _tool_rules(form: JsonCallForm, tools: Sequence[Tool]) -> Iterator[str]:
+    """Each has a line of its own: errors name the line."""
     some = " | ".join(f"tool_{k}" for k in range(len(tools)))
-    yield f"call: ({heads}) ({some}) {_literal('}' + form.end)}"
+    yield f"tool: ({some}) {_literal('}' + form.end)}"
     size = 0
     for k, tool in enumerate(tools):
         schema = schema_text(tool)
@@ -96,8 +114,8 @@ def _literal(text: str) -> str:
     return json.dumps(text) if text else ""
 
 
-def _head(form: JsonCallForm) -> str:
-    """What begins as a call does, with any blanks."""
+def _begins_as_call(form: JsonCallForm) -> str:
+    """With any blanks."""
     spaced = [r"\s*".join(map(re.escape, parts(head))) for head in form.heads]
     return rf"\s*({'|'.join(spaced)})(?s:.*)"
 

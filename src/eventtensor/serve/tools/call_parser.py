@@ -115,7 +115,7 @@ class JsonCallParser:
     def __init__(self, form: JsonCallForm, tools: Sequence[Tool]) -> None:
         self._form, self._held, self._calls = form, "", 0
         names = [tool.name for tool in tools]
-        self._first = HeadReader(form, names)
+        self._first = HeadReader(form, names, form.tag)
         self._next = HeadReader(form, names, form.between.strip())
         self._scanner = JsonScanner()
         self._state: State = self._head if form.alone else self._text

@@ -4,7 +4,7 @@ and how an answer is read."""
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, ClassVar
 
 from ..chat_request import Tool, ToolChoice
@@ -15,12 +15,12 @@ Message = Mapping[str, Any]
 
 
 class CallSyntax(ABC):
-    """Of one model, by its chat template. `name` is for --tool-parser."""
+    """Of one model, by its chat template and its control tokens. `name` is for --tool-parser."""
 
     name: ClassVar[str]
 
-    def __init__(self, template: str) -> None:
-        self.template = template
+    def __init__(self, template: str, control_tokens: Collection[str] = ()) -> None:
+        self.template, self.control_tokens = template, control_tokens
 
     @classmethod
     @abstractmethod

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 class JsonCallForm:
     """A call is `begin`, one of `heads` (the usual one first), the name of a tool, the arguments
     under the name `key`, and `end`; `between` stands between two calls. With `alone` an answer is
-    text or calls; else text may come before calls."""
+    text or calls; else text may come before calls. `tag` is a control token that may stand before
+    the first call."""
 
     begin: str
     heads: tuple[str, ...]
@@ -18,6 +19,7 @@ class JsonCallForm:
     end: str
     between: str
     alone: bool
+    tag: str = ""
 
 
 

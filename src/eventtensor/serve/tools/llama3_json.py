@@ -7,7 +7,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar
 
 from ..chat_request import Tool, ToolChoice
@@ -21,10 +22,15 @@ from .json_calls import JsonCallForm
 
 BARE = JsonCallForm(begin="", heads=('{"name": ', '{"type": "function", "name": '),
                     key="parameters", end="", between="; ", alone=True)
+_TAG = "<|python_tag|>"
 
 
 class Llama3Json(CallSyntax):
     name: ClassVar[str] = "llama3_json"
+
+    def __init__(self, template: str, control_tokens: Collection[str] = ()) -> None:
+        super().__init__(template, control_tokens)
+        self._form = replace(BARE, tag=_TAG) if _TAG in control_tokens else BARE
 
     @classmethod
     def fits(cls, template: str) -> bool:
@@ -41,7 +47,7 @@ class Llama3Json(CallSyntax):
         self, tools: Sequence[Tool], choice: ToolChoice, content: str | None = None,
         thinking: Thinking = Thinking.never,
     ) -> str:
-        return call_grammar(BARE, tools, choice, content, thinking)
+        return call_grammar(self._form, tools, choice, content, thinking)
 
     def parser(self, tools: Sequence[Tool]) -> OutputParser:
-        return JsonCallParser(BARE, tools)
+        return JsonCallParser(self._form, tools)

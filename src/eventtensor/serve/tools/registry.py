@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from ...errors import BadOption
 from .call_syntax import CallSyntax
 from .hermes import Hermes
@@ -12,12 +14,14 @@ from .prompted_tools import PromptedTools
 SYNTAXES: tuple[type[CallSyntax], ...] = (Hermes, Llama3Json, PromptedTools)
 
 
-def find_syntax(name: str, template: str) -> CallSyntax:
+def find_syntax(
+    name: str, template: str, control_tokens: Collection[str] = ()
+) -> CallSyntax:
     """By name; `auto`: what fits the template."""
     if name == "auto":
-        return next(s for s in SYNTAXES if s.fits(template))(template)
+        return next(s for s in SYNTAXES if s.fits(template))(template, control_tokens)
     found = {s.name: s for s in SYNTAXES}.get(name)
     if found is None:
         names = ", ".join(["auto", *(s.name for s in SYNTAXES)])
         raise BadOption(f"tool-parser is {name[:80]!r}", hint=f"one of {names}")
-    return found(template)
+    return found(template, control_tokens)
