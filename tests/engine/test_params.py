@@ -27,6 +27,8 @@ WRONG = [
     ("frequency_penalty", (-2.1, 2.1, NAN)),
     ("json_schema", (5, "{", "[]", {"a": {1, 2}}, "[" * 100000)),
     ("regex", (5, "")),
+    ("choice", (5, "ab", [], [""], [3], ["x" * 1025], ["x"] * 1025, ["x" * 1000] * 132)),
+    ("grammar", (5, "", "x" * ((1 << 18) + 1))),
 ]
 
 
@@ -52,10 +54,11 @@ def test_ends_of_ranges_are_allowed():
 
 @pytest.mark.parametrize("two", [
     {"regex": "a", "json_schema": {}}, {"regex": "a", "ignore_eos": True},
-    {"json_schema": "{}", "ignore_eos": True},
+    {"json_schema": "{}", "ignore_eos": True}, {"choice": ["a"], "grammar": 'start: "a"'},
+    {"choice": ["a"], "ignore_eos": True}, {"grammar": "start:", "regex": "a"},
 ])
 def test_a_grammar_stands_alone(two):
-    with pytest.raises(BadParameter, match="more than one"):
+    with pytest.raises(BadParameter, match="are both given"):
         SamplingParams(**two)
 
 
@@ -76,7 +79,7 @@ def test_one_stop_may_stand_alone_and_params_do_not_change():
 
 
 @pytest.mark.parametrize(("params", "penalises"), [
-    ({}, False), ({"min_p": 0.1}, False), ({"regex": "a"}, False), ({"logprobs": 0}, False),
+    ({}, False), ({"min_p": 0.1}, False), ({"choice": ["a"]}, False), ({"logprobs": 0}, False),
     ({"repetition_penalty": 1.1}, True), ({"presence_penalty": -1}, True),
     ({"frequency_penalty": 1}, True),
 ])

@@ -1,14 +1,11 @@
-"""Answers that keep to a JSON schema or a regular expression, by the package llguidance: it says
-before each token which ones may come."""
+"""Answers that keep to a grammar, by the package llguidance: it says before each token which ones
+may come."""
 
 from __future__ import annotations
 
-import json
 from collections import OrderedDict
-from collections.abc import Iterator
-from decimal import Decimal
-from math import lcm
 from threading import Lock
+from time import thread_time
 from typing import Any
 
 import numpy as np
@@ -17,15 +14,17 @@ from ..errors import BadGrammar, BadPrompt
 from ..models.checkpoint import Array
 from ..models.packages import need
 from ..models.text.tokenizer import Tokenizer
+from .grammar_source import grammar_source
 from .params import SamplingParams
 
 _MOST_KEPT = 32  # grammars that were compiled
-# Of one grammar: steps before its first token, at 3 us and 160 bytes, and states, at 1 to 2 KB.
-_MOST_BEFORE, _MOST_STATES = 100_000, 20_000
-# A number that is a multiple of n has a state for each remainder: 20 microseconds each.
-_MOST_REMAINDERS = 10_000
-# Between the parts of a JSON text. A model must not go on with blanks for ever.
-_BLANKS = r"[\x20\n\t]{0,16}"
+# Of one grammar: steps before its first token, at 3 us and 160 bytes, states, at 1 to 2 KB, and
+# symbols of its rules.
+_MOST_BEFORE, _MOST_STATES, _MOST_SYMBOLS = 100_000, 20_000, 20_000
+# Of a grammar whose rules are the user's own, for a token: ways to read what there is so far.
+_OWN_RULES = {"max_items_in_row": 1000, "step_max_items": 10_000}
+# Seconds of the engine's thread, for an answer and for each of its tokens.
+_MOST_S, _MOST_TOKEN_S = 0.5, 0.005
 
 
 class Grammar:
@@ -34,6 +33,7 @@ class Grammar:
     def __init__(self, matcher: Any, vocab: int) -> None:
         self._matcher, self._vocab = matcher, vocab
         self._allowed: Array | None = None  # for the token that comes next
+        self._s_left = _MOST_S
 
     @property
     def over(self) -> bool:
@@ -49,18 +49,29 @@ class Grammar:
         """A bit for each token that may come, the lowest of a byte first. A grammar that leads
         nowhere, or needs too much for it, is its author's error."""
         if self._allowed is None:
+            began = thread_time()
             bits = np.frombuffer(self._matcher.compute_bitmask(), np.uint8)
             found = bits[: -(-self._vocab // 8)].copy()
             found[-1] &= 0xFF >> -self._vocab % 8
             if self._matcher.is_error() or not found.any():
                 raise BadGrammar(f"the grammar has no way on: {_cause(self._matcher)}")
             self._allowed = found
+            self._spend(thread_time() - began)
         return self._allowed
 
     def accept(self, token: int) -> None:
-        self._allowed = None
+        self._allowed, began = None, thread_time()
         if not self._matcher.consume_token(token):
             raise BadGrammar(f"the grammar refuses token {token}: {_cause(self._matcher)}")
+        self._spend(thread_time() - began - _MOST_TOKEN_S)
+
+    def _spend(self, seconds: float) -> None:
+        """Others wait for the engine meanwhile. Time that this thread runs, not that which passes:
+        a busy machine does not count."""
+        self._s_left = min(self._s_left - seconds, _MOST_S)
+        if self._s_left < 0:
+            raise BadGrammar("the grammar takes too long to say which tokens may come",
+                             hint="fewer ways to read the same text make it faster")
 
 
 def _cause(matcher: Any) -> str:
@@ -83,11 +94,11 @@ class Grammars:
         """At its begin, with the tokens known that may come first."""
         if not params.has_grammar:
             return None
-        text = self._text(params)
+        text = grammar_source(params)
         with self._lock:
             found = self._known.get(text)
         if found is None:  # others go on meanwhile
-            found = Grammar(self._compiled(text), self._vocab)
+            found = Grammar(self._compiled(text, params.grammar is not None), self._vocab)
             found.allowed()
         with self._lock:
             self._known[text] = found
@@ -111,50 +122,12 @@ class Grammars:
                     self._tokenizer.definition, n_vocab=self._vocab, eos_token=sorted(self._eos))
         return self._read
 
-    def _text(self, params: SamplingParams) -> str:
-        make = need("llguidance").LLMatcher
-        try:
-            if params.regex is not None:
-                return str(make.grammar_from_regex(params.regex))
-            text = str(make.grammar_from_json_schema(
-                params.json_schema, overrides={"whitespace_pattern": _BLANKS}))
-        except ValueError as e:
-            raise BadGrammar(f"the grammar cannot be read: {e}") from e
-        _check_multiples(json.loads(str(params.json_schema)))  # it is no deeper than can be read
-        return text
-
-    def _compiled(self, text: str) -> Any:
+    def _compiled(self, text: str, own_rules: bool) -> Any:
         package = need("llguidance")
         limits = package.LLParserLimits(
-            initial_lexer_fuel=_MOST_BEFORE, max_lexer_states=_MOST_STATES)
+            initial_lexer_fuel=_MOST_BEFORE, max_lexer_states=_MOST_STATES,
+            max_grammar_size=_MOST_SYMBOLS, **(_OWN_RULES if own_rules else {}))
         matcher = package.LLMatcher(self._tokens, text, log_level=0, limits=limits)
         if matcher.is_error():
             raise BadGrammar(f"the grammar cannot be used: {_cause(matcher)}")
         return matcher
-
-
-# ---- what would take for ever --------------------------------------------------------------------
-
-
-def _check_multiples(schema: Any) -> None:
-    """Numbers that meet in one place have a state for each remainder of all their divisors."""
-    states = 1
-    for divisor in _divisors(schema):
-        states = lcm(states, divisor)
-        if states > _MOST_REMAINDERS:
-            raise BadGrammar("the values of multipleOf have a common multiple above "
-                             f"{_MOST_REMAINDERS}",
-                             hint="leave multipleOf away, or make it smaller")
-
-
-def _divisors(part: Any) -> Iterator[int]:
-    """The digits of each multipleOf in a schema: a power of ten makes no states."""
-    if isinstance(part, list):
-        for item in part:
-            yield from _divisors(item)
-    elif isinstance(part, dict):
-        for name, value in part.items():
-            yield from _divisors(value)
-            if name == "multipleOf" and type(value) in (int, float) and abs(value) < float("inf"):
-                digits = Decimal(str(value)).normalize().as_tuple().digits
-                yield max(1, int("".join(map(str, digits))))

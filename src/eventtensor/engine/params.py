@@ -13,8 +13,10 @@ from ..models.rows import Change, Choice, chance
 
 MAX_LOGPROBS = 20
 MAX_STOP = 1024  # characters: what may be the begin of a stop is looked at with every token
-MAX_GRAMMAR = 1 << 17  # characters
+MAX_GRAMMAR = 1 << 17  # characters; twice as many for schemas and rules together
+MAX_CHOICE = 1024  # characters of one
 _LIKELIEST = Choice()
+_GRAMMARS = ("json_schema", "regex", "choice", "grammar")  # an answer keeps to one of them
 _OTHER_NAMES = {"top_k": 0, "seed": None}  # of what other servers call -1
 
 
@@ -39,7 +41,9 @@ class SamplingParams:
     there is no answer then.
 
     With `json_schema` (a schema, or its text) the answer is a JSON text that keeps to it, with
-    `regex` a text that matches it whole: other tokens are not chosen."""
+    `regex` a text that matches it whole, with `choice` one of its texts, and with `grammar` a text
+    that it makes: other tokens are not chosen. A grammar is written in llguidance's form of Lark;
+    it may also be a GBNF text, or a JSON object with `grammars`."""
 
     max_tokens: int | None = None
     min_tokens: int = 0
@@ -58,6 +62,8 @@ class SamplingParams:
     frequency_penalty: float = 0.0
     json_schema: str | Mapping[str, Any] | None = None
     regex: str | None = None
+    choice: Sequence[str] | None = None
+    grammar: str | None = None
 
     def __post_init__(self) -> None:
         if isinstance(self.json_schema, Mapping):
@@ -65,6 +71,8 @@ class SamplingParams:
         for name, value in _OTHER_NAMES.items():
             if _is(getattr(self, name), -1):
                 object.__setattr__(self, name, value)
+        if self.choice is not None and not isinstance(self.choice, str):
+            object.__setattr__(self, "choice", _frozen("choice", self.choice))
         stops = (self.stop,) if isinstance(self.stop, str) else self.stop
         object.__setattr__(self, "stop", _frozen("stop", stops))
         object.__setattr__(self, "stop_token_ids", _frozen("stop_token_ids", self.stop_token_ids))
@@ -72,8 +80,9 @@ class SamplingParams:
             value, (fine, wanted) = getattr(self, field.name), _RULES[field.name]
             if not fine(value):
                 raise BadParameter(f"{field.name} is {_shown(value)}", hint=f"it must be {wanted}")
-        if (self.json_schema is not None) + (self.regex is not None) + self.ignore_eos > 1:
-            raise BadParameter("of json_schema, regex and ignore_eos more than one is given",
+        if len(self._grammars) + self.ignore_eos > 1:
+            more = "ignore_eos" if self.ignore_eos else self._grammars[1]
+            raise BadParameter(f"{self._grammars[0]} and {more} are both given",
                                hint="an answer keeps to one grammar, and ends with it")
         if self.max_tokens is not None and self.min_tokens > self.max_tokens:
             raise BadParameter(f"min_tokens is {self.min_tokens}, above max_tokens",
@@ -94,9 +103,13 @@ class SamplingParams:
 
     @property
     def has_grammar(self) -> bool:
-        return self.json_schema is not None or self.regex is not None
+        return bool(self._grammars)
 
-    def choice(self, seed: int, position: int, change: Change | None = None) -> Choice:
+    @property
+    def _grammars(self) -> list[str]:
+        return [name for name in _GRAMMARS if getattr(self, name) is not None]
+
+    def next_choice(self, seed: int, position: int, change: Change | None = None) -> Choice:
         """For the token after this position, as the kernel takes it."""
         if self.temperature == 0:
             return _LIKELIEST if change is None else Choice(change=change)
@@ -130,6 +143,12 @@ def _is_schema(text: object) -> bool:
         return isinstance(json.loads(text), dict)
     except (ValueError, RecursionError):
         return False
+
+
+def _are_choices(texts: Any) -> bool:
+    return (isinstance(texts, tuple) and 1 <= len(texts) <= 1024
+            and all(isinstance(x, str) and 1 <= len(x) <= MAX_CHOICE for x in texts)
+            and sum(map(len, texts)) <= MAX_GRAMMAR)
 
 
 # ---- what each must be -----------------------------------------------------------------------
@@ -188,4 +207,8 @@ _RULES: dict[str, Rule] = {
     "json_schema": _or_none((_is_schema, f"a JSON schema of up to {MAX_GRAMMAR} characters")),
     "regex": _or_none((lambda x: isinstance(x, str) and 1 <= len(x) <= MAX_GRAMMAR,
                         f"a regular expression of up to {MAX_GRAMMAR} characters")),
+    "choice": _or_none((_are_choices, f"1 to 1024 texts of 1 to {MAX_CHOICE} characters, of up to "
+                        f"{MAX_GRAMMAR} together")),
+    "grammar": _or_none((lambda x: isinstance(x, str) and 1 <= len(x) <= 2 * MAX_GRAMMAR,
+                         f"a grammar of up to {2 * MAX_GRAMMAR} characters")),
 }

@@ -140,7 +140,7 @@ class Request:
         """How the token after all these is chosen. A grammar without a way on is an error."""
         barred = self.unending is not None and self.count < self.prompt + self.params.min_tokens
         change = self._change(barred) if self.changes or barred else None
-        return self.params.choice(self.seed, self.count - 1, change)
+        return self.params.next_choice(self.seed, self.count - 1, change)
 
     def _change(self, barred: bool) -> Change:
         """`barred`: it does not end here. A grammar that has nothing else ends all the same."""

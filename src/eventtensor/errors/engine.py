@@ -54,7 +54,7 @@ class StepFailed(EventTensorError):
 
 
 class BadGrammar(EventTensorError):
-    code, title = "ET506", "a JSON schema or regular expression that cannot be used"
+    code, title = "ET506", "a grammar of an answer that cannot be used"
     default_hint = "the message says what of it is wrong, or not supported"
 
 
