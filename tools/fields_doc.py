@@ -3,7 +3,7 @@ check them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, get_args
 
 from eventtensor.serve.openapi import BODIES
@@ -18,21 +18,30 @@ counts as absent. This page is generated from the classes that check requests: `
 
 
 def page() -> str:
-    return "\n".join([HEAD, *(_section(path, body) for path, (body, _) in BODIES.items())])
+    """Bodies of several paths come once."""
+    paths: dict[type[Body], list[str]] = {}
+    for path, (body, _) in BODIES.items():
+        paths.setdefault(body, []).append(f"`POST {path}`")
+    return "\n".join([HEAD, *(_section(", ".join(names), body) for body, names in paths.items())])
 
 
-def _section(path: str, body: type[Body]) -> str:
+def _section(paths: str, body: type[Body]) -> str:
     bodies = list(_nested("", body))
-    honoured = [f"`{prefix}{info.alias or name}`" for prefix, kind in bodies
-                for name, info in kind.model_fields.items()]
-    lines = [f"## `POST {path}`", "", f"Honoured: {', '.join(honoured)}.", ""]
+    honoured = _once(f"`{prefix}{info.alias or name}`" for prefix, kind in bodies
+                     for name, info in kind.model_fields.items())
+    lines = [f"## {paths}", "", f"Honoured: {', '.join(honoured)}.", ""]
     rows = [f"| `{prefix}{name}` | {_accepted(neutral)} | {_cell(neutral.why)} |"
             for prefix, kind in bodies for name, neutral in kind.accepted.items()]
     rows += [f"| `{prefix}{name}` | refused | {_cell(why)} |"
              for prefix, kind in bodies for name, why in kind.refused.items()]
     if rows:
-        lines += ["| other field | what happens | why |", "|---|---|---|", *rows, ""]
+        lines += ["| other field | what happens | why |", "|---|---|---|", *_once(rows), ""]
     return "\n".join(lines)
+
+
+def _once(lines: Iterable[str]) -> list[str]:
+    """Kinds of a union have fields in common."""
+    return list(dict.fromkeys(lines))
 
 
 def _accepted(neutral: Neutral) -> str:

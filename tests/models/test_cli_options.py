@@ -35,7 +35,7 @@ def refused(*words: str) -> str:
 
 SERVE = ("--receive-s", "--max-connections", "--port", "--context", "--max-running",
          "--max-waiting", "--prompt-rows", "--cache-gb", "--max-body-mb", "--step-limit-s",
-         "--drain-s")
+         "--drain-s", "--response-store")
 
 
 @pytest.fixture

@@ -28,7 +28,7 @@ CLIENTS = 6
 MOST_S = 5.0  # that /health may take on a machine that does much else
 MOST_BYTES = 400 << 20  # that the server may grow by
 GOOD = {"model": "tiny", "prompt": "ab", "max_tokens": 5, "temperature": 0, "ignore_eos": True}
-PATHS = ("/v1/completions", "/v1/chat/completions", "/tokenize", "/detokenize")
+PATHS = ("/v1/completions", "/v1/chat/completions", "/v1/responses", "/tokenize", "/detokenize")
 LETTERS = ("a", " ", "ü", "\\n", "<|end|>", "\\u0000", "{", '\\"', "<|turn|>", "\ud7ff")
 VALUES = ("null", "1", "[]", "{}", '""', "[1]", "0.5", '{"a":1}', "[[[[]]]]", "true", "1e999")
 FIELDS = (b"Host: evil.example", b"Host:", b"Content-Type: text/plain", b"Expect: 100-continue",
@@ -52,6 +52,7 @@ def large(draw: random.Random) -> bytes:
         f'{{"model":"tiny","prompt":[{many}]}}', f'{{"tokens":[{many}]}}', f"{{{keys}}}",
         f'{{"model":"tiny","messages":[{many}]}}', f'{{"model":"tiny","messages":[{{{keys}}}]}}',
         f'{{"model":"tiny","prompt":"{text}","max_tokens":2}}', f'{{"prompt":"{text}"}}',
+        f'{{"model":"tiny","input":[{many}]}}', f'{{"model":"tiny","input":"{text}"}}',
         f'{{"messages":[{{"role":"user","content":"{text}"}}]}}', "[" * int(count),
         f'{{"model":"tiny","prompt":"a","stop":[{many}]}}', '{"a":' * int(count / 5),
         f'{{"model":"tiny","prompt":"a","response_format":{{"type":"json_schema","json_schema":'

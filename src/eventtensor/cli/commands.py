@@ -112,6 +112,8 @@ def serve(
         help="beyond these a new one takes the place of an idle one")] = 1024,
     step_limit_s: Annotated[float, typer.Option(help="a step beyond it counts as stuck")] = 60.0,
     drain_s: Annotated[int, typer.Option(help="for requests that run when the end comes")] = 30,
+    response_store: Annotated[int, typer.Option(
+        help="responses that stay in memory, for previous_response_id; 0: none")] = 1000,
     target: TargetOption = TargetName.auto,
     dtype: Annotated[DTypeName, typer.Option(help="of weights and cache")] = DTypeName.bf16,
     same_bits: SameBits = False,
@@ -124,13 +126,14 @@ def serve(
         check_numbers(port=port, context=context, max_running=max_running,
                       max_waiting=max_waiting, prompt_rows=prompt_rows, cache_gb=cache_gb,
                       max_body_mb=max_body_mb, step_limit_s=step_limit_s, drain_s=drain_s,
-                      receive_s=receive_s, max_connections=max_connections)
+                      receive_s=receive_s, max_connections=max_connections,
+                      response_store=response_store)
         serving = lazily(".serving")
         serving.serve_model(serving.Wanted(
             model, target.value, dtype.value, context, max_running, max_waiting, prompt_rows,
             cache_gb, same_bits, host, port, name, api_key,
             tuple(cors_origin or ()), tuple(allow_host or ()), max_body_mb, receive_s,
-            max_connections, step_limit_s, drain_s, artifact))
+            max_connections, step_limit_s, drain_s, response_store, artifact))
 
 
 def lazily(module: str) -> Any:

@@ -40,6 +40,7 @@ class Wanted:
     max_connections: int
     step_limit_s: float
     drain_s: int
+    response_store: int
     artifact: Path | None
 
 
@@ -59,6 +60,7 @@ def serve_model(wanted: Wanted) -> None:
                   artifact=wanted.artifact)
     app = AppOptions(wanted.name or wanted.model, key, int(wanted.max_body_mb * (1 << 20)),
                      wanted.cors_origins,
-                     wanted.allowed_hosts if is_loopback(wanted.host) else None)
+                     wanted.allowed_hosts if is_loopback(wanted.host) else None,
+                     wanted.response_store)
     serve(llm, ServeOptions(app, wanted.host, wanted.port, wanted.drain_s, wanted.step_limit_s,
                             wanted.receive_s, wanted.max_connections), sockets)

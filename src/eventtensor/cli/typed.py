@@ -44,6 +44,7 @@ _RANGES: dict[str, tuple[float, float]] = {
     "max_waiting": (0, 1 << 20), "prompt_rows": (1, 1 << 20), "cache_gb": (0, 1 << 20),
     "max_body_mb": (1e-6, 1 << 10), "step_limit_s": (1e-6, 1e6), "drain_s": (0, 1e6),
     "receive_s": (1e-3, 1e6), "max_connections": (1, 1 << 20),
+    "response_store": (0, 1 << 20),
     "batch": (1, 1 << 12), "input": (1, 1 << 20), "output": (1, 1 << 20), "runs": (1, 1 << 20),
     "warm": (0, 1 << 20), "requests": (1, 1 << 20), "clients": (1, 1 << 12),
 }

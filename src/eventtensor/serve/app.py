@@ -20,6 +20,7 @@ from ..engine.llm import LLM
 from ..errors import BadParameter
 from .answering import Answering
 from .answers import Mailbox
+from .api_parts import ApiParts
 from .bodies import Bodies, BodyLimits
 from .chat.chat_body import ChatBody
 from .chat.chat_writer import ChatWriter
@@ -30,6 +31,8 @@ from .guards import HostGuard, Key, with_origins
 from .metrics import metrics_text
 from .openapi import description
 from .response_writer import Json
+from .responses.response_store import ResponseStore
+from .responses.responses_api import ResponsesApi
 from .token_texts import TokenTexts
 from .tokenize_bodies import DetokenizeBody, TokenizeBody
 from .watch import Watch
@@ -45,13 +48,15 @@ MOST_REQUESTS = 64  # that one body may ask for
 @dataclass(frozen=True)
 class AppOptions:
     """`name`: of the model, for clients; `max_body`: bytes. Pages of `origins` may ask. `hosts`:
-    names that a server at the loopback address is asked under; None where it is elsewhere."""
+    names that a server at the loopback address is asked under; None where it is elsewhere. Up to
+    `response_store` responses are stored."""
 
     name: str
     api_key: str | None = None
     max_body: int = 4 << 20
     origins: tuple[str, ...] = ()
     hosts: tuple[str, ...] | None = None
+    response_store: int = 1000
 
 
 def make_app(llm: LLM, options: AppOptions, watch: Watch) -> ASGIApp:
@@ -70,6 +75,11 @@ def make_app(llm: LLM, options: AppOptions, watch: Watch) -> ASGIApp:
     app: ASGIApp = Starlette(lifespan=life, exception_handlers=HANDLERS, routes=[
         route("/v1/chat/completions", api.chat, "POST"),
         route("/v1/completions", api.complete, "POST"),
+        route("/v1/responses", api.responses.create, "POST"),
+        route("/v1/responses/input_tokens", api.responses.count_tokens, "POST"),
+        route("/v1/responses/{id}", api.responses.retrieve, "GET"),
+        route("/v1/responses/{id}", api.responses.delete, "DELETE"),
+        route("/v1/responses/{id}/input_items", api.responses.input_items, "GET"),
         route("/v1/models", api.models, "GET"),
         route("/v1/models/{name:path}", api.one_model, "GET"),
         route("/tokenize", api.tokenize, "POST"),
@@ -93,6 +103,9 @@ class Api:
         self._key = None if options.api_key is None else Key(options.api_key)
         self._bodies = Bodies(BodyLimits.of(llm.context, options.max_body))
         self.answering = Answering(llm)
+        parts = ApiParts(self._bodies, self.answering, TokenTexts(llm.model.tokenizer),
+                         options.name, self._check_model)
+        self.responses = ResponsesApi(parts, ResponseStore(options.response_store))
 
     def keyed(self, handler: Handler) -> Handler:
         async def checked(request: Request) -> Response:

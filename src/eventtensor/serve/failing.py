@@ -24,6 +24,7 @@ from ..errors import (
 )
 from .answers import ClientGone
 from .failure import Failure, form_of
+from .unions import place_of
 
 _STATUS: dict[type[EventTensorError], int] = {
     BadParameter: 400, BadPrompt: 400, BadChat: 400, BadGrammar: 400, UnsupportedTokenizer: 400,
@@ -63,8 +64,7 @@ def failure_of(error: Exception) -> Failure:
         return Failure(500, f"{type(error).__name__} inside the server")
     status = status_of(error)
     code = "context_length_exceeded" if isinstance(error, PromptTooLong) else _CODES.get(status)
-    retry_s = error.retry_s if isinstance(error, QueueFull) else None
-    return Failure(status, text_of(error), code, retry_s=retry_s)
+    return Failure(status, text_of(error), code)
 
 
 def status_of(error: EventTensorError) -> int:
@@ -92,7 +92,7 @@ async def of_body(request: Request, error: Exception) -> Response:
     first = error.errors(include_url=False, include_input=False)[0]
     extra = first.get("ctx", {}).get("field")  # a field that the body's model does not have
     loc = first["loc"] if extra is None else (*first["loc"], extra)
-    place = ".".join(str(p)[:_LONGEST] for p in loc)
+    place = ".".join(p[:_LONGEST] for p in place_of(loc))
     message = first["msg"] if not place else f"{place}: {first['msg']}"
     return response_of(Failure(400, message, _body_code(first["type"]), place or None),
                        request.url.path)

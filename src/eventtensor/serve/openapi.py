@@ -9,6 +9,7 @@ from pydantic.json_schema import models_json_schema
 
 from .chat.chat_body import ChatBody
 from .completions.completion_body import CompletionBody
+from .responses.responses_body import ResponsesBody
 from .tokenize_bodies import DetokenizeBody, TokenizeBody
 
 Json = dict[str, Any]
@@ -16,6 +17,8 @@ _TEMPLATE = "#/components/schemas/{model}"
 BODIES = {
     "/v1/chat/completions": (ChatBody, "Answers a chat, whole or as a stream of events."),
     "/v1/completions": (CompletionBody, "Goes on with a text, whole or as a stream of events."),
+    "/v1/responses": (ResponsesBody, "Answers items of a chat, whole or as a stream of events."),
+    "/v1/responses/input_tokens": (ResponsesBody, "How many tokens such a request has."),
     "/tokenize": (TokenizeBody, "The tokens of a text or a chat."),
     "/detokenize": (DetokenizeBody, "The text of tokens."),
 }
@@ -35,7 +38,7 @@ _RANGES = {"temperature": (0, 100), "top_p": (1e-6, 1), "min_p": (0, 1), "top_k"
 _OPEN = ("/health", "/metrics", "/version", "/openapi.json", "/")  # without a key
 _REFUSALS = {"400": "what was asked makes no sense", "404": "no such model",
              "408": "the body did not come in time", "413": "too long", "415": "no JSON",
-             "429": "too many requests; Retry-After says when there may be room, if that is known"}
+             "429": "too many requests; Retry-After says when to ask again"}
 _REFUSED_READS = {"404": "no such model"}
 _ALWAYS = {"401": "the API key is missing or wrong", "503": "nothing can be answered now"}
 

@@ -1,0 +1,54 @@
+"""Items of the responses API as the messages of a chat."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+
+from ..response_writer import Json
+
+
+def messages_of(items: Iterable[Json], instructions: str | None = None) -> list[Json]:
+    """What one answer was made of (reasoning, text, calls) becomes one message again. System
+    messages that lead become one, because many templates know only one."""
+    found: list[Json] = []
+    if instructions:
+        found.append({"role": "system", "content": instructions})
+    reasoning = ""
+    for item in items:
+        match item["type"]:
+            case "reasoning":
+                reasoning += "".join(part["text"] for part in item["content"])
+                continue
+            case "message":
+                role = "system" if item["role"] == "developer" else item["role"]
+                message = {"role": role, "content": "".join(p["text"] for p in item["content"])}
+                if role == "system" and len(found) == 1 and found[0]["role"] == "system":
+                    found[0] = _both(found[0], message)
+                else:
+                    found.append(message)
+            case "function_call":
+                if not found or found[-1]["role"] != "assistant" or reasoning:
+                    found.append({"role": "assistant", "content": None})
+                found[-1].setdefault("tool_calls", []).append(_call(item))
+            case "function_call_output":
+                found.append({"role": "tool", "tool_call_id": item["call_id"],
+                              "content": item["output"]})
+        if reasoning and found[-1]["role"] == "assistant":
+            found[-1]["reasoning_content"] = reasoning
+        reasoning = ""
+    return found
+
+
+def _both(a: Json, b: Json) -> Json:
+    return {"role": "system", "content": f"{a['content']}\n\n{b['content']}"}
+
+
+def _call(item: Json) -> Json:
+    """With arguments that are read: templates write them in their own way."""
+    try:
+        arguments = json.loads(item["arguments"] or "{}")
+    except (ValueError, RecursionError):
+        arguments = item["arguments"]  # of an answer that was cut
+    return {"id": item["call_id"], "type": "function",
+            "function": {"name": item["name"], "arguments": arguments}}

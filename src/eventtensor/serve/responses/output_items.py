@@ -1,0 +1,120 @@
+"""The items of a response as they come: each has events for its begin, what is new, and its end."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from ..response_writer import Json
+
+Status = Literal["in_progress", "completed", "incomplete"]
+Named = tuple[str, Json]  # the type of an event, and its data but for type and number
+
+
+@dataclass
+class OutputItem(ABC):
+    id: str
+    index: int  # of the response's output
+    pieces: list[str] = field(default_factory=list)  # of its text, or of arguments
+
+    @property
+    def text(self) -> str:
+        return "".join(self.pieces)
+
+    @abstractmethod
+    def json(self, status: Status) -> Json: ...
+
+    @abstractmethod
+    def inner_begin(self) -> Iterator[Named]: ...
+
+    @abstractmethod
+    def inner_end(self) -> Iterator[Named]: ...
+
+    def begin(self) -> Iterator[Named]:
+        yield ("response.output_item.added",
+               {"output_index": self.index, "item": self.json("in_progress")})
+        yield from self.inner_begin()
+
+    def end(self, status: Status) -> Iterator[Named]:
+        yield from self.inner_end()
+        yield ("response.output_item.done",
+               {"output_index": self.index, "item": self.json(status)})
+
+    def _place(self) -> Json:
+        return {"item_id": self.id, "output_index": self.index}
+
+    def _part_place(self) -> Json:
+        """Items with parts have one."""
+        return self._place() | {"content_index": 0}
+
+
+@dataclass
+class MessageOutput(OutputItem):
+    logprobs: list[Json] = field(default_factory=list)
+
+    def json(self, status: Status) -> Json:
+        content = [] if status == "in_progress" else [self._part()]
+        return {"id": self.id, "type": "message", "role": "assistant", "status": status,
+                "content": content}
+
+    def inner_begin(self) -> Iterator[Named]:
+        yield "response.content_part.added", self._part_place() | {"part": self._part()}
+
+    def new(self, text: str, logprobs: Sequence[Json]) -> Named:
+        self.pieces.append(text)
+        self.logprobs += logprobs
+        return ("response.output_text.delta",
+                self._part_place() | {"delta": text, "logprobs": logprobs})
+
+    def inner_end(self) -> Iterator[Named]:
+        yield ("response.output_text.done",
+               self._part_place() | {"text": self.text, "logprobs": self.logprobs})
+        yield "response.content_part.done", self._part_place() | {"part": self._part()}
+
+    def _part(self) -> Json:
+        return {"type": "output_text", "text": self.text, "annotations": [],
+                "logprobs": self.logprobs}
+
+
+class ReasoningOutput(OutputItem):
+    def json(self, status: Status) -> Json:
+        content = [] if status == "in_progress" else [self._part()]
+        return {"id": self.id, "type": "reasoning", "status": status, "summary": [],
+                "content": content}
+
+    def inner_begin(self) -> Iterator[Named]:
+        yield "response.content_part.added", self._part_place() | {"part": self._part()}
+
+    def new(self, text: str) -> Named:
+        self.pieces.append(text)
+        return "response.reasoning_text.delta", self._part_place() | {"delta": text}
+
+    def inner_end(self) -> Iterator[Named]:
+        yield "response.reasoning_text.done", self._part_place() | {"text": self.text}
+        yield "response.content_part.done", self._part_place() | {"part": self._part()}
+
+    def _part(self) -> Json:
+        return {"type": "reasoning_text", "text": self.text}
+
+
+@dataclass
+class CallOutput(OutputItem):
+    name: str = ""
+    call_id: str = ""
+
+    def json(self, status: Status) -> Json:
+        return {"id": self.id, "type": "function_call", "status": status, "name": self.name,
+                "call_id": self.call_id, "arguments": self.text}
+
+    def inner_begin(self) -> Iterator[Named]:
+        return iter(())
+
+    def new(self, text: str) -> Named:
+        self.pieces.append(text)
+        return "response.function_call_arguments.delta", self._place() | {"delta": text}
+
+    def inner_end(self) -> Iterator[Named]:
+        yield ("response.function_call_arguments.done",
+               self._place() | {"arguments": self.text, "name": self.name})

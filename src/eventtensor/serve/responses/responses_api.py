@@ -1,0 +1,90 @@
+"""The paths under /v1/responses."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from ...errors import BadParameter
+from ..answering import Prompted
+from ..api_parts import ApiParts
+from ..response_writer import Json
+from .response_store import ResponseStore, StoredResponse
+from .responses_body import ResponsesBody
+from .responses_writer import ResponsesWriter
+from .stored_chats import StoredChat, load
+
+_READERS = 2  # stored chats that are read at a time
+_PAGE, _MAX_PAGE = 20, 100  # input items
+
+
+class ResponsesApi:
+    def __init__(self, parts: ApiParts, store: ResponseStore) -> None:
+        self._parts, self.store = parts, store
+        self._readers = asyncio.Semaphore(_READERS)
+
+    async def create(self, request: Request) -> Response:
+        parts, more = self._parts, dict[str, Any]()
+        async with parts.bodies.read(request, ResponsesBody) as body:
+            keeps = body.is_stored and self.store.is_on
+            prompted, chat = await self._prompted(body, keeps)
+        if keeps:
+            more["keep"] = lambda response: self.store.put(chat.stored(response))
+        writer = ResponsesWriter(parts.model, parts.texts, body.echo(keeps), **more)
+        return await parts.answering.chat(request, prompted, writer, bool(body.stream))
+
+    async def count_tokens(self, request: Request) -> Response:
+        async with self._parts.bodies.read(request, ResponsesBody) as body:
+            prompted, _ = await self._prompted(body, False)
+        return JSONResponse({"object": "response.input_tokens",
+                             "input_tokens": len(prompted.tokens)})
+
+    async def _prompted(self, body: ResponsesBody, keeps: bool) -> tuple[Prompted, StoredChat]:
+        self._parts.check_model(body.model)
+        async with self._readers:
+            chat = await asyncio.to_thread(load, body, self.store, keeps)
+        return await self._parts.answering.prompted(body.asked(chat.items)), chat
+
+    # ---- what is stored ----------------------------------------------------------------------
+
+    async def retrieve(self, request: Request) -> Response:
+        if request.query_params.get("stream") == "true":
+            raise BadParameter("stream: a stored response is given whole", hint="leave it away")
+        return Response(self._entry(request).response, media_type="application/json")
+
+    async def delete(self, request: Request) -> Response:
+        entry = self._entry(request)
+        self.store.delete(entry.id)
+        return JSONResponse({"id": entry.id, "object": "response", "deleted": True})
+
+    async def input_items(self, request: Request) -> Response:
+        """Of its request alone, page by page."""
+        entry, query = self._entry(request), request.query_params
+        items: list[Json] = await asyncio.to_thread(json.loads, entry.items)
+        if query.get("order", "desc") != "asc":
+            items.reverse()
+        if (after := query.get("after")) is not None:
+            at = next((k for k, item in enumerate(items) if item["id"] == after), len(items))
+            items = items[at + 1 :]
+        page = items[: _page_size(query.get("limit", str(_PAGE)))]
+        return JSONResponse({
+            "object": "list", "data": page, "has_more": len(page) < len(items),
+            "first_id": page[0]["id"] if page else None,
+            "last_id": page[-1]["id"] if page else None})
+
+    def _entry(self, request: Request) -> StoredResponse:
+        name = request.path_params["id"]
+        if (entry := self.store.get(name)) is None:
+            raise HTTPException(404, f"Response with id '{name[:200]}' not found.")
+        return entry
+
+
+def _page_size(text: str) -> int:
+    if text.isdecimal() and len(text) < 4 and 1 <= int(text) <= _MAX_PAGE:
+        return int(text)
+    raise BadParameter(f"limit is {text[:80]!r}", hint=f"a whole number of 1 to {_MAX_PAGE}")

@@ -1,0 +1,282 @@
+"""What a request to the responses API may say."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from typing import Annotated, Any, ClassVar, Final, Literal
+
+from pydantic import Discriminator, Field, Tag
+
+from ...engine.params import SamplingParams
+from ...errors import BadParameter
+from ..chat_request import ChatRequest, Tool, ToolChoice
+from ..response_writer import Json
+from ..sampling_fields import ObjectFormat, TextFormat
+from ..strict_body import Body, Few, Name, Neutral
+from ..unions import TEXT_OR_OTHER, kind_of
+from .input_items import Input
+from .item_messages import messages_of
+
+MOST_TOOLS = 128
+_NO_BUILT_IN = "this server runs no tools of its own"
+
+
+class SchemaFormat(Body):
+    """Of OpenAI's fields one decides: answers always keep to the schema."""
+
+    type: Literal["json_schema"]
+    name: str | None = None
+    schema_: dict[str, Any] = Field(alias="schema")
+    description: str | None = None
+    strict: bool | None = None
+
+
+Format = Annotated[TextFormat | ObjectFormat | SchemaFormat, Field(discriminator="type")]
+
+
+class TextOptions(Body):
+    format: Format | None = None
+    verbosity: Literal["low", "medium", "high"] | None = None
+
+
+class ReasoningOptions(Body):
+    effort: Name | None = None
+    summary: Name | None = None
+    accepted: ClassVar[Mapping[str, Neutral]] = {
+        "generate_summary": Neutral("reasoning is told whole"),
+        "context": Neutral("the chat template decides which reasoning stays"),
+        "mode": Neutral("a model reasons in one way", ("standard",)),
+    }
+
+
+class FunctionTool(Body):
+    type: Literal["function"]
+    name: Annotated[str, Field(pattern=r"^[a-zA-Z0-9_.-]{1,64}$")]
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+    strict: bool | None = None
+    accepted: ClassVar[Mapping[str, Neutral]] = {
+        "output_schema": Neutral("it tells code how to read outputs, and models get no word of it"),
+        "allowed_callers": Neutral("models call functions directly", (["direct"],)),
+        "defer_loading": Neutral("all tools are there from the start", (False,)),
+        "async": Neutral("an answer ends where its calls do", (False,)),
+    }
+
+    def plain(self) -> Tool:
+        return Tool(self.name, self.parameters or {}, self.description or "", bool(self.strict))
+
+    def as_json(self) -> Json:
+        return {"type": "function", "name": self.name, "description": self.description,
+                "parameters": self.parameters, "strict": self.strict}
+
+
+AnyTool = Annotated[
+    Annotated[FunctionTool, Tag("~function")],
+    Discriminator(kind_of, custom_error_type="unsupported_value",
+                  custom_error_message=f"tools have type function: {_NO_BUILT_IN}"),
+]
+
+
+class NamedFunction(Body):
+    type: Literal["function"]
+    name: Name
+
+
+class AllowedTools(Body):
+    type: Literal["allowed_tools"]
+    mode: Literal["auto", "required"]
+    tools: Annotated[list[NamedFunction], Few(MOST_TOOLS), Field(min_length=1)]
+
+
+_ToolChoice = Annotated[
+    Annotated[NamedFunction, Tag("~function")] | Annotated[AllowedTools, Tag("~allowed_tools")],
+    Discriminator(kind_of, custom_error_type="unsupported_value",
+                  custom_error_message="tool_choice is none, auto, required, a function or "
+                  f"allowed_tools: {_NO_BUILT_IN}"),
+]
+Choice = Annotated[
+    Annotated[Literal["none", "auto", "required"], Tag("~text")]
+    | Annotated[_ToolChoice, Tag("~other")], TEXT_OR_OTHER]
+_LOGPROBS: Final = "message.output_text.logprobs"
+Included = Literal[
+    "message.output_text.logprobs",
+    "web_search_call.results", "web_search_call.action.sources", "code_interpreter_call.outputs",
+    "computer_call_output.output.image_url", "file_search_call.results",
+    "message.input_image.image_url", "reasoning.encrypted_content",
+]
+
+
+class StreamOptions(Body):
+    accepted: ClassVar[Mapping[str, Neutral]] = {
+        "include_obfuscation": Neutral("it pads events against listeners, and there is no padding"),
+    }
+
+
+class ResponsesBody(Body):
+    """`include`: those but the first name parts of answers that hosted tools and images have, or
+    reasoning that is encrypted; answers here have none of them."""
+
+    model: Name
+    input: Input | None = None
+    instructions: str | None = None
+    max_output_tokens: int | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    top_logprobs: int | None = None
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    tools: Annotated[list[AnyTool], Few(MOST_TOOLS)] | None = None
+    tool_choice: Choice | None = None
+    parallel_tool_calls: bool | None = None
+    text: TextOptions | None = None
+    reasoning: ReasoningOptions | None = None
+    store: bool | None = None
+    previous_response_id: Name | None = None
+    metadata: dict[str, str] | None = None
+    include: Annotated[list[Included], Few(16)] | None = None
+    # Beyond OpenAI's, as in chat completions.
+    seed: int | None = None
+    stop: str | Annotated[list[str], Few(16)] | None = None
+    presence_penalty: float | None = None
+    frequency_penalty: float | None = None
+    top_k: int | None = None
+    min_p: float | None = None
+    repetition_penalty: float | None = None
+    stop_token_ids: Annotated[list[int], Few(64)] | None = None
+    ignore_eos: bool | None = None
+    min_tokens: int | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
+    accepted: ClassVar[Mapping[str, Neutral]] = {
+        "user": Neutral("everybody gets the same answers"),
+        "safety_identifier": Neutral("everybody gets the same answers"),
+        "service_tier": Neutral("all requests have one tier"),
+        "prompt_cache_key": Neutral("the prefix cache finds equal prompts by itself"),
+        "prompt_cache_retention": Neutral("the prefix cache finds equal prompts by itself"),
+        "prompt_cache_options": Neutral("the prefix cache finds equal prompts by itself"),
+        "background": Neutral("an answer comes in the response to its request", (False,)),
+        "max_tool_calls": Neutral(f"it counts calls of built-in tools: {_NO_BUILT_IN}"),
+        "truncation": Neutral("a prompt that is too long is an error, and never cut",
+                              ("disabled",)),
+        "client_metadata": Neutral("it is for the logs of a service"),
+    }
+    refused: ClassVar[Mapping[str, str]] = {
+        "conversation": "there are no conversations here: previous_response_id goes on with one",
+        "prompt": "there are no stored prompts here",
+        "context_management": "a prompt that is too long is an error, and never compacted",
+        "moderation": "there is no moderation here",
+        "max_tokens": "in this API its name is max_output_tokens",
+        "max_completion_tokens": "in this API its name is max_output_tokens",
+        "messages": "in this API its name is input",
+        "response_format": "in this API its name is text.format",
+        "n": "this API gives one answer",
+    }
+
+    @property
+    def wants_logprobs(self) -> bool:
+        return self.top_logprobs is not None or _LOGPROBS in (self.include or ())
+
+    @property
+    def is_stored(self) -> bool:
+        return self.store is not False
+
+    @property
+    def parallel(self) -> bool:
+        return self.parallel_tool_calls is not False
+
+    def items(self) -> list[Json]:
+        """Of this request alone. References are left as they are."""
+        if isinstance(self.input, str):
+            return [{"id": None, "type": "message", "role": "user", "status": "completed",
+                     "content": [{"type": "input_text", "text": self.input}]}]
+        return [item.as_item() for item in self.input or ()]
+
+    def asked(self, items: Sequence[Json]) -> ChatRequest:
+        """`items`: those of the chat so far and of this request, without references."""
+        if not items:
+            raise BadParameter("input: there is none", hint="a text, or a list of items")
+        tools = [tool.plain() for tool in self.tools or ()]
+        tools, choice = self._choice(tools)
+        return ChatRequest(messages_of(items, self.instructions), [self._params()], tools, choice,
+                           self._options())
+
+    def _choice(self, tools: list[Tool]) -> tuple[list[Tool], ToolChoice]:
+        """The tools that may be called, and how."""
+        names = {tool.name for tool in tools}
+        kind: Literal["none", "auto", "required"]
+        match self.tool_choice:
+            case NamedFunction(name=name):
+                _check_known([name], names)
+                return tools, ToolChoice("named", name, self.parallel)
+            case AllowedTools(mode=kind, tools=allowed):
+                chosen = {tool.name for tool in allowed}
+                _check_known(chosen, names)
+                tools = [tool for tool in tools if tool.name in chosen]
+                return tools, ToolChoice(kind, None, self.parallel)
+            case "required" if not tools:
+                raise BadParameter("tool_choice is required, but there are no tools")
+            case None | "auto":
+                kind = "auto" if tools else "none"
+            case kind:
+                pass
+        return tools, ToolChoice(kind, None, self.parallel)
+
+    def _params(self) -> SamplingParams:
+        names = {f.name for f in fields(SamplingParams)} & type(self).model_fields.keys()
+        given: dict[str, Any] = {name: getattr(self, name) for name in names}
+        given["max_tokens"] = self.max_output_tokens
+        given["logprobs"] = (self.top_logprobs or 0) if self.wants_logprobs else None
+        match self.text.format if self.text is not None else None:
+            case ObjectFormat():
+                given["json_schema"] = {"type": "object"}
+            case SchemaFormat(schema_=schema):
+                given["json_schema"] = schema
+            case _:
+                pass
+        if self.seed is not None and self.seed < 0:
+            given["seed"] = None
+        return SamplingParams(**{name: v for name, v in given.items() if v is not None})
+
+    def _options(self) -> dict[str, Any]:
+        """For the template."""
+        options = dict(self.chat_template_kwargs or {})
+        if self.reasoning is not None and self.reasoning.effort is not None:
+            options["reasoning_effort"] = self.reasoning.effort
+        if self.text is not None and self.text.verbosity is not None:
+            options["verbosity"] = self.text.verbosity
+        return options
+
+    def echo(self, is_stored: bool) -> Json:
+        """What a response says again of its request, and whether it is stored."""
+
+        def said(name: str) -> str | None:
+            value = (self.model_extra or {}).get(name)
+            return value if isinstance(value, str) else None
+
+        text, reasoning = self.text or TextOptions(), self.reasoning or ReasoningOptions()
+        form: Json = {"type": "text"} if text.format is None else text.format.model_dump(
+            by_alias=True)
+        choice: Any = self.tool_choice or "auto"
+        return {
+            "instructions": self.instructions, "max_output_tokens": self.max_output_tokens,
+            "max_tool_calls": None, "metadata": self.metadata or {},
+            "parallel_tool_calls": self.parallel,
+            "previous_response_id": self.previous_response_id,
+            "prompt_cache_key": said("prompt_cache_key"),
+            "reasoning": {"effort": reasoning.effort, "summary": reasoning.summary},
+            "safety_identifier": said("safety_identifier"), "service_tier": "default",
+            "store": is_stored,
+            "temperature": 1.0 if self.temperature is None else self.temperature,
+            "text": {"format": form, "verbosity": text.verbosity or "medium"},
+            "tool_choice": choice if isinstance(choice, str) else choice.model_dump(),
+            "tools": [tool.as_json() for tool in self.tools or ()],
+            "top_logprobs": self.top_logprobs or 0,
+            "top_p": 1.0 if self.top_p is None else self.top_p, "truncation": "disabled",
+            "user": said("user"),
+        }
+
+
+def _check_known(chosen: Sequence[str] | set[str], names: set[str]) -> None:
+    for name in chosen:
+        if name not in names:
+            raise BadParameter(f"tool_choice names {name[:80]!r}, which is not in tools")

@@ -1,0 +1,172 @@
+"""Responses, whole or as events. A whole response is what its events come to."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from ...engine.request import Finish
+from ..deltas import (
+    ArgumentsDelta,
+    CallDelta,
+    Delta,
+    ParsedAnswer,
+    ReasoningDelta,
+    TextDelta,
+)
+from ..response_writer import AnswerDelta, Event, Json, ResponseWriter, Usage, WholeAnswer
+from ..token_texts import TokenTexts
+from .output_items import CallOutput, MessageOutput, Named, OutputItem, ReasoningOutput, Status
+
+
+def new_id(kind: str) -> str:
+    return f"{kind}_{secrets.token_hex(24)}"
+
+
+def _keep_nothing(response: Json) -> None:
+    pass
+
+
+@dataclass
+class ResponsesWriter(ResponseWriter):
+    """`echo`: what a response says of its request. `keep` gets the response when it is done."""
+
+    model: str
+    texts: TokenTexts
+    echo: Json
+    keep: Callable[[Json], None] = _keep_nothing
+    id: str = field(default_factory=lambda: new_id("resp"))
+    created: int = field(default_factory=lambda: int(time.time()))
+    output: list[OutputItem] = field(default_factory=list)  # all but the last are done
+    last = b""
+
+    def __post_init__(self) -> None:
+        self._events = 0
+        self._finish: Finish | None = None
+        self._early: list[Json] = []  # log probabilities whose text comes later
+
+    def whole(self, answers: Sequence[WholeAnswer], usage: Usage) -> Json:
+        (answer,) = answers
+        new = AnswerDelta(0, list(_deltas(answer.parsed)), answer.tokens, answer.finish)
+        for _ in self._of_answer(new):
+            pass
+        return self._done(usage)
+
+    def begin(self, usage: Usage) -> Iterable[Event]:
+        for kind in ("response.created", "response.in_progress"):
+            yield self._event(kind, {"response": self._response("in_progress")})
+
+    def events(self, new: AnswerDelta, usage: Usage) -> Iterable[Event]:
+        for kind, data in self._of_answer(new):
+            yield self._event(kind, data)
+
+    def end(self, usage: Usage) -> Iterable[Event]:
+        response = self._done(usage)
+        yield self._event(f"response.{response['status']}", {"response": response})
+
+    def failed(self, error: Json) -> Iterable[Event]:
+        told = error["error"]
+        yield self._event("error", {name: told[name] for name in ("code", "message", "param")})
+        response = self._response("failed") | {
+            "error": {"code": "server_error", "message": told["message"]}}
+        yield self._event("response.failed", {"response": response})
+
+    # ---- parts of an answer ------------------------------------------------------------------
+
+    def _of_answer(self, new: AnswerDelta) -> Iterator[Named]:
+        """Log probabilities come with the next text."""
+        self._early += self.texts.logprobs(new.tokens)
+        for delta in new.deltas:
+            yield from self._of_delta(delta)
+        if new.finish is not None:
+            self._finish = new.finish
+            if not self.output:
+                yield from self._open(MessageOutput(new_id("msg"), 0))
+            if self._early and isinstance(item := self.output[-1], MessageOutput):
+                yield self._text(item, "")
+            yield from self.output[-1].end(self._status)
+
+    def _of_delta(self, delta: Delta) -> Iterator[Named]:
+        item = self.output[-1] if self.output else None
+        at = len(self.output)
+        match delta:
+            case TextDelta(text):
+                if not isinstance(item, MessageOutput):
+                    item = MessageOutput(new_id("msg"), at)
+                    yield from self._open(item)
+                yield self._text(item, text)
+            case ReasoningDelta(text):
+                if not isinstance(item, ReasoningOutput):
+                    item = ReasoningOutput(new_id("rs"), at)
+                    yield from self._open(item)
+                yield item.new(text)
+            case CallDelta(_, name, call_id):
+                yield from self._open(CallOutput(new_id("fc"), at, name=name, call_id=call_id))
+            case ArgumentsDelta(_, text):
+                assert isinstance(item, CallOutput), "arguments follow their call"
+                yield item.new(text)
+
+    def _open(self, item: OutputItem) -> Iterator[Named]:
+        """The one before is done."""
+        if self.output:
+            yield from self.output[-1].end("completed")
+        self.output.append(item)
+        yield from item.begin()
+
+    def _text(self, item: MessageOutput, text: str) -> Named:
+        logprobs, self._early = self._early, []
+        return item.new(text, [_with_bytes(p) for p in logprobs])
+
+    # ---- the response ------------------------------------------------------------------------
+
+    @property
+    def _status(self) -> Status:
+        return "incomplete" if self._finish is Finish.length else "completed"
+
+    def _done(self, usage: Usage) -> Json:
+        status = self._status
+        items: list[Json] = [item.json("completed") for item in self.output[:-1]]
+        items.append(self.output[-1].json(status))
+        response = self._response(status) | {"output": items, "usage": _usage_json(usage)}
+        if status == "incomplete":
+            response["incomplete_details"] = {"reason": "max_output_tokens"}
+        else:
+            response["completed_at"] = int(time.time())
+        self.keep(response)
+        return response
+
+    def _response(self, status: str) -> Json:
+        return {"id": self.id, "object": "response", "created_at": self.created, "status": status,
+                "completed_at": None, "background": False, "error": None,
+                "incomplete_details": None, "model": self.model, "output": [], "usage": None,
+                **self.echo}
+
+    def _event(self, kind: str, data: Json) -> Event:
+        number, self._events = self._events, self._events + 1
+        return Event({"type": kind, "sequence_number": number, **data}, kind)
+
+
+def _with_bytes(logprob: Json) -> Json:
+    """Where parts of characters have no bytes, this API wants an empty list."""
+    top = [_with_bytes(p) for p in logprob["top_logprobs"]] if "top_logprobs" in logprob else None
+    more = {} if top is None else {"top_logprobs": top}
+    return logprob | {"bytes": logprob["bytes"] or []} | more
+
+
+def _usage_json(usage: Usage) -> Json:
+    return {"input_tokens": usage.prompt, "output_tokens": usage.answer,
+            "total_tokens": usage.prompt + usage.answer,
+            "input_tokens_details": {"cached_tokens": usage.cached, "cache_write_tokens": 0},
+            "output_tokens_details": {"reasoning_tokens": usage.reasoning}}
+
+
+def _deltas(parsed: ParsedAnswer) -> Iterator[Delta]:
+    if parsed.reasoning:
+        yield ReasoningDelta(parsed.reasoning)
+    if parsed.text:
+        yield TextDelta(parsed.text)
+    for k, call in enumerate(parsed.calls):
+        yield CallDelta(k, call.name, call.id)
+        yield ArgumentsDelta(k, call.arguments)
