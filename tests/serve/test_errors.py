@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 import openai
@@ -140,3 +141,24 @@ def test_anthropics_clients_know_a_long_prompt_by_the_begin_of_the_message():
 
 def test_a_path_that_only_begins_alike_has_the_usual_form():
     assert "type" not in form_of("/v1/messages_of_others")(Failure(400, "x"))
+
+
+# ---- a full queue --------------------------------------------------------------------------------
+
+
+def test_a_client_with_its_default_retries_loses_nothing_to_a_full_queue(folder):
+    """There is room for 16 of 40, and no request has ended when the others are refused first."""
+    with fake(folder, max_running=4, max_waiting=12, step_s=0.1) as server:
+        def ask(_):
+            client = openai.OpenAI(base_url=f"{server.url}/v1", api_key="none", timeout=60)
+            return client.completions.create(model="tiny", prompt="ab", max_tokens=8)
+
+        with ThreadPoolExecutor(40) as pool:
+            assert len(list(pool.map(ask, range(40)))) == 40
+
+
+def test_a_full_queue_says_when_to_come_again():
+    for path in ("/v1/completions", "/v1/messages"):
+        found = answer(QueueFull("320 requests", retry_s=17), path)
+        assert found.headers["retry-after"] == "17"
+        assert "retry-after" not in answer(QueueFull("320 requests"), path).headers

@@ -117,8 +117,15 @@ def test_more_than_can_wait_are_told_to_come_again(slow):
 
 
 def test_if_some_of_many_choices_find_no_room_none_is_begun(slow):
-    assert post(slow, SHORT | {"n": 5}).status_code == 429
+    with streamed(slow, LONG):
+        assert post(slow, SHORT | {"n": 4}).status_code == 429
+        slow.wait_for("num_requests_running", 1)
     slow.at_rest()
+
+
+def test_more_choices_than_can_ever_be_are_the_clients_fault(slow):
+    found = post(slow, SHORT | {"n": 5})
+    assert found.status_code == 400 and "at most 4" in found.json()["error"]["message"]
 
 
 def test_a_body_beyond_the_limit_is_refused_and_the_rest_not_read(slow):

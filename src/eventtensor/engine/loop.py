@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from math import ceil
 
 from ..errors import (
     BadOption,
@@ -93,7 +94,10 @@ class Engine:
             if self.failure is not None:
                 raise EngineStopped(f"the engine has stopped: {self.failure.message}")
             if len(self._open) >= self.most:
-                raise QueueFull(f"{self.most} requests are running or waiting")
+                raise QueueFull(f"{self.most} requests are running or waiting",
+                                retry_s=self._queue_s())
+            if not self._open:
+                self.stats.pace.begin(time.monotonic())
             self._open.add(request)
         self._commands.put(lambda: None if request.over else self.scheduler.add(request))
         return request
@@ -138,6 +142,13 @@ class Engine:
     def open(self) -> int:
         """Requests that are not over."""
         return len(self._open)
+
+    def _queue_s(self) -> int | None:
+        """Until there is room for another request, by what the engine knows."""
+        at_a_time = self.runner.limits.requests
+        waiting = max(1, len(self._open) - at_a_time)
+        seconds = self.stats.pace.promise(waiting, at_a_time, time.monotonic())
+        return None if seconds is None else max(1, ceil(seconds))
 
     @property
     def stuck_for(self) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from bisect import bisect_left
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Sequence
 
 from .request import Finish, Request
@@ -15,6 +15,9 @@ _FIRST_S = (0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.
 _EACH_S = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5,
            0.75, 1.0, 2.5)
 _WHOLE_S = (0.1, 0.3, 0.5, 0.8, 1.0, 1.5, 2.0, 2.5, 5.0, 10.0, 15.0, 20.0, 30.0, 60.0, 120.0)
+_ENDS, _FEW_ENDS = 128, 2  # that tell how fast requests end, at most and at least
+_FIRST_LOOK_S = 0.25  # of work, before it tells anything
+_MOST_QUEUES = 4  # that are promised: who comes again and again makes it no longer for others
 
 
 class Histogram:
@@ -36,6 +39,42 @@ class Histogram:
         return out
 
 
+class Pace:
+    """How fast requests end: the last `_ENDS` of them, or as many as have since the engine had
+    nothing to do."""
+
+    def __init__(self) -> None:
+        self._began = self._promised = 0.0
+        self._ends: deque[float] = deque(maxlen=_ENDS)
+
+    def begin(self, now: float) -> None:
+        """The engine had nothing to do up to now."""
+        self._began = self._promised = now
+        self._ends.clear()
+
+    def end(self, now: float) -> None:
+        self._ends.append(now)
+
+    def promise(self, waiting: int, at_a_time: int, now: float) -> float | None:
+        """In how many seconds there is room for one more, behind those who wait and those who were
+        told to come again. None if nobody knows yet."""
+        each = self._each(at_a_time, now)
+        if each is None:
+            return None
+        queue = waiting * each
+        self._promised = each + min(max(self._promised, now + queue), now + _MOST_QUEUES * queue)
+        return self._promised - now
+
+    def _each(self, at_a_time: int, now: float) -> float | None:
+        """Seconds from one end to the next. While hardly one has ended, those that run are taken to
+        be half way."""
+        count = len(self._ends)
+        if count >= _FEW_ENDS:
+            return (now - (self._began if count < _ENDS else self._ends[0])) / count
+        busy = now - self._began
+        return 2 * busy / at_a_time if busy >= _FIRST_LOOK_S else None
+
+
 class Stats:
     """`first_token` from arrival on, `each_token` after the one before, `whole` from arrival to the
     end. `reused`: tokens of prompts that were in the cache; `lost`: ends that nobody would hear.
@@ -52,6 +91,7 @@ class Stats:
         self.whole = Histogram(_WHOLE_S)
         self.running = self.waiting = self.preempted = 0
         self.cache_use = 0.0
+        self.pace = Pace()
 
     def token(self, request: Request, now: float) -> None:
         if request.told:
@@ -64,8 +104,11 @@ class Stats:
         self.tokens += request.params.max_tokens != 0
 
     def finish(self, request: Request, finish: Finish) -> None:
+        now = time.monotonic()
         self.finished[finish] += 1
-        self.whole.add(time.monotonic() - request.arrived)
+        self.whole.add(now - request.arrived)
+        if finish in (Finish.stop, Finish.length):
+            self.pace.end(now)
 
     def step(self, rows: int, chosen: int, going_on: int) -> None:
         """`going_on`: who got a token, and not the first one. A kernel chooses for one row at

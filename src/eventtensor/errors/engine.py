@@ -37,6 +37,11 @@ class QueueFull(EventTensorError):
     code, title = "ET502", "more requests than the engine lets wait"
     default_hint = "try again later, or make the engine with a larger max_waiting"
 
+    def __init__(self, message: str, retry_s: int | None = None) -> None:
+        """`retry_s`: seconds after which there is likely to be room; None if nobody knows."""
+        super().__init__(message)
+        self.retry_s = retry_s
+
 
 class EngineStopped(EventTensorError):
     code, title = "ET503", "an engine that runs no more"

@@ -14,6 +14,7 @@ from ..engine.grammar import Grammar
 from ..engine.loop import Engine
 from ..engine.params import SamplingParams
 from ..engine.request import Output, Request
+from ..errors import BadParameter
 
 T = TypeVar("T")
 Asked = tuple[list[int], SamplingParams]
@@ -56,6 +57,9 @@ class Answers:
         grammar: Grammar | None = None,
     ) -> None:
         self._engine, self.requests = engine, list[Request]()
+        if len(asked) > engine.most:
+            raise BadParameter(f"{len(asked)} answers are asked for at a time",
+                               hint=f"at most {engine.most}: more never run and wait here")
         self._new: dict[int, list[Output]] = {}
         self._come = asyncio.Event()
         try:

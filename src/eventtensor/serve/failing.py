@@ -64,7 +64,8 @@ def failure_of(error: Exception) -> Failure:
         return Failure(500, f"{type(error).__name__} inside the server")
     status = status_of(error)
     code = "context_length_exceeded" if isinstance(error, PromptTooLong) else _CODES.get(status)
-    return Failure(status, text_of(error), code)
+    retry_s = error.retry_s if isinstance(error, QueueFull) else None
+    return Failure(status, text_of(error), code, retry_s=retry_s)
 
 
 def status_of(error: EventTensorError) -> int:

@@ -38,7 +38,7 @@ _RANGES = {"temperature": (0, 100), "top_p": (1e-6, 1), "min_p": (0, 1), "top_k"
 _OPEN = ("/health", "/metrics", "/version", "/openapi.json", "/")  # without a key
 _REFUSALS = {"400": "what was asked makes no sense", "404": "no such model",
              "408": "the body did not come in time", "413": "too long", "415": "no JSON",
-             "429": "too many requests; Retry-After says when to ask again"}
+             "429": "too many requests; Retry-After says when there may be room, if that is known"}
 _REFUSED_READS = {"404": "no such model"}
 _ALWAYS = {"401": "the API key is missing or wrong", "503": "nothing can be answered now"}
 
