@@ -108,6 +108,15 @@ def test_texts_go_in_and_come_out_and_stops_end_them(llm):
     assert cut[0].text == whole.text[: whole.text.index(stop)] and cut[0].finish is Finish.stop
 
 
+def test_an_answer_that_is_cut_inside_a_character_ends_before_it(llm):
+    """Whole, and as a stream; one that ends with its grammar has all its bytes."""
+    most = [SamplingParams(grammar='start: "aüü"', max_tokens=n) for n in (2, 3, 4, 5)]
+    found = llm.generate(["x"] * 4, most)
+    assert [c.text for c in found] == ["a", "aü", "aü", "aüü"]
+    assert [len(c.tokens) for c in found] == [2, 3, 4, 5]
+    assert [c.text for c in found] == ["".join(o.text for o in llm.stream("x", p)) for p in most]
+
+
 def test_a_stream_gives_the_text_piece_by_piece(llm):
     chat = [{"role": "user", "content": "Hi"}]
     params = SamplingParams(seed=5, max_tokens=20)

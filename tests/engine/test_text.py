@@ -16,7 +16,7 @@ class Letters:
     def push(self, token):
         return chr(token)
 
-    def end(self):
+    def end(self, *, cut=False):
         return ""
 
 

@@ -123,6 +123,15 @@ def test_a_character_of_several_tokens_comes_whole(smollm2):
     assert cut.push(ids[0]) == "" and cut.end() == "\N{REPLACEMENT CHARACTER}"
 
 
+def test_what_is_cut_inside_a_character_ends_before_it(smollm2):
+    """What is broken before it stays."""
+    half = smollm2.encode("🦙")[:1]
+    for ids in (half, smollm2.encode("a") + half, half + smollm2.encode("a") + half):
+        stream = smollm2.stream()
+        text = "".join([*(stream.push(k) for k in ids), stream.end(cut=True)])
+        assert text + "\N{REPLACEMENT CHARACTER}" == smollm2.decode(ids)
+
+
 # ---- chats ---------------------------------------------------------------------------------
 
 CHATS = [

@@ -182,5 +182,5 @@ class Request:
         if self.transcript.stopped:
             finish = Finish.stop
         if finish is not None:
-            text += self.transcript.end()
+            text += self.transcript.end(cut=finish is Finish.length)
         return Output(text, (new,), finish, prompt=prompt)

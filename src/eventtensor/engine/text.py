@@ -31,11 +31,11 @@ class Transcript:
         self._min_left = max(0, self._min_left - 1)
         return text
 
-    def end(self) -> str:
-        """What is left when no token will come."""
+    def end(self, *, cut: bool = False) -> str:
+        """What is left when no token will come. An answer that is `cut` ends with a character."""
         if self._stream is None or self.stopped:
             return ""
-        text = self._release(self._stream.end(), may_stop=self._min_left == 0)
+        text = self._release(self._stream.end(cut=cut), may_stop=self._min_left == 0)
         text, self._held = text + self._held, ""
         return text
 

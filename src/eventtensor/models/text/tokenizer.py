@@ -116,9 +116,11 @@ class TextStream:
         self._ids.append(token)
         return self._new(last=False)
 
-    def end(self) -> str:
-        """What is left: bytes that no token has completed."""
-        return self._new(last=True)
+    def end(self, *, cut: bool = False) -> str:
+        """What is left: bytes that no token has completed. Where the tokens are `cut`, those of the
+        last character are none."""
+        left = self._new(last=True)
+        return left.rstrip(BROKEN) if cut else left
 
     def _new(self, last: bool) -> str:
         before = self._tokenizer.decode(self._ids[: self._given])
