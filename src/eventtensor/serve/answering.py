@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from starlette.requests import Request
@@ -14,8 +14,9 @@ from starlette.responses import Response
 from ..engine.grammar import Grammar
 from ..engine.llm import LLM
 from ..engine.params import SamplingParams
-from ..errors import StepStuck
+from ..errors import BadChat, StepStuck
 from .answers import Answers, ClientGone, Mailbox, until_gone
+from .chat_format import ChatFormat
 from .chat_request import ChatRequest
 from .deltas import OutputParser, PlainText
 from .response_writer import ResponseWriter
@@ -37,14 +38,24 @@ class Prompted:
 class Answering:
     mailbox: Mailbox  # of the loop that it runs in
 
-    def __init__(self, llm: LLM) -> None:
-        self._llm = llm
+    def __init__(self, llm: LLM, format: ChatFormat | None) -> None:
+        """`format`: None if the model has no tokenizer, and no chats."""
+        self._llm, self._format = llm, format
         self._encoders = asyncio.Semaphore(_ENCODERS)
         self._compilers = asyncio.Semaphore(_COMPILERS)
 
     async def prompted(self, asked: ChatRequest) -> Prompted:
-        tokens = await self.chat_tokens(asked.messages, **asked.template_options)
-        return Prompted(tokens, asked.params, PlainText)
+        format = self._format
+        if format is None:
+            raise BadChat("a model without a tokenizer has no chats", hint="give tokens")
+        messages, options = format.prompt(asked)
+        tokens = await self.chat_tokens(messages, **options)
+        form = format.answer(asked, tokens)
+        params = asked.params
+        if form.grammar is not None:
+            params = [replace(p, grammar=form.grammar, json_schema=None, regex=None, choice=None)
+                      for p in params]
+        return Prompted(tokens, params, form.make_parser)
 
     async def chat(
         self, request: Request, prompted: Prompted, writer: ResponseWriter, stream: bool

@@ -24,6 +24,7 @@ from .api_parts import ApiParts
 from .bodies import Bodies, BodyLimits
 from .chat.chat_body import ChatBody
 from .chat.chat_writer import ChatWriter
+from .chat_format import ChatFormat
 from .completions.completion_body import CompletionBody
 from .completions.completion_writer import CompletionWriter
 from .failing import HANDLERS, RefusedRequest
@@ -49,7 +50,8 @@ MOST_REQUESTS = 64  # that one body may ask for
 class AppOptions:
     """`name`: of the model, for clients; `max_body`: bytes. Pages of `origins` may ask. `hosts`:
     names that a server at the loopback address is asked under; None where it is elsewhere. Up to
-    `response_store` responses are stored."""
+    `response_store` responses are stored. `tool_parser`, `reasoning_parser`: by name, or `auto`: by
+    the chat template."""
 
     name: str
     api_key: str | None = None
@@ -57,6 +59,8 @@ class AppOptions:
     origins: tuple[str, ...] = ()
     hosts: tuple[str, ...] | None = None
     response_store: int = 1000
+    tool_parser: str = "auto"
+    reasoning_parser: str = "auto"
 
 
 def make_app(llm: LLM, options: AppOptions, watch: Watch) -> ASGIApp:
@@ -102,9 +106,12 @@ class Api:
         self._llm, self._options, self._watch = llm, options, watch
         self._key = None if options.api_key is None else Key(options.api_key)
         self._bodies = Bodies(BodyLimits.of(llm.context, options.max_body))
-        self.answering = Answering(llm)
-        parts = ApiParts(self._bodies, self.answering, TokenTexts(llm.model.tokenizer),
-                         options.name, self._check_model)
+        tokenizer = llm.model.tokenizer
+        format = None if tokenizer is None else ChatFormat.of(
+            tokenizer, options.tool_parser, options.reasoning_parser)
+        self.answering = Answering(llm, format)
+        parts = ApiParts(self._bodies, self.answering, TokenTexts(tokenizer), options.name,
+                         self._check_model)
         self.responses = ResponsesApi(parts, ResponseStore(options.response_store))
 
     def keyed(self, handler: Handler) -> Handler:

@@ -11,6 +11,7 @@ from ..models.text.tokenizer import Tokenizer
 from .chat_request import ChatRequest, Tool
 from .deltas import OutputParser, PlainText
 from .reasoning import Thinking, ThinkTags
+from .tools.call_grammar import answer_grammar, content_rule
 from .tools.call_syntax import CallSyntax
 from .tools.registry import find_syntax
 
@@ -19,8 +20,8 @@ _LAST = 16  # tokens at the end of a prompt, which may open the reasoning
 
 @dataclass(frozen=True)
 class AnswerForm:
-    """Of the answers to one request. `grammar` is in Lark; it has taken the place of what the
-    params said."""
+    """Of the answers to one request. `grammar` is in Lark, and takes the place of what the params
+    say; None leaves it to them."""
 
     grammar: str | None
     make_parser: Callable[[], OutputParser]
@@ -56,9 +57,12 @@ class ChatFormat:
             content = self.calls.parser(tools) if tools else PlainText()
             return content if reasoning is None else reasoning.parser(content, thinking)
 
+        content = content_rule(asked.params[0])
         grammar = None
         if tools:
-            grammar = self.calls.grammar(tools, asked.tool_choice, None, thinking)
+            grammar = self.calls.grammar(tools, asked.tool_choice, content, thinking)
+        elif content is not None and thinking is not Thinking.never:
+            grammar = answer_grammar(content, thinking)
         return AnswerForm(grammar, make_parser)
 
     def _thinking(self, tokens: Sequence[int]) -> Thinking:

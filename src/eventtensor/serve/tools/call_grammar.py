@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
-from ...errors import BadTool
+from ...engine.params import SamplingParams
+from ...errors import BadParameter, BadTool
 from ..chat_request import Tool, ToolChoice
 from ..reasoning import BEGIN as THINK
 from ..reasoning import Thinking
@@ -23,6 +25,20 @@ reasoning[lazy]: /(?s:.*)<\/think>/"""
 _THOUGHT = rf"\s*{THINK}(?s:.*)"
 _STARTS = {Thinking.never: "answer", Thinking.allowed: "thought? answer",
            Thinking.begun: "begun answer"}
+
+
+def content_rule(params: SamplingParams) -> str | None:
+    """What the params say of an answer that calls nothing; None: it may be any text."""
+    if params.json_schema is not None:
+        return f"%json {_bounded(json.loads(str(params.json_schema)))}"
+    if params.regex is not None:
+        return f"/{_in_slashes(params.regex)}/"
+    if params.choice is not None:
+        return f"({' | '.join(_literal(text) for text in params.choice)})"
+    if params.grammar is not None:
+        raise BadParameter("a grammar is given beside tools, or to a model that thinks",
+                           hint="a schema, a pattern or a choice can stand beside them")
+    return None
 
 
 def answer_grammar(content: str, thinking: Thinking) -> str:
@@ -42,7 +58,7 @@ def call_grammar(
     else:
         first = f"{_literal(form.begin)} HEAD tool"
     more = f" ({_literal(form.between + form.begin)} HEAD tool){{0,{MOST_CALLS - 1}}}"
-    if not choice.parallel:
+    if not choice.parallel or choice.kind == "named":
         more = ""
     if choice.kind != "auto":
         rules.append(f"answer: {first}{more}")
@@ -95,16 +111,20 @@ def _tool_rules(form: JsonCallForm, tools: Sequence[Tool]) -> Iterator[str]:
 
 
 def schema_text(tool: Tool) -> str:
-    """Of its arguments, which are an object, with what llguidance shall do."""
+    """Of its arguments, which are an object."""
     schema = dict(tool.parameters)
     if not schema:
         schema = {"type": "object", "properties": {}, "additionalProperties": False}
     schema.setdefault("type", "object")
-    schema["x-guidance"] = {"whitespace_pattern": _BLANKS}
     try:
-        return json.dumps(schema)
+        return _bounded(schema)
     except (TypeError, ValueError, RecursionError) as e:
         raise BadTool(f"the parameters of tool {tool.name!r} are no JSON: {e}") from None
+
+
+def _bounded(schema: Mapping[str, Any]) -> str:
+    """With what llguidance shall do between the parts."""
+    return json.dumps({**schema, "x-guidance": {"whitespace_pattern": _BLANKS}})
 
 
 # ---- parts of Lark -------------------------------------------------------------------------------
@@ -121,4 +141,8 @@ def _begins_as_call(form: JsonCallForm) -> str:
 
 
 def _but(*patterns: str) -> str:
-    return "".join(f" & ~/{p.replace('/', chr(92) + '/')}/" for p in patterns if p)
+    return "".join(f" & ~/{_in_slashes(p)}/" for p in patterns if p)
+
+
+def _in_slashes(pattern: str) -> str:
+    return re.sub(r"(?<!\\)((?:\\\\)*)/", r"\1\/", pattern)

@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, ClassVar
 
-from ..chat_request import Tool
+from ..chat_request import Tool, ToolChoice
+from ..reasoning import Thinking
 from .call_history import arguments_text, template_messages
 from .call_syntax import Message
 from .hermes import Hermes
@@ -48,6 +50,13 @@ class PromptedTools(Hermes):
             if message["role"] == "tool":
                 message["role"] = "user"
         return (_with_system(found, tools) if tools else found), []
+
+    def grammar(
+        self, tools: Sequence[Tool], choice: ToolChoice, content: str | None = None,
+        thinking: Thinking = Thinking.never,
+    ) -> str:
+        """An answer has one call: models that were not trained with calls repeat them."""
+        return super().grammar(tools, replace(choice, parallel=False), content, thinking)
 
 
 def _with_calls(message: Message) -> dict[str, Any]:
