@@ -115,7 +115,9 @@ def schema_text(tool: Tool) -> str:
     schema = dict(tool.parameters)
     if not schema:
         schema = {"type": "object", "properties": {}, "additionalProperties": False}
-    schema.setdefault("type", "object")
+    if schema.setdefault("type", "object") != "object":
+        raise BadTool(f"the parameters of tool {tool.name!r} are no object",
+                      hint='their schema has "type": "object"')
     try:
         return _bounded(schema)
     except (TypeError, ValueError, RecursionError) as e:
