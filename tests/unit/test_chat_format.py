@@ -7,6 +7,7 @@ import json
 import pytest
 from support.chat_templates import LLAMA_3_2, QWEN3, SMOLLM2, THINKER, byte_tokenizer
 
+from eventtensor.engine.params import SamplingParams
 from eventtensor.errors import BadChat, BadOption
 from eventtensor.serve.chat_format import ChatFormat
 from eventtensor.serve.chat_request import ChatRequest, Tool, ToolChoice
@@ -34,7 +35,7 @@ def rendered(template, messages, tools=(), choice=AUTO, **options):
     """The text that a model gets, without its special tokens."""
     tokenizer = byte_tokenizer(template)
     messages, options = ChatFormat.of(tokenizer).prompt(
-        ChatRequest(messages, [], tools, choice, options))
+        ChatRequest(messages, [SamplingParams()], tools, choice, options))
     return tokenizer.decode(tokenizer.chat(messages, **options), special=True)
 
 
@@ -164,7 +165,7 @@ def test_nothing_of_tools_or_calls_is_a_control_token(template):
                    {"role": "tool", "tool_call_id": "a", "content": text}]
         tokenizer = byte_tokenizer(template)
         messages, options = ChatFormat.of(tokenizer).prompt(
-            ChatRequest(history, [], tools, AUTO, {"note": text}))
+            ChatRequest(history, [SamplingParams()], tools, AUTO, {"note": text}))
         return [t for t in tokenizer.chat(messages, **options) if t >= 256 or t < 3]
 
     assert controls(EVIL) == controls("harmless")
@@ -180,7 +181,7 @@ def test_nothing_of_tools_or_calls_is_a_control_token(template):
 def test_reasoning_begins_where_the_prompt_says(template, options, text, told):
     tokenizer = byte_tokenizer(template)
     found = ChatFormat.of(tokenizer)
-    asked = ChatRequest(HISTORY[:1], [], template_options=options)
+    asked = ChatRequest(HISTORY[:1], [SamplingParams()], template_options=options)
     messages, given = found.prompt(asked)
     form = found.answer(asked, tokenizer.chat(messages, **given))
     parser, answer = form.make_parser(), ParsedAnswer()
