@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import httpx
 import openai
@@ -12,9 +13,12 @@ import pytest
 from serve.process import fake
 from starlette.requests import Request
 
+from eventtensor.engine.request import Output
 from eventtensor.errors import EngineStopped, PromptTooLong, QueueFull
 from eventtensor.serve.failing import HANDLERS, RefusedRequest, failure_of, of_user
 from eventtensor.serve.failure import Failure, form_of
+from eventtensor.serve.response_writer import Event, ResponseWriter
+from eventtensor.serve.streaming import AnswerStream, EventStream
 
 ASKED = {"model": "tiny", "prompt": "ab", "max_tokens": 3}
 BOTH = ("Input tokens exceed the configured limit of 64 tokens.",
@@ -141,6 +145,52 @@ def test_anthropics_clients_know_a_long_prompt_by_the_begin_of_the_message():
 
 def test_a_path_that_only_begins_alike_has_the_usual_form():
     assert "type" not in form_of("/v1/messages_of_others")(Failure(400, "x"))
+
+
+class OneText:
+    """Answers that need no engine."""
+
+    requests = (SimpleNamespace(reused=0),)
+
+    async def __aiter__(self):
+        yield 0, Output("text")
+
+    def end(self):
+        pass
+
+
+class Broken(ResponseWriter):
+    """Fails in the middle of an answer."""
+
+    def whole(self, answers, usage):
+        raise TypeError
+
+    def begin(self, usage):
+        yield Event({"first": 1})
+
+    def events(self, new, usage):
+        raise TypeError("a bug")
+
+
+@pytest.mark.parametrize(("path", "kind"), [
+    ("/v1/completions", "server_error"), ("/v1/messages", "api_error")])
+def test_a_bug_in_the_middle_of_a_stream_is_an_event_too(path, kind):
+    sent = []
+
+    async def receive():
+        await asyncio.sleep(60)
+
+    async def send(message):
+        sent.append(message)
+
+    stream = EventStream(AnswerStream(OneText(), Broken(), 1))
+    with pytest.raises(TypeError):  # for the log
+        asyncio.run(stream({"type": "http", "path": path}, receive, send))
+    first, event, last = (message["body"] for message in sent[1:])
+    assert first.startswith(b'data: {"first"') and last == b"data: [DONE]\n\n"
+    told = json.loads(event.removeprefix(b"data: "))["error"]
+    assert told["type"] == kind and "TypeError" in told["message"]
+    assert not sent[-1].get("more_body")
 
 
 # ---- a full queue --------------------------------------------------------------------------------

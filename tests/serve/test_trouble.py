@@ -225,6 +225,27 @@ def test_streams_that_do_not_end_in_time_are_told_so(folder):
         assert len(server.log) == 1, "".join(server.log)
 
 
+@pytest.mark.parametrize("options", [
+    {"step_s": 0.05, "drain_s": 1},
+    {"stuck_at": 4, "stuck_s": 600, "drain_s": 1, "patience_s": 600},
+    {"stuck_at": 4, "stuck_s": 5, "step_limit_s": 0.4}, {"step_s": 0.05, "fail_from": 4},
+], ids=["the end", "the end of a stuck step", "a stuck step", "a failure"])
+def test_a_client_whose_stream_is_cut_gets_an_error_and_no_broken_connection(folder, options):
+    with fake(folder, **options) as server:
+        stream = server.client().completions.create(
+            model="tiny", prompt="ab", max_tokens=200, stream=True, extra_body={"ignore_eos": True})
+        assert next(stream).choices
+        if "drain_s" in options:
+            server.process.send_signal(signal.SIGTERM)
+        with pytest.raises(openai.APIError) as found:
+            list(stream)
+        assert type(found.value) is openai.APIError and "ET50" in found.value.message
+        assert found.value.type == "server_error"
+        if options.get("drain_s") and "stuck_s" not in options:
+            assert server.exit_status() == 0
+        assert len(server.log) == 1, "".join(server.log)
+
+
 def test_who_does_not_take_the_end_of_a_stream_is_left(folder):
     with fake(folder, drain_s=1, max_running=8, context=1000, pages=2000, step_s=0.005) as server:
         body = {"model": "tiny", "prompt": "ab", "max_tokens": 900, "ignore_eos": True, "n": 8,

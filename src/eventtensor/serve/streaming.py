@@ -113,9 +113,12 @@ class EventStream(Response):
         try:
             async for event in self._stream.events():
                 await _send(send, event)
-        except EventTensorError as e:
+        except Exception as e:
             for event in writer.failed(form_of(path)(failure_of(e))):
                 await _send(send, event)
+            if not isinstance(e, EventTensorError):  # the log gets it
+                await send({"type": "http.response.body", "body": writer.last})
+                raise
         await send({"type": "http.response.body", "body": writer.last})
 
 
