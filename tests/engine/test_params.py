@@ -20,6 +20,7 @@ WRONG = [
     ("stop", (5, [""], ["a", 3], ["x"] * 17, None)),
     ("stop_token_ids", (7, [-1], ["a"], [True])),
     ("ignore_eos", (1, "yes", None)),
+    ("skip_special_tokens", (1, "yes", None)),
     ("logprobs", (-1, 21, 1.0)),
     ("prompt_logprobs", (-1, 21, 1.0, True)),
     ("repetition_penalty", (0, -1, 11, NAN)),

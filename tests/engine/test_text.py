@@ -10,7 +10,7 @@ from eventtensor.engine.text import Transcript
 class Letters:
     """A tokenizer of one character a token."""
 
-    def stream(self):
+    def stream(self, *, special):
         return self
 
     def push(self, token):

@@ -191,6 +191,17 @@ def test_fields_that_cannot_change_an_answer_change_none(client):
     assert text(**accepted) == text()
 
 
+def test_special_tokens_are_text_only_if_asked(client):
+    def text(**more):
+        return client.completions.create(
+            model="tiny", prompt="abc", seed=2, max_tokens=12,
+            extra_body=more).choices[0].text
+
+    turn = {"structured_outputs": {"grammar": 'start: "a" <|turn|> "b"'}}
+    assert text(**turn) == "ab"
+    assert text(**turn, skip_special_tokens=False) == "a<|turn|>b"
+
+
 def test_an_answer_that_is_sent_back_is_taken(client):
     first = client.chat.completions.create(model="tiny", messages=CHAT, max_tokens=4)
     again = [*CHAT, first.choices[0].message.model_dump(), {"role": "user", "content": "More"}]

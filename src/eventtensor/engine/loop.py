@@ -119,7 +119,8 @@ class Engine:
         eos = frozenset() if params.ignore_eos else self.eos
         ends = eos.union(params.stop_token_ids)
         return Request(tokens, params, last, ends,
-                       Transcript(self.tokenizer, params.stops, params.min_tokens), sink,
+                       Transcript(self.tokenizer, params.stops, params.min_tokens,
+                                  special=not params.skip_special_tokens), sink,
                        grammar or self.grammars.of(params),
                        without(ends, vocab) if params.min_tokens else None)
 

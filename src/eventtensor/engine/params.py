@@ -38,7 +38,8 @@ class SamplingParams:
     nothing else, and no text of `stop` counts that is complete by then. `logprobs` asks for log p
     of each token, and of so many likeliest ones, by the logits as the model gave them;
     `prompt_logprobs` asks the same for the tokens of the prompt, and with it `max_tokens` may be 0:
-    there is no answer then.
+    there is no answer then. The text of an answer has its special tokens only without
+    `skip_special_tokens`.
 
     With `json_schema` (a schema, or its text) the answer is a JSON text that keeps to it, with
     `regex` a text that matches it whole, with `choice` one of its texts, and with `grammar` a text
@@ -55,6 +56,7 @@ class SamplingParams:
     stop: str | Sequence[str] = ()
     stop_token_ids: Sequence[int] = ()
     ignore_eos: bool = False
+    skip_special_tokens: bool = True
     logprobs: int | None = None
     prompt_logprobs: int | None = None
     repetition_penalty: float = 1.0
@@ -199,6 +201,7 @@ _RULES: dict[str, Rule] = {
                  f"texts of 1 to {MAX_STOP} characters"),
     "stop_token_ids": _all(lambda x: type(x) is int and x >= 0, 64, "numbers of tokens"),
     "ignore_eos": (lambda x: type(x) is bool, "True or False"),
+    "skip_special_tokens": (lambda x: type(x) is bool, "True or False"),
     "logprobs": _or_none(_whole(0, MAX_LOGPROBS)),
     "prompt_logprobs": _or_none(_whole(0, MAX_LOGPROBS)),
     "repetition_penalty": _above(0, 10),

@@ -12,9 +12,11 @@ class Transcript:
     tokens does not end it; `stop` is the one that has ended it."""
 
     def __init__(
-        self, tokenizer: Tokenizer | None, stops: Sequence[str] = (), min_tokens: int = 0
+        self, tokenizer: Tokenizer | None, stops: Sequence[str] = (), min_tokens: int = 0,
+        special: bool = False,
     ) -> None:
-        self._stream = tokenizer.stream() if tokenizer is not None else None
+        """`special`: the text has the special tokens too."""
+        self._stream = tokenizer.stream(special=special) if tokenizer is not None else None
         self._stops, self._min_left = tuple(stops), min_tokens
         self._held = ""  # what may be the begin of a stop
         self.stop: str | None = None

@@ -108,6 +108,7 @@ class SamplingFields(Body):
     stop_token_ids: Annotated[list[int], Few(64)] | None = None
     ignore_eos: bool | None = None
     min_tokens: int | None = None
+    skip_special_tokens: bool | None = None
     response_format: Format | None = None
     structured_outputs: StructuredOutputs | None = None
     guided_json: dict[str, Any] | str | None = None
@@ -131,8 +132,7 @@ class SamplingFields(Body):
         "length_penalty": Neutral(_ONLY_BEAMS, (1, 1.0)),
         "early_stopping": Neutral(_ONLY_BEAMS, (False,)),
         "use_beam_search": Neutral("there is no beam search", (False,)),
-        "skip_special_tokens": Neutral("special tokens are no text", (True,)),
-        "spaces_between_special_tokens": Neutral("special tokens are no text"),
+        "spaces_between_special_tokens": Neutral("texts of tokens have no blanks between them"),
         "include_stop_str_in_output": Neutral("answers end before the text of a stop", (False,)),
         "detokenize": Neutral("answers are text", (True,)),
         "request_id": Neutral("x-request-id names a request"),

@@ -84,8 +84,9 @@ class Tokenizer:
         """With the special tokens; other threads run meanwhile."""
         return str(self._core.decode_batch([ids], skip_special_tokens=False)[0])
 
-    def stream(self) -> TextStream:
-        return TextStream(self)
+    def stream(self, *, special: bool = False) -> TextStream:
+        """`special`: with the special tokens."""
+        return TextStream(self, special)
 
     def chat(self, messages: Sequence[Message], /, **options: Any) -> list[int]:
         """Tokens of a chat, up to where the answer begins; options go to the template, as `tools`.
@@ -106,8 +107,8 @@ class Tokenizer:
 class TextStream:
     """Gives the text of tokens as they come, and never half a character."""
 
-    def __init__(self, tokenizer: Tokenizer) -> None:
-        self._tokenizer = tokenizer
+    def __init__(self, tokenizer: Tokenizer, special: bool) -> None:
+        self._tokenizer, self._special = tokenizer, special
         self._ids: list[int] = []
         self._given = 0  # how many of them are in the text given so far
 
@@ -123,8 +124,8 @@ class TextStream:
         return left.rstrip(BROKEN) if cut else left
 
     def _new(self, last: bool) -> str:
-        before = self._tokenizer.decode(self._ids[: self._given])
-        now = self._tokenizer.decode(self._ids)
+        before = self._tokenizer.decode(self._ids[: self._given], special=self._special)
+        now = self._tokenizer.decode(self._ids, special=self._special)
         if now.endswith(BROKEN) and not last:
             return ""
         # The piece given last stays: a token's text may depend on the one before.
