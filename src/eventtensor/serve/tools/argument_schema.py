@@ -1,0 +1,72 @@
+"""The schema of a tool's arguments, as a grammar takes it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from ...engine.grammar_source import BLANKS
+from ...errors import BadTool
+from ..chat_request import Tool
+
+_ANNOTATIONS = {"title", "description", "examples", "default", "deprecated", "readOnly",
+                "writeOnly", "$comment"}
+# What schemas are within a schema: as values of a table, in a list, or alone.
+_TABLES = {"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"}
+_LISTS = {"anyOf", "oneOf", "allOf", "prefixItems"}
+_SINGLE = {"items", "additionalProperties", "not", "if", "then", "else", "contains",
+           "propertyNames", "unevaluatedItems", "unevaluatedProperties"}
+# Where one of these is, other properties than the named ones may be meant.
+_OPEN = {"additionalProperties", "unevaluatedProperties", "patternProperties", "$ref", *_LISTS}
+
+
+def argument_schema(tool: Tool) -> str:
+    """As JSON without a percent sign. Other properties than the named ones may come only where the
+    schema says so. Keywords that no grammar can keep to count in a strict tool only."""
+    parameters = dict(tool.parameters) or {"properties": {}}
+    if not _may_be_object(parameters):
+        raise BadTool(f"tool {tool.name!r}: its parameters are no object",
+                      hint="their schema has the type object, and the arguments as properties")
+    try:
+        composed = _composes(parameters)
+        schema = _bare(parameters, close=not composed) | {"type": "object", "x-guidance": {
+            "whitespace_pattern": BLANKS, "lenient": not tool.strict}}
+        return json.dumps(schema).replace("%", r"\u0025")
+    except (TypeError, ValueError, RecursionError) as e:
+        raise BadTool(f"tool {tool.name!r}: its parameters are no schema: {e}") from None
+
+
+def _may_be_object(parameters: Mapping[str, Any]) -> bool:
+    kind = parameters.get("type", "object")
+    return kind == "object" or (isinstance(kind, list) and "object" in kind)
+
+
+def _composes(part: Any) -> bool:
+    """Whether an object must keep to several schemas, so that none of them can name all of its
+    properties."""
+    if isinstance(part, list):
+        return any(map(_composes, part))
+    if not isinstance(part, dict):
+        return False
+    several = part.get("allOf")
+    return (isinstance(several, list) and len(several) > 1) or any(map(_composes, part.values()))
+
+
+def _bare(schema: Any, close: bool) -> Any:
+    """Without its texts for people."""
+    if not isinstance(schema, Mapping):
+        return schema
+    found: dict[str, Any] = {}
+    for name, value in schema.items():
+        if name in _TABLES and isinstance(value, Mapping):
+            found[name] = {key: _bare(inner, close) for key, inner in value.items()}
+        elif (name in _LISTS or name == "items") and isinstance(value, list):
+            found[name] = [_bare(inner, close) for inner in value]
+        elif name in _SINGLE:
+            found[name] = _bare(value, close)
+        elif name not in _ANNOTATIONS:
+            found[name] = value
+    if close and "properties" in found and not _OPEN & found.keys():
+        found["additionalProperties"] = False
+    return found
