@@ -8,11 +8,11 @@ import pytest
 
 from eventtensor.errors import BadTool
 from eventtensor.serve.chat_request import Tool
-from eventtensor.serve.tools.argument_schema import argument_schema
+from eventtensor.serve.tools.argument_schema import argument_rule
 
 
 def schema(parameters, strict=False):
-    found = json.loads(argument_schema(Tool("f", parameters, strict=strict)))
+    found = json.loads(argument_rule(Tool("f", parameters, strict=strict)).removeprefix("%json "))
     guidance = found.pop("x-guidance")
     assert guidance["lenient"] is not strict and guidance["whitespace_pattern"]
     return found
@@ -53,7 +53,8 @@ def test_texts_for_people_are_left_out_and_properties_of_their_names_are_not():
 
 
 def test_what_it_says_does_not_look_like_a_grammar():
-    text = argument_schema(Tool("f", {"properties": {"a": {"const": "%json {"}}}))
+    rule = argument_rule(Tool("f", {"properties": {"a": {"const": "%json {"}}}))
+    text = rule.removeprefix("%json ")
     assert "%" not in text and json.loads(text)["properties"] == {"a": {"const": "%json {"}}
 
 

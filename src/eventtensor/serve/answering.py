@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from starlette.requests import Request
@@ -14,9 +14,9 @@ from starlette.responses import Response
 from ..engine.grammar import Grammar
 from ..engine.llm import LLM
 from ..engine.params import SamplingParams
-from ..errors import BadChat, StepStuck
+from ..errors import BadChat, BadGrammar, StepStuck
 from .answers import Answers, ClientGone, Mailbox, until_gone
-from .chat_format import ChatFormat
+from .chat_format import AnswerForm, ChatFormat
 from .chat_request import ChatRequest
 from .deltas import OutputParser, PlainText
 from .response_writer import ResponseWriter
@@ -28,11 +28,10 @@ _ENCODERS = 2  # texts that are encoded at a time: each takes up to 200 times it
 
 @dataclass(frozen=True)
 class Prompted:
-    """What a chat is to the engine: tokens, params with their grammar, and how answers are read."""
+    """What a chat is to the engine."""
 
     tokens: list[int]
-    params: Sequence[SamplingParams]
-    make_parser: Callable[[], OutputParser]
+    form: AnswerForm
 
 
 class Answering:
@@ -50,18 +49,17 @@ class Answering:
             raise BadChat("a model without a tokenizer has no chats", hint="give tokens")
         messages, options = format.prompt(asked)
         tokens = await self.chat_tokens(messages, **options)
-        form = format.answer(asked, tokens)
-        params = asked.params
-        if form.grammar is not None:
-            params = [replace(p, grammar=form.grammar, json_schema=None, regex=None, choice=None)
-                      for p in params]
-        return Prompted(tokens, params, form.make_parser)
+        return Prompted(tokens, format.answer(asked, tokens))
 
     async def chat(
         self, request: Request, prompted: Prompted, writer: ResponseWriter, stream: bool
     ) -> Response:
-        return await self.answer(request, [prompted.tokens], prompted.params, writer, stream,
-                                 prompted.make_parser)
+        form = prompted.form
+        try:
+            return await self.answer(request, [prompted.tokens], form.params, writer, stream,
+                                     form.make_parser)
+        except BadGrammar as e:
+            raise form.explain(e) from e
 
     async def answer(
         self, request: Request, prompts: Sequence[list[int]], params: Sequence[SamplingParams],

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from ..errors import BadOption
+from ..engine.params import SamplingParams
+from ..errors import BadGrammar, BadOption, EventTensorError
 from ..models.text.tokenizer import Tokenizer
 from .chat_request import ChatRequest, Tool
 from .deltas import OutputParser, PlainText
 from .reasoning import Thinking, ThinkTags
-from .tools.call_grammar import answer_grammar, content_rule
+from .tools.call_grammar import answer_grammar, blame_tool
 from .tools.call_syntax import CallSyntax
+from .tools.content_grammar import Content
 from .tools.registry import find_syntax
 
 _LAST = 16  # tokens at the end of a prompt, which may open the reasoning
@@ -20,11 +22,12 @@ _LAST = 16  # tokens at the end of a prompt, which may open the reasoning
 
 @dataclass(frozen=True)
 class AnswerForm:
-    """Of the answers to one request. `grammar` is in Lark, and takes the place of what the params
-    say; None leaves it to them."""
+    """Of the answers to one request. `params` have the grammar that calls and reasoning make of
+    their own one; `explain` says more of an error of it."""
 
-    grammar: str | None
+    params: Sequence[SamplingParams]
     make_parser: Callable[[], OutputParser]
+    explain: Callable[[BadGrammar], EventTensorError]
 
 
 class ChatFormat:
@@ -57,13 +60,22 @@ class ChatFormat:
             content = self.calls.parser(tools) if tools else PlainText()
             return content if reasoning is None else reasoning.parser(content, thinking)
 
-        content = content_rule(asked.params[0])
-        grammar = None
+        content, lark = Content.of(asked.params[0]), None
+        rule = None if content is None else content.rule
         if tools:
-            grammar = self.calls.grammar(tools, asked.tool_choice, content, thinking)
-        elif content is not None and thinking is not Thinking.never:
-            grammar = answer_grammar(content, thinking)
-        return AnswerForm(grammar, make_parser)
+            lark = self.calls.grammar(tools, asked.tool_choice, rule, thinking)
+        elif rule is not None and thinking is not Thinking.never:
+            lark = answer_grammar(rule, thinking)
+        params = asked.params
+        if lark is not None:
+            grammar = lark if content is None else content.within(lark)
+            params = [replace(p, grammar=grammar, json_schema=None, regex=None, choice=None)
+                      for p in params]
+
+        def explain(error: BadGrammar) -> EventTensorError:
+            return blame_tool(error, lark or "", tools)
+
+        return AnswerForm(params, make_parser, explain)
 
     def _thinking(self, tokens: Sequence[int]) -> Thinking:
         if self.reasoning is None:

@@ -1,14 +1,13 @@
-"""The schema of a tool's arguments, as a grammar takes it."""
+"""The arguments of a tool, as a rule of a grammar."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
-from ...engine.grammar_source import BLANKS
 from ...errors import BadTool
 from ..chat_request import Tool
+from .content_grammar import json_rule
 
 _ANNOTATIONS = {"title", "description", "examples", "default", "deprecated", "readOnly",
                 "writeOnly", "$comment"}
@@ -21,18 +20,17 @@ _SINGLE = {"items", "additionalProperties", "not", "if", "then", "else", "contai
 _OPEN = {"additionalProperties", "unevaluatedProperties", "patternProperties", "$ref", *_LISTS}
 
 
-def argument_schema(tool: Tool) -> str:
-    """As JSON without a percent sign. Other properties than the named ones may come only where the
-    schema says so. Keywords that no grammar can keep to count in a strict tool only."""
+def argument_rule(tool: Tool) -> str:
+    """Other properties than the named ones may come only where the schema says so. Keywords that no
+    grammar can keep to count in a strict tool only."""
     parameters = dict(tool.parameters) or {"properties": {}}
     if not _may_be_object(parameters):
         raise BadTool(f"tool {tool.name!r}: its parameters are no object",
                       hint="their schema has the type object, and the arguments as properties")
     try:
         composed = _composes(parameters)
-        schema = _bare(parameters, close=not composed) | {"type": "object", "x-guidance": {
-            "whitespace_pattern": BLANKS, "lenient": not tool.strict}}
-        return json.dumps(schema).replace("%", r"\u0025")
+        schema = _bare(parameters, close=not composed) | {"type": "object"}
+        return json_rule(schema, lenient=not tool.strict)
     except (TypeError, ValueError, RecursionError) as e:
         raise BadTool(f"tool {tool.name!r}: its parameters are no schema: {e}") from None
 

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
+from ...engine.grammar_source import grammar_source
 from ...engine.params import SamplingParams
-from ...errors import BadParameter, BadTool
+from ...errors import BadGrammar, BadTool, EventTensorError
 from ..chat_request import Tool, ToolChoice
 from ..reasoning import BEGIN as THINK
 from ..reasoning import Thinking
+from .argument_schema import argument_rule
 from .json_calls import JsonCallForm, parts
 
 MOST_CALLS = 64  # in one answer
 MOST_SCHEMAS = 100_000  # characters, of all tools of a request
-# Between the parts of arguments. A model must not go on with blanks for ever.
-_BLANKS = r"[\x20\n\t]{0,16}"
 _REASONING = rf"""thought: /[ \n]{{0,8}}{THINK}/ begun
 begun: reasoning /[ \n]{{0,8}}/
 reasoning[lazy]: /(?s:.*)<\/think>/"""
@@ -25,20 +24,6 @@ reasoning[lazy]: /(?s:.*)<\/think>/"""
 _THOUGHT = rf"\s*{THINK}(?s:.*)"
 _STARTS = {Thinking.never: "answer", Thinking.allowed: "thought? answer",
            Thinking.begun: "begun answer"}
-
-
-def content_rule(params: SamplingParams) -> str | None:
-    """What the params say of an answer that calls nothing; None: it may be any text."""
-    if params.json_schema is not None:
-        return f"%json {_bounded(json.loads(str(params.json_schema)))}"
-    if params.regex is not None:
-        return f"/{_in_slashes(params.regex)}/"
-    if params.choice is not None:
-        return f"({' | '.join(_literal(text) for text in params.choice)})"
-    if params.grammar is not None:
-        raise BadParameter("a grammar is given beside tools, or to a model that thinks",
-                           hint="a schema, a pattern or a choice can stand beside them")
-    return None
 
 
 def answer_grammar(content: str, thinking: Thinking) -> str:
@@ -101,32 +86,36 @@ def _tool_rules(form: JsonCallForm, tools: Sequence[Tool]) -> Iterator[str]:
     yield f"tool: ({some}) {_literal('}' + form.end)}"
     size = 0
     for k, tool in enumerate(tools):
-        schema = schema_text(tool)
-        size += len(schema)
+        arguments = argument_rule(tool)
+        size += len(arguments)
         if size > MOST_SCHEMAS:
             raise BadTool(f"the schemas of tools have more than {MOST_SCHEMAS} characters",
                           hint="give fewer tools, or smaller ones")
         before = f'{json.dumps(tool.name)}, "{form.key}": '
-        yield f"tool_{k}: {_literal(before)} %json {schema}"
+        yield f"tool_{k}: {_literal(before)} {arguments}"
 
 
-def schema_text(tool: Tool) -> str:
-    """Of its arguments, which are an object."""
-    schema = dict(tool.parameters)
-    if not schema:
-        schema = {"type": "object", "properties": {}, "additionalProperties": False}
-    if schema.setdefault("type", "object") != "object":
-        raise BadTool(f"the parameters of tool {tool.name!r} are no object",
-                      hint='their schema has "type": "object"')
+def blame_tool(error: BadGrammar, grammar: str, tools: Sequence[Tool]) -> EventTensorError:
+    """The error with the tool that it comes of, if it tells a line, or if that tool alone fails."""
+    at = re.search(r"\bat (\d+)\(\d+\): (failed to compile JSON schema: )?", error.message)
+    if at is not None:
+        line = grammar.splitlines()[int(at[1]) - 1 :][:1]
+        found = [tools[int(k)] for k in re.findall(r"^tool_(\d+): ", "".join(line))]
+    else:
+        found = [tool for tool in tools if _fails(tool)][:1]
+    if not found:
+        return error
+    cause = error.message[at.end() :] if at is not None else error.message
+    return BadTool(f"the parameters of tool {found[0].name!r} cannot be used: {cause}",
+                   hint=error.hint)
+
+
+def _fails(tool: Tool) -> bool:
     try:
-        return _bounded(schema)
-    except (TypeError, ValueError, RecursionError) as e:
-        raise BadTool(f"the parameters of tool {tool.name!r} are no JSON: {e}") from None
-
-
-def _bounded(schema: Mapping[str, Any]) -> str:
-    """With what llguidance shall do between the parts."""
-    return json.dumps({**schema, "x-guidance": {"whitespace_pattern": _BLANKS}})
+        grammar_source(SamplingParams(grammar=f"start: {argument_rule(tool)}"))
+    except BadGrammar:
+        return True
+    return False
 
 
 # ---- parts of Lark -------------------------------------------------------------------------------
@@ -143,8 +132,4 @@ def _begins_as_call(form: JsonCallForm) -> str:
 
 
 def _but(*patterns: str) -> str:
-    return "".join(f" & ~/{_in_slashes(p)}/" for p in patterns if p)
-
-
-def _in_slashes(pattern: str) -> str:
-    return re.sub(r"(?<!\\)((?:\\\\)*)/", r"\1\/", pattern)
+    return "".join(f" & ~/{p.replace('/', chr(92) + '/')}/" for p in patterns if p)
