@@ -56,6 +56,7 @@ class FakeRunner:
         self._tables = Tables(self.limits, self._flat)
         self.sizes: list[tuple[int, int]] = []  # rows and chosen of each step
         self._begun: deque[Result] = deque()
+        self._changed = False  # logits, by the last launch
         self._tokens = np.zeros(0, np.int64)
 
     def launch(
@@ -65,6 +66,9 @@ class FakeRunner:
         assert not self.closed and len(self._begun) < MOST_BEGUN
         check_counts(self.limits, len(rows), chosen)
         check_choices(choices, chosen)
+        changed = any(c.change is not None for c in choices)
+        assert not (changed and self._changed and self._begun), "changes lie in one place"
+        self._changed = changed
         self._tables.set(tables)
         placed = self._tables.place(rows, len(self._tokens))
         for row, number, count in placed.fed():

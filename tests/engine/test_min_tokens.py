@@ -47,7 +47,8 @@ def test_an_answer_has_at_least_so_many_tokens_and_ends_where_it_may(target, lea
     assert [h.tokens for h in every] == [greedy(p, least, 20) for p in PROMPTS]
     assert min(len(h.tokens) for h in every) >= least
     assert [e is Finish.length for e in ends] == [len(h.tokens) == 20 for h in every]
-    assert (runner.ahead > 0) == (target == "cuda")  # a step need not wait for tokens because of it
+    # Those that may end go on beside the host's work.
+    assert (runner.ahead > 0) == (target == "cuda" and least < 20)
 
 
 def test_an_end_that_ends_nothing_may_come():

@@ -69,7 +69,6 @@ class Request:
     unending: Array | None = None
     prompt: int = field(init=False)
     seed: int = field(init=False)
-    changes: bool = field(init=False)  # logits, by the tokens so far
     wants_logits: bool = field(init=False)  # of the tokens of its answer
     scores: PromptLogprobs | None = field(init=False)
     done: int = 0
@@ -88,7 +87,7 @@ class Request:
     def __post_init__(self) -> None:
         self.prompt, params = len(self.tokens), self.params
         self.seed = secrets.randbits(64) if params.seed is None else params.seed
-        self.changes = self.grammar is not None or params.penalises
+        self._by_tokens = self.grammar is not None or params.penalises
         self.wants_logits = params.logprobs is not None
         most = params.prompt_logprobs
         self.scores = None if most is None else PromptLogprobs(self.tokens, most)
@@ -128,6 +127,16 @@ class Request:
     def answer(self) -> list[int]:
         return self.tokens[self.prompt :]
 
+    @property
+    def changes(self) -> bool:
+        """Whether the last token that is promised is chosen by logits that are changed. The next
+        step cannot be begun before it is known: what changes them is there once."""
+        return self._by_tokens or self._is_barred(self.count - 1)
+
+    def _is_barred(self, count: int) -> bool:
+        """Whether the answer may not end after so many tokens."""
+        return self.unending is not None and count < self.prompt + self.params.min_tokens
+
     def rows(self, most: int) -> list[Row]:
         """The next ones, in order. What is promised comes from the row that gets it."""
         known, first = len(self.tokens), self.done
@@ -138,8 +147,8 @@ class Request:
 
     def choice(self) -> Choice:
         """How the token after all these is chosen. A grammar without a way on is an error."""
-        barred = self.unending is not None and self.count < self.prompt + self.params.min_tokens
-        change = self._change(barred) if self.changes or barred else None
+        barred = self._is_barred(self.count)
+        change = self._change(barred) if self._by_tokens or barred else None
         return self.params.next_choice(self.seed, self.count - 1, change)
 
     def _change(self, barred: bool) -> Change:
