@@ -52,6 +52,7 @@ def test_tools_become_a_choice():
         return found.tool_choice.kind, found.tool_choice.name, found.tool_choice.parallel
 
     assert choice() == choice(tools=[]) == choice(tool_choice="auto") == ("none", None, True)
+    assert choice(tool_choice="required") == ("none", None, True)
     assert choice(tools=[tool], parallel_tool_calls=False) == ("auto", None, False)
     named = {"type": "function", "function": {"name": "f"}}
     assert choice(tools=[tool], tool_choice=named) == ("named", "f", True)

@@ -87,7 +87,7 @@ BAD = [
     ({"tool_choice": {"type": "function", "function": {"name": "sun"}}}, "'sun'"),
     ({"tools": [{"type": "web_search"}]}, "tools.0"),
     ({"tools": [{"type": "function", "function": {"name": "a b"}}]}, "tools.0.function.name"),
-    ({"tools": [TOOL] * 129}, "tools"), ({"tools": None, "tool_choice": "required"}, "tools"),
+    ({"tools": [TOOL] * 129}, "tools"),
     ({"messages": [{"role": "tool", "content": None}]}, "content"),
     ({"messages": [{"role": "assistant", "tool_calls": [{"id": "a", "function": {"name": "f"}}]}]},
      "arguments"),

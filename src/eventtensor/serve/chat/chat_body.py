@@ -159,18 +159,17 @@ class ChatBody(SamplingFields):
                            self._choice(tools), options)
 
     def _choice(self, tools: list[Tool]) -> ToolChoice:
+        """Without tools there is nothing to choose from, and some clients send a choice."""
         parallel = self.parallel_tool_calls is not False
         match self.tool_choice:
             case NamedTool(function=NamedFunction(name=name)):
                 if name not in {t.name for t in tools}:
                     raise BadParameter(f"tool_choice names {name[:80]!r}, which is not in tools")
                 return ToolChoice("named", name, parallel)
-            case "required" if not tools:
-                raise BadParameter("tool_choice is required, but there are no tools")
-            case None | "auto":
-                return ToolChoice("auto", None, parallel) if tools else _NO_TOOL_CHOICE
-            case kind:
-                return ToolChoice(kind, None, parallel)
+            case kind if tools:
+                return ToolChoice(kind or "auto", None, parallel)
+            case _:
+                return _NO_TOOL_CHOICE
 
     def _params(self) -> list[SamplingParams]:
         """With both names of the limit, the smaller number holds."""
