@@ -163,7 +163,7 @@ BAD = [
     ({"stop": 5}, "stop"), ({"presence_penalty": 3}, "presence_penalty"),
     ({"prompt": ""}, "prompt of 0"), ({"prompt": []}, "empty"), ({"prompt": "x" * 600}, "context"),
     ({"prompt": [999]}, "tokens"), ({"prompt": [[1], "a"]}, "prompt"), ({"prompt": None}, "prompt"),
-    ({"prompt": ["a"] * 65}, "65 prompts"), ({"echo": True}, "echo"), ({"model": 5}, "model"),
+    ({"prompt": ["a"] * 65}, "65 prompts"), ({"echo": 2}, "echo"), ({"model": 5}, "model"),
     ({"stream": "yes"}, "stream"), ({"stream_options": {"x": True}}, "stream_options.x"),
     ({"best_of": 2}, "best_of is 2, but n is 1"), ({"suffix": "x"}, "suffix: only ''"),
     ({"logits_processors": ["x"]}, "logits_processors: code of clients"),

@@ -130,13 +130,17 @@ class LLM:
         """Of a text, of a chat whose template gets the options, or as they are given. A text that
         cannot fit the context, however long its tokens are, is an error before it is encoded."""
         if isinstance(prompt, str):
-            self._check_size([prompt])
-            return self.tokenizer.encode(prompt)
+            return self.text_tokens(prompt)
         some = list[Any](prompt)
         if not (some and isinstance(some[0], Mapping)):
             return some
         self._check_size(texts_in([some, options]))
         return self.tokenizer.chat(some, **options)
+
+    def text_tokens(self, text: str, first: bool = True) -> list[int]:
+        """`first`: with the first token of the tokenizer, if it has one."""
+        self._check_size([text])
+        return self.tokenizer.encode(text, first)
 
     def _check_size(self, texts: Iterable[str]) -> None:
         size = sum(len(text.encode(errors="surrogatepass")) for text in texts)

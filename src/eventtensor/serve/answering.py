@@ -14,11 +14,12 @@ from starlette.responses import Response
 from ..engine.grammar import Grammar
 from ..engine.llm import LLM
 from ..engine.params import SamplingParams
-from ..errors import BadChat, BadGrammar, StepStuck
+from ..errors import BadChat, BadGrammar, BadParameter, StepStuck
 from .answers import Answers, ClientGone, Mailbox, until_gone
 from .chat_format import AnswerForm, ChatFormat
 from .chat_request import ChatRequest
 from .deltas import OutputParser, PlainText
+from .prompt_logprobs import check_entries
 from .response_writer import ResponseWriter
 from .streaming import AnswerStream, EventStream
 
@@ -69,6 +70,7 @@ class Answering:
         """To each prompt with each of the params. Errors before the first token have a status of
         their own, also if the answer is a stream."""
         engine = self._llm.engine
+        check_entries(prompts, params)
         if engine.stuck_for:
             raise StepStuck("a step does not end, and nothing can be answered meanwhile")
         grammar = await self._grammar(request, params[0])
@@ -95,12 +97,23 @@ class Answering:
 
     # ---- tokens ------------------------------------------------------------------------------
 
-    async def tokens(self, prompt: str | list[int]) -> list[int]:
-        """Beside the loop, a few at a time."""
+    async def tokens(self, prompt: str | list[int], first: bool = True) -> list[int]:
+        """Beside the loop, a few at a time. `first`: with the tokenizer's first token."""
         if not isinstance(prompt, str):
             return self._llm.tokens(prompt)
         async with self._encoders:
-            return await asyncio.to_thread(self._llm.tokens, prompt)
+            return await asyncio.to_thread(self._llm.text_tokens, prompt, first)
+
+    async def text(self, prompt: str | list[int]) -> str:
+        """Of a prompt, as it was given; special tokens are written out."""
+        if isinstance(prompt, str):
+            return prompt
+        if self._llm.model.tokenizer is None:
+            return ""
+        end = self._llm.model.config.vocab
+        if not all(0 <= t < end for t in prompt):
+            raise BadParameter("there are tokens out of range", hint=f"0 to {end - 1}")
+        return await asyncio.to_thread(self._llm.tokenizer.decode_long, prompt)
 
     async def chat_tokens(
         self, messages: Sequence[Mapping[str, Any]], /, **options: Any

@@ -100,7 +100,8 @@ class Answers:
 
 def _joined(outputs: Sequence[Output]) -> Output:
     return Output("".join(o.text for o in outputs), tuple(t for o in outputs for t in o.tokens),
-                  outputs[-1].finish)
+                  outputs[-1].finish, end=outputs[-1].end,
+                  prompt=next((o.prompt for o in outputs if o.prompt), ()))
 
 
 async def until_gone(receive: Receive, work: Coroutine[Any, Any, T]) -> T:

@@ -36,6 +36,7 @@ from .responses.response_store import ResponseStore
 from .responses.responses_api import ResponsesApi
 from .token_texts import TokenTexts
 from .tokenize_bodies import DetokenizeBody, TokenizeBody
+from .tokenizer_info import tokenizer_info
 from .watch import Watch
 
 Handler = Callable[[Request], Awaitable[Response]]
@@ -88,6 +89,7 @@ def make_app(llm: LLM, options: AppOptions, watch: Watch) -> ASGIApp:
         route("/v1/models/{name:path}", api.one_model, "GET"),
         route("/tokenize", api.tokenize, "POST"),
         route("/detokenize", api.detokenize, "POST"),
+        route("/tokenizer_info", api.tokenizer_info, "GET"),
         route("/health", api.health, "GET", keyed=False),
         route("/metrics", api.metrics, "GET", keyed=False),
         route("/version", api.version, "GET", keyed=False),
@@ -130,7 +132,7 @@ class Api:
             self._check_model(body.model)
             prompted = await self.answering.prompted(body.asked())
         writer = ChatWriter(self._options.name, TokenTexts(self._llm.tokenizer),
-                            body.wants_usage, body.wants_usage_so_far)
+                            body.wants_usage, body.wants_usage_so_far, body.prompt_logprobs)
         return await self.answering.chat(request, prompted, writer, bool(body.stream))
 
     async def complete(self, request: Request) -> Response:
@@ -139,9 +141,14 @@ class Api:
             asked = body.prompts
             _check_count(len(asked), body.count)
             params = body.choices()
-            prompts = [await self.answering.tokens(p) for p in asked]
+            first = body.add_special_tokens is not False
+            prompts = [await self.answering.tokens(p, first) for p in asked]
         writer = CompletionWriter(self._options.name, TokenTexts(self._llm.model.tokenizer),
-                                  body.wants_usage, body.wants_usage_so_far)
+                                  body.wants_usage, body.wants_usage_so_far, body.prompt_logprobs,
+                                  logprobs=body.logprobs)
+        if body.echo:
+            texts = [await self.answering.text(p) for p in asked]
+            writer.echoed = [text for text in texts for _ in params]
         return await self.answering.answer(request, prompts, params, writer, bool(body.stream))
 
     # ---- the rest ----------------------------------------------------------------------------
@@ -156,18 +163,18 @@ class Api:
             if messages is not None:
                 tokens = await self.answering.chat_tokens(messages)
             else:
-                tokens = await self.answering.tokens(body.prompt or "")
+                tokens = await self.answering.tokens(body.prompt or "", body.adds_first)
         return JSONResponse({"tokens": tokens, "count": len(tokens),
                              "max_model_len": self._llm.context})
 
     async def detokenize(self, request: Request) -> Response:
         async with self._bodies.read(request, DetokenizeBody) as body:
             self._check_model(body.model)
-            end = self._llm.model.config.vocab
-            if not all(0 <= t < end for t in body.tokens):
-                raise BadParameter("there are tokens out of range", hint=f"0 to {end - 1}")
-            text = await asyncio.to_thread(self._llm.tokenizer.decode_long, body.tokens)
+            text = await self.answering.text(body.tokens)
         return JSONResponse({"prompt": text})
+
+    async def tokenizer_info(self, _: Request) -> Response:
+        return JSONResponse(tokenizer_info(self._llm.tokenizer, self._llm.context))
 
     async def models(self, _: Request) -> Response:
         return JSONResponse({"object": "list", "data": [self._model()]})

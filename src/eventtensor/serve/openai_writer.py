@@ -25,12 +25,14 @@ def usage_json(usage: Usage) -> Json:
 
 @dataclass
 class OpenAIWriter(ResponseWriter):
-    """`with_usage`: a last chunk tells it; `usage_so_far`: every chunk does."""
+    """`with_usage`: a last chunk tells it; `usage_so_far`: every chunk does. `prompt_logprobs`: how
+    many of the likeliest tokens are told at each place of the prompt, if they are."""
 
     model: str
     texts: TokenTexts
     with_usage: bool = False
     usage_so_far: bool = False
+    prompt_logprobs: int | None = None
     id: str = field(default_factory=lambda: secrets.token_hex(12))
     created: int = field(default_factory=lambda: int(time.time()))
     prefix = ""

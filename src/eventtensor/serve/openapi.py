@@ -27,6 +27,7 @@ _READ = {
     "/v1/models/{name}": ("The same, if that is its name.", "application/json"),
     "/health": ("Whether requests are answered; 503 if not.", "application/json"),
     "/metrics": ("Counts and times, for Prometheus.", "text/plain"),
+    "/tokenizer_info": ("Special tokens and the chat template.", "application/json"),
     "/version": ("The version of this software.", "application/json"),
     "/openapi.json": ("This description.", "application/json"),
     "/": ("A page to try the model in a browser.", "text/html"),
@@ -34,6 +35,7 @@ _READ = {
 _RANGES = {"temperature": (0, 100), "top_p": (1e-6, 1), "min_p": (0, 1), "top_k": (0, 1 << 30),
            "presence_penalty": (-2, 2), "frequency_penalty": (-2, 2), "seed": (0, 1 << 62),
            "repetition_penalty": (1e-3, 10), "max_tokens": (1, 1 << 30), "logprobs": (0, 20),
+           "prompt_logprobs": (0, 20),
            "top_logprobs": (0, 20), "max_completion_tokens": (1, 1 << 30)}
 _OPEN = ("/health", "/metrics", "/version", "/openapi.json", "/")  # without a key
 _REFUSALS = {"400": "what was asked makes no sense", "404": "no such model",

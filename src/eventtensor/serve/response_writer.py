@@ -34,24 +34,30 @@ class Usage:
 
 @dataclass
 class WholeAnswer:
-    """`stop`: the text of params.stop that has ended it."""
+    """`stop`: the text of params.stop that has ended it; `end`: the token that has. `prompt` has
+    the log probabilities of the prompt, if they were asked for."""
 
     parsed: ParsedAnswer = field(default_factory=ParsedAnswer)
     tokens: list[Chosen] = field(default_factory=list)
     finish: Finish | None = None
     stop: str | None = None
+    end: Chosen | None = None
+    prompt: Sequence[Chosen] = ()
 
 
 @dataclass(frozen=True)
 class AnswerDelta:
     """What is new of answer `index`. `finish` comes with the last of it, and with it `stop`: the
-    text of params.stop that has ended it."""
+    text of params.stop that has ended it, or `end`: the token that has. `prompt` comes with the
+    first of it: the log probabilities of the prompt, if they were asked for."""
 
     index: int
     deltas: Sequence[Delta]
     tokens: Sequence[Chosen]
     finish: Finish | None
     stop: str | None = None
+    end: Chosen | None = None
+    prompt: Sequence[Chosen] = ()
 
 
 class ResponseWriter(ABC):

@@ -109,6 +109,7 @@ class SamplingFields(Body):
     ignore_eos: bool | None = None
     min_tokens: int | None = None
     skip_special_tokens: bool | None = None
+    prompt_logprobs: int | None = None
     response_format: Format | None = None
     structured_outputs: StructuredOutputs | None = None
     guided_json: dict[str, Any] | str | None = None
@@ -166,6 +167,10 @@ class SamplingFields(Body):
 
     def params(self, **known: Any) -> list[SamplingParams]:
         """For each of the n choices. With a seed every choice has one of its own."""
+        if self.prompt_logprobs is not None and self.stream:
+            raise BadParameter("prompt_logprobs is given, and stream is true",
+                               hint="they are in whole answers only; completions stream them with "
+                               "echo and logprobs")
         names = {f.name for f in fields(SamplingParams)} & type(self).model_fields.keys()
         given = ({name: getattr(self, name) for name in names - {"regex", "json_schema"}}
                  | {"logit_bias": _biases(self.logit_bias)} | self._grammar() | known)

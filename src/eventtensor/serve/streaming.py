@@ -18,7 +18,7 @@ from .failure import form_of
 from .response_writer import AnswerDelta, Event, ResponseWriter, Usage, WholeAnswer
 from .token_count import TokenCount
 
-_SMALL = 64  # tokens with log probabilities that are written at once
+_SMALL = 64  # tokens of answers with log probabilities that are written at once
 _WRITER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 
@@ -43,8 +43,10 @@ class AnswerStream:
             found[k].parsed.add(self._deltas(k, output))
             found[k].tokens += output.tokens
             found[k].finish, found[k].stop = output.finish, self._stop(k, output)
+            found[k].end, found[k].prompt = output.end, output.prompt or found[k].prompt
         has_logprobs = any(t.logprobs for some in found for t in some.tokens[:1])
-        if has_logprobs and self._count.total > _SMALL:
+        has_scores = any(some.prompt for some in found)
+        if has_scores or (has_logprobs and self._count.total > _SMALL):
             # Part by part, so that other threads run meanwhile.
             text = await asyncio.to_thread(
                 lambda: "".join(_WRITER.iterencode(self.writer.whole(found, self._usage()))))
@@ -61,9 +63,11 @@ class AnswerStream:
             yield event
         async for k, output in self._all():
             new = AnswerDelta(k, self._deltas(k, output), output.tokens, output.finish,
-                              self._stop(k, output))
+                              self._stop(k, output), output.end, output.prompt)
             for event in self.writer.events(new, self._usage()):
                 yield event
+                if output.prompt:
+                    await asyncio.sleep(0)  # a prompt may be many events
         for event in self.writer.end(self._usage()):
             yield event
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from ..engine.request import Chosen, Logprobs
@@ -17,11 +17,14 @@ class TokenTexts:
     """Without a tokenizer, tokens stand for their text."""
 
     tokenizer: Tokenizer | None
+    _known: dict[int, str] = field(default_factory=dict, repr=False, compare=False)
 
     def text_of(self, token: int) -> str:
         if self.tokenizer is None:
             return f"token_id:{token}"
-        return self.tokenizer.decode([token], special=True)
+        if (text := self._known.get(token)) is None:
+            text = self._known[token] = self.tokenizer.decode([token], special=True)
+        return text
 
     def logprobs(self, tokens: Sequence[Chosen]) -> list[Json]:
         """As chat completions have them."""

@@ -43,10 +43,10 @@ class Tokenizer:
         """All of it as a tokenizer.json."""
         return str(self._core.to_str())
 
-    def encode(self, text: str) -> list[int]:
-        """Special tokens may be written out in the text; a first one is added where the model was
-        trained with it."""
-        return self._encoded(text, first=True)
+    def encode(self, text: str, first: bool = True) -> list[int]:
+        """Special tokens may be written out in the text; with `first` one is added where the model
+        was trained with it."""
+        return self._encoded(text, first)
 
     def _encoded(self, text: str, first: bool, core: Any = None) -> list[int]:
         """By the call for many texts: other threads run meanwhile, as they do not beside the one

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
@@ -177,6 +178,9 @@ class ChatBody(SamplingFields):
         if self.top_logprobs and not self.logprobs:
             raise BadParameter("top_logprobs is given, but logprobs is not true",
                                hint="set logprobs to true")
-        return self.params(
+        first, *others = self.params(
             max_tokens=min(limits, default=None),
             logprobs=(self.top_logprobs or 0) if self.logprobs else None)
+        if first.max_tokens == 0:
+            return [first, *others]
+        return [first, *(replace(p, prompt_logprobs=None) for p in others)]  # they have one prompt

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from ...engine.request import Chosen, Finish
 from ..deltas import ArgumentsDelta, CallDelta, Delta, ReasoningDelta, TextDelta, ToolCall
 from ..openai_writer import OpenAIWriter
-from ..response_writer import AnswerDelta, Json, WholeAnswer
+from ..prompt_logprobs import vllm_logprobs
+from ..response_writer import AnswerDelta, Json, Usage, WholeAnswer
 
 
 @dataclass
@@ -18,6 +19,13 @@ class ChatWriter(OpenAIWriter):
     begun: set[int] = field(default_factory=set)
     calling: set[int] = field(default_factory=set)
     prefix, kind, chunk_kind = "chatcmpl", "chat.completion", "chat.completion.chunk"
+
+    def whole(self, answers: Sequence[WholeAnswer], usage: Usage) -> Json:
+        found = super().whole(answers, usage)
+        if self.prompt_logprobs is not None:
+            found["prompt_logprobs"] = vllm_logprobs(
+                answers[0].prompt, self.prompt_logprobs, self.texts)
+        return found
 
     def choice(self, index: int, answer: WholeAnswer) -> Json:
         parsed = answer.parsed

@@ -16,11 +16,11 @@ ManyTokens = Annotated[list[Tokens], Few(1 << 10)]
 class CompletionBody(SamplingFields):
     prompt: str | Tokens | Texts | ManyTokens
     logprobs: int | None = None
+    echo: bool | None = None
+    add_special_tokens: bool | None = None
     accepted: ClassVar[Mapping[str, Neutral]] = {
         **SamplingFields.accepted,
-        "echo": Neutral("an answer does not begin with its prompt", (False,)),
         "suffix": Neutral("no text follows the answer", ("",)),
-        "add_special_tokens": Neutral("the tokenizer adds its first token", (True,)),
     }
     refused: ClassVar[Mapping[str, str]] = {
         **SamplingFields.refused,
@@ -28,8 +28,12 @@ class CompletionBody(SamplingFields):
     }
 
     def choices(self) -> list[SamplingParams]:
-        """OpenAI's answers to plain prompts have 16 tokens, if nothing else is said."""
-        return self.params(max_tokens=16 if self.max_tokens is None else self.max_tokens)
+        """OpenAI's answers to plain prompts have 16 tokens, if nothing else is said. With an echo
+        there may be none."""
+        most = 16 if self.max_tokens is None else self.max_tokens
+        asked = [n for n in (self.prompt_logprobs, self.logprobs if self.echo else None,
+                             0 if self.echo and most == 0 else None) if n is not None]
+        return self.params(max_tokens=most, prompt_logprobs=max(asked, default=None))
 
     @property
     def prompts(self) -> list[str | list[int]]:

@@ -1,0 +1,18 @@
+"""What clients that make prompts themselves need of a tokenizer, by the names of a
+tokenizer_config.json."""
+
+from __future__ import annotations
+
+from ..models.text.tokenizer import Tokenizer
+from .response_writer import Json
+
+_TOKENS = ("bos_token", "eos_token", "unk_token", "pad_token")
+
+
+def tokenizer_info(tokenizer: Tokenizer, context: int) -> Json:
+    special = {name: tokenizer.special.get(name) for name in _TOKENS}
+    if special["eos_token"] is None and tokenizer.eos:
+        special["eos_token"] = tokenizer.decode(tokenizer.eos[:1], special=True)
+    return {"tokenizer_class": "PreTrainedTokenizerFast", **special,
+            "add_bos_token": bool(tokenizer.encode("")), "model_max_length": context,
+            "chat_template": tokenizer.template}
