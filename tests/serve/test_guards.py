@@ -51,6 +51,16 @@ def test_the_key_is_compared_by_its_bytes(server, key, status):
     assert found.status_code == status
 
 
+@pytest.mark.parametrize(("headers", "status"), [
+    ({"x-api-key": "clé".encode()}, 200), ({"X-Api-Key": "clé".encode("latin-1")}, 200),
+    ({"api-key": "clé".encode()}, 200), ({"x-api-key": b"cle"}, 401), ({"api-key": b""}, 401),
+    ({"authorization": b"Bearer placeholder", "x-api-key": "clé".encode()}, 200),
+    ({"x-other-key": "clé".encode()}, 401),
+])
+def test_clients_of_other_apis_send_the_key_in_headers_of_their_own(server, headers, status):
+    assert httpx.get(f"{server.url}/v1/models", headers=headers).status_code == status
+
+
 # ---- types, hosts and origins --------------------------------------------------------------------
 
 KEY = {"Authorization": "Bearer clé".encode()}

@@ -31,6 +31,7 @@ from .failing import HANDLERS, RefusedRequest
 from .guards import HostGuard, Key, with_origins
 from .metrics import metrics_text
 from .openapi import description
+from .request_ids import RequestIds
 from .response_writer import Json
 from .responses.response_store import ResponseStore
 from .responses.responses_api import ResponsesApi
@@ -98,7 +99,9 @@ def make_app(llm: LLM, options: AppOptions, watch: Watch) -> ASGIApp:
     ])
     if options.hosts is not None:
         app = HostGuard(app, options.hosts)
-    return with_origins(app, options.origins) if options.origins else app
+    if options.origins:
+        app = with_origins(app, options.origins)
+    return RequestIds(app)
 
 
 class Api:

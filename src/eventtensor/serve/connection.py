@@ -17,6 +17,7 @@ from uvicorn.protocols.http.httptools_impl import (
 )
 
 from .failing import error_response
+from .request_ids import id_headers, request_id
 
 _IDLE, _IN_HEAD, _IN_BODY, _ANSWERED = range(4)
 _LINGER_S, _LINGER_BYTES = 2.0, 8 << 20  # that a refused client may still send
@@ -220,7 +221,7 @@ class Connection(HttpToolsProtocol):
     def _refuse(self, status: int, message: str) -> None:
         """The last answer on this connection, unless another is on its way. The client gets time to
         read it: a connection that is closed while bytes come loses what was sent."""
-        answer = self._answered
+        in_request, answer = self._in_head or self._in_body, self._answered
         begun = answer is not None and (
             self._in_body if answer.response_complete else answer.response_started)
         waiting = bool(self.pipeline)
@@ -229,9 +230,11 @@ class Connection(HttpToolsProtocol):
         if begun or waiting:
             self.abort()
             return
-        path = b"" if self.headers is None else self.url.partition(b"?")[0]  # no request yet
-        found = error_response(status, message, path=path.decode("latin-1"))
-        head = b"".join(b"%b: %b\r\n" % field for field in found.raw_headers)
+        path = self.url.partition(b"?")[0].decode("latin-1") if in_request else ""
+        found = error_response(status, message, path=path)
+        name = request_id(self.headers if in_request else ())
+        fields = found.raw_headers + id_headers(name, path)
+        head = b"".join(b"%b: %b\r\n" % field for field in fields)
         self.transport.write(b"".join((
             STATUS_LINE[status], head, b"connection: close\r\n\r\n", found.body)))
         try:

@@ -43,12 +43,13 @@ def is_loopback(host: str) -> bool:
 def with_origins(app: ASGIApp, origins: Iterable[str]) -> ASGIApp:
     """Pages of these origins (`*`: of all) may ask, and read answers and errors."""
     return CORSMiddleware(app, allow_origins=tuple(origins), allow_methods=("GET", "POST"),
-                          allow_headers=("*",), expose_headers=("Retry-After",))
+                          allow_headers=("*",), expose_headers=("Retry-After", "X-Request-Id"))
 
 
 class Key:
-    """What clients must send: `Authorization: Bearer KEY`. Browsers send letters beyond ASCII as
-    Latin-1, others as UTF-8."""
+    """What clients must send: `Authorization: Bearer KEY`, or `x-api-key: KEY` as Anthropic's
+    do, or `api-key: KEY` as Azure's. Browsers send letters beyond ASCII as Latin-1, others as
+    UTF-8."""
 
     def __init__(self, text: str) -> None:
         plain = text.encode(errors="surrogateescape")  # as the environment has it
@@ -57,7 +58,14 @@ class Key:
 
     def fits(self, headers: Iterable[tuple[bytes, bytes]]) -> bool:
         """The time does not tell how much of a wrong key is right."""
-        given = next((v for k, v in headers if k == b"authorization"), b"")
-        scheme, _, key = given.partition(b" ")
-        same = [hmac.compare_digest(key.strip(), form) for form in self._forms]
-        return scheme.lower() == b"bearer" and any(same)
+        given = [key for name, value in headers if (key := _key_in(name, value)) is not None]
+        same = [hmac.compare_digest(key, form) for key in given for form in self._forms]
+        return any(same)
+
+
+def _key_in(name: bytes, value: bytes) -> bytes | None:
+    """The key that a header gives."""
+    if name in (b"x-api-key", b"api-key"):
+        return value.strip()
+    scheme, _, key = value.partition(b" ")
+    return key.strip() if name == b"authorization" and scheme.lower() == b"bearer" else None
