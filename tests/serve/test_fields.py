@@ -10,6 +10,7 @@ from pydantic import ValidationError
 
 from eventtensor.serve.chat.chat_body import ChatBody
 from eventtensor.serve.completions.completion_body import CompletionBody
+from eventtensor.serve.messages.messages_body import MessagesBody
 from eventtensor.serve.responses.responses_body import ResponsesBody
 from eventtensor.serve.strict_body import Neutral
 
@@ -21,7 +22,7 @@ def test_the_page_of_fields_is_that_of_the_bodies():
     assert (ROOT / "docs" / "fields.md").read_text() == fields_doc.page(), "run make fields"
 
 
-@pytest.mark.parametrize("body", [ChatBody, CompletionBody, ResponsesBody])
+@pytest.mark.parametrize("body", [ChatBody, CompletionBody, ResponsesBody, MessagesBody])
 def test_no_field_is_in_two_lists(body):
     lists = [body.model_fields.keys(), body.accepted.keys(), body.refused.keys()]
     assert sum(map(len, lists)) == len(set().union(*lists))

@@ -28,7 +28,8 @@ CLIENTS = 6
 MOST_S = 5.0  # that /health may take on a machine that does much else
 MOST_BYTES = 400 << 20  # that the server may grow by
 GOOD = {"model": "tiny", "prompt": "ab", "max_tokens": 5, "temperature": 0, "ignore_eos": True}
-PATHS = ("/v1/completions", "/v1/chat/completions", "/v1/responses", "/tokenize", "/detokenize")
+PATHS = ("/v1/completions", "/v1/chat/completions", "/v1/responses", "/v1/messages",
+         "/tokenize", "/detokenize")
 LETTERS = ("a", " ", "ü", "\\n", "<|end|>", "\\u0000", "{", '\\"', "<|turn|>", "\ud7ff")
 VALUES = ("null", "1", "[]", "{}", '""', "[1]", "0.5", '{"a":1}', "[[[[]]]]", "true", "1e999")
 FIELDS = (b"Host: evil.example", b"Host:", b"Content-Type: text/plain", b"Expect: 100-continue",

@@ -19,7 +19,7 @@ class Point(BaseModel):
 
 @pytest.fixture(scope="module")
 def server(folder):
-    with fake(folder, api_key="key", response_store=20) as made:
+    with fake(folder, api_key="key", response_store=20, context=1024, pages=256) as made:
         yield made
 
 
@@ -126,6 +126,32 @@ def test_a_store_has_an_end(client):
         client.responses.retrieve(first.id)
 
 
+TOOL = {"type": "function", "name": "look_up", "strict": True, "parameters": {
+    "type": "object", "properties": {"deep": {"type": "boolean"}}, "required": ["deep"],
+    "additionalProperties": False}}
+
+
+@pytest.mark.parametrize("choice", ["required", {"type": "function", "name": "look_up"}])
+def test_functions_are_called_and_their_outputs_sent_back(client, choice):
+    asked = {"tools": [TOOL], "tool_choice": choice, "max_output_tokens": 120}
+    found = create(client, **asked)
+    (call,) = found.output
+    assert (found.status, call.type, call.name) == ("completed", "function_call", "look_up")
+    assert type(json.loads(call.arguments)["deep"]) is bool
+    events = [*create(client, **asked, stream=True)]
+    pieces = [e.delta for e in events if e.type == "response.function_call_arguments.delta"]
+    assert json.loads("".join(pieces)).keys() == {"deep"}
+    done = next(e for e in events if e.type == "response.function_call_arguments.done")
+    assert done.arguments == "".join(pieces) == events[-1].response.output[0].arguments
+    output = {"type": "function_call_output", "call_id": call.call_id, "output": "42"}
+    after = create(client, [output], previous_response_id=found.id, tools=[TOOL],
+                   tool_choice="none")
+    by_hand = create(client, [{"role": "user", "content": "hello"}, call.to_dict(), output],
+                     tools=[TOOL], tool_choice="none")
+    assert after.output[0].type == "message"
+    assert after.usage.input_tokens == by_hand.usage.input_tokens
+
+
 def test_log_probabilities_come_if_they_are_asked_for(client):
     found = create(client, top_logprobs=2, include=["message.output_text.logprobs"])
     logprobs = found.output[0].content[0].logprobs
@@ -146,7 +172,7 @@ def test_refusals_are_those_of_other_paths(server, client):
         create(client, model="other")
     image = [{"role": "user", "content": [{"type": "input_image", "image_url": "x"}]}]
     for wrong, why in (({"input": image}, "images, files and audio are refused"),
-                       ({"input": "x" * 400}, "maximum context length"),
+                       ({"input": "x" * 1400}, "maximum context length"),
                        ({"background": True}, "only False"),
                        ({"max_output_tokens": 0}, "max_tokens")):
         with pytest.raises(openai.BadRequestError, match=why):

@@ -29,6 +29,7 @@ from .completions.completion_body import CompletionBody
 from .completions.completion_writer import CompletionWriter
 from .failing import HANDLERS, RefusedRequest
 from .guards import HostGuard, Key, with_origins
+from .messages.messages_api import MessagesApi
 from .metrics import metrics_text
 from .openapi import description
 from .request_ids import RequestIds
@@ -86,6 +87,8 @@ def make_app(llm: LLM, options: AppOptions, watch: Watch) -> ASGIApp:
         route("/v1/responses/{id}", api.responses.retrieve, "GET"),
         route("/v1/responses/{id}", api.responses.delete, "DELETE"),
         route("/v1/responses/{id}/input_items", api.responses.input_items, "GET"),
+        route("/v1/messages", api.messages.create, "POST"),
+        route("/v1/messages/count_tokens", api.messages.count_tokens, "POST"),
         route("/v1/models", api.models, "GET"),
         route("/v1/models/{name:path}", api.one_model, "GET"),
         route("/tokenize", api.tokenize, "POST"),
@@ -117,6 +120,7 @@ class Api:
         self.answering = Answering(llm, format)
         parts = ApiParts(self._bodies, self.answering, TokenTexts(tokenizer), options.name,
                          self._check_model)
+        self.messages = MessagesApi(parts)
         self.responses = ResponsesApi(parts, ResponseStore(options.response_store))
 
     def keyed(self, handler: Handler) -> Handler:

@@ -42,8 +42,9 @@ def is_loopback(host: str) -> bool:
 
 def with_origins(app: ASGIApp, origins: Iterable[str]) -> ASGIApp:
     """Pages of these origins (`*`: of all) may ask, and read answers and errors."""
-    return CORSMiddleware(app, allow_origins=tuple(origins), allow_methods=("GET", "POST"),
-                          allow_headers=("*",), expose_headers=("Retry-After", "X-Request-Id"))
+    return CORSMiddleware(app, allow_origins=tuple(origins), allow_headers=("*",),
+                          allow_methods=("GET", "POST", "DELETE"),
+                          expose_headers=("Retry-After", "X-Request-Id"))
 
 
 class Key:

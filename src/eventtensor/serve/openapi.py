@@ -9,6 +9,7 @@ from pydantic.json_schema import models_json_schema
 
 from .chat.chat_body import ChatBody
 from .completions.completion_body import CompletionBody
+from .messages.messages_body import CountBody, MessagesBody
 from .responses.responses_body import ResponsesBody
 from .tokenize_bodies import DetokenizeBody, TokenizeBody
 
@@ -19,6 +20,8 @@ BODIES = {
     "/v1/completions": (CompletionBody, "Goes on with a text, whole or as a stream of events."),
     "/v1/responses": (ResponsesBody, "Answers items of a chat, whole or as a stream of events."),
     "/v1/responses/input_tokens": (ResponsesBody, "How many tokens such a request has."),
+    "/v1/messages": (MessagesBody, "Answers a chat in Anthropic's form, whole or as events."),
+    "/v1/messages/count_tokens": (CountBody, "How many tokens such a request has."),
     "/tokenize": (TokenizeBody, "The tokens of a text or a chat."),
     "/detokenize": (DetokenizeBody, "The text of tokens."),
 }

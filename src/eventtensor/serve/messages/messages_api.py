@@ -1,0 +1,29 @@
+"""The paths under /v1/messages."""
+
+from __future__ import annotations
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from ..api_parts import ApiParts
+from .messages_body import CountBody, MessagesBody
+from .messages_writer import MessagesWriter
+
+
+class MessagesApi:
+    def __init__(self, parts: ApiParts) -> None:
+        self._parts = parts
+
+    async def create(self, request: Request) -> Response:
+        parts = self._parts
+        async with parts.bodies.read(request, MessagesBody) as body:
+            parts.check_model(body.model)
+            prompted = await parts.answering.prompted(body.asked())
+        writer = MessagesWriter(parts.model)
+        return await parts.answering.chat(request, prompted, writer, bool(body.stream))
+
+    async def count_tokens(self, request: Request) -> Response:
+        async with self._parts.bodies.read(request, CountBody) as body:
+            self._parts.check_model(body.model)
+            prompted = await self._parts.answering.prompted(body.asked())
+        return JSONResponse({"input_tokens": len(prompted.tokens)})

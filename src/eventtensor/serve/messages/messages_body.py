@@ -1,0 +1,175 @@
+"""What a request to the messages API may say."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Discriminator, Field, Tag
+
+from ...engine.params import SamplingParams
+from ...errors import BadParameter
+from ..chat_request import ChatRequest, Tool, ToolChoice
+from ..strict_body import Body, Few, Name, Neutral
+from ..unions import kind_of
+from .message_blocks import CACHING, BlockMessage, TextContent, joined, messages_of
+
+MOST_TOOLS = 128
+_ONE_SPEED = "all requests have one tier"
+
+
+class ToolBody(Body):
+    type: Literal["custom"] | None = None
+    name: Annotated[str, Field(pattern=r"^[a-zA-Z0-9_.-]{1,128}$")]
+    description: str | None = None
+    input_schema: dict[str, Any]
+    strict: bool | None = None
+    accepted: ClassVar[Mapping[str, Neutral]] = {
+        "cache_control": CACHING,
+        "eager_input_streaming": Neutral("input is told as it comes"),
+        "defer_loading": Neutral("all tools are there from the start", (False,)),
+        "allowed_callers": Neutral("models call tools directly", (["direct"],)),
+        "input_examples": Neutral("templates have no place for them", ([],)),
+    }
+
+    def plain(self) -> Tool:
+        return Tool(self.name, self.input_schema, self.description or "", bool(self.strict))
+
+
+def _tool_kind(value: Any) -> str | None:
+    return kind_of(value) or "~custom"
+
+
+AnyTool = Annotated[
+    Annotated[ToolBody, Tag("~custom")],
+    Discriminator(_tool_kind, custom_error_type="unsupported_value",
+                  custom_error_message="tools have an input_schema and no other type than custom: "
+                  "this server runs no tools of its own")]
+
+
+class ToolChoiceBody(Body):
+    type: Literal["auto", "any", "tool", "none"]
+    name: Name | None = None
+    disable_parallel_tool_use: bool | None = None
+
+    def plain(self, tools: list[Tool]) -> ToolChoice:
+        parallel = not self.disable_parallel_tool_use
+        match self.type:
+            case "none":
+                return ToolChoice("none")
+            case "tool" if self.name not in {tool.name for tool in tools}:
+                raise BadParameter(f"tool_choice names {(self.name or '')[:80]!r}, which is not in "
+                                   "tools")
+            case "tool":
+                return ToolChoice("named", self.name, parallel)
+            case "any" if not tools:
+                raise BadParameter("tool_choice is any, but there are no tools")
+            case "any":
+                return ToolChoice("required", None, parallel)
+            case _:
+                return ToolChoice("auto" if tools else "none", None, parallel)
+
+
+class ThinkingOptions(Body):
+    """Models that can think or not are told by `enable_thinking`, as their templates know it."""
+
+    type: Literal["enabled", "disabled", "adaptive", "between_tools"]
+    accepted: ClassVar[Mapping[str, Neutral]] = {
+        "budget_tokens": Neutral("max_tokens bounds thinking and answer together"),
+        "display": Neutral("thinking is told whole", ("summarized",)),
+    }
+
+
+class SchemaFormat(Body):
+    type: Literal["json_schema"]
+    schema_: dict[str, Any] = Field(alias="schema")
+
+
+class OutputOptions(Body):
+    effort: Name | None = None
+    format: SchemaFormat | None = None
+
+
+class ThinkingEdit(Body):
+    """Templates drop old thinking by themselves."""
+
+    type: Literal["clear_thinking_20251015"]
+    accepted: ClassVar[Mapping[str, Neutral]] = {
+        "keep": Neutral("the chat template decides which thinking stays")}
+
+
+class ContextEdits(Body):
+    edits: Annotated[list[ThinkingEdit], Few(16)] | None = None
+
+
+class CountBody(Body):
+    """What decides how many tokens a prompt has."""
+
+    model: Name
+    messages: Annotated[list[BlockMessage], Few(1 << 12), Field(min_length=1)]
+    system: TextContent | None = None
+    tools: Annotated[list[AnyTool], Few(MOST_TOOLS)] | None = None
+    tool_choice: ToolChoiceBody | None = None
+    thinking: ThinkingOptions | None = None
+    output_config: OutputOptions | None = None
+    output_format: SchemaFormat | None = None  # the older name of output_config.format
+    context_management: ContextEdits | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
+    accepted: ClassVar[Mapping[str, Neutral]] = {
+        "cache_control": CACHING,
+        "speed": Neutral(_ONE_SPEED),
+        "betas": Neutral("what is there needs no word of it"),
+    }
+    refused: ClassVar[Mapping[str, str]] = {
+        "mcp_servers": "this server runs no tools of its own",
+        "container": "this server runs no tools of its own",
+    }
+
+    def asked(self) -> ChatRequest:
+        if self.messages[-1].role == "assistant":
+            raise BadParameter("messages: the last one is of the assistant",
+                               hint="an answer is begun by the model: end with the user's turn")
+        tools = [tool.plain() for tool in self.tools or ()]
+        choice = (self.tool_choice or ToolChoiceBody(type="auto")).plain(tools)
+        return ChatRequest(messages_of(joined(self.system), self.messages), [self._params()],
+                           tools, choice, self._options())
+
+    def _params(self) -> SamplingParams:
+        return SamplingParams()
+
+    def _options(self) -> dict[str, Any]:
+        """For the template."""
+        options = dict(self.chat_template_kwargs or {})
+        if self.thinking is not None:
+            options["enable_thinking"] = self.thinking.type != "disabled"
+        if self.output_config is not None and self.output_config.effort is not None:
+            options["reasoning_effort"] = self.output_config.effort
+        return options
+
+
+class MessagesBody(CountBody):
+    max_tokens: int
+    stop_sequences: Annotated[list[str], Few(16)] | None = None
+    stream: bool | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: int | None = None
+    accepted: ClassVar[Mapping[str, Neutral]] = {
+        **CountBody.accepted,
+        "metadata": Neutral("everybody gets the same answers"),
+        "service_tier": Neutral(_ONE_SPEED),
+        "inference_geo": Neutral("there is one place where the model runs"),
+        "diagnostics": Neutral("there is nothing to tell of the prefix cache"),
+        "user_profile_id": Neutral("everybody gets the same answers"),
+    }
+
+    def _params(self) -> SamplingParams:
+        given: dict[str, Any] = {
+            "max_tokens": self.max_tokens, "stop": self.stop_sequences,
+            "temperature": self.temperature, "top_p": self.top_p, "top_k": self.top_k}
+        form = self.output_format
+        if self.output_config is not None and self.output_config.format is not None:
+            form = self.output_config.format
+        if form is not None:
+            given["json_schema"] = form.schema_
+        return SamplingParams(**{name: v for name, v in given.items() if v is not None})
