@@ -13,6 +13,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 
 from .answers import ClientGone
+from .content_encoding import decoder_of
 from .strict_body import Body
 
 B = TypeVar("B", bound=Body)
@@ -84,16 +85,18 @@ class Bodies:
         if not _is_json(request):
             raise HTTPException(415, "the body must be JSON: Content-Type: application/json")
         held = 0
-        found, meter = bytearray(), Meter(self._limits)
+        found, meter, decoder = bytearray(), Meter(self._limits), decoder_of(request.headers)
         try:
-            async for piece in request.stream():
-                meter.add(piece)
-                found += piece
-                more = max(0, len(found) - _SMALL) - held
-                if self._held + more > self._limits.sum:
-                    raise HTTPException(429, "too many large bodies at a time")
-                held += more
-                self._held += more
+            async for sent in request.stream():
+                for piece in decoder.pieces(sent):
+                    meter.add(piece)
+                    found += piece
+                    more = max(0, len(found) - _SMALL) - held
+                    if self._held + more > self._limits.sum:
+                        raise HTTPException(429, "too many large bodies at a time")
+                    held += more
+                    self._held += more
+            decoder.end()
             text = bytes(found)
             found.clear()
             yield kind.model_validate_json(text)
