@@ -19,6 +19,13 @@ ASKED = {"model": "tiny", "messages": [{"role": "user", "content": "Rain?"}], "t
          "max_tokens": 150}
 
 
+HISTORY = [
+    {"role": "user", "content": "Rain?"},
+    {"role": "assistant", "content": None, "tool_calls": [{
+        "id": "a", "type": "function", "function": {"name": "weather", "arguments": "{}"}}]},
+    {"role": "tool", "tool_call_id": "a", "content": "sun"}]
+
+
 @pytest.fixture(scope="module")
 def server(folder):
     with fake(folder, context=1024, pages=512) as made:
@@ -74,6 +81,13 @@ def test_a_history_with_calls_is_taken(client):
     messages = [*ASKED["messages"], first.model_dump(), {
         "role": "tool", "tool_call_id": first.tool_calls[0].id, "content": "sun"}]
     assert client.chat.completions.create(**ASKED | {"messages": messages}).choices
+
+
+def test_the_tokens_of_a_chat_with_tools_are_those_of_its_prompt(server, client):
+    asked = {"messages": HISTORY, "tools": [TOOL]}
+    found = httpx.post(f"{server.url}/tokenize", json=asked)
+    answer = client.chat.completions.create(**ASKED | asked)
+    assert found.json()["count"] == answer.usage.prompt_tokens
 
 
 def schema(parameters):

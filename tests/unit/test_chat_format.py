@@ -8,7 +8,7 @@ import pytest
 from support.chat_templates import LLAMA_3_2, QWEN3, SMOLLM2, THINKER, byte_tokenizer
 
 from eventtensor.engine.params import SamplingParams
-from eventtensor.errors import BadChat, BadOption
+from eventtensor.errors import BadChat, BadOption, BadParameter
 from eventtensor.serve.chat_format import ChatFormat
 from eventtensor.serve.chat_request import ChatRequest, Tool, ToolChoice
 from eventtensor.serve.deltas import ParsedAnswer
@@ -31,12 +31,12 @@ HISTORY = [
 ]
 
 
-def rendered(template, messages, tools=(), choice=AUTO, **options):
+def rendered(template, messages, tools=(), choice=AUTO, /, **options):
     """The text that a model gets, without its special tokens."""
     tokenizer = byte_tokenizer(template)
-    messages, options = ChatFormat.of(tokenizer).prompt(
+    given, options = ChatFormat.of(tokenizer).prompt(
         ChatRequest(messages, [SamplingParams()], tools, choice, options))
-    return tokenizer.decode(tokenizer.chat(messages, **options), special=True)
+    return tokenizer.decode(tokenizer.chat(given, **options), special=True)
 
 
 @pytest.mark.parametrize("template, calls, reasoning", [
@@ -142,6 +142,20 @@ def test_templates_that_write_arguments_as_they_are_get_text():
         "{{ c['function']['name'] + c['function']['arguments'] }}{% endfor %}{% endfor %}" \
         "<tool_call>{{ tools }}"
     assert 'say{"city": "Köln"}' in rendered(template, HISTORY)
+
+
+def test_options_of_a_client_do_not_stand_for_those_of_the_server():
+    for name in ("messages", "tools", "add_generation_prompt"):
+        with pytest.raises(BadParameter, match=name):
+            rendered(QWEN3, HISTORY[:1], **{name: []})
+    assert rendered(QWEN3, HISTORY[:1], self=1, prompt=2, template=3) \
+        == rendered(QWEN3, HISTORY[:1])
+
+
+def test_no_effort_turns_thinking_off():
+    off = rendered(QWEN3, HISTORY[:1], enable_thinking=False)
+    assert rendered(QWEN3, HISTORY[:1], reasoning_effort="none") == off
+    assert rendered(QWEN3, HISTORY[:1], reasoning_effort="low") != off
 
 
 def test_a_template_that_cannot_have_such_a_chat_says_so():

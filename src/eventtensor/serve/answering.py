@@ -4,9 +4,8 @@ then a response."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -45,12 +44,13 @@ class Answering:
         self._compilers = asyncio.Semaphore(_COMPILERS)
 
     async def prompted(self, asked: ChatRequest) -> Prompted:
-        format = self._format
-        if format is None:
-            raise BadChat("a model without a tokenizer has no chats", hint="give tokens")
-        messages, options = format.prompt(asked)
-        tokens = await self.chat_tokens(messages, **options)
-        return Prompted(tokens, format.answer(asked, tokens))
+        async with self._encoders:
+            return await asyncio.to_thread(self._prompted, asked)
+
+    def _prompted(self, asked: ChatRequest) -> Prompted:
+        """Large tools take their time, here as in the template."""
+        tokens = self._chat_tokens(asked)
+        return Prompted(tokens, self._known_format.answer(asked, tokens))
 
     async def chat(
         self, request: Request, prompted: Prompted, writer: ResponseWriter, stream: bool
@@ -115,8 +115,16 @@ class Answering:
             raise BadParameter("there are tokens out of range", hint=f"0 to {end - 1}")
         return await asyncio.to_thread(self._llm.tokenizer.decode_long, prompt)
 
-    async def chat_tokens(
-        self, messages: Sequence[Mapping[str, Any]], /, **options: Any
-    ) -> list[int]:
+    async def chat_tokens(self, asked: ChatRequest) -> list[int]:
         async with self._encoders:
-            return await asyncio.to_thread(self._llm.tokens, messages, **options)
+            return await asyncio.to_thread(self._chat_tokens, asked)
+
+    def _chat_tokens(self, asked: ChatRequest) -> list[int]:
+        messages, options = self._known_format.prompt(asked)
+        return self._llm.tokens(messages, **options)
+
+    @property
+    def _known_format(self) -> ChatFormat:
+        if self._format is None:
+            raise BadChat("a model without a tokenizer has no chats", hint="give tokens")
+        return self._format

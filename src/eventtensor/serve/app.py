@@ -166,9 +166,9 @@ class Api:
             if (body.prompt is None) == (body.messages is None):
                 raise BadParameter("there is not one of prompt and messages",
                                    hint="give one of them")
-            messages = body.plain_messages()
-            if messages is not None:
-                tokens = await self.answering.chat_tokens(messages)
+            asked = body.asked()
+            if asked is not None:
+                tokens = await self.answering.chat_tokens(asked)
             else:
                 tokens = await self.answering.tokens(body.prompt or "", body.adds_first)
         return JSONResponse({"tokens": tokens, "count": len(tokens),

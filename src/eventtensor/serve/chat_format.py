@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..engine.params import SamplingParams
-from ..errors import BadGrammar, BadOption, EventTensorError
+from ..errors import BadGrammar, BadOption, BadParameter, EventTensorError
 from ..models.text.tokenizer import Tokenizer
 from .chat_request import ChatRequest, Tool
 from .deltas import OutputParser, PlainText
@@ -17,6 +17,7 @@ from .tools.call_syntax import CallSyntax
 from .tools.content_grammar import Content
 from .tools.registry import find_syntax
 
+_OWN_OPTIONS = {"messages", "tools", "add_generation_prompt"}
 _LAST = 16  # tokens at the end of a prompt, which may open the reasoning
 
 
@@ -47,9 +48,15 @@ class ChatFormat:
     def prompt(self, asked: ChatRequest) -> tuple[list[dict[str, Any]], dict[str, Any]]:
         """Messages, and options, as the template gets them. It does not get tools that must not be
         called."""
+        options = dict(asked.template_options)
+        if wrong := _OWN_OPTIONS & options.keys():
+            raise BadParameter(f"the options of the template have {min(wrong)!r}",
+                               hint="the server gives it to the template")
+        if options.get("reasoning_effort") == "none":
+            options.setdefault("enable_thinking", False)
         tools = () if asked.tool_choice.kind == "none" else asked.tools
         messages, known = self.calls.prompt(asked.messages, tools)
-        return messages, dict(asked.template_options) | ({"tools": known} if known else {})
+        return messages, options | ({"tools": known} if known else {})
 
     def answer(self, asked: ChatRequest, tokens: Sequence[int]) -> AnswerForm:
         """`tokens`: of the prompt."""

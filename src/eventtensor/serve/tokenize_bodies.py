@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
-from .chat.chat_body import Messages
-from .strict_body import Body, Name, Neutral, Tokens
+from .chat.chat_body import MOST_TOOLS, Messages, ToolBody
+from .chat_request import ChatRequest, ToolChoice
+from .strict_body import Body, Few, Name, Neutral, Tokens
 
 
 class TokenizeBody(Body):
@@ -14,6 +15,8 @@ class TokenizeBody(Body):
     prompt: str | None = None
     messages: Messages | None = None
     add_special_tokens: bool | None = None
+    tools: Annotated[list[ToolBody], Few(MOST_TOOLS)] | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
     accepted: ClassVar[Mapping[str, Neutral]] = {
         "add_generation_prompt": Neutral("a chat goes on with an answer", (True,)),
         "return_token_strs": Neutral("tokens are told as numbers", (False,)),
@@ -24,8 +27,13 @@ class TokenizeBody(Body):
         """Whether a text gets the first token of the tokenizer."""
         return self.add_special_tokens is not False
 
-    def plain_messages(self) -> list[dict[str, Any]] | None:
-        return None if self.messages is None else [m.plain() for m in self.messages]
+    def asked(self) -> ChatRequest | None:
+        """Of a chat; nobody answers it."""
+        if self.messages is None:
+            return None
+        tools = [tool.plain() for tool in self.tools or ()]
+        return ChatRequest([m.plain() for m in self.messages], [], tools,
+                           ToolChoice("auto" if tools else "none"), self.chat_template_kwargs or {})
 
 
 class DetokenizeBody(Body):
