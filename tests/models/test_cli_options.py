@@ -51,6 +51,17 @@ def no_models(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("eventtensor.cli.benching.server", reached)
 
 
+@pytest.mark.parametrize("option, known", [
+    ("--tool-parser", ["auto", "hermes", "llama3_json", "prompted"]),
+    ("--reasoning-parser", ["auto", "none", "think"])])
+def test_parsers_are_those_that_are_known(no_models, option: str, known: list[str]) -> None:
+    for name in known:
+        assert "reached" in refused("serve", MODEL, option, name)
+    for name in ("nonsense", "", "\ud800"):
+        said = refused("serve", MODEL, option, name)
+        assert "reached" not in said and "parser is" in said
+
+
 @pytest.mark.parametrize("option", SERVE)
 @pytest.mark.parametrize("value", ODD)
 def test_no_number_of_serve_is_taken_unseen(no_models, option: str, value: str) -> None:

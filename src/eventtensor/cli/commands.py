@@ -114,6 +114,11 @@ def serve(
     drain_s: Annotated[int, typer.Option(help="for requests that run when the end comes")] = 30,
     response_store: Annotated[int, typer.Option(
         help="responses that stay in memory, for previous_response_id; 0: none")] = 1000,
+    tool_parser: Annotated[str, typer.Option(
+        help="how the model calls tools: hermes, llama3_json, prompted, or auto: as its template "
+        "says")] = "auto",
+    reasoning_parser: Annotated[str, typer.Option(
+        help="how it thinks: think, none, or auto: as its template says")] = "auto",
     target: TargetOption = TargetName.auto,
     dtype: Annotated[DTypeName, typer.Option(help="of weights and cache")] = DTypeName.bf16,
     same_bits: SameBits = False,
@@ -121,7 +126,8 @@ def serve(
 ) -> None:
     """Serve a model over HTTP, in OpenAI's protocol."""
     with told():
-        check_texts(host=host, api_key=api_key, name=name,
+        check_texts(host=host, api_key=api_key, name=name, tool_parser=tool_parser,
+                    reasoning_parser=reasoning_parser,
                     origins="".join([*(cors_origin or ()), *(allow_host or ())]))
         check_numbers(port=port, context=context, max_running=max_running,
                       max_waiting=max_waiting, prompt_rows=prompt_rows, cache_gb=cache_gb,
@@ -133,7 +139,8 @@ def serve(
             model, target.value, dtype.value, context, max_running, max_waiting, prompt_rows,
             cache_gb, same_bits, host, port, name, api_key,
             tuple(cors_origin or ()), tuple(allow_host or ()), max_body_mb, receive_s,
-            max_connections, step_limit_s, drain_s, response_store, artifact))
+            max_connections, step_limit_s, drain_s, response_store, artifact,
+            tool_parser=tool_parser, reasoning_parser=reasoning_parser))
 
 
 def lazily(module: str) -> Any:

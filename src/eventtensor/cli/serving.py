@@ -10,6 +10,7 @@ from rich.console import Console
 from ..config import environment
 from ..engine.llm import LLM
 from ..serve.app import AppOptions
+from ..serve.chat_format import check_parsers
 from ..serve.guards import is_loopback
 from ..serve.listening import bind
 from ..serve.server import ServeOptions, serve
@@ -42,9 +43,12 @@ class Wanted:
     drain_s: int
     response_store: int
     artifact: Path | None
+    tool_parser: str
+    reasoning_parser: str
 
 
 def serve_model(wanted: Wanted) -> None:
+    check_parsers(wanted.tool_parser, wanted.reasoning_parser)
     shown = Console(stderr=True, soft_wrap=True, highlight=False)
     key = wanted.api_key or environment().api_key
     if key is None and not is_loopback(wanted.host):
@@ -61,6 +65,7 @@ def serve_model(wanted: Wanted) -> None:
     app = AppOptions(wanted.name or wanted.model, key, int(wanted.max_body_mb * (1 << 20)),
                      wanted.cors_origins,
                      wanted.allowed_hosts if is_loopback(wanted.host) else None,
-                     wanted.response_store)
+                     wanted.response_store, tool_parser=wanted.tool_parser,
+                     reasoning_parser=wanted.reasoning_parser)
     serve(llm, ServeOptions(app, wanted.host, wanted.port, wanted.drain_s, wanted.step_limit_s,
                             wanted.receive_s, wanted.max_connections), sockets)

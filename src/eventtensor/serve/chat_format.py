@@ -91,6 +91,12 @@ class ChatFormat:
         return self.reasoning.thinking(end)
 
 
+def check_parsers(tool_parser: str, reasoning_parser: str) -> None:
+    """Before a model is loaded for them."""
+    find_syntax(tool_parser, "")
+    _find_reasoning(reasoning_parser, "")
+
+
 def _allowed(asked: ChatRequest) -> list[Tool]:
     """The tools that the answer may call."""
     match asked.tool_choice.kind:
@@ -104,7 +110,7 @@ def _allowed(asked: ChatRequest) -> list[Tool]:
 
 def _find_reasoning(name: str, template: str) -> ThinkTags | None:
     if name not in ("auto", "none", ThinkTags.name):
-        raise BadOption(f"reasoning-parser is {name[:80]!r}",
+        raise BadOption(f"--reasoning-parser is {name[:80]!r}",
                         hint=f"one of auto, none, {ThinkTags.name}")
     wanted = name == ThinkTags.name or (name == "auto" and ThinkTags.fits(template))
     return ThinkTags() if wanted else None

@@ -23,5 +23,5 @@ def find_syntax(
     found = {s.name: s for s in SYNTAXES}.get(name)
     if found is None:
         names = ", ".join(["auto", *(s.name for s in SYNTAXES)])
-        raise BadOption(f"tool-parser is {name[:80]!r}", hint=f"one of {names}")
+        raise BadOption(f"--tool-parser is {name[:80]!r}", hint=f"one of {names}")
     return found(template, control_tokens)
