@@ -46,6 +46,8 @@ def changed(logits: np.ndarray, c: Choice) -> np.ndarray:
     new = logits.astype(np.float64)
     if (how := c.change) is None:
         return new
+    for token, bias in how.bias.items():
+        new[token] += bias
     p = SamplingParams(repetition_penalty=how.repetition, presence_penalty=how.presence,
                        frequency_penalty=how.frequency)
     penalised(new, how.history.astype(np.int64), how.prompt, p)

@@ -40,7 +40,7 @@ def check_tokens(
     for k, logits in enumerate(rows, len(prompt)):
         change = Change(np.array(tokens[:k]), len(prompt), p.repetition_penalty,
                         p.presence_penalty, p.frequency_penalty,
-                        None if grammar is None else grammar.allowed())
+                        None if grammar is None else grammar.allowed(), p.logit_bias or {})
         new = changed(logits, Choice(change=change))
         wish = Wish(0, p.temperature, p.top_k, p.top_p, chance(p.seed or 0, k - 1), p.min_p)
         if decided(new, wish):

@@ -171,6 +171,10 @@ MIXED = [
     SamplingParams(regex=r"[a-f]{5}(x|yz)+", seed=3, frequency_penalty=2.0, max_tokens=25),
     SamplingParams(regex=r"(no|yes)!{3,9}", temperature=0, max_tokens=25),
     SamplingParams(seed=4, top_k=30, max_tokens=25, ignore_eos=True),
+    SamplingParams(temperature=0, max_tokens=25, logit_bias=dict.fromkeys(range(0, 200, 2), -100)),
+    SamplingParams(seed=5, top_p=0.9, max_tokens=25, ignore_eos=True, frequency_penalty=0.4,
+                   logit_bias={65: 3.5, 66: 2.25, 67: -1}, logprobs=2),
+    SamplingParams(seed=6, regex="[a-f]{20}", logit_bias={65 + k: k for k in range(9)}),
 ]
 
 
@@ -193,6 +197,23 @@ def test_a_grammar_that_cannot_be_used_is_refused(llm):
         with pytest.raises(BadGrammar):
             llm.generate("x", SamplingParams(**wrong))
     assert llm.engine.open == 0
+
+
+def test_a_bias_decides_and_log_probabilities_are_the_models_own(llm):
+    """Beside others that have none, greedy and drawn."""
+    (letter,) = llm.tokenizer.encode("k")
+    plain = SamplingParams(temperature=0, max_tokens=1, logprobs=3)
+    for t in (0, 1.0):
+        forced = SamplingParams(temperature=t, max_tokens=9, logit_bias={letter: 100}, logprobs=3)
+        barred = SamplingParams(temperature=t, seed=1, max_tokens=200, ignore_eos=True,
+                                logit_bias=dict.fromkeys(range(3, 200), -100))
+        found = llm.generate(["x"] * 3, [forced, plain, barred])
+        assert found[0].text == "k" * 9
+        assert {c.token for c in found[2].tokens} <= {0, 1, 2, *range(200, 256)}
+        first = found[0].tokens[0].logprobs
+        assert first.top == found[1].tokens[0].logprobs.top and first.chosen < first.top[-1][1]
+    with pytest.raises(BadParameter, match="logit_bias has tokens beyond"):
+        llm.generate("x", SamplingParams(logit_bias={5: 1, 100_000: 1}))
 
 
 def test_one_bad_prompt_gives_the_others_up(llm):

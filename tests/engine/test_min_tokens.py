@@ -90,5 +90,9 @@ def test_it_goes_with_grammars_and_penalties(tmp_path):
                  {"regex": "[a-c]*", "frequency_penalty": 2.0}]
         params = [SamplingParams(min_tokens=40, max_tokens=60, seed=k, **a)
                   for k, a in enumerate(asked)]
+        (eos,) = llm.tokenizer.eos
+        asked.append({"logit_bias": {eos: 100}})
+        params.append(SamplingParams(min_tokens=40, max_tokens=60, seed=9, **asked[-1]))
         found = [len(c.tokens) for c in llm.generate(["x"] * len(params), params)]
     assert found[1] == 3 and min(found[0], found[2], found[3]) >= 40
+    assert found[4] == 40

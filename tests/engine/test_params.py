@@ -26,6 +26,8 @@ WRONG = [
     ("repetition_penalty", (0, -1, 11, NAN)),
     ("presence_penalty", (-2.1, 2.1, NAN)),
     ("frequency_penalty", (-2.1, 2.1, NAN)),
+    ("logit_bias", (5, [3], {"7": 1}, {-1: 1}, {3: 101}, {3: NAN}, {3: None}, {True: 1},
+                    dict.fromkeys(range(1025), 1))),
     ("json_schema", (5, "{", "[]", {"a": {1, 2}}, "[" * 100000)),
     ("regex", (5, "")),
     ("choice", (5, "ab", [], [""], [3], ["x" * 1025], ["x"] * 1025, ["x" * 1000] * 132)),
@@ -65,6 +67,15 @@ def test_a_grammar_stands_alone(two):
 
 def test_minus_one_is_the_other_name_of_all_tokens_and_of_no_seed():
     assert SamplingParams(top_k=-1, seed=-1) == SamplingParams(top_k=0, seed=None)
+
+
+def test_biases_do_not_change_and_none_are_none():
+    given = {3: 1, 5: -100.0}
+    p = SamplingParams(logit_bias=given)
+    given[9] = 5
+    assert p == SamplingParams(logit_bias={3: 1, 5: -100.0}) != SamplingParams()
+    assert hash(p) is not None and SamplingParams(logit_bias={}) == SamplingParams()
+    SamplingParams(logit_bias=dict.fromkeys(range(1024), 100))
 
 
 def test_an_unknown_parameter_is_refused():

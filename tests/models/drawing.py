@@ -103,7 +103,13 @@ def change_arrays(changes: Mapping[int, Change], vocab: int) -> Arrays:
         if c.allowed is not None:
             allowed[k] = c.allowed
     masked = [c.allowed is not None for c in every]
+    biased = np.full((len(every), 1 + max((len(c.bias) for c in every), default=0)), -1, np.int32)
+    bias = np.zeros(biased.shape, np.float32)
+    for k, c in enumerate(every):
+        end = 1 + len(c.bias)
+        biased[k, 1:end], bias[k, 1:end] = [*c.bias], [*c.bias.values()]
     return {"adjusted": np.array(list(changes), np.int32), "history": history, "allowed": allowed,
+            "biased": biased, "bias": bias,
             "masked": np.array(masked, np.int32),
             "prompt": np.array([c.prompt for c in every], np.int32),
             **{name: np.array([getattr(c, name) for c in every], np.float32)
@@ -187,15 +193,18 @@ def random_case(
 
 
 def random_change(rng: np.random.Generator, vocab: int) -> Change:
-    """Penalties, tokens that may not come, or both."""
+    """Penalties, tokens that are moved, tokens that may not come, or some of these."""
     history = rng.integers(0, vocab, rng.choice([0, 1, 30, 500]))
     bits = None
     if rng.random() < 0.6:
         some = rng.random(vocab) < rng.choice([0.001, 0.1, 0.9])
         some[rng.integers(vocab)] = True
         bits = np.packbits(some, bitorder="little")
+    moved = rng.choice(vocab, rng.choice([0, 0, 1, 40, 1000]), replace=False)
+    bias = {int(t): float(np.float32(b)) for t, b in
+            zip(moved, rng.choice([-100, -3.3, 0.7, 6], len(moved)), strict=True)}
     return Change(history, int(rng.integers(len(history) + 1)), float(rng.choice([1, 0.5, 1.7])),
-                  float(rng.choice([0, 0.8, -1])), float(rng.choice([0, 0.3])), bits)
+                  float(rng.choice([0, 0.8, -1])), float(rng.choice([0, 0.3])), bits, bias)
 
 
 def check_case(logits: np.ndarray, wishes: Sequence[Wish], got: np.ndarray) -> int:

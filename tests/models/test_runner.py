@@ -131,10 +131,11 @@ def test_a_launch_is_bound_once_for_each_number_of_rows(runner):
     runner._bound.clear()
     for k in range(8):
         runner.step([Row(0, IDS[k], k)], [[k % 3]])
-    assert list(runner._bound) == [(0, 1, 0, 1, 0, 0, 0, 1, False, True)]
+    assert list(runner._bound) == [(0, 1, 0, 1, 0, 0, 0, 1, 1, False, True)]
     runner.step(prompt(0, 5), [[0]])
     assert list(runner._bound) == [
-        (0, 1, 0, 1, 0, 0, 0, 1, False, True), (0, 1, 4, 8, 0, 0, 0, 1, False, False)]
+        (0, 1, 0, 1, 0, 0, 0, 1, 1, False, True),
+        (0, 1, 4, 8, 0, 0, 0, 1, 1, False, False)]
 
 
 def test_of_many_bindings_the_last_used_are_kept(runner, monkeypatch):

@@ -148,6 +148,20 @@ def test_changes_of_logits_are_those_of_the_definition(on_cpu: Choose) -> None:
         assert a["chosen"][w.row] == wanted.argmax()
 
 
+def test_what_is_added_to_a_token_is_added_before_it_is_penalised(on_cpu: Choose) -> None:
+    """Tokens at the ends of tiles, and of the row."""
+    logits = np.zeros((1, VOCAB), np.float32)
+    for token in (0, 15, 16, 1023, 1024, VOCAB - 1):
+        none = Change(np.zeros(0, np.int32), 0, bias={token: 1.5, token ^ 1: -100.0})
+        assert on_cpu(logits, [Wish(0, 0.0, change=none)])[0] == token
+        seen = replace(none, history=np.array([token]), repetition=2.0)
+        a = launch_arrays(logits, [Wish(0, 0.0, change=seen)])
+        with closing(et.compile(choice(VOCAB, PART), target="cpu")) as kernel:  # from the cache
+            kernel(**a, Q=0)
+        assert a["logits"][1, [token, token ^ 1]].tolist() == [0.75, -100.0]
+        assert np.count_nonzero(a["logits"][1]) == 2 and not a["logits"][0].any()
+
+
 @pytest.mark.parametrize("temperature", (0.0, 1.0))
 def test_tokens_that_may_not_come_are_never_chosen(on_cpu: Choose, temperature: float) -> None:
     logits = np.zeros((2, VOCAB), np.float32)
@@ -211,7 +225,8 @@ def test_interpreter_and_emulated_cuda_draw_the_same_tokens(on_cpu: Choose) -> N
             check_case(logits, wishes, wanted)
             np.testing.assert_array_equal(chooser(interp)(logits, wishes), wanted)
             a = launch_arrays(logits, wishes)
-            sizes = {"N": len(a["sampled"]), "A": len(a["adjusted"]), "H": a["history"].shape[1]}
+            sizes = {"N": len(a["sampled"]), "A": len(a["adjusted"]), "H": a["history"].shape[1],
+                     "B": a["biased"].shape[1]}
             cuda.launch({"S": 3, "Q": steps_of(wishes), **sizes}, a)
             np.testing.assert_array_equal(a["chosen"], wanted)
 

@@ -14,6 +14,7 @@ from math import ceil
 
 from ..errors import (
     BadOption,
+    BadParameter,
     BadPrompt,
     EngineStopped,
     EventTensorError,
@@ -115,6 +116,9 @@ class Engine:
         if not all(type(t) is int and 0 <= t < vocab for t in tokens):
             raise BadPrompt(f"a prompt has tokens beyond 0 to {vocab - 1}",
                             hint="tokens are numbers of this model's own vocabulary")
+        if params.logit_bias is not None and not all(t < vocab for t in params.logit_bias):
+            raise BadParameter(f"logit_bias has tokens beyond 0 to {vocab - 1}",
+                               hint="tokens are numbers of this model's own vocabulary")
         last = context if params.max_tokens is None else len(tokens) + max(1, params.max_tokens)
         eos = frozenset() if params.ignore_eos else self.eos
         ends = eos.union(params.stop_token_ids)

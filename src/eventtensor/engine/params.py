@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from math import isfinite
+from types import MappingProxyType
 from typing import Any
 
 from ..errors import BadParameter
-from ..models.rows import Change, Choice, chance
+from ..models.rows import MAX_BIASES, Change, Choice, chance
 
 MAX_LOGPROBS = 20
 MAX_STOP = 1024  # characters: what may be the begin of a stop is looked at with every token
@@ -28,9 +29,10 @@ class SamplingParams:
     and the position decide what is drawn; None or -1 is a new seed for every request. All of it is
     done in the kernel, in f32: what differs by less than 2^-18 of log p counts as equal.
 
-    Before that logits are changed: those of tokens in prompt or answer are divided by
-    `repetition_penalty` (multiplied, if negative), and those of tokens in the answer lose
-    `presence_penalty`, and `frequency_penalty` for each time that they are in it.
+    Before that logits are changed: those of tokens in `logit_bias` get its numbers added. Then
+    those of tokens in prompt or answer are divided by `repetition_penalty` (multiplied, if
+    negative), and those of tokens in the answer lose `presence_penalty`, and `frequency_penalty`
+    for each time that they are in it.
 
     A request ends at the model's own last token (unless `ignore_eos`), at one of `stop_token_ids`,
     where a text of `stop` begins (neither is part of the answer), or after `max_tokens` (None: when
@@ -62,6 +64,7 @@ class SamplingParams:
     repetition_penalty: float = 1.0
     presence_penalty: float = 0.0
     frequency_penalty: float = 0.0
+    logit_bias: Mapping[int, float] | None = field(default=None, hash=False)
     json_schema: str | Mapping[str, Any] | None = None
     regex: str | None = None
     choice: Sequence[str] | None = None
@@ -73,15 +76,18 @@ class SamplingParams:
         for name, value in _OTHER_NAMES.items():
             if _is(getattr(self, name), -1):
                 object.__setattr__(self, name, value)
+        if isinstance(self.logit_bias, Mapping):
+            some = MappingProxyType(dict(self.logit_bias)) if self.logit_bias else None
+            object.__setattr__(self, "logit_bias", some)
         if self.choice is not None and not isinstance(self.choice, str):
             object.__setattr__(self, "choice", _frozen("choice", self.choice))
         stops = (self.stop,) if isinstance(self.stop, str) else self.stop
         object.__setattr__(self, "stop", _frozen("stop", stops))
         object.__setattr__(self, "stop_token_ids", _frozen("stop_token_ids", self.stop_token_ids))
-        for field in fields(self):
-            value, (fine, wanted) = getattr(self, field.name), _RULES[field.name]
+        for each in fields(self):
+            value, (fine, wanted) = getattr(self, each.name), _RULES[each.name]
             if not fine(value):
-                raise BadParameter(f"{field.name} is {_shown(value)}", hint=f"it must be {wanted}")
+                raise BadParameter(f"{each.name} is {_shown(value)}", hint=f"it must be {wanted}")
         if len(self._grammars) + self.ignore_eos > 1:
             more = "ignore_eos" if self.ignore_eos else self._grammars[1]
             raise BadParameter(f"{self._grammars[0]} and {more} are both given",
@@ -147,6 +153,12 @@ def _is_schema(text: object) -> bool:
         return False
 
 
+def _are_biases(given: Any) -> bool:
+    return (isinstance(given, Mapping) and len(given) <= MAX_BIASES
+            and all(type(t) is int and t >= 0 and _number(b) and abs(b) <= 100
+                    for t, b in given.items()))
+
+
 def _are_choices(texts: Any) -> bool:
     return (isinstance(texts, tuple) and 1 <= len(texts) <= 1024
             and all(isinstance(x, str) and 1 <= len(x) <= MAX_CHOICE for x in texts)
@@ -207,6 +219,7 @@ _RULES: dict[str, Rule] = {
     "repetition_penalty": _above(0, 10),
     "presence_penalty": _real(-2, 2),
     "frequency_penalty": _real(-2, 2),
+    "logit_bias": _or_none((_are_biases, f"-100 to 100 for up to {MAX_BIASES} numbers of tokens")),
     "json_schema": _or_none((_is_schema, f"a JSON schema of up to {MAX_GRAMMAR} characters")),
     "regex": _or_none((lambda x: isinstance(x, str) and 1 <= len(x) <= MAX_GRAMMAR,
                         f"a regular expression of up to {MAX_GRAMMAR} characters")),

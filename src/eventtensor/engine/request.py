@@ -87,7 +87,8 @@ class Request:
     def __post_init__(self) -> None:
         self.prompt, params = len(self.tokens), self.params
         self.seed = secrets.randbits(64) if params.seed is None else params.seed
-        self._by_tokens = self.grammar is not None or params.penalises
+        self._bias = params.logit_bias or {}
+        self._always = self.grammar is not None or params.penalises or bool(self._bias)
         self.wants_logits = params.logprobs is not None
         most = params.prompt_logprobs
         self.scores = None if most is None else PromptLogprobs(self.tokens, most)
@@ -131,7 +132,7 @@ class Request:
     def changes(self) -> bool:
         """Whether the last token that is promised is chosen by logits that are changed. The next
         step cannot be begun before it is known: what changes them is there once."""
-        return self._by_tokens or self._is_barred(self.count - 1)
+        return self._always or self._is_barred(self.count - 1)
 
     def _is_barred(self, count: int) -> bool:
         """Whether the answer may not end after so many tokens."""
@@ -148,7 +149,7 @@ class Request:
     def choice(self) -> Choice:
         """How the token after all these is chosen. A grammar without a way on is an error."""
         barred = self._is_barred(self.count)
-        change = self._change(barred) if self._by_tokens or barred else None
+        change = self._change(barred) if self._always or barred else None
         return self.params.next_choice(self.seed, self.count - 1, change)
 
     def _change(self, barred: bool) -> Change:
@@ -158,12 +159,12 @@ class Request:
             left = self.unending if allowed is None else allowed & self.unending
             allowed = left if left.any() else allowed
         if not p.penalises:
-            return Change(self._history, 0, allowed=allowed)
+            return Change(self._history, 0, allowed=allowed, bias=self._bias)
         count = len(self.tokens)
         self._history[self._kept : count] = self.tokens[self._kept :]
         self._kept = count
         return Change(self._history[:count], self.prompt, p.repetition_penalty, p.presence_penalty,
-                      p.frequency_penalty, allowed)
+                      p.frequency_penalty, allowed, self._bias)
 
     def accept(self, token: int) -> Finish | None:
         """Why the request is over with this token, which was promised, if it is. One of `ends` is

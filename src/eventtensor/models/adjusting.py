@@ -1,5 +1,6 @@
-"""Logits that are changed before a token is chosen by them, in the kernel: penalties for tokens
-that were there before, and tokens that may not come. `Adjusts` says what that means."""
+"""Logits that are changed before a token is chosen by them, in the kernel: what users add to some
+tokens, penalties for those that were there before, and tokens that may not come. `Adjusts` says
+what that means."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ from typing import Any
 
 import eventtensor as et
 
+from .rows import MAX_BIASES
 from .step import MAX_REQUESTS, cut
 from .tasks import choose
 
@@ -39,13 +41,20 @@ def _bits(allowed: Any, count: Any) -> Any:
     return et.gather(allowed, at // BYTE) // power % 2
 
 
+def _moved(logits: Any, biased: Any, bias: Any, tile: int) -> Any:
+    """`biased` are numbers of tokens in this tile, or beyond it. Each has one place, so the sum of
+    the places that name a token is its place; that of the others is the first, which adds 0."""
+    places = et.histogram(biased, [et.iota(biased.shape[0])], tile)[0]
+    return logits + et.gather(bias, et.gather(places, et.iota(logits.shape[0])))
+
+
 def adjust(tile: int) -> Any:
     @et.task
-    def adjust(logits, allowed, masked, history, prompt, repetition, presence, frequency,
-               changed, tops, best, best_at, *, i):
-        count = logits.shape[0]
-        given = et.iota(history.shape[0]) >= prompt
-        found = et.histogram(history - i * tile, [1, given.cast(et.i32)], tile)
+    def adjust(given, biased, bias, allowed, masked, history, prompt, repetition, presence,
+               frequency, changed, tops, best, best_at, *, i):
+        logits, count = _moved(given, biased - i * tile, bias, tile), given.shape[0]
+        answered = et.iota(history.shape[0]) >= prompt
+        found = et.histogram(history - i * tile, [1, answered.cast(et.i32)], tile)
         seen, times = (et.gather(found[k], et.iota(count)).cast(et.f32) for k in (0, 1))
         again = et.where(logits > 0.0, logits / repetition, logits * repetition)
         lost = frequency * times + et.where(times > 0.0, presence, 0.0)
@@ -64,11 +73,13 @@ def adjust(tile: int) -> Any:
 class Adjusts:
     """The tokens of the rows in `adjusted`, by logits that are changed first.
 
-    Tokens in the row's `history` (-1 is none) have their logits divided by `repetition`
-    (multiplied, if negative); those in it from place `prompt` on lose `presence`, and `frequency`
-    for each time. Where the row is `masked`, tokens without a bit in `allowed` are not chosen. What
-    is changed lies behind the rows as they were, at row S + a of the logits, in f32. The likeliest
-    of it becomes the row's greedy token, and whoever draws for the row reads it there.
+    Tokens in the row's `biased` have what is at their place in `bias` added to their logits; -1 is
+    none, as at the first place, where `bias` is 0. No token comes twice. Then tokens in its
+    `history` (-1 is none) have their logits divided by `repetition` (multiplied, if negative);
+    those in it from place `prompt` on lose `presence`, and `frequency` for each time. Where the row
+    is `masked`, tokens without a bit in `allowed` are not chosen. What is changed lies behind the
+    rows as they were, at row S + a of the logits, in f32. The likeliest of it becomes the row's
+    greedy token, and whoever draws for the row reads it there.
 
     A launch without such rows has A = 0, and does and waits for nothing."""
 
@@ -77,8 +88,10 @@ class Adjusts:
         self.logits = logits
         self.each = 2 * max(1, TILE // (2 * logits.tile))  # tiles of the head: whole bytes
         self.tile, self.count = self.each * logits.tile, -(-logits.tiles // self.each)
-        H = et.dim("H", max=1 << 20)
+        H, B = et.dim("H", max=1 << 20), et.dim("B", max=1 + MAX_BIASES)
         self.adjusted = p.input("adjusted", (A,), et.i32, bound=logits.rows - 1, distinct=True)
+        self.biased = p.input("biased", (A, B), et.i32)
+        self.bias = p.input("bias", (A, B), et.f32)
         self.allowed = p.input("allowed", (A, -(-logits.vocab // BYTE)), et.u8)
         self.masked = p.input("masked", (A,), et.i32)
         self.history = p.input("history", (A, H), et.i32)
@@ -94,6 +107,7 @@ class Adjusts:
         p.call(adjust(tile), grid=(x.A, self.count), waits=lambda a, i: x.ready[()],
                notifies=lambda a, i: self.changed[()],
                reads=lambda a, i: (x.values[adjusted[a], cut(i, tile)],
+                                   self.biased[a, :], self.bias[a, :],
                                    self.allowed[a, cut(i, tile // BYTE)], self.masked[a],
                                    self.history[a, :], self.prompt[a],
                                    *(each[a] for each in self.penalties)),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,27 +11,29 @@ from ..errors import BadOption
 from ..runtime.interface import Interface
 from .checkpoint import Array
 from .memory import Memory
-from .rows import Change, Choice, Limits, Placed, Tables, check_changes
+from .rows import MAX_BIASES, Change, Choice, Limits, Placed, Tables, check_changes
 from .sampling import reach, search_steps
 
 _ROWS = ("token", "position", "request", "slot")
 _CHOICES = ("temperature", "top_k", "top_p", "reach", "uniform")
 _DRAWN = ("sampled", "origin")
 _PENALTIES = ("prompt", "repetition", "presence", "frequency")
-_CHANGES = ("adjusted", "masked", *_PENALTIES)
+_BIASES = ("biased", "bias")
+_CHANGES = ("adjusted", "masked", *_PENALTIES, *_BIASES)
 _LINE = 64  # bytes: where each input begins
 _NONE = -1  # no token
 
 
 class Sent(NamedTuple):
     """How many rows draw their token, the most steps that one of them takes for it, how many rows
-    have their logits changed, and the room for the tokens of each of these. `fed`: the rows have
-    the tokens that the step before chooses, in their order."""
+    have their logits changed, and for each of these the room for its tokens so far, and for those
+    with a bias. `fed`: the rows have the tokens that the step before chooses, in their order."""
 
     drawn: int
     steps: int
     changed: int
     history: int
+    biases: int
     fed: bool
 
 
@@ -60,6 +62,8 @@ class Inputs:
             self._history = memory.shared((room,), np.dtype(np.int32))
             wide = -(-limits.vocab // 8)
             self._allowed = memory.shared((limits.chosen, wide), np.dtype(np.uint8))
+            self._biases = {n: memory.shared((limits.chosen * (1 + MAX_BIASES),), known[n])
+                            for n in _BIASES}
 
     def _view(self, block: Array, name: str) -> Array:
         at, size, dtype = self._fields[name]
@@ -78,6 +82,10 @@ class Inputs:
             found["Q"] = sent.steps
             found["history"] = self._history.there[: shape[0] * shape[1]].reshape(shape)
             found["allowed"] = self._allowed.there[: sent.changed]
+            shape = sent.changed, sent.biases
+            for name in _BIASES:
+                some = found[name] if sent.biases == 1 else self._biases[name].there
+                found[name] = some[: shape[0] * shape[1]].reshape(shape)
         return found
 
     def send(self, placed: Placed, choices: Sequence[Choice], turn: int) -> Sent:
@@ -94,11 +102,12 @@ class Inputs:
         np.maximum(self._here["token"], 0, out=self._here["token"])
         if drawn:
             self._set_drawn(drawn, choices, list(changes))
-        history = self._set_changes(changes) if changes else 1
+        history, biases = self._set_changes(changes) if changes else (1, 1)
         self._memory.send(block)
         fed = self._feed(placed, turn)
         steps = (search_steps(choices[k].top_k, choices[k].top_p) for k in drawn)
-        return Sent(len(drawn), max(steps, default=0), len(changes), history, fed)
+        return Sent(len(drawn), max(steps, default=0), len(changes), history,
+                    biases, fed)
 
     def _feed(self, placed: Placed, turn: int) -> bool:
         """Tokens of the step before are copied to their rows, unless they are read where they
@@ -124,8 +133,8 @@ class Inputs:
             if name != "reach":
                 here[name][:count] = [getattr(c, name) for c in choices]
 
-    def _set_changes(self, changes: dict[int, Change]) -> int:
-        """The room for the tokens of each."""
+    def _set_changes(self, changes: dict[int, Change]) -> tuple[int, int]:
+        """The room for the tokens of each, and for its biases."""
         here, every, count = self._here, list(changes.values()), len(changes)
         check_changes(every, self._limits)
         here["adjusted"][:count] = list(changes)
@@ -142,6 +151,22 @@ class Inputs:
         self._memory.send(self._history, count * room)
         if here["masked"][:count].any():
             self._memory.send(self._allowed, count * self._allowed.here.shape[1])
+        return room, self._set_biases([c.bias for c in every])
+
+    def _set_biases(self, every: Sequence[Mapping[int, float]]) -> int:
+        """The first place of each row is that of the tokens without a bias. If it is the only one,
+        it is sent with the rest."""
+        count, most = len(every), max(map(len, every))
+        room = 1 + _room(most) if most else 1
+        here = {n: self._here[n] if room == 1 else self._biases[n].here for n in _BIASES}
+        biased, bias = (here[n][: count * room].reshape(count, room) for n in _BIASES)
+        biased[:], bias[:, 0] = _NONE, 0
+        for k, some in enumerate(every):
+            biased[k, 1 : 1 + len(some)] = list(some)
+            bias[k, 1 : 1 + len(some)] = list(some.values())
+        if room > 1:
+            for n in _BIASES:
+                self._memory.send(self._biases[n], count * room)
         return room
 
 

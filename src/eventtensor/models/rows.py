@@ -3,8 +3,8 @@ an error here, before anything runs: the proof of the kernel takes it for grante
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from math import isfinite
 
 import numpy as np
@@ -12,6 +12,8 @@ import numpy as np
 from ..errors import BoundViolated, DimOutOfRange, FactViolated
 from .checkpoint import Array
 
+MAX_BIASES = 1024  # tokens of a row
+_MOST_BIAS = 1e30  # so that a logit stays finite
 _U64 = (1 << 64) - 1
 _MADE = "see the sizes that the runner was made with: pages, positions, requests, rows"
 
@@ -34,7 +36,7 @@ def stands_alone(rows: Sequence[Row], chosen: int) -> bool:
 class Change:
     """How logits are changed before a token is chosen: see `Adjusts`. `history` are the tokens so
     far, those from `prompt` on the answer; `allowed` has a bit for each token that may come, the
-    lowest of a byte first, or is None: all may."""
+    lowest of a byte first, or is None: all may. `bias` has what is added to some tokens."""
 
     history: Array
     prompt: int
@@ -42,6 +44,7 @@ class Change:
     presence: float = 0.0
     frequency: float = 0.0
     allowed: Array | None = None
+    bias: Mapping[int, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -231,6 +234,12 @@ def check_changes(changes: Sequence[Change], limits: Limits) -> None:
         if c.allowed is not None and c.allowed.shape != (wide,):
             raise DimOutOfRange(f"a row has bits of shape {c.allowed.shape} for its tokens; it "
                                 f"must be {(wide,)}", hint="one bit for each token")
+        if len(c.bias) > MAX_BIASES:
+            raise DimOutOfRange(f"a row has biases for {len(c.bias)} tokens; it may have "
+                                f"{MAX_BIASES}", hint=_MADE)
+        if not all(0 <= t < limits.vocab and abs(b) <= _MOST_BIAS for t, b in c.bias.items()):
+            raise BoundViolated(f"a row has biases for tokens beyond 0 to {limits.vocab - 1}, or "
+                                f"some beyond {_MOST_BIAS:g}", hint="tokens of this model")
         if not (np.isfinite((c.repetition, c.presence, c.frequency)).all() and c.repetition > 0):
             raise BoundViolated(f"a row has penalties {c.repetition}, {c.presence} and "
                                 f"{c.frequency}", hint="numbers, that of repetition above 0")
