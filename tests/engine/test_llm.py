@@ -227,11 +227,30 @@ def test_what_cannot_be_asked_is_refused_in_words(llm):
     with pytest.raises(BadParameter, match="2 params for 1 prompts"):
         llm.generate("x", [GREEDY, GREEDY])
     bare = Model("bare", llm.model.checkpoint, None)
-    for wrong in ({"max_running": 65}, {"max_running": 0}, {"context": 1}, {"rows": 3},
-                  {"cache_gb": 1e-4}, {"cache_gb": float("nan")}, {"cache_gb": 1e30},
-                  {"dtype": "f64"}, {"target": "tpu"}):
+    for wrong in (
+        {"max_running": 65},
+        {"max_running": 0},
+        {"context": 1},
+        {"rows": 3},
+        {"cache_gb": 1e-4},
+        {"cache_gb": float("nan")},
+        {"cache_gb": 1e30},
+        {"dtype": "f64"},
+        {"target": "tpu"},
+        {"gpu_memory_utilization": 1.1},
+    ):
         with pytest.raises(BadOption):
             LLM(bare, **SIZES | wrong)
+
+
+def test_the_context_is_the_models_unless_one_is_asked_for(llm):
+    assert llm.context == 400 < llm.model.config.max_position
+    with LLM(llm.model, target="cpu", dtype="f32", max_running=2) as made:
+        most = llm.model.config.max_position
+        assert made.context == most == made.engine.options.context
+        assert made.capacity.full_requests == 2
+        long = made.generate([[5] * (most - 3)], SamplingParams(temperature=0, ignore_eos=True))[0]
+        assert len(long.tokens) == 3 and long.finish is Finish.length
 
 
 def test_a_model_without_a_tokenizer_takes_tokens():

@@ -154,6 +154,21 @@ def test_prompts_have_so_many_rows_while_someone_decodes(most, second):
         assert mix.total() == made.stats.steps == runner.launches
 
 
+def test_far_into_a_prompt_its_steps_have_fewer_rows():
+    """A split has 8 tokens here: the row at position p has p // 8 + 1 work items of attention."""
+    params = SamplingParams(temperature=0, max_tokens=1)
+    prompt, runner = [5] * 180, FakeRunner(limits=limits(pages=64, rows=8, positions=256))
+    with engine(lambda: runner, context=256, prompt_items=16) as made:
+        with held(made):
+            long, short = ask(made, prompt, params), ask(made, [9] * 6, params)
+        assert long.wait().finish and short.wait().finish
+        assert long.tokens == answer(prompt, params, 256)
+        assert short.tokens == answer([9] * 6, params) and at_rest(made)
+    sizes = [rows for rows, _ in runner.sizes]
+    assert sum(sizes) == 180 + 6 and sizes[:3] == [8, 8, 8] and sizes[-20:] == [1] * 20
+    assert {4, 2} <= set(sizes)
+
+
 def test_prompt_rows_must_let_prompts_go_on():
     with pytest.raises(BadOption, match="prompt_rows"), engine(prompt_rows=0):
         pass

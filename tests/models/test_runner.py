@@ -17,9 +17,10 @@ from eventtensor.errors import (
 )
 from eventtensor.models import memory as memory_module
 from eventtensor.models import runner as runner_module
-from eventtensor.models.memory import DeviceMemory
+from eventtensor.models.inputs import SentTables
+from eventtensor.models.memory import DeviceMemory, HostMemory, Shared
 from eventtensor.models.pack import pack_weights
-from eventtensor.models.rows import Placed
+from eventtensor.models.rows import Limits, Placed
 from eventtensor.models.runner import Choice, Row, Runner
 from eventtensor.models.source import open_model
 
@@ -290,3 +291,51 @@ def test_weights_on_the_device_are_those_of_the_checkpoint(on_device):
     made, _ = on_device
     want = pack_weights(MODEL.checkpoint, "cuda", runner_module.DTYPES["bf16"].numpy)
     np.testing.assert_array_equal(made.memory.fetch(made.fixed["w_down"]), want["w_down"])
+
+
+class Twins(HostMemory):
+    """Two turns, whose kernel's side has only what was sent; counts the copies and their bytes."""
+
+    turns = 2
+
+    def __init__(self) -> None:
+        self.copies: list[int] = []
+
+    def shared(self, shape, dtype, ahead=False):
+        return Shared(np.zeros(shape, dtype), np.zeros(shape, dtype))
+
+    def send(self, x, count=None, first=0):
+        sent = slice(first, None if count is None else first + count)
+        x.there.reshape(-1)[sent] = x.here.reshape(-1)[sent]
+        self.copies.append(x.here.reshape(-1)[sent].nbytes)
+
+
+def of_positions(positions):
+    return Limits(256, 128, 64, 64, positions, 10**6, 64, 2)
+
+
+def test_the_kernel_sees_the_pages_of_every_request():
+    rng, memory = np.random.default_rng(0), Twins()
+    tables, pages = SentTables(of_positions(4096), memory), [[] for _ in range(64)]
+    for step in range(60):
+        for k in rng.choice(64, rng.choice([0, 1, 7, 8, 9, 40]), replace=False):
+            more = rng.integers(0, 10**6, rng.integers(1, 4)).tolist()
+            pages[k] = (pages[k] + more)[:64] if rng.random() < 0.8 else more
+        tables.send(pages[: rng.choice([40, 64])], step % 2)
+        seen = tables.there(step % 2).reshape(64, -1)
+        for k in range(40):
+            assert seen[k, : len(pages[k])].tolist() == pages[k], (step, k)
+
+
+def test_a_long_context_makes_no_step_send_more():
+    sent = []
+    for positions in (2048, 131072):
+        memory = Twins()
+        tables, pages = SentTables(of_positions(positions), memory), [[k] for k in range(64)]
+        tables.send(pages, 0), tables.send(pages, 1)
+        memory.copies.clear()
+        for step in range(40):
+            pages[step].append(100 + step)
+            tables.send(pages, step % 2)
+        sent.append(memory.copies)
+    assert sent[0] == sent[1] and max(sent[0]) == 8 and len(sent[0]) == 79

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from ..errors import BadOption, BadParameter, BadPrompt, PromptTooLong
-from ..models.attention_half import SPLIT_TOKENS, page_tokens
+from ..models.free_memory import free_memory
 from ..models.loading import load_weights
 from ..models.pack import Progress
 from ..models.runner import DTYPES, Runner, layout_of
@@ -20,13 +20,12 @@ from ..models.targets import find_target
 from ..models.text.chat import Message
 from ..models.text.contents import texts_in
 from ..models.text.tokenizer import Tokenizer
+from .capacity import CapacityOptions, capacity, prompt_items
 from .loop import Engine, EngineOptions
 from .params import SamplingParams
 from .request import Chosen, Finish, Output, Request
 
 Prompt = str | Sequence[int]
-
-MAX_CACHE_GB = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -44,8 +43,12 @@ class Completion:
 
 class LLM:
     """`model` is a name for `open_model`. Up to `max_running` requests of up to `context` tokens
-    run at a time, in a cache of `cache_gb` for all of them (None: with room for all contexts), in
-    steps of up to `rows` rows; of these, prompts have at most `prompt_rows` while someone decodes
+    run at a time (None: what the model has, as far as memory goes), in a cache of `cache_gb` for
+    all of them (None: what they need, as far as memory goes). On a GPU weights, cache and scratch
+    then have up to `gpu_memory_utilization` of its memory; on the host a cache has up to 4 GB, and
+    a quarter of what is free.
+
+    Steps have up to `rows` rows; of these, prompts have at most `prompt_rows` while someone decodes
     (None: all that are free). Fewer make steps shorter for who decodes, and the way to the first
     token longer for the others. Up to `max_waiting` more requests wait. Answers do not depend on
     what else runs: always on a CPU, and with `same_bits` on a GPU, where a step may else take a
@@ -53,36 +56,69 @@ class LLM:
     wrote, nothing is compiled."""
 
     def __init__(
-        self, model: str | Model, *, target: str = "auto", dtype: str = "bf16",
-        context: int = 2048, max_running: int = MAX_REQUESTS, max_waiting: int = 4096,
-        cache_gb: float | None = 1.0, rows: int = 128, prompt_rows: int | None = None,
-        same_bits: bool = False, step_limit_s: float = 60.0, progress: Progress | None = None,
-        artifact: str | Path | None = None, **options: Any,
+        self,
+        model: str | Model,
+        *,
+        target: str = "auto",
+        dtype: str = "bf16",
+        context: int | None = None,
+        max_running: int = MAX_REQUESTS,
+        max_waiting: int = 4096,
+        cache_gb: float | None = None,
+        gpu_memory_utilization: float = 0.9,
+        rows: int = 128,
+        prompt_rows: int | None = None,
+        same_bits: bool = False,
+        step_limit_s: float = 60.0,
+        progress: Progress | None = None,
+        artifact: str | Path | None = None,
+        **options: Any,
     ) -> None:
         self.model = model if isinstance(model, Model) else open_model(model)
         self.target, config = find_target(target), self.model.config
         if dtype not in DTYPES:
             raise BadOption(f"unknown dtype {dtype!r}", hint=f"one of {', '.join(DTYPES)}")
-        self.context = min(context, config.max_position)
-        sizes = Sizes.of(self.model, DTYPES[dtype].numpy.itemsize, self.context, max_running, rows,
-                         cache_gb)
+        self.dtype, kind, device = dtype, DTYPES[dtype].numpy, options.get("device", 0)
         layout = layout_of(self.target, dtype, rows, same_bits)
+        wanted = CapacityOptions(context, max_running, rows, cache_gb, gpu_memory_utilization)
+        self.capacity = capacity(
+            config, layout, kind.itemsize, wanted, free_memory(self.target, device)
+        )
+        self.context = self.capacity.context
         began = time.perf_counter()
-        self._weights = load_weights(self.model, layout, DTYPES[dtype].numpy,
-                                     progress, options.get("device", 0))
+        self._weights = load_weights(self.model, layout, kind, progress, device)
         self.weights_s = time.perf_counter() - began  # that it took to have the weights
 
         def make_runner() -> Runner:
             return Runner(
-                config, self._weights.arrays, target=self.target, dtype=dtype, pages=sizes.pages,
-                positions=sizes.positions, requests=max_running, rows=rows, sampling=True,
-                same_bits=same_bits, progress=progress,
-                artifact=None if artifact is None else Path(artifact), **options)
+                config,
+                self._weights.arrays,
+                target=self.target,
+                dtype=dtype,
+                pages=self.capacity.pages,
+                positions=self.capacity.positions,
+                requests=max_running,
+                rows=rows,
+                sampling=True,
+                same_bits=same_bits,
+                progress=progress,
+                artifact=None if artifact is None else Path(artifact),
+                **options,
+            )
 
         tokenizer = self.model.tokenizer
         self.engine = Engine(
-            make_runner, EngineOptions(self.context, max_waiting, step_limit_s, prompt_rows),
-            tokenizer, tokenizer.eos if tokenizer is not None else config.eos)
+            make_runner,
+            EngineOptions(
+                self.context,
+                max_waiting,
+                step_limit_s,
+                prompt_rows,
+                prompt_items(self.target == "cuda"),
+            ),
+            tokenizer,
+            tokenizer.eos if tokenizer is not None else config.eos,
+        )
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -189,37 +225,6 @@ class Answer:
     def give_up(self) -> None:
         if not self._request.over:
             self._engine.cancel(self._request)
-
-
-@dataclass(frozen=True)
-class Sizes:
-    """Of a runner."""
-
-    pages: int
-    positions: int
-
-    @staticmethod
-    def of(
-        model: Model, item: int, context: int, max_running: int, rows: int,
-        cache_gb: float | None,
-    ) -> Sizes:
-        c, page = model.config, page_tokens(model.config)
-        if not 1 <= max_running <= min(MAX_REQUESTS, rows) or context < 2:
-            raise BadOption(f"{max_running} requests of {context} tokens, {rows} rows a step",
-                            hint=f"1 to {MAX_REQUESTS} requests, a context of 2 or more, and a row "
-                            "for each request")
-        each = -(-context // page)
-        page_bytes = 2 * c.layers * c.kv_heads * c.head_dim * page * item
-        pages = max_running * each
-        if cache_gb is not None:
-            if not 0 <= cache_gb <= MAX_CACHE_GB:
-                raise BadOption(f"cache_gb is {cache_gb}", hint=f"0 to {MAX_CACHE_GB}")
-            pages = min(pages, int(cache_gb * (1 << 30)) // page_bytes)
-        if pages < each:
-            needed = each * page_bytes / (1 << 30)
-            raise BadOption(f"cache_gb is {cache_gb:g}: room for {pages * page} tokens",
-                            hint=f"a context of {context} tokens needs {needed:.3g}")
-        return Sizes(pages, -(-context // SPLIT_TOKENS) * SPLIT_TOKENS)
 
 
 def _list(prompts: Prompt | Sequence[Prompt]) -> list[Prompt]:

@@ -41,12 +41,14 @@ MOST_FAILURES = 3  # of steps, with none between that succeeds
 class EngineOptions:
     """`context`: tokens that prompt and answer may have together. `max_waiting`: requests beyond
     those that run. A step that takes longer than `step_limit_s` counts as stuck. `prompt_rows`:
-    how many rows of prompts a step has at most while someone decodes (None: all that there are)."""
+    how many rows of prompts a step has at most while someone decodes (None: all that there are).
+    `prompt_items`: how many work items of attention these have at most (None: any)."""
 
     context: int
     max_waiting: int = 256
     step_limit_s: float = 60.0
     prompt_rows: int | None = None
+    prompt_items: int | None = None
 
 
 class Engine:
@@ -80,7 +82,7 @@ class Engine:
         self._thread.start()
 
     def _scheduler(self) -> Scheduler:
-        return Scheduler(self.runner.limits, self.options.prompt_rows)
+        return Scheduler(self.runner.limits, self.options.prompt_rows, self.options.prompt_items)
 
     # ---- for any thread ----------------------------------------------------------------------
 

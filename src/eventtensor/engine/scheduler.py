@@ -33,11 +33,15 @@ class Scheduler:
     again, first in the queue; its tokens are computed anew. The oldest never gives way to others,
     so that every request comes to its end."""
 
-    def __init__(self, limits: Limits, prompt_rows: int | None = None) -> None:
+    def __init__(
+        self, limits: Limits, prompt_rows: int | None = None, prompt_items: int | None = None
+    ) -> None:
         """`prompt_rows`: of prompts in a step, at most, while someone decodes. Fewer make the steps
-        of who decodes shorter, and prompts wait longer."""
+        of who decodes shorter, and prompts wait longer. `prompt_items`: work items of attention
+        that they have in a step, so that far into a prompt steps do not take ever longer."""
         self.limits, self.pages = limits, Pages(limits.pages, limits.page)
         self._prompt_rows = limits.rows if prompt_rows is None else prompt_rows
+        self._prompt_items = prompt_items
         self.waiting: deque[Request] = deque()
         self.running: list[Request] = []  # by arrival
         self.preempted = 0
@@ -56,7 +60,7 @@ class Scheduler:
     def schedule(self) -> Step | None:
         """None if there is nothing to do."""
         self._find_pages()
-        room, taken = _Room(self.limits), list[tuple[Request, int]]()
+        room, taken = _Room(self.limits, self._prompt_items), list[tuple[Request, int]]()
         going = [r for r in self.running if r.goes_on]
         for request in (r for r in going if r.left <= 1):
             room.take(request, taken)
@@ -64,7 +68,7 @@ class Scheduler:
             room.rows = min(room.rows, self._prompt_rows)
         for request in (r for r in going if r.left > 1):
             room.take(request, taken)
-        while room.rows and self._admit():
+        while room.rows and room.items != 0 and self._admit():
             room.take(self.running[-1], taken)
         return self._step(taken) if taken else None
 
@@ -140,14 +144,28 @@ class Scheduler:
 
 
 class _Room:
-    """How many rows a step still takes, and how many of them with logits."""
+    """How many rows a step still takes, how many of them with logits, and how many work items of
+    attention for prompts (None: any)."""
 
-    def __init__(self, limits: Limits) -> None:
-        self.rows, self.chosen = limits.rows, limits.chosen
+    def __init__(self, limits: Limits, items: int | None) -> None:
+        self.rows, self.chosen, self.items = limits.rows, limits.chosen, items
+        self._split_tokens = limits.split_tokens
 
     def take(self, request: Request, taken: list[tuple[Request, int]]) -> None:
-        count = min(request.left, self.rows, request.plain + self.chosen)
+        most = min(request.left, self.rows, request.plain + self.chosen)
+        count = most if request.left <= 1 else self._within_items(request.done, most)
         if count:
             taken.append((request, count))
             self.rows -= count
             self.chosen -= max(0, count - request.plain)
+
+    def _within_items(self, first: int, rows: int) -> int:
+        """Of so many rows from a position on those that there are items for. The first prompt has
+        one at least. Powers of two, because a launch is bound for each number of rows."""
+        if not self.items or not rows:
+            return rows if self.items is None else 0
+        each = (first + rows - 1) // self._split_tokens + 1
+        if each * rows > self.items:
+            rows = 1 << max(self.items // each, 1).bit_length() - 1
+        self.items = max(0, self.items - each * rows)
+        return rows

@@ -22,6 +22,7 @@ _BIASES = ("biased", "bias")
 _CHANGES = ("adjusted", "masked", *_PENALTIES, *_BIASES)
 _LINE = 64  # bytes: where each input begins
 _NONE = -1  # no token
+_FEW = 8  # requests whose pages are sent one by one
 
 
 class Sent(NamedTuple):
@@ -171,7 +172,8 @@ class Inputs:
 
 
 class SentTables(Tables):
-    """Page tables, sent where they have changed since the last step of the same turn."""
+    """Page tables, sent where they have changed since the last step of the same turn: of few
+    requests each its pages, of many all between them. So a long context costs a step nothing."""
 
     def __init__(self, limits: Limits, memory: Memory) -> None:
         self._table = np.zeros(limits.table, np.int32)
@@ -179,15 +181,27 @@ class SentTables(Tables):
         self._memory = memory
         self._shared = [memory.shared(limits.table, np.dtype(np.int32), ahead=True)
                         for _ in range(memory.turns)]
-        self._stale = [False] * memory.turns
+        self._stale: list[set[int]] = [set() for _ in range(memory.turns)]
 
     def send(self, tables: Sequence[Sequence[int]], turn: int) -> None:
-        if self.set(tables):
-            self._stale = [True] * len(self._stale)
-        if self._stale[turn]:
-            self._shared[turn].here[:] = self._table
-            self._memory.send(self._shared[turn])
-            self._stale[turn] = False
+        changed = self.set(tables)
+        for stale in self._stale:
+            stale.update(changed)
+        some = sorted(self._stale[turn])
+        if len(some) <= _FEW:
+            for k in some:
+                self._send(k, self.length(k), turn)
+        else:
+            self._send(some[0], (some[-1] + 1 - some[0]) * self._table[0].size, turn)
+        self._stale[turn].clear()
+
+    def _send(self, request: int, count: int, turn: int) -> None:
+        """So many entries from the first one of the request on."""
+        if count:
+            shared, first = self._shared[turn], request * self._table[0].size
+            sent = slice(first, first + count)
+            shared.here.reshape(-1)[sent] = self._table.reshape(-1)[sent]
+            self._memory.send(shared, count, first)
 
     def there(self, turn: int) -> Array:
         return self._shared[turn].there

@@ -56,9 +56,9 @@ class Memory(Protocol):
     def shared(self, shape: Shape, dtype: np.dtype[Any], ahead: bool = False) -> Shared:
         """With `ahead` it may be sent while launches run that do not read it."""
 
-    def send(self, x: Shared, count: int | None = None) -> None:
-        """The kernel's side gets what the host's has, the first `count` elements of it (None: all);
-        launches that come later see it. No launch that reads it is under way."""
+    def send(self, x: Shared, count: int | None = None, first: int = 0) -> None:
+        """The kernel's side gets what the host's has, `count` elements of it from `first` on (None:
+        all); launches that come later see it. No launch that reads it is under way."""
 
     def fetch(self, there: Array) -> Array:
         """A copy on the host, of after all launches."""
@@ -90,7 +90,7 @@ class HostMemory:
         one = self.zeros(shape, dtype)
         return Shared(one, one)
 
-    def send(self, x: Shared, count: int | None = None) -> None:
+    def send(self, x: Shared, count: int | None = None, first: int = 0) -> None:
         """It is one array."""
 
     def fetch(self, there: Array) -> Array:
@@ -179,8 +179,9 @@ class DeviceMemory:
         self._held.append(pinned)
         return Shared(pinned.bytes().view(dtype).reshape(shape), there, pinned=True)
 
-    def send(self, x: Shared, count: int | None = None) -> None:
-        some, to = x.here.reshape(-1)[:count], x.there.ctypes.data
+    def send(self, x: Shared, count: int | None = None, first: int = 0) -> None:
+        some = x.here.reshape(-1)[first:][:count]
+        to = x.there.ctypes.data + first * x.here.itemsize
         with self.device.active():
             if x.pinned:
                 self._aside.upload(to, some.ctypes.data, some.nbytes)

@@ -83,9 +83,14 @@ class Limits:
     split: int
 
     @property
+    def split_tokens(self) -> int:
+        """Of a work item of attention."""
+        return self.page * self.split
+
+    @property
     def splits(self) -> int:
         """Of the longest request."""
-        return -(-self.positions // (self.page * self.split))
+        return -(-self.positions // self.split_tokens)
 
     @property
     def table(self) -> tuple[int, int, int]:
@@ -122,11 +127,11 @@ class Tables:
         self._lengths = np.zeros(0, np.int64)
         self._named = np.zeros(limits.pages, np.int64)
 
-    def set(self, tables: Sequence[Sequence[int]]) -> bool:
-        """False if they are those of the step before. Only those that are new cost something."""
+    def set(self, tables: Sequence[Sequence[int]]) -> list[int]:
+        """The requests whose pages are not those of the step before. Only they cost something."""
         wanted = [list(t) for t in tables]
         if wanted == self._known:
-            return False
+            return []
         before = self._known + [[]] * (len(wanted) - len(self._known))
         after = wanted + [[]] * (len(before) - len(wanted))
         pairs = [(k, old, new) for k, (old, new) in enumerate(zip(before, after, strict=True))
@@ -139,7 +144,11 @@ class Tables:
             self._flat[k, kept : len(new)] = new[kept:]
         self._known = wanted
         self._lengths = np.array([len(t) for t in wanted], np.int64)
-        return True
+        return [k for k, _, _ in pairs]
+
+    def length(self, request: int) -> int:
+        """Pages that it has."""
+        return len(self._known[request]) if request < len(self._known) else 0
 
     def _check(self, count: int, tables: list[tuple[int, list[int]]]) -> None:
         most, room = self._limits, self._flat.shape[1]
@@ -170,7 +179,7 @@ class Tables:
         page = self._flat[request, position // limits.page]
         slot = page * limits.page + position % limits.page
         self._check_writes(at, page, slot)
-        work = int((position // (limits.page * limits.split) + 1).sum())
+        work = int((position // limits.split_tokens + 1).sum())
         return Placed(token, position, request, slot, work)
 
     def _check_writes(self, at: Places, page: Array, slot: Array) -> None:

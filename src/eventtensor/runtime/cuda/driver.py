@@ -38,9 +38,11 @@ _SYMBOLS: dict[str, tuple[str, tuple[Any, ...]]] = {
     "cuModuleGetFunction": ("cuModuleGetFunction", (c_void_p, c_void_p, c_char_p)),
     "cuFuncSetAttribute": ("cuFuncSetAttribute", (c_void_p, c_int, c_int)),
     "cuOccupancyMaxActiveBlocksPerMultiprocessor": (
-        "cuOccupancyMaxActiveBlocksPerMultiprocessor", (c_void_p, c_void_p, c_int, c_size_t),
+        "cuOccupancyMaxActiveBlocksPerMultiprocessor",
+        (c_void_p, c_void_p, c_int, c_size_t),
     ),
     "cuMemAlloc": ("cuMemAlloc_v2", (c_void_p, c_size_t)),
+    "cuMemGetInfo": ("cuMemGetInfo_v2", (c_void_p, c_void_p)),
     "cuMemFree": ("cuMemFree_v2", (c_uint64,)),
     "cuMemHostAlloc": ("cuMemHostAlloc", (c_void_p, c_size_t, c_uint)),
     "cuMemHostGetDevicePointer": ("cuMemHostGetDevicePointer_v2", (c_void_p, c_void_p, c_uint)),
@@ -50,13 +52,16 @@ _SYMBOLS: dict[str, tuple[str, tuple[Any, ...]]] = {
     "cuMemcpyHtoD": ("cuMemcpyHtoD_v2", (c_uint64, c_void_p, c_size_t)),
     "cuMemcpyDtoH": ("cuMemcpyDtoH_v2", (c_void_p, c_uint64, c_size_t)),
     "cuMemcpyHtoDAsync": (
-        "cuMemcpyHtoDAsync_v2", (c_uint64, c_void_p, c_size_t, c_void_p),
+        "cuMemcpyHtoDAsync_v2",
+        (c_uint64, c_void_p, c_size_t, c_void_p),
     ),
     "cuMemcpyDtoHAsync": (
-        "cuMemcpyDtoHAsync_v2", (c_void_p, c_uint64, c_size_t, c_void_p),
+        "cuMemcpyDtoHAsync_v2",
+        (c_void_p, c_uint64, c_size_t, c_void_p),
     ),
     "cuMemcpyDtoDAsync": (
-        "cuMemcpyDtoDAsync_v2", (c_uint64, c_uint64, c_size_t, c_void_p),
+        "cuMemcpyDtoDAsync_v2",
+        (c_uint64, c_uint64, c_size_t, c_void_p),
     ),
     "cuTensorMapEncodeTiled": (
         "cuTensorMapEncodeTiled",

@@ -1,0 +1,192 @@
+"""How much fits into memory: the context, the pages of the KV cache, and what they leave."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+from ..errors import BadOption, EventTensorError, OutOfMemory
+from ..models.attention_half import SPLIT_TOKENS, page_tokens
+from ..models.config import ModelConfig
+from ..models.free_memory import FreeMemory
+from ..models.pack import packed_shapes
+from ..models.step import MAX_REQUESTS
+from ..models.tiles import Layout
+
+MAX_CACHE_GB = 1 << 20
+GB = 1 << 30
+_HOST_CACHE, _HOST_SHARE = 4 * GB, 0.25  # what a cache has on the host unless it is told
+_SPARE = 0.95  # of the free memory of a GPU, at most
+_CODE = GB // 2  # of a GPU, for kernels and what the driver has of its own
+_GROWTH = 4  # two kernels of many rows, whose scratch grows in powers of two
+
+
+@dataclass(frozen=True)
+class CapacityOptions:
+    """What was asked for. `context` None: what the model has and memory holds; `cache_gb` None: a
+    part of what is free, on a GPU up to `gpu_share` of all its memory with weights and scratch."""
+
+    context: int | None = None
+    max_running: int = MAX_REQUESTS
+    rows: int = 128
+    cache_gb: float | None = None
+    gpu_share: float = 0.9
+
+    def check(self) -> None:
+        if not 1 <= self.max_running <= min(MAX_REQUESTS, self.rows) or (self.context or 2) < 2:
+            raise BadOption(
+                f"{self.max_running} requests of {self.context or 'all'} tokens, {self.rows} rows "
+                "a step",
+                hint=f"1 to {MAX_REQUESTS} requests, a context of 2 or more, and a row "
+                "for each request",
+            )
+        if self.cache_gb is not None and not 0 <= self.cache_gb <= MAX_CACHE_GB:
+            raise BadOption(f"cache_gb is {self.cache_gb}", hint=f"0 to {MAX_CACHE_GB}")
+        if not 0 < self.gpu_share <= 1:
+            raise BadOption(f"gpu_memory_utilization is {self.gpu_share}", hint="above 0, up to 1")
+
+
+@dataclass(frozen=True)
+class Capacity:
+    """Of an engine. A request has up to `context` tokens, in pages of `page` tokens."""
+
+    context: int
+    pages: int
+    page: int
+    page_bytes: int
+    weight_bytes: int
+    max_running: int
+
+    @property
+    def cache_tokens(self) -> int:
+        return self.pages * self.page
+
+    @property
+    def cache_bytes(self) -> int:
+        return self.pages * self.page_bytes
+
+    @property
+    def positions(self) -> int:
+        """In whole splits of attention."""
+        return -(-self.context // SPLIT_TOKENS) * SPLIT_TOKENS
+
+    @property
+    def full_requests(self) -> int:
+        """Requests of a whole context that run at the same time."""
+        return min(self.max_running, self.pages // -(-self.context // self.page))
+
+
+def capacity(
+    config: ModelConfig, layout: Layout, item: int, options: CapacityOptions, memory: FreeMemory
+) -> Capacity:
+    """`item`: bytes of an element of weights and cache. `memory` is what there is before weights
+    are loaded."""
+    options.check()
+    page = page_tokens(config)
+    page_bytes = 2 * config.layers * config.kv_heads * config.head_dim * page * item
+    weights = sum(prod(shape) for shape in packed_shapes(config, layout).values()) * item
+    wanted = min(options.context or config.max_position, config.max_position)
+    sizes = _Sizes(config, page, page_bytes, weights, options, memory, layout != "cpu")
+    context = wanted if options.context else sizes.longest(wanted)
+    return Capacity(context, sizes.pages(context), page, page_bytes, weights, options.max_running)
+
+
+@dataclass(frozen=True)
+class _Sizes:
+    config: ModelConfig
+    page: int
+    page_bytes: int
+    weights: int
+    options: CapacityOptions
+    memory: FreeMemory
+    on_gpu: bool
+
+    def longest(self, context: int) -> int:
+        """The longest context, of up to so many tokens, for which there are pages."""
+        few, many = 1, -(-context // self.page)  # of pages
+        if self._room(context) >= many:
+            return context
+        while many - few > 1:
+            middle = (few + many) // 2
+            fits = self._room(middle * self.page) >= middle
+            few, many = (middle, many) if fits else (few, middle)
+        return min(context, max(2, few * self.page))
+
+    def pages(self, context: int) -> int:
+        """For all requests that run, or as many as there is room for."""
+        each, room = -(-context // self.page), self._room(context)
+        if room < each:
+            raise self._too_few(context, each, room)
+        pages = min(self.options.max_running * each, room)
+        if pages * self.page_bytes > (left := self._left(self._most, context)):
+            raise OutOfMemory(
+                f"a cache of {_gb(pages * self.page_bytes)}: {self._has}, and {_gb(left)} are left "
+                "for it",
+                hint="less of cache_gb, of max_running or of context",
+            )
+        return pages
+
+    def _room(self, context: int) -> int:
+        """Pages that the cache may have."""
+        cache = self._left(self._most, context)
+        if self.options.cache_gb is not None:
+            cache = self.options.cache_gb * GB
+        elif self.on_gpu:
+            cache = self._left(min(self._most, self.options.gpu_share * self.memory.total), context)
+        else:
+            cache = min(_HOST_CACHE, _HOST_SHARE * cache)
+        return int(cache) // self.page_bytes
+
+    @property
+    def _most(self) -> float:
+        """Bytes that weights, cache and steps may have together."""
+        return (_SPARE if self.on_gpu else 1) * self.memory.free
+
+    def _left(self, most: float, context: int) -> float:
+        """Beside weights and what steps need. The host maps weights from files, and may forget
+        them."""
+        weights = self.weights if self.on_gpu else 0
+        return max(0.0, most - weights - self._of_steps(context))
+
+    def _of_steps(self, context: int) -> int:
+        """Angles, tokens of penalties, logits, and scratch for the parts of attention."""
+        c, positions = self.config, 1 << (context - 1).bit_length()
+        tokens = min(
+            self.options.max_running * context, self.memory.free // self.page_bytes * self.page
+        )
+        items = prompt_items(self.on_gpu) + tokens // SPLIT_TOKENS + MAX_REQUESTS
+        scratch = _GROWTH * items * c.heads * (c.head_dim + 2) * 4
+        fixed = positions * (c.head_dim + MAX_REQUESTS) * 4 + 2 * MAX_REQUESTS * c.vocab * 4
+        return scratch + fixed + (_CODE if self.on_gpu else 0)
+
+    @property
+    def _has(self) -> str:
+        free, weights = _gb(self.memory.free), _gb(self.weights)
+        if self.on_gpu:
+            return f"the GPU has {free} free, of which weights take {weights}"
+        return f"this machine has {free} of memory free"
+
+    def _too_few(self, context: int, each: int, room: int) -> EventTensorError:
+        needed, most = f"{each * self.page_bytes / GB:.3g}", room * self.page
+        shorter = f", or a context of {most}" if most > 1 else ""
+        if self.options.cache_gb is not None:
+            return BadOption(
+                f"cache_gb is {self.options.cache_gb:g}: room for {most} tokens",
+                hint=f"a context of {context} tokens needs {needed}{shorter}",
+            )
+        more = "a larger gpu_memory_utilization" if self.on_gpu else f"cache_gb of {needed}"
+        return OutOfMemory(
+            f"a context of {context} tokens needs {needed} GB of cache: "
+            f"{self._has}, and the cache has room for {most} tokens",
+            hint=more + shorter,
+        )
+
+
+def prompt_items(on_gpu: bool) -> int:
+    """Work items of attention that the prompts of a step have at most, so that a step far into a
+    long prompt keeps nobody waiting, and scratch stays small. Shorter prompts never get there."""
+    return 16384 if on_gpu else 4096
+
+
+def _gb(size: float) -> str:
+    return f"{size / GB:.3g} GB"
