@@ -11,7 +11,10 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from eventtensor.cli import commands, typed
+from eventtensor import LLM
+from eventtensor.cli import commands, compiling, serving, typed
+from eventtensor.cli.capacity_table import capacity_table
+from eventtensor.cli.terminal import terminal
 from eventtensor.errors import BadOption, BadPrompt
 
 MODEL = "random:tiny-llama"
@@ -33,9 +36,23 @@ def refused(*words: str) -> str:
     return said
 
 
-SERVE = ("--receive-s", "--max-connections", "--port", "--context", "--max-running",
-         "--max-waiting", "--prompt-rows", "--cache-gb", "--max-body-mb", "--step-limit-s",
-         "--drain-s", "--response-store")
+SERVE = (
+    "--receive-s",
+    "--max-connections",
+    "--port",
+    "--context",
+    "--max-running",
+    "--gpu-memory-utilization",
+    "--max-num-batched-tokens",
+    "--max-model-len",
+    "--max-waiting",
+    "--prompt-rows",
+    "--cache-gb",
+    "--max-body-mb",
+    "--step-limit-s",
+    "--drain-s",
+    "--response-store",
+)
 
 
 @pytest.fixture
@@ -199,3 +216,64 @@ def test_a_mistake_of_ours_is_not_hidden() -> None:
         _ = 1 // 0
 
 
+@pytest.fixture
+def wanted(monkeypatch: pytest.MonkeyPatch) -> list[serving.Wanted]:
+    """What `serve` was asked for."""
+    found: list[serving.Wanted] = []
+    monkeypatch.setattr(serving, "serve_model", found.append)
+    return found
+
+
+def test_commands_of_vllm_mean_the_same_here(wanted) -> None:
+    pairs = [("--max-model-len", "--context", "512"), ("--max-num-seqs", "--max-running", "8")]
+    for theirs, ours, value in pairs:
+        ran("serve", MODEL, theirs, value), ran("serve", MODEL, ours, value)
+    ran("serve", MODEL, "--dtype", "bfloat16"), ran("serve", MODEL, "--dtype", "auto")
+    ran("serve", MODEL)
+    ran("serve", MODEL, "--max-num-batched-tokens", "8192", "--gpu-memory-utilization", "0.5")
+    ran("serve", MODEL, "--dtype", "float32", "--max-num-batched-tokens", "64")
+    lengths, ours, *_ = wanted
+    assert lengths == ours and ours.context == 512
+    assert wanted[2] == wanted[3] and wanted[3].max_running == 8
+    assert wanted[4] == wanted[5] == wanted[6] and wanted[6].context is wanted[6].cache_gb is None
+    assert (wanted[7].rows, wanted[7].gpu_memory_utilization) == (128, 0.5)
+    assert (wanted[8].rows, wanted[8].dtype) == (64, "f32")
+
+
+def test_a_server_says_what_fits() -> None:
+    with LLM(
+        MODEL,
+        target="cpu",
+        dtype="f32",
+        context=300,
+        max_running=5,
+        max_waiting=7,
+        cache_gb=1 / 1024,
+    ) as llm:
+        said = capacity_table(llm, "[red]x", 8000)
+    assert said.splitlines() == [
+        "model     [red]x, f32 on cpu",
+        "weights   0.00135 GB",
+        "cache     0.000977 GB for 1,024 tokens",
+        "context   300 tokens, of 1,024 of the model",
+        "requests  5 run, 2 of them with a full context; 7 wait",
+        "port      8000",
+    ]
+
+
+@pytest.mark.parametrize("name", ["[red]x[/red]", "[/]", ":smile:", "a" * 200])
+def test_a_path_is_shown_as_it_is(capsys: pytest.CaptureFixture[str], name: str) -> None:
+    terminal(stderr=True).print(f"{name}: done")
+    assert capsys.readouterr().err == f"{name}: done\n"
+
+
+def test_compile_shows_its_folder(monkeypatch, capsys, tmp_path: Path) -> None:
+    class Kernels:
+        def close(self) -> None:
+            pass
+
+    monkeypatch.setattr(compiling, "compiled", lambda *_: Kernels())
+    monkeypatch.setattr(compiling, "save", lambda *_: None)
+    folder = tmp_path / "[bold]x"
+    compiling.compile_model(MODEL, folder, "cpu", "f32", False)
+    assert f"{folder}: {MODEL} for cpu in " in capsys.readouterr().err

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from ..bench.client import Address
@@ -19,7 +18,10 @@ from ..bench.startup import startup
 from ..engine.llm import LLM
 from ..errors import BadOption
 from ..models.targets import find_target
+from .terminal import terminal
 from .typed import (
+    CacheGb,
+    DType,
     DTypeName,
     ModelName,
     SameBits,
@@ -40,15 +42,20 @@ Answers = Annotated[int, typer.Option(help="tokens of each answer")]
 Runs = Annotated[int, typer.Option(help="times that count")]
 Warm = Annotated[int, typer.Option(help="times before, that do not count")]
 Out = Annotated[Path | None, typer.Option(help="a JSON file for the rows")]
-DType = Annotated[DTypeName, typer.Option(help="of weights and cache")]
-CacheGb = Annotated[float, typer.Option(help="memory for keys and values")]
 
 
 @app.command("latency")
 def latency_command(
-    model: ModelName, batch: Annotated[int, typer.Option(help="requests at a time")] = 1,
-    input: Input = 32, output: Answers = 128, runs: Runs = 10, warm: Warm = 2, out: Out = None,
-    target: TargetOption = TargetName.auto, dtype: DType = DTypeName.bf16, cache_gb: CacheGb = 1.0,
+    model: ModelName,
+    batch: Annotated[int, typer.Option(help="requests at a time")] = 1,
+    input: Input = 32,
+    output: Answers = 128,
+    runs: Runs = 10,
+    warm: Warm = 2,
+    out: Out = None,
+    target: TargetOption = TargetName.auto,
+    dtype: DType = DTypeName.bf16,
+    cache_gb: CacheGb = None,
     same_bits: SameBits = False,
 ) -> None:
     """A batch at a time: to the first token, between tokens, to the end."""
@@ -60,9 +67,16 @@ def latency_command(
 
 @app.command("throughput")
 def throughput_command(
-    model: ModelName, requests: Annotated[int, typer.Option(help="all sent at once")] = 64,
-    input: Input = 512, output: Answers = 128, runs: Runs = 3, warm: Warm = 1, out: Out = None,
-    target: TargetOption = TargetName.auto, dtype: DType = DTypeName.bf16, cache_gb: CacheGb = 1.0,
+    model: ModelName,
+    requests: Annotated[int, typer.Option(help="all sent at once")] = 64,
+    input: Input = 512,
+    output: Answers = 128,
+    runs: Runs = 3,
+    warm: Warm = 1,
+    out: Out = None,
+    target: TargetOption = TargetName.auto,
+    dtype: DType = DTypeName.bf16,
+    cache_gb: CacheGb = None,
     same_bits: SameBits = False,
 ) -> None:
     """Many requests at once: requests and tokens a second."""
@@ -79,8 +93,13 @@ def serve_command(
     api_key: Annotated[str, typer.Option(help="of that server")] = "",
     clients: Annotated[str, typer.Option(help="numbers of clients at a time")] = "1,8,32,64",
     requests: Annotated[int, typer.Option(help="of each client, that count")] = 4,
-    input: Input = 512, output: Answers = 128, warm: Warm = 1, out: Out = None,
-    target: TargetOption = TargetName.auto, dtype: DType = DTypeName.bf16, cache_gb: CacheGb = 8.0,
+    input: Input = 512,
+    output: Answers = 128,
+    warm: Warm = 1,
+    out: Out = None,
+    target: TargetOption = TargetName.auto,
+    dtype: DType = DTypeName.bf16,
+    cache_gb: CacheGb = None,
     same_bits: SameBits = False,
 ) -> None:
     """A server under load by clients that ask again and again."""
@@ -96,8 +115,16 @@ def serve_command(
         check_out(out)
         if url:
             return _show(under_load(Address.of(url, api_key), load, counts, requests, warm), out)
-        options = ["--target", target.value, "--dtype", dtype.value, "--cache-gb", str(cache_gb),
-                   "--context", str(input + output), *(["--same-bits"] if same_bits else [])]
+        options = [
+            "--target",
+            target.value,
+            "--dtype",
+            dtype.known,
+            "--context",
+            str(input + output),
+            *(["--same-bits"] if same_bits else []),
+            *(["--cache-gb", str(cache_gb)] if cache_gb is not None else []),
+        ]
         with server(model, options) as at:
             return _show(under_load(at, load, counts, requests, warm), out)
 
@@ -111,19 +138,34 @@ def startup_command(
     with told():
         check_numbers(runs=runs)
         check_out(out)
-        options: dict[str, object] = {"target": find_target(target.value), "dtype": dtype.value}
+        options: dict[str, object] = {"target": find_target(target.value), "dtype": dtype.known}
         _show(startup(model, options, runs), out)
 
 
 def _inside(
-    measure: Callable[[LLM], list[Row]], model: str, context: int, target: TargetName,
-    dtype: DTypeName, cache_gb: float, same_bits: bool, out: Path | None,
+    measure: Callable[[LLM], list[Row]],
+    model: str,
+    context: int,
+    target: TargetName,
+    dtype: DTypeName,
+    cache_gb: float | None,
+    same_bits: bool,
+    out: Path | None,
 ) -> None:
     with told():
         check_numbers(cache_gb=cache_gb)
         check_out(out)
-    with told(), LLM(model, target=target.value, dtype=dtype.value, context=context,
-                     cache_gb=cache_gb, same_bits=same_bits) as llm:
+    with (
+        told(),
+        LLM(
+            model,
+            target=target.value,
+            dtype=dtype.known,
+            context=context,
+            cache_gb=cache_gb,
+            same_bits=same_bits,
+        ) as llm,
+    ):
         _show(measure(llm), out)
 
 
@@ -134,6 +176,6 @@ def _show(rows: Sequence[Row], out: Path | None) -> None:
         numbers = [f"{r[k]:.4g}" if k in r else "-" for k in ("mean", "median", "p99")]
         of = " ".join(f"{k}={v}" for k, v in r.items() if k not in known)
         table.add_row(r["name"], *numbers, r["unit"], of)
-    Console(soft_wrap=True).print(table)
+    terminal().print(table)
     if out is not None:
         write(rows, out)

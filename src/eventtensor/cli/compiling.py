@@ -5,8 +5,6 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from rich.console import Console
-
 from ..errors import BadOption
 from ..models.artifact import Made, compiled, save
 from ..models.runner import DTYPES, layout_of
@@ -14,6 +12,7 @@ from ..models.source import open_model
 from ..models.step import MAX_TOKENS
 from ..models.targets import find_target
 from ..models.tasks import Weights
+from .terminal import terminal
 
 
 def compile_model(name: str, folder: Path, target: str, dtype: str, same_bits: bool) -> None:
@@ -29,4 +28,4 @@ def compile_model(name: str, folder: Path, target: str, dtype: str, same_bits: b
     finally:
         kernels.close()
     took = time.perf_counter() - began
-    Console(stderr=True, soft_wrap=True).print(f"{folder}: {name} for {where} in {took:.1f} s")
+    terminal(stderr=True).print(f"{folder}: {name} for {where} in {took:.1f} s")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from math import prod
 
-from rich.console import Console
 from rich.table import Table
 
 from ..errors import EventTensorError
@@ -12,6 +11,7 @@ from ..models.checkpoint import shapes
 from ..models.config import ModelConfig
 from ..models.formats.known import KNOWN
 from ..models.source import smollm2_file
+from .terminal import terminal
 
 
 def models_table() -> None:
@@ -26,7 +26,7 @@ def models_table() -> None:
         table.add_row(f"random:{name}", *_size(config), "random weights; ?seed=3 gives others")
     table.add_row("FOLDER", "", "", "Hugging Face: config.json and safetensors")
     table.add_row("FILE", "", "", "GGUF: F32, F16, BF16, Q8_0, Q4_0 or Q4_1")
-    Console(soft_wrap=True).print(table)
+    terminal().print(table)
 
 
 def _size(config: ModelConfig) -> tuple[str, str]:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from rich.console import Console
-
 from ..config import environment
 from ..engine.llm import LLM
 from ..serve.app import AppOptions
@@ -14,7 +12,9 @@ from ..serve.chat_format import check_parsers
 from ..serve.guards import is_loopback
 from ..serve.listening import bind
 from ..serve.server import ServeOptions, serve
+from .capacity_table import capacity_table
 from .speaking import Bars
+from .terminal import terminal
 
 
 @dataclass(frozen=True)
@@ -24,11 +24,13 @@ class Wanted:
     model: str
     target: str
     dtype: str
-    context: int
+    context: int | None
     max_running: int
     max_waiting: int
     prompt_rows: int | None
-    cache_gb: float
+    rows: int
+    cache_gb: float | None
+    gpu_memory_utilization: float
     same_bits: bool
     host: str
     port: int
@@ -49,7 +51,7 @@ class Wanted:
 
 def serve_model(wanted: Wanted) -> None:
     check_parsers(wanted.tool_parser, wanted.reasoning_parser)
-    shown = Console(stderr=True, soft_wrap=True, highlight=False)
+    shown = terminal(stderr=True)
     key = wanted.api_key or environment().api_key
     if key is None and not is_loopback(wanted.host):
         shown.print(f"eventtensor: everyone who reaches {wanted.host} may ask; --api-key or "
@@ -58,11 +60,14 @@ def serve_model(wanted: Wanted) -> None:
     with Bars(shown) as bars:
         llm = LLM(wanted.model, target=wanted.target, dtype=wanted.dtype, context=wanted.context,
                   max_running=wanted.max_running, max_waiting=wanted.max_waiting,
-                  prompt_rows=wanted.prompt_rows, cache_gb=wanted.cache_gb,
+                  prompt_rows=wanted.prompt_rows, rows=wanted.rows, cache_gb=wanted.cache_gb,
+                  gpu_memory_utilization=wanted.gpu_memory_utilization,
                   same_bits=wanted.same_bits,
                   step_limit_s=wanted.step_limit_s, progress=bars.tell,
                   artifact=wanted.artifact)
-    app = AppOptions(wanted.name or wanted.model, key, int(wanted.max_body_mb * (1 << 20)),
+    name, port = wanted.name or wanted.model, sockets[0].getsockname()[1]
+    shown.print(capacity_table(llm, name, port))
+    app = AppOptions(name, key, int(wanted.max_body_mb * (1 << 20)),
                      wanted.cors_origins,
                      wanted.allowed_hosts if is_loopback(wanted.host) else None,
                      wanted.response_store, tool_parser=wanted.tool_parser,

@@ -17,6 +17,7 @@ from ..models.bandwidth import Bandwidth, measure_bandwidth
 from ..models.runner import Row, Runner
 from ..models.source import open_model
 from ..models.text.tokenizer import Tokenizer
+from .terminal import terminal
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ def answer(
 ) -> Iterator[str]:
     """Text piece by piece. Progress and speed go to stderr. The answer ends with the context, which
     is no longer than the model's own."""
-    shown = Console(stderr=True, soft_wrap=True, highlight=False)
+    shown = terminal(stderr=True)
     model = open_model(name)
     tokenizer = model.tokenizer
     if tokenizer is None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
 
@@ -22,31 +22,72 @@ class TargetName(StrEnum):
 
 
 class DTypeName(StrEnum):
+    """Also by the names that other servers have."""
+
     bf16 = "bf16"
     f32 = "f32"
+    auto = "auto"
+    bfloat16 = "bfloat16"
+    float32 = "float32"
+
+    @property
+    def known(self) -> str:
+        return "f32" if self in (DTypeName.f32, DTypeName.float32) else "bf16"
+
+
+SIZES = "Sizes"  # a part of a long help
+
+
+def option(text: str, part: str | None = None, *names: str) -> Any:
+    """An option with its help, in a part of it."""
+    return typer.Option(*names, help=text, rich_help_panel=part)
 
 
 ModelName = Annotated[str, typer.Argument(
     metavar="MODEL",
     help="smollm2, random:NAME, a Hugging Face folder, or a GGUF file; see `eventtensor models`")]
-TargetOption = Annotated[TargetName, typer.Option(help="auto: the GPU, where there is one")]
+TargetOption = Annotated[TargetName, option("auto: the GPU, where there is one")]
+DType = Annotated[DTypeName, option("of weights and cache; auto: bf16")]
 SameBits = Annotated[bool, typer.Option(
     "--same-bits", help="compute, to the bit, what any batch with this prompt gives; on a GPU that "
     "is slower")]
-
+Context = Annotated[int | None, option(
+    "tokens of prompt and answer together; by default what the model has, as far as memory goes",
+    SIZES, "--context", "--max-model-len")]
+MaxRunning = Annotated[int, option(
+    "requests in a step, 64 at most", SIZES, "--max-running", "--max-num-seqs")]
+CacheGb = Annotated[float | None, option(
+    "memory for keys and values; by default what all contexts need, as far as memory goes: on the "
+    "host up to 4 GB, and a quarter of what is free", SIZES)]
+GpuMemory = Annotated[float, option(
+    "share of a GPU's memory for weights and cache, unless --cache-gb says it", SIZES)]
 Artifact = Annotated[Path | None, typer.Option(
     help="a folder that `eventtensor compile` wrote: nothing is compiled then")]
 
 
 # What the numbers of all commands must be, by name. NaN is in no range.
 _RANGES: dict[str, tuple[float, float]] = {
-    "port": (0, 65535), "context": (1, 1 << 24), "max_running": (1, 1 << 20),
-    "max_waiting": (0, 1 << 20), "prompt_rows": (1, 1 << 20), "cache_gb": (0, 1 << 20),
-    "max_body_mb": (1e-6, 1 << 10), "step_limit_s": (1e-6, 1e6), "drain_s": (0, 1e6),
-    "receive_s": (1e-3, 1e6), "max_connections": (1, 1 << 20),
+    "port": (0, 65535),
+    "context": (1, 1 << 24),
+    "max_running": (1, 1 << 20),
+    "max_waiting": (0, 1 << 20),
+    "prompt_rows": (1, 1 << 20),
+    "cache_gb": (0, 1 << 20),
+    "gpu_memory_utilization": (0, 1),
+    "max_num_batched_tokens": (1, 1 << 30),
+    "max_body_mb": (1e-6, 1 << 10),
+    "step_limit_s": (1e-6, 1e6),
+    "drain_s": (0, 1e6),
+    "receive_s": (1e-3, 1e6),
+    "max_connections": (1, 1 << 20),
     "response_store": (0, 1 << 20),
-    "batch": (1, 1 << 12), "input": (1, 1 << 20), "output": (1, 1 << 20), "runs": (1, 1 << 20),
-    "warm": (0, 1 << 20), "requests": (1, 1 << 20), "clients": (1, 1 << 12),
+    "batch": (1, 1 << 12),
+    "input": (1, 1 << 20),
+    "output": (1, 1 << 20),
+    "runs": (1, 1 << 20),
+    "warm": (0, 1 << 20),
+    "requests": (1, 1 << 20),
+    "clients": (1, 1 << 12),
 }
 
 

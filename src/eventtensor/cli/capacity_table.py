@@ -1,0 +1,21 @@
+"""What a server says when it starts: what fits into memory."""
+
+from __future__ import annotations
+
+from ..engine.capacity import GB
+from ..engine.llm import LLM
+
+
+def capacity_table(llm: LLM, name: str, port: int) -> str:
+    fits, most = llm.capacity, llm.model.config.max_position
+    of_all = "all that the model has" if fits.context == most else f"of {most:,} of the model"
+    rows = {
+        "model": f"{name}, {llm.dtype} on {llm.target}",
+        "weights": f"{fits.weight_bytes / GB:.3g} GB",
+        "cache": f"{fits.cache_bytes / GB:.3g} GB for {fits.cache_tokens:,} tokens",
+        "context": f"{fits.context:,} tokens, {of_all}",
+        "requests": f"{fits.max_running} run, {fits.full_requests} of them with a full context; "
+        f"{llm.engine.options.max_waiting} wait",
+        "port": str(port),
+    }
+    return "\n".join(f"{what:10}{value}" for what, value in rows.items())
