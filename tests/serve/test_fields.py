@@ -73,3 +73,13 @@ def test_a_history_of_calls_is_as_templates_take_it():
     assert system == {"role": "system", "content": "Be brief."}
     assert assistant["content"] is None and result["tool_call_id"] == "a"
     assert [c["function"]["arguments"] for c in assistant["tool_calls"]] == [{"x": 1}, '{"x": ']
+
+
+def test_what_clients_add_to_answers_is_taken_when_they_send_them_back():
+    added = {"refusal": None, "annotations": [], "audio": None, "function_call": None,
+             "provider_specific_fields": {"refusal": None}}
+    call = {"id": "a", "type": "function", "index": 0, "provider_specific_fields": {"x": "y"},
+            "function": {"name": "f", "arguments": "{}"}}
+    answer = {"role": "assistant", "content": None, "tool_calls": [call]} | added
+    found = ChatBody.model_validate(CHAT | {"messages": [*CHAT["messages"], answer]})
+    assert set(found.messages[1].plain()) == {"role", "content", "tool_calls"}

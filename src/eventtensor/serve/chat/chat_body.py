@@ -20,6 +20,10 @@ _OWN_OPTIONS = {"messages", "tools", "prompt", "add_generation_prompt"}  # of th
 _NO_TOOL_CHOICE = ToolChoice("none")
 
 
+_OF_ANSWERS = "servers add it to answers, and clients send answers back"
+_OF_CLIENTS = "LiteLLM adds it to answers, and sends them back"
+
+
 class TextPart(Body):
     type: Literal["text"]
     text: str
@@ -40,7 +44,9 @@ class MessageCall(Body):
     type: Literal["function"] = "function"
     function: CalledFunction
     accepted: ClassVar[Mapping[str, Neutral]] = {
-        "index": Neutral("calls are in the order of the list")}
+        "index": Neutral("calls are in the order of the list"),
+        "provider_specific_fields": Neutral(_OF_CLIENTS),
+    }
 
     def plain(self) -> dict[str, Any]:
         """With arguments that are read: templates write them in their own way."""
@@ -50,9 +56,6 @@ class MessageCall(Body):
             arguments = self.function.arguments  # of an answer that was cut
         return {"id": self.id, "type": "function",
                 "function": {"name": self.function.name, "arguments": arguments}}
-
-
-_OF_ANSWERS = "servers add it to answers, and clients send answers back"
 
 
 class ChatMessage(Body):
@@ -66,6 +69,7 @@ class ChatMessage(Body):
     accepted: ClassVar[Mapping[str, Neutral]] = {
         "refusal": Neutral(_OF_ANSWERS, ("",)), "annotations": Neutral(_OF_ANSWERS),
         "audio": Neutral(_OF_ANSWERS, ({},)), "function_call": Neutral(_OF_ANSWERS, ({},)),
+        "provider_specific_fields": Neutral(_OF_CLIENTS),
     }
 
     def plain(self) -> dict[str, Any]:
