@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 
 from clients.client_folder import CLIENTS, Client
@@ -64,21 +65,14 @@ def _fingerprint(client: Client) -> str:
 
 def _install_python(client: Client, folder: Path) -> None:
     uv, venv = _tool("uv"), folder / "venv"
+    install = [uv, "pip", "install", "--quiet", "--no-deps", "--compile-bytecode"]
     _run([uv, "venv", "--quiet", "--clear", "--python", sys.executable, str(venv)])
-    _run(
-        [
-            uv,
-            "pip",
-            "install",
-            "--quiet",
-            "--no-deps",
-            "--compile-bytecode",
-            "--python",
-            str(venv / "bin/python"),
-            "-r",
-            str(client.locks[0]),
-        ]
-    )
+    _run([*install, "--python", str(venv / "bin/python"), "-r", str(client.locks[0])])
+    (packages,) = venv.glob("lib/python*/site-packages")
+    for name in client.lent:
+        found = find_spec(name)
+        assert found is not None and found.origin is not None, f"{name} is not there"
+        (packages / name).symlink_to(Path(found.origin).parent)
 
 
 def _install_node(client: Client, folder: Path) -> None:

@@ -17,13 +17,15 @@ CLIENTS = Path(__file__).parent
 
 @dataclass(frozen=True)
 class Client:
-    """`tier` is the one whose tests run it."""
+    """`tier` is the one whose tests run it. `lent`: packages that are large, and come from the
+    environment of the tests."""
 
     folder: Path
     title: str
     packages: tuple[str, ...]
     features: tuple[str, ...]
     tier: str = "full"
+    lent: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -62,4 +64,5 @@ def clients() -> Iterator[Client]:
             tuple(told["packages"]),
             tuple(told["features"]),
             told.get("tier", "full"),
+            tuple(told.get("lent", ())),
         )

@@ -38,8 +38,9 @@ RULES = (
         r"Bob is 30",
         '{"name": "Bob", "age": 30}',
         calls=(r".*",),
-        values={"name": "Bob", "age": 30},
+        values={"name": "Bob", "age": 30, "tasks": [{"name": "Bob", "age": 30}]},
     ),
     Rule(r"(?i)two and two", "<think>\nTwo and two are four.\n</think>\n\n4"),
+    Rule(r"weatherman answer", "It is 22 degrees in Paris.", calls=(r"transfer_to_.*",)),
     Rule(r"", "The script has no more to say."),
 )

@@ -1,4 +1,5 @@
-"""A server process whose model says what rules say: python scripted_server.py NAME."""
+"""A server process whose model says what rules say: python scripted_server.py NAME
+[PORT]."""
 
 from __future__ import annotations
 
@@ -59,8 +60,8 @@ def scripted_llm() -> llm_module.LLM:
     return llm_module.LLM(model, target="cpu", context=CONTEXT, max_running=16)
 
 
-def main(name: str) -> None:
-    serve(scripted_llm(), ServeOptions(AppOptions(name), port=0))
+def main(name: str, port: str = "0") -> None:
+    serve(scripted_llm(), ServeOptions(AppOptions(name), port=int(port)))
 
 
 if __name__ == "__main__":
