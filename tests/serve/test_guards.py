@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
+import sys
 import threading
 import time
 from types import SimpleNamespace
@@ -13,7 +14,7 @@ from urllib.parse import urlsplit
 import httpx
 import openai
 import pytest
-from serve.process import fake
+from serve.process import fake, running
 from starlette.requests import Request
 
 from eventtensor.engine.grammar import Grammar
@@ -251,3 +252,46 @@ def test_a_key_of_the_command_line_may_have_any_letters(folder):
             sock.sendall("GET /v1/models HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
                          "Authorization: Bearer ключ\r\n\r\n".encode())
             assert sock.recv(4096).startswith(b"HTTP/1.1 200 ")
+
+
+# ---- names of the model --------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def renamed(folder):
+    names = [x for name in ("org/my-model", "gpt-4o", "größe 1%") for x in ("--name", name)]
+    names[2] = "--served-model-name"
+    with running([sys.executable, "-m", "eventtensor.cli", "serve", str(folder), *names, "--port",
+                  "0", "--target", "cpu", "--dtype", "f32", "--context", "64", "--max-running", "2",
+                  "--allow-origin", SITE, "--cors-origin", "https://other.example"]) as made:
+        yield made
+
+
+def test_a_model_may_have_several_names(renamed):
+    client = renamed.client()
+    names = ["org/my-model", "gpt-4o", "größe 1%"]
+    assert [m.id for m in client.models.list()] == names
+    for name in names:
+        assert client.models.retrieve(name).id == name
+        chat = [{"role": "user", "content": "ab"}]
+        assert client.completions.create(**ASKED | {"model": name}).model == name
+        assert client.chat.completions.create(
+            model=name, messages=chat, max_tokens=2).model == name
+        chunks = client.chat.completions.create(
+            model=name, messages=chat, max_tokens=2, stream=True)
+        assert {chunk.model for chunk in chunks} == {name}
+        assert client.responses.create(model=name, input="ab", max_output_tokens=16).model == name
+        found = httpx.post(f"{renamed.url}/v1/messages", json={
+            "model": name, "messages": chat, "max_tokens": 2})
+        assert found.json()["model"] == name
+    assert httpx.get(f"{renamed.url}/v1/models/org%2Fmy-model").json()["id"] == "org/my-model"
+    with pytest.raises(openai.NotFoundError, match="'gpt-4o', 'größe 1%' are"):
+        client.models.retrieve("my-model")
+    described = httpx.get(f"{renamed.url}/openapi.json").json()["components"]["schemas"]
+    assert described["ChatBody"]["properties"]["model"]["enum"] == names
+
+
+def test_origins_are_allowed_under_both_names_of_the_option(renamed):
+    for origin, allowed in ((SITE, True), ("https://other.example", True), ("https://x.y", False)):
+        found = preflight(renamed, origin)
+        assert ("access-control-allow-origin" in found.headers) == allowed

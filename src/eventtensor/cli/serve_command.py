@@ -5,6 +5,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Annotated, Any
 
+import typer
+
 from ..errors import MissingPackage
 from ..models.step import MAX_TOKENS
 from .typed import (
@@ -31,7 +33,13 @@ ANSWERS, ACCESS, LIMITS = "Answers", "Access", "Limits"
 
 def serve(
     model: ModelName,
-    name: Annotated[str, option("of the model, for clients")] = "",
+    name: Annotated[
+        list[str] | None,
+        option(
+            "of the model, for clients; may be repeated: an answer has the name that was asked for",
+            None, "--served-model-name", "--name",
+        ),
+    ] = None,
     target: TargetOption = TargetName.auto,
     dtype: DType = DTypeName.bf16,
     same_bits: SameBits = False,
@@ -75,12 +83,15 @@ def serve(
             "what clients must send; ET_API_KEY keeps it out of the list of processes", ACCESS
         ),
     ] = "",
-    cors_origin: Annotated[
+    allow_origin: Annotated[
         list[str] | None,
         option(
             "a site whose pages may ask, as https://example.org, or * for all; may be repeated",
             ACCESS,
         ),
+    ] = None,
+    cors_origin: Annotated[
+        list[str] | None, typer.Option(hidden=True, help="the same as --allow-origin")
     ] = None,
     allow_host: Annotated[
         list[str] | None,
@@ -105,7 +116,7 @@ def serve(
 ) -> None:
     """Serve a model over HTTP, in OpenAI's protocol."""
     with told():
-        texts = {"host": host, "api_key": api_key, "name": name, "tool_parser": tool_parser,
+        texts = {"host": host, "api_key": api_key, "tool_parser": tool_parser,
                  "reasoning_parser": reasoning_parser}
         numbers = {
             "context": context, "cache_gb": cache_gb, "max_running": max_running,
@@ -114,14 +125,15 @@ def serve(
             "max_body_mb": max_body_mb, "receive_s": receive_s, "step_limit_s": step_limit_s,
             "max_connections": max_connections, "drain_s": drain_s,
         }
-        check_texts(**texts, origins="".join([*(cors_origin or ()), *(allow_host or ())]))
+        names, hosts = tuple(name or ()), tuple(allow_host or ())
+        origins = (*(allow_origin or ()), *(cors_origin or ()))
+        check_texts(**texts, name="".join(names), origins="".join([*origins, *hosts]))
         check_numbers(**numbers, max_num_batched_tokens=max_num_batched_tokens)
         serving = lazily(".serving")
         serving.serve_model(serving.Wanted(
             model=model, target=target.value, dtype=dtype.known, same_bits=same_bits,
             artifact=artifact, rows=min(max_num_batched_tokens, MAX_TOKENS),
-            cors_origins=tuple(cors_origin or ()), allowed_hosts=tuple(allow_host or ()),
-            **texts, **numbers))
+            names=names, origins=origins, allowed_hosts=hosts, **texts, **numbers))
 
 
 def lazily(module: str) -> Any:

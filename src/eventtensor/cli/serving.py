@@ -19,7 +19,7 @@ from .terminal import terminal
 
 @dataclass(frozen=True)
 class Wanted:
-    """`name`: of the model, for clients; as it was typed if there is none."""
+    """`names`: of the model, for clients; as it was typed if there are none."""
 
     model: str
     target: str
@@ -34,9 +34,9 @@ class Wanted:
     same_bits: bool
     host: str
     port: int
-    name: str
+    names: tuple[str, ...]
     api_key: str
-    cors_origins: tuple[str, ...]
+    origins: tuple[str, ...]
     allowed_hosts: tuple[str, ...]
     max_body_mb: float
     receive_s: float
@@ -65,12 +65,12 @@ def serve_model(wanted: Wanted) -> None:
                   same_bits=wanted.same_bits,
                   step_limit_s=wanted.step_limit_s, progress=bars.tell,
                   artifact=wanted.artifact)
-    name, port = wanted.name or wanted.model, sockets[0].getsockname()[1]
-    shown.print(capacity_table(llm, name, port))
+    name, *aliases = wanted.names or (wanted.model,)
+    shown.print(capacity_table(llm, name, sockets[0].getsockname()[1]))
     app = AppOptions(name, key, int(wanted.max_body_mb * (1 << 20)),
-                     wanted.cors_origins,
+                     wanted.origins,
                      wanted.allowed_hosts if is_loopback(wanted.host) else None,
                      wanted.response_store, tool_parser=wanted.tool_parser,
-                     reasoning_parser=wanted.reasoning_parser)
+                     reasoning_parser=wanted.reasoning_parser, aliases=tuple(aliases))
     serve(llm, ServeOptions(app, wanted.host, wanted.port, wanted.drain_s, wanted.step_limit_s,
                             wanted.receive_s, wanted.max_connections), sockets)

@@ -12,10 +12,9 @@ from .token_texts import TokenTexts
 
 @dataclass(frozen=True)
 class ApiParts:
-    """`model` is the name that answers give it; `check_model` refuses all other names."""
+    """`find_model` gives the name to answer under, and refuses names that are not the model's."""
 
     bodies: Bodies
     answering: Answering
     texts: TokenTexts
-    model: str
-    check_model: Callable[[str | None], None]
+    find_model: Callable[[str | None], str]

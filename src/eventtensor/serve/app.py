@@ -27,10 +27,11 @@ from .chat.chat_writer import ChatWriter
 from .chat_format import ChatFormat
 from .completions.completion_body import CompletionBody
 from .completions.completion_writer import CompletionWriter
-from .failing import HANDLERS, RefusedRequest
+from .failing import HANDLERS
 from .guards import HostGuard, Key, with_origins
 from .messages.messages_api import MessagesApi
 from .metrics import metrics_text
+from .model_names import ModelNames
 from .openapi import description
 from .request_ids import RequestIds
 from .response_writer import Json
@@ -51,10 +52,10 @@ MOST_REQUESTS = 64  # that one body may ask for
 
 @dataclass(frozen=True)
 class AppOptions:
-    """`name`: of the model, for clients; `max_body`: bytes. Pages of `origins` may ask. `hosts`:
-    names that a server at the loopback address is asked under; None where it is elsewhere. Up to
-    `response_store` responses are stored. `tool_parser`, `reasoning_parser`: by name, or `auto`: by
-    the chat template."""
+    """`name`: of the model, for clients; `aliases`: other names of it; `max_body`: bytes. Pages of
+    `origins` may ask. `hosts`: names that a server at the loopback address is asked under; None
+    where it is elsewhere. Up to `response_store` responses are stored. `tool_parser`,
+    `reasoning_parser`: by name, or `auto`: by the chat template."""
 
     name: str
     api_key: str | None = None
@@ -64,6 +65,7 @@ class AppOptions:
     response_store: int = 1000
     tool_parser: str = "auto"
     reasoning_parser: str = "auto"
+    aliases: tuple[str, ...] = ()
 
 
 def make_app(llm: LLM, options: AppOptions, watch: Watch) -> ASGIApp:
@@ -113,13 +115,14 @@ class Api:
     def __init__(self, llm: LLM, options: AppOptions, watch: Watch) -> None:
         self._llm, self._options, self._watch = llm, options, watch
         self._key = None if options.api_key is None else Key(options.api_key)
+        self._names = ModelNames((options.name, *options.aliases))
         self._bodies = Bodies(BodyLimits.of(llm.context, options.max_body))
         tokenizer = llm.model.tokenizer
         format = None if tokenizer is None else ChatFormat.of(
             tokenizer, options.tool_parser, options.reasoning_parser)
         self.answering = Answering(llm, format)
-        parts = ApiParts(self._bodies, self.answering, TokenTexts(tokenizer), options.name,
-                         self._check_model)
+        parts = ApiParts(self._bodies, self.answering, TokenTexts(tokenizer),
+                         self._names.find)
         self.messages = MessagesApi(parts)
         self.responses = ResponsesApi(parts, ResponseStore(options.response_store))
 
@@ -136,21 +139,21 @@ class Api:
 
     async def chat(self, request: Request) -> Response:
         async with self._bodies.read(request, ChatBody) as body:
-            self._check_model(body.model)
+            name = self._names.find(body.model)
             prompted = await self.answering.prompted(body.asked())
-        writer = ChatWriter(self._options.name, TokenTexts(self._llm.tokenizer),
+        writer = ChatWriter(name, TokenTexts(self._llm.tokenizer),
                             body.wants_usage, body.wants_usage_so_far, body.prompt_logprobs)
         return await self.answering.chat(request, prompted, writer, bool(body.stream))
 
     async def complete(self, request: Request) -> Response:
         async with self._bodies.read(request, CompletionBody) as body:
-            self._check_model(body.model)
+            name = self._names.find(body.model)
             asked = body.prompts
             _check_count(len(asked), body.count)
             params = body.choices()
             first = body.add_special_tokens is not False
             prompts = [await self.answering.tokens(p, first) for p in asked]
-        writer = CompletionWriter(self._options.name, TokenTexts(self._llm.model.tokenizer),
+        writer = CompletionWriter(name, TokenTexts(self._llm.model.tokenizer),
                                   body.wants_usage, body.wants_usage_so_far, body.prompt_logprobs,
                                   logprobs=body.logprobs)
         if body.echo:
@@ -162,7 +165,7 @@ class Api:
 
     async def tokenize(self, request: Request) -> Response:
         async with self._bodies.read(request, TokenizeBody) as body:
-            self._check_model(body.model)
+            self._names.find(body.model)
             if (body.prompt is None) == (body.messages is None):
                 raise BadParameter("there is not one of prompt and messages",
                                    hint="give one of them")
@@ -176,7 +179,7 @@ class Api:
 
     async def detokenize(self, request: Request) -> Response:
         async with self._bodies.read(request, DetokenizeBody) as body:
-            self._check_model(body.model)
+            self._names.find(body.model)
             text = await self.answering.text(body.tokens)
         return JSONResponse({"prompt": text})
 
@@ -184,14 +187,13 @@ class Api:
         return JSONResponse(tokenizer_info(self._llm.tokenizer, self._llm.context))
 
     async def models(self, _: Request) -> Response:
-        return JSONResponse({"object": "list", "data": [self._model()]})
+        return JSONResponse({"object": "list", "data": [*map(self._model, self._names.all)]})
 
     async def one_model(self, request: Request) -> Response:
-        self._check_model(request.path_params["name"])
-        return JSONResponse(self._model())
+        return JSONResponse(self._model(self._names.find(request.path_params["name"])))
 
-    def _model(self) -> Json:
-        return {"id": self._options.name, "object": "model", "created": self._watch.started,
+    def _model(self, name: str) -> Json:
+        return {"id": name, "object": "model", "created": self._watch.started,
                 "owned_by": "eventtensor", "max_model_len": self._llm.context}
 
     async def health(self, _: Request) -> Response:
@@ -207,18 +209,11 @@ class Api:
 
     async def openapi(self, _: Request) -> Response:
         return JSONResponse(description(
-            self._options.name, self._llm.model.config.vocab, __version__))
+            self._names.all, self._llm.model.config.vocab, __version__))
 
     async def page(self, _: Request) -> Response:
         return HTMLResponse(_PAGE.read_text(encoding="utf-8"),
                             headers={"Content-Security-Policy": _OWN_ONLY})
-
-    # ---- bodies ------------------------------------------------------------------------------
-
-    def _check_model(self, named: str | None) -> None:
-        if named not in (None, self._options.name):
-            raise RefusedRequest(404, f"the model {named!r} is not here; {self._options.name!r} is",
-                                 "model_not_found", "model")
 
 
 def _check_count(prompts: int, choices: int) -> None:

@@ -3,6 +3,7 @@ check them."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from pydantic.json_schema import models_json_schema
@@ -48,13 +49,13 @@ _REFUSED_READS = {"404": "no such model"}
 _ALWAYS = {"401": "the API key is missing or wrong", "503": "nothing can be answered now"}
 
 
-def description(model: str, vocab: int, version: str) -> Json:
-    """Of a server that has this model, of so many tokens."""
+def description(names: Sequence[str], vocab: int, version: str) -> Json:
+    """Of a server whose model has these names, and so many tokens."""
     models = [(body, "validation") for body, _ in BODIES.values()]
     _, found = models_json_schema(models, ref_template=_TEMPLATE)  # type: ignore[arg-type]
     for body, _ in BODIES.values():
         known = found["$defs"][body.__name__]["properties"]
-        known["model"] = {"enum": [model]}
+        known["model"] = {"enum": list(names)}
         for name in _RANGES.keys() & known.keys():
             _bound(known[name], *_RANGES[name])
         for name in ("prompt", "tokens", "stop_token_ids"):
@@ -63,7 +64,7 @@ def description(model: str, vocab: int, version: str) -> Json:
              for path, (body, says) in BODIES.items()}
     read = {path: {"get": _read(path, says, kind)} for path, (says, kind) in _READ.items()}
     read["/v1/models/{name}"]["get"] |= {"parameters": [
-        {"name": "name", "in": "path", "required": True, "schema": {"enum": [model]}}]}
+        {"name": "name", "in": "path", "required": True, "schema": {"enum": list(names)}}]}
     key = {"type": "http", "scheme": "bearer"}
     return {
         "openapi": "3.1.0", "info": {"title": "eventtensor", "version": version},

@@ -17,13 +17,13 @@ class MessagesApi:
     async def create(self, request: Request) -> Response:
         parts = self._parts
         async with parts.bodies.read(request, MessagesBody) as body:
-            parts.check_model(body.model)
+            name = parts.find_model(body.model)
             prompted = await parts.answering.prompted(body.asked())
-        writer = MessagesWriter(parts.model)
+        writer = MessagesWriter(name)
         return await parts.answering.chat(request, prompted, writer, bool(body.stream))
 
     async def count_tokens(self, request: Request) -> Response:
         async with self._parts.bodies.read(request, CountBody) as body:
-            self._parts.check_model(body.model)
+            self._parts.find_model(body.model)
             prompted = await self._parts.answering.prompted(body.asked())
         return JSONResponse({"input_tokens": len(prompted.tokens)})

@@ -31,11 +31,12 @@ class ResponsesApi:
     async def create(self, request: Request) -> Response:
         parts, more = self._parts, dict[str, Any]()
         async with parts.bodies.read(request, ResponsesBody) as body:
+            name = parts.find_model(body.model)
             keeps = body.is_stored and self.store.is_on
             prompted, chat = await self._prompted(body, keeps)
         if keeps:
             more["keep"] = lambda response: self.store.put(chat.stored(response))
-        writer = ResponsesWriter(parts.model, parts.texts, body.echo(keeps), **more)
+        writer = ResponsesWriter(name, parts.texts, body.echo(keeps), **more)
         return await parts.answering.chat(request, prompted, writer, bool(body.stream))
 
     async def count_tokens(self, request: Request) -> Response:
@@ -45,7 +46,7 @@ class ResponsesApi:
                              "input_tokens": len(prompted.tokens)})
 
     async def _prompted(self, body: ResponsesBody, keeps: bool) -> tuple[Prompted, StoredChat]:
-        self._parts.check_model(body.model)
+        self._parts.find_model(body.model)
         async with self._readers:
             chat = await asyncio.to_thread(load, body, self.store, keeps)
         return await self._parts.answering.prompted(body.asked(chat.items)), chat
