@@ -192,6 +192,21 @@ def metadata(**changes) -> dict:
     }
 
 
+def test_tags_of_an_answer_are_text_also_where_a_file_calls_them_control_tokens(tmp_path):
+    """Else the calls and the reasoning of an answer could not be told."""
+    meta = metadata()
+    meta["tokenizer.ggml.tokens"][2:2] = ["<think>", "<tool_call>"]
+    meta["tokenizer.ggml.token_type"][2:2] = [3, 3]
+    core = tokenizers.Tokenizer(tokenizers.models.BPE({"a": 0, "<think>": 1, "<eos>": 2}, []))
+    core.add_special_tokens(["<think>", "<eos>"])
+    core.save(str(tmp_path / "tokenizer.json"))
+    for found, text in ((from_gguf(meta, (1,)), "<tool_call>"), (from_folder(tmp_path, (2,)),
+                                                                 "<think>")):
+        (token,) = found.encode(text)
+        assert found.decode([token, *found.eos]) == text and text not in found.control_tokens
+        assert "<eos>" in found.control_tokens
+
+
 @pytest.mark.parametrize(("pre", "pieces"), [
     ("llama-bpe", ["<bos>", "123", "45"]),
     ("qwen2", ["1", "2", "3", "4", "5"]),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,8 @@ from ..packages import need
 from .tokenizer import Tokenizer
 
 _NAMES = ("bos_token", "eos_token", "pad_token", "unk_token")
+# Tags of what a model writes: its reader needs them, also of a file that calls them control tokens.
+_TAGS = {"<think>", "</think>", "<tool_call>", "</tool_call>"}
 _CONTROL, _USER = 3, 4  # token types of GGUF: special ones, and words added as they are
 
 # How text is cut before pairs are merged, as the published tokenizer.json files do it.
@@ -38,6 +41,7 @@ def from_folder(folder: Path, eos: tuple[int, ...]) -> Tokenizer | None:
         core = need("tokenizers").Tokenizer.from_file(str(path))
     except Exception as e:  # the package raises nothing narrower
         raise BadModelFile(f"{path} cannot be read: {e}") from e
+    core = _with_tags_as_text(core)
     core.no_truncation()
     core.no_padding()
     extra = folder / "tokenizer_config.json"
@@ -50,6 +54,15 @@ def from_folder(folder: Path, eos: tuple[int, ...]) -> Tokenizer | None:
                                "tokenizer.json does not have")
         eos = (last,)
     return Tokenizer(core, eos=eos, special=special, template=_template(folder, config))
+
+
+def _with_tags_as_text(core: Any) -> Any:
+    if not any(t.special and t.content in _TAGS for t in core.get_added_tokens_decoder().values()):
+        return core
+    definition = json.loads(core.to_str())
+    for token in definition["added_tokens"]:
+        token["special"] &= token["content"] not in _TAGS
+    return need("tokenizers").Tokenizer.from_str(json.dumps(definition))
 
 
 def _text(token: Any) -> str | None:
@@ -137,6 +150,8 @@ def _add_special(core: Any, tokens: list[str], meta: Mapping[str, Any]) -> None:
     kinds = meta.get("tokenizer.ggml.token_type", [])
     if not isinstance(kinds, list):
         raise BadModelConfig(f"tokenizer.ggml.token_type is {shown(kinds)}; it must be a list")
+    kinds = [_USER if text in _TAGS and kind == _CONTROL else kind
+             for text, kind in zip(tokens, kinds, strict=False)]
     for wanted, add in ((_CONTROL, core.add_special_tokens), (_USER, core.add_tokens)):
         texts = [text for text, kind in zip(tokens, kinds, strict=False) if kind == wanted]
         add([t.AddedToken(x, special=wanted == _CONTROL, normalized=False) for x in texts])
