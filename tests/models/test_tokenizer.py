@@ -277,6 +277,28 @@ def test_a_folder_may_name_several_templates_or_none(smollm2, tmp_path):
     assert found is not None and found.template == "d"
 
 
+def test_a_template_of_its_own_for_tools_is_taken_with_tools(smollm2, tmp_path):
+    smollm2._core.save(str(tmp_path / "tokenizer.json"))
+    config = tmp_path / "tokenizer_config.json"
+    named = [{"name": "tool_use", "template": "t"}, {"name": "default", "template": "d"}]
+    config.write_text(json.dumps({"chat_template": named}))
+
+    def texts(found):
+        return [found.decode(found.chat(CHATS[0], **options))
+                for options in ({}, {"tools": []}, {"tools": [{"name": "a"}]})]
+
+    assert texts(from_folder(tmp_path, (2,))) == ["d", "d", "t"]
+    meta = metadata() | {"tokenizer.chat_template": "1", "tokenizer.chat_template.tool_use": "2"}
+    assert texts(from_gguf(meta, (1,))) == ["1", "1", "2"]
+    config.write_text(json.dumps({"chat_template": "d"}))
+    assert texts(from_folder(tmp_path, (2,))) == ["d", "d", "d"]
+    (tmp_path / "additional_chat_templates").mkdir()
+    (tmp_path / "additional_chat_templates" / "tool_use.jinja").write_text("u")
+    assert texts(from_folder(tmp_path, (2,))) == ["d", "d", "u"]
+    with pytest.raises(BadModelConfig, match="tool_use is 3"):
+        from_gguf(metadata() | {"tokenizer.chat_template.tool_use": 3}, (1,))
+
+
 def test_a_folder_without_a_tokenizer_has_none(tmp_path):
     assert from_folder(tmp_path, ()) is None
     (tmp_path / "tokenizer.model").write_bytes(b"")

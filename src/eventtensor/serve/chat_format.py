@@ -41,7 +41,7 @@ class ChatFormat:
     def of(
         cls, tokenizer: Tokenizer, tool_parser: str = "auto", reasoning_parser: str = "auto"
     ) -> ChatFormat:
-        template = tokenizer.template or ""
+        template = tokenizer.tool_template or tokenizer.template or ""
         return cls(tokenizer, find_syntax(tool_parser, template, tokenizer.control_tokens),
                    _find_reasoning(reasoning_parser, template))
 

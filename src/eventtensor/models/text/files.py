@@ -53,7 +53,9 @@ def from_folder(folder: Path, eos: tuple[int, ...]) -> Tokenizer | None:
             raise BadModelFile(f"{extra}: eos_token is {shown(special['eos_token'])}, which "
                                "tokenizer.json does not have")
         eos = (last,)
-    return Tokenizer(core, eos=eos, special=special, template=_template(folder, config))
+    templates = _templates(folder, config)
+    return Tokenizer(core, eos=eos, special=special, template=templates.get("default"),
+                     tool_template=templates.get("tool_use"))
 
 
 def _with_tags_as_text(core: Any) -> Any:
@@ -71,21 +73,28 @@ def _text(token: Any) -> str | None:
     return found if isinstance(found, str) else None
 
 
-def _template(folder: Path, config: Mapping[str, Any]) -> str | None:
-    own = folder / "chat_template.jinja"
-    if own.is_file():
-        return read_text(own)
-    match config.get("chat_template"):
+def _templates(folder: Path, config: Mapping[str, Any]) -> dict[str, str]:
+    """By name: `default`, and `tool_use` for chats with tools, if that is another one."""
+    found = _named_templates(folder, config.get("chat_template"))
+    for name, path in (("default", "chat_template.jinja"),
+                       ("tool_use", "additional_chat_templates/tool_use.jinja")):
+        if (folder / path).is_file():
+            found[name] = read_text(folder / path)
+    return found
+
+
+def _named_templates(folder: Path, given: Any) -> dict[str, str]:
+    match given:
         case str(text):
-            return text
+            return {"default": text}
         case list(several):
             try:
-                found = {t["name"]: t["template"] for t in several}.get("default")
+                named = {t["name"]: t["template"] for t in several}
             except (TypeError, KeyError) as e:
                 raise BadModelFile(f"{folder}: chat_template is no list of named texts") from e
-            return found if isinstance(found, str) else None
+            return {name: text for name, text in named.items() if isinstance(text, str)}
         case _:
-            return None
+            return {}
 
 
 def from_gguf(meta: Mapping[str, Any], eos: tuple[int, ...]) -> Tokenizer:
@@ -103,10 +112,16 @@ def from_gguf(meta: Mapping[str, Any], eos: tuple[int, ...]) -> Tokenizer:
     # llama.cpp's rule: a file that does not say has a first token if it is Llama 3.
     if meta.get("tokenizer.ggml.add_bos_token", pre == "llama-bpe"):
         _add_first(core, special.get("bos_token"))
-    template = meta.get("tokenizer.chat_template")
-    if not isinstance(template, str | None):
-        raise BadModelConfig(f"tokenizer.chat_template is {shown(template)}; it must be a text")
-    return Tokenizer(core, eos=eos, special=special, template=template)
+    return Tokenizer(core, eos=eos, special=special,
+                     template=_template(meta, "tokenizer.chat_template"),
+                     tool_template=_template(meta, "tokenizer.chat_template.tool_use"))
+
+
+def _template(meta: Mapping[str, Any], key: str) -> str | None:
+    found = meta.get(key)
+    if not isinstance(found, str | None):
+        raise BadModelConfig(f"{key} is {shown(found)}; it must be a text")
+    return found
 
 
 def _list(meta: Mapping[str, Any], key: str) -> list[str]:

@@ -15,7 +15,8 @@ BROKEN = "\N{REPLACEMENT CHARACTER}"  # what bytes that are not, or not yet, UTF
 
 class Tokenizer:
     """`core` is one of the package `tokenizers`; `special` has the texts of bos_token and the like;
-    `eos` are the tokens that end an answer."""
+    `eos` are the tokens that end an answer. Chats with tools have the `tool_template`, if there is
+    one."""
 
     def __init__(
         self,
@@ -24,8 +25,10 @@ class Tokenizer:
         eos: tuple[int, ...],
         special: Mapping[str, str],
         template: str | None,
+        tool_template: str | None = None,
     ) -> None:
         self._core, self.eos, self.special, self.template = core, eos, special, template
+        self.tool_template = tool_template
 
     @property
     def vocab(self) -> int:
@@ -91,7 +94,10 @@ class Tokenizer:
     def chat(self, messages: Sequence[Message], /, **options: Any) -> list[int]:
         """Tokens of a chat, up to where the answer begins; options go to the template, as `tools`.
         Only the template gives control tokens: elsewhere their text is text like any other."""
-        if self.template is None:
+        template = self.template
+        if options.get("tools") and self.tool_template is not None:
+            template = self.tool_template
+        if template is None:
             raise BadChat("this model has no chat template")
         given = [list(messages), options]
         try:
@@ -99,7 +105,7 @@ class Tokenizer:
             is_marked = safe != given
         except RecursionError:
             raise BadChat("its messages, tools or options are nested too deep") from None
-        text = render(self.template, safe[0], self.special, safe[1])
+        text = render(template, safe[0], self.special, safe[1])
         core = self._unmarking if self._lookalikes or is_marked else None
         return self._encoded(text, first=False, core=core)
 
