@@ -83,3 +83,10 @@ def test_what_clients_add_to_answers_is_taken_when_they_send_them_back():
     answer = {"role": "assistant", "content": None, "tool_calls": [call]} | added
     found = ChatBody.model_validate(CHAT | {"messages": [*CHAT["messages"], answer]})
     assert set(found.messages[1].plain()) == {"role", "content", "tool_calls"}
+
+
+def test_the_description_of_a_body_has_its_fields_and_no_other():
+    found = ChatBody.model_json_schema()
+    assert found["additionalProperties"] is False
+    assert found["properties"].keys() == ChatBody.model_fields.keys() | ChatBody.accepted.keys()
+    assert found["properties"]["modalities"] == {"enum": [["text"], None]}

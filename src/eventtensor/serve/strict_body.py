@@ -7,7 +7,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, LiteralString, Self, cast
 
-from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+    model_validator,
+)
 from pydantic_core import CoreSchema, PydanticCustomError
 
 
@@ -49,6 +56,18 @@ class Body(BaseModel):
     model_config = ConfigDict(extra="allow", strict=True, frozen=True, cache_strings="keys")
     accepted: ClassVar[Mapping[str, Neutral]] = {}
     refused: ClassVar[Mapping[str, str]] = {}
+
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, core: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        """It names what is accepted, and leaves no place for other fields."""
+        schema = handler.resolve_ref_schema(handler(core))
+        accepted = {name: {"enum": [*neutral.values, None]} if neutral.values else {}
+                    for name, neutral in cls.accepted.items()}
+        schema["properties"] = schema.get("properties", {}) | accepted
+        schema["additionalProperties"] = False
+        return schema
 
     @model_validator(mode="after")
     def _check_extra(self) -> Self:

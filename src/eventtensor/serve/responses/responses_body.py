@@ -118,7 +118,7 @@ class ResponsesBody(Body):
     reasoning that is encrypted; answers here have none of them."""
 
     model: Name
-    input: Input | None = None
+    input: Input
     instructions: str | None = None
     max_output_tokens: int | None = None
     temperature: float | None = None
@@ -189,12 +189,10 @@ class ResponsesBody(Body):
         if isinstance(self.input, str):
             return [{"id": None, "type": "message", "role": "user", "status": "completed",
                      "content": [{"type": "input_text", "text": self.input}]}]
-        return [item.as_item() for item in self.input or ()]
+        return [item.as_item() for item in self.input]
 
     def asked(self, items: Sequence[Json]) -> ChatRequest:
         """`items`: those of the chat so far and of this request, without references."""
-        if not items:
-            raise BadParameter("input: there is none", hint="a text, or a list of items")
         tools = [tool.plain() for tool in self.tools or ()]
         tools, choice = self._choice(tools)
         return ChatRequest(messages_of(items, self.instructions), [self._params()], tools, choice,
