@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
-from typing import overload
+from typing import NamedTuple, overload
 
 import numpy as np
 
@@ -28,8 +28,7 @@ class Logprobs:
     rank: int = 1
 
 
-@dataclass(frozen=True)
-class Chosen:
+class Chosen(NamedTuple):
     token: int
     logprobs: Logprobs | None = None
 

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import NamedTuple
 
 import numpy as np
 
@@ -31,8 +32,7 @@ class Finish(StrEnum):
     error = "error"
 
 
-@dataclass(frozen=True)
-class Output:
+class Output(NamedTuple):
     """What is new of an answer. The text may lag behind the tokens: half a character, or what may
     become a stop, is held back. The last output has a `finish`, and an `error` if that is one.
     `end` is the token that ended the answer, if it is no part of it. With `prompt_logprobs` the
@@ -132,11 +132,11 @@ class Request:
     def changes(self) -> bool:
         """Whether the last token that is promised is chosen by logits that are changed. The next
         step cannot be begun before it is known: what changes them is there once."""
-        return self._always or self._is_barred(self.count - 1)
+        return self._always or (self.unending is not None and self._is_barred(self.count - 1))
 
     def _is_barred(self, count: int) -> bool:
         """Whether the answer may not end after so many tokens."""
-        return self.unending is not None and count < self.prompt + self.params.min_tokens
+        return count < self.prompt + self.params.min_tokens
 
     def rows(self, most: int) -> list[Row]:
         """The next ones, in order. What is promised comes from the row that gets it."""
@@ -148,7 +148,7 @@ class Request:
 
     def choice(self) -> Choice:
         """How the token after all these is chosen. A grammar without a way on is an error."""
-        barred = self._is_barred(self.count)
+        barred = self.unending is not None and self._is_barred(self.count)
         change = self._change(barred) if self._always or barred else None
         return self.params.next_choice(self.seed, self.count - 1, change)
 

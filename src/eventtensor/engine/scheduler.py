@@ -152,12 +152,14 @@ class _Room:
         self._split_tokens = limits.split_tokens
 
     def take(self, request: Request, taken: list[tuple[Request, int]]) -> None:
-        most = min(request.left, self.rows, request.plain + self.chosen)
-        count = most if request.left <= 1 else self._within_items(request.done, most)
+        left = request.left
+        plain = left - 1 if request.scores is None else request.plain
+        most = min(left, self.rows, plain + self.chosen)
+        count = most if left <= 1 else self._within_items(request.done, most)
         if count:
             taken.append((request, count))
             self.rows -= count
-            self.chosen -= max(0, count - request.plain)
+            self.chosen -= max(0, count - plain)
 
     def _within_items(self, first: int, rows: int) -> int:
         """Of so many rows from a position on those that there are items for. The first prompt has

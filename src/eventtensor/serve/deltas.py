@@ -8,17 +8,17 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class TextDelta:
     text: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class ReasoningDelta:
     text: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class CallDelta:
     """Call `index` of an answer begins; its arguments follow."""
 
@@ -27,7 +27,7 @@ class CallDelta:
     id: str = field(default_factory=lambda: f"call_{secrets.token_hex(12)}")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class ArgumentsDelta:
     """More of the arguments of call `index`, as JSON text."""
 

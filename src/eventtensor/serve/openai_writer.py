@@ -7,8 +7,19 @@ import time
 from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
+from json.encoder import encode_basestring
 
-from .response_writer import AnswerDelta, Event, Json, ResponseWriter, Usage, WholeAnswer
+from .deltas import TextDelta
+from .response_writer import (
+    JSON,
+    AnswerDelta,
+    Event,
+    Json,
+    ResponseWriter,
+    Usage,
+    WholeAnswer,
+)
 from .token_texts import TokenTexts
 
 
@@ -44,11 +55,13 @@ class OpenAIWriter(ResponseWriter):
         return self._head(self.kind) | {"choices": choices, "usage": usage_json(usage)}
 
     def events(self, new: AnswerDelta, usage: Usage) -> Iterable[Event]:
-        used: dict[str, Json | None] = {}
-        if self.with_usage:
-            used["usage"] = usage_json(usage) if self.usage_so_far else None
+        """There is one for nearly every token, and the head is always the same."""
+        after = self._after(usage)
+        if (text := _only_text(new)) is not None and (plain := self.plain_piece(new.index)):
+            yield Event(f"{self._before}{plain[0]}{encode_basestring(text)}{plain[1]}{after}")
+            return
         for piece in self.pieces(new):
-            yield Event(self._head(self.chunk_kind) | {"choices": [piece]} | used)
+            yield Event(f"{self._before}{JSON.encode(piece)}{after}")
 
     def end(self, usage: Usage) -> Iterable[Event]:
         if self.with_usage:
@@ -61,8 +74,29 @@ class OpenAIWriter(ResponseWriter):
     def pieces(self, new: AnswerDelta) -> Iterable[Json]:
         """Choices of chunks."""
 
+    def plain_piece(self, answer: int) -> tuple[str, str] | None:
+        """What is around the text of a choice that has nothing else; None: `pieces` makes it."""
+        return None
+
+    @cached_property
+    def _before(self) -> str:
+        """Of a chunk, what comes before its choice."""
+        return JSON.encode(self._head(self.chunk_kind) | {"choices": []}).removesuffix("]}")
+
+    def _after(self, usage: Usage) -> str:
+        if not self.with_usage:
+            return "]}"
+        return f'],"usage":{JSON.encode(usage_json(usage)) if self.usage_so_far else "null"}}}'
+
     def _head(self, kind: str) -> Json:
         return {"id": f"{self.prefix}-{self.id}", "object": kind, "created": self.created,
                 "model": self.model}
 
 
+def _only_text(new: AnswerDelta) -> str | None:
+    """The text of a delta that has nothing else, as nearly all have."""
+    if len(new.deltas) != 1 or new.finish is not None or new.prompt:
+        return None
+    (delta,) = new.deltas
+    has_more = any(t.logprobs is not None for t in new.tokens)
+    return delta.text if isinstance(delta, TextDelta) and not has_more else None

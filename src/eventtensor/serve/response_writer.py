@@ -5,26 +5,28 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from json import JSONEncoder
+from typing import Any, NamedTuple
 
 from ..engine.request import Chosen, Finish
 from .deltas import Delta, ParsedAnswer
 
 Json = dict[str, Any]
+JSON = JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 
-@dataclass(frozen=True)
-class Event:
-    """Of a stream: `name` is on a line of its own, in APIs that name their events."""
+class Event(NamedTuple):
+    """Of a stream: an object, or its JSON text. `name` is on a line of its own, in APIs that name
+    their events."""
 
-    data: Json
+    data: Json | str
     name: str | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Usage:
-    """Tokens: of all prompts, each once; of those, found in the prefix cache; of all answers; of
-    those, reasoning."""
+    """Tokens so far: of all prompts, each once; of those, found in the prefix cache; of all
+    answers; of those, reasoning."""
 
     prompt: int
     cached: int
@@ -45,7 +47,7 @@ class WholeAnswer:
     prompt: Sequence[Chosen] = ()
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class AnswerDelta:
     """What is new of answer `index`. `finish` comes with the last of it, and with it `stop`: the
     text of params.stop that has ended it, or `end`: the token that has. `prompt` comes with the

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import AsyncIterator, Callable
 
 from starlette.responses import Response
@@ -15,11 +14,10 @@ from .answers import Answers, ClientGone, until_gone
 from .deltas import Delta, OutputParser, PlainText
 from .failing import failure_of
 from .failure import form_of
-from .response_writer import AnswerDelta, Event, ResponseWriter, Usage, WholeAnswer
+from .response_writer import JSON, AnswerDelta, Event, ResponseWriter, Usage, WholeAnswer
 from .token_count import TokenCount
 
 _SMALL = 64  # tokens of answers with log probabilities that are written at once
-_WRITER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 
 class AnswerStream:
@@ -30,9 +28,10 @@ class AnswerStream:
         self, answers: Answers, writer: ResponseWriter, prompt_tokens: int,
         make_parser: Callable[[], OutputParser] = PlainText,
     ) -> None:
-        self.answers, self.writer, self._prompt_tokens = answers, writer, prompt_tokens
+        self.answers, self.writer = answers, writer
         self._parsers = [make_parser() for _ in answers.requests]
-        self._count = TokenCount()
+        self._usage = Usage(prompt_tokens, 0, 0)
+        self._reasoning = None if make_parser is PlainText else TokenCount()
         self._coming = aiter(answers)
         self._first: list[tuple[int, Output]] = []
 
@@ -46,29 +45,31 @@ class AnswerStream:
             found[k].end, found[k].prompt = output.end, output.prompt or found[k].prompt
         has_logprobs = any(t.logprobs for some in found for t in some.tokens[:1])
         has_scores = any(some.prompt for some in found)
-        if has_scores or (has_logprobs and self._count.total > _SMALL):
+        if has_scores or (has_logprobs and self._usage.answer > _SMALL):
             # Part by part, so that other threads run meanwhile.
             text = await asyncio.to_thread(
-                lambda: "".join(_WRITER.iterencode(self.writer.whole(found, self._usage()))))
+                lambda: "".join(JSON.iterencode(self.writer.whole(found, self._usage))))
         else:
-            text = _WRITER.encode(self.writer.whole(found, self._usage()))
+            text = JSON.encode(self.writer.whole(found, self._usage))
         return text.encode()
 
     async def begin(self) -> None:
         """Waits for what comes first."""
         self._first.append(await anext(self._coming))
+        self._count_cached()
 
     async def events(self) -> AsyncIterator[Event]:
-        for event in self.writer.begin(self._usage()):
+        usage = self._usage
+        for event in self.writer.begin(usage):
             yield event
         async for k, output in self._all():
             new = AnswerDelta(k, self._deltas(k, output), output.tokens, output.finish,
                               self._stop(k, output), output.end, output.prompt)
-            for event in self.writer.events(new, self._usage()):
+            for event in self.writer.events(new, usage):
                 yield event
                 if output.prompt:
                     await asyncio.sleep(0)  # a prompt may be many events
-        for event in self.writer.end(self._usage()):
+        for event in self.writer.end(usage):
             yield event
 
     def _deltas(self, answer: int, output: Output) -> list[Delta]:
@@ -76,8 +77,16 @@ class AnswerStream:
         found = parser.push(output.text)
         if output.finish is not None:
             found += parser.end()
-        self._count.add(answer, len(output.tokens), found)
+            self._count_cached()
+        self._usage.answer += len(output.tokens)
+        if self._reasoning is not None:
+            self._reasoning.add(answer, len(output.tokens), found)
+            self._usage.reasoning = self._reasoning.reasoning
         return found
+
+    def _count_cached(self) -> None:
+        """A request knows it with its first output."""
+        self._usage.cached = sum(r.reused for r in self.answers.requests)
 
     def _stop(self, answer: int, output: Output) -> str | None:
         return None if output.finish is None else self.answers.requests[answer].transcript.stop
@@ -87,10 +96,6 @@ class AnswerStream:
             yield first
         async for item in self._coming:
             yield item
-
-    def _usage(self) -> Usage:
-        cached = sum(r.reused for r in self.answers.requests)
-        return Usage(self._prompt_tokens, cached, self._count.total, self._count.reasoning)
 
 
 class EventStream(Response):
@@ -127,6 +132,6 @@ class EventStream(Response):
 
 
 async def _send(send: Send, event: Event) -> None:
-    name = "" if event.name is None else f"event: {event.name}\n"
-    text = f"{name}data: {_WRITER.encode(event.data)}\n\n"
+    data = event.data if isinstance(event.data, str) else JSON.encode(event.data)
+    text = f"data: {data}\n\n" if event.name is None else f"event: {event.name}\ndata: {data}\n\n"
     await send({"type": "http.response.body", "body": text.encode(), "more_body": True})

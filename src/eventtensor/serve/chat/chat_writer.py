@@ -38,6 +38,12 @@ class ChatWriter(OpenAIWriter):
         return {"index": index, "message": message, "logprobs": self._logprobs(answer.tokens),
                 "finish_reason": _reason(answer.finish, bool(parsed.calls))}
 
+    def plain_piece(self, answer: int) -> tuple[str, str] | None:
+        if answer not in self.begun:
+            return None
+        return (f'{{"index":{answer},"delta":{{"content":',
+                '},"logprobs":null,"finish_reason":null}')
+
     def pieces(self, new: AnswerDelta) -> Iterator[Json]:
         """Log probabilities come with the first of them, the finish with the last."""
         said = [self._said(delta, new.index) for delta in new.deltas]

@@ -37,6 +37,11 @@ class CompletionWriter(OpenAIWriter):
             more["prompt_logprobs"] = vllm_logprobs(answer.prompt, self.prompt_logprobs, self.texts)
         return self._choice(index, prompt + answer.parsed.text, tokens, answer) | more
 
+    def plain_piece(self, answer: int) -> tuple[str, str] | None:
+        if self.texts.tokenizer is None or (self.echoed and answer not in self.begun):
+            return None
+        return f'{{"index":{answer},"text":', ',"logprobs":null,"finish_reason":null}'
+
     def pieces(self, new: AnswerDelta) -> Iterator[Json]:
         """The prompt comes before all else. Its log probabilities may be many: they are in chunks
         of their own."""
