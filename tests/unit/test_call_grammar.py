@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import json
 from functools import cache
+from random import Random
 
+import numpy as np
 import pytest
+from hypothesis import given
 from support.chat_templates import LLAMA_3_2, QWEN3, SMOLLM2, THINKER, byte_tokenizer
+from unit.test_call_parser import PIECES
 
 from eventtensor.engine.grammar import Grammars
 from eventtensor.engine.params import SamplingParams
 from eventtensor.errors import BadGrammar, BadTool
 from eventtensor.serve.chat_format import ChatFormat
 from eventtensor.serve.chat_request import ChatRequest, Tool, ToolChoice
+from eventtensor.serve.deltas import ParsedAnswer
 
 TREE = {"type": "object", "properties": {"name": {"type": "string"}, "kids": {
     "type": "array", "items": {"$ref": "#/$defs/tree"}}}, "required": ["name"]}
@@ -198,3 +203,55 @@ def test_strict_tools_keep_to_all_of_their_schema():
     params, known, _ = grammar_of(QWEN3, AUTO, [Tool("a", odd, strict=True)])
     with pytest.raises(BadGrammar, match="uniqueItems"):
         known.of(params)
+
+
+SMALL = [Tool("get", {"type": "object", "properties": {
+    "n": {"type": "integer", "minimum": 0, "maximum": 9}, "s": {"enum": ["<tool_call>", '"}', "é"]},
+    "l": {"type": "array", "items": {"type": "boolean"}, "maxItems": 2}}, "required": ["s"]}),
+    Tool("get_more", {})]
+
+
+def walk(found, seed, most):
+    """The text of random tokens that the grammar takes, up to its end or so many."""
+    params, known, _ = found
+    grammar, draw, tokens = known.of(params), Random(seed), []
+    while len(tokens) < most and not grammar.over:
+        token = draw.choice(np.nonzero(np.unpackbits(grammar.allowed(), bitorder="little"))[0])
+        if token == 1:
+            break
+        tokens.append(int(token))
+        grammar.accept(tokens[-1])
+    return known._tokenizer.decode(tokens), len(tokens) < most
+
+
+@pytest.mark.parametrize("syntax", TEMPLATES)
+@pytest.mark.parametrize("seed", range(12))
+def test_whatever_a_grammar_lets_come_is_read_as_calls(syntax, seed):
+    choice = ToolChoice("required", None, seed % 2 == 0)
+    found = grammar_of(TEMPLATES[syntax], choice, SMALL, enable_thinking=False)
+    calls, answer = ChatFormat.of(grammars(TEMPLATES[syntax])[0]).calls, ParsedAnswer()
+    parser = calls.parser(SMALL)
+    text, is_whole = walk(found, seed, 60 + 40 * seed)
+    answer.add([d for c in text for d in parser.push(c)] + parser.end())
+    assert answer.text == "" and (answer.calls or not is_whole)
+    assert not is_whole or choice.parallel or len(answer.calls) == 1
+    for number, made in enumerate(answer.calls):
+        if is_whole or number + 1 < len(answer.calls):
+            arguments = json.loads(made.arguments)
+            assert arguments.keys() <= ({"n", "s", "l"} if made.name == "get" else set())
+            assert made.name == "get_more" or arguments["s"] in ("<tool_call>", '"}', "é")
+
+
+@pytest.mark.parametrize("syntax", TEMPLATES)
+@given(text=PIECES)
+def test_grammar_and_parser_agree_on_what_is_a_call(syntax, text):
+    tools = [*TOOLS[:2], Tool("put", {"type": "object"})]
+    found = grammar_of(TEMPLATES[syntax], AUTO, tools, enable_thinking=False)
+    calls, answer = ChatFormat.of(grammars(TEMPLATES[syntax])[0]).calls, ParsedAnswer()
+    parser = calls.parser(tools)
+    answer.add([*parser.push(text), *parser.end()])
+    if accepts(found, text) is True:
+        assert "<tool_call>" not in answer.text or syntax == "llama3_json"
+        assert all(json.loads(made.arguments) is not None for made in answer.calls)
+        assert answer.text == text or answer.calls
+        assert answer.text == "" or not answer.calls or syntax == "hermes"
