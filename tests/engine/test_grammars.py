@@ -5,48 +5,13 @@ from __future__ import annotations
 import json
 import time
 
-import numpy as np
 import pytest
-import tokenizers
 
-from engine.tiny_chat import END, _tokenizer
+from engine.grammar_texts import CALL, EOS, TAG, allowed, passes
+from engine.tiny_chat import END
 from eventtensor import SamplingParams
-from eventtensor.engine.grammar import Grammar, Grammars
+from eventtensor.engine.grammar import Grammar
 from eventtensor.errors import BadGrammar
-from eventtensor.models.text.tokenizer import Tokenizer
-
-EOS = 1
-CALL, CALL_END, TAG = "<tool_call>", "</tool_call>", "<|python_tag|>"
-
-
-@pytest.fixture(scope="module")
-def tokenizer():
-    """With tokens like those of Qwen, which are no special ones, and of Llama, which are."""
-    core = _tokenizer()
-    core.add_special_tokens([TAG])
-    core.add_tokens([tokenizers.AddedToken(t, special=False, normalized=False)
-                     for t in (CALL, CALL_END)])
-    return Tokenizer(core, eos=(EOS,), special={}, template=None)
-
-
-@pytest.fixture(scope="module")
-def grammars(tokenizer):
-    return Grammars(tokenizer, tokenizer.vocab, frozenset({EOS}))
-
-
-def allowed(grammar, vocab=259):
-    return set(np.flatnonzero(np.unpackbits(grammar.allowed(), count=vocab, bitorder="little")))
-
-
-def passes(grammars, tokenizer, text, **params):
-    """Whether the answer may be this text, and end there."""
-    grammar = grammars.of(SamplingParams(**params))
-    for token in tokenizer.encode(text):
-        if grammar.over or token not in allowed(grammar):
-            return False
-        grammar.accept(token)
-    return grammar.over or EOS in allowed(grammar)
-
 
 LARK = """
 start: greeting (", " NAME)* END

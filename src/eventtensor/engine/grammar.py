@@ -84,8 +84,12 @@ class Grammars:
     """Of one model; what was compiled once is kept. For any thread, but it takes long: a second for
     the first grammar, unless all was prepared."""
 
-    def __init__(self, tokenizer: Tokenizer | None, vocab: int, eos: frozenset[int]) -> None:
+    def __init__(
+        self, tokenizer: Tokenizer | None, vocab: int, eos: frozenset[int],
+        additional_properties: bool = False,
+    ) -> None:
         self._tokenizer, self._vocab, self._eos = tokenizer, vocab, eos
+        self._additional = additional_properties
         self._known: OrderedDict[str, Grammar] = OrderedDict()
         self._lock, self._reading = Lock(), Lock()
         self._read: Any = None
@@ -94,7 +98,7 @@ class Grammars:
         """At its begin, with the tokens known that may come first."""
         if not params.has_grammar:
             return None
-        text = grammar_source(params)
+        text = grammar_source(params, self._additional)
         with self._lock:
             found = self._known.get(text)
         if found is None:  # others go on meanwhile

@@ -11,6 +11,7 @@ from typing import Any
 
 from ..errors import BadGrammar
 from ..models.packages import need
+from .closed_schema import close
 from .params import SamplingParams
 
 # Between the parts of a JSON text. A model must not go on with blanks for ever.
@@ -22,8 +23,9 @@ _MOST_RULE_CHARACTERS = 2_000_000  # of a GBNF text, times its rules: less than 
 _INNER_JSON = re.compile(r"%(?:json|regex)\s*")
 
 
-def grammar_source(params: SamplingParams) -> str:
-    """Of the one grammar that the params have."""
+def grammar_source(params: SamplingParams, additional_properties: bool = False) -> str:
+    """Of the one grammar that the params have. With `additional_properties` objects of a JSON
+    schema may have some that it does not name, where it says nothing of them."""
     make = need("llguidance").LLMatcher
     try:
         if params.regex is not None:
@@ -33,12 +35,13 @@ def grammar_source(params: SamplingParams) -> str:
             return str(make.grammar_from_lark(f"start: CHOICE\nCHOICE: {texts}"))
         if params.grammar is not None:
             return _checked(params.grammar)
-        text = str(make.grammar_from_json_schema(
-            params.json_schema, overrides={"whitespace_pattern": BLANKS}))
+        schema = json.loads(str(params.json_schema))  # it is no deeper than can be read
+        _check_multiples([schema])
+        return str(make.grammar_from_json_schema(
+            json.dumps(schema if additional_properties else close(schema), allow_nan=False),
+            overrides={"whitespace_pattern": BLANKS}))
     except ValueError as e:
         raise BadGrammar(f"the grammar cannot be read: {e}") from e
-    _check_multiples([json.loads(str(params.json_schema))])  # it is no deeper than can be read
-    return text
 
 
 # ---- what users write ----------------------------------------------------------------------------

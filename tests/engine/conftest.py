@@ -1,0 +1,18 @@
+"""A tokenizer of bytes, and its grammars."""
+
+from __future__ import annotations
+
+import pytest
+
+from engine.grammar_texts import EOS, named_tokens
+from eventtensor.engine.grammar import Grammars
+
+
+@pytest.fixture(scope="session")
+def tokenizer():
+    return named_tokens()
+
+
+@pytest.fixture(scope="session")
+def grammars(tokenizer):
+    return Grammars(tokenizer, tokenizer.vocab, frozenset({EOS}))
