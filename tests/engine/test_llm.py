@@ -108,6 +108,13 @@ def test_texts_go_in_and_come_out_and_stops_end_them(llm):
     assert cut[0].text == whole.text[: whole.text.index(stop)] and cut[0].finish is Finish.stop
 
 
+def test_an_object_ends_with_the_properties_that_its_schema_names(llm):
+    schema = {"type": "object", "properties": {"a": {"enum": [1, 20]}}, "required": ["a"]}
+    params = [SamplingParams(json_schema=schema, seed=k, temperature=2.0) for k in range(8)]
+    found = [json.loads(c.text) for c in llm.generate(["x"] * 8, params)]
+    assert {tuple(value) for value in found} == {("a",)}
+
+
 def test_an_answer_that_is_cut_inside_a_character_ends_before_it(llm):
     """Whole, and as a stream; one that ends with its grammar has all its bytes."""
     most = [SamplingParams(grammar='start: "aüü"', max_tokens=n) for n in (2, 3, 4, 5)]

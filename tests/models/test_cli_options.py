@@ -79,6 +79,21 @@ def test_parsers_are_those_that_are_known(no_models, option: str, known: list[st
         assert "reached" not in said and "parser is" in said
 
 
+@pytest.mark.parametrize("given, wanted", [
+    ((), False), (("--no-additional-properties",), False), (("--additional-properties",), True)])
+def test_schemas_are_closed_unless_asked(no_models, monkeypatch, given, wanted) -> None:
+    found = []
+
+    def make(*_: object, **options: object) -> None:
+        found.append(options["additional_properties"])
+        raise BadPrompt("reached")
+
+    monkeypatch.setattr("eventtensor.cli.serving.bind", lambda *_: [])
+    monkeypatch.setattr("eventtensor.cli.serving.LLM", make)
+    assert "reached" in refused("serve", MODEL, *given)
+    assert found == [wanted]
+
+
 @pytest.mark.parametrize("option", SERVE)
 @pytest.mark.parametrize("value", ODD)
 def test_no_number_of_serve_is_taken_unseen(no_models, option: str, value: str) -> None:

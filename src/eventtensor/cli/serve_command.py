@@ -71,6 +71,14 @@ def serve(
     reasoning_parser: Annotated[
         str, option("how it thinks: think, none, or auto: as its template says", ANSWERS)
     ] = "auto",
+    additional_properties: Annotated[
+        bool,
+        option(
+            "objects of a JSON schema may have properties that it does not name, where it says "
+            "nothing of them",
+            ANSWERS,
+        ),
+    ] = False,
     response_store: Annotated[
         int,
         option("responses that stay in memory, for previous_response_id; 0: none", ANSWERS),
@@ -132,7 +140,8 @@ def serve(
         serving = lazily(".serving")
         serving.serve_model(serving.Wanted(
             model=model, target=target.value, dtype=dtype.known, same_bits=same_bits,
-            artifact=artifact, rows=min(max_num_batched_tokens, MAX_TOKENS),
+            additional_properties=additional_properties, artifact=artifact,
+            rows=min(max_num_batched_tokens, MAX_TOKENS),
             names=names, origins=origins, allowed_hosts=hosts, **texts, **numbers))
 
 

@@ -32,6 +32,7 @@ class Wanted:
     cache_gb: float | None
     gpu_memory_utilization: float
     same_bits: bool
+    additional_properties: bool
     host: str
     port: int
     names: tuple[str, ...]
@@ -63,6 +64,7 @@ def serve_model(wanted: Wanted) -> None:
                   prompt_rows=wanted.prompt_rows, rows=wanted.rows, cache_gb=wanted.cache_gb,
                   gpu_memory_utilization=wanted.gpu_memory_utilization,
                   same_bits=wanted.same_bits,
+                  additional_properties=wanted.additional_properties,
                   step_limit_s=wanted.step_limit_s, progress=bars.tell,
                   artifact=wanted.artifact)
     name, *aliases = wanted.names or (wanted.model,)

@@ -53,7 +53,11 @@ class LLM:
     token longer for the others. Up to `max_waiting` more requests wait. Answers do not depend on
     what else runs: always on a CPU, and with `same_bits` on a GPU, where a step may else take a
     faster way for as many rows as it has. With an `artifact`, a folder that `eventtensor compile`
-    wrote, nothing is compiled."""
+    wrote, nothing is compiled.
+
+    Objects of a JSON schema have only the properties that it names, where it says nothing of
+    others: a small model goes on with its own. With `additional_properties` they may have some, as
+    JSON Schema has it."""
 
     def __init__(
         self,
@@ -69,6 +73,7 @@ class LLM:
         rows: int = 128,
         prompt_rows: int | None = None,
         same_bits: bool = False,
+        additional_properties: bool = False,
         step_limit_s: float = 60.0,
         progress: Progress | None = None,
         artifact: str | Path | None = None,
@@ -115,6 +120,7 @@ class LLM:
                 step_limit_s,
                 prompt_rows,
                 prompt_items(self.target == "cuda"),
+                additional_properties,
             ),
             tokenizer,
             tokenizer.eos if tokenizer is not None else config.eos,

@@ -42,13 +42,15 @@ class EngineOptions:
     """`context`: tokens that prompt and answer may have together. `max_waiting`: requests beyond
     those that run. A step that takes longer than `step_limit_s` counts as stuck. `prompt_rows`:
     how many rows of prompts a step has at most while someone decodes (None: all that there are).
-    `prompt_items`: how many work items of attention these have at most (None: any)."""
+    `prompt_items`: how many work items of attention these have at most (None: any).
+    `additional_properties`: objects of a schema may have some where it says nothing of them."""
 
     context: int
     max_waiting: int = 256
     step_limit_s: float = 60.0
     prompt_rows: int | None = None
     prompt_items: int | None = None
+    additional_properties: bool = False
 
 
 class Engine:
@@ -68,7 +70,8 @@ class Engine:
                             hint="the longest request must fit, else it would wait for ever")
         if options.prompt_rows is not None and options.prompt_rows < 1:
             raise BadOption(f"prompt_rows is {options.prompt_rows}", hint="1 or more, or None")
-        self.grammars = Grammars(tokenizer, self.runner.limits.vocab, self.eos)
+        self.grammars = Grammars(tokenizer, self.runner.limits.vocab, self.eos,
+                                 options.additional_properties)
         self.scheduler, self.stats = self._scheduler(), Stats()
         self.failure: EventTensorError | None = None  # why it runs no more
         self._commands: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
