@@ -18,7 +18,8 @@ _ODD: tuple[Any, ...] = (*_NUMBER, *_TEXT, [], {}, [[]], [1, 2], None)
 _FIELDS = ("model", "prompt", "messages", "max_tokens", "temperature", "top_p", "top_k", "min_p",
            "n", "seed", "stop", "stream", "stream_options", "logprobs", "presence_penalty",
            "repetition_penalty", "stop_token_ids", "ignore_eos", "response_format", "echo", "user",
-           "top_logprobs", "max_completion_tokens", "tools")
+           "top_logprobs", "max_completion_tokens", "tools", "prompt_logprobs",
+           "add_special_tokens")
 
 
 def nonsense(draw: random.Random, model: str) -> bytes:

@@ -166,3 +166,18 @@ def test_a_large_answer_keeps_nobody_waiting(server):
     assert found.status_code == 200 and pulse.worst < 1.5
     first, *_, last = found.json()["choices"]
     assert len(first["logprobs"]["tokens"]) == len(last["logprobs"]["top_logprobs"]) == 250
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_the_scores_of_long_prompts_keep_nobody_waiting(folder, stream):
+    """Of 4800 tokens, with 20 others each."""
+    body = GOOD | {"prompt": [[5] * 240] * 20, "max_tokens": 0, "logprobs": 20, "echo": True}
+    with fake(folder, max_waiting=20) as server, Pulse(server.url) as pulse:
+        found = httpx.post(f"{server.url}/v1/completions", json=body | {"stream": stream},
+                           timeout=200)
+    assert found.status_code == 200 and pulse.worst < 1.5, found.text[:500]
+    events = [found.json()] if not stream else [
+        json.loads(x[6:]) for x in found.text.splitlines() if x.startswith("data: {")]
+    lists = [c["logprobs"]["top_logprobs"] for e in events for c in e["choices"] if c["logprobs"]]
+    assert sum(map(len, lists)) == 20 * 240
+    assert max(map(len, lists)) == (64 if stream else 240)
