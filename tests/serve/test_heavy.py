@@ -54,7 +54,38 @@ HEAVY = {
             "name": "x", "schema": {"title": "t" * (MANY - 1000)}}}}).encode()),
     "a long stop": ("/v1/completions", json.dumps(GOOD | {"stop": "s" * MANY}).encode()),
 }
+
+
+def tools(count, parameters):
+    """A chat with so many."""
+    some = [{"type": "function", "function": {"name": f"f{k}", "parameters": parameters}}
+            for k in range(count)]
+    return ("/v1/chat/completions", {"model": "tiny", "tools": some,
+                                     "messages": [{"role": "user", "content": "a"}]})
+
+
+def nested(depth, name):
+    found = {}
+    for _ in range(depth):
+        found = {name: found}
+    return found
+
+
 LONG = {
+    "a long tool": tools(1, {"type": "object", "description": "d" * (MANY - 1000)}),
+    "long tools": tools(128, {"type": "object", "description": "<|turn|>" * (MANY // 1200)}),
+    "tools of many values": tools(1, {"type": "object", "properties": {"a": {
+        "enum": list(range(60000))}}}),
+    "tools of many properties": tools(8, {"type": "object", "properties": {
+        f"p{k}": {"type": "string"} for k in range(300)}}),
+    "deep tools": tools(128, {"type": "object", "properties": {"a": nested(100, "items")}}),
+    "deep arguments": ("/v1/chat/completions", {"model": "tiny", "messages": [
+        {"role": "user", "content": "a"}, {"role": "assistant", "tool_calls": [{
+            "id": "a", "type": "function", "function": {
+                "name": "f", "arguments": "[" * 100000 + "]" * 100000}}]}]}),
+    "long options": ("/v1/chat/completions", {
+        "model": "tiny", "messages": [{"role": "user", "content": "a"}],
+        "chat_template_kwargs": {"a": ["x" * 1000] * 4000}}),
     "a text": ("/v1/completions", {"model": "tiny", "prompt": "a" * MANY}),
     "blanks": ("/v1/completions", {"model": "tiny", "prompt": " " * MANY}),
     "texts": ("/v1/completions", {"model": "tiny", "prompt": ["a" * (MANY // 80)] * 64}),
