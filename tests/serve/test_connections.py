@@ -6,6 +6,7 @@ import asyncio
 import json
 import socket
 import time
+from collections import Counter
 from urllib.parse import urlsplit
 
 import httpx
@@ -182,7 +183,7 @@ def test_who_does_not_take_an_answer_loses_it():
         config, state = Config(much, log_level="critical"), ServerState()
         config.load()
         server = await asyncio.get_running_loop().create_server(lambda: Connection(
-            ConnectionLimits(1000, receive_s=0.3), config=config, server_state=state,
+            ConnectionLimits(1000, receive_s=0.3), Counter(), config=config, server_state=state,
             app_state={}), "127.0.0.1", 0)
         with socket.create_connection(server.sockets[0].getsockname()) as sock:
             sock.sendall(GET)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import socket
+from collections import Counter
 from urllib.parse import urlsplit
 
 import httpx
@@ -97,5 +98,5 @@ def test_a_failure_is_logged_with_it(caplog):
 
     scope = {"type": "http", "path": "/", "headers": [(b"x-request-id", b"mine")]}
     with pytest.raises(ValueError):
-        asyncio.run(RequestIds(broken)(scope, None, None))
+        asyncio.run(RequestIds(broken, Counter())(scope, None, None))
     assert "request mine has failed" in caplog.text

@@ -28,7 +28,7 @@ from .typed import (
     told,
 )
 
-ANSWERS, ACCESS, LIMITS = "Answers", "Access", "Limits"
+ANSWERS, ACCESS, LIMITS, WATCHING = "Answers", "Access", "Limits", "Watching"
 
 
 def serve(
@@ -83,6 +83,9 @@ def serve(
         int,
         option("responses that stay in memory, for previous_response_id; 0: none", ANSWERS),
     ] = 1000,
+    metrics_prefix: Annotated[
+        str, option("what names of metrics begin with: vllm, for dashboards of vLLM", WATCHING)
+    ] = "eventtensor",
     host: Annotated[str, option("address to listen at", ACCESS)] = "127.0.0.1",
     port: Annotated[int, option("0: any that is free", ACCESS)] = 8000,
     api_key: Annotated[
@@ -125,7 +128,7 @@ def serve(
     """Serve a model over HTTP, in OpenAI's protocol."""
     with told():
         texts = {"host": host, "api_key": api_key, "tool_parser": tool_parser,
-                 "reasoning_parser": reasoning_parser}
+                 "reasoning_parser": reasoning_parser, "metrics_prefix": metrics_prefix}
         numbers = {
             "context": context, "cache_gb": cache_gb, "max_running": max_running,
             "gpu_memory_utilization": gpu_memory_utilization, "max_waiting": max_waiting,

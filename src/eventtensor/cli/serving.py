@@ -11,6 +11,7 @@ from ..serve.app import AppOptions
 from ..serve.chat_format import check_parsers
 from ..serve.guards import is_loopback
 from ..serve.listening import bind
+from ..serve.metrics import check_prefix
 from ..serve.server import ServeOptions, serve
 from .capacity_table import capacity_table
 from .speaking import Bars
@@ -48,9 +49,11 @@ class Wanted:
     artifact: Path | None
     tool_parser: str
     reasoning_parser: str
+    metrics_prefix: str
 
 
 def serve_model(wanted: Wanted) -> None:
+    check_prefix(wanted.metrics_prefix)
     check_parsers(wanted.tool_parser, wanted.reasoning_parser)
     shown = terminal(stderr=True)
     key = wanted.api_key or environment().api_key
@@ -73,6 +76,7 @@ def serve_model(wanted: Wanted) -> None:
                      wanted.origins,
                      wanted.allowed_hosts if is_loopback(wanted.host) else None,
                      wanted.response_store, tool_parser=wanted.tool_parser,
-                     reasoning_parser=wanted.reasoning_parser, aliases=tuple(aliases))
+                     reasoning_parser=wanted.reasoning_parser, aliases=tuple(aliases),
+                     metrics_prefix=wanted.metrics_prefix)
     serve(llm, ServeOptions(app, wanted.host, wanted.port, wanted.drain_s, wanted.step_limit_s,
                             wanted.receive_s, wanted.max_connections), sockets)

@@ -82,6 +82,8 @@ class Request:
     over: bool = False
     heard: bool = False  # its sink has the log probabilities of the prompt
     arrived: float = field(default_factory=time.monotonic)
+    admitted: float = 0.0  # when it first had a row in a step
+    first_told: float = 0.0  # when its first token was there
     told: float = 0.0  # when its last token was there
 
     def __post_init__(self) -> None:

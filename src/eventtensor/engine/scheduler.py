@@ -3,6 +3,7 @@ requests as long as there are pages, slots and rows."""
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from dataclasses import dataclass
 
@@ -115,6 +116,7 @@ class Scheduler:
             return False
         self.waiting.popleft()
         request.slot, request.stay = self._slots.pop(), request.stay + 1
+        request.admitted = request.admitted or time.monotonic()
         request.done = request.table.full * self.pages.size
         if not request.answer:
             request.reused = request.done

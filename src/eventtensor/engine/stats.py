@@ -15,6 +15,7 @@ _FIRST_S = (0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.
 _EACH_S = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5,
            0.75, 1.0, 2.5)
 _WHOLE_S = (0.1, 0.3, 0.5, 0.8, 1.0, 1.5, 2.0, 2.5, 5.0, 10.0, 15.0, 20.0, 30.0, 60.0, 120.0)
+_SIZES = tuple(n * 10**k for k in range(6) for n in (1, 2, 5))  # in tokens
 _ENDS, _FEW_ENDS = 128, 2  # that tell how fast requests end, at most and at least
 _FIRST_LOOK_S = 0.25  # of work, before it tells anything
 _MOST_QUEUES = 4  # that are promised: who comes again and again makes it no longer for others
@@ -77,10 +78,11 @@ class Pace:
 
 class Stats:
     """`first_token` from arrival on, `each_token` after the one before, `whole` from arrival to the
-    end. `reused`: tokens of prompts that were in the cache; `lost`: ends that nobody would hear.
-    `mix`: how many steps had so many rows that the kernel chose a token for, and so many others;
-    `told_in`: tokens that came after another one of the same request, by the rows of their steps.
-    """
+    end; `queue` to the first step, `prefill` from there to the first token, `decode` to the last,
+    `inference` both. `reused`: tokens of prompts that were in the cache; `lost`: ends that nobody
+    would hear. `mix`: how many steps had so many rows that the kernel chose a token for, and so
+    many others; `told_in`: tokens that came after another one of the same request, by the rows of
+    their steps."""
 
     def __init__(self) -> None:
         self.prompt_tokens = self.tokens = self.reused = self.steps = self.rows = self.lost = 0
@@ -88,7 +90,10 @@ class Stats:
         self.mix: Counter[tuple[int, int]] = Counter()
         self.told_in: Counter[tuple[int, int]] = Counter()
         self.first_token, self.each_token = Histogram(_FIRST_S), Histogram(_EACH_S)
-        self.whole = Histogram(_WHOLE_S)
+        self.whole, self.queue, self.prefill = (Histogram(_WHOLE_S) for _ in range(3))
+        self.decode, self.inference = Histogram(_WHOLE_S), Histogram(_WHOLE_S)
+        self.prompt_sizes, self.answer_sizes = Histogram(_SIZES), Histogram(_SIZES)
+        self.answer_limits = Histogram(_SIZES)
         self.running = self.waiting = self.preempted = 0
         self.cache_use = 0.0
         self.pace = Pace()
@@ -97,6 +102,7 @@ class Stats:
         if request.told:
             self.each_token.add(now - request.told)
         else:
+            request.first_told = now
             self.first_token.add(now - request.arrived)
             self.prompt_tokens += request.prompt
             self.reused += request.reused
@@ -107,6 +113,15 @@ class Stats:
         now = time.monotonic()
         self.finished[finish] += 1
         self.whole.add(now - request.arrived)
+        self.answer_limits.add(request.last - request.prompt)
+        if request.admitted:
+            self.queue.add(request.admitted - request.arrived)
+        if request.told:
+            self.prefill.add(request.first_told - request.admitted)
+            self.decode.add(request.told - request.first_told)
+            self.inference.add(request.told - request.admitted)
+            self.prompt_sizes.add(request.prompt)
+            self.answer_sizes.add(len(request.answer))
         if finish in (Finish.stop, Finish.length):
             self.pace.end(now)
 

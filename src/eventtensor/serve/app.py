@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -55,7 +56,8 @@ class AppOptions:
     """`name`: of the model, for clients; `aliases`: other names of it; `max_body`: bytes. Pages of
     `origins` may ask. `hosts`: names that a server at the loopback address is asked under; None
     where it is elsewhere. Up to `response_store` responses are stored. `tool_parser`,
-    `reasoning_parser`: by name, or `auto`: by the chat template."""
+    `reasoning_parser`: by name, or `auto`: by the chat template. Names of metrics begin with
+    `metrics_prefix` and a colon."""
 
     name: str
     api_key: str | None = None
@@ -66,10 +68,14 @@ class AppOptions:
     tool_parser: str = "auto"
     reasoning_parser: str = "auto"
     aliases: tuple[str, ...] = ()
+    metrics_prefix: str = "eventtensor"
 
 
-def make_app(llm: LLM, options: AppOptions, watch: Watch) -> ASGIApp:
-    api = Api(llm, options, watch)
+def make_app(
+    llm: LLM, options: AppOptions, watch: Watch, statuses: Counter[int]
+) -> ASGIApp:
+    """`statuses`: how many answers had which, counted here and by connections that refuse."""
+    api = Api(llm, options, watch, statuses)
 
     @asynccontextmanager
     async def life(_: Starlette) -> AsyncIterator[None]:
@@ -106,14 +112,17 @@ def make_app(llm: LLM, options: AppOptions, watch: Watch) -> ASGIApp:
         app = HostGuard(app, options.hosts)
     if options.origins:
         app = with_origins(app, options.origins)
-    return RequestIds(app)
+    return RequestIds(app, statuses)
 
 
 class Api:
     """What each path does."""
 
-    def __init__(self, llm: LLM, options: AppOptions, watch: Watch) -> None:
+    def __init__(
+        self, llm: LLM, options: AppOptions, watch: Watch, statuses: Counter[int]
+    ) -> None:
         self._llm, self._options, self._watch = llm, options, watch
+        self._statuses = statuses
         self._key = None if options.api_key is None else Key(options.api_key)
         self._names = ModelNames((options.name, *options.aliases))
         self._bodies = Bodies(BodyLimits.of(llm.context, options.max_body))
@@ -201,8 +210,9 @@ class Api:
         return JSONResponse({"status": trouble or "ok"}, 503 if trouble else 200)
 
     async def metrics(self, _: Request) -> Response:
-        return PlainTextResponse(metrics_text(self._llm.engine, self._options.name),
-                                 media_type="text/plain; version=0.0.4")
+        text = metrics_text(self._llm.engine, self._options.name, self._options.metrics_prefix,
+                            self._statuses)
+        return PlainTextResponse(text, media_type="text/plain; version=0.0.4")
 
     async def version(self, _: Request) -> Response:
         return JSONResponse({"version": __version__})

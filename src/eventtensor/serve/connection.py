@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from asyncio.events import TimerHandle
+from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,9 +44,12 @@ class Refused(Exception):
 
 
 class Connection(HttpToolsProtocol):
-    def __init__(self, limits: ConnectionLimits, **options: Any) -> None:
+    def __init__(
+        self, limits: ConnectionLimits, statuses: Counter[int], **options: Any
+    ) -> None:
+        """`statuses`: counts answers that the application does not give."""
         super().__init__(**options)
-        self._limits = limits
+        self._limits, self._statuses = limits, statuses
         self._in_head = self._in_body = False
         self._raw = 0  # bytes of the head, or of the body as it was sent
         self._refusal: tuple[int, str] | None = None
@@ -232,6 +236,7 @@ class Connection(HttpToolsProtocol):
             return
         path = self.url.partition(b"?")[0].decode("latin-1") if in_request else ""
         found = error_response(status, message, path=path)
+        self._statuses[status] += 1
         name = request_id(self.headers if in_request else ())
         fields = found.raw_headers + id_headers(name, path)
         head = b"".join(b"%b: %b\r\n" % field for field in fields)

@@ -1,19 +1,47 @@
-"""What the engine does, as Prometheus reads it. Names end as those of vLLM do."""
+"""What the engine does, as Prometheus reads it, by the names that vLLM gave it."""
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 from ..engine.loop import Engine
+from ..engine.request import Finish
 from ..engine.stats import Histogram
+from ..errors import BadOption
+
+_ENDS: Mapping[Finish, str] = {Finish.cancelled: "abort"}  # whose names differ
+_PREFIX = re.compile("[a-zA-Z_][a-zA-Z0-9_]{0,63}")
+# Older names of the same, which dashboards for vLLM still ask for.
+_OLD_NAMES = {"inter_token_latency_seconds": "time_per_output_token_seconds",
+              "kv_cache_usage_perc": "gpu_cache_usage_perc",
+              "prefix_cache_queries": "gpu_prefix_cache_queries",
+              "prefix_cache_hits": "gpu_prefix_cache_hits"}
 
 
-def metrics_text(engine: Engine, model: str) -> str:
-    labels = {"model_name": model}
-    return "".join(f"{line}\n" for line in _lines(engine, labels))
+def check_prefix(prefix: str) -> None:
+    if not _PREFIX.fullmatch(prefix):
+        raise BadOption(f"metrics-prefix is {prefix[:80]!r}", hint="letters, digits and _")
 
 
-def _lines(engine: Engine, labels: Mapping[str, str]) -> Iterator[str]:
+def metrics_text(
+    engine: Engine, model: str, prefix: str = "eventtensor",
+    statuses: Mapping[int, int] = Counter(),
+) -> str:
+    """`statuses`: of answers, how many had which. There is one engine, as a label says that vLLM
+    has."""
+    labels = {"model_name": model, "engine": "0"}
+    return "".join(f"{line}\n" for line in _lines(engine, labels, prefix, statuses))
+
+
+Sample = tuple[str, Mapping[str, str], float]
+
+
+def _lines(
+    engine: Engine, labels: Mapping[str, str], prefix: str, statuses: Mapping[int, int]
+) -> Iterator[str]:
     s = engine.stats
     gauges = {
         "num_requests_running": ("requests in the steps of the kernel", s.running),
@@ -24,36 +52,53 @@ def _lines(engine: Engine, labels: Mapping[str, str]) -> Iterator[str]:
     counters = {
         "prompt_tokens": ("tokens of prompts", s.prompt_tokens),
         "generation_tokens": ("tokens of answers", s.tokens),
+        "prefix_cache_queries": ("tokens of prompts that were looked for in the cache",
+                                 s.prompt_tokens),
         "prefix_cache_hits": ("tokens of prompts that were in the cache", s.reused),
         "num_preemptions": ("requests that gave their pages back", s.preempted),
         "engine_steps": ("launches of the kernel", s.steps),
     }
     histograms = {
         "time_to_first_token_seconds": ("from arrival on", s.first_token),
-        "time_per_output_token_seconds": ("after the token before", s.each_token),
+        "inter_token_latency_seconds": ("after the token before", s.each_token),
         "e2e_request_latency_seconds": ("from arrival to the end", s.whole),
+        "request_queue_time_seconds": ("from arrival to the first step", s.queue),
+        "request_prefill_time_seconds": ("from the first step to the first token", s.prefill),
+        "request_decode_time_seconds": ("from the first token to the last", s.decode),
+        "request_inference_time_seconds": ("from the first step to the last token", s.inference),
+        "request_prompt_tokens": ("tokens of a prompt", s.prompt_sizes),
+        "request_generation_tokens": ("tokens of an answer", s.answer_sizes),
+        "request_max_num_generation_tokens": ("tokens of an answer", s.answer_sizes),
+        "request_params_max_tokens": ("tokens that an answer might have", s.answer_limits),
     }
-    for name, (what, value) in gauges.items():
-        yield from _one(name, "gauge", what, [(name, labels, value)])
-    for name, (what, value) in counters.items():
-        yield from _one(f"{name}_total", "counter", what, [(f"{name}_total", labels, value)])
-    ends: list[Sample] = [
-        ("request_success_total", {**labels, "finished_reason": str(f)}, float(n))
-        for f, n in sorted(s.finished.items())]
-    yield from _one("request_success_total", "counter", "requests by how they ended", ends)
+
+    def one(name: str, kind: str, what: str, samples: list[Sample]) -> Iterator[str]:
+        yield f"# HELP {prefix}:{name} {what}"
+        yield f"# TYPE {prefix}:{name} {kind}"
+        for full, own, value in samples:
+            inside = ",".join(f'{k}="{_escaped(v)}"' for k, v in own.items())
+            yield f"{prefix}:{full}{{{inside}}} {value:.10g}"
+
+    for name, (what, number) in gauges.items():
+        for alias in _names(name):
+            yield from one(alias, "gauge", what, [(alias, labels, number)])
+    for name, (what, number) in counters.items():
+        for alias in _names(name):
+            yield from one(f"{alias}_total", "counter", what, [(f"{alias}_total", labels, number)])
+    ends = {_ENDS.get(finish, finish.value): s.finished[finish] for finish in Finish}
+    labelled: tuple[tuple[str, str, str, Mapping[Any, int]], ...] = (
+        ("request_success_total", "finished_reason", "requests by how they ended", ends),
+        ("http_responses_total", "status", "answers by their status", statuses))
+    for name, label, what, counts in labelled:
+        counted: list[Sample] = [(name, {**labels, label: str(k)}, n) for k, n in counts.items()]
+        yield from one(name, "counter", what, counted)
     for name, (what, histogram) in histograms.items():
-        yield from _one(name, "histogram", what, list(_buckets(name, labels, histogram)))
+        for alias in _names(name):
+            yield from one(alias, "histogram", what, list(_buckets(alias, labels, histogram)))
 
 
-Sample = tuple[str, Mapping[str, str], float]
-
-
-def _one(name: str, kind: str, what: str, samples: list[Sample]) -> Iterator[str]:
-    yield f"# HELP eventtensor:{name} {what}"
-    yield f"# TYPE eventtensor:{name} {kind}"
-    for full, labels, value in samples:
-        inside = ",".join(f'{k}="{_escaped(v)}"' for k, v in labels.items())
-        yield f"eventtensor:{full}{{{inside}}} {value:.10g}"
+def _names(name: str) -> tuple[str, ...]:
+    return (name, _OLD_NAMES[name]) if name in _OLD_NAMES else (name,)
 
 
 def _buckets(name: str, labels: Mapping[str, str], h: Histogram) -> Iterator[Sample]:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import logging
 import re
 import secrets
+from collections import Counter
 from collections.abc import Iterable
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -28,10 +29,11 @@ def id_headers(name: bytes, path: str) -> list[tuple[bytes, bytes]]:
 
 
 class RequestIds:
-    """Around an app, which finds the name as `request_id` in its scope."""
+    """Around an app, which finds the name as `request_id` in its scope. Counts answers by their
+    status."""
 
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
+    def __init__(self, app: ASGIApp, statuses: Counter[int]) -> None:
+        self._app, self._statuses = app, statuses
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -42,6 +44,7 @@ class RequestIds:
 
         async def named(message: Message) -> None:
             if message["type"] == "http.response.start":
+                self._statuses[message["status"]] += 1
                 message["headers"] = [*message["headers"], *id_headers(name, scope["path"])]
             await send(message)
 

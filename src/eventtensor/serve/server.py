@@ -9,6 +9,7 @@ import resource
 import signal
 import socket
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -63,13 +64,14 @@ def serve(
     if llm.model.tokenizer is not None:
         llm.model.tokenizer.prepare()
     sys.setswitchinterval(_TURN_S)
+    statuses = Counter[int]()
     watch = Watch(llm.engine, give_up, options.patience_s)
     limits = ConnectionLimits(body=options.app.max_body, receive_s=options.receive_s,
                               most=min(options.max_connections, _descriptors()))
     server = Server(uvicorn.Config(
-        make_app(llm, options.app, watch), host=options.host, port=options.port, lifespan="on",
-        http=partial(Connection, limits), ws="none",  # type: ignore[arg-type]
-        log_level="error", access_log=False,
+        make_app(llm, options.app, watch, statuses), host=options.host, port=options.port,
+        http=partial(Connection, limits, statuses),  # type: ignore[arg-type]
+        lifespan="on", ws="none", log_level="error", access_log=False,
         timeout_graceful_shutdown=options.drain_s + 2 * _LAST_S, timeout_keep_alive=30),
         llm.engine, options.drain_s)
     server.run(sockets or bind(options.host, options.port))
