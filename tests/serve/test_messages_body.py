@@ -77,11 +77,10 @@ def test_a_tool_choice_has_other_names(choice, kind, name):
 
 
 def test_without_tools_nothing_is_chosen():
-    for choice in (None, {"type": "auto"}, {"type": "none"}):
+    for choice in (None, {"type": "auto"}, {"type": "any"}, {"type": "none"}):
         assert asked(tool_choice=choice).tool_choice.kind == "none"
-    for choice in ({"type": "any"}, {"type": "tool", "name": "f"}):
-        with pytest.raises(BadParameter, match="tools"):
-            asked(tool_choice=choice)
+    with pytest.raises(BadParameter, match="not in tools"):
+        asked(tool_choice={"type": "tool", "name": "f"})
 
 
 def test_params_and_options_come_from_their_fields():

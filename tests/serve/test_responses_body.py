@@ -75,7 +75,8 @@ def test_calls_without_a_text_are_a_message_and_cut_arguments_stay_text():
 
 @pytest.mark.parametrize(("choice", "kind", "name", "tools"), [
     (None, "auto", None, ["f", "g"]), ("auto", "auto", None, ["f", "g"]),
-    ("none", "none", None, ["f", "g"]), ("required", "required", None, ["f", "g"]),
+    ("none", "none", None, ["f", "g"]), ({"type": "required"}, "required", None, ["f", "g"]),
+    ("required", "required", None, ["f", "g"]),
     ({"type": "function", "name": "g"}, "named", "g", ["f", "g"]),
     ({"type": "allowed_tools", "mode": "required", "tools": [{"type": "function", "name": "g"}]},
      "required", None, ["g"]),
@@ -87,11 +88,10 @@ def test_a_tool_choice_says_which_tools_may_be_called(choice, kind, name, tools)
 
 
 def test_without_tools_nothing_is_chosen():
-    for choice in (None, "auto", "none"):
+    for choice in (None, "auto", "none", "required"):
         assert asked(tool_choice=choice).tool_choice.kind == "none"
-    for choice in ("required", {"type": "function", "name": "f"}):
-        with pytest.raises(BadParameter, match="tools"):
-            asked(tool_choice=choice)
+    with pytest.raises(BadParameter, match="not in tools"):
+        asked(tool_choice={"type": "function", "name": "f"})
 
 
 def test_params_and_options_come_from_their_fields():
@@ -120,6 +120,8 @@ def test_params_and_options_come_from_their_fields():
     ({"background": True}, "only False"), ({"truncation": "auto"}, "only 'disabled'"),
     ({"conversation": "conv_1"}, "previous_response_id"),
     ({"messages": []}, "its name is input"), ({"max_tokens": 3}, "max_output_tokens"),
+    ({"metadata": {str(k): "" for k in range(17)}}, "at most 16"),
+    ({"metadata": {"a": "x" * 513}}, "at most 512"),
     ({"prompt": {"id": "x"}}, "no stored prompts"), ({"nonsense": 1}, "no such field"),
 ])
 def test_what_cannot_be_done_is_refused_with_the_reason(wrong, why):

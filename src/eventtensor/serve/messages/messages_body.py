@@ -53,21 +53,20 @@ class ToolChoiceBody(Body):
     disable_parallel_tool_use: bool | None = None
 
     def plain(self, tools: list[Tool]) -> ToolChoice:
+        """Without tools there is nothing to choose from."""
         parallel = not self.disable_parallel_tool_use
         match self.type:
-            case "none":
-                return ToolChoice("none")
-            case "tool" if self.name not in {tool.name for tool in tools}:
-                raise BadParameter(f"tool_choice names {(self.name or '')[:80]!r}, which is not in "
-                                   "tools")
             case "tool":
-                return ToolChoice("named", self.name, parallel)
-            case "any" if not tools:
-                raise BadParameter("tool_choice is any, but there are no tools")
-            case "any":
+                name = self.name or ""
+                if name not in {tool.name for tool in tools}:
+                    raise BadParameter(f"tool_choice names {name[:80]!r}, which is not in tools")
+                return ToolChoice("named", name, parallel)
+            case "any" if tools:
                 return ToolChoice("required", None, parallel)
+            case "auto" if tools:
+                return ToolChoice("auto", None, parallel)
             case _:
-                return ToolChoice("auto" if tools else "none", None, parallel)
+                return ToolChoice("none")
 
 
 class ThinkingOptions(Body):

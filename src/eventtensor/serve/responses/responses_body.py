@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from typing import Annotated, Any, ClassVar, Final, Literal
 
@@ -89,9 +89,21 @@ class AllowedTools(Body):
     tools: Annotated[list[NamedFunction], Few(MOST_TOOLS), Field(min_length=1)]
 
 
+class PlainChoice(Body):
+    """A choice that is a word, as LiteLLM's bridge from Anthropic's API says it."""
+
+    type: Literal["none", "auto", "required"]
+
+
+def _choice_kind(value: Any) -> str | None:
+    kind = kind_of(value)
+    return "~plain" if kind in ("~none", "~auto", "~required") else kind
+
+
 _ToolChoice = Annotated[
-    Annotated[NamedFunction, Tag("~function")] | Annotated[AllowedTools, Tag("~allowed_tools")],
-    Discriminator(kind_of, custom_error_type="unsupported_value",
+    Annotated[NamedFunction, Tag("~function")] | Annotated[AllowedTools, Tag("~allowed_tools")]
+    | Annotated[PlainChoice, Tag("~plain")],
+    Discriminator(_choice_kind, custom_error_type="unsupported_value",
                   custom_error_message="tool_choice is none, auto, required, a function or "
                   f"allowed_tools: {_NO_BUILT_IN}"),
 ]
@@ -107,10 +119,17 @@ Included = Literal[
 ]
 
 
+_LONGEST = 1024  # characters of a name that a response says again
+
+
 class StreamOptions(Body):
     accepted: ClassVar[Mapping[str, Neutral]] = {
         "include_obfuscation": Neutral("it pads events against listeners, and there is no padding"),
     }
+
+
+Metadata = Annotated[dict[Annotated[str, Field(max_length=64)],
+                          Annotated[str, Field(max_length=512)]], Field(max_length=16)]
 
 
 class ResponsesBody(Body):
@@ -133,7 +152,7 @@ class ResponsesBody(Body):
     reasoning: ReasoningOptions | None = None
     store: bool | None = None
     previous_response_id: Name | None = None
-    metadata: dict[str, str] | None = None
+    metadata: Metadata | None = None
     include: Annotated[list[Included], Few(16)] | None = None
     # Beyond OpenAI's, as in chat completions.
     seed: int | None = None
@@ -193,31 +212,28 @@ class ResponsesBody(Body):
 
     def asked(self, items: Sequence[Json]) -> ChatRequest:
         """`items`: those of the chat so far and of this request, without references."""
-        tools = [tool.plain() for tool in self.tools or ()]
-        tools, choice = self._choice(tools)
+        tools, choice = self._choice([tool.plain() for tool in self.tools or ()])
         return ChatRequest(messages_of(items, self.instructions), [self._params()], tools, choice,
                            self._options())
 
     def _choice(self, tools: list[Tool]) -> tuple[list[Tool], ToolChoice]:
-        """The tools that may be called, and how."""
+        """The tools that may be called, and how. Without tools there is nothing to choose from, and
+        some clients send a choice."""
         names = {tool.name for tool in tools}
-        kind: Literal["none", "auto", "required"]
-        match self.tool_choice:
+        choice = self.tool_choice
+        match choice.type if isinstance(choice, PlainChoice) else choice:
             case NamedFunction(name=name):
                 _check_known([name], names)
                 return tools, ToolChoice("named", name, self.parallel)
-            case AllowedTools(mode=kind, tools=allowed):
+            case AllowedTools(mode=mode, tools=allowed):
                 chosen = {tool.name for tool in allowed}
                 _check_known(chosen, names)
                 tools = [tool for tool in tools if tool.name in chosen]
-                return tools, ToolChoice(kind, None, self.parallel)
-            case "required" if not tools:
-                raise BadParameter("tool_choice is required, but there are no tools")
-            case None | "auto":
-                kind = "auto" if tools else "none"
-            case kind:
-                pass
-        return tools, ToolChoice(kind, None, self.parallel)
+                return tools, ToolChoice(mode, None, self.parallel)
+            case kind if tools:
+                return tools, ToolChoice(kind or "auto", None, self.parallel)
+            case _:
+                return tools, ToolChoice("none", None, self.parallel)
 
     def _params(self) -> SamplingParams:
         names = {f.name for f in fields(SamplingParams)} & type(self).model_fields.keys()
@@ -249,12 +265,14 @@ class ResponsesBody(Body):
 
         def said(name: str) -> str | None:
             value = (self.model_extra or {}).get(name)
-            return value if isinstance(value, str) else None
+            return value[:_LONGEST] if isinstance(value, str) else None
 
         text, reasoning = self.text or TextOptions(), self.reasoning or ReasoningOptions()
         form: Json = {"type": "text"} if text.format is None else text.format.model_dump(
             by_alias=True)
-        choice: Any = self.tool_choice or "auto"
+        choice = self.tool_choice or "auto"
+        if isinstance(choice, PlainChoice):
+            choice = choice.type
         return {
             "instructions": self.instructions, "max_output_tokens": self.max_output_tokens,
             "max_tool_calls": None, "metadata": self.metadata or {},
@@ -274,7 +292,7 @@ class ResponsesBody(Body):
         }
 
 
-def _check_known(chosen: Sequence[str] | set[str], names: set[str]) -> None:
+def _check_known(chosen: Iterable[str], names: set[str]) -> None:
     for name in chosen:
         if name not in names:
             raise BadParameter(f"tool_choice names {name[:80]!r}, which is not in tools")
