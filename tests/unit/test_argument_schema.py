@@ -38,10 +38,13 @@ def test_only_named_properties_come_unless_the_schema_says_so():
     assert schema({"type": "object"}) == {"type": "object"}
 
 
-def test_objects_of_several_schemas_stay_open():
-    both = {"type": "object", "properties": {"a": {"allOf": [{"$ref": "#/$defs/p"}, {
-        "properties": {"y": {}}}]}}, "$defs": {"p": {"properties": {"x": {}}}}}
-    assert schema(both) == both
+def test_an_object_of_several_schemas_has_the_properties_of_all():
+    both = {"allOf": [{"$ref": "#/$defs/p"}, {"properties": {"y": {}}}]}
+    parameters = {"type": "object", "properties": {"a": both},
+                  "$defs": {"p": {"properties": {"x": {}}}}}
+    closed = both | {"properties": {"x": True, "y": True}, "additionalProperties": False}
+    assert schema(parameters) == parameters | {
+        "properties": {"a": closed}, "additionalProperties": False}
 
 
 def test_texts_for_people_are_left_out_and_properties_of_their_names_are_not():

@@ -36,11 +36,11 @@ def grammars(template):
     return tokenizer, Grammars(tokenizer, tokenizer.vocab, frozenset(tokenizer.eos))
 
 
-def grammar_of(template, choice, tools=TOOLS, params=None, **options):
+def grammar_of(template, choice, tools=TOOLS, params=None, additional=False, **options):
     tokenizer, known = grammars(template)
     asked = ChatRequest([{"role": "user", "content": "a"}], [params or SamplingParams()], tools,
                         choice, options)
-    made = ChatFormat.of(tokenizer)
+    made = ChatFormat.of(tokenizer, additional_properties=additional)
     messages, given = made.prompt(asked)
     form = made.answer(asked, tokenizer.chat(messages, **given))
     return form.params[0], known, form.explain
@@ -150,6 +150,16 @@ def test_an_answer_without_calls_keeps_to_its_own_grammar(syntax, form, right, w
     assert accepts(found, wrong) in (False, None) and accepts(found, "Hello") is False
     only = grammar_of(TEMPLATES[syntax], REQUIRED, params=SamplingParams(**form))
     assert accepts(only, one) is True and accepts(only, right) is False
+
+
+@pytest.mark.parametrize("tools", [TOOLS, ()])
+def test_the_schema_of_an_answer_is_closed_beside_calls_and_after_reasoning(tools):
+    schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+    for additional in (False, True):
+        found = grammar_of(QWEN3, AUTO if tools else ToolChoice("none"), tools,
+                           SamplingParams(json_schema=schema), additional)
+        assert accepts(found, "<think>a</think>" + '{"n": 1}') is True
+        assert accepts(found, '{"n": 1, "m": 2}') is additional
 
 
 @pytest.mark.parametrize("form, right, wrong", FORMS, ids=lambda f: next(iter(f)))

@@ -35,13 +35,18 @@ def grammar_source(params: SamplingParams, additional_properties: bool = False) 
             return str(make.grammar_from_lark(f"start: CHOICE\nCHOICE: {texts}"))
         if params.grammar is not None:
             return _checked(params.grammar)
-        schema = json.loads(str(params.json_schema))  # it is no deeper than can be read
+        schema = schema_of(params, additional_properties)
         _check_multiples([schema])
         return str(make.grammar_from_json_schema(
-            json.dumps(schema if additional_properties else close(schema), allow_nan=False),
-            overrides={"whitespace_pattern": BLANKS}))
+            json.dumps(schema, allow_nan=False), overrides={"whitespace_pattern": BLANKS}))
     except ValueError as e:
         raise BadGrammar(f"the grammar cannot be read: {e}") from e
+
+
+def schema_of(params: SamplingParams, additional_properties: bool) -> dict[str, Any]:
+    """Of the answer, as it is compiled."""
+    schema: dict[str, Any] = json.loads(str(params.json_schema))  # it is no deeper than can be read
+    return schema if additional_properties else close(schema)
 
 
 # ---- what users write ----------------------------------------------------------------------------

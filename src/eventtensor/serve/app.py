@@ -128,7 +128,8 @@ class Api:
         self._bodies = Bodies(BodyLimits.of(llm.context, options.max_body))
         tokenizer = llm.model.tokenizer
         format = None if tokenizer is None else ChatFormat.of(
-            tokenizer, options.tool_parser, options.reasoning_parser)
+            tokenizer, options.tool_parser, options.reasoning_parser,
+            llm.engine.options.additional_properties)
         self.answering = Answering(llm, format)
         parts = ApiParts(self._bodies, self.answering, TokenTexts(tokenizer),
                          self._names.find)

@@ -33,17 +33,21 @@ class AnswerForm:
 
 class ChatFormat:
     def __init__(
-        self, tokenizer: Tokenizer, calls: CallSyntax, reasoning: ThinkTags | None
+        self, tokenizer: Tokenizer, calls: CallSyntax, reasoning: ThinkTags | None,
+        additional_properties: bool,
     ) -> None:
         self.calls, self.reasoning, self._tokenizer = calls, reasoning, tokenizer
+        self._additional = additional_properties
 
     @classmethod
     def of(
-        cls, tokenizer: Tokenizer, tool_parser: str = "auto", reasoning_parser: str = "auto"
+        cls, tokenizer: Tokenizer, tool_parser: str = "auto", reasoning_parser: str = "auto",
+        additional_properties: bool = False,
     ) -> ChatFormat:
+        """`additional_properties`: see `EngineOptions`."""
         template = tokenizer.tool_template or tokenizer.template or ""
         return cls(tokenizer, find_syntax(tool_parser, template, tokenizer.control_tokens),
-                   _find_reasoning(reasoning_parser, template))
+                   _find_reasoning(reasoning_parser, template), additional_properties)
 
     def prompt(self, asked: ChatRequest) -> tuple[list[dict[str, Any]], dict[str, Any]]:
         """Messages, and options, as the template gets them. It does not get tools that must not be
@@ -67,7 +71,7 @@ class ChatFormat:
             content = self.calls.parser(tools) if tools else PlainText()
             return content if reasoning is None else reasoning.parser(content, thinking)
 
-        content, lark = Content.of(asked.params[0]), None
+        content, lark = Content.of(asked.params[0], self._additional), None
         rule = None if content is None else content.rule
         if tools:
             lark = self.calls.grammar(tools, asked.tool_choice, rule, thinking)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ...errors import BadTool
+from ...engine.closed_schema import close
+from ...errors import BadGrammar, BadTool
 from ..chat_request import Tool
 from .content_grammar import json_rule
 
@@ -16,8 +17,6 @@ _TABLES = {"properties", "patternProperties", "$defs", "definitions", "dependent
 _LISTS = {"anyOf", "oneOf", "allOf", "prefixItems"}
 _SINGLE = {"items", "additionalProperties", "not", "if", "then", "else", "contains",
            "propertyNames", "unevaluatedItems", "unevaluatedProperties"}
-# Where one of these is, other properties than the named ones may be meant.
-_OPEN = {"additionalProperties", "unevaluatedProperties", "patternProperties", "$ref", *_LISTS}
 
 
 def argument_rule(tool: Tool) -> str:
@@ -28,11 +27,11 @@ def argument_rule(tool: Tool) -> str:
         raise BadTool(f"tool {tool.name!r}: its parameters are no object",
                       hint="their schema has the type object, and the arguments as properties")
     try:
-        composed = _composes(parameters)
-        schema = _bare(parameters, close=not composed) | {"type": "object"}
+        schema = close(_bare(parameters)) | {"type": "object"}
         return json_rule(schema, lenient=not tool.strict)
-    except (TypeError, ValueError, RecursionError) as e:
-        raise BadTool(f"tool {tool.name!r}: its parameters are no schema: {e}") from None
+    except (BadGrammar, TypeError, ValueError, RecursionError) as e:
+        raise BadTool(f"tool {tool.name!r}: its parameters are no schema: "
+                      f"{getattr(e, 'message', e)}") from None
 
 
 def _may_be_object(parameters: Mapping[str, Any]) -> bool:
@@ -40,31 +39,18 @@ def _may_be_object(parameters: Mapping[str, Any]) -> bool:
     return kind == "object" or (isinstance(kind, list) and "object" in kind)
 
 
-def _composes(part: Any) -> bool:
-    """Whether an object must keep to several schemas, so that none of them can name all of its
-    properties."""
-    if isinstance(part, list):
-        return any(map(_composes, part))
-    if not isinstance(part, dict):
-        return False
-    several = part.get("allOf")
-    return (isinstance(several, list) and len(several) > 1) or any(map(_composes, part.values()))
-
-
-def _bare(schema: Any, close: bool) -> Any:
+def _bare(schema: Any) -> Any:
     """Without its texts for people."""
     if not isinstance(schema, Mapping):
         return schema
     found: dict[str, Any] = {}
     for name, value in schema.items():
         if name in _TABLES and isinstance(value, Mapping):
-            found[name] = {key: _bare(inner, close) for key, inner in value.items()}
+            found[name] = {key: _bare(inner) for key, inner in value.items()}
         elif (name in _LISTS or name == "items") and isinstance(value, list):
-            found[name] = [_bare(inner, close) for inner in value]
+            found[name] = [_bare(inner) for inner in value]
         elif name in _SINGLE:
-            found[name] = _bare(value, close)
+            found[name] = _bare(value)
         elif name not in _ANNOTATIONS:
             found[name] = value
-    if close and "properties" in found and not _OPEN & found.keys():
-        found["additionalProperties"] = False
     return found

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ...engine.grammar_source import BLANKS, grammar_source
+from ...engine.grammar_source import BLANKS, grammar_source, schema_of
 from ...engine.params import SamplingParams
 
 Json = dict[str, Any]
@@ -22,12 +22,12 @@ class Content:
     grammars: tuple[Json, ...] = ()
 
     @classmethod
-    def of(cls, params: SamplingParams) -> Content | None:
+    def of(cls, params: SamplingParams, additional_properties: bool = False) -> Content | None:
         """None: any text may come."""
         if not params.has_grammar:
             return None
         if params.json_schema is not None:
-            return cls(json_rule(json.loads(str(params.json_schema))))
+            return cls(json_rule(schema_of(params, additional_properties)))
         source = grammar_source(params)
         if not source.lstrip().startswith("{"):
             return cls("@content", ({"name": "content", "lark_grammar": source},))
