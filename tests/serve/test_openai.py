@@ -202,6 +202,14 @@ def test_special_tokens_are_text_only_if_asked(client):
     assert text(**turn, skip_special_tokens=False) == "a<|turn|>b"
 
 
+def test_one_grammar_may_have_several_names(client):
+    grammar = 'start: "yes" | "no"'
+    found = client.completions.create(model="tiny", prompt="abc", max_tokens=9, extra_body={
+        "guided_grammar": grammar, "structured_outputs": {"grammar": grammar},
+        "guided_decoding_backend": "guidance"})
+    assert found.choices[0].text in ("yes", "no")
+
+
 def test_an_answer_that_is_sent_back_is_taken(client):
     first = client.chat.completions.create(model="tiny", messages=CHAT, max_tokens=4)
     again = [*CHAT, first.choices[0].message.model_dump(), {"role": "user", "content": "More"}]

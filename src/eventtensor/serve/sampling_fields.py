@@ -186,7 +186,7 @@ class SamplingFields(Body):
         return [SamplingParams(**used | {"seed": self.seed + k}) for k in range(self.count)]
 
     def _grammar(self) -> dict[str, Any]:
-        """The one that is asked for, by whichever field."""
+        """The one that is asked for, by whichever field; some clients give it by two."""
         vllm = {} if self.structured_outputs is None else self.structured_outputs.as_params()
         asked = [
             _of_format(self.response_format), vllm,
@@ -195,7 +195,7 @@ class SamplingFields(Body):
             {"json_schema": self.json_schema, "regex": self.regex, "grammar": self.ebnf},
         ]
         found = [(k, v) for group in asked for k, v in group.items() if v is not None]
-        if len(found) > 1:
+        if any(one != found[0] for one in found):
             raise BadParameter("more than one grammar is given for the answer",
                                hint="give one of response_format, structured_outputs, guided_*, "
                                "regex, json_schema and ebnf")
