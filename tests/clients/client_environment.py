@@ -78,9 +78,9 @@ def _install_python(client: Client, folder: Path) -> None:
 def _install_node(client: Client, folder: Path) -> None:
     for lock in client.locks:
         shutil.copy(lock, folder)
-    _run(
-        [_tool("npm"), "ci", "--no-audit", "--no-fund", "--ignore-scripts", "--prefix", str(folder)]
-    )
+    quiet = ["--no-audit", "--no-fund", "--ignore-scripts"]
+    # The optional packages of promptfoo alone are of more than 1 GB.
+    _run([_tool("npm"), "ci", *quiet, "--omit=optional", "--prefix", str(folder)])
 
 
 def _tool(name: str) -> str:

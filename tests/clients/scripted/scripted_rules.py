@@ -20,8 +20,20 @@ class Rule:
     values: Mapping[str, Any] = field(default_factory=dict)
 
 
+# Agents of smolagents give results of tools as a turn of the user, and want code.
+_CODE = '<code>\nfinal_answer(get_weather("Paris"))\n</code>'
+# The fields of an answer to DSPy's ChatAdapter.
+_FIELDS = "[[ ## name ## ]]\nBob\n\n[[ ## age ## ]]\n30\n\n[[ ## completed ## ]]"
+
 # The first that matches counts.
 RULES = (
+    Rule(
+        r"Observation:\n22 degrees",
+        calls=("final_answer",),
+        values={"answer": "It is 22 degrees in Paris."},
+    ),
+    Rule(r"in Python code", _CODE),
+    Rule(r"`\[\[ ## name ## \]\]`", _FIELDS),
     Rule(
         r"(?i)weather in Paris",
         "It is 22 degrees in Paris.",
