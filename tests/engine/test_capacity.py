@@ -35,7 +35,7 @@ def fits(
         ("llama-3.2-1b", "cpu", LAPTOP, 46400, 1.41, 1),
         # 128 KB a token, so 16 GB a context, beside 15 GB of weights.
         ("llama-3.1-8b", "cuda", H200, 131072, 108.8, 6),
-        ("llama-3.1-8b", "cuda", FreeMemory(23 * GB, 24 * GB), 40320, 4.92, 1),
+        ("llama-3.1-8b", "cuda", FreeMemory(23 * GB, 24 * GB), 32192, 3.93, 1),
     ],
 )
 def test_the_context_is_the_models_as_far_as_memory_goes(
@@ -87,10 +87,10 @@ def test_what_does_not_fit_is_told_with_its_numbers() -> None:
     with pytest.raises(
         OutOfMemory,
         match=r"131072 tokens needs 16 GB of cache: the GPU has 23 GB "
-        r"free, of which weights take 15 GB, .* room for 39936 tokens",
+        r"free, of which weights take 15 GB, .* room for 31616 tokens",
     ) as told:
         fits("llama-3.1-8b", FreeMemory(23 * GB, 24 * GB), context=131072)
-    assert "or a context of 39936" in told.value.hint
+    assert "or a context of 31616" in told.value.hint
     with pytest.raises(OutOfMemory, match="12 GB free, of which weights take 15 GB"):
         fits("llama-3.1-8b", FreeMemory(12 * GB, 24 * GB))
     with pytest.raises(OutOfMemory, match=r"a cache of 11\.2 GB: this machine has 6 GB"):

@@ -184,8 +184,9 @@ class _Sizes:
 
 def prompt_items(on_gpu: bool) -> int:
     """Work items of attention that the prompts of a step have at most, so that a step far into a
-    long prompt keeps nobody waiting, and scratch stays small. Shorter prompts never get there."""
-    return 16384 if on_gpu else 4096
+    long prompt keeps nobody waiting, and scratch stays small. Shorter prompts never get there.
+    With 16384 on an H200, a prompt of 50000 tokens takes 16% longer."""
+    return 32768 if on_gpu else 4096
 
 
 def _gb(size: float) -> str:

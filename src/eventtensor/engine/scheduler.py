@@ -165,11 +165,12 @@ class _Room:
 
     def _within_items(self, first: int, rows: int) -> int:
         """Of so many rows from a position on those that there are items for. The first prompt has
-        one at least. Powers of two, because a launch is bound for each number of rows."""
+        one at least. Eights, because a launch is bound for each number of rows."""
         if not self.items or not rows:
             return rows if self.items is None else 0
         each = (first + rows - 1) // self._split_tokens + 1
         if each * rows > self.items:
-            rows = 1 << max(self.items // each, 1).bit_length() - 1
+            most = max(self.items // each, 1)
+            rows = most - most % 8 if most > 8 else most
         self.items = max(0, self.items - each * rows)
         return rows
