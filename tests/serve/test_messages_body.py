@@ -6,6 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from eventtensor.errors import BadParameter
+from eventtensor.serve.messages import message_blocks
 from eventtensor.serve.messages.messages_body import CountBody, MessagesBody
 
 TOOLS = [{"name": "f", "description": "d", "input_schema": {"type": "object"}},
@@ -35,6 +36,19 @@ def test_turns_of_one_role_are_one_turn():
                    {"role": "assistant", "content": "d"}, USER]).messages
     assert found == [{"role": "user", "content": "hi\na\nb"},
                      {"role": "assistant", "content": "c\nd"}, USER]
+
+
+def test_many_turns_of_one_role_are_joined_once(monkeypatch):
+    """Each text is copied twice, and not once for each turn after it."""
+    copied, plain = [], message_blocks._message
+
+    def counted(role, texts, calls, reasoning):
+        copied.extend(map(len, texts))
+        return plain(role, texts, calls, reasoning)
+
+    monkeypatch.setattr(message_blocks, "_message", counted)
+    (found,) = asked([{"role": "user", "content": "x" * 100}] * 1000).messages
+    assert len(found["content"]) == 1000 * 101 - 1 and sum(copied) == 2 * 1000 * 100
 
 
 def test_uses_of_tools_and_their_results_are_messages_of_their_own():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import groupby
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Discriminator, Tag
@@ -126,30 +127,30 @@ class BlockMessage(Body):
                         texts = []
                     yield block.as_message()
         if texts or calls or reasoning:
-            message: Json = {"role": self.role,
-                             "content": "\n".join(texts) if texts or not calls else None}
-            yield message | ({"tool_calls": calls} if calls else {}) | (
-                {"reasoning_content": reasoning} if reasoning else {})
+            yield _message(self.role, texts, calls, reasoning)
 
 
 def messages_of(system: str, messages: Iterable[BlockMessage]) -> list[Json]:
     """Turns of one role that follow each other are one turn."""
     found: list[Json] = [{"role": "system", "content": system}] if system else []
-    for message in messages:
-        for plain in message.plain():
-            last = found[-1] if found else {}
-            if plain["role"] == last.get("role") and plain["role"] != "tool":
-                found[-1] = _both(last, plain)
-            else:
-                found.append(plain)
+    found += (plain for message in messages for plain in message.plain())
+    turns = (list(turn) for _, turn in groupby(found, lambda message: message["role"]))
+    return [one for turn in turns for one in (turn if turn[0]["role"] == "tool" else [_one(turn)])]
+
+
+def _one(turn: list[Json]) -> Json:
+    if len(turn) == 1:
+        return turn[0]
+    texts = [m["content"] for m in turn if m["content"]]
+    calls = [call for m in turn for call in m.get("tool_calls", ())]
+    thoughts = [m["reasoning_content"] for m in turn if "reasoning_content" in m]
+    return _message(turn[0]["role"], texts, calls, "\n".join(thoughts))
+
+
+def _message(role: str, texts: list[str], calls: list[Json], reasoning: str) -> Json:
+    found: Json = {"role": role, "content": "\n".join(texts) if texts or not calls else None}
+    if calls:
+        found["tool_calls"] = calls
+    if reasoning:
+        found["reasoning_content"] = reasoning
     return found
-
-
-def _both(a: Json, b: Json) -> Json:
-    texts = [m["content"] for m in (a, b) if m["content"]]
-    both: Json = a | b | {"content": "\n".join(texts) if texts else None}
-    if calls := [call for m in (a, b) for call in m.get("tool_calls", ())]:
-        both["tool_calls"] = calls
-    if thoughts := [m["reasoning_content"] for m in (a, b) if "reasoning_content" in m]:
-        both["reasoning_content"] = "\n".join(thoughts)
-    return both

@@ -11,22 +11,21 @@ from ..response_writer import Json
 def messages_of(items: Iterable[Json], instructions: str | None = None) -> list[Json]:
     """What one answer was made of (reasoning, text, calls) becomes one message again. System
     messages that lead become one, because many templates know only one."""
+    system = [instructions] if instructions else []
     found: list[Json] = []
-    if instructions:
-        found.append({"role": "system", "content": instructions})
-    reasoning = ""
+    reasoning: list[str] = []
     for item in items:
         match item["type"]:
             case "reasoning":
-                reasoning += "".join(part["text"] for part in item["content"])
+                reasoning += (part["text"] for part in item["content"])
                 continue
             case "message":
                 role = "system" if item["role"] == "developer" else item["role"]
-                message = {"role": role, "content": "".join(p["text"] for p in item["content"])}
-                if role == "system" and len(found) == 1 and found[0]["role"] == "system":
-                    found[0] = _both(found[0], message)
-                else:
-                    found.append(message)
+                text = "".join(part["text"] for part in item["content"])
+                if role == "system" and not found:
+                    system.append(text)
+                    continue
+                found.append({"role": role, "content": text})
             case "function_call":
                 if not found or found[-1]["role"] != "assistant" or reasoning:
                     found.append({"role": "assistant", "content": None})
@@ -35,13 +34,10 @@ def messages_of(items: Iterable[Json], instructions: str | None = None) -> list[
                 found.append({"role": "tool", "tool_call_id": item["call_id"],
                               "content": item["output"]})
         if reasoning and found[-1]["role"] == "assistant":
-            found[-1]["reasoning_content"] = reasoning
-        reasoning = ""
-    return found
-
-
-def _both(a: Json, b: Json) -> Json:
-    return {"role": "system", "content": f"{a['content']}\n\n{b['content']}"}
+            found[-1]["reasoning_content"] = "".join(reasoning)
+        reasoning = []
+    first = [{"role": "system", "content": "\n\n".join(system)}] if system else []
+    return first + found
 
 
 def _call(item: Json) -> Json:
