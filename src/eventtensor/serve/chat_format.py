@@ -71,11 +71,13 @@ class ChatFormat:
             content = self.calls.parser(tools) if tools else PlainText()
             return content if reasoning is None else reasoning.parser(content, thinking)
 
-        content, lark = Content.of(asked.params[0], self._additional), None
+        is_part = asked.tool_choice.kind == "auto" if tools else thinking is not Thinking.never
+        content = Content.of(asked.params[0], self._additional) if is_part else None
         rule = None if content is None else content.rule
+        lark: str | None = None
         if tools:
             lark = self.calls.grammar(tools, asked.tool_choice, rule, thinking)
-        elif rule is not None and thinking is not Thinking.never:
+        elif rule is not None:
             lark = answer_grammar(rule, thinking)
         params = asked.params
         if lark is not None:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from enum import Enum
 from typing import ClassVar
 
+from ..engine.text import overlap
 from .deltas import Delta, OutputParser, ReasoningDelta
 
 State = Callable[[str], list[Delta]]
@@ -103,9 +104,3 @@ class ThinkParser:
     def _turn(self, state: State, text: str) -> list[Delta]:
         self._held, self._state = "", state
         return self.push(text) if text else []
-
-
-def overlap(text: str, mark: str) -> int:
-    """How much of the end of the text is a begin of the mark."""
-    longest = min(len(text), len(mark) - 1)
-    return next((n for n in range(longest, 0, -1) if text.endswith(mark[:n])), 0)

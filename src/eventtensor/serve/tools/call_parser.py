@@ -8,9 +8,9 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from ...engine.text import overlap
 from ..chat_request import Tool
 from ..deltas import ArgumentsDelta, CallDelta, Delta, TextDelta
-from ..reasoning import overlap
 from .json_calls import JsonCallForm, parts
 
 State = Callable[[str], list[Delta]]
