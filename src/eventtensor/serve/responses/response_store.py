@@ -45,7 +45,7 @@ def stored(response: Json, items: bytes, item_ids: Sequence[str]) -> StoredRespo
 
 
 def as_json(value: object) -> bytes:
-    return _WRITER.encode(value).encode(errors="surrogatepass")
+    return _WRITER.encode(value).encode()
 
 
 class ResponseStore:
