@@ -12,6 +12,7 @@ import typer
 from .. import __version__
 from ..engine.params import SamplingParams
 from .benching import app as bench
+from .chat_command import chat
 from .compiling import compile_model
 from .listing import models_table
 from .programs import check_program, explain_program
@@ -83,6 +84,7 @@ def generate(
             sys.stdout.flush()
 
 
+app.command()(chat)
 app.command()(serve)
 
 

@@ -1,0 +1,150 @@
+"""`eventtensor chat`: questions and answers in a terminal, or line by line through a pipe."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import closing, suppress
+from dataclasses import dataclass, field
+from typing import Annotated, TextIO
+
+from ..engine.llm import LLM
+from ..engine.params import SamplingParams
+from ..errors import BadChat, PromptTooLong, UnsupportedTokenizer
+from ..models.source import Model, open_model
+from .speaking import Bars
+from .terminal import terminal
+from .typed import (
+    Artifact,
+    Context,
+    DType,
+    DTypeName,
+    ModelName,
+    SameBits,
+    TargetName,
+    TargetOption,
+    check_numbers,
+    check_texts,
+    option,
+    told,
+)
+
+_COMMANDS = "/clear forgets what was said, /exit ends, ctrl-c stops an answer"
+
+
+def chat(
+    model: ModelName,
+    system: Annotated[str, option("what the chat begins with")] = "",
+    max_tokens: Annotated[int | None, option("end an answer after so many tokens")] = None,
+    temperature: Annotated[float, option("0: always the likeliest token")] = 0.7,
+    top_k: Annotated[int, option("only the k likeliest tokens; 0: all")] = 0,
+    top_p: Annotated[float, option("only the likeliest that have this share")] = 0.95,
+    seed: Annotated[int | None, option("of the tokens that are drawn; without it any")] = None,
+    target: TargetOption = TargetName.auto,
+    dtype: DType = DTypeName.bf16,
+    context: Context = None,
+    same_bits: SameBits = False,
+    artifact: Artifact = None,
+) -> None:
+    """Chat with a model in the terminal. Through a pipe each line is a question."""
+    with told():
+        check_texts(system=system)
+        check_numbers(context=context)
+        params = SamplingParams(
+            max_tokens=max_tokens, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed
+        )
+        with Bars(terminal(stderr=True)) as bars, LLM(
+            chat_model(model), target=target.value, dtype=dtype.known, context=context,
+            max_running=1, same_bits=same_bits, artifact=artifact, progress=bars.tell,
+        ) as llm:
+            bars.stop()
+            is_terminal = sys.stdin.isatty()
+            if is_terminal:
+                terminal(stderr=True).print(f"{model} on {llm.target}: {_COMMANDS}", style="dim")
+            lines = typed_lines() if is_terminal else iter(sys.stdin)
+            converse(Conversation(llm, params, system), lines, sys.stdout, is_terminal)
+
+
+def chat_model(name: str) -> Model:
+    """A model that can chat; others are refused before their weights load."""
+    model = open_model(name)
+    if model.tokenizer is None:
+        raise UnsupportedTokenizer(f"{name} has no tokenizer, so it cannot take a text",
+                                   hint="eventtensor.LLM takes tokens")
+    if model.tokenizer.template is None:
+        raise BadChat(f"{name} has no chat template",
+                      hint="`eventtensor generate --raw` goes on with a text")
+    return model
+
+
+@dataclass
+class Conversation:
+    """What was said so far, and who says the rest."""
+
+    llm: LLM
+    params: SamplingParams
+    system: str = ""
+    messages: list[dict[str, str]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.clear()
+
+    def clear(self) -> None:
+        before = {"role": "system", "content": self.system}
+        self.messages = [before] if self.system else []
+
+    def answer(self, text: str) -> Generator[str, None, None]:
+        """Piece by piece. Of an answer that is stopped the pieces so far are part of the chat; a
+        question that is too long is none."""
+        asked = {"role": "user", "content": text}
+        tokens = self.llm.tokens([*self.messages, asked])
+        said = {"role": "assistant", "content": ""}
+        self.messages += [asked, said]
+        try:
+            for output in self.llm.stream(tokens, self.params):
+                said["content"] += output.text
+                yield output.text
+        except PromptTooLong:
+            del self.messages[-2:]
+            raise
+
+
+def converse(
+    conversation: Conversation, lines: Iterable[str], out: TextIO, is_terminal: bool
+) -> None:
+    """A question a line, until they end. In a terminal neither ctrl-c nor a chat that has grown too
+    long ends it."""
+    for text in filter(None, map(str.strip, lines)):
+        if text == "/exit":
+            return
+        if text == "/clear":
+            conversation.clear()
+            continue
+        if text == "/help":
+            terminal(stderr=True).print(_COMMANDS)
+            continue
+        with closing(conversation.answer(text)) as pieces:
+            try:
+                for piece in pieces:
+                    out.write(piece)
+                    out.flush()
+            except KeyboardInterrupt:
+                if not is_terminal:
+                    raise
+            except PromptTooLong as e:
+                if not is_terminal:
+                    raise
+                line = f"{e.code}: {e.message}\n  hint: /clear"
+                terminal(stderr=True).print(line, style="yellow")
+        out.write("\n")
+        out.flush()
+
+
+def typed_lines() -> Iterator[str]:
+    """What is typed, with the keys that edit a line."""
+    with suppress(ImportError):
+        import readline  # noqa: F401
+    with suppress(EOFError):
+        while True:
+            yield input("> ")
+    print()
