@@ -86,6 +86,11 @@ def serve(
     metrics_prefix: Annotated[
         str, option("what names of metrics begin with: vllm, for dashboards of vLLM", WATCHING)
     ] = "eventtensor",
+    otlp_endpoint: Annotated[
+        str,
+        option("a collector of OpenTelemetry, as http://localhost:4318: it gets a span for each "
+               "request; needs the extra `trace`", WATCHING),
+    ] = "",
     host: Annotated[str, option("address to listen at", ACCESS)] = "127.0.0.1",
     port: Annotated[int, option("0: any that is free", ACCESS)] = 8000,
     api_key: Annotated[
@@ -128,7 +133,8 @@ def serve(
     """Serve a model over HTTP, in OpenAI's protocol."""
     with told():
         texts = {"host": host, "api_key": api_key, "tool_parser": tool_parser,
-                 "reasoning_parser": reasoning_parser, "metrics_prefix": metrics_prefix}
+                 "reasoning_parser": reasoning_parser, "metrics_prefix": metrics_prefix,
+                 "otlp_endpoint": otlp_endpoint}
         numbers = {
             "context": context, "cache_gb": cache_gb, "max_running": max_running,
             "gpu_memory_utilization": gpu_memory_utilization, "max_waiting": max_waiting,

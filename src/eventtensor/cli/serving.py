@@ -13,6 +13,7 @@ from ..serve.guards import is_loopback
 from ..serve.listening import bind
 from ..serve.metrics import check_prefix
 from ..serve.server import ServeOptions, serve
+from ..serve.tracing import check_endpoint
 from .capacity_table import capacity_table
 from .speaking import Bars
 from .terminal import terminal
@@ -50,10 +51,13 @@ class Wanted:
     tool_parser: str
     reasoning_parser: str
     metrics_prefix: str
+    otlp_endpoint: str
 
 
 def serve_model(wanted: Wanted) -> None:
     check_prefix(wanted.metrics_prefix)
+    if wanted.otlp_endpoint:
+        check_endpoint(wanted.otlp_endpoint)
     check_parsers(wanted.tool_parser, wanted.reasoning_parser)
     shown = terminal(stderr=True)
     key = wanted.api_key or environment().api_key
@@ -77,6 +81,7 @@ def serve_model(wanted: Wanted) -> None:
                      wanted.allowed_hosts if is_loopback(wanted.host) else None,
                      wanted.response_store, tool_parser=wanted.tool_parser,
                      reasoning_parser=wanted.reasoning_parser, aliases=tuple(aliases),
-                     metrics_prefix=wanted.metrics_prefix)
+                     metrics_prefix=wanted.metrics_prefix,
+                     otlp_endpoint=wanted.otlp_endpoint or None)
     serve(llm, ServeOptions(app, wanted.host, wanted.port, wanted.drain_s, wanted.step_limit_s,
                             wanted.receive_s, wanted.max_connections), sockets)

@@ -21,6 +21,7 @@ from .deltas import OutputParser, PlainText
 from .prompt_logprobs import check_entries
 from .response_writer import ResponseWriter
 from .streaming import AnswerStream, EventStream
+from .tracing import TRACED, Traced
 
 _COMPILERS = 2  # grammars at a time: some take seconds, and others need threads too
 _ENCODERS = 2  # texts that are encoded at a time: each takes up to 200 times its own memory
@@ -75,6 +76,7 @@ class Answering:
             raise StepStuck("a step does not end, and nothing can be answered meanwhile")
         grammar = await self._grammar(request, params[0])
         answers = Answers(engine, [(t, p) for t in prompts for p in params], self.mailbox, grammar)
+        request.scope[TRACED] = Traced(answers, len(params))
         try:
             found = AnswerStream(answers, writer, sum(map(len, prompts)), make_parser)
             if not stream:

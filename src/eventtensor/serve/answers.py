@@ -13,8 +13,8 @@ from starlette.types import Receive
 from ..engine.grammar import Grammar
 from ..engine.loop import Engine
 from ..engine.params import SamplingParams
-from ..engine.request import Output, Request
-from ..errors import BadParameter
+from ..engine.request import Finish, Output, Request
+from ..errors import BadParameter, EventTensorError
 
 T = TypeVar("T")
 Asked = tuple[list[int], SamplingParams]
@@ -60,6 +60,8 @@ class Answers:
         if len(asked) > engine.most:
             raise BadParameter(f"{len(asked)} answers are asked for at a time",
                                hint=f"at most {engine.most}: more never run and wait here")
+        self.finishes: dict[int, Finish] = {}  # by the number of the request
+        self.error: EventTensorError | None = None
         self._new: dict[int, list[Output]] = {}
         self._come = asyncio.Event()
         try:
@@ -73,6 +75,8 @@ class Answers:
 
     def hear(self, number: int, output: Output) -> None:
         """On the event loop."""
+        if output.finish is not None:
+            self.finishes[number], self.error = output.finish, output.error or self.error
         self._new.setdefault(number, []).append(output)
         self._come.set()
 

@@ -41,6 +41,7 @@ from .responses.responses_api import ResponsesApi
 from .token_texts import TokenTexts
 from .tokenize_bodies import DetokenizeBody, TokenizeBody
 from .tokenizer_info import tokenizer_info
+from .tracing import TracedRequests, Tracer
 from .watch import Watch
 
 Handler = Callable[[Request], Awaitable[Response]]
@@ -57,7 +58,8 @@ class AppOptions:
     `origins` may ask. `hosts`: names that a server at the loopback address is asked under; None
     where it is elsewhere. Up to `response_store` responses are stored. `tool_parser`,
     `reasoning_parser`: by name, or `auto`: by the chat template. Names of metrics begin with
-    `metrics_prefix` and a colon."""
+    `metrics_prefix` and a colon. Spans of requests go to `otlp_endpoint`, a collector of
+    OpenTelemetry."""
 
     name: str
     api_key: str | None = None
@@ -69,6 +71,7 @@ class AppOptions:
     reasoning_parser: str = "auto"
     aliases: tuple[str, ...] = ()
     metrics_prefix: str = "eventtensor"
+    otlp_endpoint: str | None = None
 
 
 def make_app(
@@ -76,6 +79,7 @@ def make_app(
 ) -> ASGIApp:
     """`statuses`: how many answers had which, counted here and by connections that refuse."""
     api = Api(llm, options, watch, statuses)
+    tracer = None if options.otlp_endpoint is None else Tracer(options.otlp_endpoint, options.name)
 
     @asynccontextmanager
     async def life(_: Starlette) -> AsyncIterator[None]:
@@ -83,6 +87,8 @@ def make_app(
         watching = asyncio.ensure_future(watch.run())
         yield
         watching.cancel()
+        if tracer is not None:
+            tracer.close()
 
     def route(path: str, handler: Handler, method: str, keyed: bool = True) -> Route:
         return Route(path, api.keyed(handler) if keyed else handler, methods=[method])
@@ -108,6 +114,8 @@ def make_app(
         route("/openapi.json", api.openapi, "GET", keyed=False),
         route("/", api.page, "GET", keyed=False),
     ])
+    if tracer is not None:
+        app = TracedRequests(app, tracer)
     if options.hosts is not None:
         app = HostGuard(app, options.hosts)
     if options.origins:

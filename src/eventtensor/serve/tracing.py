@@ -1,0 +1,134 @@
+"""A span of OpenTelemetry for each request that reaches the engine, by the names of its GenAI
+conventions. A thread of its own sends them, and forgets some if there are too many."""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from .. import __version__
+from ..errors import BadOption, MissingPackage
+from .answers import Answers
+
+_PACKAGES = ("opentelemetry.sdk.trace", "opentelemetry.exporter.otlp.proto.http.trace_exporter")
+_ADDRESS = re.compile(r"https?://[^/?#\s]+(/[^?#\s]*)?")
+_CLOSE_S = 5.0  # that the last spans have to be sent
+_CARRIED = (b"traceparent", b"tracestate")
+_PARAMS = ("max_tokens", "temperature", "top_p", "top_k", "frequency_penalty", "presence_penalty",
+           "seed")
+TRACED = "eventtensor.traced"  # where the scope of a request has it
+
+
+@dataclass(frozen=True)
+class Traced:
+    """`choices`: answers to each prompt."""
+
+    answers: Answers
+    choices: int
+
+
+def check_endpoint(endpoint: str) -> None:
+    """And that there is what sends to it: before anything that takes long."""
+    if not _ADDRESS.fullmatch(endpoint):
+        raise BadOption(f"otlp-endpoint is {endpoint[:200]!r}", hint="as http://localhost:4318")
+    for package in _PACKAGES:
+        try:
+            import_module(package)
+        except ModuleNotFoundError as e:
+            raise MissingPackage(f"traces need {package}, which is not installed",
+                                 hint="pip install 'eventtensor[trace]'") from e
+
+
+class Tracer:
+    """`model`: its name in spans."""
+
+    def __init__(self, endpoint: str, model: str) -> None:
+        check_endpoint(endpoint)
+        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+        from opentelemetry.sdk.resources import Resource
+        from opentelemetry.sdk.trace import TracerProvider
+        from opentelemetry.sdk.trace.export import BatchSpanProcessor
+        from opentelemetry.trace import SpanKind, StatusCode
+        from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+        base = endpoint.rstrip("/")
+        url = f"{base}/v1/traces" if base.count("/") == 2 else endpoint
+        resource = Resource.create({"service.name": "eventtensor"})  # if the environment has none
+        self._provider = TracerProvider(resource=resource, shutdown_on_exit=False)
+        self._provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(url)))
+        self._tracer = self._provider.get_tracer("eventtensor", __version__)
+        self._propagator = TraceContextTextMapPropagator()
+        self._kind, self._error, self._model = SpanKind.SERVER, StatusCode.ERROR, model
+
+    def tell(self, scope: Scope, traced: Traced) -> None:
+        """Of a request that is over."""
+        answers = traced.answers
+        carried = {name.decode(): value.decode("latin-1") for name, value in scope["headers"]
+                   if name in _CARRIED}
+        operation = "text_completion" if scope["path"] == "/v1/completions" else "chat"
+        to_epoch, now = time.time() - time.monotonic(), time.monotonic()
+        arrived = min(r.arrived for r in answers.requests)
+        found = self._attributes(traced, now - arrived)
+        named = {"gen_ai.operation.name": operation, "gen_ai.request.id": scope["request_id"]}
+        span = self._tracer.start_span(
+            f"{operation} {self._model}", self._propagator.extract(carried), self._kind,
+            found | named, start_time=int((arrived + to_epoch) * 1e9))
+        if answers.error is not None:
+            span.set_attribute("error.type", answers.error.code)
+            span.set_status(self._error, answers.error.message)
+        span.end(int((now + to_epoch) * 1e9))
+
+    def close(self) -> None:
+        """The rest is sent, but nobody waits long for a collector that does not answer."""
+        closing = threading.Thread(target=self._provider.shutdown, daemon=True)
+        closing.start()
+        closing.join(_CLOSE_S)
+
+    def _attributes(self, traced: Traced, whole_s: float) -> dict[str, Any]:
+        """Times are those of the slowest of its answers. Each prompt counts once."""
+        answers, requests = traced.answers, traced.answers.requests
+        params = requests[0].params
+        found: dict[str, Any] = {
+            "gen_ai.provider.name": "eventtensor",
+            "gen_ai.request.model": self._model, "gen_ai.response.model": self._model,
+            "gen_ai.request.choice.count": traced.choices,
+            "gen_ai.usage.input_tokens": sum(r.prompt for r in requests) // traced.choices,
+            "gen_ai.usage.output_tokens": sum(len(r.answer) for r in requests),
+            "gen_ai.usage.cache_read.input_tokens": sum(r.reused for r in requests),
+            "gen_ai.response.finish_reasons": [
+                answers.finishes.get(k, "cancelled") for k in range(len(requests))],
+            "gen_ai.latency.e2e": whole_s,
+        }
+        for name in _PARAMS:
+            if (value := getattr(params, name)) is not None:
+                found[f"gen_ai.request.{name}"] = value
+        if begun := [r for r in requests if r.admitted]:
+            found["gen_ai.latency.time_in_queue"] = max(r.admitted - r.arrived for r in begun)
+        if told := [r for r in begun if r.told]:
+            found |= {
+                "gen_ai.latency.time_to_first_token": max(r.first_told - r.arrived for r in told),
+                "gen_ai.latency.time_in_model_prefill":
+                    max(r.first_told - r.admitted for r in told),
+                "gen_ai.latency.time_in_model_decode": max(r.told - r.first_told for r in told),
+            }
+        return found
+
+
+class TracedRequests:
+    """Around an app that leaves the answers to a request in its scope."""
+
+    def __init__(self, app: ASGIApp, tracer: Tracer) -> None:
+        self._app, self._tracer = app, tracer
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await self._app(scope, receive, send)
+        finally:
+            if (traced := scope.get(TRACED)) is not None:
+                self._tracer.tell(scope, traced)
