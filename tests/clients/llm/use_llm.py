@@ -74,6 +74,11 @@ def options():
     assert llm("-m", "smollm2", *words, "Say hello.")
 
 
+@feature("-o logit_bias")
+def logit_bias():
+    assert llm("-m", "smollm2", "-o", "max_tokens", "8", "-o", "logit_bias", '{"28": -100}', "Hi.")
+
+
 @feature("completion model")
 def completion():
     assert llm("-m", "smollm2-text", "-o", "max_tokens", "8", "The sky is")
@@ -83,6 +88,12 @@ def completion():
 def schema():
     text = llm("-m", "scripted", "--schema", "name, age int", "Bob is 30.")
     assert json.loads(text) == {"name": "Bob", "age": 30}
+
+
+@feature("--schema with SmolLM2")
+def small_schema():
+    text = llm("-m", "smollm2", "-o", "max_tokens", "80", "--schema", "name, age int", "Bob is 30.")
+    assert json.loads(text).keys() == {"name", "age"}
 
 
 @feature("-T tool")
