@@ -42,6 +42,18 @@ def test_the_host_and_the_kernel_take_the_same_greedy_tokens(llm: LLM) -> None:
     assert tokens_of(host) == tokens_of(llm.generate(asked, GREEDY))
 
 
+def test_prompts_are_scored_in_company_as_alone_and_as_answers_are(llm: LLM) -> None:
+    asked = prompts(5, (9, 150, 260))
+    only, both = (SamplingParams(temperature=0, max_tokens=n, logprobs=3, prompt_logprobs=3,
+                                 ignore_eos=True) for n in (0, 12))
+    alone = [list(llm.generate(p, only)[0].prompt_logprobs) for p in asked]
+    found = llm.generate(asked, both)
+    assert [list(c.prompt_logprobs) for c in found] == alone
+    for prompt, c in zip(asked, found, strict=True):
+        again = llm.generate([[*prompt, *(t.token for t in c.tokens)]], only)[0]
+        assert list(again.prompt_logprobs)[len(prompt) :] == list(c.tokens)
+
+
 def test_an_artifact_answers_as_the_compiled_model_does(llm: LLM, tmp_path: Path) -> None:
     pytest.importorskip("rich")
     compile_model = importlib.import_module("eventtensor.cli.compiling").compile_model

@@ -15,7 +15,7 @@ from models.tiny import (
     relative,
 )
 
-from eventtensor.models.runner import Choice, Runner
+from eventtensor.models.runner import Choice, Row, Runner
 
 # Around the ends of pages (64 to 256 tokens) and of splits (128, 256).
 LENGTHS = (600, 257, 129, 64, 17, 1)
@@ -70,6 +70,25 @@ def check_bits_of_cuts_and_company(runner: Runner, length: int = 200, piece: int
     alone = logits_at_ends(False, range(piece, length, piece), 0)
     assert alone == logits_at_ends(False, (), 1), "cut otherwise"
     assert alone == logits_at_ends(True, (3, 60), 2), "beside others"
+
+
+def check_logits_of_every_row(runner: Runner, cuts: Sequence[int] = (1, 5, 63, 3, 40)) -> None:
+    """A step gives logits for many rows of one request, the same bits as for one row of each step.
+    Rows of another request, which get none or one, stand beside them."""
+    requests = random_requests((sum(cuts), 30), runner.config.vocab, seed=6)
+    single, wanted = Session(runner, requests[:1]), []
+    for _ in requests[0]:
+        wanted.append(single.step([(0, 1)])[1][0].tobytes())
+    page, at, found = runner.page, 0, list[bytes]()
+    first = -(-len(requests[0]) // page)
+    tables = [[*range(first)], [first, first + 1]]
+    for k, count in enumerate(cuts):
+        rows = [Row(0, requests[0][i], i) for i in range(at, at + count)]
+        beside = [Row(1, requests[1][i], i) for i in range(3 * k, 3 * k + 3)]
+        both = [*rows, beside[2], *beside[:2]]
+        found += [x.tobytes() for x in runner.step(both, tables, count + k % 2).logits[:count]]
+        at += count
+    assert found == wanted
 
 
 def check_error_of_bf16(

@@ -13,6 +13,7 @@ from models.checks import (
     check_error_of_bf16,
     check_greedy,
     check_logits,
+    check_logits_of_every_row,
     check_sampled,
 )
 from models.emulated_runner import emulated_runner
@@ -62,6 +63,11 @@ def test_bits_depend_on_neither_the_batch_nor_the_cuts_of_a_prompt(runner: Runne
     check_bits_of_cuts_and_company(runner)
 
 
+def test_many_rows_of_a_request_have_logits(runner: Runner, half_runner: Runner) -> None:
+    check_logits_of_every_row(runner)
+    check_logits_of_every_row(half_runner)
+
+
 def test_bf16_is_as_near_as_transformers_in_bf16(half: Pair, half_runner: Runner) -> None:
     check_error_of_bf16(half, half_runner)
 
@@ -88,6 +94,7 @@ def test_cuda_in_the_emulator_is_as_near_and_its_bits_are_a_request_s_own() -> N
         with emulated_runner(pair) as runner:
             check_error_of_bf16(pair, runner, (100, 20))
             check_bits_of_cuts_and_company(runner, 66, piece=6)
+            check_logits_of_every_row(runner, (1, 5, 12))
 
 
 def test_cuda_in_the_emulator_is_right_with_several_items_of_several_splits() -> None:
