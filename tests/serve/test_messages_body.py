@@ -137,3 +137,9 @@ def test_fields_that_change_no_answer_are_accepted():
           context_management={"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]},
           thinking={"type": "adaptive", "display": "summarized"}, stop_sequences=None)
     CountBody.model_validate({"model": "m", "messages": [USER]}).asked()
+
+
+def test_a_template_is_given_no_messages_by_its_options():
+    with pytest.raises(BadParameter, match="chat_template_kwargs has 'messages'"):
+        asked(chat_template_kwargs={"messages": []})
+    assert asked(chat_template_kwargs={"a": 1}).template_options == {"a": 1}

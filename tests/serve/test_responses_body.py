@@ -133,3 +133,9 @@ def test_fields_that_change_no_answer_are_accepted():
     asked(user="u", service_tier="auto", prompt_cache_key="k", background=False, truncation=None,
           include=["reasoning.encrypted_content"], stream_options={"include_obfuscation": False},
           store=False, metadata={}, safety_identifier="s", max_tool_calls=None)
+
+
+def test_a_template_is_given_no_messages_by_its_options():
+    with pytest.raises(BadParameter, match="chat_template_kwargs has 'messages'"):
+        asked(chat_template_kwargs={"messages": []})
+    assert asked(chat_template_kwargs={"a": 1}).template_options == {"a": 1}

@@ -8,6 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from ..engine.params import SamplingParams
+from ..errors import BadParameter
+
+_OWN_OPTIONS = {"messages", "tools", "prompt", "add_generation_prompt"}  # of the server
 
 
 @dataclass(frozen=True)
@@ -47,3 +50,12 @@ class ChatRequest:
     tools: Sequence[Tool] = ()
     tool_choice: ToolChoice = ToolChoice("none")
     template_options: Mapping[str, Any] = field(default_factory=dict)
+
+
+def template_options(given: Mapping[str, Any] | None, **fields: Any) -> dict[str, Any]:
+    """For the template: `chat_template_kwargs` as they are given, and fields that are not None."""
+    options = dict(given or {})
+    if wrong := _OWN_OPTIONS & options.keys():
+        raise BadParameter(f"chat_template_kwargs has {min(wrong)!r}",
+                           hint="the server gives it to the template")
+    return options | {name: value for name, value in fields.items() if value is not None}

@@ -11,12 +11,11 @@ from pydantic import Field
 
 from ...engine.params import SamplingParams
 from ...errors import BadParameter
-from ..chat_request import ChatRequest, Tool, ToolChoice
+from ..chat_request import ChatRequest, Tool, ToolChoice, template_options
 from ..sampling_fields import SamplingFields
 from ..strict_body import Body, Few, Name, Neutral
 
 MOST_TOOLS = 128
-_OWN_OPTIONS = {"messages", "tools", "prompt", "add_generation_prompt"}  # of the server
 _NO_TOOL_CHOICE = ToolChoice("none")
 
 
@@ -153,13 +152,8 @@ class ChatBody(SamplingFields):
 
     def asked(self) -> ChatRequest:
         tools = [tool.plain() for tool in self.tools or ()]
-        options = dict(self.chat_template_kwargs or {})
-        if wrong := _OWN_OPTIONS & options.keys():
-            raise BadParameter(f"chat_template_kwargs has {min(wrong)!r}",
-                               hint="the server gives it to the template")
-        for name in ("reasoning_effort", "verbosity"):
-            if (value := getattr(self, name)) is not None:
-                options[name] = value
+        options = template_options(self.chat_template_kwargs, verbosity=self.verbosity,
+                                   reasoning_effort=self.reasoning_effort)
         return ChatRequest([m.plain() for m in self.messages], self._params(), tools,
                            self._choice(tools), options)
 

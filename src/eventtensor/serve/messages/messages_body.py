@@ -9,7 +9,7 @@ from pydantic import Discriminator, Field, Tag
 
 from ...engine.params import SamplingParams
 from ...errors import BadParameter
-from ..chat_request import ChatRequest, Tool, ToolChoice
+from ..chat_request import ChatRequest, Tool, ToolChoice, template_options
 from ..strict_body import Body, Few, Name, Neutral
 from ..unions import kind_of
 from .message_blocks import CACHING, BlockMessage, TextContent, joined, messages_of
@@ -137,13 +137,10 @@ class CountBody(Body):
         return SamplingParams()
 
     def _options(self) -> dict[str, Any]:
-        """For the template."""
-        options = dict(self.chat_template_kwargs or {})
-        if self.thinking is not None:
-            options["enable_thinking"] = self.thinking.type != "disabled"
-        if self.output_config is not None and self.output_config.effort is not None:
-            options["reasoning_effort"] = self.output_config.effort
-        return options
+        thinking, output = self.thinking, self.output_config or OutputOptions()
+        return template_options(
+            self.chat_template_kwargs, reasoning_effort=output.effort,
+            enable_thinking=None if thinking is None else thinking.type != "disabled")
 
 
 class MessagesBody(CountBody):

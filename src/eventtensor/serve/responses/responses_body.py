@@ -10,7 +10,7 @@ from pydantic import Discriminator, Field, Tag
 
 from ...engine.params import SamplingParams
 from ...errors import BadParameter
-from ..chat_request import ChatRequest, Tool, ToolChoice
+from ..chat_request import ChatRequest, Tool, ToolChoice, template_options
 from ..response_writer import Json
 from ..sampling_fields import ObjectFormat, TextFormat
 from ..strict_body import Body, Few, Name, Neutral
@@ -252,13 +252,9 @@ class ResponsesBody(Body):
         return SamplingParams(**{name: v for name, v in given.items() if v is not None})
 
     def _options(self) -> dict[str, Any]:
-        """For the template."""
-        options = dict(self.chat_template_kwargs or {})
-        if self.reasoning is not None and self.reasoning.effort is not None:
-            options["reasoning_effort"] = self.reasoning.effort
-        if self.text is not None and self.text.verbosity is not None:
-            options["verbosity"] = self.text.verbosity
-        return options
+        text, reasoning = self.text or TextOptions(), self.reasoning or ReasoningOptions()
+        return template_options(self.chat_template_kwargs, verbosity=text.verbosity,
+                                reasoning_effort=reasoning.effort)
 
     def echo(self, is_stored: bool) -> Json:
         """What a response says again of its request, and whether it is stored."""
