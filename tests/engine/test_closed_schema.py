@@ -110,3 +110,13 @@ def test_schemas_that_refer_to_much_end_soon(schema):
     except BadGrammar as e:
         assert "hang together" in e.message
     assert time.thread_time() - began < 20
+
+
+def test_schemas_that_name_each_other_in_a_long_row_are_closed():
+    """Looking at one of them costs the same wherever it is in the row."""
+    row = {f"d{k}": {"allOf": [{"$ref": f"#/$defs/d{k + 1}"}], "minProperties": 0}
+           for k in range(430)}
+    last = {"type": "object", "properties": {"a": {}}}
+    found = close({"allOf": [{"$ref": "#/$defs/d0"}], "minProperties": 0,
+                   "$defs": row | {"d430": last}})
+    assert found["additionalProperties"] is False and found["properties"] == {"a": True}

@@ -44,6 +44,7 @@ class _Closing:
     def __init__(self, root: dict[str, Any]) -> None:
         self._root = root
         self._shared = set[int]()  # schemas that are named where others count too
+        self._targets = dict[str, Any]()
         self._looks = 0
 
     # ---- which schemas count for one value ---------------------------------------------------
@@ -52,7 +53,7 @@ class _Closing:
         """Schemas that are named beside others must stay open, wherever else they are used."""
         for part in _all(schema):
             if self._alternatives(part) is None:
-                for same in self._with(part, set()):
+                for same in self._with(part):
                     if same is not part:
                         self._shared.add(id(same))
 
@@ -67,24 +68,31 @@ class _Closing:
         one = isinstance(some, list) and (same[0] != "allOf" or len(some) == 1)
         return list(some) if one else None
 
-    def _with(self, schema: Any, seen: set[int]) -> Iterator[Any]:
+    def _with(self, schema: Any) -> Iterator[dict[str, Any]]:
         """It, and those that its value must, or may have to, keep to beside it."""
-        self._looks += 1
-        if self._looks > _MOST_LOOKS:
-            raise BadGrammar("the schema has too many parts that hang together")
-        if id(schema) in seen or not isinstance(schema, dict):
-            return
-        seen.add(id(schema))
-        yield schema
-        for same in _same(schema):
-            yield from self._with(same, seen)
-        if "$ref" in schema:
-            yield from self._with(self._target(schema["$ref"]), seen)
+        seen, left = set[int](), [schema]
+        while left:
+            self._looks += 1
+            if self._looks > _MOST_LOOKS:
+                raise BadGrammar("the schema has too many parts that hang together")
+            part = left.pop()
+            if id(part) in seen or not isinstance(part, dict):
+                continue
+            seen.add(id(part))
+            yield part
+            if "$ref" in part:
+                left.append(self._target(part["$ref"]))
+            left += reversed(list(_same(part)))
 
     def _target(self, ref: Any) -> Any:
         """None where it is none of this schema's own."""
         if not isinstance(ref, str) or not ref.startswith("#"):
             return None
+        if ref not in self._targets:
+            self._targets[ref] = self._find(ref)
+        return self._targets[ref]
+
+    def _find(self, ref: str) -> Any:
         found: Any = self._root
         for step in ref[1:].split("/")[1:] if ref.startswith("#/") else []:
             key = unquote(step).replace("~1", "/").replace("~0", "~")
@@ -127,7 +135,7 @@ class _Closing:
         return self._copy(schema, alone=False)
 
     def _closed(self, schema: dict[str, Any], found: dict[str, Any]) -> dict[str, Any]:
-        every = list(self._with(schema, set()))
+        every = list(self._with(schema))
         refs = [self._target(s["$ref"]) for s in every if "$ref" in s]
         tables = [s["properties"] for s in every if isinstance(s.get("properties"), dict)]
         if not tables or None in refs or any(_SAYS & s.keys() for s in every):
