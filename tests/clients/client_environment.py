@@ -19,7 +19,13 @@ from clients.client_folder import CLIENTS, Client
 ENVIRONMENTS = CLIENTS.parents[1] / ".venv" / "clients"
 _INSTALL_S = 600
 # A client asks no site but the server: for prices of models, and to tell how it is used.
-_NO_SITES = {"NO_PROXY": "127.0.0.1,localhost", "LITELLM_LOCAL_MODEL_COST_MAP": "True"}
+_NO_SITES = {
+    "NO_PROXY": "127.0.0.1,localhost",
+    "LITELLM_LOCAL_MODEL_COST_MAP": "True",
+    "HAYSTACK_TELEMETRY_ENABLED": "False",
+    "PROMPTFOO_DISABLE_TELEMETRY": "1",
+    "PROMPTFOO_DISABLE_UPDATE": "1",
+}
 
 
 def command(client: Client) -> list[str]:

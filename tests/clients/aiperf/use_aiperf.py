@@ -20,16 +20,17 @@ LETTERS = Tokenizer(
 )
 LETTERS.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
 LETTERS.decoder = decoders.ByteLevel()
-TOKENIZER = tempfile.mkdtemp()
+TOKENIZER = "letters"
 PreTrainedTokenizerFast(tokenizer_object=LETTERS).save_pretrained(TOKENIZER)
 
 SMALL = f"""--model {MODEL} --url {SMOLLM2} --tokenizer {TOKENIZER} --request-count 4
     --concurrency 2 --isl 64 --osl 8 --ui simple --workers-max 1"""
+SCRAPED = {}
 
 
 def profile(more: str) -> dict:
-    """The numbers of its report."""
-    folder = tempfile.mkdtemp()
+    """The numbers of its report, and what it has found in /metrics."""
+    folder = tempfile.mkdtemp(dir=".")
     aiperf = str(Path(sys.executable).with_name("aiperf"))
     words = f"{SMALL} {more} --artifact-dir {folder}".split()
     done = subprocess.run([aiperf, "profile", *words], capture_output=True, text=True, check=False)
@@ -38,14 +39,21 @@ def profile(more: str) -> dict:
     numbers = json.loads(report.read_text())
     assert numbers["request_count"]["avg"] == 4, numbers
     assert not numbers.get("error_summary"), numbers["error_summary"]
-    return numbers
+    (metrics,) = Path(folder).rglob("server_metrics_export.json")
+    return numbers | {"scraped": json.loads(metrics.read_text())["metrics"]}
 
 
 @feature("chat, streamed")
 def chat():
     numbers = profile("--endpoint-type chat --streaming")
+    SCRAPED.update(numbers["scraped"])
     assert numbers["time_to_first_token"]["avg"] > 0
     assert numbers["inter_token_latency"]["avg"] > 0
+
+
+@feature("scrape of /metrics")
+def scrape():
+    assert any(name.endswith(":generation_tokens") for name in SCRAPED), SCRAPED
 
 
 @feature("completions, with min_tokens in extra inputs")

@@ -6,12 +6,11 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
 from features import KEY, MODEL, SCRIPTED, SMOLLM2, feature, main
 
-FOLDER = Path(tempfile.mkdtemp())
+FOLDER = Path.cwd()
 FUNCTION = """
 def get_weather(city: str) -> str:
     "The weather of a city."

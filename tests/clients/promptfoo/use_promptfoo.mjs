@@ -3,8 +3,7 @@
 import assert from "node:assert";
 import { spawnSync } from "node:child_process";
 import { mkdtempSync, readFileSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
-import { dirname, join } from "node:path";
+import { dirname, join, resolve } from "node:path";
 import { fileURLToPath } from "node:url";
 
 const { KEY, MODEL, SCRIPTED, SMOLLM2, feature, main } = await import(
@@ -23,7 +22,7 @@ const schema = {
 
 // The answer of one prompt.
 function evaluate(kind, address, prompt, config) {
-  const folder = mkdtempSync(join(tmpdir(), "promptfoo-"));
+  const folder = mkdtempSync(resolve("promptfoo-"));
   const provider = {
     id: `openai:${kind}:${MODEL}`,
     config: { apiBaseUrl: `${address}/v1`, apiKey: KEY, ...config },
@@ -34,12 +33,7 @@ function evaluate(kind, address, prompt, config) {
   const { stdout, stderr } = spawnSync(join(HERE, "node_modules/.bin/promptfoo"), words, {
     cwd: folder,
     encoding: "utf8",
-    env: {
-      ...process.env,
-      PROMPTFOO_CONFIG_DIR: folder,
-      PROMPTFOO_DISABLE_TELEMETRY: "1",
-      PROMPTFOO_DISABLE_UPDATE: "1",
-    },
+    env: { ...process.env, PROMPTFOO_CONFIG_DIR: folder },
   });
   console.error(stdout, stderr);
   const [result] = JSON.parse(readFileSync(join(folder, "out.json"))).results.results;
