@@ -10,6 +10,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -28,7 +29,8 @@ _TURN_S = 2e-4  # as the server of the command has it
 @contextmanager
 def served(llm: LLM) -> Iterator[str]:
     """The address of a server of this model."""
-    app = make_app(llm, AppOptions(llm.model.name), Watch(llm.engine, _give_up, 60.0))
+    watch = Watch(llm.engine, _give_up, 60.0)
+    app = make_app(llm, AppOptions(llm.model.name), watch, Counter())
     server = uvicorn.Server(uvicorn.Config(app, port=0, lifespan="on", log_level="error",
                                            access_log=False))
     before, thread = sys.getswitchinterval(), threading.Thread(

@@ -1,0 +1,25 @@
+"""The server that benchmarks start in their own process."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import httpx
+import pytest
+
+from eventtensor import LLM
+
+sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
+
+from behind import served
+
+
+@pytest.mark.core
+def test_a_model_is_asked_behind_http_in_this_process():
+    with (LLM("random:tiny-llama", target="cpu", dtype="f32", context=64, max_running=2) as llm,
+          served(llm) as url):
+        assert httpx.get(f"{url}/health").json() == {"status": "ok"}
+        body = {"model": "random:tiny-llama", "prompt": [5, 6], "max_tokens": 3}
+        found = httpx.post(f"{url}/v1/completions", json=body).json()
+        assert found["usage"]["completion_tokens"] <= 3
