@@ -20,7 +20,7 @@ def put(store, id, previous=None, text="hello", answer="yes"):
     chat = load(body, store, True)
     message = {"id": f"msg_{id}", "type": "message", "role": "assistant", "status": "completed",
                "content": [{"type": "output_text", "text": answer, "annotations": []}]}
-    store.put(chat.stored({"id": id, "previous_response_id": previous, "output": [message]}))
+    chat.keeper(store)({"id": id, "previous_response_id": previous, "output": [message]})
     return chat
 
 

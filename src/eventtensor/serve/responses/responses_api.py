@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import Any
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -16,8 +15,8 @@ from ..api_parts import ApiParts
 from ..response_writer import Json
 from .response_store import ResponseStore, StoredResponse
 from .responses_body import ResponsesBody
-from .responses_writer import ResponsesWriter
-from .stored_chats import StoredChat, load
+from .responses_writer import Keep, ResponsesWriter, keep_nothing
+from .stored_chats import load
 
 _READERS = 2  # stored chats that are read at a time
 _PAGE, _MAX_PAGE = 20, 100  # input items
@@ -29,27 +28,27 @@ class ResponsesApi:
         self._readers = asyncio.Semaphore(_READERS)
 
     async def create(self, request: Request) -> Response:
-        parts, more = self._parts, dict[str, Any]()
+        parts = self._parts
         async with parts.bodies.read(request, ResponsesBody) as body:
             name = parts.find_model(body.model)
             keeps = body.is_stored and self.store.is_on
-            prompted, chat = await self._prompted(body, keeps)
-        if keeps:
-            more["keep"] = lambda response: self.store.put(chat.stored(response))
-        writer = ResponsesWriter(name, parts.texts, body.echo(keeps), **more)
+            prompted, keep = await self._prompted(body, keeps)
+        writer = ResponsesWriter(name, parts.texts, body.echo(keeps), keep)
         return await parts.answering.chat(request, prompted, writer, bool(body.stream))
 
     async def count_tokens(self, request: Request) -> Response:
         async with self._parts.bodies.read(request, ResponsesBody) as body:
+            self._parts.find_model(body.model)
             prompted, _ = await self._prompted(body, False)
         return JSONResponse({"object": "response.input_tokens",
                              "input_tokens": len(prompted.tokens)})
 
-    async def _prompted(self, body: ResponsesBody, keeps: bool) -> tuple[Prompted, StoredChat]:
-        self._parts.find_model(body.model)
+    async def _prompted(self, body: ResponsesBody, keeps: bool) -> tuple[Prompted, Keep]:
+        """And what is done with the response. The chat before does not wait for it in memory."""
         async with self._readers:
             chat = await asyncio.to_thread(load, body, self.store, keeps)
-        return await self._parts.answering.prompted(body.asked(chat.items)), chat
+        keep = chat.keeper(self.store) if keeps else keep_nothing
+        return await self._parts.answering.prompted(body.asked(chat.items)), keep
 
     # ---- what is stored ----------------------------------------------------------------------
 

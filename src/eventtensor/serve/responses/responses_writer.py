@@ -20,12 +20,14 @@ from ..response_writer import AnswerDelta, Event, Json, ResponseWriter, Usage, W
 from ..token_texts import TokenTexts
 from .output_items import CallOutput, MessageOutput, Named, OutputItem, ReasoningOutput, Status
 
+Keep = Callable[[Json], None]  # what is done with a response
+
 
 def new_id(kind: str) -> str:
     return f"{kind}_{secrets.token_hex(24)}"
 
 
-def _keep_nothing(response: Json) -> None:
+def keep_nothing(response: Json) -> None:
     pass
 
 
@@ -36,7 +38,7 @@ class ResponsesWriter(ResponseWriter):
     model: str
     texts: TokenTexts
     echo: Json
-    keep: Callable[[Json], None] = _keep_nothing
+    keep: Keep = keep_nothing
     id: str = field(default_factory=lambda: new_id("resp"))
     created: int = field(default_factory=lambda: int(time.time()))
     output: list[OutputItem] = field(default_factory=list)  # all but the last are done

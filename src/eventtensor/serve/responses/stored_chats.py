@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 
 from ...errors import BadParameter
 from ..response_writer import Json
 from .response_store import ResponseStore, StoredResponse, as_json, stored
 from .responses_body import ResponsesBody
-from .responses_writer import new_id
+from .responses_writer import Keep, new_id
 
 _MAX_READ = 32 << 20  # bytes of the store for one request
 _PREFIX = {"message": "msg", "function_call": "fc", "function_call_output": "fco",
@@ -24,8 +25,13 @@ class StoredChat:
     new: bytes
     new_ids: list[str]
 
-    def stored(self, response: Json) -> StoredResponse:
-        return stored(response, self.new, self.new_ids)
+    def keeper(self, store: ResponseStore) -> Keep:
+        """Stores the response to this request."""
+        return partial(_keep, store, self.new, self.new_ids)
+
+
+def _keep(store: ResponseStore, new: bytes, new_ids: list[str], response: Json) -> None:
+    store.put(stored(response, new, new_ids))
 
 
 def load(body: ResponsesBody, store: ResponseStore, keeps: bool) -> StoredChat:
