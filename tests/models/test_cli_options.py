@@ -247,12 +247,13 @@ def test_commands_of_vllm_mean_the_same_here(wanted) -> None:
     ran("serve", MODEL)
     ran("serve", MODEL, "--max-num-batched-tokens", "8192", "--gpu-memory-utilization", "0.5")
     ran("serve", MODEL, "--dtype", "float32", "--max-num-batched-tokens", "64")
+    ran("serve", MODEL, "--enable-prefix-caching")
     lengths, ours, *_ = wanted
     assert lengths == ours and ours.context == 512
     assert wanted[2] == wanted[3] and wanted[3].max_running == 8
     assert wanted[4] == wanted[5] == wanted[6] and wanted[6].context is wanted[6].cache_gb is None
     assert (wanted[7].rows, wanted[7].gpu_memory_utilization) == (128, 0.5)
-    assert (wanted[8].rows, wanted[8].dtype) == (64, "f32")
+    assert (wanted[8].rows, wanted[8].dtype) == (64, "f32") and wanted[9] == wanted[6]
 
 
 def test_a_server_says_what_fits() -> None:

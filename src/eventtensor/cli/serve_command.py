@@ -49,6 +49,9 @@ def serve(
     gpu_memory_utilization: GpuMemory = 0.9,
     max_running: MaxRunning = 64,
     max_waiting: Annotated[int, option("requests beyond these; more get 429", SIZES)] = 256,
+    enable_prefix_caching: Annotated[
+        bool, option("always so; for command lines that say it", SIZES, "--enable-prefix-caching")
+    ] = True,
     max_num_batched_tokens: Annotated[
         int, option("rows in a step: 128 at most, and one for each request", SIZES)
     ] = 128,
