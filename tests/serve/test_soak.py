@@ -60,8 +60,11 @@ def test_the_description_names_all_that_is_served(server):
     told = httpx.get(f"{server.url}/openapi.json").json()
     for path, ways in told["paths"].items():
         for way in ways:
-            answer = httpx.request(way, server.url + path.format(name="tiny"))
-            assert answer.status_code == (200 if way == "get" else 415), (way, path)
+            asked = {"model": "tiny", "input": "hello", "max_output_tokens": 1}
+            stored = httpx.post(f"{server.url}/v1/responses", json=asked).json()["id"]
+            answer = httpx.request(way, server.url + path.format(name="tiny", id=stored))
+            assert answer.status_code == (415 if way == "post" else 200), (way, path)
+    assert told["paths"]["/v1/responses/{id}"].keys() == {"get", "delete"}
     names = told["components"]["schemas"]
     assert names["ChatBody"]["properties"]["model"] == {"enum": ["tiny"]}
     assert names["CompletionBody"]["additionalProperties"] is False

@@ -29,6 +29,9 @@ BODIES = {
 _READ = {
     "/v1/models": ("The model, under the name that requests give.", "application/json"),
     "/v1/models/{name}": ("The same, if that is its name.", "application/json"),
+    "/v1/responses/{id}": ("A response that is stored.", "application/json"),
+    "/v1/responses/{id}/input_items": ("What its request has added to the chat.",
+                                       "application/json"),
     "/health": ("Whether requests are answered; 503 if not.", "application/json"),
     "/metrics": ("Counts and times, for Prometheus.", "text/plain"),
     "/tokenizer_info": ("Special tokens and the chat template.", "application/json"),
@@ -65,6 +68,12 @@ def description(names: Sequence[str], vocab: int, version: str) -> Json:
     read = {path: {"get": _read(path, says, kind)} for path, (says, kind) in _READ.items()}
     read["/v1/models/{name}"]["get"] |= {"parameters": [
         {"name": "name", "in": "path", "required": True, "schema": {"enum": list(names)}}]}
+    for path, ways in read.items():
+        if "{id}" in path:
+            ways["get"] |= {"parameters": [
+                {"name": "id", "in": "path", "required": True, "schema": {"type": "string"}}]}
+    stored = read["/v1/responses/{id}"]
+    stored["delete"] = stored["get"] | {"summary": "Forgets a response that is stored."}
     key = {"type": "http", "scheme": "bearer"}
     return {
         "openapi": "3.1.0", "info": {"title": "eventtensor", "version": version},
