@@ -18,16 +18,13 @@ from starlette.types import ASGIApp
 
 from .. import __version__
 from ..engine.llm import LLM
-from ..errors import BadParameter
 from .answering import Answering
 from .answers import Mailbox
 from .api_parts import ApiParts
 from .bodies import Bodies, BodyLimits
-from .chat.chat_body import ChatBody
-from .chat.chat_writer import ChatWriter
+from .chat.chat_api import ChatApi
 from .chat_format import ChatFormat
-from .completions.completion_body import CompletionBody
-from .completions.completion_writer import CompletionWriter
+from .completions.completions_api import CompletionsApi
 from .failing import HANDLERS
 from .guards import HostGuard, Key, with_origins
 from .messages.messages_api import MessagesApi
@@ -39,8 +36,7 @@ from .response_writer import Json
 from .responses.response_store import ResponseStore
 from .responses.responses_api import ResponsesApi
 from .token_texts import TokenTexts
-from .tokenize_bodies import DetokenizeBody, TokenizeBody
-from .tokenizer_info import tokenizer_info
+from .tokens_api import TokensApi
 from .tracing import TracedRequests, Tracer
 from .watch import Watch
 
@@ -49,7 +45,6 @@ _PAGE = Path(__file__).parent / "page.html"
 _OWN_ONLY = ("default-src 'none'; connect-src 'self'; script-src 'unsafe-inline'; "
              "style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; "
              "frame-ancestors 'none'")
-MOST_REQUESTS = 64  # that one body may ask for
 
 
 @dataclass(frozen=True)
@@ -94,8 +89,8 @@ def make_app(
         return Route(path, api.keyed(handler) if keyed else handler, methods=[method])
 
     app: ASGIApp = Starlette(lifespan=life, exception_handlers=HANDLERS, routes=[
-        route("/v1/chat/completions", api.chat, "POST"),
-        route("/v1/completions", api.complete, "POST"),
+        route("/v1/chat/completions", api.chat.create, "POST"),
+        route("/v1/completions", api.completions.create, "POST"),
         route("/v1/responses", api.responses.create, "POST"),
         route("/v1/responses/input_tokens", api.responses.count_tokens, "POST"),
         route("/v1/responses/{id}", api.responses.retrieve, "GET"),
@@ -105,9 +100,9 @@ def make_app(
         route("/v1/messages/count_tokens", api.messages.count_tokens, "POST"),
         route("/v1/models", api.models, "GET"),
         route("/v1/models/{name:path}", api.one_model, "GET"),
-        route("/tokenize", api.tokenize, "POST"),
-        route("/detokenize", api.detokenize, "POST"),
-        route("/tokenizer_info", api.tokenizer_info, "GET"),
+        route("/tokenize", api.tokens.tokenize, "POST"),
+        route("/detokenize", api.tokens.detokenize, "POST"),
+        route("/tokenizer_info", api.tokens.describe, "GET"),
         route("/health", api.health, "GET", keyed=False),
         route("/metrics", api.metrics, "GET", keyed=False),
         route("/version", api.version, "GET", keyed=False),
@@ -124,7 +119,7 @@ def make_app(
 
 
 class Api:
-    """What each path does."""
+    """All paths: those of each API, and those that tell of the model and the server."""
 
     def __init__(
         self, llm: LLM, options: AppOptions, watch: Watch, statuses: Counter[int]
@@ -141,7 +136,8 @@ class Api:
         self.answering = Answering(llm, format)
         parts = ApiParts(self._bodies, self.answering, TokenTexts(tokenizer),
                          self._names.find)
-        self.messages = MessagesApi(parts)
+        self.chat, self.completions = ChatApi(parts), CompletionsApi(parts)
+        self.messages, self.tokens = MessagesApi(parts), TokensApi(parts, llm)
         self.responses = ResponsesApi(parts, ResponseStore(options.response_store))
 
     def keyed(self, handler: Handler) -> Handler:
@@ -153,56 +149,7 @@ class Api:
 
         return checked
 
-    # ---- answers -----------------------------------------------------------------------------
-
-    async def chat(self, request: Request) -> Response:
-        async with self._bodies.read(request, ChatBody) as body:
-            name = self._names.find(body.model)
-            prompted = await self.answering.prompted(body.asked())
-        writer = ChatWriter(name, TokenTexts(self._llm.tokenizer),
-                            body.wants_usage, body.wants_usage_so_far, body.prompt_logprobs)
-        return await self.answering.chat(request, prompted, writer, bool(body.stream))
-
-    async def complete(self, request: Request) -> Response:
-        async with self._bodies.read(request, CompletionBody) as body:
-            name = self._names.find(body.model)
-            asked = body.prompts
-            _check_count(len(asked), body.count)
-            params = body.choices()
-            first = body.add_special_tokens is not False
-            prompts = [await self.answering.tokens(p, first) for p in asked]
-        writer = CompletionWriter(name, TokenTexts(self._llm.model.tokenizer),
-                                  body.wants_usage, body.wants_usage_so_far, body.prompt_logprobs,
-                                  logprobs=body.logprobs)
-        if body.echo:
-            texts = [await self.answering.text(p) for p in asked]
-            writer.echoed = [text for text in texts for _ in params]
-        return await self.answering.answer(request, prompts, params, writer, bool(body.stream))
-
-    # ---- the rest ----------------------------------------------------------------------------
-
-    async def tokenize(self, request: Request) -> Response:
-        async with self._bodies.read(request, TokenizeBody) as body:
-            self._names.find(body.model)
-            if (body.prompt is None) == (body.messages is None):
-                raise BadParameter("there is not one of prompt and messages",
-                                   hint="give one of them")
-            asked = body.asked()
-            if asked is not None:
-                tokens = await self.answering.chat_tokens(asked)
-            else:
-                tokens = await self.answering.tokens(body.prompt or "", body.adds_first)
-        return JSONResponse({"tokens": tokens, "count": len(tokens),
-                             "max_model_len": self._llm.context})
-
-    async def detokenize(self, request: Request) -> Response:
-        async with self._bodies.read(request, DetokenizeBody) as body:
-            self._names.find(body.model)
-            text = await self.answering.text(body.tokens)
-        return JSONResponse({"prompt": text})
-
-    async def tokenizer_info(self, _: Request) -> Response:
-        return JSONResponse(tokenizer_info(self._llm.tokenizer, self._llm.context))
+    # ---- of the model and the server -----------------------------------------------------------
 
     async def models(self, _: Request) -> Response:
         return JSONResponse({"object": "list", "data": [*map(self._model, self._names.all)]})
@@ -233,9 +180,3 @@ class Api:
     async def page(self, _: Request) -> Response:
         return HTMLResponse(_PAGE.read_text(encoding="utf-8"),
                             headers={"Content-Security-Policy": _OWN_ONLY})
-
-
-def _check_count(prompts: int, choices: int) -> None:
-    if prompts * choices > MOST_REQUESTS:
-        raise BadParameter(f"{prompts} prompts with n = {choices}",
-                           hint=f"at most {MOST_REQUESTS} answers at a time")

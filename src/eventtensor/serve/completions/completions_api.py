@@ -1,0 +1,40 @@
+"""The path /v1/completions."""
+
+from __future__ import annotations
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from ...errors import BadParameter
+from ..api_parts import ApiParts
+from .completion_body import CompletionBody
+from .completion_writer import CompletionWriter
+
+MOST_REQUESTS = 64  # that one body may ask for
+
+
+class CompletionsApi:
+    def __init__(self, parts: ApiParts) -> None:
+        self._parts = parts
+
+    async def create(self, request: Request) -> Response:
+        parts = self._parts
+        async with parts.bodies.read(request, CompletionBody) as body:
+            name = parts.find_model(body.model)
+            asked = body.prompts
+            _check_count(len(asked), body.count)
+            params = body.choices()
+            first = body.add_special_tokens is not False
+            prompts = [await parts.answering.tokens(p, first) for p in asked]
+        writer = CompletionWriter(name, parts.texts, body.wants_usage, body.wants_usage_so_far,
+                                  body.prompt_logprobs, logprobs=body.logprobs)
+        if body.echo:
+            texts = [await parts.answering.text(p) for p in asked]
+            writer.echoed = [text for text in texts for _ in params]
+        return await parts.answering.answer(request, prompts, params, writer, bool(body.stream))
+
+
+def _check_count(prompts: int, choices: int) -> None:
+    if prompts * choices > MOST_REQUESTS:
+        raise BadParameter(f"{prompts} prompts with n = {choices}",
+                           hint=f"at most {MOST_REQUESTS} answers at a time")
