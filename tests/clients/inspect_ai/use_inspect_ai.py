@@ -60,6 +60,12 @@ def _():
     assert len(choices) == 2 and choices[0].logprobs.content
 
 
+@feature("logit_bias")
+def _():
+    log = run(asking("Say hello.", ","), smollm2, logit_bias={28: 100}, max_tokens=3, temperature=0)
+    assert log.samples[0].output.completion == ",,,"
+
+
 @feature("response_schema")
 def _():
     schema = ResponseSchema(name="person", json_schema=json_schema(Person))

@@ -42,6 +42,12 @@ def _():
         assert any(getattr(c, "usage", None) for c in chunks)
 
 
+@feature("`logit_bias`")
+def _():
+    asked = {"messages": HELLO, "logit_bias": {"28": 100}, "max_tokens": 3, "temperature": 0}
+    assert litellm.completion(**at(SMOLLM2), **asked).choices[0].message.content == ",,,"
+
+
 @feature("text_completion")
 def _():
     answer = litellm.text_completion(

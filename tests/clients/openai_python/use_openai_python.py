@@ -116,7 +116,7 @@ def _():
 def _():
     for choice in ("required", NAMED):
         for client in (scripted, smollm2):
-            answer = chat(client, WEATHER, tools=TOOLS, tool_choice=choice, max_tokens=100,
+            answer = chat(client, WEATHER, tools=TOOLS, tool_choice=choice, max_tokens=32,
                           temperature=0)  # fmt: skip
             names = [c.function.name for c in answer.choices[0].message.tool_calls]
             assert set(names) <= {"get_weather", "get_time"}
@@ -175,26 +175,33 @@ def _():
         {"n": None, "stream": None}, {"stream_options": None},
     ):  # fmt: skip
         with about(more):
-            assert chat(**more).choices[0].message.content is not None
-    assert list(chat(stream=True, stream_options={"include_obfuscation": False}))
+            assert chat(scripted, BOB, **more).choices[0].message.content is not None
+    assert list(chat(scripted, stream=True, stream_options={"include_obfuscation": False}))
+
+
+@feature("chat: `logit_bias`")
+def _():
+    answer = chat(logit_bias={"28": 100}, max_tokens=3, temperature=0)
+    assert answer.choices[0].message.content == ",,,"
 
 
 @feature("chat: fields of vLLM in `extra_body`")
 def _():
+    assert chat(extra_body={"repetition_penalty": 1.1}).choices[0].message.content
     schema = Person.model_json_schema()
     for more in (
         {"top_k": -1}, {"min_p": 0.1}, {"min_tokens": 2}, {"skip_special_tokens": True},
         {"chat_template_kwargs": {"enable_thinking": False}}, {"add_generation_prompt": True},
-        {"prompt_logprobs": 1}, {"length_penalty": 1.0}, {"repetition_penalty": 1.1},
+        {"prompt_logprobs": 1}, {"length_penalty": 1.0},
     ):  # fmt: skip
         with about(more):
-            assert chat(extra_body=more).choices[0].message.content is not None
+            assert chat(scripted, BOB, extra_body=more).choices[0].message.content is not None
     for more in ({"guided_json": schema}, {"structured_outputs": {"json": schema}}):
         with about(more):
             text = chat(scripted, BOB, extra_body=more).choices[0].message.content
             assert json.loads(text) == {"name": "Bob", "age": 30}
     choice = {"structured_outputs": {"choice": ["yes", "no"]}}
-    assert chat(extra_body=choice).choices[0].message.content in ("yes", "no")
+    assert chat(scripted, extra_body=choice).choices[0].message.content in ("yes", "no")
 
 
 class about:

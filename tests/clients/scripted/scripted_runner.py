@@ -17,6 +17,7 @@ from eventtensor.models.rows import Limits
 from eventtensor.models.text.tokenizer import Tokenizer
 
 _USER, _RESULT = "<|im_start|>user\n", "<tool_response>"
+_ANSWER = re.compile(r"<\|im_start\|>assistant\n(<think>\n\n</think>\n\n)?")
 _TURN = re.compile(re.escape(_USER) + f"(?!{_RESULT})")
 _TOOLS = re.compile(r"<tools>\n(.*?)\n</tools>", re.DOTALL)
 _KEY = re.compile(r'"(\w+)"\s*:\s*([^{}\[\]]*)$')  # the last one, and its value so far
@@ -27,29 +28,26 @@ class ScriptedRunner(FakeRunner):
     def __init__(self, limits: Limits, tokenizer: Tokenizer, rules: Sequence[Rule]) -> None:
         super().__init__(limits)
         self._tokenizer, self._rules = tokenizer, rules
-        self._prompts: dict[bytes, int] = {}  # tokens so far -> how many are the prompt
 
     def _logits(self, seen: np.ndarray) -> np.ndarray:
-        tokens = seen.astype(np.int32)
-        prompt = self._prompts.get(tokens[:-1].tobytes(), len(tokens))
-        self._prompts[tokens.tobytes()] = prompt
-        text = self._tokenizer.decode(tokens[:prompt].tolist(), special=True)
-        answer = self._tokenizer.decode(tokens[prompt:].tolist())
+        text = self._tokenizer.decode(seen.tolist(), special=True)
         found, high = np.zeros(self.limits.vocab, np.float32), 10_000.0
-        for token in self._wanted(text, answer):
+        for token in self._wanted(text):
             if not found[token]:
                 found[token], high = high, high - 100
         return found
 
-    def _wanted(self, prompt: str, answer: str) -> Iterator[int]:
+    def _wanted(self, text: str) -> Iterator[int]:
         """The tokens that may come next, the best first."""
+        begins = [m.end() for m in _ANSWER.finditer(text)]
+        prompt, answer = (text[: begins[-1]], text[begins[-1] :]) if begins else (text, None)
         turn = [prompt[m.start() :] for m in _TURN.finditer(prompt)][-1:] or [prompt]
         rule = next(r for r in self._rules if re.search(r.when, turn[0]))
-        for text in candidates(rule, offered(prompt), turn[0].count(_RESULT)):
-            rest = left(text, answer)
+        for said in candidates(rule, offered(prompt), turn[0].count(_RESULT)):
+            rest = after(prompt, said) if answer is None else left(said, answer)
             if rest is not None:
                 yield from self._first(rest)
-        if (m := _KEY.search(answer)) and m[1] in rule.values:
+        if (m := _KEY.search(text)) and m[1] in rule.values:
             rest = left(json.dumps(rule.values[m[1]]), m[2])
             if rest:
                 yield from self._first(rest)
@@ -99,6 +97,12 @@ def _call(name: str, rule: Rule, schema: Mapping[str, Any]) -> str:
     known = {k: rule.values[k] for k in schema.get("properties") or {} if k in rule.values}
     call = {"name": name, "arguments": known}
     return f"<tool_call>\n{json.dumps(call)}\n</tool_call>"
+
+
+def after(prompt: str, said: str) -> str:
+    """What is left of a text, of which a prompt without turns may have the begin already."""
+    begun = next(k for k in range(len(said), -1, -1) if prompt.endswith(said[:k]))
+    return said[begun:]
 
 
 def left(text: str, answer: str) -> str | None:
