@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 GPU_PYTHON ?= $(BIN)/python
 GPU_RESULTS ?= benchmarks/results
 
-.PHONY: demo install test test-core test-fast test-nightly test-gpu lint format dist bench bench-cpu bench-gpu errors fields grafana performance versions clean
+.PHONY: demo install test test-core test-fast test-nightly test-gpu lint format dist bench bench-cpu bench-gpu errors fields grafana clients performance versions clean
 
 demo: $(VENV)/installed
 	$(BIN)/python examples/tour.py
@@ -73,6 +73,12 @@ fields: $(VENV)/installed
 # Regenerates docs/grafana.json, a dashboard for the metrics of a server.
 grafana: $(VENV)/installed
 	$(BIN)/python tools/grafana_doc.py > docs/grafana.json
+
+# Tries the server with clients that others have written, and makes docs/clients.md of it.
+clients: $(VENV)/installed-test
+	rm -rf $(VENV)/client-results
+	ET_CLIENT_RESULTS=$(CURDIR)/$(VENV)/client-results $(PYTEST) tests/clients
+	$(BIN)/python tools/clients_doc.py $(VENV)/client-results > docs/clients.md
 
 # Regenerates docs/performance.md from benchmarks/results.
 performance: $(VENV)/installed

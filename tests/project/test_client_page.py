@@ -16,7 +16,7 @@ def test_the_page_says_that_every_feature_of_every_client_works() -> None:
     assert (ROOT / "docs" / "clients.md").read_text() == clients_doc.page(known), "run make clients"
 
 
-@pytest.mark.parametrize("client", clients(), ids=lambda c: c.name)
+@pytest.mark.parametrize("client", list(clients()), ids=lambda c: c.name)
 def test_a_client_is_locked_and_shows_what_it_lists(client: Client) -> None:
     assert len(client.versions) == len(client.packages) > 0
     script = client.script.read_text()
