@@ -105,7 +105,7 @@ class Request:
     @property
     def left(self) -> int:
         """Tokens that are not in the cache."""
-        return self.count - self.done
+        return len(self.tokens) + self.promised - self.done
 
     @property
     def plain(self) -> int:
@@ -124,7 +124,7 @@ class Request:
     @property
     def goes_on(self) -> bool:
         """False if it ends with what it waits for."""
-        return self.count < self.last
+        return len(self.tokens) + self.promised < self.last
 
     @property
     def answer(self) -> list[int]:

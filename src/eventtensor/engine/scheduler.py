@@ -62,15 +62,17 @@ class Scheduler:
         """None if there is nothing to do."""
         self._find_pages()
         room, taken = _Room(self.limits, self._prompt_items), list[tuple[Request, int]]()
-        going = [r for r in self.running if r.goes_on]
-        for request in (r for r in going if r.left <= 1):
-            room.take(request, taken)
+        going = [(r, r.left) for r in self.running if r.goes_on]
+        for request, left in going:
+            if left <= 1:
+                room.take(request, left, taken)
         if taken:
             room.rows = min(room.rows, self._prompt_rows)
-        for request in (r for r in going if r.left > 1):
-            room.take(request, taken)
+        for request, left in going:
+            if left > 1:
+                room.take(request, left, taken)
         while room.rows and room.items != 0 and self._admit():
-            room.take(self.running[-1], taken)
+            room.take(self.running[-1], self.running[-1].left, taken)
         return self._step(taken) if taken else None
 
     def begun(self, step: Step) -> None:
@@ -153,8 +155,8 @@ class _Room:
         self.rows, self.chosen, self.items = limits.rows, limits.chosen, items
         self._split_tokens = limits.split_tokens
 
-    def take(self, request: Request, taken: list[tuple[Request, int]]) -> None:
-        left = request.left
+    def take(self, request: Request, left: int, taken: list[tuple[Request, int]]) -> None:
+        """`left`: of its tokens, those that are not in the cache."""
         plain = left - 1 if request.scores is None else request.plain
         most = min(left, self.rows, plain + self.chosen)
         count = most if left <= 1 else self._within_items(request.done, most)
