@@ -39,7 +39,7 @@ def whole(deltas):
     (Thinking.allowed, "", "", ""),
     (Thinking.allowed, " \n", "", " \n"),
     (Thinking.begun, "\nwell</think>Yes", "well", "Yes"),
-    (Thinking.begun, "well </thi", "well </thi", ""),
+    (Thinking.begun, "well </th", "well </th", ""),
     (Thinking.begun, "cut ", "cut", ""),
     (Thinking.begun, "a</think></think>", "a", "</think>"),
     (Thinking.begun, "a < b</think>c", "a < b", "c"),
