@@ -55,7 +55,7 @@ def test_a_streamed_call_begins_with_its_name(client):
     assert calls[0].id and calls[0].function.name == "weather" and not calls[0].function.arguments
     assert all(c.id is None and c.function.name is None for c in calls[1:])
     arguments = "".join(c.function.arguments for c in calls)
-    assert json.loads(arguments).keys() == {"city"} and len(calls) > 3
+    assert json.loads(arguments).keys() == {"city"} and len(calls) > 1
     assert [c.choices[0].finish_reason for c in chunks[-2:]] == [None, "tool_calls"]
 
 
