@@ -84,7 +84,7 @@ def test_a_package_without_its_file_is_an_error(monkeypatch):
 def test_a_missing_package_is_named(monkeypatch, save):
     folder = save("llama").folder
     monkeypatch.setitem(sys.modules, "safetensors", None)
-    with pytest.raises(MissingPackage, match=r"safetensors.*\n.*\n.*eventtensor\[models\]"):
+    with pytest.raises(MissingPackage, match=r"safetensors.*\n.*\n.*eventtensor\[llm\]"):
         open_model(str(folder))
 
 
