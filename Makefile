@@ -22,7 +22,7 @@ test: lint
 	ET_FUZZ_SECONDS=120 $(PYTEST) --tier full tests
 
 test-core: $(VENV)/installed-test
-	ET_FUZZ_SECONDS=60 $(PYTEST) --tier core tests
+	ET_FUZZ_SECONDS=20 $(PYTEST) --tier core tests
 
 test-fast: $(VENV)/installed-test
 	$(PYTEST) --tier fast tests

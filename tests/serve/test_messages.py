@@ -118,6 +118,6 @@ def test_refusals_are_in_anthropics_form(server, more, status, kind, says):
 
 
 def test_a_late_error_is_an_event_in_anthropics_form(folder):
-    with fake(folder, fail_from=4) as server:
+    with fake(folder, fail_from=4, step_s=0.05) as server:
         found = events(server)
     assert found[-1]["type"] == "error" and found[-1]["error"]["type"] == "api_error"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
 import socket
 from collections import Counter
@@ -92,7 +93,11 @@ def test_pages_may_read_it(server):
     assert "x-stainless-os" in asked.headers["access-control-allow-headers"]
 
 
-def test_a_failure_is_logged_with_it(caplog):
+def test_a_failure_is_logged_with_it(caplog, monkeypatch):
+    for name in ("uvicorn", "uvicorn.error"):  # a server of this process may have set them up
+        monkeypatch.setattr(logging.getLogger(name), "propagate", True)
+        monkeypatch.setattr(logging.getLogger(name), "level", logging.ERROR)
+
     async def broken(scope, receive, send):
         raise ValueError
 

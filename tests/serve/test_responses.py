@@ -195,7 +195,7 @@ def test_a_server_without_a_store_says_what_it_does_not_store(folder):
 
 
 def test_a_late_error_fails_the_response(folder):
-    with fake(folder, fail_from=4) as server:
+    with fake(folder, fail_from=4, step_s=0.05) as server:
         events = [*create(server.client(), stream=True)]
     assert [e.type for e in events[-2:]] == ["error", "response.failed"]
     assert events[-1].response.error.code == "server_error"
