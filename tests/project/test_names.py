@@ -1,0 +1,58 @@
+"""The names of the field hold: tools/rename.py finds no old one, and follows what it moves."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+import rename
+
+
+def test_no_old_name_is_left() -> None:
+    assert rename.old_names(*rename.read_tables([])) == []
+
+
+@pytest.fixture
+def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for path, text in {
+        "src/pack/__init__.py": "",
+        "src/pack/a/__init__.py": "",
+        "src/pack/a/pages.py": "from ..b.other import thing\n\nPages = thing\n",
+        "src/pack/a/user.py":
+            "from . import pages\nfrom .pages import Pages\n\nprint(pages.Pages)\n",
+        "src/pack/b/__init__.py": "",
+        "src/pack/b/other.py": "thing = 1  # see a/pages.py\n",
+        "tests/test_it.py": "from pack.a.pages import (\n    Pages,\n)\n",
+        "docs/text.md": "`pages.py` and pack.a.pages\n",
+    }.items():
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(text)
+    subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
+    subprocess.run(["git", "add", "."], cwd=tmp_path, check=True)
+    monkeypatch.setattr(rename, "ROOT", tmp_path)
+    return tmp_path
+
+
+def test_imports_and_paths_follow_a_file(tree: Path) -> None:
+    moves = [rename.Move("src/pack/a/pages.py", "src/pack/a/blocks.py"),
+             rename.Move("src/pack/a", "src/pack/c/a")]
+    rename.do_moves(moves)
+    assert (tree / "src/pack/c/a/blocks.py").read_text().startswith("from ...b.other import thing")
+    user = (tree / "src/pack/c/a/user.py").read_text()
+    assert user == "from . import blocks\nfrom .blocks import Pages\n\nprint(blocks.Pages)\n"
+    assert (tree / "tests/test_it.py").read_text().startswith("from pack.c.a.blocks import Pages")
+    assert (tree / "docs/text.md").read_text() == "`blocks.py` and pack.c.a.blocks\n"
+    assert (tree / "src/pack/b/other.py").read_text() == "thing = 1  # see a/blocks.py\n"
+    before = {p: p.read_text() for p in tree.rglob("*.py")}
+    rename.do_moves(moves)
+    assert before == {p: p.read_text() for p in tree.rglob("*.py")}
+
+
+def test_a_word_is_renamed_where_its_row_says(tree: Path) -> None:
+    words = [rename.Name("Pages", "BlockManager", ("src/*",), True)]
+    assert len(rename.old_names(words, [])) == 3
+    rename.do_names(words)
+    assert "BlockManager = thing" in (tree / "src/pack/a/pages.py").read_text()
+    assert "Pages" in (tree / "tests/test_it.py").read_text()
+    assert rename.old_names(words, []) == []
