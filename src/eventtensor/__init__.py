@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from .engine.llm import LLM
     from .engine.params import SamplingParams
     from .errors import EventTensorError
-    from .explaining import explain
+    from .explanation import explain
     from .ir.expr import dim
     from .ir.parse import parse_program as parse
     from .ir.tensor import DType
@@ -200,7 +200,7 @@ _HOMES = {
     "check": "compiler",
     "compile": "compiler",
     "dim": "ir.expr",
-    "explain": "explaining",
+    "explain": "explanation",
     "load": "runtime.loaded",
     "parse": "ir.parse",
     "task": "lang.task",

@@ -14,7 +14,7 @@ import typer
 
 from ..compiler import check
 from ..errors import BadOption, BrokenProgramFile, EventTensorError
-from ..explaining import explain
+from ..explanation import explain
 from ..ir.program import Program
 from ..lang.program import Program as Builder
 from ..models.targets import find_target
