@@ -20,9 +20,9 @@ from measure import RESULTS, Bench, print_heads, said, torch
 from eventtensor import LLM
 from eventtensor.models.bandwidth import measure_bandwidth
 from eventtensor.models.checkpoint import file_names
-from eventtensor.models.formats.hf import _ENDS, _LAYER
+from eventtensor.models.formats.hf_checkpoint import _ENDS, _LAYER
+from eventtensor.models.model_source import Model, open_model
 from eventtensor.models.runner import Row, Runner
-from eventtensor.models.source import Model, open_model
 
 PROMPT = "The sea is"
 TOKENS, SAMPLES = 128, 5

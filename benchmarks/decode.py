@@ -30,7 +30,7 @@ from reading import measure_read
 from torch_compiled import CompiledPeer, Measured, Task
 from watched import Watched
 
-from eventtensor.models.formats.known import KNOWN
+from eventtensor.models.formats.model_presets import KNOWN
 
 STEPS = 5  # in one sample
 LOADS = 5  # samples of what takes a second or so

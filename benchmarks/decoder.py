@@ -12,12 +12,12 @@ import numpy as np
 from measure import gpu_us, here, torch
 
 from eventtensor.ir.walk import evaluate
-from eventtensor.models.attention_half import SPLIT_TOKENS, page_tokens
-from eventtensor.models.config import ModelConfig
-from eventtensor.models.pack import matrices, packed_shapes
+from eventtensor.models.attention_block import SPLIT_TOKENS, page_tokens
+from eventtensor.models.model_config import ModelConfig
 from eventtensor.models.rope import rope_tables
-from eventtensor.models.sampling import reach, search_steps
-from eventtensor.models.tiles import Layout
+from eventtensor.models.sampler import reach, search_steps
+from eventtensor.models.tile_sizes import Layout
+from eventtensor.models.weight_packing import matrices, packed_shapes
 from eventtensor.runtime.arguments import bind
 from eventtensor.runtime.cuda.memory import CELL
 

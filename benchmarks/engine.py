@@ -22,8 +22,8 @@ from eventtensor import LLM, SamplingParams
 from eventtensor.bench.inside import Load, latency
 from eventtensor.bench.rows import Row, prompts, row, write
 from eventtensor.bench.startup import startup
-from eventtensor.models.memory import DeviceMemory
-from eventtensor.models.targets import find_target
+from eventtensor.models.runner_memory import DeviceMemory
+from eventtensor.models.target_name import find_target
 
 HERE = Path(__file__).resolve().parent
 Pairs = list[tuple[Launch, Launch]]  # that followed each other

@@ -20,11 +20,11 @@ from typing import Any, Protocol, TypeVar
 
 import eventtensor as et
 from eventtensor.models import artifact as model_artifact
-from eventtensor.models.formats.known import KNOWN
-from eventtensor.models.kernels import Steps, taker
+from eventtensor.models.decoder_tasks import Weights
+from eventtensor.models.formats.model_presets import KNOWN
 from eventtensor.models.llama import llama
+from eventtensor.models.runner_kernels import Steps, taker
 from eventtensor.models.step import MAX_TOKENS
-from eventtensor.models.tasks import Weights
 
 SECONDS = 240  # that a compile may take
 

@@ -31,7 +31,7 @@ from moe_chain import MODEL, SPREAD, compiled_chains, measure_chains
 from reading import measure_read
 from watched import Watched
 
-from eventtensor.models.formats.known import KNOWN
+from eventtensor.models.formats.model_presets import KNOWN
 
 PARTS = ("decode", "chain", "schedules")
 CONTEXT, SEED = 1024, 1

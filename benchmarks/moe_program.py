@@ -15,13 +15,13 @@ from typing import Any
 from kernels import compiled
 
 import eventtensor as et
-from eventtensor.models.config import ModelConfig
-from eventtensor.models.expert_row import ExpertRowMlp
-from eventtensor.models.experts import ExpertMlp
-from eventtensor.models.formats.known import KNOWN
+from eventtensor.models.decoder_tasks import Weights, embed
+from eventtensor.models.formats.model_presets import KNOWN
+from eventtensor.models.model_config import ModelConfig
+from eventtensor.models.moe_block import ExpertMlp
+from eventtensor.models.moe_decode_single import ExpertRowMlp
 from eventtensor.models.step import Residual, Step
-from eventtensor.models.tasks import Weights, embed
-from eventtensor.models.tiles import Layout, tiles_for
+from eventtensor.models.tile_sizes import Layout, tiles_for
 
 FIRST, SECOND, SUM = "experts_gate_up", "experts_down", "combine_experts"
 BARRIER = "barrier"

@@ -18,9 +18,9 @@ from measure import Bench, main, torch
 from reading import measure_read
 
 import eventtensor as et
-from eventtensor.models.config import ModelConfig
-from eventtensor.models.formats.known import KNOWN
-from eventtensor.models.pack import matrices, packed_shapes
+from eventtensor.models.formats.model_presets import KNOWN
+from eventtensor.models.model_config import ModelConfig
+from eventtensor.models.weight_packing import matrices, packed_shapes
 
 CASES = (
     ("llama-3.2-1b", (1, 16, 64), 1024),

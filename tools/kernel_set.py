@@ -17,10 +17,10 @@ from eventtensor.codegen.cuda import generate
 from eventtensor.compiler import run_passes
 from eventtensor.config import Options, environment
 from eventtensor.lang.program import Program
-from eventtensor.models.formats.known import KNOWN
+from eventtensor.models.decoder_tasks import Weights
+from eventtensor.models.formats.model_presets import KNOWN
 from eventtensor.models.llama import llama
 from eventtensor.models.runner import layout_of
-from eventtensor.models.tasks import Weights
 from eventtensor.runtime.cuda.build import build_cubin
 
 ARCHITECTURE = "sm_90a"

@@ -11,9 +11,9 @@ from support.streams import plan_of
 
 import eventtensor as et
 from eventtensor.codegen.cuda import generate
-from eventtensor.models.formats.known import KNOWN
+from eventtensor.models.decoder_tasks import Weights
+from eventtensor.models.formats.model_presets import KNOWN
 from eventtensor.models.llama import llama
-from eventtensor.models.tasks import Weights
 
 WIDE = 72  # elements of a fold
 

@@ -17,7 +17,7 @@ from eventtensor.compiler import run_passes
 from eventtensor.config import Options
 from eventtensor.errors import NoRoom
 from eventtensor.ir.plan import Plan
-from eventtensor.models.pack import plain_rows
+from eventtensor.models.weight_packing import plain_rows
 from eventtensor.target import H200
 
 MOST = 128

@@ -18,7 +18,7 @@ sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
 
 from cpu import reference
 
-from eventtensor.models.source import open_model
+from eventtensor.models.model_source import open_model
 from eventtensor.models.text.tokenizer import Tokenizer
 
 torch = pytest.importorskip("torch")

@@ -14,7 +14,7 @@ import numpy as np
 from engine.reference import choose, draw
 from eventtensor.engine.loop import Engine, EngineOptions
 from eventtensor.engine.params import SamplingParams
-from eventtensor.models.rows import (
+from eventtensor.models.batch_arrays import (
     Choice,
     Limits,
     Row,

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from eventtensor import SamplingParams
-from eventtensor.models.rows import Choice
+from eventtensor.models.batch_arrays import Choice
 
 
 def penalised(

@@ -6,11 +6,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing
 
 import numpy as np
-from models.drawing import Wish, decided, drawn
+from models.sampling_reference import Wish, decided, drawn
 
 from engine.reference import changed
 from eventtensor import LLM, SamplingParams
-from eventtensor.models.rows import Change, Choice, Row, chance
+from eventtensor.models.batch_arrays import Change, Choice, Row, chance
 from eventtensor.models.runner import Runner
 
 ROWS = 128

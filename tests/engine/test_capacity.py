@@ -11,7 +11,7 @@ from support.fake_driver import FakeDriver, installed
 
 from eventtensor.engine.capacity import GB, Capacity, CapacityOptions, capacity
 from eventtensor.errors import BadOption, EventTensorError, OutOfMemory
-from eventtensor.models.formats.known import KNOWN
+from eventtensor.models.formats.model_presets import KNOWN
 from eventtensor.models.free_memory import FreeMemory, free_memory, host_memory
 
 H200 = FreeMemory(139 * GB, 140 * GB)

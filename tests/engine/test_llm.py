@@ -16,7 +16,7 @@ from engine.tiny_chat import write_tiny_chat
 from eventtensor import LLM, SamplingParams
 from eventtensor.engine.request import Finish
 from eventtensor.errors import BadGrammar, BadOption, BadParameter, BadPrompt, PromptTooLong
-from eventtensor.models.source import Model, open_model
+from eventtensor.models.model_source import Model, open_model
 
 SIZES = {"target": "cpu", "dtype": "f32", "context": 400, "max_running": 6,
          "cache_gb": F32_CACHE_GB}

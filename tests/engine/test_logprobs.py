@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from models.drawing import Wish, drawn
+from models.sampling_reference import Wish, drawn
 
 from engine.reference import draw, penalised
 from eventtensor import SamplingParams

@@ -21,12 +21,12 @@ from support.gguf_files import tensors, write
 
 import eventtensor as et
 from eventtensor.config import environment
-from eventtensor.models.cache import file_digest, packed_weights
-from eventtensor.models.config import ModelConfig
-from eventtensor.models.formats.hf import _ENDS, _LAYER, FolderCheckpoint
-from eventtensor.models.formats.known import KNOWN
-from eventtensor.models.formats.random_weights import RandomCheckpoint
-from eventtensor.models.source import open_model
+from eventtensor.models.formats.hf_checkpoint import _ENDS, _LAYER, FolderCheckpoint
+from eventtensor.models.formats.model_presets import KNOWN
+from eventtensor.models.formats.random_checkpoint import RandomCheckpoint
+from eventtensor.models.model_config import ModelConfig
+from eventtensor.models.model_source import open_model
+from eventtensor.models.weight_cache import file_digest, packed_weights
 from eventtensor.runtime import build
 
 SMALL = replace(KNOWN["tiny-llama"], rope_scaling=None, vocab=64, hidden=32, heads=2, kv_heads=1,
@@ -177,7 +177,7 @@ def test_entries_of_the_kernel_cache(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_entries_of_packed_weights(tmp_path: Path) -> None:
-    """Contents behind a header are not compared: see `cache.py`."""
+    """Contents behind a header are not compared: see `weight_cache.py`."""
     env = environment({"ET_CACHE_DIR": str(tmp_path / "cache")})
     source = RandomCheckpoint(dataclasses.replace(KNOWN["tiny-qwen3"], layers=1, intermediate=64))
     file = tmp_path / "weights"

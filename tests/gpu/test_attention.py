@@ -4,7 +4,7 @@ the same bits in every launch."""
 from __future__ import annotations
 
 import pytest
-from models.test_attention import (
+from models.test_attention_items import (
     LENGTHS,
     SHAPES,
     arrays,

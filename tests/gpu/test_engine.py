@@ -12,7 +12,7 @@ import pytest
 from engine.company import DRAWN, F32_CACHE_GB, GREEDY, check_company, prompts, tokens_of
 
 from eventtensor import LLM, SamplingParams
-from eventtensor.models.memory import DeviceMemory
+from eventtensor.models.runner_memory import DeviceMemory
 
 pytestmark = pytest.mark.limit(240)  # of which a compilation may take a minute
 

@@ -10,22 +10,22 @@ from typing import Any
 
 import numpy as np
 import pytest
-from models.checks import (
+from models.model_checks import (
     check_bits_of_cuts_and_company,
     check_error_of_bf16,
     check_greedy,
     check_logits,
     check_sampled,
 )
-from models.drawing import Wish, check_case, choice, chooser, random_case, random_change
-from models.tiny import MODELS, MOE, Pair, Session, pairs, random_requests, relative
+from models.sampling_reference import Wish, check_case, choice, chooser, random_case, random_change
+from models.tiny_models import MODELS, MOE, Pair, Session, pairs, random_requests, relative
 
 import eventtensor as et
-from eventtensor.models.attention_half import page_tokens
-from eventtensor.models.config import ModelConfig
-from eventtensor.models.formats.known import KNOWN
+from eventtensor.models.attention_block import page_tokens
+from eventtensor.models.formats.model_presets import KNOWN
+from eventtensor.models.model_config import ModelConfig
 from eventtensor.models.runner import Choice, Row, Runner, layout_of
-from eventtensor.models.sampling import TILE
+from eventtensor.models.sampler import TILE
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")

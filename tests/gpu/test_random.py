@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from eventtensor import LLM, SamplingParams
-from eventtensor.models.formats.known import KNOWN
-from eventtensor.models.formats.random_weights import RandomCheckpoint
-from eventtensor.models.memory import DeviceMemory
-from eventtensor.models.pack import pack_weights
-from eventtensor.models.random_on_device import random_on_device
+from eventtensor.models.device_random_weights import random_on_device
+from eventtensor.models.formats.model_presets import KNOWN
+from eventtensor.models.formats.random_checkpoint import RandomCheckpoint
+from eventtensor.models.runner_memory import DeviceMemory
+from eventtensor.models.weight_packing import pack_weights
 
 
 @pytest.mark.parametrize("dtype", [ml_dtypes.bfloat16, np.float32])

@@ -9,7 +9,7 @@ from itertools import count
 from typing import Any
 from unittest.mock import patch
 
-from models.tiny import Pair
+from models.tiny_models import Pair
 from support.emulated import DEVICE, EmulatedDriver, Emulation, _no_cubin
 from support.fake_driver import installed
 

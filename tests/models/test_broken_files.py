@@ -14,9 +14,9 @@ from tokenizers import Tokenizer, models
 from eventtensor.errors import BadModelConfig, BadModelFile, EventTensorError
 from eventtensor.models.formats.gguf_checkpoint import GgufCheckpoint
 from eventtensor.models.formats.gguf_file import read_gguf
-from eventtensor.models.formats.hf import _open, read_config, read_json, read_text
-from eventtensor.models.source import open_model
-from eventtensor.models.text.files import from_folder
+from eventtensor.models.formats.hf_checkpoint import _open, read_config, read_json, read_text
+from eventtensor.models.model_source import open_model
+from eventtensor.models.text.tokenizer_files import from_folder
 
 _FAR = 1 << 34  # bytes of a file with a hole: nobody reads it to its end
 

@@ -17,7 +17,7 @@ from eventtensor.errors import (
     WrongTensorShape,
 )
 from eventtensor.models.checkpoint import shapes
-from eventtensor.models.formats.hf import FolderCheckpoint
+from eventtensor.models.formats.hf_checkpoint import FolderCheckpoint
 
 
 def expected(model) -> dict[str, np.ndarray]:

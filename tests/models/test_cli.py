@@ -16,8 +16,8 @@ from eventtensor.cli import commands, speaking
 from eventtensor.engine.request import Output
 from eventtensor.errors import MissingPackage
 from eventtensor.models.bandwidth import Bandwidth
+from eventtensor.models.model_source import smollm2_file
 from eventtensor.models.runner import Row
-from eventtensor.models.source import smollm2_file
 
 ROOT = Path(__file__).parents[2]
 

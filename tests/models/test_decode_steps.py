@@ -20,10 +20,10 @@ sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
 from decoder import TOP_P, Asked, Cache, Model, Steps, floor_bytes, wrong
 
 import eventtensor as et
-from eventtensor.models.attention_half import page_tokens
-from eventtensor.models.formats.known import KNOWN
+from eventtensor.models.attention_block import page_tokens
+from eventtensor.models.decoder_tasks import Weights
+from eventtensor.models.formats.model_presets import KNOWN
 from eventtensor.models.llama import llama
-from eventtensor.models.tasks import Weights
 from eventtensor.runtime.cuda import compiled as compiled_kernels
 
 CONFIG, ROWS = KNOWN["tiny-qwen3"], 16

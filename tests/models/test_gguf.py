@@ -21,11 +21,11 @@ from eventtensor.errors import (
     WrongTensorShape,
 )
 from eventtensor.models.checkpoint import shapes
-from eventtensor.models.config import Llama3Rope
 from eventtensor.models.formats.gguf_checkpoint import GgufCheckpoint
 from eventtensor.models.formats.gguf_file import read_gguf
-from eventtensor.models.formats.known import KNOWN
-from eventtensor.models.formats.random_weights import RandomCheckpoint
+from eventtensor.models.formats.model_presets import KNOWN
+from eventtensor.models.formats.random_checkpoint import RandomCheckpoint
+from eventtensor.models.model_config import Llama3Rope
 
 
 @pytest.fixture

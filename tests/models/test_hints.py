@@ -4,7 +4,7 @@ code, and that no result depends on it."""
 from __future__ import annotations
 
 import pytest
-from models.experts_alone import (
+from models.moe_block_program import (
     Drawn,
     arguments,
     config,
@@ -20,9 +20,9 @@ from eventtensor.codegen.cuda.kernel import generate
 from eventtensor.compiler import run_passes
 from eventtensor.config import Options
 from eventtensor.ir.plan import Plan
-from eventtensor.models.formats.known import KNOWN
+from eventtensor.models.decoder_tasks import Weights
+from eventtensor.models.formats.model_presets import KNOWN
 from eventtensor.models.llama import llama
-from eventtensor.models.tasks import Weights
 from eventtensor.schedule import hints
 
 

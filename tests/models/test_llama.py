@@ -8,7 +8,8 @@ from contextlib import closing
 
 import numpy as np
 import pytest
-from models.checks import (
+from models.emulated_runner import emulated_runner
+from models.model_checks import (
     check_bits_of_cuts_and_company,
     check_error_of_bf16,
     check_greedy,
@@ -16,11 +17,10 @@ from models.checks import (
     check_logits_of_every_row,
     check_sampled,
 )
-from models.emulated_runner import emulated_runner
-from models.tiny import MODELS, Pair, Session, pairs, random_requests, relative
+from models.tiny_models import MODELS, Pair, Session, pairs, random_requests, relative
 
 from eventtensor.models.runner import Runner
-from eventtensor.models.tiles import tiles_for
+from eventtensor.models.tile_sizes import tiles_for
 
 pytest.importorskip("torch")
 pytest.importorskip("transformers")

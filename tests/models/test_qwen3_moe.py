@@ -9,14 +9,14 @@ from unittest.mock import patch
 
 import numpy as np
 import pytest
-from models.checks import (
+from models.emulated_runner import emulated_runner
+from models.model_checks import (
     check_bits_of_cuts_and_company,
     check_error_of_bf16,
     check_greedy,
     check_logits,
 )
-from models.emulated_runner import emulated_runner
-from models.tiny import MOE, Pair, Session, make_pair, pairs, random_requests, relative
+from models.tiny_models import MOE, Pair, Session, make_pair, pairs, random_requests, relative
 
 from eventtensor import LLM, SamplingParams
 from eventtensor.models.runner import Row, Runner

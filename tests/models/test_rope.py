@@ -7,8 +7,8 @@ import dataclasses
 import numpy as np
 import pytest
 
-from eventtensor.models.config import Llama3Rope, from_hf
-from eventtensor.models.formats.known import KNOWN
+from eventtensor.models.formats.model_presets import KNOWN
+from eventtensor.models.model_config import Llama3Rope, from_hf
 from eventtensor.models.rope import frequencies, rope_tables
 
 

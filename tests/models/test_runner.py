@@ -17,12 +17,12 @@ from eventtensor.errors import (
 )
 from eventtensor.models import memory as memory_module
 from eventtensor.models import runner as runner_module
-from eventtensor.models.inputs import SentTables
-from eventtensor.models.memory import DeviceMemory, HostMemory, Shared
-from eventtensor.models.pack import pack_weights
-from eventtensor.models.rows import Limits, Placed
+from eventtensor.models.batch_arrays import Limits, Placed
+from eventtensor.models.model_source import open_model
 from eventtensor.models.runner import Choice, Row, Runner
-from eventtensor.models.source import open_model
+from eventtensor.models.runner_memory import DeviceMemory, HostMemory, Shared
+from eventtensor.models.step_inputs import SentTables
+from eventtensor.models.weight_packing import pack_weights
 
 MODEL = open_model("random:tiny-llama")
 SIZES = {"pages": 8, "positions": 512, "requests": 3}

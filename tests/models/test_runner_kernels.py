@@ -14,14 +14,14 @@ import numpy as np
 import pytest
 from models.emulated_runner import emulated_runner
 from models.fake_kernels import FakeKernel, fake_kernels
-from models.tiny import Session, pairs, random_requests, relative
+from models.tiny_models import Session, pairs, random_requests, relative
 from support.fake_driver import FakeDriver, installed
 
 from eventtensor.errors import BadOption, BadPacking, CompileFailed, KernelClosed, StuckWait
-from eventtensor.models.pack import pack_weights
+from eventtensor.models.model_source import open_model
 from eventtensor.models.runner import DTYPES, Choice, Row, Runner, layout_of
-from eventtensor.models.source import open_model
-from eventtensor.models.tiles import Layout
+from eventtensor.models.tile_sizes import Layout
+from eventtensor.models.weight_packing import pack_weights
 
 MODEL = open_model("random:tiny-llama")
 WEIGHTS = {layout: pack_weights(MODEL.checkpoint, layout, DTYPES["bf16"].numpy)

@@ -19,9 +19,9 @@ from eventtensor.errors import (
     UnsupportedTokenizer,
 )
 from eventtensor.models.formats.gguf_checkpoint import GgufCheckpoint
-from eventtensor.models.source import smollm2_file
-from eventtensor.models.text.chat import render
-from eventtensor.models.text.files import from_folder, from_gguf
+from eventtensor.models.model_source import smollm2_file
+from eventtensor.models.text.chat_template import render
+from eventtensor.models.text.tokenizer_files import from_folder, from_gguf
 
 TEXTS = [
     "", "Hello world", "  two  spaces \n\n\ttabs", "1234567890 and 3.14159", "I've, he'll, WE'RE",

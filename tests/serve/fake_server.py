@@ -17,8 +17,8 @@ from engine.fake_runner import FakeRunner
 
 from eventtensor.engine import llm as llm_module
 from eventtensor.errors import EventTensorError
-from eventtensor.models.config import ModelConfig
-from eventtensor.models.rows import Limits
+from eventtensor.models.batch_arrays import Limits
+from eventtensor.models.model_config import ModelConfig
 from eventtensor.serve.app import AppOptions
 from eventtensor.serve.server import ServeOptions, serve
 

@@ -17,7 +17,7 @@ from ..bench.rows import Row, write
 from ..bench.startup import startup
 from ..engine.llm import LLM
 from ..errors import BadOption
-from ..models.targets import find_target
+from ..models.target_name import find_target
 from .terminal import terminal
 from .typed import (
     CacheGb,

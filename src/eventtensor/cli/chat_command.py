@@ -11,7 +11,7 @@ from typing import Annotated, TextIO
 from ..engine.llm import LLM
 from ..engine.params import SamplingParams
 from ..errors import BadChat, PromptTooLong, UnsupportedTokenizer
-from ..models.source import Model, open_model
+from ..models.model_source import Model, open_model
 from .speaking import Bars
 from .terminal import terminal
 from .typed import (

@@ -6,12 +6,12 @@ import time
 from pathlib import Path
 
 from ..errors import BadOption
-from ..models.artifact import Made, compiled, save
+from ..models.decoder_tasks import Weights
+from ..models.model_artifact import Made, compiled, save
+from ..models.model_source import open_model
 from ..models.runner import DTYPES, layout_of
-from ..models.source import open_model
 from ..models.step import MAX_TOKENS
-from ..models.targets import find_target
-from ..models.tasks import Weights
+from ..models.target_name import find_target
 from .terminal import terminal
 
 

@@ -8,9 +8,9 @@ from rich.table import Table
 
 from ..errors import EventTensorError
 from ..models.checkpoint import shapes
-from ..models.config import ModelConfig
-from ..models.formats.known import KNOWN
-from ..models.source import smollm2_file
+from ..models.formats.model_presets import KNOWN
+from ..models.model_config import ModelConfig
+from ..models.model_source import smollm2_file
 from .terminal import terminal
 
 

@@ -17,7 +17,7 @@ from ..errors import BadOption, BrokenProgramFile, EventTensorError
 from ..explanation import explain
 from ..ir.program import Program
 from ..lang.program import Program as Builder
-from ..models.targets import find_target
+from ..models.target_name import find_target
 from ..place import error_place
 
 _NAME = "__program__"  # of a file as a module: dataclasses look for it, and no other has it

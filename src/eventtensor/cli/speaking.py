@@ -14,8 +14,8 @@ from ..engine.llm import LLM
 from ..engine.params import SamplingParams
 from ..errors import BadChat, UnsupportedTokenizer
 from ..models.bandwidth import Bandwidth, measure_bandwidth
+from ..models.model_source import open_model
 from ..models.runner import Row, Runner
-from ..models.source import open_model
 from ..models.text.tokenizer import Tokenizer
 from .terminal import terminal
 

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from math import prod
 
 from ..errors import BadOption, EventTensorError, OutOfMemory
-from ..models.attention_half import SPLIT_TOKENS, page_tokens
-from ..models.config import ModelConfig
+from ..models.attention_block import SPLIT_TOKENS, page_tokens
 from ..models.free_memory import FreeMemory
-from ..models.pack import packed_shapes
+from ..models.model_config import ModelConfig
 from ..models.step import MAX_REQUESTS
-from ..models.tiles import Layout
+from ..models.tile_sizes import Layout
+from ..models.weight_packing import packed_shapes
 
 MAX_CACHE_GB = 1 << 20
 GB = 1 << 30

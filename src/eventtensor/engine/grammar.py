@@ -12,7 +12,7 @@ import numpy as np
 
 from ..errors import BadGrammar, BadPrompt
 from ..models.checkpoint import Array
-from ..models.packages import need
+from ..models.optional_packages import need
 from ..models.text.tokenizer import Tokenizer
 from .grammar_source import grammar_source
 from .params import SamplingParams

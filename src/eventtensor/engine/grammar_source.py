@@ -10,7 +10,7 @@ from math import lcm
 from typing import Any
 
 from ..errors import BadGrammar
-from ..models.packages import need
+from ..models.optional_packages import need
 from .closed_schema import close
 from .params import SamplingParams
 

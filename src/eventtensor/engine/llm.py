@@ -11,15 +11,15 @@ from typing import Any, Self
 
 from ..errors import BadOption, BadParameter, BadPrompt, PromptTooLong
 from ..models.free_memory import free_memory
-from ..models.loading import load_weights
-from ..models.pack import Progress
+from ..models.model_source import Model, open_model
 from ..models.runner import DTYPES, Runner, layout_of
-from ..models.source import Model, open_model
 from ..models.step import MAX_REQUESTS
-from ..models.targets import find_target
-from ..models.text.chat import Message
-from ..models.text.contents import texts_in
+from ..models.target_name import find_target
+from ..models.text.chat_template import Message
+from ..models.text.control_tokens import texts_in
 from ..models.text.tokenizer import Tokenizer
+from ..models.weight_loader import load_weights
+from ..models.weight_packing import Progress
 from .capacity import CapacityOptions, capacity, prompt_items
 from .loop import Engine, EngineOptions
 from .params import SamplingParams

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Any
 
 from ..errors import BadParameter
-from ..models.rows import MAX_BIASES, Change, Choice, chance
+from ..models.batch_arrays import MAX_BIASES, Change, Choice, chance
 
 MAX_LOGPROBS = 20
 MAX_STOP = 1024  # characters: what may be the begin of a stop is looked at with every token

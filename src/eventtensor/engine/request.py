@@ -12,8 +12,8 @@ from typing import NamedTuple
 import numpy as np
 
 from ..errors import EventTensorError
+from ..models.batch_arrays import Change, Choice, Row
 from ..models.checkpoint import Array
-from ..models.rows import Change, Choice, Row
 from .grammar import Grammar
 from .logprobs import Chosen, Logprobs, PromptLogprobs
 from .pages import Table

@@ -7,7 +7,7 @@ import time
 from collections import deque
 from dataclasses import dataclass
 
-from ..models.rows import Limits, Row
+from ..models.batch_arrays import Limits, Row
 from .pages import Pages
 from .request import Request
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import eventtensor as et
 
-from .config import ModelConfig
-from .tasks import norm_scale
+from .decoder_tasks import norm_scale
+from .model_config import ModelConfig
 
 # Bodies for a GPU, of device/cuda/attention.cuh. `q_1` is the extent of axis 1 of q.
 _INCLUDE = '#include "cuda/attention.cuh"\n'

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from ..errors import MissingTensor, UnexpectedTensor, WrongTensorShape
-from .config import ModelConfig
+from .model_config import ModelConfig
 
 Array = np.ndarray[Any, np.dtype[Any]]
 Shape = tuple[int, ...]

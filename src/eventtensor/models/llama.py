@@ -10,18 +10,18 @@ from typing import Any
 import eventtensor as et
 
 from ..ir.products import PANEL
-from .adjusting import Logits
-from .attention_decode import DecodeAttention, attends
-from .attention_half import Attention, span_for
-from .attention_row import RowAttention, attends_by_row
-from .config import ModelConfig
-from .expert_row import ExpertRowMlp
-from .experts import ExpertMlp
-from .residual import Added
-from .sampling import Draws
+from .attention_block import Attention, span_for
+from .attention_decode_batch import DecodeAttention, attends
+from .attention_decode_single import RowAttention, attends_by_row
+from .decoder_tasks import Weights, choose, embed, gate_up, head, head_and_tops
+from .logits_processors import Logits
+from .model_config import ModelConfig
+from .moe_block import ExpertMlp
+from .moe_decode_single import ExpertRowMlp
+from .residual_projection import Added
+from .sampler import Draws
 from .step import MAX_TOKENS, Step, cut
-from .tasks import Weights, choose, embed, gate_up, head, head_and_tops
-from .tiles import Tiles, tiles_for
+from .tile_sizes import Tiles, tiles_for
 
 
 def llama(

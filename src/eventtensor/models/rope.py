@@ -7,7 +7,7 @@ from math import pi
 import numpy as np
 
 from .checkpoint import Array
-from .config import Llama3Rope, ModelConfig
+from .model_config import Llama3Rope, ModelConfig
 
 
 def rope_tables(config: ModelConfig, positions: int) -> tuple[Array, Array]:

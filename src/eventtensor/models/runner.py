@@ -14,19 +14,19 @@ import numpy as np
 import eventtensor as et
 
 from ..errors import BadOption, BadPacking
-from .artifact import Made, compiled, loaded, takes_one_row
-from .attention_half import SPLIT_TOKENS, page_tokens
+from .attention_block import SPLIT_TOKENS, page_tokens
+from .batch_arrays import Change, Choice, Limits, Row, check_choices, check_counts, stands_alone
 from .checkpoint import Array
-from .config import ModelConfig
-from .inputs import Inputs, Sent, SentTables
-from .kernels import AnyKernel, Steps
-from .memory import DeviceMemory, HostMemory, Memory, Over
-from .pack import Progress, matrices, packed_shapes
+from .decoder_tasks import Weights
+from .model_artifact import Made, compiled, loaded, takes_one_row
+from .model_config import ModelConfig
 from .rope import rope_tables
-from .rows import Change, Choice, Limits, Row, check_choices, check_counts, stands_alone
+from .runner_kernels import AnyKernel, Steps
+from .runner_memory import DeviceMemory, HostMemory, Memory, Over
 from .step import MAX_REQUESTS, MAX_TOKENS
-from .tasks import Weights
-from .tiles import Layout
+from .step_inputs import Inputs, Sent, SentTables
+from .tile_sizes import Layout
+from .weight_packing import Progress, matrices, packed_shapes
 
 __all__ = ["Change", "Choice", "Result", "Row", "Runner", "layout_of"]
 

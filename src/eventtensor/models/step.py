@@ -13,9 +13,9 @@ from typing import Any
 import eventtensor as et
 
 from ..target import H200
-from .config import ModelConfig
-from .tasks import Weights
-from .tiles import Tiles
+from .decoder_tasks import Weights
+from .model_config import ModelConfig
+from .tile_sizes import Tiles
 
 ROW_SUMS = 16  # sums of squares of a row whose parts are added up, whatever its pieces
 PIECES = (8, 4, 2)  # of such a row, a task each

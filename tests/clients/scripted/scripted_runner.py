@@ -13,7 +13,7 @@ import numpy as np
 from clients.scripted.scripted_rules import Rule
 from engine.fake_runner import FakeRunner
 
-from eventtensor.models.rows import Limits
+from eventtensor.models.batch_arrays import Limits
 from eventtensor.models.text.tokenizer import Tokenizer
 
 _USER, _RESULT = "<|im_start|>user\n", "<tool_response>"

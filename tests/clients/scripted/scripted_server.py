@@ -14,10 +14,10 @@ from clients.scripted.scripted_rules import RULES
 from clients.scripted.scripted_runner import ScriptedRunner
 
 from eventtensor.engine import llm as llm_module
-from eventtensor.models.attention_half import page_tokens
-from eventtensor.models.config import ModelConfig
-from eventtensor.models.rows import Limits
-from eventtensor.models.source import open_model
+from eventtensor.models.attention_block import page_tokens
+from eventtensor.models.batch_arrays import Limits
+from eventtensor.models.model_config import ModelConfig
+from eventtensor.models.model_source import open_model
 from eventtensor.serve.app import AppOptions
 from eventtensor.serve.server import ServeOptions, serve
 

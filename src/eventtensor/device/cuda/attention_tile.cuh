@@ -2,7 +2,7 @@
 // values give for some heads, and how the parts of the warps meet.
 #pragma once
 #include "../gathered.h"
-#include "attention_parts.cuh"
+#include "attention_combine.cuh"
 #include "mma.cuh"
 
 namespace et::attention {

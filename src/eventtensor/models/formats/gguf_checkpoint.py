@@ -12,7 +12,7 @@ import numpy as np
 
 from ...errors import UnsupportedModel
 from ..checkpoint import Array, check_name, check_tensors, file_names
-from ..config import Llama3Rope, ModelConfig, checked, count, number, shown, token_ids
+from ..model_config import Llama3Rope, ModelConfig, checked, count, number, shown, token_ids
 from ..rope import frequencies, stretched
 from .gguf_file import GgufFile, read_gguf
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from ...errors import BadModelFile, UnsupportedTensorType
 from ..checkpoint import Array, Shape
-from ..packages import need
+from ..optional_packages import need
 
 T = TypeVar("T")
 

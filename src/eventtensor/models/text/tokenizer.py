@@ -7,8 +7,8 @@ from functools import cached_property
 from typing import Any
 
 from ...errors import BadChat, BadPrompt
-from .chat import Message, render
-from .contents import are_normalized, controls, marked, unmarking
+from .chat_template import Message, render
+from .control_tokens import are_normalized, controls, marked, unmarking
 
 BROKEN = "\N{REPLACEMENT CHARACTER}"  # what bytes that are not, or not yet, UTF-8 decode to
 

@@ -1,0 +1,190 @@
+"""The attention half of every layer: its tensors, the paged cache, and its calls."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import eventtensor as et
+
+from ..target import H200
+from .attention import attend, combine, longest, plan_attention, rotate
+from .attention_mixed import attend_many, can_flow
+from .decoder_tasks import Weights, multiply
+from .model_config import ModelConfig
+from .residual_projection import Added, Source
+from .step import MAX_REQUESTS, Step, cut
+from .tile_sizes import Layout
+
+PAGE_BYTES = 16384  # keys and values of one head in a page of the cache
+SPLIT_TOKENS = 128  # of attention: part of the result, whatever the batch
+GROUP_SPLITS = 8  # that one task takes where there are many, or fewer: part of the result as well
+ROTATED_WORDS, ADDED_WORDS = 3072, 12288  # of a task of rotate at most: its own, and of all parts
+FOLDED_ELEMENTS = (1024, 2048)  # of a task of combine: half of a row, at least and at most so many
+
+
+def span_for(weights: Weights, tokens: int) -> int:
+    """The most splits of a row that a task of attention takes. A single row has too few for all
+    workers of a GPU: each is a task. With more rows a task may take several, and reads the next
+    while it computes."""
+    many = weights.layout != "cpu" and weights.dtype is et.bf16 and tokens > 1
+    return GROUP_SPLITS if many else 1
+
+
+def combined_heads(
+    c: ModelConfig, layout: Layout, tokens: int, workers: int = H200.multiprocessors
+) -> int:
+    """Heads of keys that a task of `rotate` or `combine` takes at most: one, or up to four if a
+    full step has more rows and heads than a GPU has workers."""
+    if layout == "cpu":
+        return 1
+    sizes = [n for n in (1, 2, 4) if c.kv_heads % n == 0]
+    return next((n for n in sizes if n * workers >= tokens * c.kv_heads), sizes[-1])
+
+
+def folded_heads(c: ModelConfig, some: int) -> int:
+    """Heads of keys that a task of `combine` takes: `some`, or fewer, so that all loads of a thread
+    are on their way together; half a row, so that 64 of them have a worker for each task."""
+    least, most = FOLDED_ELEMENTS
+    elements = min(max(least, c.heads * c.head_dim // 2), most)
+    return _part_of(some, elements // (c.heads // c.kv_heads * c.head_dim))
+
+
+def rotated_heads(c: ModelConfig, some: int, parts: int) -> int:
+    """Heads of keys that a task of `rotate` takes: `some`, or fewer if those have many words, or
+    many in all parts of K."""
+    words = min(ROTATED_WORDS, ADDED_WORDS // parts)
+    return _part_of(some, words // ((c.heads // c.kv_heads + 2) * c.head_dim))
+
+
+def _part_of(some: int, most: int) -> int:
+    """The largest part of 4, 2 or 1 heads that is no more than `most`; at least one."""
+    return next((n for n in (4, 2) if some % n == 0 and n <= most), 1)
+
+
+def page_tokens(config: ModelConfig) -> int:
+    return max(1, PAGE_BYTES // (2 * config.head_dim * 2))
+
+
+class Attention:
+    """The first half of each layer, and the cache that it keeps. A task of `attend` takes `span`
+    splits. Where they are few for the workers of a GPU it takes fewer, unless rows are to give the
+    same bits in all steps (`alike`)."""
+
+    def __init__(self, step: Step, span: int, alike: bool) -> None:
+        c, p, T, page = step.c, step.p, step.T, page_tokens(step.c)
+        dtype, hd, group = step.weights.dtype, c.head_dim, c.heads // c.kv_heads
+        per_split = max(1, SPLIT_TOKENS // page)
+        self.step, self.span, self.page, self.split = step, span, page, per_split * page
+        self.some = combined_heads(c, step.weights.layout, step.tokens)
+        self.fill = 0 if alike or span == 1 else H200.multiprocessors // c.kv_heads
+        R, M = et.dim("R", max=MAX_REQUESTS), et.dim("M", max=65536)
+        self.pages = pages = et.dim("pages", max=1 << 22)
+        positions = et.dim("positions", max=1 << 20)
+        self.position = p.input("position", (T,), et.i32, bound=positions - 1)
+        self.request = p.input("request", (T,), et.i32, bound=R - 1)
+        self.slot = p.input("slot", (T,), et.i32, bound=pages * page - 1, distinct=True)
+        self.table = p.input("table", (R, M, per_split), et.i32, bound=pages - 1)
+        self.rope = p.weight("rope", (positions, 2, hd // 2), et.f32)
+        self.qk_gains = p.weight("qk_gains", (c.layers, 2, hd), et.f32)
+        self.w_qkv = step.weights.matrix(p, c, "w_qkv")
+        w_o = step.weights.matrix(p, c, "w_o")
+        self.kv = p.state("kv", (c.layers, pages, c.kv_heads, 2, page, hd), dtype)
+        # For each head of keys: the queries that look at it, the key and the value.
+        self.qkv = p.scratch("qkv", self._qkv_shape(c.kv_heads * (group + 2) * hd), et.f32)
+        self.out = Added(step, "out", w_o, step.tiles.out, step.tiles.out_parts, half=0)
+        self.items()
+
+    def items(self) -> None:
+        """What goes between the tasks of attention: work items, found from the positions."""
+        c, p, T, span = self.step.c, self.step.p, self.step.T, self.span
+        hd, group = c.head_dim, c.heads // c.kv_heads
+        self.W = W = et.dim("W", max=1 << 20)
+        self.first = p.scratch("first", (T + 1,), et.i32, bound=W, monotone=True)
+        p.fact(self.first[T] >= 1)
+        self.row = p.scratch("row", (W,), et.i32, bound=T - 1)
+        self.left = p.scratch("left", (W,), et.i32)
+        self.item_pages = p.scratch("item_pages", (W, longest(span) * (self.split // self.page)),
+                                    et.i32, bound=self.pages - 1)
+        self.part = p.scratch("part", (c.layers, W, c.kv_heads, group, hd), et.f32)
+        self.part_ml = p.scratch("part_ml", (c.layers, W, c.kv_heads, 2, group), et.f32)
+        self.rows()
+
+    def rows(self) -> None:
+        """Queries that are turned, and what a row gives."""
+        c, p, T, dtype = self.step.c, self.step.p, self.step.T, self.step.weights.dtype
+        self.q = p.scratch("q", (c.layers, T, c.kv_heads, c.heads // c.kv_heads, c.head_dim), dtype)
+        self.mixed = p.scratch("mixed", (c.layers, T, c.heads * c.head_dim), dtype)
+
+    def plan(self) -> None:
+        """The work items of the step."""
+        self.step.p.call(
+            plan_attention(self.split, self.span, self.fill), grid=(),
+            reads=lambda: (self.position[:], self.request[:], self.table[:, :, :]),
+            writes=lambda: (self.first[:], self.row[:], self.left[:], self.item_pages[:, :]))
+
+    def calls(self, at: Any) -> None:
+        self._project(at)
+        self.attend(at)
+        self.out.calls(at, self._source(at))
+
+    def _source(self, at: Any) -> Source:
+        """What attention gives, to be multiplied in parts."""
+        wide = self.step.c.heads * self.step.c.head_dim
+        return lambda s, n: self.mixed[at, 0 : self.step.T, cut(s, wide // n)]
+
+    def append(self) -> None:
+        """The cache has the rows already."""
+
+    def _qkv_shape(self, columns: int) -> tuple[Any, ...]:
+        """In parts of K, without the scale of the norm."""
+        return (self.step.c.layers, self.step.tiles.qkv_parts, self.step.T, columns)
+
+    def _project(self, at: Any) -> None:
+        step, w, tile, parts = self.step, self.w_qkv, self.step.tiles.qkv, self.step.tiles.qkv_parts
+        each = step.c.hidden // parts
+        step.p.call(
+            multiply(step.weights), name="qkv_proj", grid=(w.tiles(tile), parts),
+            reads=lambda i, s: (step.attn.x[at, :, cut(s, each)], w.part(at, i, tile, s, parts)),
+            writes=lambda i, s: self.qkv[at, s, :, cut(i, tile)])
+
+    def _rotate(self, at: Any) -> None:
+        """Keys and values go into the cache."""
+        step, c, slot, page = self.step, self.step.c, self.slot, self.page
+        some = rotated_heads(c, self.some, step.tiles.qkv_parts)
+        words = some * (c.heads // c.kv_heads + 2) * c.head_dim
+        step.p.call(
+            rotate(c), grid=(step.T, c.kv_heads // some),
+            reads=lambda t, g: (self.qkv[at, :, t, cut(g, words)], step.attn.ss[at, t, :],
+                                self.qk_gains[at, :, :], self.rope[self.position[t], :, :]),
+            writes=lambda t, g: (
+                self.q[at, t, cut(g, some), :, :],
+                self.kv[at, slot[t] // page, cut(g, some), :, slot[t] % page, :]))
+
+    def attend(self, at: Any) -> None:
+        """The heads of one task before and after have an axis, so that one event tells of them."""
+        self._rotate(at)
+        step, c, first, W = self.step, self.step.c, self.first, self.W
+        group, some = c.heads // c.kv_heads, folded_heads(c, self.some)
+        many = self.span > 1 and can_flow(group, c.head_dim, self.page)
+        rest = (self.kv[at, :, :, :, :, :],) if many else ()  # of which the next tasks have parts
+        dtype, kv_heads, tile = step.weights.dtype, c.kv_heads, f"{c.kv_heads} * w + {some} * g + k"
+        step.p.call(
+            attend_many(dtype, kv_heads, group, c.head_dim, tile) if many
+            else attend(dtype, kv_heads),
+            grid=(first[step.T], kv_heads // some, some),
+            reads=lambda w, g, k: (self.q[at, self.row[w], g * some + k, :, :], self.left[w],
+                                   self.kv[at, self.item_pages[w, :], g * some + k, :, :, :],
+                                   self.left[w:W], self.item_pages[w:W, :], *rest),
+            writes=lambda w, g, k: (self.part[at, w, g * some + k, :, :],
+                                    self.part_ml[at, w, g * some + k, :, :]))
+        self.combine(at, step.T)
+
+    def combine(self, at: Any, rows: Any, **events: Any) -> None:
+        """The parts of each of so many rows."""
+        c, first, some = self.step.c, self.first, folded_heads(self.step.c, self.some)
+        wide = some * c.heads // c.kv_heads * c.head_dim
+        self.step.p.call(
+            combine, grid=(rows, c.kv_heads // some),
+            reads=lambda t, g: (self.part[at, first[t] : first[t + 1], cut(g, some), :, :],
+                                self.part_ml[at, first[t] : first[t + 1], cut(g, some), :, :]),
+            writes=lambda t, g: self.mixed[at, t, cut(g, wide)], **events)

@@ -1,0 +1,103 @@
+"""Random weights made where a GPU needs them, to the bits that a host would draw and pack
+(formats/random_checkpoint.py, weight_packing.py): 60 GB in a second, and none of it on the host."""
+
+from __future__ import annotations
+
+import ctypes
+from contextlib import closing
+from ctypes import c_float, c_uint32, c_uint64, c_void_p
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from ..config import environment
+from ..ir.products import BLOCK, PANEL
+from ..runtime.cuda.plain import PlainKernels
+from .checkpoint import Array, shapes
+from .formats.random_checkpoint import RandomCheckpoint, scale_of
+from .model_config import ModelConfig
+from .runner_memory import DeviceMemory
+from .tile_sizes import Layout
+from .weight_packing import matrices, pack_weights, packed_shapes, sources_of
+
+SOURCES = 3  # of a matrix at most, as in device/random.h
+_BLOCKS, _THREADS = 8, 256  # blocks of each multiprocessor
+
+SOURCE = """
+#include "random.h"
+
+#define ET_EACH(i, n) \\
+  for (uint64_t i = blockIdx.x * uint64_t(blockDim.x) + threadIdx.x; i < n; \\
+       i += uint64_t(gridDim.x) * blockDim.x)
+
+extern "C" __global__ void packed(STORED* out, const uint64_t* keys, et::random::Packing packing,
+                                  float scale, uint64_t count) {
+  ET_EACH(i, count) et::random::fill_packed(out, keys, packing, scale, i);
+}
+
+extern "C" __global__ void rows(STORED* out, uint64_t key, float scale, uint64_t count) {
+  ET_EACH(i, count) et::random::fill_rows(out, key, scale, i);
+}
+"""
+
+
+class Packing(ctypes.Structure):
+    """As in device/random.h."""
+
+    _fields_ = (("panels", c_uint32), ("bundle", c_uint32), ("spans", c_uint32),
+                ("blocks", c_uint32), ("sources", c_uint32),
+                ("first", c_uint32 * (SOURCES + 1)))
+
+
+def packing_of(c: ModelConfig, name: str, layout: Layout = "cuda") -> Packing:
+    """Of one matrix of the array."""
+    matrix, known = matrices(c)[name], shapes(c)
+    pieces = sources_of(c, name)[0]
+    rows = [known["embed" if n == "head" and c.tied else n][0] for n in pieces]
+    first = np.cumsum([0, *(r // PANEL // matrix.turns for r in rows)])
+    *_, spans, bundle, _, blocks, _, _ = packed_shapes(c, layout)[name]
+    return Packing(matrix.rows // PANEL, bundle, spans, blocks, len(rows),
+                   (c_uint32 * (SOURCES + 1))(*map(int, first)))
+
+
+def keys_of(checkpoint: RandomCheckpoint, name: str) -> Array:
+    """One for each source of each matrix of the array, in their order."""
+    names = (n for piece in sources_of(checkpoint.config, name) for n in piece)
+    return np.array([checkpoint.key(n) for n in names], np.uint64)
+
+
+def source_for(dtype: np.dtype[Any]) -> str:
+    return SOURCE.replace("STORED", "et::bf16" if dtype.itemsize == 2 else "float")
+
+
+def random_on_device(
+    checkpoint: RandomCheckpoint, memory: DeviceMemory, dtype: np.dtype[Any],
+    layout: Layout = "cuda",
+) -> dict[str, Array]:
+    """What `pack_weights` gives for a GPU: matrices and the embedding in `memory`, norms on the
+    host."""
+    c = checkpoint.config
+    made = ("embed", *matrices(c))
+    out = pack_weights(checkpoint, layout, dtype, without=made)
+    kernels = PlainKernels(memory.device, source_for(dtype), "random_weights", environment())
+    with closing(kernels):
+        for name in made:
+            shape = packed_shapes(c, layout)[name]
+            out[name] = array = memory.empty(shape, dtype)
+            entry, columns, *own = _packed(checkpoint, name, memory, layout) if name != "embed" \
+                else ("rows", c.hidden, c_uint64(checkpoint.key(name)))
+            kernels.launch(
+                entry, _BLOCKS * memory.device.target.multiprocessors, _THREADS,
+                c_void_p(array.ctypes.data), *own, c_float(scale_of((1, columns))),
+                c_uint64(prod(shape) // BLOCK))
+    return out
+
+
+def _packed(
+    checkpoint: RandomCheckpoint, name: str, memory: DeviceMemory, layout: Layout
+) -> tuple[Any, ...]:
+    """The entry, columns of a matrix, and arguments between the array and the scale."""
+    keys = memory.keep({name: keys_of(checkpoint, name)}, None)[name]
+    return ("packed", matrices(checkpoint.config)[name].columns, c_void_p(keys.ctypes.data),
+            packing_of(checkpoint.config, name, layout))

@@ -1,0 +1,40 @@
+"""The packed weights of a model for a target: out of the cache, or random ones made on the GPU that
+needs them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .device_random_weights import random_on_device
+from .formats.random_checkpoint import RandomCheckpoint
+from .model_source import Model
+from .runner_memory import DeviceMemory
+from .tile_sizes import Layout
+from .weight_cache import packed_weights
+from .weight_packing import Progress
+
+
+@dataclass(frozen=True)
+class LoadedWeights:
+    """`memory` is what holds arrays that were made on a device."""
+
+    arrays: Mapping[str, Any]
+    memory: DeviceMemory | None = None
+
+    def close(self) -> None:
+        if self.memory is not None:
+            self.memory.close()
+
+
+def load_weights(
+    model: Model, layout: Layout, dtype: np.dtype[Any], progress: Progress | None = None,
+    device: int = 0,
+) -> LoadedWeights:
+    if layout != "cpu" and isinstance(model.checkpoint, RandomCheckpoint):
+        memory = DeviceMemory(device)
+        return LoadedWeights(random_on_device(model.checkpoint, memory, dtype, layout), memory)
+    return LoadedWeights(packed_weights(model.checkpoint, model.files, layout, dtype, progress))

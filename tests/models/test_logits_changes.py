@@ -1,0 +1,32 @@
+"""Changes of logits: what the kernel takes for granted is checked before anything runs."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from eventtensor.errors import BoundViolated, DimOutOfRange
+from eventtensor.models.batch_arrays import MAX_BIASES, Change, Limits, check_changes
+
+LIMITS = Limits(2000, 8, 4, 4, 32, 16, 4, 2)
+NONE = np.zeros(0, np.int32)
+
+
+@pytest.mark.parametrize(("wrong", "error", "said"), [
+    ({"bias": {2000: 1.0}}, BoundViolated, "beyond 0 to 1999"),
+    ({"bias": {-1: 1.0}}, BoundViolated, "beyond 0 to 1999"),
+    ({"bias": {3: float("nan")}}, BoundViolated, "biases"),
+    ({"bias": {3: float("inf")}}, BoundViolated, "biases"),
+    ({"bias": dict.fromkeys(range(MAX_BIASES + 1), 1.0)}, DimOutOfRange, "1025 tokens"),
+    ({"allowed": np.zeros(3, np.uint8)}, DimOutOfRange, "bits"),
+    ({"repetition": 0.0}, BoundViolated, "penalties"),
+    ({"history": np.zeros(33, np.int32)}, DimOutOfRange, "33 tokens"),
+])
+def test_a_change_that_cannot_be_is_refused(wrong, error, said):
+    with pytest.raises(error, match=said):
+        check_changes([Change(**{"history": NONE, "prompt": 0} | wrong)], LIMITS)
+
+
+def test_the_largest_change_is_taken():
+    bias = dict.fromkeys(range(MAX_BIASES), -100.0)
+    check_changes([Change(NONE, 0), Change(np.zeros(32, np.int32), 3, bias=bias)], LIMITS)

@@ -1,0 +1,70 @@
+"""Tiles that follow one another on a worker, as experts have them: what the loader looks up is told
+to the tasks, a messenger notifies for them, and gathered columns come while others are read."""
+
+from __future__ import annotations
+
+import pytest
+from models.moe_block_program import config, experts_alone
+
+import eventtensor as et
+from eventtensor.codegen.cuda import CudaSource, generate
+from eventtensor.compiler import run_passes
+from eventtensor.config import Options
+
+CALLS = ("experts_gate_up", "experts_down")
+
+
+def made(schedule: str, tokens: int = 128, debug: bool = False) -> CudaSource:
+    how = tuple((call, schedule) for call in CALLS)
+    program = experts_alone(config(), "cuda", et.bf16, tokens)
+    plan = run_passes(program, Options("cuda", schedule=how, debug=debug)).plan
+    assert plan is not None
+    return generate(plan, debug=debug)
+
+
+def function(text: str, name: str) -> str:
+    begin = text.index(f" {name}(")
+    return text[begin : text.index("\n}\n", begin)]
+
+
+@pytest.fixture(scope="module")
+def claimed() -> CudaSource:
+    return made("ticket")
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_what_the_loader_looks_up_is_told(claimed: CudaSource, call: str) -> None:
+    load, body = (function(claimed.text, f"{what}_{call}") for what in ("load", "body"))
+    assert load.index("= begin_here[a + 1];") < load.index("worker.tell(told0, told1);")
+    assert load.index("worker.tell(") < load.index("worker.panels(")
+    assert load.count("_here[") == 3  # each is looked up once
+    assert "worker.pages.told(0)" in body and "args.begin[" not in body
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_a_messenger_notifies_where_tiles_follow_one_another(
+    claimed: CudaSource, call: str
+) -> None:
+    assert function(claimed.text, f"task_{call}").count("et::ev_send(") == 1  # also of two events
+    assert "et::ev_notify(" in function(claimed.text, "task_router")
+    assert claimed.threads == made("static").threads + 32
+
+
+@pytest.mark.parametrize("schedule, tokens, debug", (
+    ("static", 128, False), ("ticket", 1, False), ("ticket", 128, True)))
+def test_there_is_none_where_nobody_goes_on_meanwhile(
+    schedule: str, tokens: int, debug: bool
+) -> None:
+    """With static tiles, with one row, whose products have no bringers, and in debug builds, which
+    count cells as soon as the tasks are over and look places up where they check them."""
+    text = made(schedule, tokens, debug).text
+    assert "ev_send" not in text and "messenger" not in text
+    if debug:
+        assert "pages.told(" not in text
+
+
+def test_the_scale_of_gathered_columns_is_found_while_they_come(claimed: CudaSource) -> None:
+    body = function(claimed.text, "body_experts_gate_up")
+    begin, scale, product = (body.index(f"et::{x}<") for x in
+                             ("wide_begin", "lane_sum", "wide_matmul"))
+    assert begin < scale < product

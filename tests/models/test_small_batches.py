@@ -1,0 +1,38 @@
+"""Kernels for few rows: their products come from the stream as those of many rows do."""
+
+from __future__ import annotations
+
+import pytest
+
+import eventtensor as et
+from eventtensor.codegen.cuda.kernel import generate
+from eventtensor.compiler import run_passes
+from eventtensor.config import Options
+from eventtensor.ir.plan import HandoffKind, Plan
+from eventtensor.models.decoder_tasks import Weights
+from eventtensor.models.formats.model_presets import KNOWN
+from eventtensor.models.llama import llama
+
+
+def plan_of(name: str, tokens: int) -> Plan:
+    state = run_passes(llama(KNOWN[name], Weights("cuda", et.bf16), tokens=tokens),
+                       Options(target="cuda"))
+    assert state.plan is not None and state.report is not None and state.report.ok
+    return state.plan
+
+
+@pytest.mark.parametrize("name", ["llama-3.2-1b", "qwen3-8b"])
+def test_all_products_have_a_stream_and_take_their_x_by_lines(name: str) -> None:
+    plan = plan_of(name, 16)
+    products = {"qkv_proj", "out_proj", "gate_up", "down_proj", "head_2"}
+    assert {s.call for s in plan.streams if s.wide} == products
+    flagged = {t for h in plan.handoffs if h.kind is HandoffKind.flag for t in h.tensors}
+    assert not flagged & {"mixed", "act", "x_attn", "x_mlp"}, "lines of x have none"
+
+
+@pytest.mark.parametrize("tokens, widest", [(8, "FEW"), (32, "SOME"), (128, "MOST")])
+def test_no_pass_is_compiled_that_is_wider_than_a_step(tokens: int, widest: str) -> None:
+    """A step has up to tokens - 1 rows more than those that get a token."""
+    text = generate(plan_of("llama-3.2-1b", tokens)).text
+    body = text[text.index("bool body_gate_up(") :].split("\n}\n")[0]
+    assert f"et::{widest}_COLUMNS" in body

@@ -1,0 +1,352 @@
+"""Packed weights, element by element from their definition, and the cache of them on disk."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from typing import ClassVar
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import eventtensor as et
+from eventtensor.config import environment
+from eventtensor.errors import BadPacking
+from eventtensor.ir.expr import Const
+from eventtensor.models import weight_cache, weight_packing
+from eventtensor.models.decoder_tasks import Matrix, Weights
+from eventtensor.models.formats.model_presets import KNOWN
+from eventtensor.models.formats.random_checkpoint import RandomCheckpoint
+from eventtensor.models.llama import llama
+from eventtensor.models.model_config import Experts
+from eventtensor.models.step import Step
+from eventtensor.models.tile_sizes import Tiles, bundles_for, tiles_for
+from eventtensor.models.weight_cache import file_digest, packed_weights
+from eventtensor.models.weight_packing import (
+    pack_weights,
+    packed_rows,
+    packed_shape,
+    packed_shapes,
+    plain_rows,
+)
+
+BF16 = np.dtype(ml_dtypes.bfloat16)
+MATRICES = ("w_qkv", "w_o", "w_gate_up", "w_down", "head")
+
+
+def rows_of(checkpoint, name: str, *at: int) -> np.ndarray:
+    """The matrix that is packed, row by row; `at`: layer, or layer and expert."""
+    def get(part):
+        layer, *expert = at
+        return checkpoint.tensor(".".join(
+            ["layers", str(layer), *(f"experts.{e}" for e in expert), part]))
+
+    match name:
+        case "w_qkv":
+            heads = checkpoint.config.kv_heads
+            parts = [np.split(get(w), heads) for w in ("wq", "wk", "wv")]
+            return np.concatenate([part[g] for g in range(heads) for part in parts])
+        case "w_gate_up":
+            gate, up = get("w_gate"), get("w_up")
+            panels = [x[16 * j : 16 * j + 16] for j in range(len(gate) // 16) for x in (gate, up)]
+            return np.concatenate(panels)
+        case "head":
+            return checkpoint.tensor("head")
+        case _:
+            return get({"w_o": "wo", "w_down": "w_down", "w_router": "router"}[name])
+
+
+def check_packed(
+    found: np.ndarray, wanted: np.ndarray, layout: str, dtype: np.dtype, bundle: int
+) -> None:
+    n, k = np.indices(wanted.shape)
+    if layout == "cpu":
+        assert found.shape == (len(wanted) // 16, wanted.shape[1], 16)
+        got = found[n // 16, k, n % 16]
+    else:
+        spans = found.shape[1]
+        span = wanted.shape[1] // spans
+        assert found.shape == (len(wanted) // 16 // bundle, spans, bundle, 2, span // 8, 8, 8)
+        got = found[n // 16 // bundle, k // span, n // 16 % bundle, n % 16 // 8, k % span // 8,
+                    n % 8, k % 8]
+    assert found.dtype == dtype and found.size == wanted.size
+    np.testing.assert_array_equal(got, wanted.astype(dtype))
+
+
+@pytest.mark.parametrize("name", ["tiny-llama", "tiny-qwen3"])
+@pytest.mark.parametrize("dtype", [BF16, np.dtype(np.float32)])
+@pytest.mark.parametrize("layout", ["cpu", "cuda", "cuda_many"])
+def test_every_element_is_where_the_layout_says(name, dtype, layout, monkeypatch):
+    # Several slabs a matrix, the last one short.
+    monkeypatch.setattr(weight_packing, "_SLAB", 3 * 16 * 128 + 5)
+    config = dataclasses.replace(KNOWN[name], intermediate=1040)  # two pages a row of w_down
+    checkpoint = RandomCheckpoint(config)
+    packed = pack_weights(checkpoint, layout, dtype)
+    assert {k: v.shape for k, v in packed.items()} == packed_shapes(config, layout)
+    for matrix in MATRICES:
+        for layer in range(1 if matrix == "head" else config.layers):
+            found = packed[matrix] if matrix == "head" else packed[matrix][layer]
+            check_packed(found, rows_of(checkpoint, matrix, layer), layout, dtype,
+                         bundles_for(config, layout)[matrix])
+
+
+@pytest.mark.parametrize("layout", ["cpu", "cuda", "cuda_many"])
+def test_every_expert_is_where_the_layout_says(layout):
+    checkpoint = RandomCheckpoint(KNOWN["tiny-qwen3-moe"])
+    packed = pack_weights(checkpoint, layout, BF16)
+    assert {k: v.shape for k, v in packed.items()} == packed_shapes(checkpoint.config, layout)
+    for layer in range(2):
+        router = rows_of(checkpoint, "w_router", layer)
+        check_packed(packed["w_router"][layer], router, layout, BF16, 1)
+        for matrix in ("w_gate_up", "w_down"):
+            for expert, found in enumerate(packed[matrix][layer]):
+                check_packed(found, rows_of(checkpoint, matrix, layer, expert), layout, BF16,
+                             bundles_for(checkpoint.config, layout)[matrix])
+    assert packed["w_down"].shape[:2] == (2, 16)
+
+
+@pytest.mark.parametrize("name", ["tiny-llama", "tiny-qwen3"])
+def test_what_is_not_a_matrix_is_stacked(name):
+    checkpoint = RandomCheckpoint(KNOWN[name])
+    packed = pack_weights(checkpoint, "cpu", BF16)
+    pairs = {"norms": ("attn_norm", "mlp_norm"), "qk_norms": ("q_norm", "k_norm")}
+    for array in ("embed", "final_norm"):
+        np.testing.assert_array_equal(packed[array], checkpoint.tensor(array))
+    assert ("qk_norms" in packed) is (name == "tiny-qwen3")
+    for array in pairs.keys() & packed.keys():
+        assert packed[array].dtype == packed["final_norm"].dtype == np.float32
+        for layer in range(2):
+            for found, part in zip(packed[array][layer], pairs[array], strict=True):
+                np.testing.assert_array_equal(found, checkpoint.tensor(f"layers.{layer}.{part}"))
+
+
+def test_every_known_model_can_be_packed():
+    for name, config in KNOWN.items():
+        for layout in ("cpu", "cuda", "cuda_many"):
+            shapes = packed_shapes(config, layout)
+            mlps = config.layers * (1 if config.experts is None else config.experts.count)
+            assert np.prod(shapes["w_gate_up"]) == mlps * 2 * config.intermediate \
+                * config.hidden, name
+
+
+def test_rows_are_the_same_after_they_were_packed():
+    rows = np.arange(2 * 64 * 96).reshape(2, 64, 96)
+    for bundle in (1, 2, 4):
+        packed = packed_rows(rows, bundle)
+        check_packed(packed[1], rows[1], "cuda", rows.dtype, bundle)
+        np.testing.assert_array_equal(plain_rows(packed), rows)
+
+
+def test_as_many_panels_lie_together_as_every_kernel_can_take():
+    assert bundles_for(KNOWN["llama-3.2-1b"]) == {
+        "w_qkv": 4, "w_o": 4, "w_gate_up": 4, "w_down": 4, "head": 4}
+    assert bundles_for(KNOWN["qwen3-8b"]) == {
+        "w_qkv": 1, "w_o": 4, "w_gate_up": 4, "w_down": 4, "head": 4}
+    assert bundles_for(KNOWN["qwen3-30b-a3b"]) == {
+        "w_qkv": 1, "w_o": 4, "w_gate_up": 2, "w_down": 1, "head": 4}
+    assert bundles_for(KNOWN["qwen3-30b-a3b"], "cuda_many") == {
+        "w_qkv": 4, "w_o": 4, "w_gate_up": 4, "w_down": 4, "head": 4}
+    odd = dataclasses.replace(
+        KNOWN["llama-3.2-1b"], hidden=2592, heads=12, kv_heads=4, head_dim=128)
+    for config in (*KNOWN.values(), odd):  # 96 rows would be 48 with many
+        for many, least in ((False, 1), (True, 1), (True, 34)):
+            tiles = tiles_for(config, "cuda", many, rows=least)
+            rows = {"w_qkv": tiles.qkv, "w_o": tiles.out, "w_gate_up": tiles.gate_up,
+                    "w_down": tiles.down, "head": tiles.head}
+            assert all(rows[n] % (16 * b) == 0 or (not many and 16 * b % rows[n] == 0)
+                       for n, b in bundles_for(config).items())
+            assert not many or all(rows[n] % (16 * b) == 0
+                                   for n, b in bundles_for(config, "cuda_many").items())
+            less = tiles.qkv - 16 * (tiles.qkv_larger > 0)
+            assert less == tiles.qkv or bundles_for(config)["w_qkv"] == 1
+
+
+def test_tiles_of_one_row_are_uneven_where_each_worker_has_one_then():
+    """320 panels for 132 workers."""
+    for name, rows, larger in (("qwen3-30b-a3b", 48, 56), ("llama-3.2-3b", 48, 56)):
+        tiles = tiles_for(KNOWN[name], "cuda")
+        assert (tiles.qkv, tiles.qkv_larger) == (rows, larger), name
+    for name in ("llama-3.2-1b", "qwen3-8b", "qwen3-0.6b"):
+        assert tiles_for(KNOWN[name], "cuda").qkv_larger == 0, name
+
+
+def test_with_many_rows_each_worker_has_a_part_of_the_first_product():
+    parts = {"llama-3.2-1b": (128, 4), "qwen3-8b": (192, 4), "qwen3-30b-a3b": (256, 4),
+             "qwen3-0.6b": (128, 4), "llama-3.2-3b": (128, 3), "smollm2-135m": (16, 1)}
+    for name, found in parts.items():
+        tiles = tiles_for(KNOWN[name], "cuda", many=True)
+        assert (tiles.qkv, tiles.qkv_parts) == found, name
+    assert tiles_for(KNOWN["qwen3-8b"], "cuda").qkv_parts == 1
+
+
+def test_short_parts_that_are_added_up_are_fewer_where_steps_have_many_rows():
+    """Rows of a tile and parts of K: of queries' and of the second product of the MLP."""
+    def found(name, **more):
+        t = tiles_for(KNOWN[name], "cuda", many=True, **more)
+        return (t.out, t.out_parts), (t.down, t.down_parts)
+
+    few = ((128, 8), (128, 8))
+    assert found("llama-3.2-1b") == found("llama-3.2-1b", rows=33) == few
+    assert found("llama-3.2-1b", rows=34) == ((64, 4), (128, 8))  # 256 and 1024 columns before
+    assert found("qwen3-0.6b", rows=34) == ((64, 8), (64, 8))
+    for name in ("qwen3-8b", "qwen3-30b-a3b", "smollm2-135m", "tiny-llama"):
+        assert found(name, rows=34) == found(name), name
+
+    def out_parts(**more):
+        c = KNOWN["llama-3.2-1b"]
+        made = llama(c, Weights("cuda", et.bf16), alone=True, **more).build()
+        return made.tensor("out_part").shape[1]
+
+    assert out_parts(tokens=64) == Const(4)
+    assert out_parts(tokens=33) == out_parts(tokens=64, same_bits=True) == Const(8)
+
+
+def test_rows_are_added_up_in_as_many_pieces_as_there_are_workers_for():
+    c, weights = KNOWN["qwen3-8b"], Weights("cuda", et.bf16)
+    tiles = tiles_for(c, "cuda", many=True)
+    steps = {rows: Step(c, weights, tiles, rows, alone=True) for rows in (8, 16, 33, 64)}
+    assert {n: step.pieces(32, 2) for n, step in steps.items()} == {8: 8, 16: 8, 33: 4, 64: 2}
+    assert [steps[16].pieces(n, 1) for n in (20, 6, 9)] == [4, 2, 1]
+    assert Step(c, weights, tiles, 128).pieces(32, 1) == 2
+    few, many = (llama(c, weights, tokens=n, alone=True).build() for n in (16, 64))
+    assert few.tensor("ss_mlp").shape[-1] == many.tensor("ss_mlp").shape[-1] == Const(16)
+
+
+def test_sizes_that_do_not_fit_are_named():
+    with pytest.raises(BadPacking, match="head: a matrix has 250 rows"):
+        packed_shapes(dataclasses.replace(KNOWN["tiny-llama"], vocab=250), "cpu")
+    with pytest.raises(BadPacking, match="w_qkv: a row has 100 columns"):
+        packed_shapes(dataclasses.replace(KNOWN["tiny-llama"], hidden=100), "cuda")
+    with pytest.raises(BadPacking, match="w_router: a matrix has 8 rows"):
+        packed_shapes(dataclasses.replace(KNOWN["tiny-qwen3-moe"], experts=Experts(8, 2, True)),
+                      "cpu")
+
+
+def test_progress_counts_every_byte_once():
+    calls = []
+    packed = pack_weights(RandomCheckpoint(KNOWN["tiny-qwen3"]), "cuda", BF16,
+                          lambda *now: calls.append(now))
+    done, totals = [c[1] for c in calls], {c[2] for c in calls}
+    assert done == sorted(done) and totals == {done[-1]}
+    assert done[-1] == sum(a.nbytes for a in packed.values())
+    assert {c[0] for c in calls} == set(packed)
+
+
+# ---- the cache -----------------------------------------------------------------------------
+
+
+class Counted(RandomCheckpoint):
+    """Counts what is read of it."""
+
+    reads: ClassVar[list[str]] = []
+
+    def tensor(self, name):
+        self.reads.append(name)
+        return super().tensor(name)
+
+
+@pytest.fixture
+def counted():
+    Counted.reads.clear()
+    return Counted(KNOWN["tiny-qwen3"])
+
+
+@pytest.fixture
+def env(tmp_path):
+    return environment({"ET_CACHE_DIR": str(tmp_path / "cache")})
+
+
+def test_a_second_load_reads_nothing_but_the_cache(tmp_path, env, counted):
+    file = tmp_path / "weights"
+    file.write_bytes(b"one")
+    first = packed_weights(counted, [file], "cuda", BF16, env=env)
+    wanted = pack_weights(RandomCheckpoint(counted.config), "cuda", BF16)
+    assert first.keys() == wanted.keys()
+    Counted.reads.clear()
+    second = packed_weights(counted, [file], "cuda", BF16, env=env)
+    assert not Counted.reads
+    for name, array in second.items():
+        assert array.dtype == wanted[name].dtype and array.flags.c_contiguous
+        assert array.ctypes.data % 64 == 0 and not array.flags.writeable
+        np.testing.assert_array_equal(array, wanted[name])
+        np.testing.assert_array_equal(first[name], wanted[name])
+
+
+def test_other_content_layout_or_dtype_is_packed_again(tmp_path, env, counted):
+    file = tmp_path / "weights"
+    file.write_bytes(b"one")
+    packed_weights(counted, [file], "cpu", BF16, env=env)
+    before = os.stat(file)
+    for change in (("cuda", BF16), ("cpu", np.dtype(np.float32))):
+        Counted.reads.clear()
+        packed_weights(counted, [file], *change, env=env)
+        assert Counted.reads
+    file.write_bytes(b"two")  # as long as before, and later
+    os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns + 1))
+    Counted.reads.clear()
+    packed_weights(counted, [file], "cpu", BF16, env=env)
+    assert Counted.reads
+    copy = tmp_path / "elsewhere"
+    copy.write_bytes(b"two")
+    Counted.reads.clear()
+    packed_weights(counted, [copy], "cpu", BF16, env=env)
+    assert not Counted.reads  # the content decides, not the name
+
+
+def test_a_broken_note_of_a_digest_is_made_again(tmp_path, env):
+    file = tmp_path / "weights"
+    file.write_bytes(b"abc")
+    right = file_digest(file, env.cache_dir)
+    (note,) = (env.cache_dir / "digests").iterdir()
+    assert json.loads(note.read_text())["sha256"] == right
+    for broken in ("", "[]", "{}", '{"path": 3}'):
+        note.write_text(broken)
+        assert file_digest(file, env.cache_dir) == right
+
+
+def test_a_failure_leaves_nothing_behind(tmp_path, env, counted, monkeypatch):
+    file = tmp_path / "weights"
+    file.write_bytes(b"one")
+    monkeypatch.setattr(Counted, "tensor", lambda self, name: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        packed_weights(counted, [file], "cpu", BF16, env=env)
+    assert not list((env.cache_dir / "weights").iterdir())
+
+
+def test_two_that_pack_at_once_end_with_one_copy(tmp_path, env, counted, monkeypatch):
+    file = tmp_path / "weights"
+    file.write_bytes(b"one")
+
+    def meanwhile(*args):
+        monkeypatch.setattr(weight_cache, "pack_weights", pack_weights)
+        packed_weights(counted, [file], "cpu", BF16, env=env)
+        return pack_weights(*args)
+
+    monkeypatch.setattr(weight_cache, "pack_weights", meanwhile)
+    found = packed_weights(counted, [file], "cpu", BF16, env=env)
+    np.testing.assert_array_equal(found["embed"], counted.tensor("embed"))
+    assert len(list((env.cache_dir / "weights").iterdir())) == 1
+
+
+def test_random_weights_are_not_kept(env, counted):
+    packed_weights(counted, (), "cpu", BF16, env=env)
+    assert not env.cache_dir.exists()
+
+
+def test_a_tile_must_divide_its_matrix():
+    """A head of 96 rows in tiles of 64 would leave 32 tokens out."""
+    config = dataclasses.replace(KNOWN["tiny-llama"], vocab=96)
+    tiles = Tiles(qkv=16, out=16, gate_up=32, down=16, head=64)
+    with pytest.raises(BadPacking, match="head has 96 rows: not a number of tiles of 64"):
+        llama(config, Weights("cpu", et.f32), tiles)
+
+
+def test_a_tile_has_whole_bundles_or_is_a_part_of_one():
+    p = et.Program("tiles")
+    w = Matrix(p.weight("w", packed_shape(192, 64, "cuda", 4), et.bf16), 192, 64)
+    assert [w.tiles(rows) for rows in (16, 32, 64, 192)] == [12, 6, 3, 1]
+    for rows in (48, 96, 128):
+        with pytest.raises(BadPacking, match=f"w has 192 rows: not a number of tiles of {rows}"):
+            w.tiles(rows)
