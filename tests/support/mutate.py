@@ -80,7 +80,7 @@ def _cycles(derived: Derived) -> Iterator[Mutant]:
     """The call that notifies an event also waits for it, at its own cells."""
     for call, notifies in derived.notifies.items():
         for n in notifies:
-            own = Wait(n.event, n.cells, "mutant")
+            own = Wait(n.event, n.cells)
             yield Mutant(f"{call}: waits for its own {n.event}",
                          _with_waits(derived, call, (*derived.waits[call], own)))
 

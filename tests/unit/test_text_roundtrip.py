@@ -16,6 +16,8 @@ from eventtensor.ir.parse_expr import ExprReader
 from eventtensor.ir.plan import (
     Buffer,
     CallPlan,
+    Guard,
+    Hazard,
     Nest,
     NestAxis,
     Notify,
@@ -289,7 +291,7 @@ def test_a_plan_prints_schedule_waits_notifies_and_memory():
     loop = Nest((NestAxis("j", Const(0), Const(4), 2),), (compare("<=", j, i),), (i, j))
     first = CallPlan("partial_sum", (Wait("E", cells),), (), (Notify("E", cells),),
                      Schedule(ScheduleKind.static, Policy.balanced, "cheap", i + 1), ("one",))
-    second = CallPlan("final_sum", (), (Wait("E", cells, "b"),), (),
+    second = CallPlan("final_sum", (), (Wait("E", cells, (Guard("b", Hazard.raw),)),), (),
                       Schedule(ScheduleKind.push, Policy.balanced, "", Const(0), 0, ("E",)))
     plan = Plan(program, program.events, (first, second),
                 (Release("E", "final_sum", (loop,)),), (Buffer("b", Const(0), N * 16),), N * 16)
@@ -304,7 +306,7 @@ def test_a_plan_prints_schedule_waits_notifies_and_memory():
         "  notify E: [i]",
         "  note: one",
         "call final_sum: push; group 0; pending E",
-        "  wait E: [i]; for b",
+        "  wait E: [i]; for b (raw)",
         "release E -> final_sum: for j in 0 .. 4 step 2 if (j <= i): [i, j]",
         "",
     ]

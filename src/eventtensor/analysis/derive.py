@@ -13,8 +13,18 @@ import islpy as isl
 
 from ..errors import NonAffine, Unproved
 from ..ir.expr import Const, Var, equal, mul
-from ..ir.plan import Nest, NestAxis, Notify, Release, Wait, nest_exprs, region_nest
-from ..ir.program import EventTensor, PlacedCall, Program
+from ..ir.plan import (
+    Guard,
+    Hazard,
+    Nest,
+    NestAxis,
+    Notify,
+    Release,
+    Wait,
+    nest_exprs,
+    region_nest,
+)
+from ..ir.program import Call, EventTensor, PlacedCall, Program
 from ..ir.walk import loads_of
 from ..progress import doing
 from .access import HEADER, is_header
@@ -128,16 +138,16 @@ def _order_iterations(build: _Builder) -> None:
             loop = gate.loops[0].var
             step = f"b_{loop} = a_{loop} + {_distance(d, 1)}"
             edge = Edge(d.source, gate, iterations(program, d.source, gate, step), True,
-                        {f"{d.tensor} ({d.kind})": None})
+                        (Guard(d.tensor, Hazard(d.kind)),))
         elif d.sink.call.waits is None:
-            edge = Edge(d.source, d.sink, d.relation, True, {f"{d.tensor} ({d.kind})": None})
+            edge = Edge(d.source, d.sink, d.relation, True, (Guard(d.tensor, Hazard(d.kind)),))
         else:
             continue
         _add_edge(build, edge)
         graph.add(source, edge.sink.call.name, edge.relation)
         build.notes[edge.sink.call.name].append(
             f"waits on earlier iterations of {source}: run-time data decides "
-            f"{', '.join(edge.reasons)} across the loop"
+            f"{', '.join(map(str, edge.guards))} across the loop"
         )
 
 
@@ -150,7 +160,7 @@ def _guard_counts(build: _Builder) -> None:
         return
     events = collect(program, build.events, {}, waits, build.notifies)
     missing = [
-        Edge(u.source, u.sink, u.relation, False, {f"{u.tensor} ({u.kind})": None})
+        Edge(u.source, u.sink, u.relation, False, (Guard(u.tensor, Hazard(u.kind)),))
         for u in unguarded(program, events)
         if not is_header(u.source) and (u.sink.call.waits is None or is_header(u.sink))
     ]
@@ -198,7 +208,7 @@ def _add_edge(build: _Builder, edge: Edge) -> None:
         nests = renamed(nests, sink.vars[-1], f"%{edge.chunk.var}")
         waits = whole(waits.reverse()).reverse()
     call = base_name(sink.call.name)
-    build.waits[call].append(Wait(name, nests, ", ".join(edge.reasons), edge.chunk))
+    build.waits[call].append(Wait(name, nests, edge.guards, edge.chunk))
     if not is_header(sink):
         event = next(e for e in build.events if e.name == name)
         tasks = _inverse(program, event, waits)
@@ -206,7 +216,7 @@ def _add_edge(build: _Builder, edge: Edge) -> None:
     if edge.data and not relation.is_equal(edge.relation):
         build.notes[sink.call.name].append(
             f"waits on {source.call.name} more widely than each tile needs: "
-            f"run-time data decides {', '.join(edge.reasons)}"
+            f"run-time data decides {', '.join(map(str, edge.guards))}"
         )
 
 
@@ -290,11 +300,25 @@ def _declared(build: _Builder) -> None:
     for p in program.calls:
         for region in p.call.waits or ():
             nest = region_nest(region, program.event(region.tensor))
-            build.waits[p.call.name].append(Wait(region.tensor, (nest,), "declared"))
+            wait = Wait(region.tensor, (nest,), _hazards(program, region.tensor, p.call),
+                        declared=True)
+            build.waits[p.call.name].append(wait)
             build.releases.append(_release(program, p, region.tensor, nest))
         for region in p.call.notifies or ():
             nest = region_nest(region, program.event(region.tensor))
             build.notifies[p.call.name].append(Notify(region.tensor, (nest,)))
+
+
+def _hazards(program: Program, event: str, sink: Call) -> tuple[Guard, ...]:
+    """Those between a call and the calls that notify an event, by the tensors that both name."""
+    sources = [p.call for p in program.calls
+               if any(r.tensor == event for r in p.call.notifies or ())]
+    read = {r.tensor for s in sources for r in (*s.reads, *s.accumulates)}
+    written = {r.tensor for s in sources for r in (*s.writes, *s.accumulates)}
+    found = [(r.tensor, Hazard.raw, written) for r in (*sink.reads, *sink.accumulates)]
+    for r in (*sink.accumulates, *sink.writes):
+        found += [(r.tensor, Hazard.war, read), (r.tensor, Hazard.waw, written)]
+    return tuple(dict.fromkeys(Guard(t, hazard) for t, hazard, there in found if t in there))
 
 
 def _given(build: _Builder) -> list[Given]:

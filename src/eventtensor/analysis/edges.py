@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import islpy as isl
 
-from ..ir.plan import Chunk
+from ..ir.plan import Chunk, Guard, Hazard
 from ..ir.program import PlacedCall, Program
 from ..progress import doing
 from .access import is_header
@@ -35,7 +35,7 @@ class Edge:
     sink: PlacedCall
     relation: isl.Map
     data: bool
-    reasons: dict[str, None]
+    guards: tuple[Guard, ...]
     chunk: Chunk | None = None
 
 
@@ -58,7 +58,7 @@ def _edge_of(program: Program, d: Dependence) -> Edge:
         by_chunk = refined(program, d, operand)
         if worthwhile(program, d, by_chunk):
             d, chunk = by_chunk, operand.chunk
-    return Edge(d.source, d.sink, d.relation, d.data, {f"{d.tensor} ({d.kind})": None}, chunk)
+    return Edge(d.source, d.sink, d.relation, d.data, (Guard(d.tensor, Hazard(d.kind)),), chunk)
 
 
 def push_notes(program: Program) -> Iterator[tuple[str, str]]:
@@ -173,7 +173,7 @@ def joined(edges: list[Edge]) -> list[Edge]:
             known = found[key]
             found[key] = Edge(
                 e.source, e.sink, known.relation.union(e.relation).coalesce(),
-                known.data or e.data, {**known.reasons, **e.reasons}, e.chunk,
+                known.data or e.data, tuple(dict.fromkeys((*known.guards, *e.guards))), e.chunk,
             )
         else:
             found[key] = e

@@ -11,8 +11,9 @@ from enum import Enum
 
 from .expr import Const, Node, Var, minimum, product
 from .products import PANEL
-from .program import EventTensor, PlacedCall, Program
+from .program import Call, EventTensor, PlacedCall, Program
 from .tensor import Point, Region, Rows, Slice
+from .tile import ArgMode
 from .walk import LoadFn, evaluate
 
 
@@ -89,17 +90,58 @@ class Chunk:
     extent: Node
 
 
+class Hazard(Enum):
+    """Two tasks touch one element: the second reads what the first wrote, writes what it read, or
+    writes what it wrote."""
+
+    raw = "raw"
+    war = "war"
+    waw = "waw"
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """A wait orders this hazard on this tensor."""
+
+    tensor: str
+    hazard: Hazard
+
+    def __str__(self) -> str:
+        return f"{self.tensor} ({self.hazard.value})"
+
+    def covers(self, region: Region, mode: str) -> bool:
+        """True if the hazard concerns an argument of the waiting task."""
+        reads = self.hazard is Hazard.raw
+        return self.tensor == region.tensor and \
+            mode in (ArgMode.accumulate, ArgMode.read if reads else ArgMode.write)
+
+
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Wait until every visited cell of `event` has reached its count. `reason` names the tensors it
-    guards, or says `declared`. Run-time data in the nests or the count is guarded by earlier waits
-    of the same list. It stands before the body or, with `chunk`, in a loop of it; its nests may
-    then use the loop's value `%var`."""
+    """Wait until every visited cell of `event` has reached its count. Run-time data in the nests or
+    the count is guarded by earlier waits of the same list. A wait stands before the body or, with
+    `chunk`, in a loop of it; its nests may then use the loop's value `%var`.
+
+    `guards` are the hazards because of which the wait stands here. Paths through it order more
+    hazards, which it does not list. A wait that the user `declared` lists the hazards on all
+    tensors that this call shares with the calls that notify `event`."""
 
     event: str
     cells: tuple[Nest, ...]
-    reason: str = ""
+    guards: tuple[Guard, ...] = ()
     chunk: Chunk | None = None
+    declared: bool = False
+
+    @property
+    def reason(self) -> str:
+        """The guards as text."""
+        return "declared" if self.declared else ", ".join(map(str, self.guards))
+
+    def guarded(self, call: Call) -> tuple[tuple[int, str], ...]:
+        """The arguments of the waiting call whose hazards this wait orders, with their modes."""
+        args = zip(call.body.args, call.regions, strict=True)
+        return tuple((k, arg.mode) for k, (arg, region) in enumerate(args)
+                     if any(g.covers(region, arg.mode) for g in self.guards))
 
     def all_cells(self) -> tuple[Nest, ...]:
         """What the whole task waits for: all iterations, in which a cell may come twice."""
