@@ -22,7 +22,7 @@ from eventtensor.models.bandwidth import measure_bandwidth
 from eventtensor.models.checkpoint import file_names
 from eventtensor.models.formats.hf_checkpoint import _ENDS, _LAYER
 from eventtensor.models.model_source import Model, open_model
-from eventtensor.models.runner import Row, Runner
+from eventtensor.models.runner import Runner, StepToken
 
 PROMPT = "The sea is"
 TOKENS, SAMPLES = 128, 5
@@ -57,11 +57,11 @@ def ours(runner: Runner, prompt: list[int]) -> Run:
     table = [list(range(runner.pages))]
 
     def run(tokens: int) -> tuple[list[int], float]:
-        rows = [Row(0, t, k) for k, t in enumerate(prompt)]
+        rows = [StepToken(0, t, k) for k, t in enumerate(prompt)]
         found = [int(runner.step([rows[-1], *rows[:-1]], table, logits=0).tokens[0])]
         started = time.perf_counter()
         for k in range(len(prompt), len(prompt) + tokens - 1):
-            step = runner.step([Row(0, found[-1], k)], table, logits=0)
+            step = runner.step([StepToken(0, found[-1], k)], table, logits=0)
             found.append(int(step.tokens[0]))
         return found, (time.perf_counter() - started) / (tokens - 1)
 
@@ -144,7 +144,7 @@ def measure(bench: Bench, model: Model, dtype: str, tokens: int) -> None:
         runner = llm.engine.runner  # the engine has nothing to do
         run, peer = ours(runner, prompt), theirs(reference(model, dtype), prompt)
         found = in_turns(run, peer, tokens, 2 if bench.quick else SAMPLES)
-        each = runner.bytes_read([Row(0, 0, context - tokens // 2)])
+        each = runner.bytes_read([StepToken(0, 0, context - tokens // 2)])
     memory = max(found.memory)  # others who use the machine make it less, nothing makes it more
     floor, other = memory / each, float(np.median(found.theirs))
     about = {"model": "smollm2", "batch": 1, "context": context, "tokens": tokens, "dtype": dtype,

@@ -30,7 +30,7 @@ from reading import measure_read
 from torch_compiled import CompiledPeer, Measured, Task
 from watched import Watched
 
-from eventtensor.models.formats.model_presets import KNOWN
+from eventtensor.models.formats.model_presets import PRESETS
 
 STEPS = 5  # in one sample
 LOADS = 5  # samples of what takes a second or so
@@ -54,7 +54,7 @@ class Run:
 
     def floor(self, case: Case) -> float:
         """Milliseconds."""
-        return round(floor_bytes(KNOWN[case.model], case.batch, case.context)
+        return round(floor_bytes(PRESETS[case.model], case.batch, case.context)
                      / self.bandwidth / 1e6, 4)
 
 
@@ -137,7 +137,7 @@ def graph_peers(run: Run, model: str) -> None:
     """PyTorch in a CUDA graph, all sizes with the same weights."""
     from torch_decode import TorchDecoder, TorchWeights
 
-    weights = TorchWeights(KNOWN[model])
+    weights = TorchWeights(PRESETS[model])
     for case in (c for c in run.peers if c.model == model):
         options = (TEMPERATURE, TOP_P) if case.sampled else ()
         try:
@@ -238,7 +238,7 @@ def measure_model(run: Run, name: str) -> None:
     if any(c.model == name for c in run.peers):
         graph_peers(run, name)
         freed()
-    model = Model(KNOWN[name])
+    model = Model(PRESETS[name])
     for case in run.chosen.cases():
         if case.model == name:
             measure_case(run, case, model)

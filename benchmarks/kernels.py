@@ -21,9 +21,9 @@ from typing import Any, Protocol, TypeVar
 import eventtensor as et
 from eventtensor.models import artifact as model_artifact
 from eventtensor.models.decoder_tasks import Weights
-from eventtensor.models.formats.model_presets import KNOWN
+from eventtensor.models.formats.model_presets import PRESETS
 from eventtensor.models.llama import llama
-from eventtensor.models.runner_kernels import Steps, taker
+from eventtensor.models.runner_kernels import KernelShape, select_kernel
 from eventtensor.models.step import MAX_TOKENS
 
 SECONDS = 240  # that a compile may take
@@ -46,17 +46,17 @@ W = TypeVar("W", bound=Compiled)
 
 @dataclass(frozen=True)
 class Wanted:
-    """A kernel for up to `tokens` rows a step; `alone`: that have a request each."""
+    """A kernel for up to `tokens` rows a step; `decode_only`: that have a request each."""
 
     model: str
     tokens: int
     sampling: bool = False
     prefetch: int = 0
-    alone: bool = False
+    decode_only: bool = False
 
     def program(self) -> et.Program:
-        return llama(KNOWN[self.model], Weights("cuda", et.bf16), tokens=self.tokens,
-                     sampling=self.sampling, alone=self.alone)
+        return llama(PRESETS[self.model], Weights("cuda", et.bf16), tokens=self.tokens,
+                     sampling=self.sampling, decode_only=self.decode_only)
 
     def options(self) -> dict[str, Any]:
         """Of the compile."""
@@ -64,7 +64,7 @@ class Wanted:
 
     def words(self) -> tuple[str, ...]:
         return (self.model, str(self.tokens), str(int(self.sampling)), str(self.prefetch),
-                str(int(self.alone)))
+                str(int(self.decode_only)))
 
     def script(self) -> Path:
         return Path(__file__)
@@ -72,9 +72,10 @@ class Wanted:
 
 def for_requests(model: str, count: int, sampling: bool = False, prefetch: int = 0) -> Wanted:
     """The kernel that a runner takes for a step of so many requests that decode."""
-    runner = model_artifact.Made(KNOWN[model], "cuda", "bf16", MAX_TOKENS, sampling, False)
-    steps = taker(runner.kernels, Steps(count, alone=True))
-    return Wanted(model, steps.rows, sampling, prefetch, steps.alone)
+    runner = model_artifact.KernelSetSpec(PRESETS[model], "cuda", "bf16", MAX_TOKENS, sampling,
+                                          False)
+    steps = select_kernel(runner.kernels, KernelShape(count, decode_only=True))
+    return Wanted(model, steps.rows, sampling, prefetch, steps.decode_only)
 
 
 @dataclass(frozen=True)
@@ -123,10 +124,10 @@ def no_caches(folder: Path) -> dict[str, str]:
 
 
 def child(
-    model: str, tokens: str, sampling: str, prefetch: str, alone: str, folder: str
+    model: str, tokens: str, sampling: str, prefetch: str, decode_only: str, folder: str
 ) -> dict[str, Any]:
     return compiled(Wanted(model, int(tokens), bool(int(sampling)), int(prefetch),
-                           bool(int(alone))), folder)
+                           bool(int(decode_only))), folder)
 
 
 def compiled(wanted: Compiled, folder: str) -> dict[str, Any]:

@@ -31,7 +31,7 @@ from moe_chain import MODEL, SPREAD, compiled_chains, measure_chains
 from reading import measure_read
 from watched import Watched
 
-from eventtensor.models.formats.model_presets import KNOWN
+from eventtensor.models.formats.model_presets import PRESETS
 
 PARTS = ("decode", "chain", "schedules")
 CONTEXT, SEED = 1024, 1
@@ -77,13 +77,13 @@ class Drawn:
     @property
     def floor(self) -> float:
         """Milliseconds."""
-        size = floor_bytes(KNOWN[MODEL], self.case.batch, CONTEXT, self.used)
+        size = floor_bytes(PRESETS[MODEL], self.case.batch, CONTEXT, self.used)
         return round(size / self.bandwidth / 1e6, 4)
 
     def told(self, ms: Sequence[float]) -> dict[str, Any]:
         return {"floor": self.floor, "percent": round(100 * self.floor / statistics.median(ms), 1),
-                "experts": round(self.used / KNOWN[MODEL].layers, 2),
-                "weight_bytes": weight_bytes(KNOWN[MODEL], self.used)}
+                "experts": round(self.used / PRESETS[MODEL].layers, 2),
+                "weight_bytes": weight_bytes(PRESETS[MODEL], self.used)}
 
 
 @dataclass
@@ -129,7 +129,7 @@ def measure_peer(
     from moe_torch import ExpertDecoder, apart, as_rows, eager
     from moe_triton import Experts, Tile, fastest
 
-    c = KNOWN[MODEL]
+    c = PRESETS[MODEL]
     assert c.experts is not None
     experts = Experts(case.batch, c.experts.count, c.experts.top, c.hidden, c.intermediate,
                       c.experts.normed, cache.model.device)
@@ -167,7 +167,7 @@ def measure_decode(bench: Bench, made: dict[Any, Made], bandwidth: float,
                    args: argparse.Namespace) -> None:
     started = time.perf_counter()
     torch().manual_seed(SEED)
-    model = Model(KNOWN[MODEL])
+    model = Model(PRESETS[MODEL])
     model.arrays["w_router"].mul_(SPREAD)
     print(f"weights in {time.perf_counter() - started:.1f} s", flush=True)
     for case in cases(args):

@@ -16,10 +16,10 @@ from kernels import compiled
 
 import eventtensor as et
 from eventtensor.models.decoder_tasks import Weights, embed
-from eventtensor.models.formats.model_presets import KNOWN
+from eventtensor.models.formats.model_presets import PRESETS
 from eventtensor.models.model_config import ModelConfig
-from eventtensor.models.moe_block import ExpertMlp
-from eventtensor.models.moe_decode_single import ExpertRowMlp
+from eventtensor.models.moe_block import MoeBlock
+from eventtensor.models.moe_decode_single import SingleDecodeMoe
 from eventtensor.models.step import Residual, Step
 from eventtensor.models.tile_sizes import Layout, tiles_for
 
@@ -60,7 +60,7 @@ def barred(half: Any, at: Any, made: Any) -> dict[str, dict[str, Any]]:
     """All tiles of the second product wait for all of the first, all tokens for all of both. (For
     one row the second product ends a layer.)"""
     first = {FIRST: {"notifies": lambda a, i: made[at]}}
-    if isinstance(half, ExpertRowMlp):  # its loader needs the routing
+    if isinstance(half, SingleDecodeMoe):  # its loader needs the routing
         return first | {SECOND: {"waits": lambda i: (half.routed[at], made[at])}}
     return first | {
         SECOND: {"waits": lambda a, j, k: made[at], "notifies": lambda a, j, k: half.over[at]},
@@ -74,7 +74,7 @@ def chain(c: ModelConfig, weights: Weights, tokens: int, bar: bool = False) -> e
     step = ChainStep(c, weights, tiles_for(c, weights.layout, tokens > 1), tokens)
     p, shape, rows = step.p, (step.T, c.hidden), step.attn
     given, result = p.input("given", shape, et.f32), p.output("result", shape, et.f32)
-    half = (ExpertRowMlp if tokens == 1 else ExpertMlp)(step, c.experts)
+    half = (SingleDecodeMoe if tokens == 1 else MoeBlock)(step, c.experts)
     made = p.events("all_made", (c.layers,)) if bar else None
     p.call(embed(int(rows.ss.shape[2])), name="begin_rows", grid=(step.T,),
            reads=lambda t: (given[t, :], step.gains[0, :]),
@@ -89,7 +89,7 @@ def chain(c: ModelConfig, weights: Weights, tokens: int, bar: bool = False) -> e
 
 
 def config_of(model: str, layers: int) -> ModelConfig:
-    return replace(KNOWN[model], layers=layers)
+    return replace(PRESETS[model], layers=layers)
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from measure import Bench, main, torch
 from reading import measure_read
 
 import eventtensor as et
-from eventtensor.models.formats.model_presets import KNOWN
+from eventtensor.models.formats.model_presets import PRESETS
 from eventtensor.models.model_config import ModelConfig
 from eventtensor.models.weight_packing import matrices, packed_shapes
 
@@ -104,7 +104,7 @@ def measure(bench: Bench) -> None:
     with ThreadPoolExecutor(len(wanted)) as pool:
         made = dict(zip(wanted, pool.map(traced, wanted), strict=True))
     for name, batches, context in CASES:
-        model = Model(KNOWN[name])
+        model = Model(PRESETS[name])
         for batch in batches:
             about = {"model": name, "batch": batch, "context": context, "read_gbs": gbs}
             measure_case(bench, made[for_requests(name, batch)], model, batch, context, about)

@@ -11,7 +11,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from eventtensor.bench.inside import Load
-from eventtensor.models.runner import Row, Runner
+from eventtensor.models.runner import Runner, StepToken
 
 Rows = tuple[int, int]  # of a step: those that get a token, and those that only fill the cache
 STEPS = 8  # bare ones of a kind that count, after WARM
@@ -85,9 +85,9 @@ class Bare:
 
     def _measured(self, chosen: int, more: int) -> list[float]:
         at, first = self.load.input + self.load.output // 2, max(0, (self.load.input - more) // 2)
-        rows = [Row(r, 5, at) for r in range(chosen - 1)]
-        rows += [Row(chosen - 1, 5, first + more if more else at)]
-        rows += [Row(chosen - 1, 5, first + k) for k in range(more)]
+        rows = [StepToken(r, 5, at) for r in range(chosen - 1)]
+        rows += [StepToken(chosen - 1, 5, first + more if more else at)]
+        rows += [StepToken(chosen - 1, 5, first + k) for k in range(more)]
         each = -(-(self.load.input + self.load.output) // self.made.page)
         tables = [list(range(r * each, (r + 1) * each)) for r in range(chosen)]
         self.log.begin()

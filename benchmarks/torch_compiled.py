@@ -21,7 +21,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from eventtensor.models.formats.model_presets import KNOWN
+from eventtensor.models.formats.model_presets import PRESETS
 
 THREADS = "2"  # of inductor's own, in each of many processes
 START_S = 90  # to import torch and to make the weights, beside others
@@ -161,7 +161,7 @@ def compiled_step(task: Task) -> tuple[Callable[[], None], Any]:
     from torch_decode import TorchDecoder, TorchWeights
 
     config.coordinate_descent_tuning = task.tuned
-    weights = TorchWeights(KNOWN[task.model], task.device)
+    weights = TorchWeights(PRESETS[task.model], task.device)
     made = TorchDecoder(weights, task.batch, task.context, task.temperature, task.top_p)
     backend = two_halves(compile_fx, sys.stdin.readline)
     return torch.compile(made.step, backend=backend, fullgraph=True, dynamic=False), made

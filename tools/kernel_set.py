@@ -18,7 +18,7 @@ from eventtensor.compiler import run_passes
 from eventtensor.config import Options, environment
 from eventtensor.lang.program import Program
 from eventtensor.models.decoder_tasks import Weights
-from eventtensor.models.formats.model_presets import KNOWN
+from eventtensor.models.formats.model_presets import PRESETS
 from eventtensor.models.llama import llama
 from eventtensor.models.runner import layout_of
 from eventtensor.runtime.cuda.build import build_cubin
@@ -27,12 +27,12 @@ ARCHITECTURE = "sm_90a"
 ROWS = 128  # of a model's largest step
 
 
-def step(model: str, rows: int, alone: bool = False) -> Callable[[], Program]:
-    """The step of a model as a runner compiles it; `alone`: rows have a request each."""
+def step(model: str, rows: int, decode_only: bool = False) -> Callable[[], Program]:
+    """The step of a model as a runner compiles it; `decode_only`: rows have a request each."""
 
     def program() -> Program:
         weights = Weights(layout_of("cuda", "bf16", ROWS), et.bf16)
-        return llama(KNOWN[model], weights, tokens=rows, sampling=True, alone=alone)
+        return llama(PRESETS[model], weights, tokens=rows, sampling=True, decode_only=decode_only)
 
     return program
 
@@ -48,15 +48,15 @@ def example(name: str, function: str) -> Callable[[], Program]:
 
 KERNELS: dict[str, Callable[[], Program]] = {
     "llama-3.2-1b-1": step("llama-3.2-1b", 1),
-    "llama-3.2-1b-16": step("llama-3.2-1b", 16, alone=True),
-    "llama-3.2-1b-64": step("llama-3.2-1b", 64, alone=True),
+    "llama-3.2-1b-16": step("llama-3.2-1b", 16, decode_only=True),
+    "llama-3.2-1b-64": step("llama-3.2-1b", 64, decode_only=True),
     "llama-3.2-1b-128": step("llama-3.2-1b", 128),
     "qwen3-8b-1": step("qwen3-8b", 1),
     "qwen3-8b-128": step("qwen3-8b", 128),
     "qwen3-30b-a3b-1": step("qwen3-30b-a3b", 1),
     "qwen3-30b-a3b-128": step("qwen3-30b-a3b", 128),
-    "smollm2-135m-64": step("smollm2-135m", 64, alone=True),
-    "tiny-qwen3-moe-64": step("tiny-qwen3-moe", 64, alone=True),
+    "smollm2-135m-64": step("smollm2-135m", 64, decode_only=True),
+    "tiny-qwen3-moe-64": step("tiny-qwen3-moe", 64, decode_only=True),
     "mlp": example("mlp", "mlp"),
     "moe": example("moe", "moe"),
 }

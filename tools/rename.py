@@ -136,12 +136,14 @@ def follow_imports(text: str, old: str, new: str, is_package: bool, modules: dic
             base = base.rpartition(".")[0]
         source = ".".join(x for x in (base if node.level else "", node.module or "") if x)
         groups: dict[str, list[str]] = {}
+        is_renamed = False
         for alias in node.names:
             whole = f"{source}.{alias.name}"
             kept = f" as {alias.asname}" if alias.asname else ""
             if whole in modules:  # a module itself
                 package, _, name = modules[whole].rpartition(".")
                 groups.setdefault(package, []).append(name + kept)
+                is_renamed = is_renamed or name != alias.name
                 if name != alias.name and not alias.asname:
                     renamed[alias.name] = name
             else:
@@ -156,7 +158,7 @@ def follow_imports(text: str, old: str, new: str, is_package: bool, modules: dic
         unchanged = len(groups) == 1 and (
             (relative(source, base_of(old, is_package)) if node.level else source)
             == (relative(next(iter(groups)), here) if node.level else next(iter(groups)))
-        ) and not renamed.keys() & {a.name for a in node.names}
+        ) and not is_renamed
         if unchanged:
             continue
         first, last = node.lineno - 1, (node.end_lineno or node.lineno) - 1

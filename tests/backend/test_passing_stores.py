@@ -12,7 +12,7 @@ from support.streams import plan_of
 import eventtensor as et
 from eventtensor.codegen.cuda import generate
 from eventtensor.models.decoder_tasks import Weights
-from eventtensor.models.formats.model_presets import KNOWN
+from eventtensor.models.formats.model_presets import PRESETS
 from eventtensor.models.llama import llama
 
 WIDE = 72  # elements of a fold
@@ -132,6 +132,6 @@ def test_others_are_stored_by_themselves(program: et.Program) -> None:
 
 def test_words_that_carry_flags_are_not_stored_by_folds() -> None:
     """Those of the search among probabilities, which are few in a small model."""
-    program = llama(KNOWN["tiny-qwen3"], Weights("cuda", et.bf16), tokens=16, sampling=True)
+    program = llama(PRESETS["tiny-qwen3"], Weights("cuda", et.bf16), tokens=16, sampling=True)
     passed = [line for line in generate(plan_of(program)).text.split("\n") if "et::passed(" in line]
     assert passed and not any("_words[" in line for line in passed)

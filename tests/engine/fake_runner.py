@@ -15,15 +15,15 @@ from engine.reference import choose, draw
 from eventtensor.engine.loop import Engine, EngineOptions
 from eventtensor.engine.params import SamplingParams
 from eventtensor.models.batch_arrays import (
-    Choice,
+    BlockTables,
     Limits,
-    Row,
-    Tables,
+    StepToken,
+    TokenChoice,
     chance,
     check_choices,
     check_counts,
 )
-from eventtensor.models.runner import MOST_BEGUN, Result
+from eventtensor.models.runner import MAX_STEPS_IN_FLIGHT, Result
 
 VOCAB, PAGE, EOS = 40, 4, 1
 NOTHING = -1
@@ -53,17 +53,17 @@ class FakeRunner:
     def __post_init__(self) -> None:
         self.cache = np.full(self.limits.pages * self.limits.page, NOTHING)
         self._flat = np.zeros(self.limits.table, np.int32)
-        self._tables = Tables(self.limits, self._flat)
+        self._tables = BlockTables(self.limits, self._flat)
         self.sizes: list[tuple[int, int]] = []  # rows and chosen of each step
         self._begun: deque[Result] = deque()
         self._changed = False  # logits, by the last launch
         self._tokens = np.zeros(0, np.int64)
 
     def launch(
-        self, rows: Sequence[Row], tables: Sequence[Sequence[int]], chosen: int,
-        choices: Sequence[Choice],
+        self, rows: Sequence[StepToken], tables: Sequence[Sequence[int]], chosen: int,
+        choices: Sequence[TokenChoice],
     ) -> None:
-        assert not self.closed and len(self._begun) < MOST_BEGUN
+        assert not self.closed and len(self._begun) < MAX_STEPS_IN_FLIGHT
         check_counts(self.limits, len(rows), chosen)
         check_choices(choices, chosen)
         changed = any(c.change is not None for c in choices)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from eventtensor import SamplingParams
-from eventtensor.models.batch_arrays import Choice
+from eventtensor.models.batch_arrays import TokenChoice
 
 
 def penalised(
@@ -41,7 +41,7 @@ def draw(logits: np.ndarray, p: SamplingParams, uniform: float) -> int:
     return int(np.searchsorted(sums, uniform * sums[-1], side="right"))
 
 
-def changed(logits: np.ndarray, c: Choice) -> np.ndarray:
+def changed(logits: np.ndarray, c: TokenChoice) -> np.ndarray:
     """As a choice says, in f64."""
     new = logits.astype(np.float64)
     if (how := c.change) is None:
@@ -57,7 +57,7 @@ def changed(logits: np.ndarray, c: Choice) -> np.ndarray:
     return new
 
 
-def choose(logits: np.ndarray, c: Choice) -> int:
+def choose(logits: np.ndarray, c: TokenChoice) -> int:
     new = changed(logits, c)
     if c.temperature == 0:
         return int(new.argmax())

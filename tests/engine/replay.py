@@ -10,7 +10,7 @@ from models.sampling_reference import Wish, decided, drawn
 
 from engine.reference import changed
 from eventtensor import LLM, SamplingParams
-from eventtensor.models.batch_arrays import Change, Choice, Row, chance
+from eventtensor.models.batch_arrays import LogitsChange, StepToken, TokenChoice, chance
 from eventtensor.models.runner import Runner
 
 ROWS = 128
@@ -24,10 +24,10 @@ def logits_of(llm: LLM, tokens: Sequence[int], first: int) -> Iterator[np.ndarra
                         sampling=True)) as runner:
         table = [list(range(-(-len(tokens) // limits.page)))]
         for at in range(0, first, ROWS):
-            rows = [Row(0, tokens[k], k) for k in range(at, min(first, at + ROWS))]
+            rows = [StepToken(0, tokens[k], k) for k in range(at, min(first, at + ROWS))]
             runner.step(rows, table, 1, logits=0)
         for k in range(first, len(tokens)):
-            yield runner.step([Row(0, tokens[k], k)], table, 1).logits[0]
+            yield runner.step([StepToken(0, tokens[k], k)], table, 1).logits[0]
 
 
 def check_tokens(
@@ -38,10 +38,10 @@ def check_tokens(
     tokens = [*prompt, *answer]
     rows = logits_of(llm, tokens[:-1], len(prompt) - 1)
     for k, logits in enumerate(rows, len(prompt)):
-        change = Change(np.array(tokens[:k]), len(prompt), p.repetition_penalty,
+        change = LogitsChange(np.array(tokens[:k]), len(prompt), p.repetition_penalty,
                         p.presence_penalty, p.frequency_penalty,
                         None if grammar is None else grammar.allowed(), p.logit_bias or {})
-        new = changed(logits, Choice(change=change))
+        new = changed(logits, TokenChoice(change=change))
         wish = Wish(0, p.temperature, p.top_k, p.top_p, chance(p.seed or 0, k - 1), p.min_p)
         if decided(new, wish):
             assert drawn(new, wish) == tokens[k], (params, k)

@@ -11,7 +11,7 @@ from support.fake_driver import FakeDriver, installed
 
 from eventtensor.engine.capacity import GB, Capacity, CapacityOptions, capacity
 from eventtensor.errors import BadOption, EventTensorError, OutOfMemory
-from eventtensor.models.formats.model_presets import KNOWN
+from eventtensor.models.formats.model_presets import PRESETS
 from eventtensor.models.free_memory import FreeMemory, free_memory, host_memory
 
 H200 = FreeMemory(139 * GB, 140 * GB)
@@ -21,7 +21,7 @@ LAPTOP = FreeMemory(6 * GB, 8 * GB)
 def fits(
     name: str, memory: FreeMemory, layout: str = "cuda", item: int = 2, **asked: float
 ) -> Capacity:
-    return capacity(KNOWN[name], layout, item, CapacityOptions(**asked), memory)
+    return capacity(PRESETS[name], layout, item, CapacityOptions(**asked), memory)
 
 
 @pytest.mark.parametrize(
@@ -71,16 +71,16 @@ def test_there_is_never_more_than_memory(
     memory = FreeMemory(min(one, other), max(one, other))
     asked = CapacityOptions(context, running, 128, cache_gb, share)
     try:
-        found = capacity(KNOWN[name], layout, 2, asked, memory)
+        found = capacity(PRESETS[name], layout, 2, asked, memory)
     except EventTensorError as e:
         assert e.hint and ("GB" in e.message or "cache_gb" in e.message)
         return
     weights = found.weight_bytes if layout == "cuda" else 0
     assert found.cache_bytes + weights <= memory.free
-    assert 2 <= found.context <= KNOWN[name].max_position and found.full_requests >= 1
+    assert 2 <= found.context <= PRESETS[name].max_position and found.full_requests >= 1
     assert found.pages * found.page >= found.context
     if context is not None:
-        assert found.context == min(context, KNOWN[name].max_position)
+        assert found.context == min(context, PRESETS[name].max_position)
 
 
 def test_what_does_not_fit_is_told_with_its_numbers() -> None:

@@ -21,15 +21,15 @@ from support.gguf_files import tensors, write
 
 import eventtensor as et
 from eventtensor.config import environment
-from eventtensor.models.formats.hf_checkpoint import _ENDS, _LAYER, FolderCheckpoint
-from eventtensor.models.formats.model_presets import KNOWN
+from eventtensor.models.formats.hf_checkpoint import _ENDS, _LAYER, HfCheckpoint
+from eventtensor.models.formats.model_presets import PRESETS
 from eventtensor.models.formats.random_checkpoint import RandomCheckpoint
 from eventtensor.models.model_config import ModelConfig
 from eventtensor.models.model_source import open_model
 from eventtensor.models.weight_cache import file_digest, packed_weights
 from eventtensor.runtime import build
 
-SMALL = replace(KNOWN["tiny-llama"], rope_scaling=None, vocab=64, hidden=32, heads=2, kv_heads=1,
+SMALL = replace(PRESETS["tiny-llama"], rope_scaling=None, vocab=64, hidden=32, heads=2, kv_heads=1,
                 head_dim=16, intermediate=32, layers=1)
 
 
@@ -106,7 +106,7 @@ def hf_folder(folder: Path) -> None:
 
 def test_hugging_face_folders(tmp_path: Path) -> None:
     hf_folder(tmp_path)
-    read_all(SMALL, FolderCheckpoint(tmp_path).tensor)
+    read_all(SMALL, HfCheckpoint(tmp_path).tensor)
     names = [p.name for p in sorted(tmp_path.iterdir())]
     whole = {name: (tmp_path / name).read_bytes() for name in names}
 
@@ -120,7 +120,7 @@ def test_hugging_face_folders(tmp_path: Path) -> None:
         else:
             path.write_bytes(damaged(whole[name], rng, 2000))
         only(tmp_path, *names)
-        found = FolderCheckpoint(tmp_path)
+        found = HfCheckpoint(tmp_path)
         read_all(found.config, found.tensor)
 
     survives(case)
@@ -179,7 +179,7 @@ def test_entries_of_the_kernel_cache(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_entries_of_packed_weights(tmp_path: Path) -> None:
     """Contents behind a header are not compared: see `weight_cache.py`."""
     env = environment({"ET_CACHE_DIR": str(tmp_path / "cache")})
-    source = RandomCheckpoint(dataclasses.replace(KNOWN["tiny-qwen3"], layers=1, intermediate=64))
+    source = RandomCheckpoint(dataclasses.replace(PRESETS["tiny-qwen3"], layers=1, intermediate=64))
     file = tmp_path / "weights"
     file.write_bytes(b"one")
 

@@ -22,9 +22,9 @@ from models.tiny_models import MODELS, MOE, Pair, Session, pairs, random_request
 
 import eventtensor as et
 from eventtensor.models.attention_block import page_tokens
-from eventtensor.models.formats.model_presets import KNOWN
+from eventtensor.models.formats.model_presets import PRESETS
 from eventtensor.models.model_config import ModelConfig
-from eventtensor.models.runner import Choice, Row, Runner, layout_of
+from eventtensor.models.runner import Runner, StepToken, TokenChoice, layout_of
 from eventtensor.models.sampler import TILE
 
 torch = pytest.importorskip("torch")
@@ -106,7 +106,7 @@ class FullSize:
     """Requests, each before its next token: tokens before it are random keys and values."""
 
     def __init__(
-        self, sampling: bool, config: ModelConfig = KNOWN["llama-3.2-1b"], requests: int = 4,
+        self, sampling: bool, config: ModelConfig = PRESETS["llama-3.2-1b"], requests: int = 4,
         same_bits: bool = True,
     ) -> None:
         from gpu.torch_llama import TorchLlama, random_packed
@@ -122,7 +122,7 @@ class FullSize:
         self.torch = TorchLlama(config, weights, kv, POSITIONS)
         order = [int(p) for p in np.random.default_rng(2).permutation(requests * each)]
         self.tables = [order[k * each : (k + 1) * each] for k in range(requests)]
-        self.rows = [Row(k, 1000 + 37 * k, LENGTHS[k % 4] - 1) for k in range(requests)]
+        self.rows = [StepToken(k, 1000 + 37 * k, LENGTHS[k % 4] - 1) for k in range(requests)]
 
     def step(self, requests: tuple[int, ...] = (0, 1, 2, 3), **options: Any) -> Any:
         rows = [self.rows[r] for r in requests]
@@ -195,7 +195,7 @@ def errors(full: FullSize, logits: np.ndarray) -> tuple[float, float]:
 def test_layers_with_experts_of_full_size_are_as_near_as_torch_in_bf16(alone: bool) -> None:
     """So few that what noise decides does not grow from layer to layer; rows together, or alone by
     the kernel for one."""
-    few = replace(KNOWN["qwen3-30b-a3b"], layers=4)
+    few = replace(PRESETS["qwen3-30b-a3b"], layers=4)
     full = FullSize(sampling=False, config=few, same_bits=not alone)
     logits = np.concatenate([full.step((k,)).logits for k in range(4)]) if alone \
         else full.step().logits
@@ -206,7 +206,7 @@ def test_layers_with_experts_of_full_size_are_as_near_as_torch_in_bf16(alone: bo
 
 def test_a_full_size_model_with_experts_is_as_near_as_torch_in_bf16() -> None:
     """One test, as two processes with such weights are more than a GPU holds."""
-    full = FullSize(sampling=False, config=KNOWN["qwen3-30b-a3b"])
+    full = FullSize(sampling=False, config=PRESETS["qwen3-30b-a3b"])
     first = full.step().logits
     ours, half = errors(full, first)
     assert 0 < ours <= 1.5 * half, (ours, half)
@@ -223,9 +223,9 @@ def test_a_full_size_model_draws_tokens_of_its_own_logits() -> None:
     wishes = [Wish(0, 1.0, 0, 0.9, 0.3), Wish(2, 0.7, 50, 0.95, 0.8, 0.001, change),
               Wish(3, 1.5, 40, 1.0, 0.5, 0.1)]
     own = {w.row: w.choice for w in wishes}
-    tokens, logits = full.step(choices=[own.get(r, Choice()) for r in range(4)])
+    tokens, logits = full.step(choices=[own.get(r, TokenChoice()) for r in range(4)])
     assert check_case(logits, wishes, tokens) >= 2
-    again = full.step(choices=[own.get(r, Choice()) for r in range(4)])
+    again = full.step(choices=[own.get(r, TokenChoice()) for r in range(4)])
     np.testing.assert_array_equal(again.tokens, tokens)
     np.testing.assert_array_equal(full.step().tokens, logits.argmax(1))
     full.runner.close()

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from eventtensor import LLM, SamplingParams
-from eventtensor.models.device_random_weights import random_on_device
-from eventtensor.models.formats.model_presets import KNOWN
+from eventtensor.models.device_random_weights import random_weights_on_device
+from eventtensor.models.formats.model_presets import PRESETS
 from eventtensor.models.formats.random_checkpoint import RandomCheckpoint
 from eventtensor.models.runner_memory import DeviceMemory
 from eventtensor.models.weight_packing import pack_weights
@@ -19,9 +19,9 @@ from eventtensor.models.weight_packing import pack_weights
 @pytest.mark.parametrize("dtype", [ml_dtypes.bfloat16, np.float32])
 @pytest.mark.parametrize("name", ["tiny-qwen3-moe", "tiny-llama"])
 def test_a_gpu_draws_the_bits_that_a_host_packs(name: str, dtype: type) -> None:
-    checkpoint = RandomCheckpoint(KNOWN[name], 3)
+    checkpoint = RandomCheckpoint(PRESETS[name], 3)
     with closing(DeviceMemory()) as memory:
-        found = random_on_device(checkpoint, memory, np.dtype(dtype))
+        found = random_weights_on_device(checkpoint, memory, np.dtype(dtype))
         for array, own in pack_weights(checkpoint, "cuda", np.dtype(dtype)).items():
             got = found[array] if "norm" in array else memory.fetch(found[array])
             assert got.tobytes() == own.tobytes(), array

@@ -8,22 +8,22 @@ from typing import Any
 from unittest.mock import patch
 
 from eventtensor.lang.program import Program
-from eventtensor.models import kernels as kernels_module
+from eventtensor.models import runner_kernels as kernels_module
 from eventtensor.runtime.arguments import bind
 from eventtensor.runtime.cuda.arrays import DeviceArray
 from eventtensor.runtime.interface import interface_of
 
 
 class FakeKernel:
-    """`rows`: the most that it takes; `alone`: if they have a request each; `failure`: what a
+    """`rows`: the most that it takes; `decode_only`: if they have a request each; `failure`: what a
     launch of it leads to."""
 
     def __init__(self, program: Program) -> None:
         self._program, self.bindings, self.launches = program.build(), 0, 0
         self.interface = interface_of(self._program)
         dims = {d.name: d for d in self._program.dims}
-        self.alone = "S" in dims and "P" not in dims
-        self.rows = dims["P"].max + 1 if "P" in dims else dims["S"].max if self.alone else 1
+        self.decode_only = "S" in dims and "P" not in dims
+        self.rows = dims["P"].max + 1 if "P" in dims else dims["S"].max if self.decode_only else 1
         self.closed = False
         self.failure: Exception | None = None
         self.dims: dict[str, int] = {}

@@ -15,7 +15,7 @@ from models.tiny_models import (
     relative,
 )
 
-from eventtensor.models.runner import Choice, Row, Runner
+from eventtensor.models.runner import Runner, StepToken, TokenChoice
 
 # Around the ends of pages (64 to 256 tokens) and of splits (128, 256).
 LENGTHS = (600, 257, 129, 64, 17, 1)
@@ -83,8 +83,8 @@ def check_logits_of_every_row(runner: Runner, cuts: Sequence[int] = (1, 5, 63, 3
     first = -(-len(requests[0]) // page)
     tables = [[*range(first)], [first, first + 1]]
     for k, count in enumerate(cuts):
-        rows = [Row(0, requests[0][i], i) for i in range(at, at + count)]
-        beside = [Row(1, requests[1][i], i) for i in range(3 * k, 3 * k + 3)]
+        rows = [StepToken(0, requests[0][i], i) for i in range(at, at + count)]
+        beside = [StepToken(1, requests[1][i], i) for i in range(3 * k, 3 * k + 3)]
         both = [*rows, beside[2], *beside[:2]]
         found += [x.tobytes() for x in runner.step(both, tables, count + k % 2).logits[:count]]
         at += count
@@ -124,6 +124,7 @@ def check_sampled(runner: Runner) -> None:
         ([(2, 1), (0, 1)], [Wish(1, 1.0, 0, 0.9, 0.4, 0.01, second), Wish(0, 0.0, change=third)]),
     ):
         own = {w.row: w.choice for w in wishes}
-        tokens, logits = session.step(chunks, [own.get(r, Choice()) for r in range(len(chunks))])
+        choices = [own.get(r, TokenChoice()) for r in range(len(chunks))]
+        tokens, logits = session.step(chunks, choices)
         asked += check_case(np.array([*logits.values()]), wishes, np.array([*tokens.values()]))
     assert asked >= 4

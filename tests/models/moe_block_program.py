@@ -12,8 +12,8 @@ import eventtensor as et
 from eventtensor.models.checkpoint import shapes
 from eventtensor.models.decoder_tasks import Weights, embed
 from eventtensor.models.model_config import Experts, ModelConfig
-from eventtensor.models.moe_block import ExpertMlp
-from eventtensor.models.moe_decode_single import ExpertRowMlp
+from eventtensor.models.moe_block import MoeBlock
+from eventtensor.models.moe_decode_single import SingleDecodeMoe
 from eventtensor.models.step import Step
 from eventtensor.models.tile_sizes import Layout, tiles_for
 from eventtensor.models.weight_packing import pack_weights
@@ -32,7 +32,7 @@ def copy(x, out):
     out[:] = x
 
 
-def experts_alone(
+def moe_block_program(
     c: ModelConfig, layout: Layout = "cpu", dtype: et.DType = et.f32, tokens: int = 128,
     parts: int = 1
 ) -> et.Program:
@@ -43,7 +43,7 @@ def experts_alone(
     step = Step(c, Weights(layout, dtype), tiles, tokens)
     p, T, mlp, attn, shape = step.p, step.T, step.mlp, step.attn, (step.T, c.hidden)
     given, result = p.input("given", shape, et.f32), p.output("result", shape, et.f32)
-    half = (ExpertRowMlp if tokens == 1 else ExpertMlp)(step, c.experts)
+    half = (SingleDecodeMoe if tokens == 1 else MoeBlock)(step, c.experts)
     p.call(embed(c.hidden // step.tiles.down), name="begin_rows", grid=(T,),
            reads=lambda t: (given[t, :], step.gains[0, :]),
            writes=lambda t: (attn.h[0, t, :], attn.x[0, t, :], attn.ss[0, t, :]))

@@ -10,10 +10,10 @@ import numpy as np
 from engine.reference import changed
 
 import eventtensor as et
-from eventtensor.models.batch_arrays import Change, Choice
+from eventtensor.models.batch_arrays import LogitsChange, TokenChoice
 from eventtensor.models.decoder_tasks import choose
 from eventtensor.models.logits_processors import Logits
-from eventtensor.models.sampler import Draws, reach, search_steps
+from eventtensor.models.sampler import Sampler, reach, search_steps
 
 Arrays = dict[str, np.ndarray]
 NOISE = 1e-5  # of masses in float32; cases that it could decide are not asked
@@ -29,11 +29,11 @@ class Wish:
     top_p: float = 1.0
     uniform: float = 0.5
     min_p: float = 0.0
-    change: Change | None = None
+    change: LogitsChange | None = None
 
     @property
-    def choice(self) -> Choice:
-        return Choice(self.temperature, self.top_k, self.top_p, self.uniform, self.min_p,
+    def choice(self) -> TokenChoice:
+        return TokenChoice(self.temperature, self.top_k, self.top_p, self.uniform, self.min_p,
                       self.change)
 
     @property
@@ -93,7 +93,7 @@ def wish_arrays(wishes: Sequence[Wish], rows: int, vocab: int) -> Arrays:
             **change_arrays(changes, vocab)}
 
 
-def change_arrays(changes: Mapping[int, Change], vocab: int) -> Arrays:
+def change_arrays(changes: Mapping[int, LogitsChange], vocab: int) -> Arrays:
     every = list(changes.values())
     longest = max((len(c.history) for c in every), default=1) + 1
     history = np.full((len(every), longest), -1, np.int32)
@@ -139,7 +139,7 @@ def choice(vocab: int, part: int) -> et.Program:
     x = Logits(p, S, vocab, TILE)
     best = p.scratch("best", (S, x.tiles), et.f32)
     best_at = p.scratch("best_at", (S, x.tiles), et.i32)
-    draws = Draws(x, part)
+    draws = Sampler(x, part)
 
     def cut(i):
         return slice(i * TILE, i * TILE + TILE)
@@ -192,7 +192,7 @@ def random_case(
     return logits, wishes
 
 
-def random_change(rng: np.random.Generator, vocab: int) -> Change:
+def random_change(rng: np.random.Generator, vocab: int) -> LogitsChange:
     """Penalties, tokens that are moved, tokens that may not come, or some of these."""
     history = rng.integers(0, vocab, rng.choice([0, 1, 30, 500]))
     bits = None
@@ -203,15 +203,16 @@ def random_change(rng: np.random.Generator, vocab: int) -> Change:
     moved = rng.choice(vocab, rng.choice([0, 0, 1, 40, 1000]), replace=False)
     bias = {int(t): float(np.float32(b)) for t, b in
             zip(moved, rng.choice([-100, -3.3, 0.7, 6], len(moved)), strict=True)}
-    return Change(history, int(rng.integers(len(history) + 1)), float(rng.choice([1, 0.5, 1.7])),
-                  float(rng.choice([0, 0.8, -1])), float(rng.choice([0, 0.3])), bits, bias)
+    return LogitsChange(history, int(rng.integers(len(history) + 1)),
+                        float(rng.choice([1, 0.5, 1.7])), float(rng.choice([0, 0.8, -1])),
+                        float(rng.choice([0, 0.3])), bits, bias)
 
 
 def check_case(logits: np.ndarray, wishes: Sequence[Wish], got: np.ndarray) -> int:
     """How many rows could be checked: those that float noise does not decide."""
     asked = 0
     for w in wishes:
-        row = changed(logits[w.row], Choice(change=w.change))
+        row = changed(logits[w.row], TokenChoice(change=w.change))
         if decided(row, w):
             assert got[w.row] == drawn(row, w), w
             asked += 1

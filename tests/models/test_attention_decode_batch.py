@@ -24,10 +24,14 @@ from eventtensor.codegen.cuda.kernel import generate
 from eventtensor.compiler import run_passes
 from eventtensor.config import Options
 from eventtensor.ir.plan import Plan, ScheduleKind
-from eventtensor.models.attention_block import SPLIT_TOKENS, Attention, page_tokens
-from eventtensor.models.attention_decode_batch import DecodeAttention, attends, rows_alone
+from eventtensor.models.attention_block import SPLIT_TOKENS, AttentionBlock, page_tokens
+from eventtensor.models.attention_decode_batch import (
+    BatchDecodeAttention,
+    decode_variant,
+    decode_variants,
+)
 from eventtensor.models.decoder_tasks import Weights
-from eventtensor.models.formats.model_presets import KNOWN
+from eventtensor.models.formats.model_presets import PRESETS
 from eventtensor.models.llama import llama
 from eventtensor.models.step import Step
 from eventtensor.models.tile_sizes import Tiles
@@ -68,12 +72,12 @@ def program(s: Shape, at_once: int) -> et.Program:
     """Parts of queries, keys and values in, mixed values out, layer by layer. By tasks that have so
     many heads of keys at once, or (0) that turn rows before."""
     c = replace(s.config, layers=LAYERS)
-    wide, alone = c.heads * c.head_dim, at_once > 0
+    wide, decode_only = c.heads * c.head_dim, at_once > 0
     tiles = Tiles(64, 64, 64, 64, 64, qkv_parts=s.parts)
-    step = Step(c, Weights("cuda", et.bf16), tiles, 64, alone)
+    step = Step(c, Weights("cuda", et.bf16), tiles, 64, decode_only)
     p, T = step.p, step.T
-    attention = DecodeAttention(step, s.span, True, at_once) if alone \
-        else Attention(step, s.span, True)
+    attention = BatchDecodeAttention(step, s.span, True, at_once) if decode_only \
+        else AttentionBlock(step, s.span, True)
     given = p.input("given", (LAYERS, s.parts, T, s.keys * (s.group + 2) * s.width), et.f32)
     sums = p.input("sums", (LAYERS, T, step.attn.ss.shape[2]), et.f32)
     result = p.output("result", (LAYERS, T, wide), et.f32)
@@ -88,7 +92,7 @@ def program(s: Shape, at_once: int) -> et.Program:
                writes=lambda t: step.attn.ss[at, t, :])
         attention.attend(at)
         waits = (attention.planned[()], attention.combined[at], attention.attended[at]) \
-            if alone else None
+            if decode_only else None
         p.call(take, grid=(T,), reads=lambda t: attention.mixed[at, t, :],
                writes=lambda t: (result[at, t, :], over[at + 1, t]),
                waits=None if waits is None else lambda t: waits)
@@ -175,8 +179,8 @@ def test_debug_builds_check_what_is_planned_and_give_the_same() -> None:
 
 
 def test_nothing_stands_before_attention_nor_behind_that_of_lone_items() -> None:
-    c = KNOWN["qwen3-8b"]
-    state = run_passes(llama(c, Weights("cuda", et.bf16), tokens=16, alone=True),
+    c = PRESETS["qwen3-8b"]
+    state = run_passes(llama(c, Weights("cuda", et.bf16), tokens=16, decode_only=True),
                        Options(target="cuda"))
     assert state.plan is not None and state.report is not None and state.report.ok
     assert not any(x.call.name == "rotate" for x in state.plan.program.calls)
@@ -198,8 +202,8 @@ def test_parts_of_several_heads_lie_where_lines_do_and_leave_the_ring_its_slots(
     name: str, rows: int, slots: int
 ) -> None:
     """Lines have 64 KB where a launch has more than 16 rows, and that is known."""
-    state = run_passes(llama(KNOWN[name], Weights("cuda", et.bf16), tokens=rows, alone=True),
-                       Options(target="cuda"))
+    program = llama(PRESETS[name], Weights("cuda", et.bf16), tokens=rows, decode_only=True)
+    state = run_passes(program, Options(target="cuda"))
     assert state.plan is not None
     assert f"#define ET_SLOTS {slots}\n" in generate(state.plan).text
 
@@ -214,6 +218,6 @@ def test_models_whose_keys_flow_have_a_kernel_for_rows_that_workers_take_at_once
         "tiny-llama": [], "tiny-qwen3": [(1, 64, 1)],
     }
     for name, found in wanted.items():
-        assert [(a.least, a.most, a.heads) for a in rows_alone(KNOWN[name])] == found, name
-    assert rows_alone(KNOWN["qwen3-8b"], workers=7) == ()
-    assert attends(KNOWN["qwen3-8b"], 20).heads == 2
+        assert [(a.least, a.most, a.heads) for a in decode_variants(PRESETS[name])] == found, name
+    assert decode_variants(PRESETS["qwen3-8b"], workers=7) == ()
+    assert decode_variant(PRESETS["qwen3-8b"], 20).heads == 2

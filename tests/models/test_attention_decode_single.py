@@ -22,14 +22,14 @@ from eventtensor.ir.plan import HandoffKind, Plan, StreamKind
 from eventtensor.models import attention_decode_single
 from eventtensor.models.attention_block import SPLIT_TOKENS, page_tokens
 from eventtensor.models.attention_decode_single import (
-    RowAttention,
-    appended_heads,
-    attends_by_row,
+    SingleDecodeAttention,
     combined_columns,
+    has_single_decode,
+    kv_heads_per_append,
     parts_for,
 )
 from eventtensor.models.decoder_tasks import Weights
-from eventtensor.models.formats.model_presets import KNOWN
+from eventtensor.models.formats.model_presets import PRESETS
 from eventtensor.models.llama import llama
 from eventtensor.models.step import Step, cut
 from eventtensor.models.tile_sizes import tiles_for
@@ -58,7 +58,7 @@ def program(s: Shape) -> et.Program:
     c = replace(s.config, layers=LAYERS)
     weights = Weights("cuda", et.bf16)
     step = Step(c, weights, tiles_for(c, "cuda"), 1)
-    p, attention = step.p, RowAttention(step)
+    p, attention = step.p, SingleDecodeAttention(step)
     wide = c.heads * c.head_dim
     given = p.input("given", (LAYERS, attention.qkv.shape[2]), et.f32)
     result = p.output("result", (LAYERS, wide), et.f32)
@@ -133,7 +133,7 @@ def test_tiles_of_the_projection_differ_by_a_panel_where_even_ones_were_larger(
     c = replace(shaped("llama").config, layers=LAYERS, hidden=64)
     tiles = tiles_for(c, "cuda", workers=workers)
     step = Step(c, Weights("cuda", et.bf16), tiles, 1)
-    p, attention = step.p, RowAttention(step)
+    p, attention = step.p, SingleDecodeAttention(step)
     columns = (c.heads + 2 * c.kv_heads) * c.head_dim
     assert columns == 48 * 16
     assert (tiles.qkv, tiles.qkv_larger) == {5: (160, 3), 7: (112, 6)}[workers]
@@ -243,7 +243,7 @@ def test_orders_of_tasks_give_the_same_bits() -> None:
 
 
 def test_all_that_a_layer_waits_for_comes_by_flags_and_nobody_waits_for_the_cache() -> None:
-    c, one = KNOWN["llama-3.2-1b"], Weights("cuda", et.bf16)
+    c, one = PRESETS["llama-3.2-1b"], Weights("cuda", et.bf16)
     state = run_passes(llama(c, one, tokens=1), Options(target="cuda"))
     assert state.plan is not None and state.report is not None and state.report.ok
     plan = state.plan
@@ -256,11 +256,11 @@ def test_all_that_a_layer_waits_for_comes_by_flags_and_nobody_waits_for_the_cach
 
 
 def test_models_of_one_row_attend_by_parts() -> None:
-    c, tuned = KNOWN["llama-3.2-1b"], Weights("cuda", et.bf16)
-    assert attends_by_row(tuned, 1, 1)
-    assert not attends_by_row(tuned, 2, 1) and not attends_by_row(tuned, 1, 8)
-    assert not attends_by_row(Weights("cuda", et.f32), 1, 1)
-    assert not attends_by_row(Weights("cpu", et.bf16), 1, 1)
+    c, tuned = PRESETS["llama-3.2-1b"], Weights("cuda", et.bf16)
+    assert has_single_decode(tuned, 1, 1)
+    assert not has_single_decode(tuned, 2, 1) and not has_single_decode(tuned, 1, 8)
+    assert not has_single_decode(Weights("cuda", et.f32), 1, 1)
+    assert not has_single_decode(Weights("cpu", et.bf16), 1, 1)
     assert [parts_for(c, n) for n in (8, 31, 132)] == [1, 2, 16]
-    assert [appended_heads(KNOWN[n]) for n in ("llama-3.2-1b", "qwen3-8b")] == [8, 4]
+    assert [kv_heads_per_append(PRESETS[n]) for n in ("llama-3.2-1b", "qwen3-8b")] == [8, 4]
     assert [combined_columns(replace(c, head_dim=n)) for n in (128, 80, 64, 48)] == [64, 16, 64, 16]

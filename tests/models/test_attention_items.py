@@ -18,10 +18,15 @@ from eventtensor.compiler import run_passes
 from eventtensor.config import Options
 from eventtensor.ir.plan import Plan
 from eventtensor.models.attention import attend, combine, longest, plan_attention, rotate
-from eventtensor.models.attention_block import combined_heads, folded_heads, rotated_heads, span_for
-from eventtensor.models.attention_mixed import attend_many, can_flow
+from eventtensor.models.attention_block import (
+    kv_heads_per_combine,
+    kv_heads_per_rope,
+    kv_heads_per_task,
+    span_for,
+)
+from eventtensor.models.attention_mixed import attend_mixed, fits_kv_pipeline
 from eventtensor.models.decoder_tasks import Weights
-from eventtensor.models.formats.model_presets import KNOWN
+from eventtensor.models.formats.model_presets import PRESETS
 from eventtensor.models.llama import llama
 from eventtensor.models.model_config import ModelConfig
 from eventtensor.runtime.cpu import CpuKernel
@@ -89,9 +94,9 @@ def program(s: Shape) -> et.Program:
                                rope[position[t], :, :]),
            writes=lambda t, g: (q[t, cut(g, s.combined), :, :],
                                 kv[slot[t] // s.page, cut(g, s.combined), :, slot[t] % s.page, :]))
-    many = s.span > 1 and not s.in_place and can_flow(s.group, s.width, s.page)
+    many = s.span > 1 and not s.in_place and fits_kv_pipeline(s.group, s.width, s.page)
     rest, tile = (kv[:, :, :, :, :],) if many else (), f"{s.keys} * w + g"
-    p.call(attend_many(dtype, s.keys, s.group, s.width, tile) if many else attend(dtype, s.keys),
+    p.call(attend_mixed(dtype, s.keys, s.group, s.width, tile) if many else attend(dtype, s.keys),
            grid=(first[T], s.keys),
            reads=lambda w, g: (q[row[w], g, :, :], left[w], kv[item_pages[w, :], g, :, :, :],
                                left[w:W], item_pages[w:W, :], *rest),
@@ -326,7 +331,7 @@ def test_a_step_gives_the_same_bits_in_every_run_whatever_its_span() -> None:
 def test_models_spread_few_rows_over_the_workers_unless_bits_are_to_be_alike() -> None:
     for name, fill in (("qwen3-30b-a3b", 33), ("llama-3.2-1b", 16)):
         for same_bits, wanted in ((False, fill), (True, 0)):
-            made = llama(KNOWN[name], Weights("cuda", et.bf16), same_bits=same_bits).build()
+            made = llama(PRESETS[name], Weights("cuda", et.bf16), same_bits=same_bits).build()
             tuned = [h.source for h in made.call("plan").hand_tuned if h.target == "cuda"]
             assert f"plan<8, {wanted}>" in tuned[0], (name, same_bits)
 
@@ -373,19 +378,19 @@ def test_items_beyond_the_last_row_are_planned_as_the_python_body_says() -> None
 def test_f32_models_have_no_tuned_product_and_bf16_ones_make_no_copy_of_the_cache() -> None:
     assert "attention::attend" not in generate(cuda_plan(SHAPES["f32"])).text
     text = generate(cuda_plan(SHAPES["llama"])).text
-    assert "attention::attend_many<q_0, q_1, kv_2, 2, ROOM>" in text
+    assert "attention::attend_mixed<q_0, q_1, kv_2, 2, ROOM>" in text
     assert "kv_tile" not in text
 
 
 def test_models_take_groups_and_several_heads_where_a_gpu_has_work_for_all_its_workers() -> None:
-    c, tuned = KNOWN["llama-3.2-1b"], Weights("cuda", et.bf16)
+    c, tuned = PRESETS["llama-3.2-1b"], Weights("cuda", et.bf16)
     assert [span_for(tuned, n) for n in (1, 2, 128)] == [1, 8, 8]
     assert span_for(Weights("cuda", et.f32), 128) == span_for(Weights("cpu", et.bf16), 128) == 1
-    assert [combined_heads(c, "cuda", n) for n in (1, 16, 17, 64, 128)] == [1, 1, 2, 4, 4]
-    assert combined_heads(c, "cpu", 128) == 1
-    assert [rotated_heads(c, n, 4) for n in (1, 2, 4)] == [1, 2, 4]
-    assert [rotated_heads(KNOWN["qwen3-32b"], n, 4) for n in (1, 2, 4)] == [1, 2, 2]
-    assert [rotated_heads(KNOWN["qwen3-30b-a3b"], 4, n) for n in (4, 8)] == [2, 1]
+    assert [kv_heads_per_task(c, "cuda", n) for n in (1, 16, 17, 64, 128)] == [1, 1, 2, 4, 4]
+    assert kv_heads_per_task(c, "cpu", 128) == 1
+    assert [kv_heads_per_rope(c, n, 4) for n in (1, 2, 4)] == [1, 2, 4]
+    assert [kv_heads_per_rope(PRESETS["qwen3-32b"], n, 4) for n in (1, 2, 4)] == [1, 2, 2]
+    assert [kv_heads_per_rope(PRESETS["qwen3-30b-a3b"], 4, n) for n in (4, 8)] == [2, 1]
     known = ("llama-3.2-1b", "qwen3-8b", "qwen3-30b-a3b")
-    assert [folded_heads(KNOWN[name], 4) for name in known] == [4, 4, 2]
-    assert [folded_heads(c, n) for n in (1, 2)] == [1, 2]
+    assert [kv_heads_per_combine(PRESETS[name], 4) for name in known] == [4, 4, 2]
+    assert [kv_heads_per_combine(c, n) for n in (1, 2)] == [1, 2]

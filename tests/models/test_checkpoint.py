@@ -17,7 +17,7 @@ from eventtensor.errors import (
     WrongTensorShape,
 )
 from eventtensor.models.checkpoint import shapes
-from eventtensor.models.formats.hf_checkpoint import FolderCheckpoint
+from eventtensor.models.formats.hf_checkpoint import HfCheckpoint
 
 
 def expected(model) -> dict[str, np.ndarray]:
@@ -55,7 +55,7 @@ def edit(folder, change) -> None:
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
 def test_every_tensor_is_the_models(save, family, tied, dtype):
     saved = save(family, dtype, tie_word_embeddings=tied)
-    found, wanted = FolderCheckpoint(saved.folder), expected(saved.model)
+    found, wanted = HfCheckpoint(saved.folder), expected(saved.model)
     assert found.config.tied is tied and found.config.qk_norm is (family != "llama")
     assert set(shapes(found.config)) | {"head"} == set(wanted)
     for name, tensor in wanted.items():
@@ -66,7 +66,7 @@ def test_every_tensor_is_the_models(save, family, tied, dtype):
 
 def test_shards_are_one_checkpoint(save):
     saved = save("llama", shard="40KB")
-    found = FolderCheckpoint(saved.folder)
+    found = HfCheckpoint(saved.folder)
     assert len(found.files) > 2
     for name, tensor in expected(saved.model).items():
         np.testing.assert_array_equal(found.tensor(name), tensor)
@@ -75,21 +75,21 @@ def test_shards_are_one_checkpoint(save):
 def test_the_generation_config_knows_the_end_tokens(save):
     folder = save("qwen3").folder
     (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": [7, 8]}))
-    assert FolderCheckpoint(folder).config.eos == (7, 8)
+    assert HfCheckpoint(folder).config.eos == (7, 8)
 
 
 def test_a_missing_tensor_is_named_with_its_shape(save):
     folder = save("llama").folder
     edit(folder, lambda t: t.pop("model.layers.1.mlp.up_proj.weight"))
     with pytest.raises(MissingTensor, match=r"layers.1.mlp.up_proj.weight.*\(96, 64\)"):
-        FolderCheckpoint(folder)
+        HfCheckpoint(folder)
 
 
 def test_a_missing_expert_is_named_with_its_shape(save):
     folder = save("qwen3_moe").folder
     edit(folder, lambda t: t.pop("model.layers.1.mlp.experts.3.down_proj.weight"))
     with pytest.raises(MissingTensor, match=r"layers.1.mlp.experts.3.down_proj.weight.*\(64, 48\)"):
-        FolderCheckpoint(folder)
+        HfCheckpoint(folder)
 
 
 def test_an_unexpected_tensor_is_named(save):
@@ -97,61 +97,61 @@ def test_an_unexpected_tensor_is_named(save):
     key = "model.layers.0.self_attn.q_proj.bias"
     edit(folder, lambda t: t.update({key: np.zeros(64, np.float32)}))
     with pytest.raises(UnexpectedTensor, match=r"layers.0.self_attn.q_proj.bias \(64,\)"):
-        FolderCheckpoint(folder)
+        HfCheckpoint(folder)
 
 
 def test_a_wrong_shape_is_named_with_the_right_one(save):
     folder = save("llama").folder
     edit(folder, lambda t: t.update({"model.norm.weight": np.zeros(32, np.float32)}))
     with pytest.raises(WrongTensorShape, match=r"model.norm.weight is \(32,\).*\(64,\)"):
-        FolderCheckpoint(folder)
+        HfCheckpoint(folder)
 
 
 def test_a_type_that_cannot_be_read_is_named(save):
     folder = save("llama").folder
     edit(folder, lambda t: t.update({"model.norm.weight": np.zeros(64, np.int8)}))
     with pytest.raises(UnsupportedTensorType, match=r"model.norm.weight is I8.*BF16, F16, F32"):
-        FolderCheckpoint(folder)
+        HfCheckpoint(folder)
 
 
 def test_a_tied_head_may_be_there_if_it_is_the_embedding(save):
     saved = save("llama", tie_word_embeddings=True)
     embed = expected(saved.model)["embed"]
     edit(saved.folder, lambda t: t.update({"lm_head.weight": embed}))
-    np.testing.assert_array_equal(FolderCheckpoint(saved.folder).tensor("head"), embed)
+    np.testing.assert_array_equal(HfCheckpoint(saved.folder).tensor("head"), embed)
     edit(saved.folder, lambda t: t.update({"lm_head.weight": embed + 1}))
     with pytest.raises(UnexpectedTensor, match=r"lm_head.weight differs"):
-        FolderCheckpoint(saved.folder).tensor("head")
+        HfCheckpoint(saved.folder).tensor("head")
     edit(saved.folder, lambda t: t.update({"lm_head.weight": embed[:3]}))
     with pytest.raises(WrongTensorShape, match=r"lm_head.weight"):
-        FolderCheckpoint(saved.folder).tensor("head")
+        HfCheckpoint(saved.folder).tensor("head")
 
 
 def test_frequencies_of_rope_may_be_in_the_file(save):
     folder = save("llama").folder
     key = "model.layers.0.self_attn.rotary_emb.inv_freq"
     edit(folder, lambda t: t.update({key: np.zeros(8, np.float32)}))
-    FolderCheckpoint(folder)
+    HfCheckpoint(folder)
 
 
 def test_a_folder_that_is_not_whole_is_refused(save, tmp_path):
     with pytest.raises(BadModelFile, match=r"config.json cannot be read"):
-        FolderCheckpoint(tmp_path / "nowhere")
+        HfCheckpoint(tmp_path / "nowhere")
     folder = save("llama", shard="40KB").folder
     shard = sorted(folder.glob("*.safetensors"))[0]
     whole = shard.read_bytes()
     shard.write_bytes(whole[: len(whole) // 2])
     with pytest.raises(BadModelFile, match=shard.name):
-        FolderCheckpoint(folder)
+        HfCheckpoint(folder)
     shard.unlink()
     with pytest.raises(BadModelFile, match=shard.name):
-        FolderCheckpoint(folder)
+        HfCheckpoint(folder)
     (folder / "model.safetensors.index.json").unlink()
     with pytest.raises(BadModelFile, match=r"neither model.safetensors"):
-        FolderCheckpoint(folder)
+        HfCheckpoint(folder)
     (folder / "config.json").write_text("{")
     with pytest.raises(BadModelFile, match="is not JSON"):
-        FolderCheckpoint(folder)
+        HfCheckpoint(folder)
 
 
 def test_an_index_must_keep_its_promises(save):
@@ -161,11 +161,11 @@ def test_an_index_must_keep_its_promises(save):
     index["weight_map"]["model.extra"] = sorted(index["weight_map"].values())[0]
     path.write_text(json.dumps(index))
     with pytest.raises(MissingTensor, match=r"promises model.extra"):
-        FolderCheckpoint(folder)
+        HfCheckpoint(folder)
 
 
 def test_a_name_that_no_model_has_is_an_error(save):
-    found = FolderCheckpoint(save("llama").folder)
+    found = HfCheckpoint(save("llama").folder)
     with pytest.raises(MissingTensor, match="q_norm"):
         found.tensor("layers.0.q_norm")
     with pytest.raises(MissingTensor, match=r"layers.2"):

@@ -16,8 +16,8 @@ from eventtensor.cli import commands, speaking
 from eventtensor.engine.request import Output
 from eventtensor.errors import MissingPackage
 from eventtensor.models.bandwidth import Bandwidth
-from eventtensor.models.model_source import smollm2_file
-from eventtensor.models.runner import Row
+from eventtensor.models.model_source import smollm2_path
+from eventtensor.models.runner import StepToken
 
 ROOT = Path(__file__).parents[2]
 
@@ -37,7 +37,7 @@ def refused(done, *shown):
 
 def test_generate_gives_the_answer_on_stdout_and_the_speed_on_stderr():
     try:
-        smollm2_file()
+        smollm2_path()
     except MissingPackage as e:
         pytest.skip(str(e))
     done = run("generate", "smollm2", "--prompt", "What is the capital of France?",
@@ -64,9 +64,9 @@ class Slow:
     def __exit__(self, *_):
         pass
 
-    def ready(self, rows, alone=False):
+    def ready(self, rows, decode_only=False):
         self.now += 1000
-        self.built.append((rows, alone))
+        self.built.append((rows, decode_only))
 
     def stream(self, prompt, params):
         self.now += 1.5
@@ -90,7 +90,7 @@ def test_the_wait_for_a_compiler_is_not_in_the_speed(monkeypatch, capsys):
     assert "".join(said) == "xxxxx\n"
     assert "cpu, f32: 200 prompt tokens in 2000 ms; then 2.0 tokens/s, 1000 MB a step, " \
         "2.0 GB/s = 50% of the 4.0 GB/s that memory gives (so)" in capsys.readouterr().err
-    assert slow.built == [(128, False), (1, True)] and slow.read == [Row(0, 0, 202)]
+    assert slow.built == [(128, False), (1, True)] and slow.read == [StepToken(0, 0, 202)]
 
 
 @pytest.mark.parametrize(("words", "wanted"), [((), False), (("--same-bits",), True)])

@@ -10,7 +10,7 @@ from tokenizers import AddedToken, normalizers, pre_tokenizers
 
 from eventtensor.errors import BadChat, MissingPackage
 from eventtensor.models.formats.gguf_checkpoint import GgufCheckpoint
-from eventtensor.models.model_source import smollm2_file
+from eventtensor.models.model_source import smollm2_path
 from eventtensor.models.text.chat_template import render
 from eventtensor.models.text.control_tokens import MARK
 from eventtensor.models.text.tokenizer import Tokenizer
@@ -22,7 +22,7 @@ TEMPLATE = ROUND + "{% endfor %}[assistant]"
 
 def smollm2():
     try:
-        checkpoint = GgufCheckpoint(smollm2_file())
+        checkpoint = GgufCheckpoint(smollm2_path())
     except MissingPackage as e:
         pytest.skip(str(e))
     return from_gguf(checkpoint.metadata, checkpoint.config.eos)

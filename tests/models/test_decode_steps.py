@@ -22,11 +22,11 @@ from decoder import TOP_P, Asked, Cache, Model, Steps, floor_bytes, wrong
 import eventtensor as et
 from eventtensor.models.attention_block import page_tokens
 from eventtensor.models.decoder_tasks import Weights
-from eventtensor.models.formats.model_presets import KNOWN
+from eventtensor.models.formats.model_presets import PRESETS
 from eventtensor.models.llama import llama
 from eventtensor.runtime.cuda import compiled as compiled_kernels
 
-CONFIG, ROWS = KNOWN["tiny-qwen3"], 16
+CONFIG, ROWS = PRESETS["tiny-qwen3"], 16
 
 
 def compiled(sampling: bool) -> et.Kernel:
@@ -139,7 +139,7 @@ def test_what_is_not_repeated_or_not_finite_is_seen() -> None:
 
 
 def test_the_floor_counts_every_matrix_and_the_cache_once() -> None:
-    c = KNOWN["llama-3.2-1b"]
+    c = PRESETS["llama-3.2-1b"]
     each = 2 * c.hidden * c.hidden + 2 * c.hidden * c.kv_heads * c.head_dim
     weights = c.layers * (each + 3 * c.hidden * c.intermediate) + c.vocab * c.hidden
     assert floor_bytes(c, 0, 0) == 2 * weights

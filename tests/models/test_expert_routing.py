@@ -11,12 +11,12 @@ from support.emulated import emulated_kernel
 import eventtensor as et
 from eventtensor.compiler import run_passes
 from eventtensor.config import Options
-from eventtensor.models.formats.model_presets import KNOWN
+from eventtensor.models.formats.model_presets import PRESETS
 from eventtensor.models.model_config import Experts
 from eventtensor.models.moe_block import pick_experts, route, route_row
 
 ROWS = 70
-CONFIG, SUMS = KNOWN["qwen3-30b-a3b"], 40
+CONFIG, SUMS = PRESETS["qwen3-30b-a3b"], 40
 LISTS = ("rank", "pair", "active", "expert", "begin", "member")
 
 

@@ -23,7 +23,7 @@ from eventtensor.errors import (
 from eventtensor.models.checkpoint import shapes
 from eventtensor.models.formats.gguf_checkpoint import GgufCheckpoint
 from eventtensor.models.formats.gguf_file import read_gguf
-from eventtensor.models.formats.model_presets import KNOWN
+from eventtensor.models.formats.model_presets import PRESETS
 from eventtensor.models.formats.random_checkpoint import RandomCheckpoint
 from eventtensor.models.model_config import Llama3Rope
 
@@ -31,13 +31,13 @@ from eventtensor.models.model_config import Llama3Rope
 @pytest.fixture
 def tiny():
     """Without scaling: its parameters are not in the metadata."""
-    config = dataclasses.replace(KNOWN["tiny-llama"], rope_scaling=None)
+    config = dataclasses.replace(PRESETS["tiny-llama"], rope_scaling=None)
     return RandomCheckpoint(config)
 
 
 @pytest.mark.parametrize("name", ["tiny-llama", "tiny-qwen3"])
 def test_a_file_gives_config_and_tensors_back(tmp_path, name):
-    source = RandomCheckpoint(dataclasses.replace(KNOWN[name], rope_scaling=None))
+    source = RandomCheckpoint(dataclasses.replace(PRESETS[name], rope_scaling=None))
     write(tmp_path / "m.gguf", source.config, tensors(source))
     found = GgufCheckpoint(tmp_path / "m.gguf")
     assert found.config == dataclasses.replace(source.config, eos=(1, 9))
@@ -85,7 +85,7 @@ def test_blocks_of_q4_1_are_unpacked_by_the_book(tmp_path, tiny):
 
 
 def test_llama3_scaling_is_known_by_its_table(tmp_path):
-    plain = dataclasses.replace(KNOWN["tiny-llama"], rope_scaling=None, rope_theta=500000.0)
+    plain = dataclasses.replace(PRESETS["tiny-llama"], rope_scaling=None, rope_theta=500000.0)
     source, arrays = RandomCheckpoint(plain), tensors(RandomCheckpoint(plain))
     arrays["rope_freqs.weight"] = factors(plain, Llama3Rope(32.0, 1.0, 4.0, 8192))
     write(tmp_path / "m.gguf", source.config, arrays)

@@ -9,7 +9,7 @@ from models.moe_block_program import (
     arguments,
     config,
     dims,
-    experts_alone,
+    moe_block_program,
     rows_for,
     unit_router,
 )
@@ -21,7 +21,7 @@ from eventtensor.compiler import run_passes
 from eventtensor.config import Options
 from eventtensor.ir.plan import Plan
 from eventtensor.models.decoder_tasks import Weights
-from eventtensor.models.formats.model_presets import KNOWN
+from eventtensor.models.formats.model_presets import PRESETS
 from eventtensor.models.llama import llama
 from eventtensor.schedule import hints
 
@@ -33,7 +33,7 @@ def plan_of(program: et.Program, **options: object) -> Plan:
 
 
 def model(name: str, tokens: int) -> et.Program:
-    return llama(KNOWN[name], Weights("cuda", et.bf16), tokens=tokens)
+    return llama(PRESETS[name], Weights("cuda", et.bf16), tokens=tokens)
 
 
 @pytest.mark.parametrize("tokens", [1, 128])
@@ -61,7 +61,7 @@ def test_no_bit_depends_on_what_was_asked_for(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(hints, "LEAST", 1)
     drawn, rows, found = Drawn(config(), unit_router()), rows_for([[9, 2, 5, 11], [1, 2, 3]]), []
     for prefetch in (0, 1 << 16):
-        plan = plan_of(experts_alone(config(), "cuda", et.bf16), prefetch=prefetch)
+        plan = plan_of(moe_block_program(config(), "cuda", et.bf16), prefetch=prefetch)
         assert [h.tensor for h in plan.hints] == (["w_router"] if prefetch else [])
         with emulated_kernel(plan, 3) as kernel:
             arrays = arguments(drawn, rows, "cuda", et.bf16)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from eventtensor.errors import BoundViolated, DimOutOfRange
-from eventtensor.models.batch_arrays import MAX_BIASES, Change, Limits, check_changes
+from eventtensor.models.batch_arrays import MAX_BIASES, Limits, LogitsChange, check_changes
 
 LIMITS = Limits(2000, 8, 4, 4, 32, 16, 4, 2)
 NONE = np.zeros(0, np.int32)
@@ -24,9 +24,10 @@ NONE = np.zeros(0, np.int32)
 ])
 def test_a_change_that_cannot_be_is_refused(wrong, error, said):
     with pytest.raises(error, match=said):
-        check_changes([Change(**{"history": NONE, "prompt": 0} | wrong)], LIMITS)
+        check_changes([LogitsChange(**{"history": NONE, "prompt": 0} | wrong)], LIMITS)
 
 
 def test_the_largest_change_is_taken():
     bias = dict.fromkeys(range(MAX_BIASES), -100.0)
-    check_changes([Change(NONE, 0), Change(np.zeros(32, np.int32), 3, bias=bias)], LIMITS)
+    history = np.zeros(32, np.int32)
+    check_changes([LogitsChange(NONE, 0), LogitsChange(history, 3, bias=bias)], LIMITS)

@@ -14,7 +14,7 @@ import eventtensor as et
 from eventtensor import LLM, SamplingParams
 from eventtensor.cli import commands
 from eventtensor.errors import BadArtifact
-from eventtensor.models import kernels as kernels_module
+from eventtensor.models import runner_kernels as kernels_module
 
 SIZES = {"target": "cpu", "dtype": "f32", "context": 256, "max_running": 4, "cache_gb": 0.01}
 PARAMS = SamplingParams(seed=3, top_p=0.9, max_tokens=12)

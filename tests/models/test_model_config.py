@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from eventtensor.errors import BadModelConfig, UnsupportedModel
-from eventtensor.models.formats.model_presets import KNOWN
+from eventtensor.models.formats.model_presets import PRESETS
 from eventtensor.models.model_config import Experts, Llama3Rope, from_hf
 
 LLAMA_1B = {
@@ -41,9 +41,9 @@ QWEN_30B = {
 
 
 def test_published_configs_give_the_known_shapes():
-    assert from_hf(LLAMA_1B) == KNOWN["llama-3.2-1b"]
-    assert from_hf(QWEN_8B) == KNOWN["qwen3-8b"]
-    assert from_hf(QWEN_30B) == KNOWN["qwen3-30b-a3b"]
+    assert from_hf(LLAMA_1B) == PRESETS["llama-3.2-1b"]
+    assert from_hf(QWEN_8B) == PRESETS["qwen3-8b"]
+    assert from_hf(QWEN_30B) == PRESETS["qwen3-30b-a3b"]
 
 
 def test_experts_are_read_by_their_old_and_new_names():
@@ -75,7 +75,7 @@ def test_nonsense_about_experts_is_named(key, value):
 def test_newer_configs_hold_rope_in_one_table():
     old = {k: v for k, v in LLAMA_1B.items() if k not in ("rope_theta", "rope_scaling")}
     rope = {**LLAMA_1B["rope_scaling"], "rope_theta": 500000.0}
-    assert from_hf({**old, "rope_parameters": rope}) == KNOWN["llama-3.2-1b"]
+    assert from_hf({**old, "rope_parameters": rope}) == PRESETS["llama-3.2-1b"]
     plain = from_hf({**old, "rope_parameters": {"rope_theta": 7.0, "rope_type": "default"}})
     assert (plain.rope_theta, plain.rope_scaling) == (7.0, None)
     with pytest.raises(BadModelConfig, match="rope_parameters and rope_scaling"):
@@ -90,7 +90,7 @@ def test_what_a_config_leaves_out_has_the_default_of_its_family():
 
 
 def test_a_window_that_is_turned_off_is_none():
-    assert from_hf({**QWEN_8B, "sliding_window": 4096}) == KNOWN["qwen3-8b"]
+    assert from_hf({**QWEN_8B, "sliding_window": 4096}) == PRESETS["qwen3-8b"]
 
 
 @pytest.mark.parametrize(("key", "value", "shown"), [
@@ -134,4 +134,4 @@ def test_numbers_that_do_not_fit_together_are_refused():
 def test_several_end_tokens_are_kept():
     assert from_hf({**LLAMA_1B, "eos_token_id": [5, 6]}).eos == (5, 6)
     assert from_hf({**LLAMA_1B, "eos_token_id": None}).eos == ()
-    assert KNOWN["llama-3.1-8b"].rope_scaling == Llama3Rope(8.0, 1.0, 4.0, 8192)
+    assert PRESETS["llama-3.1-8b"].rope_scaling == Llama3Rope(8.0, 1.0, 4.0, 8192)

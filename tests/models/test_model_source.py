@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from eventtensor.errors import BadModelFile, MissingPackage, UnknownModel
-from eventtensor.models.formats.model_presets import KNOWN
+from eventtensor.models.formats.model_presets import PRESETS
 from eventtensor.models.model_source import open_model
 
 
@@ -24,7 +24,7 @@ def smollm2():
 
 def test_a_random_model_has_a_seed():
     model = open_model("random:tiny-qwen3")
-    assert (model.config, model.tokenizer, model.files) == (KNOWN["tiny-qwen3"], None, ())
+    assert (model.config, model.tokenizer, model.files) == (PRESETS["tiny-qwen3"], None, ())
     zero, three = (open_model(f"random:tiny-qwen3?seed={k}").checkpoint for k in (0, 3))
     np.testing.assert_array_equal(model.checkpoint.tensor("embed"), zero.tensor("embed"))
     assert not np.array_equal(zero.tensor("embed"), three.tensor("embed"))
@@ -60,7 +60,7 @@ def test_a_file_of_another_kind_is_no_model():
 
 
 def test_the_shapes_of_smollm2_are_the_known_ones(smollm2):
-    assert smollm2.config == KNOWN["smollm2-135m"]
+    assert smollm2.config == PRESETS["smollm2-135m"]
 
 
 def test_without_its_package_smollm2_says_what_to_install(monkeypatch):

@@ -18,7 +18,7 @@ from models.moe_block_program import (
     arguments,
     config,
     dims,
-    experts_alone,
+    moe_block_program,
     reference,
     rows_for,
     unit_router,
@@ -33,7 +33,7 @@ from eventtensor.interp import Order, Task, run
 from eventtensor.ir.plan import HandoffKind, Plan
 from eventtensor.ir.settled import Settled
 from eventtensor.models.decoder_tasks import Weights
-from eventtensor.models.formats.model_presets import KNOWN
+from eventtensor.models.formats.model_presets import PRESETS
 from eventtensor.models.llama import llama
 from eventtensor.runtime.cpu import CpuKernel, HoldBack
 
@@ -54,7 +54,7 @@ SKEWS: dict[str, list[list[int]]] = {
 
 @pytest.fixture(scope="module", params=("static", "ticket", "push"))
 def kernel(request: pytest.FixtureRequest) -> Iterator[CpuKernel]:
-    state = run_passes(experts_alone(config()), Options(schedule=request.param))
+    state = run_passes(moe_block_program(config()), Options(schedule=request.param))
     assert state.plan is not None and state.report is not None and state.report.ok
     made = CpuKernel(state.plan, Options(workers=64, debug=True, trace=True))
     yield made
@@ -95,7 +95,7 @@ def test_shares_may_be_those_among_all_experts() -> None:
     c = config(normed=False, layers=1)
     drawn, rows = Drawn(c, unit_router()), rows_for(SOME[:3])
     arrays = arguments(drawn, rows)
-    kernel = et.compile(experts_alone(c), target="interp", debug=True)
+    kernel = et.compile(moe_block_program(c), target="interp", debug=True)
     kernel(**arrays, **dims(len(rows)))
     check(drawn, rows, arrays)
 
@@ -111,7 +111,7 @@ def test_a_token_gives_the_same_bits_whoever_is_beside_it(kernel: CpuKernel) -> 
 @pytest.mark.parametrize("normed", [True, False])
 def test_a_kernel_for_one_row_gives_what_it_should(normed: bool) -> None:
     c = config(normed, layers=1)
-    kernel = et.compile(experts_alone(c, tokens=1), target="interp", debug=True)
+    kernel = et.compile(moe_block_program(c, tokens=1), target="interp", debug=True)
     for chosen in ([15, 0, 14, 3], [], [7]):
         drawn, rows = Drawn(c, unit_router()), rows_for([chosen])
         arrays = arguments(drawn, rows)
@@ -153,7 +153,7 @@ def test_an_expert_that_is_held_back_delays_no_other(kernel: CpuKernel) -> None:
 def test_events_alone_let_the_others_finish() -> None:
     """Any order that events allow is right, and facts hold at every use."""
     c = config(layers=1)
-    plan = run_passes(experts_alone(c), Options()).plan
+    plan = run_passes(moe_block_program(c), Options()).plan
     drawn, rows = Drawn(c, unit_router()), rows_for(GROUPS)
     for order, hold in ((Order.random, HELD), (Order.adversarial, None)):
         arrays = arguments(drawn, rows)
@@ -175,7 +175,7 @@ def emulated(
     drawn = Drawn(config(), unit_router())
     how = {"experts_gate_up": schedule, "experts_down": schedule}
     options = Options("cuda", schedule=tuple(how.items()), stream=stream, workers=3)
-    state = run_passes(experts_alone(config(), "cuda", et.bf16, tokens), options)
+    state = run_passes(moe_block_program(config(), "cuda", et.bf16, tokens), options)
     assert state.plan is not None and state.report is not None and state.report.ok
     found = []
     with emulated_kernel(state.plan, 3) as kernel:
@@ -204,7 +204,7 @@ def test_scores_may_come_in_parts_of_the_columns() -> None:
     c = replace(config(layers=1), hidden=256)
     router = np.random.default_rng(5).standard_normal((COUNT, c.hidden)).astype(np.float32)
     drawn, rows = Drawn(c, router), np.random.default_rng(6).standard_normal((9, c.hidden))
-    state = run_passes(experts_alone(c, "cuda", et.bf16, parts=2), Options("cuda", workers=3))
+    state = run_passes(moe_block_program(c, "cuda", et.bf16, parts=2), Options("cuda", workers=3))
     assert state.plan is not None and state.report is not None and state.report.ok
     arrays = arguments(drawn, rows, "cuda", et.bf16)
     with emulated_kernel(state.plan, 3) as kernel:
@@ -226,14 +226,14 @@ def test_the_experts_of_one_row_are_streamed_and_it_is_staged_as_a_whole() -> No
 def test_the_number_of_rows_decides_the_schedule_on_a_gpu() -> None:
     for tokens, wanted in ((1, "static (balanced): uniform tiles"),
                            (8, "ticket: run-time extents: balance by claiming, weights")):
-        program = llama(KNOWN["qwen3-30b-a3b"], Weights("cuda", et.bf16), tokens=tokens)
+        program = llama(PRESETS["qwen3-30b-a3b"], Weights("cuda", et.bf16), tokens=tokens)
         told = [line for line in et.explain(program, target="cuda").splitlines()
                 if line.startswith(("  experts_gate_up(", "  experts_down("))]
         assert len(told) == 2 and all(wanted in line for line in told)
 
 
 def test_routing_tells_of_itself_once() -> None:
-    plan = run_passes(experts_alone(config(), "cuda", et.bf16), Options("cuda")).plan
+    plan = run_passes(moe_block_program(config(), "cuda", et.bf16), Options("cuda")).plan
     assert plan is not None
     assert [n.event for n in plan.call("route").notifies] == ["routed"]
     for call in ("experts_gate_up", "experts_down"):
@@ -242,7 +242,7 @@ def test_routing_tells_of_itself_once() -> None:
 
 @pytest.fixture(scope="module")
 def published() -> Plan:
-    program = llama(KNOWN["qwen3-30b-a3b"], Weights("cuda", et.bf16), tokens=128)
+    program = llama(PRESETS["qwen3-30b-a3b"], Weights("cuda", et.bf16), tokens=128)
     plan = run_passes(program, Options(target="cuda")).plan
     assert plan is not None
     return plan
@@ -285,12 +285,12 @@ def test_shares_are_asked_for_while_a_token_waits_for_its_experts(published: Pla
 
 @pytest.mark.parametrize(("layout", "tokens"), [("cuda", 128), ("cuda", 1)])
 def test_the_published_model_is_proved(layout: str, tokens: int) -> None:
-    program = llama(KNOWN["qwen3-30b-a3b"], Weights(layout, et.bf16), tokens=tokens)
+    program = llama(PRESETS["qwen3-30b-a3b"], Weights(layout, et.bf16), tokens=tokens)
     assert et.check(program).ok
 
 
 def test_experts_have_cells_of_their_own() -> None:
-    text = et.explain(experts_alone(config()))
+    text = et.explain(moe_block_program(config()))
     assert "experts_down(l, a, j, k) waits for [l, a]" in text
     assert "combine_experts(l, t, i) waits for for _r1 in 0 .. 4: [l, rank[l, t, _r1], i]" in text
     assert f"experts_gate_up(l < {LAYERS}, a < active[l]" in text

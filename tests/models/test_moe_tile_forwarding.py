@@ -4,7 +4,7 @@ to the tasks, a messenger notifies for them, and gathered columns come while oth
 from __future__ import annotations
 
 import pytest
-from models.moe_block_program import config, experts_alone
+from models.moe_block_program import config, moe_block_program
 
 import eventtensor as et
 from eventtensor.codegen.cuda import CudaSource, generate
@@ -16,7 +16,7 @@ CALLS = ("experts_gate_up", "experts_down")
 
 def made(schedule: str, tokens: int = 128, debug: bool = False) -> CudaSource:
     how = tuple((call, schedule) for call in CALLS)
-    program = experts_alone(config(), "cuda", et.bf16, tokens)
+    program = moe_block_program(config(), "cuda", et.bf16, tokens)
     plan = run_passes(program, Options("cuda", schedule=how, debug=debug)).plan
     assert plan is not None
     return generate(plan, debug=debug)

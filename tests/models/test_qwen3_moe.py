@@ -19,7 +19,7 @@ from models.model_checks import (
 from models.tiny_models import MOE, Pair, Session, make_pair, pairs, random_requests, relative
 
 from eventtensor import LLM, SamplingParams
-from eventtensor.models.runner import Row, Runner
+from eventtensor.models.runner import Runner, StepToken
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
@@ -136,12 +136,13 @@ def test_ties_go_to_the_lowest_and_experts_may_be_idle(
 
 def test_a_step_reads_the_experts_in_use_alone(runner: Runner) -> None:
     tiny = MOE[NAME]
-    runner.step([Row(0, 5, 0)], [[0]])
+    runner.step([StepToken(0, 5, 0)], [[0]])
     shared = sum(runner.fixed[k].nbytes for k in ("w_qkv", "w_o", "w_router", "head"))
     expert = sum(runner.fixed[k][0, 0].nbytes for k in ("w_gate_up", "w_down"))
     token = 2 * tiny.layers * (tiny.heads // tiny.group) * tiny.head_dim * 4
-    assert runner.bytes_read([Row(0, 5, 0)]) == shared + tiny.layers * tiny.top * expert + token
-    many = [Row(0, int(t), k) for k, t in enumerate(np.arange(64))]
+    experts = tiny.layers * tiny.top * expert
+    assert runner.bytes_read([StepToken(0, 5, 0)]) == shared + experts + token
+    many = [StepToken(0, int(t), k) for k, t in enumerate(np.arange(64))]
     runner.step(many, [[0]])
     used = runner.fixed["active"]
     assert (used > tiny.top).all() and (used <= tiny.experts).all()

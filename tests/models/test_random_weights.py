@@ -16,7 +16,7 @@ from eventtensor.config import environment
 from eventtensor.models import device_random_weights
 from eventtensor.models.checkpoint import shapes
 from eventtensor.models.formats import random_checkpoint
-from eventtensor.models.formats.model_presets import KNOWN
+from eventtensor.models.formats.model_presets import PRESETS
 from eventtensor.models.formats.random_checkpoint import RandomCheckpoint
 from eventtensor.models.runner_memory import DeviceMemory
 from eventtensor.models.weight_packing import pack_weights
@@ -32,11 +32,11 @@ from eventtensor.runtime.cuda.build import build_cubin
     ("qwen3-30b-a3b", 30_532_122_624),
 ])
 def test_a_known_model_has_the_published_number_of_parameters(name, parameters):
-    assert sum(prod(s) for s in shapes(KNOWN[name]).values()) == parameters
+    assert sum(prod(s) for s in shapes(PRESETS[name]).values()) == parameters
 
 
 def test_a_tensor_depends_on_seed_and_name_alone(monkeypatch):
-    config = KNOWN["tiny-qwen3"]
+    config = PRESETS["tiny-qwen3"]
     forward = {n: RandomCheckpoint(config, 5).tensor(n) for n in shapes(config)}
     again = RandomCheckpoint(config, 5)
     for name in reversed(shapes(config)):
@@ -50,7 +50,7 @@ def test_a_tensor_depends_on_seed_and_name_alone(monkeypatch):
 
 def test_pieces_of_a_tensor_differ_and_fill_it(monkeypatch):
     monkeypatch.setattr(random_checkpoint, "_PIECE", 1000)
-    found = RandomCheckpoint(KNOWN["tiny-llama"]).tensor("layers.0.w_gate").reshape(-1)
+    found = RandomCheckpoint(PRESETS["tiny-llama"]).tensor("layers.0.w_gate").reshape(-1)
     assert found.size % 1000  # the last piece is a short one
     parts = [found[k : k + 1000] for k in range(0, found.size, 1000)]
     assert len({p.tobytes() for p in parts}) == len(parts)
@@ -58,7 +58,7 @@ def test_pieces_of_a_tensor_differ_and_fill_it(monkeypatch):
 
 
 def test_sizes_of_activations_are_kept():
-    found = RandomCheckpoint(KNOWN["tiny-llama"])
+    found = RandomCheckpoint(PRESETS["tiny-llama"])
     for name, shape in shapes(found.config).items():
         values = found.tensor(name)
         assert values.dtype == ml_dtypes.bfloat16 and values.shape == shape
@@ -89,7 +89,7 @@ ARGUMENTS = {
 @pytest.mark.parametrize("name", ["tiny-qwen3-moe", "tiny-llama", "tiny-qwen3"])
 def test_a_device_draws_the_bits_that_a_host_packs(name, dtype):
     """Its kernels run as functions of the host, with the arguments that the driver gets."""
-    dtype, driver, checkpoint = np.dtype(dtype), FakeDriver(), RandomCheckpoint(KNOWN[name], 3)
+    dtype, driver, checkpoint = np.dtype(dtype), FakeDriver(), RandomCheckpoint(PRESETS[name], 3)
     source = ON_HOST + device_random_weights.source_for(dtype)
     library = ctypes.CDLL(str(build_library(source, "drawing", environment()).path))
 
@@ -100,7 +100,7 @@ def test_a_device_draws_the_bits_that_a_host_packs(name, dtype):
     driver.run_plain = run
     wanted = pack_weights(checkpoint, "cuda", dtype)
     with installed(lambda: driver), closing(DeviceMemory()) as memory:
-        found = device_random_weights.random_on_device(checkpoint, memory, dtype)
+        found = device_random_weights.random_weights_on_device(checkpoint, memory, dtype)
         assert found.keys() == wanted.keys()
         for array, own in wanted.items():
             got = found[array] if "norm" in array else memory.fetch(found[array])

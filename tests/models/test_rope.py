@@ -7,7 +7,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from eventtensor.models.formats.model_presets import KNOWN
+from eventtensor.models.formats.model_presets import PRESETS
 from eventtensor.models.model_config import Llama3Rope, from_hf
 from eventtensor.models.rope import frequencies, rope_tables
 
@@ -29,14 +29,14 @@ def by_the_rule(config) -> np.ndarray:
     return np.array(out)
 
 
-@pytest.mark.parametrize("name", list(KNOWN))
+@pytest.mark.parametrize("name", list(PRESETS))
 def test_frequencies_follow_the_rule(name):
-    np.testing.assert_allclose(frequencies(KNOWN[name]), by_the_rule(KNOWN[name]), rtol=5e-7)
+    np.testing.assert_allclose(frequencies(PRESETS[name]), by_the_rule(PRESETS[name]), rtol=5e-7)
 
 
 def test_all_three_ranges_of_the_scaling_are_there():
-    ratio = frequencies(dataclasses.replace(KNOWN["llama-3.2-1b"], rope_scaling=None)) \
-        / frequencies(KNOWN["llama-3.2-1b"])
+    ratio = frequencies(dataclasses.replace(PRESETS["llama-3.2-1b"], rope_scaling=None)) \
+        / frequencies(PRESETS["llama-3.2-1b"])
     assert ratio[0] == 1 and ratio[-1] == 32 and any(2 < r < 31 for r in ratio)
 
 
@@ -55,7 +55,7 @@ def test_tables_are_those_of_transformers(save, family):
 
 
 def test_an_angle_is_rounded_like_a_float32_product():
-    config = dataclasses.replace(KNOWN["tiny-llama"], rope_scaling=Llama3Rope(2.0, 1.0, 4.0, 16))
+    config = dataclasses.replace(PRESETS["tiny-llama"], rope_scaling=Llama3Rope(2.0, 1.0, 4.0, 16))
     cos, sin = rope_tables(config, 300)
     angle = np.float32(299) * frequencies(config)
     np.testing.assert_array_equal(cos[299], np.cos(angle.astype(np.float64)).astype(np.float32))

@@ -15,13 +15,13 @@ from eventtensor.errors import (
     DimOutOfRange,
     FactViolated,
 )
-from eventtensor.models import memory as memory_module
 from eventtensor.models import runner as runner_module
-from eventtensor.models.batch_arrays import Limits, Placed
+from eventtensor.models import runner_memory as memory_module
+from eventtensor.models.batch_arrays import BatchArrays, Limits
 from eventtensor.models.model_source import open_model
-from eventtensor.models.runner import Choice, Row, Runner
+from eventtensor.models.runner import Runner, StepToken, TokenChoice
 from eventtensor.models.runner_memory import DeviceMemory, HostMemory, Shared
-from eventtensor.models.step_inputs import SentTables
+from eventtensor.models.step_inputs import DeviceBlockTables
 from eventtensor.models.weight_packing import pack_weights
 
 MODEL = open_model("random:tiny-llama")
@@ -38,32 +38,33 @@ def runner():
 
 
 def prompt(request, count, last_first=True):
-    rows = [Row(request, IDS[k], k) for k in range(count)]
+    rows = [StepToken(request, IDS[k], k) for k in range(count)]
     return [rows[-1], *rows[:-1]] if last_first else rows
 
 
 # ---- what is refused -------------------------------------------------------------------------
 
-ONE = [Row(0, 5, 0)]
+ONE = [StepToken(0, 5, 0)]
 BAD = [
-    ("token 256", BoundViolated, [Row(0, 256, 0)], [[0]], 1, ()),
-    ("row 64; tokens of the step before:", BoundViolated, [Row(0, ~64, 0)], [[0]], 1, ()),
-    ("request 1", BoundViolated, [Row(1, 5, 0)], [[0]], 1, ()),
-    ("position 128; its pages hold", BoundViolated, [Row(0, 5, 128)], [[0]], 1, ()),
-    ("position 512; the runner takes 512", BoundViolated, [Row(0, 5, 512)], [[0, 1, 2, 3]], 1, ()),
-    ("position -1", BoundViolated, [Row(0, 5, -1)], [[0]], 1, ()),
+    ("token 256", BoundViolated, [StepToken(0, 256, 0)], [[0]], 1, ()),
+    ("row 64; tokens of the step before:", BoundViolated, [StepToken(0, ~64, 0)], [[0]], 1, ()),
+    ("request 1", BoundViolated, [StepToken(1, 5, 0)], [[0]], 1, ()),
+    ("position 128; its pages hold", BoundViolated, [StepToken(0, 5, 128)], [[0]], 1, ()),
+    ("position 512; the runner takes 512", BoundViolated, [StepToken(0, 5, 512)],
+     [[0, 1, 2, 3]], 1, ()),
+    ("position -1", BoundViolated, [StepToken(0, 5, -1)], [[0]], 1, ()),
     ("pages 0 to 8", BoundViolated, ONE, [[0, 8]], 1, ()),
     ("request 0 has 5 pages", DimOutOfRange, ONE, [[0, 1, 2, 3, 4]], 1, ()),
     ("4 page tables", DimOutOfRange, ONE, [[0], [1], [2], [3]], 1, ()),
-    ("129 rows", DimOutOfRange, [Row(0, 5, k) for k in range(129)], [[0, 1]], 1, ()),
+    ("129 rows", DimOutOfRange, [StepToken(0, 5, k) for k in range(129)], [[0, 1]], 1, ()),
     ("0 rows", DimOutOfRange, [], [[0]], 1, ()),
     ("2 of 1 rows", DimOutOfRange, ONE, [[0]], 2, ()),
     ("0 of 1 rows", DimOutOfRange, ONE, [[0]], 0, ()),
-    ("two rows write", FactViolated, [Row(0, 5, 3), Row(0, 6, 3)], [[0]], 1, ()),
+    ("two rows write", FactViolated, [StepToken(0, 5, 3), StepToken(0, 6, 3)], [[0]], 1, ()),
     ("name 2 times", FactViolated, ONE, [[3], [3]], 1, ()),
-    ("2 choices for 1", DimOutOfRange, ONE, [[0]], 1, (Choice(), Choice())),
-    ("top_p=0", BoundViolated, ONE, [[0]], 1, (Choice(top_p=0.0),)),
-    ("temperature=nan", BoundViolated, ONE, [[0]], 1, (Choice(temperature=float("nan")),)),
+    ("2 choices for 1", DimOutOfRange, ONE, [[0]], 1, (TokenChoice(), TokenChoice())),
+    ("top_p=0", BoundViolated, ONE, [[0]], 1, (TokenChoice(top_p=0.0),)),
+    ("temperature=nan", BoundViolated, ONE, [[0]], 1, (TokenChoice(temperature=float("nan")),)),
 ]
 
 
@@ -83,10 +84,10 @@ def test_a_page_may_be_shared_by_those_who_only_read_it(runner):
     """Two requests with the same first page, of which neither writes to it any more."""
     width = runner.page
     for start in range(0, width, 16):
-        rows = [Row(0, IDS[k % 8], k) for k in range(start, start + 16)]
+        rows = [StepToken(0, IDS[k % 8], k) for k in range(start, start + 16)]
         runner.step(rows, [[5]], 1, logits=0)
-    alone = runner.step([Row(0, 9, width)], [[5, 0]]).logits
-    both = runner.step([Row(0, 9, width), Row(1, 9, width)], [[5, 0], [5, 1]], 2).logits
+    alone = runner.step([StepToken(0, 9, width)], [[5, 0]]).logits
+    both = runner.step([StepToken(0, 9, width), StepToken(1, 9, width)], [[5, 0], [5, 1]], 2).logits
     np.testing.assert_array_equal(both, np.repeat(alone, 2, axis=0))
 
 
@@ -97,7 +98,7 @@ def test_an_unknown_dtype_is_refused():
 
 def test_tokens_are_drawn_only_by_a_runner_made_for_it(runner):
     with pytest.raises(BadOption, match="likeliest token only") as caught:
-        runner.step(ONE, [[0]], 1, [Choice(temperature=1.0)])
+        runner.step(ONE, [[0]], 1, [TokenChoice(temperature=1.0)])
     assert "sampling=True" in caught.value.hint
 
 
@@ -107,14 +108,14 @@ def test_tokens_are_drawn_only_by_a_runner_made_for_it(runner):
 def test_a_prompt_in_chunks_gives_the_bits_of_a_prompt_at_once(runner):
     whole = runner.step(prompt(0, 8), [[0]])
     for k in range(8):
-        single = runner.step([Row(0, IDS[k], k)], [[6]])
+        single = runner.step([StepToken(0, IDS[k], k)], [[6]])
     np.testing.assert_array_equal(whole.logits, single.logits)
     assert whole.tokens.tolist() == [int(whole.logits[0].argmax())]
 
 
 def test_a_row_does_not_see_the_others_nor_where_its_pages_are(runner):
     alone = runner.step(prompt(0, 6), [[2]])
-    first, second = prompt(1, 6), [Row(2, 44, 0)]
+    first, second = prompt(1, 6), [StepToken(2, 44, 0)]
     mixed = runner.step([first[0], second[0], *first[1:]], [[0], [7, 1], [4]], 2)
     np.testing.assert_array_equal(mixed.logits[:1], alone.logits)
     assert mixed.tokens[0] == alone.tokens[0]
@@ -123,7 +124,7 @@ def test_a_row_does_not_see_the_others_nor_where_its_pages_are(runner):
 def test_logits_come_only_if_wanted_and_are_the_callers_own(runner):
     kept = runner.step(ONE, [[0]])
     before = kept.logits.copy()
-    other = runner.step([Row(0, 6, 0)], [[0]], logits=0)
+    other = runner.step([StepToken(0, 6, 0)], [[0]], logits=0)
     assert other.logits.shape == (0, MODEL.config.vocab)
     np.testing.assert_array_equal(kept.logits, before)
 
@@ -131,7 +132,7 @@ def test_logits_come_only_if_wanted_and_are_the_callers_own(runner):
 def test_a_launch_is_bound_once_for_each_number_of_rows(runner):
     runner._bound.clear()
     for k in range(8):
-        runner.step([Row(0, IDS[k], k)], [[k % 3]])
+        runner.step([StepToken(0, IDS[k], k)], [[k % 3]])
     assert list(runner._bound) == [(0, 1, 0, 1, 0, 0, 0, 1, 1, False, True)]
     runner.step(prompt(0, 5), [[0]])
     assert list(runner._bound) == [
@@ -140,7 +141,7 @@ def test_a_launch_is_bound_once_for_each_number_of_rows(runner):
 
 
 def test_of_many_bindings_the_last_used_are_kept(runner, monkeypatch):
-    monkeypatch.setattr(runner.memory, "most_bound", 3)
+    monkeypatch.setattr(runner.memory, "max_bound_launches", 3)
     runner._bound.clear()
     for count in (1, 2, 3, 1, 4, 5, 1):
         runner.step(prompt(0, count), [[0]])
@@ -151,7 +152,7 @@ def test_a_step_reads_every_matrix_and_its_part_of_the_cache(runner):
     c = MODEL.config
     matrices = sum(runner.fixed[k].nbytes for k in ("w_qkv", "w_o", "w_gate_up", "w_down", "head"))
     token = 2 * c.layers * c.kv_heads * c.head_dim * 4
-    assert runner.bytes_read([Row(0, 5, 9), Row(1, 5, 0)]) == matrices + 11 * token
+    assert runner.bytes_read([StepToken(0, 5, 9), StepToken(1, 5, 0)]) == matrices + 11 * token
 
 
 def test_the_next_step_goes_on_with_the_tokens_that_were_chosen(runner):
@@ -159,8 +160,8 @@ def test_the_next_step_goes_on_with_the_tokens_that_were_chosen(runner):
     first, second = prompt(0, 6), prompt(2, 3)
     rows, tables = [first[0], second[0], *first[1:], *second[1:]], [[4], [], [7]]
     found = runner.step(rows, tables, 2)
-    fast = runner.step([Row(2, ~1, 3), Row(0, ~0, 6)], tables, 2)
-    again = [Row(2, int(found.tokens[1]), 3), Row(0, int(found.tokens[0]), 6)]
+    fast = runner.step([StepToken(2, ~1, 3), StepToken(0, ~0, 6)], tables, 2)
+    again = [StepToken(2, int(found.tokens[1]), 3), StepToken(0, int(found.tokens[0]), 6)]
     slow = runner.step(again, tables, 2)
     np.testing.assert_array_equal(fast.logits, slow.logits)
     assert fast.tokens.tolist() == slow.tokens.tolist()
@@ -168,8 +169,8 @@ def test_the_next_step_goes_on_with_the_tokens_that_were_chosen(runner):
 
 def test_rows_of_the_step_before_are_copied_in_runs():
     token = np.array([~3, ~4, 7, ~5, ~0, ~1, ~2])
-    assert Placed(token, token, token, token, 1).fed() == [(0, 3, 2), (3, 5, 1), (4, 0, 3)]
-    assert Placed(np.array([5]), token, token, token, 1).fed() == []
+    assert BatchArrays(token, token, token, token, 1).fed() == [(0, 3, 2), (3, 5, 1), (4, 0, 3)]
+    assert BatchArrays(np.array([5]), token, token, token, 1).fed() == []
 
 
 # ---- on a device -----------------------------------------------------------------------------
@@ -209,9 +210,9 @@ def test_a_step_on_a_device_is_one_copy_there_and_one_back(on_device):
     """Beside the stream of the launches."""
     made, driver = on_device
     for position in range(2):
-        made.step([Row(0, 5, position)], [[3]], logits=0)
+        made.step([StepToken(0, 5, position)], [[3]], logits=0)
     driver.copies.clear()
-    found = made.step([Row(0, 77, 2)], [[3]], logits=0)
+    found = made.step([StepToken(0, 77, 2)], [[3]], logits=0)
     assert found.tokens.tolist() == [78] and made.ready(1).bindings == 2, "one for each turn"
     assert driver.copies == [("HtoD", ASIDE), ("DtoH", ASIDE)]
     assert driver.streams == [0, 1], "the second is in no order with others"
@@ -221,10 +222,10 @@ def test_nothing_stands_between_the_launches_of_steps_that_only_go_on(on_device)
     """Their tokens are read where the step before has left them."""
     made, driver = on_device
     tables = [[3], [4], [5]]
-    made.launch([Row(r, 10 * r, 0) for r in range(3)], tables, 3)
+    made.launch([StepToken(r, 10 * r, 0) for r in range(3)], tables, 3)
     for k in range(1, 5):
         driver.copies.clear()
-        made.launch([Row(r, ~r, k) for r in range(3)], tables, 3)
+        made.launch([StepToken(r, ~r, k) for r in range(3)], tables, 3)
         assert all(stream == ASIDE for _, stream in driver.copies)
         assert made.result(0).tokens.tolist() == [10 * r + k for r in range(3)]
     assert made.result(0).tokens.tolist() == [5, 15, 25]
@@ -233,7 +234,7 @@ def test_nothing_stands_between_the_launches_of_steps_that_only_go_on(on_device)
 def test_page_tables_are_new_in_every_turn(on_device):
     made, _ = on_device
     for pages in ([1], [2], [2], [2, 6]):
-        made.step([Row(0, 5, 3)], [pages], logits=0)
+        made.step([StepToken(0, 5, 3)], [pages], logits=0)
         table = made._tables.there(made._turn)
         assert np.asarray(table).reshape(3, -1)[0, : len(pages)].tolist() == pages
 
@@ -244,12 +245,12 @@ def test_a_launch_that_never_ends_is_told_apart_from_one_that_takes_long(on_devi
     looks, kernel = iter([False] * 300 + [True]), made.ready(1)
     kernel.over = lambda _: next(looks)
     driver.answers["cuStreamQuery"] = lambda _: 600  # not ready
-    assert made.step([Row(0, 5, 0)], [[3]], logits=0).tokens.tolist() == [6]
+    assert made.step([StepToken(0, 5, 0)], [[3]], logits=0).tokens.tolist() == [6]
     kernel.over = lambda _: False
     made._bound.clear()
     driver.answers.clear()
     with pytest.raises(DeviceFailed, match="its workers have not"):
-        made.step([Row(0, 5, 1)], [[3]], logits=0)
+        made.step([StepToken(0, 5, 1)], [[3]], logits=0)
 
 
 def test_a_lost_device_is_an_error(on_device, monkeypatch):
@@ -258,7 +259,7 @@ def test_a_lost_device_is_an_error(on_device, monkeypatch):
     made.ready(1).over = lambda _: False
     driver.answers["cuStreamQuery"] = lambda _: 2
     with pytest.raises(DeviceFailed, match="cuStreamQuery answers CUDA_ERROR_OUT_OF_MEMORY"):
-        made.step([Row(0, 5, 0)], [[3]], logits=0)
+        made.step([StepToken(0, 5, 0)], [[3]], logits=0)
 
 
 @pytest.mark.parametrize("late", (set(), {ASIDE}), ids=("early", "late"))
@@ -266,10 +267,10 @@ def test_a_step_may_be_begun_before_the_one_is_over_whose_tokens_it_takes(on_dev
     """What comes back is of the first, whatever the second has written since."""
     made, driver = on_device
     driver.late = late
-    made.launch([Row(0, 70, 0), Row(1, 80, 0), Row(2, 90, 0)], [[3], [4], [5]], 3)
-    made.launch([Row(2, ~2, 1), Row(0, ~0, 1)], [[3], [], [5]], 2)
+    made.launch([StepToken(0, 70, 0), StepToken(1, 80, 0), StepToken(2, 90, 0)], [[3], [4], [5]], 3)
+    made.launch([StepToken(2, ~2, 1), StepToken(0, ~0, 1)], [[3], [], [5]], 2)
     assert made.result(0).tokens.tolist() == [71, 81, 91]
-    made.launch([Row(0, ~1, 2)], [[3]], 1)
+    made.launch([StepToken(0, ~1, 2)], [[3]], 1)
     assert made.result(0).tokens.tolist() == [92, 72]
     assert made.result(0).tokens.tolist() == [73]
     assert driver.log.count("cuMemcpyDtoDAsync_v2") == 3
@@ -278,7 +279,7 @@ def test_a_step_may_be_begun_before_the_one_is_over_whose_tokens_it_takes(on_dev
 
 def test_the_device_sees_rows_slots_and_pages(on_device):
     made, _ = on_device
-    made.step([Row(1, 5, 70), Row(0, 6, 2), Row(1, 4, 69)], [[4], [2, 7]], 2)
+    made.step([StepToken(1, 5, 70), StepToken(0, 6, 2), StepToken(1, 4, 69)], [[4], [2, 7]], 2)
     seen, dims, page = made.ready(3).arrays, made.ready(3).dims, made.page
     assert dims | {"S": 2, "P": 1, "R": 3, "pages": 8} == dims
     assert np.asarray(seen["token"]).tolist() == [5, 6, 4]
@@ -316,7 +317,7 @@ def of_positions(positions):
 
 def test_the_kernel_sees_the_pages_of_every_request():
     rng, memory = np.random.default_rng(0), Twins()
-    tables, pages = SentTables(of_positions(4096), memory), [[] for _ in range(64)]
+    tables, pages = DeviceBlockTables(of_positions(4096), memory), [[] for _ in range(64)]
     for step in range(60):
         for k in rng.choice(64, rng.choice([0, 1, 7, 8, 9, 40]), replace=False):
             more = rng.integers(0, 10**6, rng.integers(1, 4)).tolist()
@@ -331,7 +332,7 @@ def test_a_long_context_makes_no_step_send_more():
     sent = []
     for positions in (2048, 131072):
         memory = Twins()
-        tables, pages = SentTables(of_positions(positions), memory), [[k] for k in range(64)]
+        tables, pages = DeviceBlockTables(of_positions(positions), memory), [[k] for k in range(64)]
         tables.send(pages, 0), tables.send(pages, 1)
         memory.copies.clear()
         for step in range(40):

@@ -19,7 +19,7 @@ from support.fake_driver import FakeDriver, installed
 
 from eventtensor.errors import BadOption, BadPacking, CompileFailed, KernelClosed, StuckWait
 from eventtensor.models.model_source import open_model
-from eventtensor.models.runner import DTYPES, Choice, Row, Runner, layout_of
+from eventtensor.models.runner import DTYPES, Runner, StepToken, TokenChoice, layout_of
 from eventtensor.models.tile_sizes import Layout
 from eventtensor.models.weight_packing import pack_weights
 
@@ -42,18 +42,18 @@ def make(**options: Any) -> Runner:
                   positions=512, requests=3, **options)
 
 
-def prompt(count: int) -> list[Row]:
-    return [Row(0, 5, k) for k in reversed(range(count))]
+def prompt(count: int) -> list[StepToken]:
+    return [StepToken(0, 5, k) for k in reversed(range(count))]
 
 
 # ---- which kernel takes which step -----------------------------------------------------------
 
-STEPS: list[tuple[list[Row], list[list[int]], int]] = [
+STEPS: list[tuple[list[StepToken], list[list[int]], int]] = [
     (prompt(1), [[0]], 1),  # one row
     (prompt(2), [[0]], 1),  # one that gets a token, one that does not
-    ([Row(0, 5, 0), Row(1, 5, 0)], [[0], [1]], 2),
+    ([StepToken(0, 5, 0), StepToken(1, 5, 0)], [[0], [1]], 2),
     (prompt(128), [[0, 1]], 1),
-    ([Row(1, 7, 130)], [[0], [1, 2, 3]], 1),  # one row, far into its request
+    ([StepToken(1, 7, 130)], [[0], [1, 2, 3]], 1),  # one row, far into its request
 ]
 
 
@@ -79,8 +79,8 @@ def test_steps_of_one_row_have_a_kernel_of_their_own(
 WIDE = open_model("random:tiny-qwen3")  # whose keys flow
 
 
-def decoding(count: int) -> tuple[list[Row], list[list[int]], int]:
-    return [Row(r, 5, 0) for r in range(count)], [[r] for r in range(count)], count
+def decoding(count: int) -> tuple[list[StepToken], list[list[int]], int]:
+    return [StepToken(r, 5, 0) for r in range(count)], [[r] for r in range(count)], count
 
 
 @pytest.mark.parametrize(("options", "most"), [
@@ -89,7 +89,7 @@ def test_few_rows_that_have_a_request_each_have_a_kernel_of_their_own(
     driver: FakeDriver, options: dict[str, Any], most: int
 ) -> None:
     """Not those of one request, nor with rows that get no token."""
-    two = [Row(0, 5, 0), Row(0, 6, 1)]
+    two = [StepToken(0, 5, 0), StepToken(0, 6, 1)]
     steps = [(decoding(2), True), (decoding(8), True), (decoding(1), False),
              ((two, [[0]], 2), False), ((two[::-1], [[0]], 1), False)]
     dtype = options.get("dtype", "bf16")
@@ -98,13 +98,13 @@ def test_few_rows_that_have_a_request_each_have_a_kernel_of_their_own(
     with fake_kernels() as kernels, closing(Runner(
         WIDE.config, weights, target="cuda", pages=8, positions=512, requests=8, **options,
     )) as runner:
-        assert [k.rows for k in kernels if k.alone] == [most][: most > 0]
+        assert [k.rows for k in kernels if k.decode_only] == [most][: most > 0]
         assert len(runner.kernels.all()) == len(kernels)
-        for step, alone in steps:
+        for step, decode_only in steps:
             before = [k.launches for k in kernels]
             runner.step(*step)
             (taker,) = (k for k, n in zip(kernels, before, strict=True) if k.launches > n)
-            assert taker.alone is (alone and most > 0), step
+            assert taker.decode_only is (decode_only and most > 0), step
 
 
 def test_a_runner_for_one_row_has_one_kernel(driver: FakeDriver) -> None:
@@ -125,7 +125,7 @@ def test_threads_and_the_interpreter_have_one_kernel(target: str) -> None:
 
 def test_both_see_the_same_memory(driver: FakeDriver) -> None:
     with fake_kernels() as kernels, closing(make(sampling=True)) as runner:
-        choice = (Choice(0.5, 3),)
+        choice = (TokenChoice(0.5, 3),)
         for count in (1, 2, 2):  # the first and the last have the same turn
             runner.step(prompt(count), [[0]], 1, choice)
         many, one = (k.arrays for k in kernels)
@@ -233,7 +233,7 @@ def test_a_launch_that_fails_closes_both(driver: FakeDriver, rows: int) -> None:
 def test_a_step_that_is_refused_closes_nothing(driver: FakeDriver) -> None:
     with fake_kernels() as kernels, closing(make()) as runner:
         with pytest.raises(BadOption, match="likeliest"):
-            runner.step(prompt(1), [[0]], 1, [Choice(0.5)])
+            runner.step(prompt(1), [[0]], 1, [TokenChoice(0.5)])
         runner.step(prompt(1), [[0]])
         assert not any(k.closed for k in kernels)
 

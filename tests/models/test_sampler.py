@@ -30,9 +30,9 @@ from eventtensor.codegen.cuda import generate
 from eventtensor.compiler import run_passes
 from eventtensor.config import Options, environment
 from eventtensor.ir.plan import HandoffKind
-from eventtensor.models.batch_arrays import Change, Choice
+from eventtensor.models.batch_arrays import LogitsChange, TokenChoice
 from eventtensor.models.decoder_tasks import Weights
-from eventtensor.models.formats.model_presets import KNOWN
+from eventtensor.models.formats.model_presets import PRESETS
 from eventtensor.models.llama import llama
 from eventtensor.models.sampler import TILE
 from eventtensor.runtime.cuda.build import build_cubin
@@ -141,7 +141,7 @@ def test_changes_of_logits_are_those_of_the_definition(on_cpu: Choose) -> None:
         kernel(**a, Q=0)
     np.testing.assert_array_equal(a["logits"][:4], logits)
     for k, w in enumerate(wishes):
-        wanted = changed(logits[w.row], Choice(change=w.change))
+        wanted = changed(logits[w.row], TokenChoice(change=w.change))
         never = np.isinf(wanted)
         assert (a["logits"][4 + k][never] < -1e38).all()
         np.testing.assert_allclose(a["logits"][4 + k][~never], wanted[~never], rtol=1e-6, atol=1e-6)
@@ -152,7 +152,7 @@ def test_what_is_added_to_a_token_is_added_before_it_is_penalised(on_cpu: Choose
     """Tokens at the ends of tiles, and of the row."""
     logits = np.zeros((1, VOCAB), np.float32)
     for token in (0, 15, 16, 1023, 1024, VOCAB - 1):
-        none = Change(np.zeros(0, np.int32), 0, bias={token: 1.5, token ^ 1: -100.0})
+        none = LogitsChange(np.zeros(0, np.int32), 0, bias={token: 1.5, token ^ 1: -100.0})
         assert on_cpu(logits, [Wish(0, 0.0, change=none)])[0] == token
         seen = replace(none, history=np.array([token]), repetition=2.0)
         a = launch_arrays(logits, [Wish(0, 0.0, change=seen)])
@@ -168,7 +168,7 @@ def test_tokens_that_may_not_come_are_never_chosen(on_cpu: Choose, temperature: 
     for token in (0, 7, 8, 511, 512, 1023, 1024, 1199):
         bits = np.zeros(VOCAB, bool)
         bits[token] = True
-        mask = Change(np.zeros(0, np.int32), 0, allowed=np.packbits(bits, bitorder="little"))
+        mask = LogitsChange(np.zeros(0, np.int32), 0, allowed=np.packbits(bits, bitorder="little"))
         logits[:] = 0.0
         logits[:, token] = -9.0
         found = on_cpu(logits, [Wish(1, temperature, uniform=0.7, change=mask)])
@@ -244,7 +244,7 @@ def test_the_kernel_needs_no_local_memory() -> None:
 @pytest.mark.skipif(which("nvcc") is None, reason="nvcc is not on PATH")
 def test_a_model_that_samples_leaves_room_for_what_its_kernel_declares() -> None:
     """All of shared memory is shared out before the compiler says how much the kernel declares."""
-    program = llama(KNOWN["llama-3.2-1b"], Weights("cuda", et.bf16), sampling=True)
+    program = llama(PRESETS["llama-3.2-1b"], Weights("cuda", et.bf16), sampling=True)
     plan = run_passes(program, Options(target="cuda")).plan
     assert plan is not None
     made = generate(plan)

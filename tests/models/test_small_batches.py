@@ -10,12 +10,12 @@ from eventtensor.compiler import run_passes
 from eventtensor.config import Options
 from eventtensor.ir.plan import HandoffKind, Plan
 from eventtensor.models.decoder_tasks import Weights
-from eventtensor.models.formats.model_presets import KNOWN
+from eventtensor.models.formats.model_presets import PRESETS
 from eventtensor.models.llama import llama
 
 
 def plan_of(name: str, tokens: int) -> Plan:
-    state = run_passes(llama(KNOWN[name], Weights("cuda", et.bf16), tokens=tokens),
+    state = run_passes(llama(PRESETS[name], Weights("cuda", et.bf16), tokens=tokens),
                        Options(target="cuda"))
     assert state.plan is not None and state.report is not None and state.report.ok
     return state.plan

@@ -19,7 +19,7 @@ from eventtensor.errors import (
     UnsupportedTokenizer,
 )
 from eventtensor.models.formats.gguf_checkpoint import GgufCheckpoint
-from eventtensor.models.model_source import smollm2_file
+from eventtensor.models.model_source import smollm2_path
 from eventtensor.models.text.chat_template import render
 from eventtensor.models.text.tokenizer_files import from_folder, from_gguf
 
@@ -38,7 +38,7 @@ CHARACTERS = st.characters(
 @pytest.fixture(scope="module")
 def checkpoint():
     try:
-        return GgufCheckpoint(smollm2_file())
+        return GgufCheckpoint(smollm2_path())
     except MissingPackage as e:
         pytest.skip(str(e))
 

@@ -15,7 +15,7 @@ import pytest
 from eventtensor.config import environment
 from eventtensor.errors import BadWeightsCache, DiskFull
 from eventtensor.models import weight_cache
-from eventtensor.models.formats.model_presets import KNOWN
+from eventtensor.models.formats.model_presets import PRESETS
 from eventtensor.models.formats.random_checkpoint import RandomCheckpoint
 from eventtensor.models.weight_cache import packed_weights
 
@@ -30,7 +30,7 @@ def env(tmp_path):
 @pytest.fixture
 def counted(monkeypatch):
     """A checkpoint, and the names that are read of it."""
-    found = RandomCheckpoint(KNOWN["tiny-qwen3"])
+    found = RandomCheckpoint(PRESETS["tiny-qwen3"])
     reads = []
     true = RandomCheckpoint.tensor
     monkeypatch.setattr(RandomCheckpoint, "tensor",

@@ -17,7 +17,7 @@ from eventtensor.errors import BadPacking
 from eventtensor.ir.expr import Const
 from eventtensor.models import weight_cache, weight_packing
 from eventtensor.models.decoder_tasks import Matrix, Weights
-from eventtensor.models.formats.model_presets import KNOWN
+from eventtensor.models.formats.model_presets import PRESETS
 from eventtensor.models.formats.random_checkpoint import RandomCheckpoint
 from eventtensor.models.llama import llama
 from eventtensor.models.model_config import Experts
@@ -81,7 +81,7 @@ def check_packed(
 def test_every_element_is_where_the_layout_says(name, dtype, layout, monkeypatch):
     # Several slabs a matrix, the last one short.
     monkeypatch.setattr(weight_packing, "_SLAB", 3 * 16 * 128 + 5)
-    config = dataclasses.replace(KNOWN[name], intermediate=1040)  # two pages a row of w_down
+    config = dataclasses.replace(PRESETS[name], intermediate=1040)  # two pages a row of w_down
     checkpoint = RandomCheckpoint(config)
     packed = pack_weights(checkpoint, layout, dtype)
     assert {k: v.shape for k, v in packed.items()} == packed_shapes(config, layout)
@@ -94,7 +94,7 @@ def test_every_element_is_where_the_layout_says(name, dtype, layout, monkeypatch
 
 @pytest.mark.parametrize("layout", ["cpu", "cuda", "cuda_many"])
 def test_every_expert_is_where_the_layout_says(layout):
-    checkpoint = RandomCheckpoint(KNOWN["tiny-qwen3-moe"])
+    checkpoint = RandomCheckpoint(PRESETS["tiny-qwen3-moe"])
     packed = pack_weights(checkpoint, layout, BF16)
     assert {k: v.shape for k, v in packed.items()} == packed_shapes(checkpoint.config, layout)
     for layer in range(2):
@@ -109,7 +109,7 @@ def test_every_expert_is_where_the_layout_says(layout):
 
 @pytest.mark.parametrize("name", ["tiny-llama", "tiny-qwen3"])
 def test_what_is_not_a_matrix_is_stacked(name):
-    checkpoint = RandomCheckpoint(KNOWN[name])
+    checkpoint = RandomCheckpoint(PRESETS[name])
     packed = pack_weights(checkpoint, "cpu", BF16)
     pairs = {"norms": ("attn_norm", "mlp_norm"), "qk_norms": ("q_norm", "k_norm")}
     for array in ("embed", "final_norm"):
@@ -123,7 +123,7 @@ def test_what_is_not_a_matrix_is_stacked(name):
 
 
 def test_every_known_model_can_be_packed():
-    for name, config in KNOWN.items():
+    for name, config in PRESETS.items():
         for layout in ("cpu", "cuda", "cuda_many"):
             shapes = packed_shapes(config, layout)
             mlps = config.layers * (1 if config.experts is None else config.experts.count)
@@ -140,17 +140,17 @@ def test_rows_are_the_same_after_they_were_packed():
 
 
 def test_as_many_panels_lie_together_as_every_kernel_can_take():
-    assert bundles_for(KNOWN["llama-3.2-1b"]) == {
+    assert bundles_for(PRESETS["llama-3.2-1b"]) == {
         "w_qkv": 4, "w_o": 4, "w_gate_up": 4, "w_down": 4, "head": 4}
-    assert bundles_for(KNOWN["qwen3-8b"]) == {
+    assert bundles_for(PRESETS["qwen3-8b"]) == {
         "w_qkv": 1, "w_o": 4, "w_gate_up": 4, "w_down": 4, "head": 4}
-    assert bundles_for(KNOWN["qwen3-30b-a3b"]) == {
+    assert bundles_for(PRESETS["qwen3-30b-a3b"]) == {
         "w_qkv": 1, "w_o": 4, "w_gate_up": 2, "w_down": 1, "head": 4}
-    assert bundles_for(KNOWN["qwen3-30b-a3b"], "cuda_many") == {
+    assert bundles_for(PRESETS["qwen3-30b-a3b"], "cuda_many") == {
         "w_qkv": 4, "w_o": 4, "w_gate_up": 4, "w_down": 4, "head": 4}
     odd = dataclasses.replace(
-        KNOWN["llama-3.2-1b"], hidden=2592, heads=12, kv_heads=4, head_dim=128)
-    for config in (*KNOWN.values(), odd):  # 96 rows would be 48 with many
+        PRESETS["llama-3.2-1b"], hidden=2592, heads=12, kv_heads=4, head_dim=128)
+    for config in (*PRESETS.values(), odd):  # 96 rows would be 48 with many
         for many, least in ((False, 1), (True, 1), (True, 34)):
             tiles = tiles_for(config, "cuda", many, rows=least)
             rows = {"w_qkv": tiles.qkv, "w_o": tiles.out, "w_gate_up": tiles.gate_up,
@@ -166,25 +166,25 @@ def test_as_many_panels_lie_together_as_every_kernel_can_take():
 def test_tiles_of_one_row_are_uneven_where_each_worker_has_one_then():
     """320 panels for 132 workers."""
     for name, rows, larger in (("qwen3-30b-a3b", 48, 56), ("llama-3.2-3b", 48, 56)):
-        tiles = tiles_for(KNOWN[name], "cuda")
+        tiles = tiles_for(PRESETS[name], "cuda")
         assert (tiles.qkv, tiles.qkv_larger) == (rows, larger), name
     for name in ("llama-3.2-1b", "qwen3-8b", "qwen3-0.6b"):
-        assert tiles_for(KNOWN[name], "cuda").qkv_larger == 0, name
+        assert tiles_for(PRESETS[name], "cuda").qkv_larger == 0, name
 
 
 def test_with_many_rows_each_worker_has_a_part_of_the_first_product():
     parts = {"llama-3.2-1b": (128, 4), "qwen3-8b": (192, 4), "qwen3-30b-a3b": (256, 4),
              "qwen3-0.6b": (128, 4), "llama-3.2-3b": (128, 3), "smollm2-135m": (16, 1)}
     for name, found in parts.items():
-        tiles = tiles_for(KNOWN[name], "cuda", many=True)
+        tiles = tiles_for(PRESETS[name], "cuda", many=True)
         assert (tiles.qkv, tiles.qkv_parts) == found, name
-    assert tiles_for(KNOWN["qwen3-8b"], "cuda").qkv_parts == 1
+    assert tiles_for(PRESETS["qwen3-8b"], "cuda").qkv_parts == 1
 
 
 def test_short_parts_that_are_added_up_are_fewer_where_steps_have_many_rows():
     """Rows of a tile and parts of K: of queries' and of the second product of the MLP."""
     def found(name, **more):
-        t = tiles_for(KNOWN[name], "cuda", many=True, **more)
+        t = tiles_for(PRESETS[name], "cuda", many=True, **more)
         return (t.out, t.out_parts), (t.down, t.down_parts)
 
     few = ((128, 8), (128, 8))
@@ -195,8 +195,8 @@ def test_short_parts_that_are_added_up_are_fewer_where_steps_have_many_rows():
         assert found(name, rows=34) == found(name), name
 
     def out_parts(**more):
-        c = KNOWN["llama-3.2-1b"]
-        made = llama(c, Weights("cuda", et.bf16), alone=True, **more).build()
+        c = PRESETS["llama-3.2-1b"]
+        made = llama(c, Weights("cuda", et.bf16), decode_only=True, **more).build()
         return made.tensor("out_part").shape[1]
 
     assert out_parts(tokens=64) == Const(4)
@@ -204,29 +204,29 @@ def test_short_parts_that_are_added_up_are_fewer_where_steps_have_many_rows():
 
 
 def test_rows_are_added_up_in_as_many_pieces_as_there_are_workers_for():
-    c, weights = KNOWN["qwen3-8b"], Weights("cuda", et.bf16)
+    c, weights = PRESETS["qwen3-8b"], Weights("cuda", et.bf16)
     tiles = tiles_for(c, "cuda", many=True)
-    steps = {rows: Step(c, weights, tiles, rows, alone=True) for rows in (8, 16, 33, 64)}
+    steps = {rows: Step(c, weights, tiles, rows, decode_only=True) for rows in (8, 16, 33, 64)}
     assert {n: step.pieces(32, 2) for n, step in steps.items()} == {8: 8, 16: 8, 33: 4, 64: 2}
     assert [steps[16].pieces(n, 1) for n in (20, 6, 9)] == [4, 2, 1]
     assert Step(c, weights, tiles, 128).pieces(32, 1) == 2
-    few, many = (llama(c, weights, tokens=n, alone=True).build() for n in (16, 64))
+    few, many = (llama(c, weights, tokens=n, decode_only=True).build() for n in (16, 64))
     assert few.tensor("ss_mlp").shape[-1] == many.tensor("ss_mlp").shape[-1] == Const(16)
 
 
 def test_sizes_that_do_not_fit_are_named():
     with pytest.raises(BadPacking, match="head: a matrix has 250 rows"):
-        packed_shapes(dataclasses.replace(KNOWN["tiny-llama"], vocab=250), "cpu")
+        packed_shapes(dataclasses.replace(PRESETS["tiny-llama"], vocab=250), "cpu")
     with pytest.raises(BadPacking, match="w_qkv: a row has 100 columns"):
-        packed_shapes(dataclasses.replace(KNOWN["tiny-llama"], hidden=100), "cuda")
+        packed_shapes(dataclasses.replace(PRESETS["tiny-llama"], hidden=100), "cuda")
     with pytest.raises(BadPacking, match="w_router: a matrix has 8 rows"):
-        packed_shapes(dataclasses.replace(KNOWN["tiny-qwen3-moe"], experts=Experts(8, 2, True)),
+        packed_shapes(dataclasses.replace(PRESETS["tiny-qwen3-moe"], experts=Experts(8, 2, True)),
                       "cpu")
 
 
 def test_progress_counts_every_byte_once():
     calls = []
-    packed = pack_weights(RandomCheckpoint(KNOWN["tiny-qwen3"]), "cuda", BF16,
+    packed = pack_weights(RandomCheckpoint(PRESETS["tiny-qwen3"]), "cuda", BF16,
                           lambda *now: calls.append(now))
     done, totals = [c[1] for c in calls], {c[2] for c in calls}
     assert done == sorted(done) and totals == {done[-1]}
@@ -250,7 +250,7 @@ class Counted(RandomCheckpoint):
 @pytest.fixture
 def counted():
     Counted.reads.clear()
-    return Counted(KNOWN["tiny-qwen3"])
+    return Counted(PRESETS["tiny-qwen3"])
 
 
 @pytest.fixture
@@ -337,7 +337,7 @@ def test_random_weights_are_not_kept(env, counted):
 
 def test_a_tile_must_divide_its_matrix():
     """A head of 96 rows in tiles of 64 would leave 32 tokens out."""
-    config = dataclasses.replace(KNOWN["tiny-llama"], vocab=96)
+    config = dataclasses.replace(PRESETS["tiny-llama"], vocab=96)
     tiles = Tiles(qkv=16, out=16, gate_up=32, down=16, head=64)
     with pytest.raises(BadPacking, match="head has 96 rows: not a number of tiles of 64"):
         llama(config, Weights("cpu", et.f32), tiles)

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from eventtensor.models.formats.hf_checkpoint import FolderCheckpoint
-from eventtensor.models.runner import DTYPES, Choice, Row, Runner, layout_of
+from eventtensor.models.formats.hf_checkpoint import HfCheckpoint
+from eventtensor.models.runner import DTYPES, Runner, StepToken, TokenChoice, layout_of
 from eventtensor.models.runner_memory import DeviceMemory
 from eventtensor.models.weight_packing import pack_weights
 from eventtensor.runtime.cuda.driver import upload
@@ -104,7 +104,7 @@ class Pair:
 
     def runner(self, target: str, pages: int = 24, **options: Any) -> Runner:
         layout = layout_of(target, self.dtype, same_bits=options.get("same_bits", False))
-        checkpoint = FolderCheckpoint(self.folder)
+        checkpoint = HfCheckpoint(self.folder)
         weights = pack_weights(checkpoint, layout, DTYPES[self.dtype].numpy)
         return Runner(checkpoint.config, weights, target=target, dtype=self.dtype, pages=pages,
                       positions=POSITIONS, **options)
@@ -171,13 +171,13 @@ class Session:
             kv[:] = unwritten
 
     def step(
-        self, chunks: Sequence[Chunk], choices: Sequence[Choice] = ()
+        self, chunks: Sequence[Chunk], choices: Sequence[TokenChoice] = ()
     ) -> tuple[dict[int, int], dict[int, np.ndarray]]:
         """Token and logits after the last token of each chunk, by request."""
         lasts, others = [], []
         for r, count in chunks:
             at = self.done[r]
-            new = [Row(r, self.requests[r][k], k) for k in range(at, at + count)]
+            new = [StepToken(r, self.requests[r][k], k) for k in range(at, at + count)]
             lasts.append(new[-1])
             others += new[:-1]
             self.done[r] += count

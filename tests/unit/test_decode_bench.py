@@ -29,7 +29,7 @@ from decode_cases import CASES, Chosen, parse
 from kernels import Made, Wanted
 from torch_compiled import CompiledPeer, Task, TooLong, limited, two_halves
 
-from eventtensor.models.formats.model_presets import KNOWN
+from eventtensor.models.formats.model_presets import PRESETS
 
 # ---- which rows ------------------------------------------------------------------------------
 
@@ -42,7 +42,8 @@ def chosen(*words: str) -> Chosen:
 def test_words_choose_rows_and_only_their_kernels() -> None:
     found = chosen("--only", "step", "--model", "llama-3.2-1b", "--batch", "1", "--batch", "64")
     assert [(c.batch, c.context) for c in found.cases()] == [(1, 128), (1, 1024), (64, 1024)]
-    assert found.kernels() == (Wanted("llama-3.2-1b", 1), Wanted("llama-3.2-1b", 64, alone=True))
+    assert found.kernels() == (Wanted("llama-3.2-1b", 1),
+                               Wanted("llama-3.2-1b", 64, decode_only=True))
     assert found.models_of_all() == ("llama-3.2-1b",)
     assert not (found.prompts() or found.compiled() or found.loaded())
 
@@ -51,7 +52,7 @@ def test_a_run_without_words_measures_everything() -> None:
     found = chosen()
     assert found.cases() == CASES and len([c for c in CASES if not c.sampled]) == 10
     assert [p.model for p in found.prompts()] == ["llama-3.2-1b", "qwen3-8b"]
-    assert Wanted("llama-3.2-1b", 64, True, alone=True) in found.kernels()
+    assert Wanted("llama-3.2-1b", 64, True, decode_only=True) in found.kernels()
     assert set(found.compiled()) <= set(found.kernels())  # what is compiled cold is used
 
 
@@ -157,7 +158,7 @@ def test_a_backend_waits_between_compiling_and_the_first_run(
 @pytest.mark.parametrize(("model", "batch"), (("tiny-llama", 3), ("tiny-qwen3", 1)))
 def test_the_step_of_torch_is_one_graph(model: str, batch: int) -> None:
     """As torch.compile needs it, with nothing that sends a tensor to the host."""
-    weights = torch_decode.TorchWeights(KNOWN[model], "cpu")
+    weights = torch_decode.TorchWeights(PRESETS[model], "cpu")
     step = torch_decode.TorchDecoder(weights, batch, 20)
     with torch.no_grad():
         wanted = step.logits().argmax(dim=-1)
@@ -167,7 +168,7 @@ def test_the_step_of_torch_is_one_graph(model: str, batch: int) -> None:
 
 
 def test_torch_draws_only_what_top_p_leaves() -> None:
-    weights = torch_decode.TorchWeights(KNOWN["tiny-llama"], "cpu")
+    weights = torch_decode.TorchWeights(PRESETS["tiny-llama"], "cpu")
     step = torch_decode.TorchDecoder(weights, 1, 4, temperature=0.5, top_p=0.6)
     logits = torch.log(torch.tensor([[0.2, 0.5, 0.3]])) * 0.5
     found = {int(step._choice(logits)[0]) for _ in range(200)}
@@ -218,8 +219,8 @@ class FakeKernel:
 @contextmanager
 def no_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     for name in ("llama-3.2-1b", "qwen3-0.6b", "qwen3-8b"):
-        tiny = KNOWN["tiny-llama" if name[0] == "l" else "tiny-qwen3"]
-        monkeypatch.setitem(KNOWN, name, tiny)
+        tiny = PRESETS["tiny-llama" if name[0] == "l" else "tiny-qwen3"]
+        monkeypatch.setitem(PRESETS, name, tiny)
 
     def timed(run: Any, samples: int, each: int = 1) -> list[float]:
         run()

@@ -32,7 +32,7 @@ import eventtensor as et
 from eventtensor.compiler import run_passes
 from eventtensor.config import Options
 from eventtensor.models.decoder_tasks import Weights
-from eventtensor.models.formats.model_presets import KNOWN
+from eventtensor.models.formats.model_presets import PRESETS
 from eventtensor.models.formats.random_checkpoint import RandomCheckpoint
 from eventtensor.models.llama import llama
 from eventtensor.models.weight_packing import pack_weights
@@ -44,7 +44,7 @@ moe = sys.modules["moe_benchmark"] = module_from_spec(_found)
 _found.loader.exec_module(moe)
 
 TINY = "tiny-qwen3-moe"
-CONFIG = KNOWN[TINY]
+CONFIG = PRESETS[TINY]
 
 
 # ---- the programs ----------------------------------------------------------------------------
@@ -197,7 +197,7 @@ def no_gpu(monkeypatch: pytest.MonkeyPatch) -> Any:
         layered = found.folder.name.rpartition("_")[2] in moe_program.SCHEDULES
         return Stub(rows if layered else None)
 
-    monkeypatch.setitem(KNOWN, moe.MODEL, CONFIG)
+    monkeypatch.setitem(PRESETS, moe.MODEL, CONFIG)
     for place, name, value in (
         (moe, "Model", partial(decoder.Model, device="cpu")), (moe_chain, "LAYERS", CONFIG.layers),
         (moe_chain, "Layers", layers), (decoder, "here", lambda: None),
@@ -241,7 +241,7 @@ def test_a_whole_run_has_all_rows_and_a_page(
 
 
 def test_weight_bytes_are_those_of_the_experts_used() -> None:
-    c = KNOWN["qwen3-30b-a3b"]
+    c = PRESETS["qwen3-30b-a3b"]
     one = 3 * 2 * 2048 * 768
     assert decoder.weight_bytes(c, 9) - decoder.weight_bytes(c, 0) == 9 * one
     assert decoder.weight_bytes(c, 128 * 48) == 2 * (30_532_122_624 - 151936 * 2048

@@ -13,7 +13,7 @@ sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
 
 from phases import EDGE, Layers, bytes_of
 
-from eventtensor.models.formats.model_presets import KNOWN
+from eventtensor.models.formats.model_presets import PRESETS
 
 LAYERS = 2 * EDGE + 3
 RECORD = np.dtype([("call", "i4"), ("coords", "i8", (2,)), ("t_ready", "u8"), ("t_end", "u8"),
@@ -56,4 +56,4 @@ def test_a_trace_that_lost_tasks_is_refused() -> None:
     ("qwen3-30b-a3b", "experts_gate_up", 50, 2 * 50 * 1536 * 2048),
 ])
 def test_bytes_of_a_phase(model: str, phase: str, used: float, expected: int) -> None:
-    assert bytes_of(KNOWN[model], phase, 16, 1024, used) == expected
+    assert bytes_of(PRESETS[model], phase, 16, 1024, used) == expected

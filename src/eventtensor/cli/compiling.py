@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ..errors import BadOption
 from ..models.decoder_tasks import Weights
-from ..models.model_artifact import Made, compiled, save
+from ..models.model_artifact import KernelSetSpec, compiled, save
 from ..models.model_source import open_model
 from ..models.runner import DTYPES, layout_of
 from ..models.step import MAX_TOKENS
@@ -20,7 +20,7 @@ def compile_model(name: str, folder: Path, target: str, dtype: str, same_bits: b
         if place.is_file():
             raise BadOption(f"{place} is a file", hint="name a folder, which is made if need be")
     began, where = time.perf_counter(), find_target(target)
-    made = Made(open_model(name).config, where, dtype, MAX_TOKENS, True, same_bits)
+    made = KernelSetSpec(open_model(name).config, where, dtype, MAX_TOKENS, True, same_bits)
     layout = layout_of(where, dtype, MAX_TOKENS, same_bits)
     kernels = compiled(made, Weights(layout, DTYPES[dtype]), {})
     try:

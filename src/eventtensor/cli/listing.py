@@ -8,21 +8,21 @@ from rich.table import Table
 
 from ..errors import EventTensorError
 from ..models.checkpoint import shapes
-from ..models.formats.model_presets import KNOWN
+from ..models.formats.model_presets import PRESETS
 from ..models.model_config import ModelConfig
-from ..models.model_source import smollm2_file
+from ..models.model_source import smollm2_path
 from .terminal import terminal
 
 
 def models_table() -> None:
     table = Table("name", "parameters", "layers", "what", box=None, pad_edge=False)
     try:
-        smollm2_file()
+        smollm2_path()
         what = "SmolLM2-135M-Instruct"
     except EventTensorError as e:
         what = f"SmolLM2-135M-Instruct: {e.hint}"
-    table.add_row("smollm2", *_size(KNOWN["smollm2-135m"]), what)
-    for name, config in KNOWN.items():
+    table.add_row("smollm2", *_size(PRESETS["smollm2-135m"]), what)
+    for name, config in PRESETS.items():
         table.add_row(f"random:{name}", *_size(config), "random weights; ?seed=3 gives others")
     table.add_row("FOLDER", "", "", "Hugging Face: config.json and safetensors")
     table.add_row("FILE", "", "", "GGUF: F32, F16, BF16, Q8_0, Q4_0 or Q4_1")

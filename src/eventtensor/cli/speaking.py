@@ -15,7 +15,7 @@ from ..engine.params import SamplingParams
 from ..errors import BadChat, UnsupportedTokenizer
 from ..models.bandwidth import Bandwidth, measure_bandwidth
 from ..models.model_source import open_model
-from ..models.runner import Row, Runner
+from ..models.runner import Runner, StepToken
 from ..models.text.tokenizer import Tokenizer
 from .terminal import terminal
 
@@ -64,7 +64,7 @@ def answer(
             heard.now()
             yield output.text
         yield "\n"
-        read = llm.engine.runner.bytes_read([Row(0, 0, heard.middle)])
+        read = llm.engine.runner.bytes_read([StepToken(0, 0, heard.middle)])
         memory = measure_bandwidth(llm.target)
         shown.print(heard.summary(read, memory, f"{llm.target}, {dtype}"), style="dim")
 
@@ -72,7 +72,7 @@ def answer(
 def _built(runner: Runner, prompt: int) -> None:
     """What a compiler takes is no part of the speed: all kernels that steps of one request use."""
     runner.ready(min(prompt, runner.limits.rows))
-    runner.ready(1, alone=True)
+    runner.ready(1, decode_only=True)
 
 
 @dataclass

@@ -23,7 +23,7 @@ from ..errors import (
     StepFailed,
     StepStuck,
 )
-from ..models.runner import Choice, Result, Runner
+from ..models.runner import Result, Runner, TokenChoice
 from ..models.text.tokenizer import Tokenizer
 from .choosing import without
 from .grammar import Grammar, Grammars
@@ -218,13 +218,13 @@ class Engine:
         if step is not None:
             if self._step_began is None:
                 self._step_began = time.monotonic()
-            choices = [Choice()] * step.first + choices  # tokens that nobody wants
-            choices = choices or [Choice()]
+            choices = [TokenChoice()] * step.first + choices  # tokens that nobody wants
+            choices = choices or [TokenChoice()]
             self.runner.launch(step.rows, step.tables, len(choices), choices)
             self.scheduler.begun(step)
         return step
 
-    def _choice(self, request: Request) -> Choice | None:
+    def _choice(self, request: Request) -> TokenChoice | None:
         try:
             return request.choice()
         except Exception as e:

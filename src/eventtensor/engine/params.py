@@ -10,13 +10,13 @@ from types import MappingProxyType
 from typing import Any
 
 from ..errors import BadParameter
-from ..models.batch_arrays import MAX_BIASES, Change, Choice, chance
+from ..models.batch_arrays import MAX_BIASES, LogitsChange, TokenChoice, chance
 
 MAX_LOGPROBS = 20
 MAX_STOP = 1024  # characters: what may be the begin of a stop is looked at with every token
 MAX_GRAMMAR = 1 << 17  # characters; twice as many for schemas and rules together
 MAX_CHOICE = 1024  # characters of one
-_LIKELIEST = Choice()
+_LIKELIEST = TokenChoice()
 _GRAMMARS = ("json_schema", "regex", "choice", "grammar")  # an answer keeps to one of them
 _OTHER_NAMES = {"top_k": 0, "seed": None}  # of what other servers call -1
 
@@ -117,12 +117,14 @@ class SamplingParams:
     def _grammars(self) -> list[str]:
         return [name for name in _GRAMMARS if getattr(self, name) is not None]
 
-    def next_choice(self, seed: int, position: int, change: Change | None = None) -> Choice:
+    def next_choice(
+        self, seed: int, position: int, change: LogitsChange | None = None
+    ) -> TokenChoice:
         """For the token after this position, as the kernel takes it."""
         if self.temperature == 0:
-            return _LIKELIEST if change is None else Choice(change=change)
-        return Choice(self.temperature, self.top_k, self.top_p, chance(seed, position), self.min_p,
-                      change)
+            return _LIKELIEST if change is None else TokenChoice(change=change)
+        return TokenChoice(self.temperature, self.top_k, self.top_p, chance(seed, position),
+                           self.min_p, change)
 
 
 def _frozen(name: str, values: Any) -> tuple[Any, ...]:

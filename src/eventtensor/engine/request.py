@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..errors import EventTensorError
-from ..models.batch_arrays import Change, Choice, Row
+from ..models.batch_arrays import LogitsChange, StepToken, TokenChoice
 from ..models.checkpoint import Array
 from .grammar import Grammar
 from .logprobs import Chosen, Logprobs, PromptLogprobs
@@ -140,33 +140,34 @@ class Request:
         """Whether the answer may not end after so many tokens."""
         return count < self.prompt + self.params.min_tokens
 
-    def rows(self, most: int) -> list[Row]:
+    def rows(self, most: int) -> list[StepToken]:
         """The next ones, in order. What is promised comes from the row that gets it."""
         known, first = len(self.tokens), self.done
-        found = [Row(self.slot, self.tokens[k], k) for k in range(first, min(known, first + most))]
+        found = [StepToken(self.slot, self.tokens[k], k)
+                 for k in range(first, min(known, first + most))]
         if self.promised and first + most > known:
-            found.append(Row(self.slot, ~self.row, known))
+            found.append(StepToken(self.slot, ~self.row, known))
         return found
 
-    def choice(self) -> Choice:
+    def choice(self) -> TokenChoice:
         """How the token after all these is chosen. A grammar without a way on is an error."""
         barred = self.unending is not None and self._is_barred(self.count)
         change = self._change(barred) if self._always or barred else None
         return self.params.next_choice(self.seed, self.count - 1, change)
 
-    def _change(self, barred: bool) -> Change:
+    def _change(self, barred: bool) -> LogitsChange:
         """`barred`: it does not end here. A grammar that has nothing else ends all the same."""
         p, allowed = self.params, None if self.grammar is None else self.grammar.allowed()
         if barred and self.unending is not None:
             left = self.unending if allowed is None else allowed & self.unending
             allowed = left if left.any() else allowed
         if not p.penalises:
-            return Change(self._history, 0, allowed=allowed, bias=self._bias)
+            return LogitsChange(self._history, 0, allowed=allowed, bias=self._bias)
         count = len(self.tokens)
         self._history[self._kept : count] = self.tokens[self._kept :]
         self._kept = count
-        return Change(self._history[:count], self.prompt, p.repetition_penalty, p.presence_penalty,
-                      p.frequency_penalty, allowed, self._bias)
+        return LogitsChange(self._history[:count], self.prompt, p.repetition_penalty,
+                            p.presence_penalty, p.frequency_penalty, allowed, self._bias)
 
     def accept(self, token: int) -> Finish | None:
         """Why the request is over with this token, which was promised, if it is. One of `ends` is

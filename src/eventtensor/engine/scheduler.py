@@ -7,7 +7,7 @@ import time
 from collections import deque
 from dataclasses import dataclass
 
-from ..models.batch_arrays import Limits, Row
+from ..models.batch_arrays import Limits, StepToken
 from .pages import Pages
 from .request import Request
 
@@ -24,7 +24,7 @@ class Step:
     first: int
     chosen: list[Request]
     wanted: int
-    rows: list[Row]
+    rows: list[StepToken]
     tables: list[list[int]]
     filled: list[tuple[Request, int, int]]
 
@@ -130,7 +130,7 @@ class Scheduler:
         chosen = sorted(ends, key=lambda r: not r.wants_logits)
         rows = {r: r.rows(count) for r, count in taken}
         lasts = [rows[r].pop() for r in chosen]
-        scored, firsts = list[tuple[Request, int]](), list[Row]()
+        scored, firsts = list[tuple[Request, int]](), list[StepToken]()
         for request, _ in taken:
             if request.scores is not None and len(rows[request]) > request.plain:
                 more = rows[request][request.plain :]

@@ -8,10 +8,10 @@ import eventtensor as et
 
 from ..target import H200
 from .attention import attend, combine, longest, plan_attention, rotate
-from .attention_mixed import attend_many, can_flow
+from .attention_mixed import attend_mixed, fits_kv_pipeline
 from .decoder_tasks import Weights, multiply
 from .model_config import ModelConfig
-from .residual_projection import Added, Source
+from .residual_projection import ResidualProjection, Source
 from .step import MAX_REQUESTS, Step, cut
 from .tile_sizes import Layout
 
@@ -30,7 +30,7 @@ def span_for(weights: Weights, tokens: int) -> int:
     return GROUP_SPLITS if many else 1
 
 
-def combined_heads(
+def kv_heads_per_task(
     c: ModelConfig, layout: Layout, tokens: int, workers: int = H200.multiprocessors
 ) -> int:
     """Heads of keys that a task of `rotate` or `combine` takes at most: one, or up to four if a
@@ -41,7 +41,7 @@ def combined_heads(
     return next((n for n in sizes if n * workers >= tokens * c.kv_heads), sizes[-1])
 
 
-def folded_heads(c: ModelConfig, some: int) -> int:
+def kv_heads_per_combine(c: ModelConfig, some: int) -> int:
     """Heads of keys that a task of `combine` takes: `some`, or fewer, so that all loads of a thread
     are on their way together; half a row, so that 64 of them have a worker for each task."""
     least, most = FOLDED_ELEMENTS
@@ -49,7 +49,7 @@ def folded_heads(c: ModelConfig, some: int) -> int:
     return _part_of(some, elements // (c.heads // c.kv_heads * c.head_dim))
 
 
-def rotated_heads(c: ModelConfig, some: int, parts: int) -> int:
+def kv_heads_per_rope(c: ModelConfig, some: int, parts: int) -> int:
     """Heads of keys that a task of `rotate` takes: `some`, or fewer if those have many words, or
     many in all parts of K."""
     words = min(ROTATED_WORDS, ADDED_WORDS // parts)
@@ -65,7 +65,7 @@ def page_tokens(config: ModelConfig) -> int:
     return max(1, PAGE_BYTES // (2 * config.head_dim * 2))
 
 
-class Attention:
+class AttentionBlock:
     """The first half of each layer, and the cache that it keeps. A task of `attend` takes `span`
     splits. Where they are few for the workers of a GPU it takes fewer, unless rows are to give the
     same bits in all steps (`alike`)."""
@@ -75,7 +75,7 @@ class Attention:
         dtype, hd, group = step.weights.dtype, c.head_dim, c.heads // c.kv_heads
         per_split = max(1, SPLIT_TOKENS // page)
         self.step, self.span, self.page, self.split = step, span, page, per_split * page
-        self.some = combined_heads(c, step.weights.layout, step.tokens)
+        self.some = kv_heads_per_task(c, step.weights.layout, step.tokens)
         self.fill = 0 if alike or span == 1 else H200.multiprocessors // c.kv_heads
         R, M = et.dim("R", max=MAX_REQUESTS), et.dim("M", max=65536)
         self.pages = pages = et.dim("pages", max=1 << 22)
@@ -91,7 +91,8 @@ class Attention:
         self.kv = p.state("kv", (c.layers, pages, c.kv_heads, 2, page, hd), dtype)
         # For each head of keys: the queries that look at it, the key and the value.
         self.qkv = p.scratch("qkv", self._qkv_shape(c.kv_heads * (group + 2) * hd), et.f32)
-        self.out = Added(step, "out", w_o, step.tiles.out, step.tiles.out_parts, half=0)
+        self.out = ResidualProjection(step, "out", w_o, step.tiles.out, step.tiles.out_parts,
+                                      half=0)
         self.items()
 
     def items(self) -> None:
@@ -150,7 +151,7 @@ class Attention:
     def _rotate(self, at: Any) -> None:
         """Keys and values go into the cache."""
         step, c, slot, page = self.step, self.step.c, self.slot, self.page
-        some = rotated_heads(c, self.some, step.tiles.qkv_parts)
+        some = kv_heads_per_rope(c, self.some, step.tiles.qkv_parts)
         words = some * (c.heads // c.kv_heads + 2) * c.head_dim
         step.p.call(
             rotate(c), grid=(step.T, c.kv_heads // some),
@@ -164,12 +165,12 @@ class Attention:
         """The heads of one task before and after have an axis, so that one event tells of them."""
         self._rotate(at)
         step, c, first, W = self.step, self.step.c, self.first, self.W
-        group, some = c.heads // c.kv_heads, folded_heads(c, self.some)
-        many = self.span > 1 and can_flow(group, c.head_dim, self.page)
+        group, some = c.heads // c.kv_heads, kv_heads_per_combine(c, self.some)
+        many = self.span > 1 and fits_kv_pipeline(group, c.head_dim, self.page)
         rest = (self.kv[at, :, :, :, :, :],) if many else ()  # of which the next tasks have parts
         dtype, kv_heads, tile = step.weights.dtype, c.kv_heads, f"{c.kv_heads} * w + {some} * g + k"
         step.p.call(
-            attend_many(dtype, kv_heads, group, c.head_dim, tile) if many
+            attend_mixed(dtype, kv_heads, group, c.head_dim, tile) if many
             else attend(dtype, kv_heads),
             grid=(first[step.T], kv_heads // some, some),
             reads=lambda w, g, k: (self.q[at, self.row[w], g * some + k, :, :], self.left[w],
@@ -181,7 +182,7 @@ class Attention:
 
     def combine(self, at: Any, rows: Any, **events: Any) -> None:
         """The parts of each of so many rows."""
-        c, first, some = self.step.c, self.first, folded_heads(self.step.c, self.some)
+        c, first, some = self.step.c, self.first, kv_heads_per_combine(self.step.c, self.some)
         wide = some * c.heads // c.kv_heads * c.head_dim
         self.step.p.call(
             combine, grid=(rows, c.kv_heads // some),

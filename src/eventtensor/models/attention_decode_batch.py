@@ -12,8 +12,8 @@ import eventtensor as et
 
 from ..target import H200
 from .attention import at_once, find_items, softmax, turned
-from .attention_block import Attention, combined_heads, page_tokens
-from .attention_mixed import can_flow, met_floats
+from .attention_block import AttentionBlock, kv_heads_per_task, page_tokens
+from .attention_mixed import fits_kv_pipeline, reduce_floats
 from .decoder_tasks import norm_scale
 from .model_config import ModelConfig
 from .step import MAX_REQUESTS, MAX_TOKENS, Step, cut
@@ -40,7 +40,7 @@ _APPEND = _INCLUDE + "et::attention::append_all<own_0, own_1, own_3>(own, kv);"
 
 
 @dataclass(frozen=True)
-class Attends:
+class DecodeVariant:
     """A kernel of a GPU in which rows attend so: from `least` rows on up to `most`. A task has
     `heads` heads of keys at once, as many as let all workers begin with all rows at the same time:
     what comes between two tasks is lost."""
@@ -50,24 +50,27 @@ class Attends:
     heads: int
 
 
-def rows_alone(c: ModelConfig, workers: int = H200.multiprocessors) -> tuple[Attends, ...]:
+def decode_variants(
+    c: ModelConfig, workers: int = H200.multiprocessors
+) -> tuple[DecodeVariant, ...]:
     """The kernels of a model; none, if keys do not flow (attention_mixed.py)."""
-    if not can_flow(c.heads // c.kv_heads, c.head_dim, page_tokens(c)) or c.kv_heads > workers:
+    group = c.heads // c.kv_heads
+    if c.kv_heads > workers or not fits_kv_pipeline(group, c.head_dim, page_tokens(c)):
         return ()
-    found: list[Attends] = []
+    found: list[DecodeVariant] = []
     fit = (n for n in AT_ONCE if n == 1 or 4 * room_floats(c, n) <= ROOM)
     sizes = [n for n in fit if c.kv_heads % n == 0]
     for heads in sizes:
         least = found[-1].most + 1 if found else 1
         most = MAX_REQUESTS if heads == sizes[-1] else heads * workers // c.kv_heads
         if least <= MAX_REQUESTS:
-            found.append(Attends(least, min(most, MAX_REQUESTS), heads))
+            found.append(DecodeVariant(least, min(most, MAX_REQUESTS), heads))
     return tuple(found)
 
 
-def attends(c: ModelConfig, rows: int) -> Attends:
+def decode_variant(c: ModelConfig, rows: int) -> DecodeVariant:
     """The kernel that takes so many rows."""
-    found = next((a for a in rows_alone(c) if rows <= a.most), None)
+    found = next((a for a in decode_variants(c) if rows <= a.most), None)
     assert found is not None, f"no kernel attends so to {rows} rows"
     return found
 
@@ -76,10 +79,10 @@ def room_floats(c: ModelConfig, heads: int) -> int:
     """Where the parts of so many heads of keys meet; of several what is turned lies behind them."""
     group = c.heads // c.kv_heads
     behind = heads * (group + 2) * (c.head_dim + 8) // 2 if heads > 1 else 0
-    return met_floats(group, c.head_dim, heads) + behind
+    return reduce_floats(group, c.head_dim, heads) + behind
 
 
-def plan_alone(split_tokens: int, most: int, fill: int) -> Any:
+def plan_decode(split_tokens: int, most: int, fill: int) -> Any:
     """As `plan_attention`, and for each item: the tokens that the cache has, all but the row's own,
     which is in its last item; the row's position; and what it gives of the rows, from its number in
     two lists up to the next one. In `ends` the last item of a row has it; in `lone` every item has
@@ -102,8 +105,8 @@ def plan_alone(split_tokens: int, most: int, fill: int) -> Any:
     return plan
 
 
-def attend_alone(c: ModelConfig, dtype: Any, some: int) -> Any:
-    """As `attend_many` for some heads of keys, from the parts of the projection; `held` tokens are
+def attend_decode(c: ModelConfig, dtype: Any, some: int) -> Any:
+    """As `attend_mixed` for some heads of keys, from the parts of the projection; `held` tokens are
     in the cache."""
     group, scale = c.heads // c.kv_heads, c.head_dim**-0.5
     tuned = _ATTEND.format(
@@ -140,14 +143,14 @@ def append(own, kv):
     kv[:] = own
 
 
-class DecodeAttention(Attention):
+class BatchDecodeAttention(AttentionBlock):
     """The first half of each layer for rows that have a request each; so many heads of keys are
     attended at once."""
 
     def __init__(self, step: Step, span: int, alike: bool, heads: int) -> None:
         super().__init__(step, span, alike)
         self.heads = heads
-        self.some = combined_heads(step.c, step.weights.layout, MAX_TOKENS)
+        self.some = kv_heads_per_task(step.c, step.weights.layout, MAX_TOKENS)
 
     def rows(self) -> None:
         """What items give of them: the row's own key and value, and all of it if it is alone."""
@@ -171,7 +174,7 @@ class DecodeAttention(Attention):
 
     def plan(self) -> None:
         self.step.p.call(
-            plan_alone(self.split, self.span, self.fill), grid=(),
+            plan_decode(self.split, self.span, self.fill), grid=(),
             reads=lambda: (self.position[:], self.request[:], self.table[:, :, :]),
             writes=lambda: (self.first[:], self.row[:], self.left[:], self.item_pages[:, :],
                             self.held[:], self.turn[:], self.ends[:], self.lone[:],
@@ -184,7 +187,7 @@ class DecodeAttention(Attention):
         some, group = self.heads, c.heads // c.kv_heads
         words = some * (group + 2) * c.head_dim
         step.p.call(
-            attend_alone(c, step.weights.dtype, some), name="attend",
+            attend_decode(c, step.weights.dtype, some), name="attend",
             grid=(self.first[step.T], c.kv_heads // some),
             reads=lambda w, g: (
                 self.qkv[at, :, row[w], cut(g, words)], step.attn.ss[at, row[w], :],

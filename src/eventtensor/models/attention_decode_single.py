@@ -11,8 +11,8 @@ import eventtensor as et
 from ..ir.products import PANEL
 from ..target import H200
 from .attention import turned
-from .attention_block import Attention
-from .attention_mixed import met_floats
+from .attention_block import AttentionBlock
+from .attention_mixed import reduce_floats
 from .decoder_tasks import Weights, project
 from .model_config import ModelConfig
 from .step import Step, cut
@@ -38,7 +38,7 @@ et::attention::append<kv_0, {group}, kv_2, {norm}>(qkv, gains, rope, kv, {eps}f)
 """
 
 
-def attends_by_row(weights: Weights, rows: int, span: int) -> bool:
+def has_single_decode(weights: Weights, rows: int, span: int) -> bool:
     """True for the program of one row, where a GPU has a tuned body."""
     return rows == 1 and span == 1 and weights.layout != "cpu" and weights.dtype is et.bf16
 
@@ -54,7 +54,7 @@ def combined_columns(c: ModelConfig) -> int:
     return min(COLUMNS, c.head_dim & -c.head_dim)
 
 
-def appended_heads(c: ModelConfig) -> int:
+def kv_heads_per_append(c: ModelConfig) -> int:
     """Heads of keys that a task of `append` takes: as many as may come by flags."""
     each = (c.heads // c.kv_heads + 2) * c.head_dim
     sizes = (n for n in range(1, c.kv_heads + 1) if c.kv_heads % n == 0)
@@ -66,7 +66,7 @@ def attend_row(c: ModelConfig, dtype: Any, parts: int) -> Any:
     last one, and not in the cache yet."""
     group, scale = c.heads // c.kv_heads, c.head_dim**-0.5
     tuned = _ATTEND.format(parts=parts, norm=_norm(c), eps=float(c.norm_eps), scale=scale,
-                           met=met_floats(group, c.head_dim))
+                           met=reduce_floats(group, c.head_dim))
 
     fed = group <= FED_HEADS and c.head_dim % FED_COLUMNS == 0
     feed = _FEED.format(parts=parts) if fed else None
@@ -120,7 +120,7 @@ def _norm(c: ModelConfig) -> str:
     return "true" if c.qk_norm else "false"
 
 
-class RowAttention(Attention):
+class SingleDecodeAttention(AttentionBlock):
     """The first half of each layer for one row: T is 1."""
 
     def __init__(self, step: Step) -> None:
@@ -176,7 +176,7 @@ class RowAttention(Attention):
     def append(self) -> None:
         """After all layers, when nobody waits for it."""
         step, c, slot, page = self.step, self.step.c, self.slot, self.page
-        some = appended_heads(c)
+        some = kv_heads_per_append(c)
         words = some * (c.heads // c.kv_heads + 2) * c.head_dim
         step.p.call(
             append(c), grid=(c.layers, c.kv_heads // some),

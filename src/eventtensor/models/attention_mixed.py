@@ -15,18 +15,18 @@ _ATTEND = """
 constexpr int ROOM = {met};
 float* const room = worker.arena.take<float>({met});
 const int64_t next = et::tile_ahead(worker);
-et::attention::attend_many<q_0, q_1, kv_2, {heads}, ROOM>(
+et::attention::attend_mixed<q_0, q_1, kv_2, {heads}, ROOM>(
     worker, et::idle_memory(worker), room, {{{tile}, next}}, q, left, kv,
     {{all_left, all_left, all_pages, {after}, {heads} * 2 * kv_2 * q_1}}, out, ml);
 """
 
 
-def can_flow(group: int, width: int, page: int) -> bool:
+def fits_kv_pipeline(group: int, width: int, page: int) -> bool:
     """True for heads and pages that the flow is cut for."""
     return group <= 8 and width in (64, 128) and page % 16 == 0
 
 
-def met_floats(group: int, width: int, heads: int = 1) -> int:
+def reduce_floats(group: int, width: int, heads: int = 1) -> int:
     """Floats where the warps' parts of so many heads of keys meet (device/cuda/attention_tile.cuh):
     of large heads half at a time; of several all but the last strands of a warp."""
     even = group + group % 2
@@ -34,11 +34,11 @@ def met_floats(group: int, width: int, heads: int = 1) -> int:
     return heads * (strands * even * width + 16 * group)
 
 
-def attend_many(dtype: Any, heads: int, group: int, width: int, tile: str) -> Any:
+def attend_mixed(dtype: Any, heads: int, group: int, width: int, tile: str) -> Any:
     """As `attend`. `heads`: of keys, each so wide and with a `group` of queries; tiles are those of
     an item one after the other, `tile` is the number of this one in C++. `all_kv` has what the next
     task begins with."""
-    @et.task(cuda=_ATTEND.format(heads=heads, met=met_floats(group, width), after=at_once(heads),
+    @et.task(cuda=_ATTEND.format(heads=heads, met=reduce_floats(group, width), after=at_once(heads),
                                  tile=tile))
     def attend(q, left, kv, all_left, all_pages, all_kv, out, ml):
         out[:], ml[:] = softmax(q, left, kv, dtype)

@@ -18,7 +18,7 @@ _U64 = (1 << 64) - 1
 _MADE = "see the sizes that the runner was made with: pages, positions, requests, rows"
 
 @dataclass(frozen=True)
-class Row:
+class StepToken:
     """One token of a step: request (its row of the page table), token, and position. Token ~k is
     the one that row k of the step before gets, which may still run."""
 
@@ -27,16 +27,17 @@ class Row:
     position: int
 
 
-def stands_alone(rows: Sequence[Row], chosen: int) -> bool:
+def is_decode_only(rows: Sequence[StepToken], chosen: int) -> bool:
     """True if every row has a request of its own, and gets a token."""
     return chosen == len(rows) == len({r.request for r in rows})
 
 
 @dataclass(frozen=True)
-class Change:
-    """How logits are changed before a token is chosen: see `Adjusts`. `history` are the tokens so
-    far, those from `prompt` on the answer; `allowed` has a bit for each token that may come, the
-    lowest of a byte first, or is None: all may. `bias` has what is added to some tokens."""
+class LogitsChange:
+    """How the logits of a sequence change before its token is chosen (`LogitsProcessor` does it).
+    `history` are the tokens so far, those from `prompt` on the answer. `allowed` has a bit for each
+    token that may come, the lowest of a byte first; None allows all. `bias` is added to the logits
+    of some tokens."""
 
     history: Array
     prompt: int
@@ -48,7 +49,7 @@ class Change:
 
 
 @dataclass(frozen=True)
-class Choice:
+class TokenChoice:
     """How the token after a row is chosen: temperature 0 takes the likeliest, top_k 0, min_p 0 and
     top_p 1 leave all. `uniform` in [0, 1) is the chance of this one token."""
 
@@ -57,7 +58,7 @@ class Choice:
     top_p: float = 1.0
     uniform: float = 0.0
     min_p: float = 0.0
-    change: Change | None = None
+    change: LogitsChange | None = None
 
 
 def chance(seed: int, position: int) -> float:
@@ -98,7 +99,7 @@ class Limits:
 
 
 @dataclass(frozen=True)
-class Placed:
+class BatchArrays:
     """Rows as arrays; `work`: room for their items of attention, of a head."""
 
     token: Array
@@ -118,7 +119,7 @@ class Placed:
         return [(int(run[0]), int(~self.token[run[0]]), len(run)) for run in np.split(at, ends)]
 
 
-class Tables:
+class BlockTables:
     """The pages of each request, as the kernel reads them, and how often each page is named."""
 
     def __init__(self, limits: Limits, table: Array) -> None:
@@ -163,7 +164,7 @@ class Tables:
                 raise BoundViolated(f"request {k} has pages {min(pages)} to {max(pages)}; the "
                                     f"cache has {most.pages}", hint=_MADE)
 
-    def place(self, rows: Sequence[Row], before: int = 0) -> Placed:
+    def place(self, rows: Sequence[StepToken], before: int = 0) -> BatchArrays:
         """`before`: how many tokens the step before chooses."""
         limits = self._limits
         token, position, request = np.array(
@@ -180,7 +181,7 @@ class Tables:
         slot = page * limits.page + position % limits.page
         self._check_writes(at, page, slot)
         work = int((position // limits.split_tokens + 1).sum())
-        return Placed(token, position, request, slot, work)
+        return BatchArrays(token, position, request, slot, work)
 
     def _check_writes(self, at: Places, page: Array, slot: Array) -> None:
         """Each row writes its entry of the cache: nobody else may, and no other request may read
@@ -222,7 +223,7 @@ def check_counts(limits: Limits, rows: int, chosen: int) -> None:
                             f"{min(rows, limits.chosen)}", hint=_MADE)
 
 
-def check_choices(choices: Sequence[Choice], chosen: int) -> None:
+def check_choices(choices: Sequence[TokenChoice], chosen: int) -> None:
     if len(choices) != chosen:
         raise DimOutOfRange(f"there are {len(choices)} choices for {chosen} chosen rows",
                             hint="give one for each row that gets a token, or none at all")
@@ -234,7 +235,7 @@ def check_choices(choices: Sequence[Choice], chosen: int) -> None:
                                 "0 < top_p <= 1, 0 <= uniform < 1, 0 <= min_p <= 1")
 
 
-def check_changes(changes: Sequence[Change], limits: Limits) -> None:
+def check_changes(changes: Sequence[LogitsChange], limits: Limits) -> None:
     wide = -(-limits.vocab // 8)
     for c in changes:
         if len(c.history) > limits.positions:

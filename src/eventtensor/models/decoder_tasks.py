@@ -180,7 +180,7 @@ def head(weights: Weights, c: ModelConfig) -> Any:
     return head
 
 
-def head_and_tops(weights: Weights, c: ModelConfig) -> Any:
+def head_with_tile_max(weights: Weights, c: ModelConfig) -> Any:
     @et.task
     def head(x, ss, w, logits, best, best_at, tops):
         """`tops` are `best` again, for readers whom run-time data sends: those need an event, and

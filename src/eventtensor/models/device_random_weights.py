@@ -71,7 +71,7 @@ def source_for(dtype: np.dtype[Any]) -> str:
     return SOURCE.replace("STORED", "et::bf16" if dtype.itemsize == 2 else "float")
 
 
-def random_on_device(
+def random_weights_on_device(
     checkpoint: RandomCheckpoint, memory: DeviceMemory, dtype: np.dtype[Any],
     layout: Layout = "cuda",
 ) -> dict[str, Array]:

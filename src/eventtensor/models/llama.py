@@ -10,30 +10,31 @@ from typing import Any
 import eventtensor as et
 
 from ..ir.products import PANEL
-from .attention_block import Attention, span_for
-from .attention_decode_batch import DecodeAttention, attends
-from .attention_decode_single import RowAttention, attends_by_row
-from .decoder_tasks import Weights, choose, embed, gate_up, head, head_and_tops
+from .attention_block import AttentionBlock, span_for
+from .attention_decode_batch import BatchDecodeAttention, decode_variant
+from .attention_decode_single import SingleDecodeAttention, has_single_decode
+from .decoder_tasks import Weights, choose, embed, gate_up, head, head_with_tile_max
 from .logits_processors import Logits
 from .model_config import ModelConfig
-from .moe_block import ExpertMlp
-from .moe_decode_single import ExpertRowMlp
-from .residual_projection import Added
-from .sampler import Draws
+from .moe_block import MoeBlock
+from .moe_decode_single import SingleDecodeMoe
+from .residual_projection import ResidualProjection
+from .sampler import Sampler
 from .step import MAX_TOKENS, Step, cut
 from .tile_sizes import Tiles, tiles_for
 
 
 def llama(
     config: ModelConfig, weights: Weights, tiles: Tiles | None = None, tokens: int = MAX_TOKENS,
-    sampling: bool = False, span: int | None = None, same_bits: bool = False, alone: bool = False,
+    sampling: bool = False, span: int | None = None, same_bits: bool = False,
+    decode_only: bool = False,
 ) -> et.Program:
-    """`same_bits`: a row gives the same bits whatever other rows a step has. `alone`: every row has
-    a request of its own, and gets a token."""
+    """`same_bits`: a row gives the same bits whatever other rows a step has. `decode_only`: each
+    token is the newest of its own sequence and gets a successor."""
     c, span = config, span or span_for(weights, tokens)
-    least = attends(c, tokens).least if alone else 1
+    least = decode_variant(c, tokens).least if decode_only else 1
     tiles = tiles or tiles_for(c, weights.layout, span > 1, rows=1 if same_bits else least)
-    step = Step(c, weights, tiles, tokens, alone, least)
+    step = Step(c, weights, tiles, tokens, decode_only, least)
     attention = _attention(step, span, same_bits)
     mlp = _mlp(step)
     attention.plan()
@@ -45,18 +46,19 @@ def llama(
     return step.p
 
 
-def _attention(step: Step, span: int, same_bits: bool) -> Attention:
-    if attends_by_row(step.weights, step.most_rows, span):
-        return RowAttention(step)
-    if step.alone:
-        return DecodeAttention(step, span, same_bits, attends(step.c, step.tokens).heads)
-    return Attention(step, span, same_bits)
+def _attention(step: Step, span: int, same_bits: bool) -> AttentionBlock:
+    if has_single_decode(step.weights, step.most_rows, span):
+        return SingleDecodeAttention(step)
+    if step.decode_only:
+        heads = decode_variant(step.c, step.tokens).heads
+        return BatchDecodeAttention(step, span, same_bits, heads)
+    return AttentionBlock(step, span, same_bits)
 
 
-def _mlp(step: Step) -> DenseMlp | ExpertMlp | ExpertRowMlp:
+def _mlp(step: Step) -> DenseMlp | MoeBlock | SingleDecodeMoe:
     if step.c.experts is None:
         return DenseMlp(step)
-    return (ExpertRowMlp if step.most_rows == 1 else ExpertMlp)(step, step.c.experts)
+    return (SingleDecodeMoe if step.most_rows == 1 else MoeBlock)(step, step.c.experts)
 
 
 class DenseMlp:
@@ -68,7 +70,7 @@ class DenseMlp:
         self.w_gate_up = weights.matrix(p, c, "w_gate_up")
         w_down = weights.matrix(p, c, "w_down")
         self.act = p.scratch("act", (c.layers, step.T, self.panels, PANEL), weights.dtype)
-        self.down = Added(step, "down", w_down, tiles.down, tiles.down_parts, half=1)
+        self.down = ResidualProjection(step, "down", w_down, tiles.down, tiles.down_parts, half=1)
 
     def calls(self, at: Any) -> None:
         step, tile = self.step, self.step.tiles.gate_up
@@ -91,7 +93,7 @@ def _embed(step: Step) -> None:
            writes=lambda t, j: attn.piece(0, t, j, each, cut(j, some)))
 
 
-def _choose(step: Step, sampling: bool, attention: Attention) -> None:
+def _choose(step: Step, sampling: bool, attention: AttentionBlock) -> None:
     """The head, and a token for each of the first S rows."""
     c, p, S, weights, tile = step.c, step.p, step.S, step.weights, step.tiles.head
     w_head = weights.matrix(p, c, "head")
@@ -101,7 +103,7 @@ def _choose(step: Step, sampling: bool, attention: Attention) -> None:
     chosen = p.output("chosen", (S,), et.i32) if given is None else given.chosen
     best = p.scratch("best", (S, tiles), et.f32)
     best_at = p.scratch("best_at", (S, tiles), et.i32)
-    p.call(head(weights, c) if given is None else head_and_tops(weights, c), grid=(tiles,),
+    p.call(head(weights, c) if given is None else head_with_tile_max(weights, c), grid=(tiles,),
            reads=lambda i: (step.attn.x[c.layers, 0:S, :], step.attn.ss[c.layers, 0:S, :],
                             w_head[i, tile]),
            writes=lambda i: (logits[0:S, cut(i, tile)], best[:, i], best_at[:, i],
@@ -111,4 +113,4 @@ def _choose(step: Step, sampling: bool, attention: Attention) -> None:
     p.call(choose(tile), grid=(S,), reads=lambda s: (best[s, :], best_at[s, :]),
            writes=lambda s: chosen[s])
     if given is not None:
-        Draws(given).calls()
+        Sampler(given).calls()

@@ -1,6 +1,6 @@
-"""Logits that are changed before a token is chosen by them, in the kernel: what users add to some
-tokens, penalties for those that were there before, and tokens that may not come. `Adjusts` says
-what that means."""
+"""Changes logits inside of the kernel before a token is chosen: biases of single tokens, penalties
+for tokens of the history, and masks of tokens that may not come. `LogitsProcessor` defines the
+numbers; sampler.py draws from them."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def adjust(tile: int) -> Any:
     return adjust
 
 
-class Adjusts:
+class LogitsProcessor:
     """The tokens of the rows in `adjusted`, by logits that are changed first.
 
     Tokens in the row's `biased` have what is at their place in `bias` added to their logits; -1 is

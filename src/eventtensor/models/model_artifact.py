@@ -14,11 +14,11 @@ from ..errors import BadArtifact
 from ..runtime.described import FACTS as KERNEL_FACTS
 from ..runtime.described import read_file
 from ..runtime.store import write_once
-from .attention_decode_batch import rows_alone
+from .attention_decode_batch import decode_variants
 from .decoder_tasks import Weights
 from .llama import llama
 from .model_config import ModelConfig
-from .runner_kernels import Kernels, Steps
+from .runner_kernels import KernelShape, RunnerKernels
 
 _FACTS, _VERSION = "model.json", 4
 _HINT = "eventtensor compile MODEL -o FOLDER writes one"
@@ -30,7 +30,7 @@ def takes_one_row(target: str, rows: int, same_bits: bool) -> bool:
 
 
 @dataclass(frozen=True)
-class Made:
+class KernelSetSpec:
     """What decides the programs of a runner."""
 
     config: ModelConfig
@@ -41,14 +41,14 @@ class Made:
     same_bits: bool
 
     @property
-    def kernels(self) -> tuple[Steps, ...]:
+    def kernels(self) -> tuple[KernelShape, ...]:
         """What each of them takes, the one first that takes all."""
         if not takes_one_row(self.target, self.rows, self.same_bits):
-            return (Steps(self.rows),)
-        alone = rows_alone(self.config) if self.dtype == "bf16" else ()
-        most = {min(a.most, self.rows) for a in alone if a.least <= self.rows} - {1}
-        more = (Steps(rows, alone=True) for rows in sorted(most))
-        return tuple(dict.fromkeys((Steps(self.rows), *more, Steps(1))))
+            return (KernelShape(self.rows),)
+        variants = decode_variants(self.config) if self.dtype == "bf16" else ()
+        most = {min(a.most, self.rows) for a in variants if a.least <= self.rows} - {1}
+        more = (KernelShape(rows, decode_only=True) for rows in sorted(most))
+        return tuple(dict.fromkeys((KernelShape(self.rows), *more, KernelShape(1))))
 
     def facts(self) -> dict[str, Any]:
         """As JSON gives them back."""
@@ -56,22 +56,22 @@ class Made:
         return found
 
 
-def compiled(made: Made, weights: Weights, options: Mapping[str, Any]) -> Kernels:
+def compiled(made: KernelSetSpec, weights: Weights, options: Mapping[str, Any]) -> RunnerKernels:
     programs = {s: llama(made.config, weights, tokens=s.rows, sampling=made.sampling,
-                         same_bits=made.same_bits, alone=s.alone) for s in made.kernels}
-    return Kernels(programs, made.target, options)
+                         same_bits=made.same_bits, decode_only=s.decode_only) for s in made.kernels}
+    return RunnerKernels(programs, made.target, options)
 
 
-def loaded(made: Made, folder: Path, options: Mapping[str, Any]) -> Kernels:
-    check_made(made, folder)
+def loaded(made: KernelSetSpec, folder: Path, options: Mapping[str, Any]) -> RunnerKernels:
+    check_spec(made, folder)
     folders = _folders(made, folder)
     if _digests(folders.values()) != _facts(folder).get("kernels"):
         raise BadArtifact(f"{folder} has other kernels than {_FACTS} says: a compile into it did "
                           "not come to its end", hint="compile it again")
-    return Kernels.load(folders, options)
+    return RunnerKernels.load(folders, options)
 
 
-def save(made: Made, kernels: Kernels, folder: Path) -> None:
+def save(made: KernelSetSpec, kernels: RunnerKernels, folder: Path) -> None:
     """The facts last, so that a folder which has them is whole. They vouch for the kernels, whose
     own facts vouch for their code."""
     folders = _folders(made, folder)
@@ -80,8 +80,8 @@ def save(made: Made, kernels: Kernels, folder: Path) -> None:
     write_once(folder / _FACTS, (json.dumps(facts, indent=1) + "\n").encode())
 
 
-def _folders(made: Made, folder: Path) -> dict[Steps, Path]:
-    return {s: folder / f"rows_{s.rows}{'_alone' if s.alone else ''}" for s in made.kernels}
+def _folders(made: KernelSetSpec, folder: Path) -> dict[KernelShape, Path]:
+    return {s: folder / f"rows_{s.rows}{'_decode' if s.decode_only else ''}" for s in made.kernels}
 
 
 def _digests(folders: Iterable[Path]) -> dict[str, str]:
@@ -98,7 +98,7 @@ def _facts(folder: Path) -> dict[str, Any]:
     return found
 
 
-def check_made(made: Made, folder: Path) -> None:
+def check_spec(made: KernelSetSpec, folder: Path) -> None:
     """An error that names what differs."""
     found = _facts(folder)
     there = _flat({k: v for k, v in found.items() if k != "kernels"})

@@ -9,8 +9,8 @@ from pathlib import Path
 from ..errors import BadModelFile, MissingPackage, UnknownModel
 from .checkpoint import Checkpoint
 from .formats.gguf_checkpoint import GgufCheckpoint
-from .formats.hf_checkpoint import FolderCheckpoint
-from .formats.model_presets import KNOWN
+from .formats.hf_checkpoint import HfCheckpoint
+from .formats.model_presets import PRESETS
 from .formats.random_checkpoint import RandomCheckpoint
 from .model_config import ModelConfig, shown
 from .text.tokenizer import Tokenizer
@@ -36,7 +36,7 @@ class Model:
 def open_model(name: str) -> Model:
     """The model of this name, its checkpoint checked and its weights not yet read."""
     if name == "smollm2":
-        return _gguf(name, smollm2_file())
+        return _gguf(name, smollm2_path())
     if name.startswith("random:"):
         return Model(name, random_checkpoint(name.removeprefix("random:")), None)
     path = _path(name)
@@ -46,7 +46,7 @@ def open_model(name: str) -> Model:
         return _gguf(name, path)
     raise UnknownModel(
         f"{shown(name)} is neither a known model, nor a folder, nor a file",
-        hint=f"smollm2, a folder, a GGUF file, or random: and one of {', '.join(KNOWN)}",
+        hint=f"smollm2, a folder, a GGUF file, or random: and one of {', '.join(PRESETS)}",
     )
 
 
@@ -64,17 +64,17 @@ def random_checkpoint(name: str) -> RandomCheckpoint:
     """Of a published model's shapes, as in `qwen3-8b` or `qwen3-8b?seed=3`."""
     shape, _, option = name.partition("?")
     key, _, value = option.partition("=")
-    if shape not in KNOWN:
+    if shape not in PRESETS:
         raise UnknownModel(
-            f"there is no random:{shape[:80]}", hint=f"random: and one of {', '.join(KNOWN)}"
+            f"there is no random:{shape[:80]}", hint=f"random: and one of {', '.join(PRESETS)}"
         )
     if option and not (key == "seed" and value.isdecimal() and len(value) < 20):
         raise UnknownModel(f"random:{shape} has the option {shown(option)}",
                            hint="the one is ?seed=3")
-    return RandomCheckpoint(KNOWN[shape], int(value) if option else 0)
+    return RandomCheckpoint(PRESETS[shape], int(value) if option else 0)
 
 
-def smollm2_file() -> Path:
+def smollm2_path() -> Path:
     """The GGUF file inside the package, which is found without importing it: it is a plug-in of
     another program."""
     try:
@@ -99,6 +99,6 @@ def _gguf(name: str, path: Path) -> Model:
 
 
 def _folder(name: str, folder: Path) -> Model:
-    checkpoint = FolderCheckpoint(folder)
+    checkpoint = HfCheckpoint(folder)
     tokenizer = from_folder(folder, checkpoint.config.eos)
     return Model(name, checkpoint, tokenizer, (folder / "config.json", *checkpoint.files))

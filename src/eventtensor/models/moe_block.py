@@ -142,7 +142,7 @@ def combine_tiles(before, y, share, gain, h, out, ss):
     ss[:] = (new * new).reshape(tiles, new.shape[0] // tiles).sum(axis=1)
 
 
-class Routed:
+class RouterScores:
     """What a half with experts begins with: the weights, and the scores of all experts."""
 
     def __init__(self, step: Step, experts: Experts) -> None:
@@ -170,7 +170,7 @@ class Routed:
             writes=lambda i, s: self.scores[at, s, :, cut(i, PANEL)], **more)
 
 
-class ExpertMlp(Routed):
+class MoeBlock(RouterScores):
     """The second half of each layer, with experts."""
 
     def __init__(self, step: Step, experts: Experts) -> None:

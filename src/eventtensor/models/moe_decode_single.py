@@ -12,7 +12,7 @@ import eventtensor as et
 from ..ir.products import PANEL
 from .decoder_tasks import Weights, gate_up
 from .model_config import Experts
-from .moe_block import Routed, route_row
+from .moe_block import RouterScores, route_row
 from .step import Step, cut
 
 
@@ -34,7 +34,7 @@ def project_experts(weights: Weights, top: int) -> Any:
     return et.task(project_experts)
 
 
-class ExpertRowMlp(Routed):
+class SingleDecodeMoe(RouterScores):
     """The second half of each layer for one row: T is 1."""
 
     def __init__(self, step: Step, experts: Experts) -> None:

@@ -14,7 +14,7 @@ from .step import PIECES, ROW_SUMS, Step, cut
 Source = Callable[[Any, int], Any]  # part s of n of x
 
 
-class Added:
+class ResidualProjection:
     """A product with `w`, in tiles of so many rows and in parts of K, that ends a half of each
     layer: the first half takes the residual from `attn` to `mlp`, the second on to the next layer.
     """

@@ -15,23 +15,31 @@ import eventtensor as et
 
 from ..errors import BadOption, BadPacking
 from .attention_block import SPLIT_TOKENS, page_tokens
-from .batch_arrays import Change, Choice, Limits, Row, check_choices, check_counts, stands_alone
+from .batch_arrays import (
+    Limits,
+    LogitsChange,
+    StepToken,
+    TokenChoice,
+    check_choices,
+    check_counts,
+    is_decode_only,
+)
 from .checkpoint import Array
 from .decoder_tasks import Weights
-from .model_artifact import Made, compiled, loaded, takes_one_row
+from .model_artifact import KernelSetSpec, compiled, loaded, takes_one_row
 from .model_config import ModelConfig
 from .rope import rope_tables
-from .runner_kernels import AnyKernel, Steps
+from .runner_kernels import AnyKernel, KernelShape
 from .runner_memory import DeviceMemory, HostMemory, Memory, Over
 from .step import MAX_REQUESTS, MAX_TOKENS
-from .step_inputs import Inputs, Sent, SentTables
+from .step_inputs import DeviceBlockTables, InputShape, StepInputs
 from .tile_sizes import Layout
 from .weight_packing import Progress, matrices, packed_shapes
 
-__all__ = ["Change", "Choice", "Result", "Row", "Runner", "layout_of"]
+__all__ = ["LogitsChange", "Result", "Runner", "StepToken", "TokenChoice", "layout_of"]
 
 DTYPES = {"bf16": et.bf16, "f32": et.f32}
-MOST_BEGUN = 2  # steps whose results are not fetched, where launches do not wait
+MAX_STEPS_IN_FLIGHT = 2  # steps whose results are not fetched, where launches do not wait
 
 
 class Result(NamedTuple):
@@ -72,15 +80,15 @@ class Runner:
         )
         on_device = target == "cuda"
         self.memory: Memory = DeviceMemory(options.get("device", 0)) if on_device else HostMemory()
-        made = Made(config, target, dtype, rows, sampling, same_bits)
+        made = KernelSetSpec(config, target, dtype, rows, sampling, same_bits)
         self.kernels = (compiled(made, Weights(layout, DTYPES[dtype]), options)
                         if artifact is None else loaded(made, artifact, options))
         self._bound: OrderedDict[tuple[int, ...], Callable[[], Over]] = OrderedDict()
-        self._begun: deque[Begun] = deque()
+        self._begun: deque[InFlightStep] = deque()
         self._last = self._turn = 0  # tokens that the step before chooses, and its turn
         with self._closed_by_errors():
             self._place(weights, DTYPES[dtype].numpy, progress)
-            self._inputs = Inputs(self.ready(rows).interface, self.limits, self.memory,
+            self._inputs = StepInputs(self.ready(rows).interface, self.limits, self.memory,
                                   self._chosen)
 
     def _place(
@@ -98,14 +106,14 @@ class Runner:
         self._cache_row = 2 * c.layers * c.kv_heads * c.head_dim * dtype.itemsize
         shape = (c.layers, limits.pages, c.kv_heads, 2, limits.page, c.head_dim)
         self.fixed["kv"] = memory.zeros(shape, dtype)
-        self._tables = SentTables(limits, memory)
+        self._tables = DeviceBlockTables(limits, memory)
         self._logits = memory.zeros((2 * limits.chosen, c.vocab), np.dtype(np.float32))
         self._chosen = [memory.zeros((limits.chosen,), np.dtype(np.int32))
                         for _ in range(memory.turns)]
 
     def step(
-        self, rows: Sequence[Row], tables: Sequence[Sequence[int]], chosen: int = 1,
-        choices: Sequence[Choice] = (), logits: int | None = None,
+        self, rows: Sequence[StepToken], tables: Sequence[Sequence[int]], chosen: int = 1,
+        choices: Sequence[TokenChoice] = (), logits: int | None = None,
     ) -> Result:
         """A token for each of the first `chosen` rows; the others only fill the cache. `tables`:
         the pages of each request. Without `choices` the likeliest tokens are taken. `logits`: of
@@ -115,24 +123,24 @@ class Runner:
         return self.result(logits)
 
     def launch(
-        self, rows: Sequence[Row], tables: Sequence[Sequence[int]], chosen: int = 1,
-        choices: Sequence[Choice] = (),
+        self, rows: Sequence[StepToken], tables: Sequence[Sequence[int]], chosen: int = 1,
+        choices: Sequence[TokenChoice] = (),
     ) -> None:
         """Begins a step. On a GPU it runs while the caller goes on, up to `result`; and another one
         may be begun before it is over, whose rows may have its tokens."""
         check_counts(self.limits, len(rows), chosen)
-        choices = choices or (Choice(),) * chosen
+        choices = choices or (TokenChoice(),) * chosen
         check_choices(choices, chosen)
         assert len(self._begun) < self.memory.turns, "results are fetched before more is begun"
         turn = (self._turn + 1) % self.memory.turns
         self._tables.send(tables, turn)
         placed = self._tables.place(rows, self._last)
-        step = Steps(len(rows), stands_alone(rows, chosen))
-        kernel = self.ready(step.rows, step.alone)
+        step = KernelShape(len(rows), is_decode_only(rows, chosen))
+        kernel = self.ready(step.rows, step.decode_only)
         sent = self._inputs.send(placed, choices, turn)
         with self._closed_by_errors():
             over = self._launch(kernel, step, chosen, placed.work, sent, turn)()
-        self._begun.append(Begun(over, self._chosen[turn][:chosen]))
+        self._begun.append(InFlightStep(over, self._chosen[turn][:chosen]))
         self._last, self._turn = chosen, turn
 
     def result(self, logits: int | None = None) -> Result:
@@ -147,12 +155,13 @@ class Runner:
         assert not (wanted and self._begun), "the logits are those of another step"
         return Result(tokens, self.memory.fetch(self._logits[:wanted]))
 
-    def ready(self, rows: int, alone: bool = False) -> AnyKernel:
-        """The kernel that takes steps of so many rows; `alone`: which have a request each, and get
-        a token. It is built while others already run; who measures a step waits for it here."""
+    def ready(self, rows: int, decode_only: bool = False) -> AnyKernel:
+        """The kernel for steps of so many tokens. `decode_only`: each token is the newest of
+        its own sequence and gets a successor. A thread builds the kernel while others already run;
+        a benchmark waits for it here."""
         check_counts(self.limits, rows, 1)
         with self._closed_by_errors():
-            return self.kernels.of(Steps(rows, alone))
+            return self.kernels.of(KernelShape(rows, decode_only))
 
     @contextmanager
     def _closed_by_errors(self) -> Iterator[None]:
@@ -163,14 +172,15 @@ class Runner:
             raise
 
     def _launch(
-        self, kernel: AnyKernel, step: Steps, chosen: int, work: int, sent: Sent, turn: int
+        self, kernel: AnyKernel, step: KernelShape, chosen: int, work: int, sent: InputShape,
+        turn: int,
     ) -> Callable[[], Over]:
         """Room for work in powers of two, so that growing requests rarely need a new one. What the
         step is decides the kernel."""
         room, more = 1 << (work - 1).bit_length(), step.rows - chosen
-        key = (turn, chosen, more, room, *sent, step.alone)
+        key = (turn, chosen, more, room, *sent, step.decode_only)
         if key not in self._bound:
-            if len(self._bound) == self.memory.most_bound:
+            if len(self._bound) == self.memory.max_bound_launches:
                 self._bound.popitem(last=False)
             known = {d.name for d in kernel.interface.dims}
             sizes = {name: n for name, n in (("P", more), ("W", room)) if name in known}
@@ -183,7 +193,7 @@ class Runner:
         self._bound.move_to_end(key)
         return self._bound[key]
 
-    def bytes_read(self, rows: Sequence[Row]) -> int:
+    def bytes_read(self, rows: Sequence[StepToken]) -> int:
         """What a step must read at least: every weight once, of experts those that the last step
         has used, and the cache of each row."""
         cache = self._cache_row * sum(r.position + 1 for r in rows)
@@ -210,7 +220,7 @@ class _Used:
         return sum(self._each * int(x.sum()) for x in used)
 
 
-class Begun(NamedTuple):
+class InFlightStep(NamedTuple):
     """A step whose result may be fetched, and where its tokens will be."""
 
     over: Over

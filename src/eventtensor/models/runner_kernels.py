@@ -23,29 +23,29 @@ AnyKernel = Kernel | LoadedKernel | LoadedThreads
 
 
 @dataclass(frozen=True)
-class Steps:
-    """Of up to so many rows; `alone`: in which every row has a request of its own, and gets a
+class KernelShape:
+    """Of up to so many rows; `decode_only`: in which every row has a request of its own, and gets a
     token."""
 
     rows: int
-    alone: bool = False
+    decode_only: bool = False
 
-    def has(self, step: Steps) -> bool:
-        return step.rows <= self.rows and (step.alone or not self.alone)
+    def has(self, step: KernelShape) -> bool:
+        return step.rows <= self.rows and (step.decode_only or not self.decode_only)
 
 
-def taker(kernels: Iterable[Steps], step: Steps) -> Steps:
+def select_kernel(kernels: Iterable[KernelShape], step: KernelShape) -> KernelShape:
     """Of those that take a step the one made for the fewest."""
-    return min((s for s in kernels if s.has(step)), key=lambda s: (s.rows, not s.alone))
+    return min((s for s in kernels if s.has(step)), key=lambda s: (s.rows, not s.decode_only))
 
 
-class Kernels:
+class RunnerKernels:
     """`programs` by the steps that they take, the one first that is needed first."""
 
     def __init__(
-        self, programs: Mapping[Steps, Program], target: str, options: Mapping[str, Any]
+        self, programs: Mapping[KernelShape, Program], target: str, options: Mapping[str, Any]
     ) -> None:
-        self._made: dict[Steps, Future[AnyKernel]] = {}
+        self._made: dict[KernelShape, Future[AnyKernel]] = {}
         self._closed = False
         builders = ThreadPoolExecutor(max(1, len(programs)), thread_name_prefix="build")
         try:
@@ -58,7 +58,7 @@ class Kernels:
             builders.shutdown(wait=False)
 
     @classmethod
-    def load(cls, folders: Mapping[Steps, Path], options: Mapping[str, Any]) -> Self:
+    def load(cls, folders: Mapping[KernelShape, Path], options: Mapping[str, Any]) -> Self:
         """Those of artifacts, by the steps that they take."""
         found = cls({}, "", {})
         for steps, folder in folders.items():
@@ -66,17 +66,17 @@ class Kernels:
             found._made[steps].set_result(load(folder, **options))
         return found
 
-    def save(self, folders: Mapping[Steps, Path]) -> None:
+    def save(self, folders: Mapping[KernelShape, Path]) -> None:
         for steps, folder in folders.items():
             kernel = self._made[steps].result()
             assert isinstance(kernel, Kernel), "what was loaded is saved already"
             kernel.save(folder)
 
-    def of(self, step: Steps) -> AnyKernel:
+    def of(self, step: KernelShape) -> AnyKernel:
         """The one that takes a step; waits until it is built."""
         if self._closed:
             raise KernelClosed("the runner is closed", hint="an error of a launch closes it too")
-        return self._made[taker(self._made, step)].result()
+        return self._made[select_kernel(self._made, step)].result()
 
     def all(self) -> list[AnyKernel]:
         return [made.result() for made in self._made.values()]

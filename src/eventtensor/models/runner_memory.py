@@ -40,13 +40,13 @@ class Shared:
 
 class Memory(Protocol):
     """What a step reads and writes anew is there `turns` times: as many steps may be under way.
-    `most_bound`: launches that are kept, each for other numbers of rows, those used last."""
+    The `max_bound_launches` launches used last are kept, each for other numbers of tokens."""
 
     @property
     def turns(self) -> int: ...
 
     @property
-    def most_bound(self) -> int: ...
+    def max_bound_launches(self) -> int: ...
 
     def keep(self, arrays: Mapping[str, Any], progress: Progress | None) -> dict[str, Any]:
         """Arrays that the kernel only reads."""
@@ -78,7 +78,7 @@ class Memory(Protocol):
 class HostMemory:
     """A launch is over when it returns."""
 
-    turns, most_bound = 1, 256
+    turns, max_bound_launches = 1, 256
 
     def keep(self, arrays: Mapping[str, Any], progress: Progress | None) -> dict[str, Any]:
         return dict(arrays)
@@ -133,7 +133,7 @@ class DeviceMemory:
     stand between them. So what changes from step to step comes and goes aside, to and from memory
     that the launches under way do not use."""
 
-    turns, most_bound = 2, 2048  # to bind takes longer than many steps do
+    turns, max_bound_launches = 2, 2048  # to bind takes longer than many steps do
 
     def __init__(self, index: int = 0) -> None:
         self.device, self._pieces = device_of(index), list[Piece]()

@@ -1,4 +1,5 @@
-"""Tokens drawn by temperature, top-k, min-p and top-p, in the kernel: `Draws` says what that means.
+"""Draws tokens by temperature, top-k, min-p and top-p inside of the kernel. `Sampler` defines the
+numbers; logits_processors.py changes the logits before.
 
 A threshold of p is found digit by digit. In each step every part of a row counts its tokens by the
 next digit, and what all parts have counted says where to look further.
@@ -12,7 +13,7 @@ from typing import Any
 
 import eventtensor as et
 
-from .logits_processors import NEVER, Adjusts, Logits
+from .logits_processors import NEVER, Logits, LogitsProcessor
 
 # A key is how far log p lies below the largest, in steps: smaller keys are more likely. What has
 # the last key, or lies beyond it, has no mass: its p is below 2e-28.
@@ -289,7 +290,7 @@ class _Kept:
 # ---- calls -----------------------------------------------------------------------------------
 
 
-class Draws:
+class Sampler:
     """Draws a token for each of the rows in `sampled`, over the greedy one in `chosen`.
 
     p = softmax(logits / temperature). Kept are the `top_k` largest (0: all), of these what has a
@@ -299,7 +300,7 @@ class Draws:
     2^-18 of log p: what differs by less counts as equal. A row without a temperature above 0, or
     with logits that are not finite, keeps its greedy token. What a row gives depends on its own
     logits and options alone. `origin` says which row of the logits it is: its own, or the one
-    behind all rows that was made of it (`Adjusts`).
+    behind all rows that was made of it (`LogitsProcessor`).
 
     Q is the most `search_steps` of a row. A launch without rows to draw has N = 0 and Q = 0, and
     does and waits for nothing.
@@ -320,7 +321,7 @@ class Draws:
         self.top_p = p.input("top_p", (rows,), et.f32)
         self.reach = p.input("reach", (rows,), et.f32)
         self.uniform = p.input("uniform", (rows,), et.f32)
-        self.adjusts = Adjusts(logits)
+        self.adjusts = LogitsProcessor(logits)
 
     def calls(self) -> None:
         self.adjusts.calls()

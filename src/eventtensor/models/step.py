@@ -50,17 +50,18 @@ class Residual:
 
 
 class Step:
-    """S rows whose token is chosen, `least` or more, are the first of T; `alone`: all of them, and
-    each has a request of its own."""
+    """S rows whose token is chosen, `least` or more, are the first of T. `decode_only`: all of T,
+    and each has a request of its own."""
 
     def __init__(
-        self, config: ModelConfig, weights: Weights, tiles: Tiles, tokens: int, alone: bool = False,
-        least: int = 1,
+        self, config: ModelConfig, weights: Weights, tiles: Tiles, tokens: int,
+        decode_only: bool = False, least: int = 1,
     ) -> None:
         c = config
-        self.c, self.weights, self.tiles, self.tokens, self.alone = c, weights, tiles, tokens, alone
+        self.c, self.weights, self.tiles = c, weights, tiles
+        self.tokens, self.decode_only = tokens, decode_only
         self.p = et.Program(f"{c.family}_{c.layers}x{c.hidden}")
-        chosen, more = min(tokens, MAX_REQUESTS), 0 if alone else tokens - 1
+        chosen, more = min(tokens, MAX_REQUESTS), 0 if decode_only else tokens - 1
         # One row is a number: extents and places are then known when the kernel is compiled.
         self.S = 1 if tokens == 1 else et.dim("S", min=least, max=chosen)
         self.T = self.S if more == 0 else self.S + et.dim("P", min=0, max=more)

@@ -9,7 +9,15 @@ import numpy as np
 
 from ..errors import BadOption
 from ..runtime.interface import Interface
-from .batch_arrays import MAX_BIASES, Change, Choice, Limits, Placed, Tables, check_changes
+from .batch_arrays import (
+    MAX_BIASES,
+    BatchArrays,
+    BlockTables,
+    Limits,
+    LogitsChange,
+    TokenChoice,
+    check_changes,
+)
 from .checkpoint import Array
 from .runner_memory import Memory
 from .sampler import reach, search_steps
@@ -25,7 +33,7 @@ _NONE = -1  # no token
 _FEW = 8  # requests whose pages are sent one by one
 
 
-class Sent(NamedTuple):
+class InputShape(NamedTuple):
     """How many rows draw their token, the most steps that one of them takes for it, how many rows
     have their logits changed, and for each of these the room for its tokens so far, and for those
     with a bias. `fed`: the rows have the tokens that the step before chooses, in their order."""
@@ -38,7 +46,7 @@ class Sent(NamedTuple):
     fed: bool
 
 
-class Inputs:
+class StepInputs:
     """One piece for each turn, so that one copy takes it to the kernel; what only changes of logits
     need is sent where there are some."""
 
@@ -70,7 +78,7 @@ class Inputs:
         at, size, dtype = self._fields[name]
         return block[at : at + size].view(dtype)
 
-    def there(self, chosen: int, rows: int, sent: Sent, turn: int) -> dict[str, Any]:
+    def there(self, chosen: int, rows: int, sent: InputShape, turn: int) -> dict[str, Any]:
         """The arguments of the kernel."""
         counts = (dict.fromkeys(_ROWS, rows) | dict.fromkeys(_CHOICES, chosen)
                   | dict.fromkeys(_DRAWN, sent.drawn) | dict.fromkeys(_CHANGES, sent.changed))
@@ -89,7 +97,7 @@ class Inputs:
                 found[name] = some[: shape[0] * shape[1]].reshape(shape)
         return found
 
-    def send(self, placed: Placed, choices: Sequence[Choice], turn: int) -> Sent:
+    def send(self, placed: BatchArrays, choices: Sequence[TokenChoice], turn: int) -> InputShape:
         drawn = [k for k, c in enumerate(choices) if c.temperature > 0]
         changes = {k: c.change for k, c in enumerate(choices) if c.change is not None}
         if (drawn or changes) and not self.samples:
@@ -107,10 +115,10 @@ class Inputs:
         self._memory.send(block)
         fed = self._feed(placed, turn)
         steps = (search_steps(choices[k].top_k, choices[k].top_p) for k in drawn)
-        return Sent(len(drawn), max(steps, default=0), len(changes), history,
+        return InputShape(len(drawn), max(steps, default=0), len(changes), history,
                     biases, fed)
 
-    def _feed(self, placed: Placed, turn: int) -> bool:
+    def _feed(self, placed: BatchArrays, turn: int) -> bool:
         """Tokens of the step before are copied to their rows, unless they are read where they
         are."""
         fed = placed.fed()
@@ -123,7 +131,7 @@ class Inputs:
         return False
 
     def _set_drawn(
-        self, drawn: list[int], choices: Sequence[Choice], changed: list[int]
+        self, drawn: list[int], choices: Sequence[TokenChoice], changed: list[int]
     ) -> None:
         here, count = self._here, len(choices)
         behind = {k: count + n for n, k in enumerate(changed)}
@@ -134,7 +142,7 @@ class Inputs:
             if name != "reach":
                 here[name][:count] = [getattr(c, name) for c in choices]
 
-    def _set_changes(self, changes: dict[int, Change]) -> tuple[int, int]:
+    def _set_changes(self, changes: dict[int, LogitsChange]) -> tuple[int, int]:
         """The room for the tokens of each, and for its biases."""
         here, every, count = self._here, list(changes.values()), len(changes)
         check_changes(every, self._limits)
@@ -171,7 +179,7 @@ class Inputs:
         return room
 
 
-class SentTables(Tables):
+class DeviceBlockTables(BlockTables):
     """Page tables, sent where they have changed since the last step of the same turn: of few
     requests each its pages, of many all between them. So a long context costs a step nothing."""
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from .device_random_weights import random_on_device
+from .device_random_weights import random_weights_on_device
 from .formats.random_checkpoint import RandomCheckpoint
 from .model_source import Model
 from .runner_memory import DeviceMemory
@@ -19,7 +19,7 @@ from .weight_packing import Progress
 
 
 @dataclass(frozen=True)
-class LoadedWeights:
+class ModelWeights:
     """`memory` is what holds arrays that were made on a device."""
 
     arrays: Mapping[str, Any]
@@ -33,8 +33,9 @@ class LoadedWeights:
 def load_weights(
     model: Model, layout: Layout, dtype: np.dtype[Any], progress: Progress | None = None,
     device: int = 0,
-) -> LoadedWeights:
+) -> ModelWeights:
     if layout != "cpu" and isinstance(model.checkpoint, RandomCheckpoint):
         memory = DeviceMemory(device)
-        return LoadedWeights(random_on_device(model.checkpoint, memory, dtype, layout), memory)
-    return LoadedWeights(packed_weights(model.checkpoint, model.files, layout, dtype, progress))
+        arrays = random_weights_on_device(model.checkpoint, memory, dtype, layout)
+        return ModelWeights(arrays, memory)
+    return ModelWeights(packed_weights(model.checkpoint, model.files, layout, dtype, progress))

@@ -134,7 +134,7 @@ ET_FN Targets& targets() {
   return found;
 }
 
-// As attend_many, for H heads of keys at once, and `left` tokens of which the cache has `held`.
+// As attend_mixed, for H heads of keys at once, and `left` tokens of which the cache has `held`.
 // `arrive` waits for `qkv` and `ss`; false if the launch is given up. What is to be turned is asked
 // for before keys and values: loads come back in their order. `room`, in shared memory, has ROOM
 // floats: for what is turned, and the parts of strands; those of a single head are put there when

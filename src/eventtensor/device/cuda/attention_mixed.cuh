@@ -250,7 +250,7 @@ template <int HD, int PAGE, int HEADS, int H, class Mine> class Attended {
 
 // As attend; keys and values flow through `places`, the memory of the warp.
 template <int GROUP, int HD, int PAGE, int HEADS, int ROOM>
-ET_HOT void attend_many(const Worker& worker, uint32_t places, float* room, Tiles tiles,
+ET_HOT void attend_mixed(const Worker& worker, uint32_t places, float* room, Tiles tiles,
                         View<const bf16, 2> q, int32_t left, Gathered<const bf16, 4> kv,
                         Following following, View<float, 2> out, View<float, 2> ml) {
   static_assert(GROUP <= 8 && (HD == 64 || HD == 128) && PAGE % 16 == 0);

@@ -53,7 +53,7 @@ _FREQUENCIES = "model.layers.{}.self_attn.rotary_emb.inv_freq"
 _DTYPES = {"BF16": ml_dtypes.bfloat16, "F16": np.float16, "F32": np.float32}
 
 
-class FolderCheckpoint:
+class HfCheckpoint:
     """`files` are the ones with tensors."""
 
     def __init__(self, folder: Path) -> None:

@@ -23,7 +23,7 @@ def _qwen3(hidden: int, layers: int, heads: int, wide: int, tied: bool) -> Model
     )  # fmt: skip
 
 
-KNOWN = {
+PRESETS = {
     "llama-3.2-1b": _llama3(2048, 16, 32, 64, 8192, True, 32.0),
     "llama-3.2-3b": _llama3(3072, 28, 24, 128, 8192, True, 32.0),
     "llama-3.1-8b": _llama3(4096, 32, 32, 128, 14336, False, 8.0),

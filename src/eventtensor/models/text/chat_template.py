@@ -21,13 +21,13 @@ def render(
     """The text up to where the answer begins. `special` has bos_token and the like, which options
     do not change."""
     need("jinja2")
-    from .template_sandbox import TooMuch, budget
+    from .template_sandbox import BudgetExceeded, budget
 
     values = {"add_generation_prompt": True, **options, **special, "messages": list(messages)}
     try:
         with budget():
             return str(_compiled(template).render(values))
-    except TooMuch as e:
+    except BudgetExceeded as e:
         raise BadChat(f"the chat template fails: {e}", hint="its file is not to be trusted") from e
     except Exception as e:  # whatever the code of a template may raise
         text = str(e) if isinstance(e, need("jinja2").TemplateError) else f"{type(e).__name__}: {e}"
@@ -37,9 +37,9 @@ def render(
 @lru_cache(8)
 def _compiled(template: str) -> Any:
     jinja2 = need("jinja2")
-    from .template_sandbox import Limited
+    from .template_sandbox import TemplateSandbox
 
-    env = Limited(
+    env = TemplateSandbox(
         trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
     )
     env.filters["tojson"] = _tojson

@@ -28,7 +28,7 @@ _WIDTH = re.compile(r"\d{6}|\*")  # in a format
 _SPENT: ContextVar[list[int] | None] = ContextVar("spent", default=None)
 
 
-class TooMuch(Exception):
+class BudgetExceeded(Exception):
     """A template that does not end, or makes more than memory should hold."""
 
 
@@ -48,7 +48,7 @@ def charge(characters: int = 0) -> None:
         return
     spent[0] += characters + _STEP
     if spent[0] > MOST:
-        raise TooMuch("it does not come to an end, or makes too long a text")
+        raise BudgetExceeded("it does not come to an end, or makes too long a text")
 
 
 def measure(value: Any) -> Any:
@@ -70,7 +70,7 @@ def measure(value: Any) -> Any:
 
 def _check_width(value: object) -> None:
     if isinstance(value, int) and abs(value) > _WIDEST:
-        raise TooMuch("it asks for very wide text, or very large numbers")
+        raise BudgetExceeded("it asks for very wide text, or very large numbers")
 
 
 def _before(function: Any, arguments: tuple[Any, ...], named: Mapping[str, Any]) -> None:
@@ -87,7 +87,7 @@ def _before(function: Any, arguments: tuple[Any, ...], named: Mapping[str, Any])
     if "replace" in name and len(texts) >= 3:
         charge(texts[0].count(texts[1]) * len(texts[2]))
     if "format" in name and texts and _WIDTH.search(texts[0]):
-        raise TooMuch("a format asks for very wide text")
+        raise BudgetExceeded("a format asks for very wide text")
     if "join" in name:
         parts = max([0, *(len(x) for x in arguments if hasattr(x, "__len__"))])
         charge(sum(map(len, texts)) * parts)
@@ -129,7 +129,7 @@ def _call(name: str, arguments: list[nodes.Expr]) -> nodes.Expr:
     return nodes.Call(nodes.EnvironmentAttribute(name), arguments, [], None, None)
 
 
-class Limited(ImmutableSandboxedEnvironment):
+class TemplateSandbox(ImmutableSandboxedEnvironment):
     """Works inside of `budget`."""
 
     intercepted_binops = frozenset({"+", "*", "**", "%"})
@@ -180,7 +180,7 @@ class Limited(ImmutableSandboxedEnvironment):
                 charge(sum(sizes))
             case "%" if isinstance(left, str):
                 if _WIDTH.search(left):
-                    raise TooMuch("a format asks for very wide text")
+                    raise BudgetExceeded("a format asks for very wide text")
                 measure(right)
         charge()
         return super().call_binop(context, operator, left, right)
