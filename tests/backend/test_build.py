@@ -12,7 +12,7 @@ import pytest
 from eventtensor.config import environment
 from eventtensor.errors import CompileFailed, DiskFull, NoCompiler
 from eventtensor.runtime import build
-from eventtensor.target import CpuTarget, cpu_target
+from eventtensor.targets.cpu_target import CpuTarget, cpu_target
 
 SOURCE = "extern \"C\" int answer() { return 42; }\n"
 

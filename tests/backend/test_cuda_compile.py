@@ -23,10 +23,10 @@ from eventtensor.runtime.cuda import build as cuda_build
 from eventtensor.runtime.cuda import driver as cuda_driver
 from eventtensor.runtime.cuda.build import Usage, build_cubin
 from eventtensor.runtime.store import vouched
-from eventtensor.target import H200, CudaTarget
+from eventtensor.targets.h200 import H200
+from eventtensor.targets.sm80 import A100
 
 ARCHITECTURE = "sm_90a"
-A100 = CudaTarget("sm_80", 108, 163 * 1024)
 
 
 @pytest.fixture
@@ -81,7 +81,7 @@ def test_the_cache_keeps_what_the_compiler_said(lab) -> None:
 @pytest.mark.parametrize("architecture", (ARCHITECTURE, "sm_80"))
 def test_tensor_cores_need_no_hopper(lab, architecture: str) -> None:
     program = one_call(normed, ((32, 96), et.f32), ((96, 64), et.bf16), out=(32, 64))
-    target = CudaTarget(ARCHITECTURE, 132, 227 * 1024) if architecture == ARCHITECTURE else A100
+    target = H200 if architecture == ARCHITECTURE else A100
     source = generate(lab.plan(program), target).text
     built = build_cubin(source, "normed", architecture, environment())
     assert built.usage.spill_bytes == 0

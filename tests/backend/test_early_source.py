@@ -34,7 +34,7 @@ from eventtensor.ir.expr import Const, Load, Var, compare, select
 from eventtensor.ir.plan import Plan
 from eventtensor.ir.settled import Settled
 from eventtensor.ir.walk import evaluate
-from eventtensor.target import CudaTarget
+from eventtensor.targets.sm80 import A100
 
 Dims = dict[str, int]
 PROGRAMS: dict[str, tuple[Callable[[], et.Program], list[Dims]]] = {
@@ -195,7 +195,7 @@ def test_part_of_a_state_is_brought_nearer_before_the_wait() -> None:
     body = body_of(paged())
     in_order(body, "et::fetch_to_l2(", "args.cell.change_done", "et::task_ready")
     assert body.count("args.kv") == 1
-    sm_80 = generate(plan_of(paged()), CudaTarget("sm_80", 108, 163 * 1024)).text
+    sm_80 = generate(plan_of(paged()), A100).text
     assert "fetch_to_l2" not in sm_80
 
 

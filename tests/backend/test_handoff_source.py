@@ -22,7 +22,8 @@ from eventtensor.ir.walk import evaluate
 from eventtensor.runtime.build import DEVICE
 from eventtensor.runtime.cpu import CpuKernel
 from eventtensor.runtime.cuda.build import build_cubin
-from eventtensor.target import H200, CudaTarget
+from eventtensor.targets.h200 import H200
+from eventtensor.targets.sm80 import A100
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 # kind: (program, schedule)
@@ -246,7 +247,7 @@ def test_the_copying_thread_fences_what_others_wrote_first() -> None:
 
 def test_without_bulk_copies_the_operand_is_read_in_place() -> None:
     plan = plan_of(matrix(), "bulk")
-    text = generate(plan, CudaTarget("sm_80", 108, 163 * 1024)).text
+    text = generate(plan, A100).text
     assert "staging" not in text and "fence_shared" not in text and "ev_wait" in text
 
 
@@ -254,7 +255,7 @@ def test_numbers_are_found_again_by_a_loader_and_waited_for_without_one() -> Non
     plan = run_passes(ranked(), Options(target="cuda", schedule="static")).plan
     assert plan is not None
     text, plain = (generate(plan, target).text
-                   for target in (H200, CudaTarget("sm_80", 108, 163 * 1024)))
+                   for target in (H200, A100))
     found = "if (!et::find_best<3, 64, 64>(worker, at_here, args.scores + 0)) return false;"
     assert text.count(found) == 1 and "cell.known" not in text
     assert text.count("et::task_ready_for_pages(worker);") == 1

@@ -16,7 +16,7 @@ from eventtensor.codegen.cuda.kernel import generate
 from eventtensor.codegen.cuda.shared import IDLE, LINES, SET_OFF
 from eventtensor.errors import NoRoom
 from eventtensor.ir.plan import Plan
-from eventtensor.target import H200
+from eventtensor.targets.h200 import H200
 
 
 def lending(schedule: str = "static", stream: bool = True) -> Plan:
@@ -48,7 +48,7 @@ def test_nothing_is_lent_to_tasks_that_keep_nothing() -> None:
 
 
 def test_a_gpu_that_does_not_hold_what_tasks_keep_is_refused() -> None:
-    small = replace(H200, shared_bytes=60 * 1024)
+    small = replace(H200, capabilities=replace(H200.capabilities, shared_bytes=60 * 1024))
     with pytest.raises(NoRoom, match="do not hold what its tasks keep"):
         generate(lending(stream=False), small)
 

@@ -13,7 +13,7 @@ from support.emulated import emulated_kernel
 
 import eventtensor as et
 from eventtensor.codegen.cuda.kernel import generate
-from eventtensor.target import H200
+from eventtensor.targets.h200 import H200
 
 COLUMNS = 256
 
@@ -56,7 +56,8 @@ def test_only_a_task_that_may_not_fit_does(rows: int | None) -> None:
 
 
 def test_the_memory_that_a_gpu_has_decides() -> None:
-    plan, small = plan_of(weighed(32), stream=False), replace(H200, shared_bytes=24 * 1024)
+    plan = plan_of(weighed(32), stream=False)
+    small = replace(H200, capabilities=replace(H200.capabilities, shared_bytes=24 * 1024))
     assert takes(generate(plan).text, "large") == {"float"}
     assert takes(generate(plan, small).text, "large") == {"float, true"}
 

@@ -16,9 +16,9 @@ from eventtensor.codegen.cuda import CudaSource, generate
 from eventtensor.compiler import run_passes
 from eventtensor.config import Options, environment
 from eventtensor.runtime.cuda.build import build_cubin
-from eventtensor.target import H200, CudaTarget
-
-A100 = CudaTarget("sm_80", 108, 163 * 1024)
+from eventtensor.targets.h200 import H200
+from eventtensor.targets.sm80 import A100
+from eventtensor.targets.target import CudaTarget
 
 
 def made(program, schedule: str = "static", target: CudaTarget = H200, **options) -> CudaSource:

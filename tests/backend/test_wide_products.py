@@ -18,7 +18,7 @@ from eventtensor.config import Options
 from eventtensor.errors import NoRoom
 from eventtensor.ir.plan import Plan
 from eventtensor.models.weight_packing import plain_rows
-from eventtensor.target import H200
+from eventtensor.targets.h200 import H200
 
 MOST = 128
 # Panels of a task and in all, columns of a row, panels of a bundle.
@@ -90,7 +90,7 @@ def test_a_column_has_the_same_bits_beside_any_number_of_others() -> None:
 
 
 def test_a_gpu_with_too_little_shared_memory_is_refused() -> None:
-    small = replace(H200, shared_bytes=99 * 1024)
+    small = replace(H200, capabilities=replace(H200.capabilities, shared_bytes=99 * 1024))
     with pytest.raises(NoRoom, match="leave 2 pages for the stream"):
         generate(plan_of("two", True), small)
 

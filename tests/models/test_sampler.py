@@ -36,7 +36,7 @@ from eventtensor.models.formats.model_presets import PRESETS
 from eventtensor.models.llama import llama
 from eventtensor.models.sampler import TILE
 from eventtensor.runtime.cuda.build import build_cubin
-from eventtensor.target import H200
+from eventtensor.targets.h200 import H200
 
 VOCAB, PART = 1200, 512  # the last part is not whole
 

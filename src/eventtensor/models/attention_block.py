@@ -6,7 +6,7 @@ from typing import Any
 
 import eventtensor as et
 
-from ..target import H200
+from ..targets.h200 import H200
 from .attention import attend, combine, longest, plan_attention, rotate
 from .attention_mixed import attend_mixed, fits_kv_pipeline
 from .decoder_tasks import Weights, multiply

@@ -10,7 +10,7 @@ from typing import Any
 
 import eventtensor as et
 
-from ..target import H200
+from ..targets.h200 import H200
 from .attention import at_once, find_items, softmax, turned
 from .attention_block import AttentionBlock, kv_heads_per_task, page_tokens
 from .attention_mixed import fits_kv_pipeline, reduce_floats

@@ -9,7 +9,7 @@ from typing import Any
 import eventtensor as et
 
 from ..ir.products import PANEL
-from ..target import H200
+from ..targets.h200 import H200
 from .attention import turned
 from .attention_block import AttentionBlock
 from .attention_mixed import reduce_floats

@@ -12,7 +12,7 @@ from typing import Any
 
 import eventtensor as et
 
-from ..target import H200
+from ..targets.h200 import H200
 from .decoder_tasks import Weights
 from .model_config import ModelConfig
 from .tile_sizes import Tiles

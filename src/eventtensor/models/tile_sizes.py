@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ..ir.products import BUNDLES, PANEL
-from ..target import H200
+from ..targets.h200 import H200
 from .model_config import ModelConfig
 
 # For a GPU so that tiles of one row and of many can take them, or for those of many alone.

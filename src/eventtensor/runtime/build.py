@@ -17,7 +17,7 @@ from pathlib import Path
 
 from ..config import Environment
 from ..errors import CompileFailed, DiskFull, NoCompiler
-from ..target import CpuTarget, cpu_target
+from ..targets.cpu_target import CpuTarget, cpu_target
 from .store import open_folder, vouch, vouched, write_once, writing
 
 DEVICE = Path(__file__).parent.parent / "device"

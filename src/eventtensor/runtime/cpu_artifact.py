@@ -12,7 +12,7 @@ from ..codegen.abi import VERSION
 from ..config import checked_workers, environment
 from ..errors import CannotWrite, WrongDevice
 from ..ir.expr import text
-from ..target import processor
+from ..targets.cpu_target import processor
 from .arguments import bind
 from .described import (
     FACTS,

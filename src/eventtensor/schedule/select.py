@@ -14,7 +14,7 @@ from ..ir.program import Call, Item, Loop, PlacedCall, Program, has_data_extent
 from ..ir.tensor import Role
 from ..ir.tile import For, all_stmts
 from ..ir.walk import Bounds, bounds, free_vars, loads_of
-from ..target import H200
+from ..targets.h200 import H200
 
 UNBOUNDED = 1 << 62
 

@@ -33,7 +33,7 @@ from ..ir.program import PlacedCall, Program
 from ..ir.settled import Settled
 from ..ir.tensor import Point, Region, Role, Tensor, region_exprs, tile_shape
 from ..ir.walk import Bounds, bounds, free_vars, loads_of
-from ..target import H200
+from ..targets.h200 import H200
 
 _STEP = 64  # bytes of a row that a warp takes at once in a product
 _CHUNK = 2048  # bytes of a row in a page: shorter copies cost more to issue than to move

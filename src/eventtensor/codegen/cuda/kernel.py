@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 from ...ir.expr import Const, Load, Node, add, product
 from ...ir.plan import Plan, follows
 from ...ir.program import PlacedCall
-from ...target import H200, CudaTarget
+from ...targets.h200 import H200
+from ...targets.target import CudaTarget, Feature
 from ..cpp.body import BodyWriter
 from ..cpp.frame import KnownExpr
 from ..cpp.hand import HandWriter
@@ -74,7 +75,7 @@ def generate(
 class BlockWriter(SharedMemory):
     def __init__(self, plan: Plan, target: CudaTarget, flavour: Flavour) -> None:
         self.block_out = BlockDialect()
-        self.handoffs = HandoffEdges(plan, target.has_bulk)
+        self.handoffs = HandoffEdges(plan, target.supports(Feature.tma))
         super().__init__(plan, target, flavour, self.block_out, self.handoffs)
         self.maps = Maps()
         self.kept = Kept(plan.program, flavour.debug)

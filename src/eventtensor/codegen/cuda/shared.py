@@ -12,7 +12,7 @@ from ...ir.expr import Const, Max, Min, Node, maximum
 from ...ir.plan import FEWEST_SLOTS, Plan, Stream, in_place
 from ...ir.products import product_of
 from ...ir.walk import bounds, loads_of
-from ...target import CudaTarget
+from ...targets.target import CudaTarget, Feature
 from ..cpp.dialect import Dialect
 from ..cpp.kernel import Flavour, KernelWriter
 from ..cpp.sync import Edges
@@ -54,7 +54,7 @@ class SharedMemory(KernelWriter):
         # where lines are, if it always may.
         self.rooms: dict[str, Node] = {}
         self.before: dict[str, Node] = {}
-        found = plan.streams if target.has_bulk else in_place(plan.streams)
+        found = plan.streams if target.supports(Feature.tma) else in_place(plan.streams)
         self.paged = _by_call(found)
         self.streams = _by_call(s for s in found if s.loaded)
 

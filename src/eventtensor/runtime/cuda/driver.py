@@ -18,7 +18,8 @@ from typing import Any
 import numpy as np
 
 from ...errors import BadOption, DeviceFailed, NoDevice, OutOfMemory
-from ...target import CudaTarget
+from ...targets.devices import device_target
+from ...targets.target import CudaTarget
 
 LIBRARY = "libcuda.so.1"
 
@@ -190,10 +191,8 @@ def device(index: int = 0) -> Device:
 
     if not attribute(COOPERATIVE_LAUNCH):
         raise NoDevice("the device cannot launch cooperative kernels")
-    major, minor = attribute(MAJOR), attribute(MINOR)
-    suffix = "a" if major >= 9 else ""  # the architecture's own instructions
-    target = CudaTarget(
-        f"sm_{major}{minor}{suffix}", attribute(MULTIPROCESSORS), attribute(SHARED_BYTES)
+    target = device_target(
+        attribute(MAJOR), attribute(MINOR), attribute(MULTIPROCESSORS), attribute(SHARED_BYTES)
     )
     return Device(index, int(asked("cuDevicePrimaryCtxRetain", c_void_p, handle)), target)
 

@@ -1,4 +1,7 @@
-"""What a machine is: the C++ compiler and processor, or the GPU, that code is generated for."""
+"""The processor of this computer and its C++ compiler, as a target.
+
+The compiler is asked once for each command. What it is called with is in runtime/build.py.
+"""
 
 from __future__ import annotations
 
@@ -10,30 +13,13 @@ from functools import cache
 from pathlib import Path
 from shutil import which
 
-from .errors import NoCompiler
+from ..errors import NoCompiler
 
 # -O3, not -O2: four times the matmul throughput of g++ for a quarter more compile time.
 BASE_FLAGS = (
     "-std=c++17", "-O3", "-ffp-contract=off", "-fno-math-errno", "-fwrapv", "-fPIC", "-pthread",
 )
 NATIVE_FLAGS = (("-march=native",), ("-mcpu=native",), ())
-
-
-@dataclass(frozen=True, slots=True)
-class CudaTarget:
-    """An NVIDIA GPU. `shared_bytes` is the most shared memory that one block may have."""
-
-    architecture: str
-    multiprocessors: int
-    shared_bytes: int
-
-    @property
-    def has_bulk(self) -> bool:
-        """True if bulk copies into shared memory and their barriers exist (Hopper and later)."""
-        return int("".join(c for c in self.architecture if c.isdigit())) >= 90
-
-
-H200 = CudaTarget("sm_90a", 132, 227 * 1024)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,12 @@
+"""Consumer Blackwell (sm_120a): bulk copies, tensor cores by warp alone.
+
+Kernels compile for the RTX 5090. None has run one, so no cost was measured here.
+"""
+
+from __future__ import annotations
+
+from .sm80 import FEATURES as AMPERE
+from .target import Capabilities, CudaTarget, Feature
+
+FEATURES = AMPERE | {Feature.tma, Feature.clusters}
+RTX_5090 = CudaTarget("rtx5090", "sm_120a", Capabilities(FEATURES, 170, 99 * 1024))
