@@ -21,7 +21,7 @@ from eventtensor import LLM
 from eventtensor.bench.inside import Load
 from eventtensor.bench.rows import Row
 from eventtensor.serve.app import AppOptions, make_app
-from eventtensor.serve.watch import Watch
+from eventtensor.serve.watchdog import Watch
 
 _TURN_S = 2e-4  # as the server of the command has it
 

@@ -15,7 +15,7 @@ import typer
 from support.fuzz import survives
 from typer.testing import CliRunner
 
-from eventtensor.cli import commands, typed
+from eventtensor.cli import commands, options
 from eventtensor.engine.params import SamplingParams
 from eventtensor.errors import BadPrompt
 
@@ -67,7 +67,7 @@ def test_every_number_of_every_command_has_a_range() -> None:
     assert len(numbers) > 20
     for words, name in numbers:
         known = sampling if words in (("generate",), ("chat",)) else set[str]()
-        assert name in known | typed._RANGES.keys(), (words, name)
+        assert name in known | options._RANGES.keys(), (words, name)
 
 
 @pytest.fixture
@@ -75,9 +75,9 @@ def nothing_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     def reached(*_: object, **__: object) -> None:
         raise BadPrompt("reached")
 
-    for name in ("serving.bind", "serving.LLM", "speaking.LLM", "chat_command.LLM", "benching.LLM",
-                 "benching.startup", "benching.server", "benching.under_load",
-                 "compiling.compiled"):
+    for name in ("server_launch.bind", "server_launch.LLM", "generate_command.LLM",
+                 "chat_command.LLM", "bench_command.LLM", "bench_command.startup",
+                 "bench_command.server", "bench_command.under_load", "compile_command.compiled"):
         monkeypatch.setattr(f"eventtensor.cli.{name}", reached)
 
 

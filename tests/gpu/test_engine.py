@@ -56,7 +56,7 @@ def test_prompts_are_scored_in_company_as_alone_and_as_answers_are(llm: LLM) -> 
 
 def test_an_artifact_answers_as_the_compiled_model_does(llm: LLM, tmp_path: Path) -> None:
     pytest.importorskip("rich")
-    compile_model = importlib.import_module("eventtensor.cli.compiling").compile_model
+    compile_model = importlib.import_module("eventtensor.cli.compile_command").compile_model
     compile_model("random:tiny-llama", tmp_path, "cuda", "bf16", same_bits=True)
     asked = prompts(3, (5, 200))
     with LLM("random:tiny-llama", same_bits=True, artifact=tmp_path, **SIZES) as loaded:

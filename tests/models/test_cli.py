@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from eventtensor import SamplingParams, __version__
-from eventtensor.cli import commands, speaking
+from eventtensor.cli import commands, generate_command
 from eventtensor.engine.request import Output
 from eventtensor.errors import MissingPackage
 from eventtensor.models.bandwidth import Bandwidth
@@ -81,12 +81,14 @@ class Slow:
 
 def test_the_wait_for_a_compiler_is_not_in_the_speed(monkeypatch, capsys):
     slow, tokenizer = Slow(), SimpleNamespace(template=None, encode=lambda text: [1] * len(text))
-    monkeypatch.setattr(speaking, "LLM", lambda model, **options: slow)
-    monkeypatch.setattr(speaking, "open_model", lambda name: SimpleNamespace(tokenizer=tokenizer))
-    monkeypatch.setattr(speaking, "measure_bandwidth", lambda target: Bandwidth(4e9, "so"))
-    monkeypatch.setattr(speaking.time, "perf_counter", lambda: slow.now)
-    said = speaking.answer("m", speaking.Chat("x" * 200), SamplingParams(max_tokens=9), "cpu",
-                           "f32", same_bits=False)
+    model = SimpleNamespace(tokenizer=tokenizer)
+    monkeypatch.setattr(generate_command, "LLM", lambda model, **options: slow)
+    monkeypatch.setattr(generate_command, "open_model", lambda name: model)
+    monkeypatch.setattr(generate_command, "measure_bandwidth", lambda target: Bandwidth(4e9, "so"))
+    monkeypatch.setattr(generate_command.time, "perf_counter", lambda: slow.now)
+    chat = generate_command.Chat("x" * 200)
+    said = generate_command.answer("m", chat, SamplingParams(max_tokens=9), "cpu", "f32",
+                                   same_bits=False)
     assert "".join(said) == "xxxxx\n"
     assert "cpu, f32: 200 prompt tokens in 2000 ms; then 2.0 tokens/s, 1000 MB a step, " \
         "2.0 GB/s = 50% of the 4.0 GB/s that memory gives (so)" in capsys.readouterr().err
@@ -140,7 +142,7 @@ def test_a_server_that_makes_no_sense_is_refused_in_words(words, shown):
 
 def test_a_package_that_is_missing_is_named_with_its_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "uvicorn", None)
-    monkeypatch.delitem(sys.modules, "eventtensor.cli.serving", raising=False)
+    monkeypatch.delitem(sys.modules, "eventtensor.cli.server_launch", raising=False)
     monkeypatch.delitem(sys.modules, "eventtensor.serve.server", raising=False)
     done = CliRunner().invoke(commands.app, ["serve", "random:tiny-llama"])
     assert done.exit_code == 1 and "ET401: uvicorn" in done.output

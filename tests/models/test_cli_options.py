@@ -12,7 +12,7 @@ import typer
 from typer.testing import CliRunner
 
 from eventtensor import LLM
-from eventtensor.cli import commands, compiling, serving, typed
+from eventtensor.cli import commands, compile_command, options, server_launch
 from eventtensor.cli.capacity_table import capacity_table
 from eventtensor.cli.terminal import terminal
 from eventtensor.errors import BadOption, BadPrompt
@@ -61,11 +61,11 @@ def no_models(monkeypatch: pytest.MonkeyPatch) -> None:
     def reached(*_: object, **__: object) -> None:
         raise BadPrompt("reached")
 
-    monkeypatch.setattr("eventtensor.cli.serving.bind", reached)
-    monkeypatch.setattr("eventtensor.cli.speaking.open_model", reached)
-    monkeypatch.setattr("eventtensor.cli.benching.LLM", reached)
-    monkeypatch.setattr("eventtensor.cli.benching.startup", reached)
-    monkeypatch.setattr("eventtensor.cli.benching.server", reached)
+    monkeypatch.setattr("eventtensor.cli.server_launch.bind", reached)
+    monkeypatch.setattr("eventtensor.cli.generate_command.open_model", reached)
+    monkeypatch.setattr("eventtensor.cli.bench_command.LLM", reached)
+    monkeypatch.setattr("eventtensor.cli.bench_command.startup", reached)
+    monkeypatch.setattr("eventtensor.cli.bench_command.server", reached)
 
 
 @pytest.mark.parametrize("option, known", [
@@ -88,8 +88,8 @@ def test_schemas_are_closed_unless_asked(no_models, monkeypatch, given, wanted) 
         found.append(options["additional_properties"])
         raise BadPrompt("reached")
 
-    monkeypatch.setattr("eventtensor.cli.serving.bind", lambda *_: [])
-    monkeypatch.setattr("eventtensor.cli.serving.LLM", make)
+    monkeypatch.setattr("eventtensor.cli.server_launch.bind", lambda *_: [])
+    monkeypatch.setattr("eventtensor.cli.server_launch.LLM", make)
     assert "reached" in refused("serve", MODEL, *given)
     assert found == [wanted]
 
@@ -212,7 +212,7 @@ def test_compile_into_a_file_is_refused_before_it_begins(tmp_path: Path) -> None
     (KeyboardInterrupt(), 130, ""), (BadOption("so", hint="then"), 1, "ET300: so\n  hint: then"),
 ])
 def test_refusals_of_the_system_are_lines(capsys, error, status: int, shown: str) -> None:
-    with pytest.raises(typer.Exit) as caught, typed.told():
+    with pytest.raises(typer.Exit) as caught, options.told():
         raise error
     assert caught.value.exit_code == status
     assert shown in capsys.readouterr().err
@@ -221,21 +221,21 @@ def test_refusals_of_the_system_are_lines(capsys, error, status: int, shown: str
 def test_a_reader_that_leaves_ends_a_command_quietly(monkeypatch, capsys, tmp_path) -> None:
     with (tmp_path / "out").open("w") as out:
         monkeypatch.setattr(sys, "stdout", out)
-        with pytest.raises(typer.Exit) as caught, typed.told():
+        with pytest.raises(typer.Exit) as caught, options.told():
             raise BrokenPipeError(errno.EPIPE, "Broken pipe")
     assert caught.value.exit_code == 141 and not capsys.readouterr().err
 
 
 def test_a_mistake_of_ours_is_not_hidden() -> None:
-    with pytest.raises(ZeroDivisionError), typed.told():
+    with pytest.raises(ZeroDivisionError), options.told():
         _ = 1 // 0
 
 
 @pytest.fixture
-def wanted(monkeypatch: pytest.MonkeyPatch) -> list[serving.Wanted]:
+def wanted(monkeypatch: pytest.MonkeyPatch) -> list[server_launch.Wanted]:
     """What `serve` was asked for."""
-    found: list[serving.Wanted] = []
-    monkeypatch.setattr(serving, "serve_model", found.append)
+    found: list[server_launch.Wanted] = []
+    monkeypatch.setattr(server_launch, "serve_model", found.append)
     return found
 
 
@@ -288,8 +288,8 @@ def test_compile_shows_its_folder(monkeypatch, capsys, tmp_path: Path) -> None:
         def close(self) -> None:
             pass
 
-    monkeypatch.setattr(compiling, "compiled", lambda *_: Kernels())
-    monkeypatch.setattr(compiling, "save", lambda *_: None)
+    monkeypatch.setattr(compile_command, "compiled", lambda *_: Kernels())
+    monkeypatch.setattr(compile_command, "save", lambda *_: None)
     folder = tmp_path / "[bold]x"
-    compiling.compile_model(MODEL, folder, "cpu", "f32", False)
+    compile_command.compile_model(MODEL, folder, "cpu", "f32", False)
     assert f"{folder}: {MODEL} for cpu in " in capsys.readouterr().err

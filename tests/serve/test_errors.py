@@ -15,8 +15,8 @@ from starlette.requests import Request
 
 from eventtensor.engine.request import Output
 from eventtensor.errors import EngineStopped, PromptTooLong, QueueFull
-from eventtensor.serve.failing import HANDLERS, RefusedRequest, failure_of, of_user
-from eventtensor.serve.failure import Failure, form_of
+from eventtensor.serve.error_formats import Failure, form_of
+from eventtensor.serve.error_responses import HANDLERS, RefusedRequest, failure_of, of_user
 from eventtensor.serve.response_writer import Event, ResponseWriter
 from eventtensor.serve.streaming import AnswerStream, EventStream
 

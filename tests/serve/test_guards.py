@@ -20,8 +20,8 @@ from starlette.requests import Request
 from eventtensor.engine.grammar import Grammar
 from eventtensor.engine.params import SamplingParams
 from eventtensor.errors import BadGrammar
-from eventtensor.serve.answering import Answering
-from eventtensor.serve.answers import ClientGone
+from eventtensor.serve.generation_service import Answering
+from eventtensor.serve.output_queue import ClientGone
 
 ASKED = {"model": "tiny", "prompt": "ab", "max_tokens": 3}
 SITE = "https://example.org"

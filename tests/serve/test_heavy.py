@@ -14,7 +14,7 @@ from serve.process import fake
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
-from eventtensor.serve.bodies import Bodies, BodyLimits, Meter
+from eventtensor.serve.body_reader import Bodies, BodyLimits, Meter
 from eventtensor.serve.tokenize_bodies import TokenizeBody
 
 MANY = 4 << 20

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from eventtensor.errors import BadParameter
-from eventtensor.serve.failing import RefusedRequest
+from eventtensor.serve.error_responses import RefusedRequest
 from eventtensor.serve.responses import stored_chats
 from eventtensor.serve.responses.response_store import ResponseStore
 from eventtensor.serve.responses.responses_body import ResponsesBody

@@ -9,7 +9,7 @@ from importlib import import_module
 def main() -> None:
     try:
         app = import_module(".commands", __name__).app
-        typed, typer = import_module(".typed", __name__), import_module("typer")
+        options, typer = import_module(".options", __name__), import_module("typer")
     except KeyboardInterrupt:
         sys.exit(130)
     except ModuleNotFoundError as e:
@@ -17,7 +17,7 @@ def main() -> None:
             raise
         sys.exit(f"eventtensor needs {e.name}: pip install 'eventtensor[llm]'")
     try:
-        with typed.told():  # the help and the version are printed outside of all commands
+        with options.told():  # the help and the version are printed outside of all commands
             app()
     except typer.Exit as e:
         sys.exit(e.exit_code)

@@ -12,9 +12,8 @@ from ..engine.llm import LLM
 from ..engine.params import SamplingParams
 from ..errors import BadChat, PromptTooLong, UnsupportedTokenizer
 from ..models.model_source import Model, open_model
-from .speaking import Bars
-from .terminal import terminal
-from .typed import (
+from .generate_command import Bars
+from .options import (
     Artifact,
     Context,
     DType,
@@ -28,6 +27,7 @@ from .typed import (
     option,
     told,
 )
+from .terminal import terminal
 
 _COMMANDS = "/clear forgets what was said, /exit ends, ctrl-c stops an answer"
 

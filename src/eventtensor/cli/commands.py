@@ -11,14 +11,12 @@ import typer
 
 from .. import __version__
 from ..engine.params import SamplingParams
-from .benching import app as bench
+from .bench_command import app as bench
 from .chat_command import chat
-from .compiling import compile_model
-from .listing import models_table
-from .programs import check_program, explain_program
-from .serve_command import serve
-from .speaking import Chat, answer
-from .typed import (
+from .compile_command import compile_model
+from .generate_command import Chat, answer
+from .models_command import models_table
+from .options import (
     Artifact,
     DType,
     DTypeName,
@@ -29,6 +27,8 @@ from .typed import (
     check_texts,
     told,
 )
+from .program_commands import check_program, explain_program
+from .serve_command import serve
 
 app = typer.Typer(
     no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False,

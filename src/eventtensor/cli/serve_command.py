@@ -9,7 +9,7 @@ import typer
 
 from ..errors import MissingPackage
 from ..models.step import MAX_TOKENS
-from .typed import (
+from .options import (
     SIZES,
     Artifact,
     CacheGb,
@@ -149,7 +149,7 @@ def serve(
         origins = (*(allow_origin or ()), *(cors_origin or ()))
         check_texts(**texts, name="".join(names), origins="".join([*origins, *hosts]))
         check_numbers(**numbers, max_num_batched_tokens=max_num_batched_tokens)
-        serving = lazily(".serving")
+        serving = lazily(".server_launch")
         serving.serve_model(serving.Wanted(
             model=model, target=target.value, dtype=dtype.known, same_bits=same_bits,
             additional_properties=additional_properties, artifact=artifact,

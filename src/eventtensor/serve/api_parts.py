@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from .answering import Answering
-from .bodies import Bodies
+from .body_reader import Bodies
+from .generation_service import Answering
 from .token_texts import TokenTexts
 
 

@@ -18,19 +18,19 @@ from starlette.types import ASGIApp
 
 from .. import __version__
 from ..engine.llm import LLM
-from .answering import Answering
-from .answers import Mailbox
+from .access_control import HostGuard, Key, with_origins
 from .api_parts import ApiParts
-from .bodies import Bodies, BodyLimits
+from .body_reader import Bodies, BodyLimits
 from .chat.chat_api import ChatApi
 from .chat_format import ChatFormat
 from .completions.completions_api import CompletionsApi
-from .failing import HANDLERS
-from .guards import HostGuard, Key, with_origins
+from .error_responses import HANDLERS
+from .generation_service import Answering
 from .messages.messages_api import MessagesApi
 from .metrics import metrics_text
 from .model_names import ModelNames
 from .openapi import description
+from .output_queue import Mailbox
 from .request_ids import RequestIds
 from .response_writer import Json
 from .responses.response_store import ResponseStore
@@ -38,7 +38,7 @@ from .responses.responses_api import ResponsesApi
 from .token_texts import TokenTexts
 from .tokens_api import TokensApi
 from .tracing import TracedRequests, Tracer
-from .watch import Watch
+from .watchdog import Watch
 
 Handler = Callable[[Request], Awaitable[Response]]
 _PAGE = Path(__file__).parent / "page.html"

@@ -17,7 +17,7 @@ from uvicorn.protocols.http.httptools_impl import (
     RequestResponseCycle,
 )
 
-from .failing import error_response
+from .error_responses import error_response
 from .request_ids import id_headers, request_id
 
 _IDLE, _IN_HEAD, _IN_BODY, _ANSWERED = range(4)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .failing import RefusedRequest
+from .error_responses import RefusedRequest
 
 
 class ModelNames:

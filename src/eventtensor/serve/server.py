@@ -23,8 +23,8 @@ from ..engine.loop import Engine
 from ..errors import EngineStopped
 from .app import AppOptions, make_app
 from .connection import Connection, ConnectionLimits
-from .listening import bind, not_free
-from .watch import Watch
+from .listen_sockets import bind, not_free
+from .watchdog import Watch
 
 _TURN_S = 2e-4  # that a thread keeps the interpreter while the engine wants it: part of a step
 _LAST_S = 5  # that a cut answer has to reach its client

@@ -10,10 +10,10 @@ from starlette.types import Receive, Scope, Send
 
 from ..engine.request import Output
 from ..errors import EventTensorError
-from .answers import Answers, ClientGone, until_gone
 from .deltas import Delta, OutputParser, PlainText
-from .failing import failure_of
-from .failure import form_of
+from .error_formats import form_of
+from .error_responses import failure_of
+from .output_queue import Answers, ClientGone, until_gone
 from .response_writer import JSON, AnswerDelta, Event, ResponseWriter, Usage, WholeAnswer
 from .token_count import TokenCount
 

@@ -14,7 +14,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from .. import __version__
 from ..errors import BadOption, MissingPackage
-from .answers import Answers
+from .output_queue import Answers
 
 _PACKAGES = ("opentelemetry.sdk.trace", "opentelemetry.exporter.otlp.proto.http.trace_exporter")
 _ADDRESS = re.compile(r"https?://[^/?#\s]+(/[^?#\s]*)?")

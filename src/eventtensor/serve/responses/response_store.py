@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from threading import Lock
 
-from ..failing import RefusedRequest
+from ..error_responses import RefusedRequest
 from ..response_writer import Json
 
 MAX_BYTES = 256 << 20

@@ -10,8 +10,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from ...errors import BadParameter
-from ..answering import Prompted
 from ..api_parts import ApiParts
+from ..generation_service import Prompted
 from ..response_writer import Json
 from .response_store import ResponseStore, StoredResponse
 from .responses_body import ResponsesBody

@@ -22,8 +22,8 @@ from ..errors import (
     StepStuck,
     UnsupportedTokenizer,
 )
-from .answers import ClientGone
-from .failure import Failure, form_of
+from .error_formats import Failure, form_of
+from .output_queue import ClientGone
 from .unions import place_of
 
 _STATUS: dict[type[EventTensorError], int] = {

@@ -7,15 +7,15 @@ from pathlib import Path
 
 from ..config import environment
 from ..engine.llm import LLM
+from ..serve.access_control import is_loopback
 from ..serve.app import AppOptions
 from ..serve.chat_format import check_parsers
-from ..serve.guards import is_loopback
-from ..serve.listening import bind
+from ..serve.listen_sockets import bind
 from ..serve.metrics import check_prefix
 from ..serve.server import ServeOptions, serve
 from ..serve.tracing import check_endpoint
 from .capacity_table import capacity_table
-from .speaking import Bars
+from .generate_command import Bars
 from .terminal import terminal
 
 

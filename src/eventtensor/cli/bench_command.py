@@ -18,8 +18,7 @@ from ..bench.startup import startup
 from ..engine.llm import LLM
 from ..errors import BadOption
 from ..models.target_name import find_target
-from .terminal import terminal
-from .typed import (
+from .options import (
     CacheGb,
     DType,
     DTypeName,
@@ -32,6 +31,7 @@ from .typed import (
     check_texts,
     told,
 )
+from .terminal import terminal
 
 app = typer.Typer(help="Measure latency, throughput, a server under load, or the start.",
                   no_args_is_help=True)

@@ -12,8 +12,8 @@ from typing import TypeVar
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 
-from .answers import ClientGone
 from .content_encoding import decoder_of
+from .output_queue import ClientGone
 from .strict_body import Body
 
 B = TypeVar("B", bound=Body)

@@ -9,7 +9,7 @@ from ipaddress import ip_address
 from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from .failing import error_response
+from .error_responses import error_response
 
 
 class HostGuard:

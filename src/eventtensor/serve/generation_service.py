@@ -14,10 +14,10 @@ from ..engine.grammar import Grammar
 from ..engine.llm import LLM
 from ..engine.params import SamplingParams
 from ..errors import BadChat, BadGrammar, BadParameter, StepStuck
-from .answers import Answers, ClientGone, Mailbox, until_gone
 from .chat_format import AnswerForm, ChatFormat
 from .chat_request import ChatRequest
 from .deltas import OutputParser, PlainText
+from .output_queue import Answers, ClientGone, Mailbox, until_gone
 from .prompt_logprobs import check_entries
 from .response_writer import ResponseWriter
 from .streaming import AnswerStream, EventStream
