@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from measure import HERE, Bench, graph_us, here, main, torch
-from reading import measure_read
+from read_bandwidth import measure_read
 
 import eventtensor as et
 from eventtensor.errors import BadOption

@@ -25,10 +25,10 @@ from decode_cases import Case, Chosen, Prompt, parse
 from decoder import TEMPERATURE, TOP_P, Cache, Model, Steps, floor_bytes, taken
 from kernels import Made, Wanted, make_all, no_caches
 from measure import Bench, gpu_us, graph, here, machine, print_heads, torch
-from merging import MergingBench
-from reading import measure_read
+from power_monitor import Watched
+from read_bandwidth import measure_read
+from result_merge import MergingBench
 from torch_compiled import CompiledPeer, Measured, Task
-from watched import Watched
 
 from eventtensor.models.formats.model_presets import PRESETS
 

@@ -15,12 +15,12 @@ from collections.abc import Callable, Iterator
 from itertools import chain
 from pathlib import Path
 
-from behind import asked, served
-from stepping import Bare, Launch, Log
+from in_process_server import asked, served
+from step_times import Bare, Launch, Log
 
 from eventtensor import LLM, SamplingParams
-from eventtensor.bench.inside import Load, latency
-from eventtensor.bench.rows import Row, prompts, row, write
+from eventtensor.bench.in_process import Load, latency
+from eventtensor.bench.results import Row, prompts, row, write
 from eventtensor.bench.startup import startup
 from eventtensor.models.runner_memory import DeviceMemory
 from eventtensor.models.target_name import find_target

@@ -8,7 +8,7 @@ import sys
 import tempfile
 from typing import Any
 
-from children import run_child
+from isolated_runs import run_child
 from measure import HERE, Bench, graph_us, here, host_us, main, torch
 
 import eventtensor as et

@@ -26,10 +26,10 @@ from decode import GRAPH, OURS, STEPS, freed, reported
 from decoder import Cache, Model, Steps, floor_bytes, weight_bytes
 from kernels import Made, Wanted, for_requests, make_all
 from measure import RESULTS, Bench, gpu_us, graph, machine, print_heads, torch
-from merging import MergingBench
 from moe_chain import MODEL, SPREAD, compiled_chains, measure_chains
-from reading import measure_read
-from watched import Watched
+from power_monitor import Watched
+from read_bandwidth import measure_read
+from result_merge import MergingBench
 
 from eventtensor.models.formats.model_presets import PRESETS
 

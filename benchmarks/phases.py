@@ -15,7 +15,7 @@ import numpy as np
 from decoder import Cache, Model, Steps
 from kernels import Wanted, for_requests
 from measure import Bench, main, torch
-from reading import measure_read
+from read_bandwidth import measure_read
 
 import eventtensor as et
 from eventtensor.models.formats.model_presets import PRESETS

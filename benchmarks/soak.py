@@ -1,7 +1,7 @@
-"""A server under everything that clients do: mixed requests, some cancelled or cut off at any
-phase, bursts beyond the queue, and requests that make no sense, made by hand (nonsense.py) and by
-schemathesis out of the server's own description (described.py). It ends with an error unless every
-answer is whole or a clear refusal, all pages come back and memory stays flat.
+"""A soak test of a server: mixed requests, cancelled requests and closed connections, bursts beyond
+the queue, malformed requests (fuzz_requests.py), and requests that schemathesis derives from the
+server's own description (openapi_fuzz.py). The run fails unless every answer is whole or a clear
+refusal, all cache blocks come back, and memory stays flat.
 
     python benchmarks/soak.py --model smollm2 --tokens 10 --fuzz-model random:tiny-llama
 """
@@ -21,13 +21,13 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from described import described
-from nonsense import fuzz
-from talking import Seen, exchange, post, retry_after, status
+from fuzz_requests import fuzz
+from http_client import Seen, exchange, post, retry_after, status
+from openapi_fuzz import described
 
 from eventtensor.bench.client import Address
-from eventtensor.bench.outside import server
-from eventtensor.bench.rows import Row, row, write
+from eventtensor.bench.http_load import server
+from eventtensor.bench.results import Row, row, write
 
 HERE = Path(__file__).resolve().parent
 BETWEEN_BURSTS = 125  # requests

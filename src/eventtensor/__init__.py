@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from .compiler import check, compile
     from .config import Options
     from .engine.llm import LLM
-    from .engine.params import SamplingParams
+    from .engine.sampling_params import SamplingParams
     from .errors import EventTensorError
     from .explanation import explain
     from .ir.expr import dim
@@ -196,7 +196,7 @@ _HOMES = {
     "Kernel": "kernel",
     "Options": "config",
     "Program": "lang.program",
-    "SamplingParams": "engine.params",
+    "SamplingParams": "engine.sampling_params",
     "check": "compiler",
     "compile": "compiler",
     "dim": "ir.expr",

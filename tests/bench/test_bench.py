@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from eventtensor.bench import startup as startup_module
 from eventtensor.bench.client import Address, stream
-from eventtensor.bench.rows import Span, prompts, row
+from eventtensor.bench.results import Span, prompts, row
 from eventtensor.cli import commands
 from eventtensor.errors import EngineStopped, StepFailed
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from engine.reference import choose, draw
-from eventtensor.engine.loop import Engine, EngineOptions
-from eventtensor.engine.params import SamplingParams
+from eventtensor.engine.engine_core import Engine, EngineOptions
+from eventtensor.engine.sampling_params import SamplingParams
 from eventtensor.models.batch_arrays import (
     BlockTables,
     Limits,

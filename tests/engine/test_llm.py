@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 
-from engine.company import F32_CACHE_GB, GREEDY, check_company, prompts, tokens_of
+from engine.batch_invariance import F32_CACHE_GB, GREEDY, check_company, prompts, tokens_of
 from engine.replay import check_tokens
 from engine.tiny_chat import write_tiny_chat
 from eventtensor import LLM, SamplingParams

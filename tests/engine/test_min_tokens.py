@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from engine.fake_runner import EOS, VOCAB, FakeRunner, engine, limits, logits_after
-from engine.test_loop import Heard
-from engine.test_text import Letters
+from engine.test_detokenizer import Letters
+from engine.test_engine_core import Heard
 from engine.tiny_chat import write_tiny_chat
 from eventtensor import LLM, SamplingParams
-from eventtensor.engine.choosing import without
+from eventtensor.engine.detokenizer import Transcript
 from eventtensor.engine.request import Finish
-from eventtensor.engine.text import Transcript
+from eventtensor.engine.token_bitmask import without
 from eventtensor.errors import BadParameter
 
 ENDS = (EOS, 5, 9, 11, 20, 33)

@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from engine.fake_runner import FakeRunner, engine, limits
-from eventtensor.engine.params import SamplingParams
+from eventtensor.engine.sampling_params import SamplingParams
 from eventtensor.engine.stats import _ENDS, Pace
 from eventtensor.errors import QueueFull
 

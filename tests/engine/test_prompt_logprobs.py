@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.fake_runner import VOCAB, FakeRunner, answer, engine, limits, logits_after
-from engine.test_loop import PROMPTS, Heard, ask, at_rest, held
+from engine.test_engine_core import PROMPTS, Heard, ask, at_rest, held
 from eventtensor import SamplingParams
 from eventtensor.engine.request import Finish
 from eventtensor.errors import BadParameter, BadPrompt, StepFailed

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.company import tokens_of
+from engine.batch_invariance import tokens_of
 
 sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
 

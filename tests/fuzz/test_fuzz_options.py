@@ -16,7 +16,7 @@ from support.fuzz import survives
 from typer.testing import CliRunner
 
 from eventtensor.cli import commands, options
-from eventtensor.engine.params import SamplingParams
+from eventtensor.engine.sampling_params import SamplingParams
 from eventtensor.errors import BadPrompt
 
 WORDS = ("nan", "inf", "-inf", "-1", "0", "1", "1.5", "1e400", "9" * 40, "9" * 5000, "", " ", "x",

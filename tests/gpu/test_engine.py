@@ -9,7 +9,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from engine.company import DRAWN, F32_CACHE_GB, GREEDY, check_company, prompts, tokens_of
+from engine.batch_invariance import DRAWN, F32_CACHE_GB, GREEDY, check_company, prompts, tokens_of
 
 from eventtensor import LLM, SamplingParams
 from eventtensor.models.runner_memory import DeviceMemory

@@ -23,7 +23,7 @@ def test_every_folder_of_tests_has_a_tier_and_every_name_is_a_file() -> None:
     ("unit/test_order.py", set(), "fast"),
     ("unit/test_order.py", {"core", "parametrize"}, "core"),
     ("faults/test_corpus.py", {"core"}, "full"),
-    ("engine/test_params.py", set(), "fast"),
+    ("engine/test_sampling_params.py", set(), "fast"),
     ("unit/test_fuzz_of_text.py", set(), "core"),
     ("somewhere/test_new.py", set(), "core"),
 ])

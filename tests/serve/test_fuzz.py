@@ -20,8 +20,8 @@ from eventtensor.bench.client import Address
 
 sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
 
-from nonsense import nonsense
-from talking import post, status
+from fuzz_requests import nonsense
+from http_client import post, status
 
 SECONDS = float(os.environ.get("ET_FUZZ_SECONDS", "4"))
 CLIENTS = 6

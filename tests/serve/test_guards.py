@@ -18,7 +18,7 @@ from serve.process import fake, running
 from starlette.requests import Request
 
 from eventtensor.engine.grammar import Grammar
-from eventtensor.engine.params import SamplingParams
+from eventtensor.engine.sampling_params import SamplingParams
 from eventtensor.errors import BadGrammar
 from eventtensor.serve.generation_service import Answering
 from eventtensor.serve.output_queue import ClientGone

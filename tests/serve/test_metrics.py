@@ -12,7 +12,7 @@ import pytest
 from engine.fake_runner import FakeRunner, engine, limits
 from serve.process import fake
 
-from eventtensor.engine.params import SamplingParams
+from eventtensor.engine.sampling_params import SamplingParams
 from eventtensor.errors import BadOption
 from eventtensor.serve.metrics import check_prefix, metrics_text
 

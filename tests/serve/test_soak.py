@@ -15,7 +15,7 @@ from eventtensor.bench.client import Address
 
 sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
 
-import nonsense
+import fuzz_requests
 import soak
 
 
@@ -36,7 +36,7 @@ def test_mixed_clients_get_whole_answers_or_refusals_and_leave_nothing_behind(se
 
 def test_nonsense_is_refused_and_the_next_request_answered(server):
     at = Address.of(server.url)
-    seen = asyncio.run(nonsense.fuzz(at, "tiny", count=150, seed=4, wait_s=0.1))
+    seen = asyncio.run(fuzz_requests.fuzz(at, "tiny", count=150, seed=4, wait_s=0.1))
     assert not seen.wrong and seen.ends["400"] > 50
     assert asyncio.run(soak.at_rest(at))
 

@@ -13,7 +13,7 @@ from support.chat_templates import LLAMA_3_2, QWEN3, SMOLLM2, THINKER, byte_toke
 from unit.test_call_parser import PIECES
 
 from eventtensor.engine.grammar import Grammars
-from eventtensor.engine.params import SamplingParams
+from eventtensor.engine.sampling_params import SamplingParams
 from eventtensor.errors import BadGrammar, BadTool
 from eventtensor.serve.chat_format import ChatFormat
 from eventtensor.serve.chat_request import ChatRequest, Tool, ToolChoice

@@ -7,7 +7,7 @@ import json
 import pytest
 from support.chat_templates import LLAMA_3_2, QWEN3, SMOLLM2, THINKER, byte_tokenizer
 
-from eventtensor.engine.params import SamplingParams
+from eventtensor.engine.sampling_params import SamplingParams
 from eventtensor.errors import BadChat, BadOption, BadParameter
 from eventtensor.serve.chat_format import ChatFormat
 from eventtensor.serve.chat_request import ChatRequest, Tool, ToolChoice

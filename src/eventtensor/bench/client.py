@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from ..errors import BadOption, StepFailed
-from .rows import Span
+from .results import Span
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Sequence
 
 from ..errors import EngineStopped
-from .rows import Row, row
+from .results import Row, row
 
 _CHILD = """
 import json, os, sys, time

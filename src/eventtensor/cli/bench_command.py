@@ -11,9 +11,9 @@ import typer
 from rich.table import Table
 
 from ..bench.client import Address
-from ..bench.inside import Load, latency, throughput
-from ..bench.outside import server, under_load
-from ..bench.rows import Row, write
+from ..bench.http_load import server, under_load
+from ..bench.in_process import Load, latency, throughput
+from ..bench.results import Row, write
 from ..bench.startup import startup
 from ..engine.llm import LLM
 from ..errors import BadOption

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, TextIO
 
 from ..engine.llm import LLM
-from ..engine.params import SamplingParams
+from ..engine.sampling_params import SamplingParams
 from ..errors import BadChat, PromptTooLong, UnsupportedTokenizer
 from ..models.model_source import Model, open_model
 from .generate_command import Bars

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from .. import __version__
-from ..engine.params import SamplingParams
+from ..engine.sampling_params import SamplingParams
 from .bench_command import app as bench
 from .chat_command import chat
 from .compile_command import compile_model

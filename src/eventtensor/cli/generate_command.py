@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
 
 from ..engine.llm import LLM
-from ..engine.params import SamplingParams
+from ..engine.sampling_params import SamplingParams
 from ..errors import BadChat, UnsupportedTokenizer
 from ..models.bandwidth import Bandwidth, measure_bandwidth
 from ..models.model_source import open_model

@@ -15,7 +15,7 @@ from ..models.checkpoint import Array
 from ..models.optional_packages import need
 from ..models.text.tokenizer import Tokenizer
 from .grammar_source import grammar_source
-from .params import SamplingParams
+from .sampling_params import SamplingParams
 
 _MOST_KEPT = 32  # grammars that were compiled
 # Of one grammar: steps before its first token, at 3 us and 160 bytes, states, at 1 to 2 KB, and

@@ -12,7 +12,7 @@ from typing import Any
 from ..errors import BadGrammar
 from ..models.optional_packages import need
 from .closed_schema import close
-from .params import SamplingParams
+from .sampling_params import SamplingParams
 
 # Between the parts of a JSON text. A model must not go on with blanks for ever.
 BLANKS = r"[\x20\n\t]{0,16}"

@@ -21,9 +21,9 @@ from ..models.text.tokenizer import Tokenizer
 from ..models.weight_loader import load_weights
 from ..models.weight_packing import Progress
 from .capacity import CapacityOptions, capacity, prompt_items
-from .loop import Engine, EngineOptions
-from .params import SamplingParams
+from .engine_core import Engine, EngineOptions
 from .request import Chosen, Finish, Output, Request
+from .sampling_params import SamplingParams
 
 Prompt = str | Sequence[int]
 

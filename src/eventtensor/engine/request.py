@@ -14,11 +14,11 @@ import numpy as np
 from ..errors import EventTensorError
 from ..models.batch_arrays import LogitsChange, StepToken, TokenChoice
 from ..models.checkpoint import Array
+from .block_manager import Table
+from .detokenizer import Transcript
 from .grammar import Grammar
 from .logprobs import Chosen, Logprobs, PromptLogprobs
-from .pages import Table
-from .params import SamplingParams
-from .text import Transcript
+from .sampling_params import SamplingParams
 
 __all__ = ["Chosen", "Finish", "Logprobs", "Output", "Request", "Sink"]
 

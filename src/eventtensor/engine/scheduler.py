@@ -8,7 +8,7 @@ from collections import deque
 from dataclasses import dataclass
 
 from ..models.batch_arrays import Limits, StepToken
-from .pages import Pages
+from .block_manager import Pages
 from .request import Request
 
 

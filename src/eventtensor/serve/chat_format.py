@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..engine.params import SamplingParams
+from ..engine.sampling_params import SamplingParams
 from ..errors import BadGrammar, BadOption, BadParameter, EventTensorError
 from ..models.text.tokenizer import Tokenizer
 from .chat_request import ChatRequest, Tool

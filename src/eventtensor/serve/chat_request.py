@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from ..engine.params import SamplingParams
+from ..engine.sampling_params import SamplingParams
 from ..errors import BadParameter
 
 _OWN_OPTIONS = {"messages", "tools", "prompt", "add_generation_prompt"}  # of the server

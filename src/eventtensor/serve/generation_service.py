@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from ..engine.grammar import Grammar
 from ..engine.llm import LLM
-from ..engine.params import SamplingParams
+from ..engine.sampling_params import SamplingParams
 from ..errors import BadChat, BadGrammar, BadParameter, StepStuck
 from .chat_format import AnswerForm, ChatFormat
 from .chat_request import ChatRequest

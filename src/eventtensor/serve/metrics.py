@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ..engine.loop import Engine
+from ..engine.engine_core import Engine
 from ..engine.request import Finish
 from ..engine.stats import Histogram
 from ..errors import BadOption

@@ -10,10 +10,10 @@ from typing import Any, TypeVar
 
 from starlette.types import Receive
 
+from ..engine.engine_core import Engine
 from ..engine.grammar import Grammar
-from ..engine.loop import Engine
-from ..engine.params import SamplingParams
 from ..engine.request import Finish, Output, Request
+from ..engine.sampling_params import SamplingParams
 from ..errors import BadParameter, EventTensorError
 
 T = TypeVar("T")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..engine.params import SamplingParams
 from ..engine.request import Chosen
+from ..engine.sampling_params import SamplingParams
 from ..errors import BadParameter
 from .response_writer import Json
 from .token_texts import TokenTexts

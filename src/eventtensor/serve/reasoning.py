@@ -6,7 +6,7 @@ from collections.abc import Callable
 from enum import Enum
 from typing import ClassVar
 
-from ..engine.text import overlap
+from ..engine.detokenizer import overlap
 from .deltas import Delta, OutputParser, ReasoningDelta
 
 State = Callable[[str], list[Delta]]

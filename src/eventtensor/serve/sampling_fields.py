@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal, assert_never
 
 from pydantic import Field
 
-from ..engine.params import SamplingParams
+from ..engine.sampling_params import SamplingParams
 from ..errors import BadParameter
 from .strict_body import Body, Few, Name, Neutral
 

@@ -18,8 +18,8 @@ from typing import Any
 
 import uvicorn
 
+from ..engine.engine_core import Engine
 from ..engine.llm import LLM
-from ..engine.loop import Engine
 from ..errors import EngineStopped
 from .app import AppOptions, make_app
 from .connection import Connection, ConnectionLimits

@@ -7,7 +7,7 @@ import asyncio
 import time
 from collections.abc import Callable
 
-from ..engine.loop import Engine
+from ..engine.engine_core import Engine
 
 
 class Watch:

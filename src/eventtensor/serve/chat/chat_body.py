@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from ...engine.params import SamplingParams
+from ...engine.sampling_params import SamplingParams
 from ...errors import BadParameter
 from ..chat_request import ChatRequest, Tool, ToolChoice, template_options
 from ..sampling_fields import SamplingFields

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, ClassVar
 
-from ...engine.params import SamplingParams
+from ...engine.sampling_params import SamplingParams
 from ...errors import BadParameter
 from ..sampling_fields import SamplingFields
 from ..strict_body import Few, Neutral, Texts, Tokens

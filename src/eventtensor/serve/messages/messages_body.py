@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Discriminator, Field, Tag
 
-from ...engine.params import SamplingParams
+from ...engine.sampling_params import SamplingParams
 from ...errors import BadParameter
 from ..chat_request import ChatRequest, Tool, ToolChoice, template_options
 from ..strict_body import Body, Few, Name, Neutral

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from ...engine.grammar_source import grammar_source
-from ...engine.params import SamplingParams
+from ...engine.sampling_params import SamplingParams
 from ...errors import BadGrammar, BadTool, EventTensorError
 from ..chat_request import Tool, ToolChoice
 from ..reasoning import BEGIN as THINK

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from ...engine.text import overlap
+from ...engine.detokenizer import overlap
 from ..chat_request import Tool
 from ..deltas import ArgumentsDelta, CallDelta, Delta, TextDelta
 from .json_calls import JsonCallForm, parts

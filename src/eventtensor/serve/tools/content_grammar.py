@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...engine.grammar_source import BLANKS, grammar_source, schema_of
-from ...engine.params import SamplingParams
+from ...engine.sampling_params import SamplingParams
 
 Json = dict[str, Any]
 

@@ -7,9 +7,9 @@ import time
 from dataclasses import dataclass
 
 from ..engine.llm import LLM
-from ..engine.params import SamplingParams
 from ..engine.request import Output
-from .rows import Row, Span, prompts, row, times
+from ..engine.sampling_params import SamplingParams
+from .results import Row, Span, prompts, row, times
 
 
 @dataclass(frozen=True)

@@ -25,14 +25,14 @@ from ..errors import (
 )
 from ..models.runner import Result, Runner, TokenChoice
 from ..models.text.tokenizer import Tokenizer
-from .choosing import without
+from .detokenizer import Transcript
 from .grammar import Grammar, Grammars
 from .logprobs import logprobs
-from .params import SamplingParams
 from .request import Chosen, Finish, Output, Request, Sink
+from .sampling_params import SamplingParams
 from .scheduler import Scheduler, Step
 from .stats import Stats
-from .text import Transcript
+from .token_bitmask import without
 
 MOST_FAILURES = 3  # of steps, with none between that succeeds
 

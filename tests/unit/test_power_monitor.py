@@ -1,4 +1,4 @@
-"""What benchmarks/watched.py sees of a GPU, through a library that stands for the driver's."""
+"""benchmarks/power_monitor.py reads power and clock of a GPU, here through a fake NVML library."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ import pytest
 
 sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
 
-import watched
-from watched import Watched
+from power_monitor import Watched
 
 
 class Nvml:
@@ -52,7 +51,7 @@ def test_clocks_and_the_most_power_are_told() -> None:
 
 def test_nothing_is_told_where_nobody_can_be_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     assert seen(Nvml((1980, 1), missing=6), 0).fields() == {}
-    monkeypatch.setattr(watched, "library", lambda: None)
+    monkeypatch.setattr("power_monitor.library", lambda: None)
     with Watched() as found:
         pass
     assert found.fields() == {}

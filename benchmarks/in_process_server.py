@@ -18,8 +18,8 @@ from pathlib import Path
 import uvicorn
 
 from eventtensor import LLM
-from eventtensor.bench.inside import Load
-from eventtensor.bench.rows import Row
+from eventtensor.bench.in_process import Load
+from eventtensor.bench.results import Row
 from eventtensor.serve.app import AppOptions, make_app
 from eventtensor.serve.watchdog import Watch
 

@@ -276,12 +276,10 @@ def test_a_sink_that_fails_ends_its_own_request_alone(target):
 
 
 def test_a_choice_that_fails_ends_its_own_request_alone(monkeypatch):
-    from eventtensor.engine import loop
-
     def fail(logits, token, most):
         raise ZeroDivisionError("no choice")
 
-    monkeypatch.setattr(loop, "logprobs", fail)
+    monkeypatch.setattr("eventtensor.engine.engine_core.logprobs", fail)
     with engine() as made:
         other = ask(made, [4, 5])
         bad = ask(made, [4, 6], SamplingParams(logprobs=1))

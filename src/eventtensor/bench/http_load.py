@@ -14,8 +14,8 @@ from dataclasses import replace
 
 from ..errors import EngineStopped
 from .client import Address, models, stream
-from .inside import Load
-from .rows import Row, Span, prompts, row, times
+from .in_process import Load
+from .results import Row, Span, prompts, row, times
 
 _LOW_VOCAB = 256  # every model has so many tokens
 

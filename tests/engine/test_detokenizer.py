@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from eventtensor.engine.text import Transcript
+from eventtensor.engine.detokenizer import Transcript
 
 
 class Letters:

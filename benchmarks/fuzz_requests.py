@@ -8,7 +8,7 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-from talking import Seen, exchange, post, status
+from http_client import Seen, exchange, post, status
 
 from eventtensor.bench.client import Address
 

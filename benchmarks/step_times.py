@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import NamedTuple
 
-from eventtensor.bench.inside import Load
+from eventtensor.bench.in_process import Load
 from eventtensor.models.runner import Runner, StepToken
 
 Rows = tuple[int, int]  # of a step: those that get a token, and those that only fill the cache

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from eventtensor import SamplingParams
-from eventtensor.engine.params import _RULES
+from eventtensor.engine.sampling_params import _RULES
 from eventtensor.errors import BadParameter
 
 NAN = float("nan")

@@ -6,7 +6,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from eventtensor.engine.pages import Pages
+from eventtensor.engine.block_manager import Pages
 
 SIZE = 4
 

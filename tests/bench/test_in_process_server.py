@@ -12,7 +12,7 @@ from eventtensor import LLM
 
 sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
 
-from behind import served
+from in_process_server import served
 
 
 @pytest.mark.core

@@ -8,9 +8,9 @@ from typing import Any
 
 import requests
 import schemathesis
+from http_client import Seen
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from schemathesis import GenerationMode
-from talking import Seen
 
 from eventtensor.bench.client import Address
 
