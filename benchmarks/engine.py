@@ -135,7 +135,7 @@ def main() -> None:
     parser.add_argument("--requests", type=int, default=3, help="of each client, that count")
     parser.add_argument("--prompt-rows", type=int)
     parser.add_argument("--cache-gb", type=float, default=12.0)
-    parser.add_argument("--same-bits", action="store_true")
+    parser.add_argument("--batch-invariant", action="store_true")
     parser.add_argument("--startup", nargs="*", default=[], help="models to start anew as well")
     parser.add_argument("--out", type=Path, default=HERE / "results" / "engine.json")
     words = parser.parse_args()
@@ -151,7 +151,7 @@ def measured(model: str, words: argparse.Namespace) -> Iterator[list[Row]]:
     load, most = Load(words.input, words.output), max(words.batch)
     with LLM(model, target=words.target, dtype=words.dtype, cache_gb=words.cache_gb,
              context=words.input + words.output, max_running=most, prompt_rows=words.prompt_rows,
-             same_bits=words.same_bits) as llm:
+             batch_invariant=words.batch_invariant) as llm:
         latency(llm, load, 2, 1, warm=0)
         engine = Engine(llm, load)
         if llm.target == "cuda":

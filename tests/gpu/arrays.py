@@ -87,7 +87,7 @@ def case(name: str, n: int) -> tuple[dict[str, int], Arrays, Arrays]:
     return stored(f"{name}_{n}", make)
 
 
-def same_bits(x: np.ndarray, y: np.ndarray) -> bool:
+def equal_bits(x: np.ndarray, y: np.ndarray) -> bool:
     """Quick, and true of inputs: nothing else is to be asked then."""
     return x.dtype == y.dtype and x.shape == y.shape and x.tobytes() == y.tobytes()
 
@@ -99,7 +99,7 @@ def all_bits(arrays: Arrays) -> bytes:
 def assert_near(name: str, got: Arrays, wanted: Arrays, what: str) -> None:
     rtol, atol, norm = EXAMPLES[name].rtol, EXAMPLES[name].atol, EXAMPLES[name].norm
     for key, x in wanted.items():
-        if same_bits(got[key], x):
+        if equal_bits(got[key], x):
             continue
         if norm != 0:
             mine, theirs = got[key].astype(np.float64), x.astype(np.float64)

@@ -21,7 +21,7 @@ SIZES = {"target": "cuda", "context": 400, "max_running": 6, "cache_gb": F32_CAC
 
 @pytest.fixture(scope="module")
 def llm() -> Iterator[LLM]:
-    with LLM("random:tiny-llama", same_bits=True, **SIZES) as made:
+    with LLM("random:tiny-llama", batch_invariant=True, **SIZES) as made:
         yield made
 
 
@@ -32,7 +32,7 @@ def test_answers_do_not_depend_on_company_preemption_or_reuse(llm: LLM) -> None:
 def test_64_requests_at_a_time_get_what_each_gets_alone(llm: LLM) -> None:
     asked = prompts(1, [1 + 3 * k for k in range(64)])
     alone = tokens_of([llm.generate(p, DRAWN)[0] for p in asked])
-    with LLM("random:tiny-llama", same_bits=True, target="cuda", context=400) as many:
+    with LLM("random:tiny-llama", batch_invariant=True, target="cuda", context=400) as many:
         assert tokens_of(many.generate(asked, DRAWN)) == alone
 
 
@@ -57,9 +57,9 @@ def test_prompts_are_scored_in_company_as_alone_and_as_answers_are(llm: LLM) -> 
 def test_an_artifact_answers_as_the_compiled_model_does(llm: LLM, tmp_path: Path) -> None:
     pytest.importorskip("rich")
     compile_model = importlib.import_module("eventtensor.cli.compile_command").compile_model
-    compile_model("random:tiny-llama", tmp_path, "cuda", "bf16", same_bits=True)
+    compile_model("random:tiny-llama", tmp_path, "cuda", "bf16", batch_invariant=True)
     asked = prompts(3, (5, 200))
-    with LLM("random:tiny-llama", same_bits=True, artifact=tmp_path, **SIZES) as loaded:
+    with LLM("random:tiny-llama", batch_invariant=True, artifact=tmp_path, **SIZES) as loaded:
         assert tokens_of(loaded.generate(asked, DRAWN)) == tokens_of(llm.generate(asked, DRAWN))
 
 

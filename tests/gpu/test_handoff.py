@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from backend.conftest import Arrays, assert_same, carried, make_arrays, make_plan
 from chain import chain
-from gpu.arrays import all_bits, same_bits
+from gpu.arrays import all_bits, equal_bits
 from gpu.batch import launch_all
 from gpu.stored import stored
 from gpu.variants import cuda_kernel
@@ -88,7 +88,7 @@ def by_threads(name: str) -> list[tuple[dict[str, int], Arrays, Arrays]]:
 
 def same(mine: Arrays, theirs: Arrays, exact: bool, what: str) -> None:
     for name, x in theirs.items():
-        if same_bits(mine[name], x):
+        if equal_bits(mine[name], x):
             continue
         if exact:
             np.testing.assert_array_equal(mine[name], x, err_msg=f"{what} {name}")

@@ -43,7 +43,7 @@ def pair(request: pytest.FixtureRequest) -> Iterator[Pair]:
 
 @pytest.fixture(scope="module")
 def runner(pair: Pair) -> Iterator[Runner]:
-    with closing(pair.runner("cuda", same_bits=True)) as made:
+    with closing(pair.runner("cuda", batch_invariant=True)) as made:
         yield made
 
 
@@ -76,7 +76,7 @@ def test_float32_gives_the_logits_and_tokens_of_transformers(name: str) -> None:
         with closing(pair.runner("cuda")) as runner:
             check_logits(pair, runner, limit=1e-5)
             check_greedy(pair, runner)
-        with closing(pair.runner("cuda", same_bits=True)) as runner:
+        with closing(pair.runner("cuda", batch_invariant=True)) as runner:
             check_bits_of_cuts_and_company(runner)
 
 
@@ -107,14 +107,15 @@ class FullSize:
 
     def __init__(
         self, sampling: bool, config: ModelConfig = PRESETS["llama-3.2-1b"], requests: int = 4,
-        same_bits: bool = True,
+        batch_invariant: bool = True,
     ) -> None:
         from gpu.torch_llama import TorchLlama, random_packed
 
-        weights = random_packed(config, layout_of("cuda", same_bits=same_bits))
+        weights = random_packed(config, layout_of("cuda", batch_invariant=batch_invariant))
         each = POSITIONS // page_tokens(config)
         self.runner = Runner(config, weights, target="cuda", pages=requests * each,
-                             positions=POSITIONS, sampling=sampling, same_bits=same_bits)
+                             positions=POSITIONS, sampling=sampling,
+                             batch_invariant=batch_invariant)
         shape = tuple(self.runner.fixed["kv"].shape)
         kv = torch.empty(shape, dtype=torch.bfloat16, device="cuda")
         self.runner.fixed["kv"] = kv.normal_(generator=torch.Generator("cuda").manual_seed(1))
@@ -159,7 +160,7 @@ def test_a_full_size_model_is_as_near_as_torch_in_bf16(full: FullSize) -> None:
 
 
 def test_the_kernels_for_rows_alone_are_as_near_at_full_size() -> None:
-    full = FullSize(sampling=False, requests=64, same_bits=False)
+    full = FullSize(sampling=False, requests=64, batch_invariant=False)
     for rows in (1, 16, 33, 64):
         tokens, logits = full.step(tuple(range(rows)))
         np.testing.assert_array_equal(tokens, logits.argmax(1))
@@ -196,7 +197,7 @@ def test_layers_with_experts_of_full_size_are_as_near_as_torch_in_bf16(alone: bo
     """So few that what noise decides does not grow from layer to layer; rows together, or alone by
     the kernel for one."""
     few = replace(PRESETS["qwen3-30b-a3b"], layers=4)
-    full = FullSize(sampling=False, config=few, same_bits=not alone)
+    full = FullSize(sampling=False, config=few, batch_invariant=not alone)
     logits = np.concatenate([full.step((k,)).logits for k in range(4)]) if alone \
         else full.step().logits
     ours, half = errors(full, logits)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from gpu.arrays import Arrays, all_bits, same_bits
+from gpu.arrays import Arrays, all_bits, equal_bits
 from gpu.batch import launch_all
 from gpu.variants import cuda_kernel
 from support.backends import copies, run_direct
@@ -41,7 +41,7 @@ def plan_of(name: str, schedule: str, **options):
 
 def assert_close(got: Arrays, wanted: Arrays, where: str) -> None:
     for name, x in wanted.items():
-        if same_bits(got[name], x):
+        if equal_bits(got[name], x):
             continue
         a, b = got[name].astype(np.float64), x.astype(np.float64)
         assert np.isfinite(a).all(), f"{name}: {where}"

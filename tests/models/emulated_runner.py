@@ -43,14 +43,14 @@ class EmulatedKernels(EmulatedDriver):
 
 @contextmanager
 def emulated_runner(
-    pair: Pair, seed: int = 0, span: int | None = None, same_bits: bool = True
+    pair: Pair, seed: int = 0, span: int | None = None, batch_invariant: bool = True
 ) -> Iterator[Runner]:
     """`span`: that of attention, instead of the model's own."""
     driver = EmulatedKernels()
     with (
         installed(lambda: driver), patch.object(compiled, "build_cubin", _no_cubin),
         patch.object(artifact_module, "llama", partial(llama, span=span)),
-        closing(pair.runner("cuda", workers=2, same_bits=same_bits)) as runner,
+        closing(pair.runner("cuda", workers=2, batch_invariant=batch_invariant)) as runner,
     ):
         for made in runner.kernels.all():
             kernel = made.backend

@@ -330,10 +330,11 @@ def test_a_step_gives_the_same_bits_in_every_run_whatever_its_span() -> None:
 
 def test_models_spread_few_rows_over_the_workers_unless_bits_are_to_be_alike() -> None:
     for name, fill in (("qwen3-30b-a3b", 33), ("llama-3.2-1b", 16)):
-        for same_bits, wanted in ((False, fill), (True, 0)):
-            made = llama(PRESETS[name], Weights("cuda", et.bf16), same_bits=same_bits).build()
+        for batch_invariant, wanted in ((False, fill), (True, 0)):
+            made = llama(PRESETS[name], Weights("cuda", et.bf16),
+                         batch_invariant=batch_invariant).build()
             tuned = [h.source for h in made.call("plan").hand_tuned if h.target == "cuda"]
-            assert f"plan<8, {wanted}>" in tuned[0], (name, same_bits)
+            assert f"plan<8, {wanted}>" in tuned[0], (name, batch_invariant)
 
 
 def test_runs_and_orders_of_tasks_give_the_same_bits() -> None:

@@ -88,19 +88,20 @@ def test_the_wait_for_a_compiler_is_not_in_the_speed(monkeypatch, capsys):
     monkeypatch.setattr(generate_command.time, "perf_counter", lambda: slow.now)
     chat = generate_command.Chat("x" * 200)
     said = generate_command.answer("m", chat, SamplingParams(max_tokens=9), "cpu", "f32",
-                                   same_bits=False)
+                                   batch_invariant=False)
     assert "".join(said) == "xxxxx\n"
     assert "cpu, f32: 200 prompt tokens in 2000 ms; then 2.0 tokens/s, 1000 MB a step, " \
         "2.0 GB/s = 50% of the 4.0 GB/s that memory gives (so)" in capsys.readouterr().err
     assert slow.built == [(128, False), (1, True)] and slow.read == [StepToken(0, 0, 202)]
 
 
-@pytest.mark.parametrize(("words", "wanted"), [((), False), (("--same-bits",), True)])
-def test_the_same_bits_are_asked_for_by_name(monkeypatch, words, wanted):
+@pytest.mark.parametrize(("words", "wanted"), [
+    ((), False), (("--batch-invariant",), True), (("--same-bits",), True)])
+def test_batch_invariance_is_an_option_with_an_old_name(monkeypatch, words, wanted):
     asked = []
 
-    def answer(name, chat, params, target, dtype, same_bits, artifact):
-        asked.append(same_bits)
+    def answer(name, chat, params, target, dtype, batch_invariant, artifact):
+        asked.append(batch_invariant)
         return iter(["Hi"])
 
     monkeypatch.setattr(commands, "answer", answer)

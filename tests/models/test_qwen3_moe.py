@@ -77,13 +77,13 @@ def test_the_interpreter_agrees(pair: Pair) -> None:
                 assert relative(got, wanted) <= 1e-5
 
 
-@pytest.mark.parametrize("same_bits", [False, True])
+@pytest.mark.parametrize("batch_invariant", [False, True])
 def test_cuda_in_the_emulator_is_as_near_with_one_row_and_with_many(
-    half: Pair, same_bits: bool
+    half: Pair, batch_invariant: bool
 ) -> None:
     ids = random_requests((16,), MOE[NAME].vocab, seed=6)
     exact, torch_bf16 = half.logits(ids[0]), half.logits(ids[0], half=True)
-    with emulated_runner(half, same_bits=same_bits) as runner:
+    with emulated_runner(half, batch_invariant=batch_invariant) as runner:
         session = Session(runner, ids)
         ends = [8, *range(9, 17)]
         got = [session.step([(0, n)])[1][0] for n in (8, *(1 for _ in ends[1:]))]

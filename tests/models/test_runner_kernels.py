@@ -37,7 +37,7 @@ def driver() -> Iterator[FakeDriver]:
 
 
 def make(**options: Any) -> Runner:
-    asked = {k: options[k] for k in ("rows", "same_bits") if k in options}
+    asked = {k: options[k] for k in ("rows", "batch_invariant") if k in options}
     return Runner(MODEL.config, WEIGHTS[layout_of("cuda", **asked)], target="cuda", pages=8,
                   positions=512, requests=3, **options)
 
@@ -59,9 +59,9 @@ STEPS: list[tuple[list[StepToken], list[list[int]], int]] = [
 
 @pytest.mark.parametrize(("options", "takers"), [
     ({}, [1, 128, 128, 128, 1]),
-    ({"same_bits": True}, [128] * 5),
+    ({"batch_invariant": True}, [128] * 5),
     ({"rows": 128, "sampling": True}, [1, 128, 128, 128, 1]),
-], ids=["both", "same bits", "sampling"])
+], ids=["both", "batch invariant", "sampling"])
 def test_steps_of_one_row_have_a_kernel_of_their_own(
     driver: FakeDriver, options: dict[str, Any], takers: list[int]
 ) -> None:
@@ -84,7 +84,7 @@ def decoding(count: int) -> tuple[list[StepToken], list[list[int]], int]:
 
 
 @pytest.mark.parametrize(("options", "most"), [
-    ({}, 64), ({"rows": 16}, 16), ({"same_bits": True}, 0), ({"dtype": "f32"}, 0)])
+    ({}, 64), ({"rows": 16}, 16), ({"batch_invariant": True}, 0), ({"dtype": "f32"}, 0)])
 def test_few_rows_that_have_a_request_each_have_a_kernel_of_their_own(
     driver: FakeDriver, options: dict[str, Any], most: int
 ) -> None:
@@ -93,7 +93,7 @@ def test_few_rows_that_have_a_request_each_have_a_kernel_of_their_own(
     steps = [(decoding(2), True), (decoding(8), True), (decoding(1), False),
              ((two, [[0]], 2), False), ((two[::-1], [[0]], 1), False)]
     dtype = options.get("dtype", "bf16")
-    layout = layout_of("cuda", dtype, same_bits=options.get("same_bits", False))
+    layout = layout_of("cuda", dtype, batch_invariant=options.get("batch_invariant", False))
     weights = pack_weights(WIDE.checkpoint, layout, DTYPES[dtype].numpy)
     with fake_kernels() as kernels, closing(Runner(
         WIDE.config, weights, target="cuda", pages=8, positions=512, requests=8, **options,
@@ -108,7 +108,7 @@ def test_few_rows_that_have_a_request_each_have_a_kernel_of_their_own(
 
 
 def test_a_runner_for_one_row_has_one_kernel(driver: FakeDriver) -> None:
-    for options in ({"rows": 1}, {"rows": 1, "same_bits": True}):
+    for options in ({"rows": 1}, {"rows": 1, "batch_invariant": True}):
         with fake_kernels() as kernels, closing(make(**options)) as runner:
             runner.step(prompt(1), [[0]])
             assert [k.rows for k in kernels] == [1] and kernels[0].launches == 1
@@ -238,14 +238,15 @@ def test_a_step_that_is_refused_closes_nothing(driver: FakeDriver) -> None:
         assert not any(k.closed for k in kernels)
 
 
-@pytest.mark.parametrize("given, same_bits", [("cuda", True), ("cuda_many", False)])
+@pytest.mark.parametrize("given, batch_invariant", [("cuda", True), ("cuda_many", False)])
 def test_weights_that_are_packed_for_other_kernels_are_refused(
-    driver: FakeDriver, given: Layout, same_bits: bool
+    driver: FakeDriver, given: Layout, batch_invariant: bool
 ) -> None:
     model = open_model("random:tiny-qwen3-moe")
     weights = pack_weights(model.checkpoint, given, DTYPES["bf16"].numpy)
     with pytest.raises(BadPacking, match="w_down has the shape"):
-        Runner(model.config, weights, target="cuda", pages=8, positions=512, same_bits=same_bits)
+        Runner(model.config, weights, target="cuda", pages=8, positions=512,
+               batch_invariant=batch_invariant)
 
 
 def test_an_unknown_target_or_option_is_refused() -> None:
@@ -266,14 +267,14 @@ def test_both_kernels_give_the_same_logits_but_for_rounding() -> None:
         ids = random_requests((70,), 320)
         chunks = [[(0, 64)], *[[(0, 1)]] * 6]
         found: dict[bool, list[np.ndarray]] = {}
-        for same_bits in (False, True):
-            with emulated_runner(pair, same_bits=same_bits) as runner:
+        for batch_invariant in (False, True):
+            with emulated_runner(pair, batch_invariant=batch_invariant) as runner:
                 session = Session(runner, ids)
-                found[same_bits] = [session.step(c)[1][0] for c in chunks]
+                found[batch_invariant] = [session.step(c)[1][0] for c in chunks]
                 bound = [len(runner.ready(rows).backend._bound) for rows in (1, 2)]
-                assert bound == ([3, 3] if same_bits else [2, 1])  # one row, in two turns
+                assert bound == ([3, 3] if batch_invariant else [2, 1])  # one row, in two turns
                 stamps = [runner.ready(rows).backend.stamps() for rows in (1, 2)]
-                assert [len(s) for s in stamps] == ([7, 7] if same_bits else [6, 1])
+                assert [len(s) for s in stamps] == ([7, 7] if batch_invariant else [6, 1])
                 assert all(a.began < a.ended < b.began for s in stamps for a, b in pairwise(s))
                 assert stamps[1][0].dims["P"] == 63
         exact = pair.logits(ids[0])[63:]

@@ -200,7 +200,7 @@ def test_short_parts_that_are_added_up_are_fewer_where_steps_have_many_rows():
         return made.tensor("out_part").shape[1]
 
     assert out_parts(tokens=64) == Const(4)
-    assert out_parts(tokens=33) == out_parts(tokens=64, same_bits=True) == Const(8)
+    assert out_parts(tokens=33) == out_parts(tokens=64, batch_invariant=True) == Const(8)
 
 
 def test_rows_are_added_up_in_as_many_pieces_as_there_are_workers_for():

@@ -103,7 +103,8 @@ class Pair:
         return found
 
     def runner(self, target: str, pages: int = 24, **options: Any) -> Runner:
-        layout = layout_of(target, self.dtype, same_bits=options.get("same_bits", False))
+        invariant = options.get("batch_invariant", False)
+        layout = layout_of(target, self.dtype, batch_invariant=invariant)
         checkpoint = HfCheckpoint(self.folder)
         weights = pack_weights(checkpoint, layout, DTYPES[self.dtype].numpy)
         return Runner(checkpoint.config, weights, target=target, dtype=self.dtype, pages=pages,

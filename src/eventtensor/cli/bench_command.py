@@ -19,11 +19,11 @@ from ..engine.llm import LLM
 from ..errors import BadOption
 from ..models.target_name import find_target
 from .options import (
+    BatchInvariant,
     CacheGb,
     DType,
     DTypeName,
     ModelName,
-    SameBits,
     TargetName,
     TargetOption,
     check_numbers,
@@ -56,13 +56,13 @@ def latency_command(
     target: TargetOption = TargetName.auto,
     dtype: DType = DTypeName.bf16,
     cache_gb: CacheGb = None,
-    same_bits: SameBits = False,
+    batch_invariant: BatchInvariant = False,
 ) -> None:
     """A batch at a time: to the first token, between tokens, to the end."""
     with told():
         check_numbers(batch=batch, input=input, output=output, runs=runs, warm=warm)
     _inside(lambda llm: latency(llm, Load(input, output), batch, runs, warm), model, input + output,
-            target, dtype, cache_gb, same_bits, out)
+            target, dtype, cache_gb, batch_invariant, out)
 
 
 @app.command("throughput")
@@ -77,13 +77,13 @@ def throughput_command(
     target: TargetOption = TargetName.auto,
     dtype: DType = DTypeName.bf16,
     cache_gb: CacheGb = None,
-    same_bits: SameBits = False,
+    batch_invariant: BatchInvariant = False,
 ) -> None:
     """Many requests at once: requests and tokens a second."""
     with told():
         check_numbers(requests=requests, input=input, output=output, runs=runs, warm=warm)
     _inside(lambda llm: throughput(llm, Load(input, output), requests, runs, warm), model,
-            input + output, target, dtype, cache_gb, same_bits, out)
+            input + output, target, dtype, cache_gb, batch_invariant, out)
 
 
 @app.command("serve")
@@ -100,7 +100,7 @@ def serve_command(
     target: TargetOption = TargetName.auto,
     dtype: DType = DTypeName.bf16,
     cache_gb: CacheGb = None,
-    same_bits: SameBits = False,
+    batch_invariant: BatchInvariant = False,
 ) -> None:
     """A server under load by clients that ask again and again."""
     with told():
@@ -122,7 +122,7 @@ def serve_command(
             dtype.known,
             "--context",
             str(input + output),
-            *(["--same-bits"] if same_bits else []),
+            *(["--batch-invariant"] if batch_invariant else []),
             *(["--cache-gb", str(cache_gb)] if cache_gb is not None else []),
         ]
         with server(model, options) as at:
@@ -149,7 +149,7 @@ def _inside(
     target: TargetName,
     dtype: DTypeName,
     cache_gb: float | None,
-    same_bits: bool,
+    batch_invariant: bool,
     out: Path | None,
 ) -> None:
     with told():
@@ -163,7 +163,7 @@ def _inside(
             dtype=dtype.known,
             context=context,
             cache_gb=cache_gb,
-            same_bits=same_bits,
+            batch_invariant=batch_invariant,
         ) as llm,
     ):
         _show(measure(llm), out)

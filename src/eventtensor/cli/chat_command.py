@@ -15,11 +15,11 @@ from ..models.model_source import Model, open_model
 from .generate_command import Bars
 from .options import (
     Artifact,
+    BatchInvariant,
     Context,
     DType,
     DTypeName,
     ModelName,
-    SameBits,
     TargetName,
     TargetOption,
     check_numbers,
@@ -43,7 +43,7 @@ def chat(
     target: TargetOption = TargetName.auto,
     dtype: DType = DTypeName.bf16,
     context: Context = None,
-    same_bits: SameBits = False,
+    batch_invariant: BatchInvariant = False,
     artifact: Artifact = None,
 ) -> None:
     """Chat with a model in the terminal. Through a pipe each line is a question."""
@@ -55,7 +55,7 @@ def chat(
         )
         with Bars(terminal(stderr=True)) as bars, LLM(
             chat_model(model), target=target.value, dtype=dtype.known, context=context,
-            max_running=1, same_bits=same_bits, artifact=artifact, progress=bars.tell,
+            max_running=1, batch_invariant=batch_invariant, artifact=artifact, progress=bars.tell,
         ) as llm:
             bars.stop()
             is_terminal = sys.stdin.isatty()

@@ -16,12 +16,13 @@ from .chat_command import chat
 from .compile_command import compile_model
 from .generate_command import Chat, answer
 from .models_command import models_table
+from .option_aliases import AliasGroup
 from .options import (
     Artifact,
+    BatchInvariant,
     DType,
     DTypeName,
     ModelName,
-    SameBits,
     TargetName,
     TargetOption,
     check_texts,
@@ -31,7 +32,7 @@ from .program_commands import check_program, explain_program
 from .serve_command import serve
 
 app = typer.Typer(
-    no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False,
+    cls=AliasGroup, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False,
 )
 app.add_typer(bench, name="bench")
 
@@ -69,7 +70,7 @@ def generate(
         "--chat/--raw", help="with the model's chat template (if it has one), or as it is")] = None,
     dtype: DType = DTypeName.bf16,
     system: Annotated[str, typer.Option(help="what the chat begins with")] = "",
-    same_bits: SameBits = False,
+    batch_invariant: BatchInvariant = False,
     artifact: Artifact = None,
 ) -> None:
     """Answer a prompt, as text that comes token by token; the speed goes to stderr."""
@@ -78,7 +79,7 @@ def generate(
         params = SamplingParams(max_tokens=max_tokens, temperature=temperature, top_k=top_k,
                                 top_p=top_p, seed=seed)
         spoken = answer(model, Chat(prompt, system, chat), params, target.value, dtype.known,
-                        same_bits, artifact)
+                        batch_invariant, artifact)
         for text in spoken:
             sys.stdout.write(text)
             sys.stdout.flush()
@@ -94,11 +95,11 @@ def compile_command(
     out: Annotated[Path, typer.Option("--out", "-o", help="the folder to write")],
     target: TargetOption = TargetName.auto,
     dtype: DType = DTypeName.bf16,
-    same_bits: SameBits = False,
+    batch_invariant: BatchInvariant = False,
 ) -> None:
     """Compile a model's kernels into a folder, for --artifact of `generate` and `serve`."""
     with told():
-        compile_model(model, out, target.value, dtype.known, same_bits)
+        compile_model(model, out, target.value, dtype.known, batch_invariant)
 
 
 @app.command()

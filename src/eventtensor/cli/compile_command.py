@@ -15,13 +15,13 @@ from ..models.target_name import find_target
 from .terminal import terminal
 
 
-def compile_model(name: str, folder: Path, target: str, dtype: str, same_bits: bool) -> None:
+def compile_model(name: str, folder: Path, target: str, dtype: str, batch_invariant: bool) -> None:
     for place in (folder, *folder.absolute().parents):
         if place.is_file():
             raise BadOption(f"{place} is a file", hint="name a folder, which is made if need be")
     began, where = time.perf_counter(), find_target(target)
-    made = KernelSetSpec(open_model(name).config, where, dtype, MAX_TOKENS, True, same_bits)
-    layout = layout_of(where, dtype, MAX_TOKENS, same_bits)
+    made = KernelSetSpec(open_model(name).config, where, dtype, MAX_TOKENS, True, batch_invariant)
+    layout = layout_of(where, dtype, MAX_TOKENS, batch_invariant)
     kernels = compiled(made, Weights(layout, DTYPES[dtype]), {})
     try:
         save(made, kernels, folder)

@@ -40,7 +40,7 @@ class Chat:
 
 
 def answer(
-    name: str, chat: Chat, params: SamplingParams, target: str, dtype: str, same_bits: bool,
+    name: str, chat: Chat, params: SamplingParams, target: str, dtype: str, batch_invariant: bool,
     artifact: Path | None = None,
 ) -> Iterator[str]:
     """Text piece by piece. Progress and speed go to stderr. The answer ends with the context, which
@@ -55,7 +55,7 @@ def answer(
     prompt = chat.tokens(tokenizer)
     with Bars(shown) as bars, LLM(
         model, target=target, dtype=dtype, context=len(prompt) + params.max_tokens, max_running=1,
-        cache_gb=None, progress=bars.tell, same_bits=same_bits, artifact=artifact,
+        cache_gb=None, progress=bars.tell, batch_invariant=batch_invariant, artifact=artifact,
     ) as llm:
         _built(llm.engine.runner, len(prompt))
         bars.stop()

@@ -48,9 +48,9 @@ ModelName = Annotated[str, typer.Argument(
     help="smollm2, random:NAME, a Hugging Face folder, or a GGUF file; see `eventtensor models`")]
 TargetOption = Annotated[TargetName, option("auto: the GPU, where there is one")]
 DType = Annotated[DTypeName, option("of weights and cache; auto: bf16")]
-SameBits = Annotated[bool, typer.Option(
-    "--same-bits", help="compute, to the bit, what any batch with this prompt gives; on a GPU that "
-    "is slower")]
+BatchInvariant = Annotated[bool, typer.Option(
+    "--batch-invariant",
+    help="compute, to the bit, what any batch with this prompt gives; on a GPU that is slower")]
 Context = Annotated[int | None, option(
     "tokens of prompt and answer together; by default what the model has, as far as memory goes",
     SIZES, "--context", "--max-model-len")]

@@ -12,6 +12,7 @@ from ..models.step import MAX_TOKENS
 from .options import (
     SIZES,
     Artifact,
+    BatchInvariant,
     CacheGb,
     Context,
     DType,
@@ -19,7 +20,6 @@ from .options import (
     GpuMemory,
     MaxRunning,
     ModelName,
-    SameBits,
     TargetName,
     TargetOption,
     check_numbers,
@@ -42,7 +42,7 @@ def serve(
     ] = None,
     target: TargetOption = TargetName.auto,
     dtype: DType = DTypeName.bf16,
-    same_bits: SameBits = False,
+    batch_invariant: BatchInvariant = False,
     artifact: Artifact = None,
     context: Context = None,
     cache_gb: CacheGb = None,
@@ -151,7 +151,7 @@ def serve(
         check_numbers(**numbers, max_num_batched_tokens=max_num_batched_tokens)
         serving = lazily(".server_launch")
         serving.serve_model(serving.Wanted(
-            model=model, target=target.value, dtype=dtype.known, same_bits=same_bits,
+            model=model, target=target.value, dtype=dtype.known, batch_invariant=batch_invariant,
             additional_properties=additional_properties, artifact=artifact,
             rows=min(max_num_batched_tokens, MAX_TOKENS),
             names=names, origins=origins, allowed_hosts=hosts, **texts, **numbers))

@@ -33,7 +33,7 @@ class Wanted:
     rows: int
     cache_gb: float | None
     gpu_memory_utilization: float
-    same_bits: bool
+    batch_invariant: bool
     additional_properties: bool
     host: str
     port: int
@@ -70,7 +70,7 @@ def serve_model(wanted: Wanted) -> None:
                   max_running=wanted.max_running, max_waiting=wanted.max_waiting,
                   prompt_rows=wanted.prompt_rows, rows=wanted.rows, cache_gb=wanted.cache_gb,
                   gpu_memory_utilization=wanted.gpu_memory_utilization,
-                  same_bits=wanted.same_bits,
+                  batch_invariant=wanted.batch_invariant,
                   additional_properties=wanted.additional_properties,
                   step_limit_s=wanted.step_limit_s, progress=bars.tell,
                   artifact=wanted.artifact)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
+from ..argument_aliases import accept_old_names
 from ..errors import BadOption, BadParameter, BadPrompt, PromptTooLong
 from ..models.free_memory import free_memory
 from ..models.model_source import Model, open_model
@@ -51,14 +52,15 @@ class LLM:
     Steps have up to `rows` rows; of these, prompts have at most `prompt_rows` while someone decodes
     (None: all that are free). Fewer make steps shorter for who decodes, and the way to the first
     token longer for the others. Up to `max_waiting` more requests wait. Answers do not depend on
-    what else runs: always on a CPU, and with `same_bits` on a GPU, where a step may else take a
-    faster way for as many rows as it has. With an `artifact`, a folder that `eventtensor compile`
-    wrote, nothing is compiled.
+    what else runs: always on a CPU, and with `batch_invariant` on a GPU. Without it a step there
+    may run the kernel that is fastest for its number of tokens. With an
+    `artifact`, a folder that `eventtensor compile` wrote, nothing is compiled.
 
     Objects of a JSON schema have only the properties that it names, where it says nothing of
     others: a small model goes on with its own. With `additional_properties` they may have some, as
     JSON Schema has it."""
 
+    @accept_old_names(same_bits="batch_invariant")
     def __init__(
         self,
         model: str | Model,
@@ -72,7 +74,7 @@ class LLM:
         gpu_memory_utilization: float = 0.9,
         rows: int = 128,
         prompt_rows: int | None = None,
-        same_bits: bool = False,
+        batch_invariant: bool = False,
         additional_properties: bool = False,
         step_limit_s: float = 60.0,
         progress: Progress | None = None,
@@ -84,7 +86,7 @@ class LLM:
         if dtype not in DTYPES:
             raise BadOption(f"unknown dtype {dtype!r}", hint=f"one of {', '.join(DTYPES)}")
         self.dtype, kind, device = dtype, DTYPES[dtype].numpy, options.get("device", 0)
-        layout = layout_of(self.target, dtype, rows, same_bits)
+        layout = layout_of(self.target, dtype, rows, batch_invariant)
         wanted = CapacityOptions(context, max_running, rows, cache_gb, gpu_memory_utilization)
         self.capacity = capacity(
             config, layout, kind.itemsize, wanted, free_memory(self.target, device)
@@ -105,7 +107,7 @@ class LLM:
                 requests=max_running,
                 rows=rows,
                 sampling=True,
-                same_bits=same_bits,
+                batch_invariant=batch_invariant,
                 progress=progress,
                 artifact=None if artifact is None else Path(artifact),
                 **options,

@@ -26,16 +26,16 @@ from .tile_sizes import Tiles, tiles_for
 
 def llama(
     config: ModelConfig, weights: Weights, tiles: Tiles | None = None, tokens: int = MAX_TOKENS,
-    sampling: bool = False, span: int | None = None, same_bits: bool = False,
+    sampling: bool = False, span: int | None = None, batch_invariant: bool = False,
     decode_only: bool = False,
 ) -> et.Program:
-    """`same_bits`: a row gives the same bits whatever other rows a step has. `decode_only`: each
-    token is the newest of its own sequence and gets a successor."""
+    """`batch_invariant`: a row gives the same bits whatever other rows a step has. `decode_only`:
+    each token is the newest of its own sequence and gets a successor."""
     c, span = config, span or span_for(weights, tokens)
     least = decode_variant(c, tokens).least if decode_only else 1
-    tiles = tiles or tiles_for(c, weights.layout, span > 1, rows=1 if same_bits else least)
+    tiles = tiles or tiles_for(c, weights.layout, span > 1, rows=1 if batch_invariant else least)
     step = Step(c, weights, tiles, tokens, decode_only, least)
-    attention = _attention(step, span, same_bits)
+    attention = _attention(step, span, batch_invariant)
     mlp = _mlp(step)
     attention.plan()
     _embed(step)
@@ -46,13 +46,13 @@ def llama(
     return step.p
 
 
-def _attention(step: Step, span: int, same_bits: bool) -> AttentionBlock:
+def _attention(step: Step, span: int, batch_invariant: bool) -> AttentionBlock:
     if has_single_decode(step.weights, step.most_rows, span):
         return SingleDecodeAttention(step)
     if step.decode_only:
         heads = decode_variant(step.c, step.tokens).heads
-        return BatchDecodeAttention(step, span, same_bits, heads)
-    return AttentionBlock(step, span, same_bits)
+        return BatchDecodeAttention(step, span, batch_invariant, heads)
+    return AttentionBlock(step, span, batch_invariant)
 
 
 def _mlp(step: Step) -> DenseMlp | MoeBlock | SingleDecodeMoe:

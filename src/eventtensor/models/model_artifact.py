@@ -20,13 +20,13 @@ from .llama import llama
 from .model_config import ModelConfig
 from .runner_kernels import KernelShape, RunnerKernels
 
-_FACTS, _VERSION = "model.json", 4
+_FACTS, _VERSION = "model.json", 5
 _HINT = "eventtensor compile MODEL -o FOLDER writes one"
 
 
-def takes_one_row(target: str, rows: int, same_bits: bool) -> bool:
+def takes_one_row(target: str, rows: int, batch_invariant: bool) -> bool:
     """True if some kernel of a runner of so many rows takes one and no more."""
-    return rows == 1 or (target == "cuda" and not same_bits)
+    return rows == 1 or (target == "cuda" and not batch_invariant)
 
 
 @dataclass(frozen=True)
@@ -38,12 +38,12 @@ class KernelSetSpec:
     dtype: str
     rows: int
     sampling: bool
-    same_bits: bool
+    batch_invariant: bool
 
     @property
     def kernels(self) -> tuple[KernelShape, ...]:
         """What each of them takes, the one first that takes all."""
-        if not takes_one_row(self.target, self.rows, self.same_bits):
+        if not takes_one_row(self.target, self.rows, self.batch_invariant):
             return (KernelShape(self.rows),)
         variants = decode_variants(self.config) if self.dtype == "bf16" else ()
         most = {min(a.most, self.rows) for a in variants if a.least <= self.rows} - {1}
@@ -58,7 +58,8 @@ class KernelSetSpec:
 
 def compiled(made: KernelSetSpec, weights: Weights, options: Mapping[str, Any]) -> RunnerKernels:
     programs = {s: llama(made.config, weights, tokens=s.rows, sampling=made.sampling,
-                         same_bits=made.same_bits, decode_only=s.decode_only) for s in made.kernels}
+                         batch_invariant=made.batch_invariant, decode_only=s.decode_only)
+                for s in made.kernels}
     return RunnerKernels(programs, made.target, options)
 
 

@@ -56,22 +56,21 @@ class Runner:
 
     On a GPU steps of one row have a faster kernel of their own, whose sums have other orders, and
     rows that have a request each have others, with fewer parts of products where rows are many;
-    steps of few rows cut them into more parts. With
-    `same_bits` all steps go through the kernel for `rows`, and parts are always the same: what a
-    request gives is then the same bits whatever else is in the batch and however its prompt is cut,
-    as it always is on threads.
+    steps of few rows cut them into more parts. With `batch_invariant` all steps go through the
+    kernel for `rows`, and parts are always the same: what a request gives is then the same bits
+    whatever else is in the batch and however its prompt is cut, as it always is on threads.
 
     `artifact` is a folder that `eventtensor compile` wrote: nothing is compiled then."""
 
     def __init__(
         self, config: ModelConfig, weights: Mapping[str, Any], *, target: str, dtype: str = "bf16",
         pages: int, positions: int, requests: int = MAX_REQUESTS, rows: int = MAX_TOKENS,
-        sampling: bool = False, same_bits: bool = False, progress: Progress | None = None,
+        sampling: bool = False, batch_invariant: bool = False, progress: Progress | None = None,
         artifact: Path | None = None, **options: Any,
     ) -> None:
         if dtype not in DTYPES:
             raise BadOption(f"unknown dtype {dtype!r}", hint=f"one of {', '.join(DTYPES)}")
-        page, layout = page_tokens(config), layout_of(target, dtype, rows, same_bits)
+        page, layout = page_tokens(config), layout_of(target, dtype, rows, batch_invariant)
         _check_packed(config, layout, weights)
         self.config, self.target, self.page, self.pages = config, target, page, pages
         self.limits = Limits(
@@ -80,7 +79,7 @@ class Runner:
         )
         on_device = target == "cuda"
         self.memory: Memory = DeviceMemory(options.get("device", 0)) if on_device else HostMemory()
-        made = KernelSetSpec(config, target, dtype, rows, sampling, same_bits)
+        made = KernelSetSpec(config, target, dtype, rows, sampling, batch_invariant)
         self.kernels = (compiled(made, Weights(layout, DTYPES[dtype]), options)
                         if artifact is None else loaded(made, artifact, options))
         self._bound: OrderedDict[tuple[int, ...], Callable[[], Over]] = OrderedDict()
@@ -236,12 +235,12 @@ def _check_packed(c: ModelConfig, layout: Layout, weights: Mapping[str, Any]) ->
 
 
 def layout_of(
-    target: str, dtype: str = "bf16", rows: int = MAX_TOKENS, same_bits: bool = False
+    target: str, dtype: str = "bf16", rows: int = MAX_TOKENS, batch_invariant: bool = False
 ) -> Layout:
     """How weights are packed for the kernels of a runner."""
     if target != "cuda":
         return "cpu"
-    many = dtype == "bf16" and not takes_one_row(target, rows, same_bits)
+    many = dtype == "bf16" and not takes_one_row(target, rows, batch_invariant)
     return "cuda_many" if many else "cuda"
 
 
