@@ -21,7 +21,7 @@ from eventtensor import LLM
 from eventtensor.bench.in_process import Load
 from eventtensor.bench.results import Row
 from eventtensor.serve.app import AppOptions, make_app
-from eventtensor.serve.watchdog import Watch
+from eventtensor.serve.watchdog import Watchdog
 
 _TURN_S = 2e-4  # as the server of the command has it
 
@@ -29,7 +29,7 @@ _TURN_S = 2e-4  # as the server of the command has it
 @contextmanager
 def served(llm: LLM) -> Iterator[str]:
     """The address of a server of this model."""
-    watch = Watch(llm.engine, _give_up, 60.0)
+    watch = Watchdog(llm.engine, _give_up, 60.0)
     app = make_app(llm, AppOptions(llm.model.name), watch, Counter())
     server = uvicorn.Server(uvicorn.Config(app, port=0, lifespan="on", log_level="error",
                                            access_log=False))

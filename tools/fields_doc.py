@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, get_args
 
 from eventtensor.serve.openapi import BODIES
-from eventtensor.serve.strict_body import Body, Neutral
+from eventtensor.serve.strict_body import Body, NoEffect
 
 HEAD = """# Fields of requests
 
@@ -44,7 +44,7 @@ def _once(lines: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(lines))
 
 
-def _accepted(neutral: Neutral) -> str:
+def _accepted(neutral: NoEffect) -> str:
     if not neutral.values:
         return "accepted"
     return f"accepted if {' or '.join(f'`{value!r}`' for value in neutral.values)}"

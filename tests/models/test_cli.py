@@ -86,8 +86,8 @@ def test_the_wait_for_a_compiler_is_not_in_the_speed(monkeypatch, capsys):
     monkeypatch.setattr(generate_command, "open_model", lambda name: model)
     monkeypatch.setattr(generate_command, "measure_bandwidth", lambda target: Bandwidth(4e9, "so"))
     monkeypatch.setattr(generate_command.time, "perf_counter", lambda: slow.now)
-    chat = generate_command.Chat("x" * 200)
-    said = generate_command.answer("m", chat, SamplingParams(max_tokens=9), "cpu", "f32",
+    chat = generate_command.ChatPrompt("x" * 200)
+    said = generate_command.generate_text("m", chat, SamplingParams(max_tokens=9), "cpu", "f32",
                                    batch_invariant=False)
     assert "".join(said) == "xxxxx\n"
     assert "cpu, f32: 200 prompt tokens in 2000 ms; then 2.0 tokens/s, 1000 MB a step, " \
@@ -100,11 +100,11 @@ def test_the_wait_for_a_compiler_is_not_in_the_speed(monkeypatch, capsys):
 def test_batch_invariance_is_an_option_with_an_old_name(monkeypatch, words, wanted):
     asked = []
 
-    def answer(name, chat, params, target, dtype, batch_invariant, artifact):
+    def generate_text(name, chat, params, target, dtype, batch_invariant, artifact):
         asked.append(batch_invariant)
         return iter(["Hi"])
 
-    monkeypatch.setattr(commands, "answer", answer)
+    monkeypatch.setattr(commands, "generate_text", generate_text)
     done = CliRunner().invoke(commands.app, ["generate", "smollm2", "--prompt", "x", *words])
     assert (done.exit_code, done.stdout, asked) == (0, "Hi", [wanted])
 

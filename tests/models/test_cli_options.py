@@ -212,7 +212,7 @@ def test_compile_into_a_file_is_refused_before_it_begins(tmp_path: Path) -> None
     (KeyboardInterrupt(), 130, ""), (BadOption("so", hint="then"), 1, "ET300: so\n  hint: then"),
 ])
 def test_refusals_of_the_system_are_lines(capsys, error, status: int, shown: str) -> None:
-    with pytest.raises(typer.Exit) as caught, options.told():
+    with pytest.raises(typer.Exit) as caught, options.user_errors():
         raise error
     assert caught.value.exit_code == status
     assert shown in capsys.readouterr().err
@@ -221,20 +221,20 @@ def test_refusals_of_the_system_are_lines(capsys, error, status: int, shown: str
 def test_a_reader_that_leaves_ends_a_command_quietly(monkeypatch, capsys, tmp_path) -> None:
     with (tmp_path / "out").open("w") as out:
         monkeypatch.setattr(sys, "stdout", out)
-        with pytest.raises(typer.Exit) as caught, options.told():
+        with pytest.raises(typer.Exit) as caught, options.user_errors():
             raise BrokenPipeError(errno.EPIPE, "Broken pipe")
     assert caught.value.exit_code == 141 and not capsys.readouterr().err
 
 
 def test_a_mistake_of_ours_is_not_hidden() -> None:
-    with pytest.raises(ZeroDivisionError), options.told():
+    with pytest.raises(ZeroDivisionError), options.user_errors():
         _ = 1 // 0
 
 
 @pytest.fixture
-def wanted(monkeypatch: pytest.MonkeyPatch) -> list[server_launch.Wanted]:
+def wanted(monkeypatch: pytest.MonkeyPatch) -> list[server_launch.ServeArguments]:
     """What `serve` was asked for."""
-    found: list[server_launch.Wanted] = []
+    found: list[server_launch.ServeArguments] = []
     monkeypatch.setattr(server_launch, "serve_model", found.append)
     return found
 

@@ -55,7 +55,7 @@ def taken(kind: type, given: dict[str, Any]) -> dict[str, Any]:
 
 def main(folder: str, options: str) -> None:
     given = json.loads(options)
-    app = AppOptions("tiny", **taken(AppOptions, {"max_body": 1 << 20, "hosts": ()} | given))
+    app = AppOptions("tiny", **taken(AppOptions, {"max_body_bytes": 1 << 20, "hosts": ()} | given))
     more = taken(ServeOptions, {"port": 0} | given)
     names = signature(fake_llm).parameters.keys() & given.keys()
     try:

@@ -25,7 +25,7 @@ GET = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 @pytest.fixture(scope="module")
 def server(folder):
-    with fake(folder, receive_s=2, max_connections=40, max_body=100000) as made:
+    with fake(folder, receive_s=2, max_connections=40, max_body_bytes=100000) as made:
         yield made
 
 

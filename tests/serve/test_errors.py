@@ -15,10 +15,15 @@ from starlette.requests import Request
 
 from eventtensor.engine.request import Output
 from eventtensor.errors import EngineStopped, PromptTooLong, QueueFull
-from eventtensor.serve.error_formats import Failure, form_of
-from eventtensor.serve.error_responses import HANDLERS, RefusedRequest, failure_of, of_user
+from eventtensor.serve.error_formats import ErrorInfo, error_format
+from eventtensor.serve.error_responses import (
+    HANDLERS,
+    RefusedRequest,
+    error_info,
+    handle_user_error,
+)
 from eventtensor.serve.response_writer import Event, ResponseWriter
-from eventtensor.serve.streaming import AnswerStream, EventStream
+from eventtensor.serve.streaming import CompletionStream, EventStreamResponse
 
 ASKED = {"model": "tiny", "prompt": "ab", "max_tokens": 3}
 BOTH = ("Input tokens exceed the configured limit of 64 tokens.",
@@ -118,7 +123,8 @@ def test_no_code_is_a_number(server):
 
 def answer(error, path):
     request = Request({"type": "http", "path": path, "headers": [], "query_string": b""})
-    handler = next((HANDLERS[kind] for kind in type(error).__mro__ if kind in HANDLERS), of_user)
+    handlers = (HANDLERS[kind] for kind in type(error).__mro__ if kind in HANDLERS)
+    handler = next(handlers, handle_user_error)
     return asyncio.run(handler(request, error))
 
 
@@ -139,12 +145,12 @@ def test_errors_under_messages_have_the_form_of_anthropic(error, status, kind, p
 
 
 def test_anthropics_clients_know_a_long_prompt_by_the_begin_of_the_message():
-    told = form_of("/v1/messages")(failure_of(PromptTooLong(8, "9 tokens")))
+    told = error_format("/v1/messages")(error_info(PromptTooLong(8, "9 tokens")))
     assert told["error"]["message"].startswith("prompt is too long: ET517")
 
 
 def test_a_path_that_only_begins_alike_has_the_usual_form():
-    assert "type" not in form_of("/v1/messages_of_others")(Failure(400, "x"))
+    assert "type" not in error_format("/v1/messages_of_others")(ErrorInfo(400, "x"))
 
 
 class OneText:
@@ -155,7 +161,7 @@ class OneText:
     async def __aiter__(self):
         yield 0, Output("text")
 
-    def end(self):
+    def cancel(self):
         pass
 
 
@@ -183,7 +189,7 @@ def test_a_bug_in_the_middle_of_a_stream_is_an_event_too(path, kind):
     async def send(message):
         sent.append(message)
 
-    stream = EventStream(AnswerStream(OneText(), Broken(), 1))
+    stream = EventStreamResponse(CompletionStream(OneText(), Broken(), 1))
     with pytest.raises(TypeError):  # for the log
         asyncio.run(stream({"type": "http", "path": path}, receive, send))
     first, event, last = (message["body"] for message in sent[1:])

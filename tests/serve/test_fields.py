@@ -12,7 +12,7 @@ from eventtensor.serve.chat.chat_body import ChatBody
 from eventtensor.serve.completions.completion_body import CompletionBody
 from eventtensor.serve.messages.messages_body import MessagesBody
 from eventtensor.serve.responses.responses_body import ResponsesBody
-from eventtensor.serve.strict_body import Neutral
+from eventtensor.serve.strict_body import NoEffect
 
 ROOT = Path(__file__).parents[2]
 CHAT = {"model": "tiny", "messages": [{"role": "user", "content": "Hi"}]}
@@ -38,7 +38,7 @@ def test_every_accepted_value_is_taken_and_others_are_not():
 
 
 def test_one_is_not_true_and_null_is_nothing():
-    assert not Neutral("", (1,)).takes(True) and Neutral("", (1,)).takes(1)
+    assert not NoEffect("", (1,)).takes(True) and NoEffect("", (1,)).takes(1)
     ChatBody.model_validate(CHAT | {"nothing": None, "logits_processors": None})
     for name in ("nothing", "logits_processors"):
         with pytest.raises(ValidationError):
@@ -49,7 +49,7 @@ def test_tools_become_a_choice():
     tool = {"type": "function", "function": {"name": "f"}}
 
     def choice(**more):
-        found = ChatBody.model_validate(CHAT | more).asked()
+        found = ChatBody.model_validate(CHAT | more).to_chat_request()
         return found.tool_choice.kind, found.tool_choice.name, found.tool_choice.parallel
 
     assert choice() == choice(tools=[]) == choice(tool_choice="auto") == ("none", None, True)
@@ -69,7 +69,7 @@ def test_a_history_of_calls_is_as_templates_take_it():
         {"role": "assistant", "content": None, "tool_calls": [call, cut], "refusal": None},
         {"role": "tool", "tool_call_id": "a", "content": "2"}]
     system, assistant, result = ChatBody.model_validate(
-        CHAT | {"messages": messages}).asked().messages
+        CHAT | {"messages": messages}).to_chat_request().messages
     assert system == {"role": "system", "content": "Be brief."}
     assert assistant["content"] is None and result["tool_call_id"] == "a"
     assert [c["function"]["arguments"] for c in assistant["tool_calls"]] == [{"x": 1}, '{"x": ']
@@ -82,7 +82,7 @@ def test_what_clients_add_to_answers_is_taken_when_they_send_them_back():
             "function": {"name": "f", "arguments": "{}"}}
     answer = {"role": "assistant", "content": None, "tool_calls": [call]} | added
     found = ChatBody.model_validate(CHAT | {"messages": [*CHAT["messages"], answer]})
-    assert set(found.messages[1].plain()) == {"role", "content", "tool_calls"}
+    assert set(found.messages[1].to_message()) == {"role", "content", "tool_calls"}
 
 
 def test_the_description_of_a_body_has_its_fields_and_no_other():

@@ -25,8 +25,8 @@ from http_client import post, status
 
 SECONDS = float(os.environ.get("ET_FUZZ_SECONDS", "4"))
 CLIENTS = 6
-MOST_S = 5.0  # that /health may take on a machine that does much else
-MOST_BYTES = 400 << 20  # that the server may grow by
+MAX_S = 5.0  # that /health may take on a machine that does much else
+MAX_GROWTH_BYTES = 400 << 20  # that the server may grow by
 GOOD = {"model": "tiny", "prompt": "ab", "max_tokens": 5, "temperature": 0, "ignore_eos": True}
 PATHS = ("/v1/completions", "/v1/chat/completions", "/v1/responses", "/v1/messages",
          "/tokenize", "/detokenize")
@@ -167,7 +167,7 @@ async def attack(url: str, seconds: float) -> tuple[int, list[bytes], float]:
 
 @pytest.fixture
 def server(folder):
-    with fake(folder, max_body=1 << 20, receive_s=2, max_connections=200, max_waiting=40,
+    with fake(folder, max_body_bytes=1 << 20, receive_s=2, max_connections=200, max_waiting=40,
               api_key=None) as made:
         yield made
 
@@ -187,6 +187,6 @@ def test_whatever_is_sent_the_server_goes_on(server):
     assert sent > 5 * SECONDS
     server.at_rest()
     assert before[0] == 200 and answer() == before
-    assert worst < MOST_S
-    assert memory() - held < MOST_BYTES
+    assert worst < MAX_S
+    assert memory() - held < MAX_GROWTH_BYTES
     assert len(server.log) == 1, "".join(server.log)

@@ -20,8 +20,8 @@ from starlette.requests import Request
 from eventtensor.engine.grammar import Grammar
 from eventtensor.engine.sampling_params import SamplingParams
 from eventtensor.errors import BadGrammar
-from eventtensor.serve.generation_service import Answering
-from eventtensor.serve.output_queue import ClientGone
+from eventtensor.serve.generation_service import GenerationService
+from eventtensor.serve.output_queue import ClientDisconnected
 
 ASKED = {"model": "tiny", "prompt": "ab", "max_tokens": 3}
 SITE = "https://example.org"
@@ -187,7 +187,7 @@ def test_few_grammars_are_compiled_at_a_time_and_none_for_who_is_gone():
     async def ask():
         grammars = SimpleNamespace(of=of)
         llm = SimpleNamespace(context=64, engine=SimpleNamespace(grammars=grammars))
-        answering = Answering(llm, None)
+        generation = GenerationService(llm, None)
 
         async def one(k):
             async def receive():
@@ -196,12 +196,13 @@ def test_few_grammars_are_compiled_at_a_time_and_none_for_who_is_gone():
                 return await asyncio.sleep(60)
 
             request = Request({"type": "http", "headers": []}, receive)
-            await answering._grammar(request, SamplingParams(regex=f"a{k}"))
+            await generation._compile_grammar(request, SamplingParams(regex=f"a{k}"))
 
         return await asyncio.gather(*map(one, range(8)), return_exceptions=True)
 
     ends = asyncio.run(ask())
-    assert [type(e) for e in ends].count(ClientGone) == 1 and isinstance(ends[3], ClientGone)
+    kinds = [type(e) for e in ends]
+    assert kinds.count(ClientDisconnected) == 1 and isinstance(ends[3], ClientDisconnected)
     assert most == 2 and sorted(asked) == [f"a{k}" for k in range(8) if k != 3]
 
 

@@ -14,7 +14,7 @@ from serve.process import fake
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
-from eventtensor.serve.body_reader import Bodies, BodyLimits, Meter
+from eventtensor.serve.body_reader import BodyLimits, BodyMeter, RequestBodyReader
 from eventtensor.serve.tokenize_bodies import TokenizeBody
 
 MANY = 4 << 20
@@ -23,7 +23,7 @@ GOOD = {"model": "tiny", "prompt": "ab", "max_tokens": 5, "seed": 1, "ignore_eos
 
 @pytest.fixture(scope="module")
 def server(folder):
-    with fake(folder, max_body=MANY + 1000) as made:
+    with fake(folder, max_body_bytes=MANY + 1000) as made:
         yield made
 
 
@@ -148,7 +148,7 @@ def test_a_context_of_tokens_or_text_is_answered(server):
 
 
 def metered(text, cut, **limits):
-    meter = Meter(BodyLimits(**limits))
+    meter = BodyMeter(BodyLimits(**limits))
     for at in range(0, len(text), cut):
         meter.add(text[at : at + cut])
     return meter
@@ -160,8 +160,8 @@ TEXT = json.dumps({"a,[{:": 'b\\",[[["\\\\', "c": ["\\", '"', ",", [1, 2], {}, "
 @pytest.mark.parametrize("cut", [1, 2, 3, 7, 1000])
 def test_only_what_is_outside_of_texts_counts(cut):
     # 2 fields, 2 objects and 2 lists; 5 + 1 + 1 commas, and one value that none precedes.
-    metered(TEXT, cut, members=6, values=12)
-    for limits in ({"members": 5}, {"values": 11}, {"most": len(TEXT) - 1}):
+    metered(TEXT, cut, max_containers=6, max_values=12)
+    for limits in ({"max_containers": 5}, {"max_values": 11}, {"max_bytes": len(TEXT) - 1}):
         with pytest.raises(HTTPException, match="more than"):
             metered(TEXT, cut, **limits)
 
@@ -177,7 +177,7 @@ def test_large_bodies_share_a_limit_and_small_ones_do_not(folder):
             head = [(b"content-type", b"application/json")]
             return Request({"type": "http", "method": "POST", "headers": head}, receive)
 
-        bodies = Bodies(BodyLimits(sum=200_000))
+        bodies = RequestBodyReader(BodyLimits(max_total_bytes=200_000))
         async with bodies.read(request(200_000), TokenizeBody):
             async with bodies.read(request(60_000), TokenizeBody):
                 pass

@@ -16,7 +16,7 @@ USER = {"role": "user", "content": "hi"}
 
 def asked(messages=(USER,), **more):
     return MessagesBody.model_validate(
-        {"model": "m", "max_tokens": 5, "messages": list(messages), **more}).asked()
+        {"model": "m", "max_tokens": 5, "messages": list(messages), **more}).to_chat_request()
 
 
 def text(value, **more):
@@ -136,7 +136,7 @@ def test_fields_that_change_no_answer_are_accepted():
     asked(metadata={"user_id": "u"}, service_tier="auto", cache_control={"type": "ephemeral"},
           context_management={"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]},
           thinking={"type": "adaptive", "display": "summarized"}, stop_sequences=None)
-    CountBody.model_validate({"model": "m", "messages": [USER]}).asked()
+    CountBody.model_validate({"model": "m", "messages": [USER]}).to_chat_request()
 
 
 def test_a_template_is_given_no_messages_by_its_options():

@@ -14,7 +14,7 @@ import openai
 import pytest
 from serve.process import fake
 
-from eventtensor.serve.request_ids import RequestIds
+from eventtensor.serve.request_ids import RequestIdMiddleware
 
 ASKED = {"model": "tiny", "prompt": "ab", "max_tokens": 3}
 SITE = "https://example.org"
@@ -22,7 +22,8 @@ SITE = "https://example.org"
 
 @pytest.fixture(scope="module")
 def server(folder):
-    with fake(folder, api_key="key", origins=[SITE], max_body=10000, max_connections=40) as made:
+    with fake(folder, api_key="key", origins=[SITE], max_body_bytes=10000,
+              max_connections=40) as made:
         yield made
 
 
@@ -103,5 +104,5 @@ def test_a_failure_is_logged_with_it(caplog, monkeypatch):
 
     scope = {"type": "http", "path": "/", "headers": [(b"x-request-id", b"mine")]}
     with pytest.raises(ValueError):
-        asyncio.run(RequestIds(broken, Counter())(scope, None, None))
+        asyncio.run(RequestIdMiddleware(broken, Counter())(scope, None, None))
     assert "request mine has failed" in caplog.text

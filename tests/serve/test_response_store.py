@@ -11,16 +11,16 @@ from eventtensor.serve.error_responses import RefusedRequest
 from eventtensor.serve.responses import stored_chats
 from eventtensor.serve.responses.response_store import ResponseStore
 from eventtensor.serve.responses.responses_body import ResponsesBody
-from eventtensor.serve.responses.stored_chats import load
+from eventtensor.serve.responses.stored_chats import load_chat
 
 
 def put(store, id, previous=None, text="hello", answer="yes"):
     body = ResponsesBody.model_validate(
         {"model": "m", "input": text, "previous_response_id": previous})
-    chat = load(body, store, True)
+    chat = load_chat(body, store, True)
     message = {"id": f"msg_{id}", "type": "message", "role": "assistant", "status": "completed",
                "content": [{"type": "output_text", "text": answer, "annotations": []}]}
-    chat.keeper(store)({"id": id, "previous_response_id": previous, "output": [message]})
+    chat.store_callback(store)({"id": id, "previous_response_id": previous, "output": [message]})
     return chat
 
 
@@ -31,10 +31,10 @@ def texts(chat):
 def test_a_chain_is_one_chat_and_each_link_has_its_own_texts_only():
     store = ResponseStore(100)
     put(store, "a", text="one " * 1000)
-    before = store.bytes
+    before = store.num_bytes
     for k, id in enumerate("bcdefgh"):
         put(store, id, previous="abcdefg"[k], text=id)
-    assert store.bytes < 2 * before + 8 * 2048
+    assert store.num_bytes < 2 * before + 8 * 2048
     chat = put(store, "i", previous="h", text="last")
     assert texts(chat)[:3] == ["one " * 1000, "yes", "b"]
     assert texts(chat)[-3:] == ["h", "yes", "last"] and len(chat.items) == 17
@@ -54,12 +54,12 @@ def test_bytes_are_bounded_and_items_go_with_their_response():
     store = ResponseStore(1000, max_bytes=20_000)
     for k in range(20):
         put(store, f"r{k}", text="x" * 3000)
-    assert store.bytes <= 20_000 and 2 <= len(store) < 6
-    assert store.owner("msg_r19").id == "r19"
+    assert store.num_bytes <= 20_000 and 2 <= len(store) < 6
+    assert store.find_owner("msg_r19").id == "r19"
     with pytest.raises(RefusedRequest, match="Item with id 'msg_r0' not found"):
-        store.owner("msg_r0")
+        store.find_owner("msg_r0")
     put(store, "huge", text="x" * 30_000)
-    assert len(store) == store.bytes == 0
+    assert len(store) == store.num_bytes == 0
 
 
 def test_a_response_that_is_gone_is_told_in_openais_words():
@@ -81,16 +81,16 @@ def test_references_give_the_items_of_stored_responses():
     question = {"role": "user", "content": "more?"}
     body = ResponsesBody.model_validate(
         {"model": "m", "input": [{"type": "item_reference", "id": "msg_a"}, question]})
-    chat = load(body, store, True)
+    chat = load_chat(body, store, True)
     assert texts(chat) == ["the answer", "more?"]
     assert [item["id"] for item in json.loads(chat.new)] == chat.new_ids
     unknown = ResponsesBody.model_validate({"model": "m", "input": [{"id": "msg_x"}, question]})
     with pytest.raises(RefusedRequest, match="msg_x"):
-        load(unknown, store, True)
+        load_chat(unknown, store, True)
 
 
 def test_a_request_reads_so_much_of_the_store(monkeypatch):
-    monkeypatch.setattr(stored_chats, "_MAX_READ", 10_000)
+    monkeypatch.setattr(stored_chats, "_MAX_READ_BYTES", 10_000)
     store = ResponseStore(100)
     put(store, "a", text="x" * 4000)
     put(store, "b", previous="a", text="x" * 4000)
@@ -100,6 +100,6 @@ def test_a_request_reads_so_much_of_the_store(monkeypatch):
 
 def test_a_store_of_none_keeps_nothing():
     store = ResponseStore(0)
-    assert not store.is_on
+    assert not store.is_enabled
     body = ResponsesBody.model_validate({"model": "m", "input": "x"})
-    assert load(body, store, False).new == b""
+    assert load_chat(body, store, False).new == b""

@@ -14,7 +14,7 @@ TOOLS = [{"type": "function", "name": name, "parameters": {"type": "object"}, "s
 
 def asked(input="hi", **more):
     body = ResponsesBody.model_validate({"model": "m", "input": input, **more})
-    return body.asked(body.items())
+    return body.to_chat_request(body.items())
 
 
 def user(text):

@@ -48,7 +48,7 @@ def checked(kind, data):
 def writer(keep=None, **asked):
     body = ResponsesBody.model_validate({"model": "m", "input": "hi", **asked})
     more = {} if keep is None else {"keep": keep}
-    return ResponsesWriter("m", TokenTexts(None), body.echo(body.is_stored), **more)
+    return ResponsesWriter("m", TokenTexts(None), body.echo(body.wants_store), **more)
 
 
 def streamed(w, deltas, finish=Finish.stop, tokens=()):

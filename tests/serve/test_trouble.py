@@ -61,7 +61,7 @@ def opened(server, body, upto=None):
 @pytest.fixture(scope="module")
 def slow(folder):
     """5 ms a step: 200 tokens are a second."""
-    with fake(folder, step_s=0.005, max_running=2, max_waiting=2, max_body=10000) as made:
+    with fake(folder, step_s=0.005, max_running=2, max_waiting=2, max_body_bytes=10000) as made:
         yield made
 
 

@@ -40,9 +40,9 @@ def grammar_of(template, choice, tools=TOOLS, params=None, additional=False, **o
     tokenizer, known = grammars(template)
     asked = ChatRequest([{"role": "user", "content": "a"}], [params or SamplingParams()], tools,
                         choice, options)
-    made = ChatFormat.of(tokenizer, additional_properties=additional)
-    messages, given = made.prompt(asked)
-    form = made.answer(asked, tokenizer.chat(messages, **given))
+    made = ChatFormat.for_tokenizer(tokenizer, additional_properties=additional)
+    messages, given = made.render(asked)
+    form = made.answer_format(asked, tokenizer.chat(messages, **given))
     return form.params[0], known, form.explain
 
 
@@ -239,7 +239,7 @@ def walk(found, seed, most):
 def test_whatever_a_grammar_lets_come_is_read_as_calls(syntax, seed):
     choice = ToolChoice("required", None, seed % 2 == 0)
     found = grammar_of(TEMPLATES[syntax], choice, SMALL, enable_thinking=False)
-    calls, answer = ChatFormat.of(grammars(TEMPLATES[syntax])[0]).calls, ParsedAnswer()
+    calls, answer = ChatFormat.for_tokenizer(grammars(TEMPLATES[syntax])[0]).calls, ParsedAnswer()
     parser = calls.parser(SMALL)
     text, is_whole = walk(found, seed, 60 + 40 * seed)
     answer.add([d for c in text for d in parser.push(c)] + parser.end())
@@ -257,7 +257,7 @@ def test_whatever_a_grammar_lets_come_is_read_as_calls(syntax, seed):
 def test_grammar_and_parser_agree_on_what_is_a_call(syntax, text):
     tools = [*TOOLS[:2], Tool("put", {"type": "object"})]
     found = grammar_of(TEMPLATES[syntax], AUTO, tools, enable_thinking=False)
-    calls, answer = ChatFormat.of(grammars(TEMPLATES[syntax])[0]).calls, ParsedAnswer()
+    calls, answer = ChatFormat.for_tokenizer(grammars(TEMPLATES[syntax])[0]).calls, ParsedAnswer()
     parser = calls.parser(tools)
     answer.add([*parser.push(text), *parser.end()])
     if accepts(found, text) is True:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eventtensor.serve.chat_request import Tool
-from eventtensor.serve.deltas import CallDelta, ParsedAnswer, merged
+from eventtensor.serve.deltas import CallDelta, ParsedAnswer, merge_deltas
 from eventtensor.serve.tools.hermes import Hermes
 from eventtensor.serve.tools.llama3_json import Llama3Json
 
@@ -118,9 +118,9 @@ PIECES = st.lists(st.sampled_from([
 @given(text=PIECES, cuts=st.lists(st.integers(0, 200), max_size=12))
 def test_any_cut_of_an_answer_gives_the_same(syntax, text, cuts):
     at = sorted({0, len(text), *(min(c, len(text)) for c in cuts)})
-    once = list(merged(read(syntax, text)))
-    assert list(merged(read(syntax, *(text[a:b] for a, b in pairwise(at))))) == once
-    assert list(merged(read(syntax, *text))) == once
+    once = list(merge_deltas(read(syntax, text)))
+    assert list(merge_deltas(read(syntax, *(text[a:b] for a, b in pairwise(at))))) == once
+    assert list(merge_deltas(read(syntax, *text))) == once
 
 
 JSON = st.recursive(

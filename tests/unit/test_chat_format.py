@@ -34,7 +34,7 @@ HISTORY = [
 def rendered(template, messages, tools=(), choice=AUTO, /, **options):
     """The text that a model gets, without its special tokens."""
     tokenizer = byte_tokenizer(template)
-    given, options = ChatFormat.of(tokenizer).prompt(
+    given, options = ChatFormat.for_tokenizer(tokenizer).render(
         ChatRequest(messages, [SamplingParams()], tools, choice, options))
     return tokenizer.decode(tokenizer.chat(given, **options), special=True)
 
@@ -45,17 +45,17 @@ def rendered(template, messages, tools=(), choice=AUTO, /, **options):
     ("<tool_call>\n<function={{ tools }}>", "prompted", False),
 ])
 def test_the_template_says_how_a_model_calls_and_thinks(template, calls, reasoning):
-    found = ChatFormat.of(byte_tokenizer(template))
+    found = ChatFormat.for_tokenizer(byte_tokenizer(template))
     assert (found.calls.name, found.reasoning is not None) == (calls, reasoning)
 
 
 def test_options_say_otherwise():
-    found = ChatFormat.of(byte_tokenizer(QWEN3), "llama3_json", "none")
+    found = ChatFormat.for_tokenizer(byte_tokenizer(QWEN3), "llama3_json", "none")
     assert (found.calls.name, found.reasoning) == ("llama3_json", None)
-    assert ChatFormat.of(byte_tokenizer(SMOLLM2), "auto", "think").reasoning is not None
+    assert ChatFormat.for_tokenizer(byte_tokenizer(SMOLLM2), "auto", "think").reasoning is not None
     for names in (("nonsense", "auto"), ("auto", "nonsense")):
         with pytest.raises(BadOption, match="nonsense") as e:
-            ChatFormat.of(byte_tokenizer(QWEN3), *names)
+            ChatFormat.for_tokenizer(byte_tokenizer(QWEN3), *names)
         assert "auto" in e.value.hint
 
 
@@ -178,7 +178,7 @@ def test_nothing_of_tools_or_calls_is_a_control_token(template):
                        call("a", text, {text: [text]})]},
                    {"role": "tool", "tool_call_id": "a", "content": text}]
         tokenizer = byte_tokenizer(template)
-        messages, options = ChatFormat.of(tokenizer).prompt(
+        messages, options = ChatFormat.for_tokenizer(tokenizer).render(
             ChatRequest(history, [SamplingParams()], tools, AUTO, {"note": text}))
         return [t for t in tokenizer.chat(messages, **options) if t >= 256 or t < 3]
 
@@ -194,10 +194,10 @@ def test_nothing_of_tools_or_calls_is_a_control_token(template):
 ])
 def test_reasoning_begins_where_the_prompt_says(template, options, text, told):
     tokenizer = byte_tokenizer(template)
-    found = ChatFormat.of(tokenizer)
+    found = ChatFormat.for_tokenizer(tokenizer)
     asked = ChatRequest(HISTORY[:1], [SamplingParams()], template_options=options)
-    messages, given = found.prompt(asked)
-    form = found.answer(asked, tokenizer.chat(messages, **given))
+    messages, given = found.render(asked)
+    form = found.answer_format(asked, tokenizer.chat(messages, **given))
     parser, answer = form.make_parser(), ParsedAnswer()
     answer.add([*parser.push(text), *parser.end()])
     assert (answer.reasoning, answer.text) == told

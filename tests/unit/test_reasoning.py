@@ -9,7 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eventtensor.serve.chat_request import Tool
-from eventtensor.serve.deltas import CallDelta, ParsedAnswer, PlainText, ReasoningDelta, merged
+from eventtensor.serve.deltas import (
+    CallDelta,
+    ParsedAnswer,
+    PlainText,
+    ReasoningDelta,
+    merge_deltas,
+)
 from eventtensor.serve.reasoning import Thinking, ThinkTags
 from eventtensor.serve.tools.hermes import Hermes
 
@@ -38,11 +44,11 @@ def whole(deltas):
     (Thinking.allowed, " <thin", "", " <thin"),
     (Thinking.allowed, "", "", ""),
     (Thinking.allowed, " \n", "", " \n"),
-    (Thinking.begun, "\nwell</think>Yes", "well", "Yes"),
-    (Thinking.begun, "well </th", "well </th", ""),
-    (Thinking.begun, "cut ", "cut", ""),
-    (Thinking.begun, "a</think></think>", "a", "</think>"),
-    (Thinking.begun, "a < b</think>c", "a < b", "c"),
+    (Thinking.opened, "\nwell</think>Yes", "well", "Yes"),
+    (Thinking.opened, "well </th", "well </th", ""),
+    (Thinking.opened, "cut ", "cut", ""),
+    (Thinking.opened, "a</think></think>", "a", "</think>"),
+    (Thinking.opened, "a < b</think>c", "a < b", "c"),
     (Thinking.never, "<think>a</think>b", "", "<think>a</think>b"),
 ])
 def test_reasoning_is_told_apart(thinking, text, reasoning, content):
@@ -51,7 +57,7 @@ def test_reasoning_is_told_apart(thinking, text, reasoning, content):
 
 
 def test_reasoning_comes_as_it_is_written():
-    parser = ThinkTags.parser(PlainText(), Thinking.begun)
+    parser = ThinkTags.parser(PlainText(), Thinking.opened)
     came = [parser.push(piece) for piece in ("a", " b", "\n", "c", " </", "x", "</think>")]
     texts = ["a", " b", None, "\nc", None, " </x", None]
     assert came == [[] if text is None else [ReasoningDelta(text)] for text in texts]
@@ -67,7 +73,7 @@ def test_calls_come_behind_the_reasoning_and_none_in_it():
 
 @pytest.mark.parametrize("end, thinking", [
     ("<|im_start|>assistant\n", Thinking.allowed),
-    ("<|im_start|>assistant\n<think>\n", Thinking.begun),
+    ("<|im_start|>assistant\n<think>\n", Thinking.opened),
     ("<|im_start|>assistant\n<think>\n\n</think>\n\n", Thinking.never),
 ])
 def test_the_end_of_the_prompt_says_where_an_answer_begins(end, thinking):
@@ -83,6 +89,7 @@ PIECES = st.lists(st.sampled_from([
 @given(text=PIECES, cuts=st.lists(st.integers(0, 120), max_size=8))
 def test_any_cut_of_an_answer_gives_the_same(thinking, text, cuts):
     at = sorted({0, len(text), *(min(c, len(text)) for c in cuts)})
-    once = list(merged(read(thinking, text, tools=TOOLS)))
-    assert list(merged(read(thinking, *(text[a:b] for a, b in pairwise(at)), tools=TOOLS))) == once
-    assert list(merged(read(thinking, *text, tools=TOOLS))) == once
+    once = list(merge_deltas(read(thinking, text, tools=TOOLS)))
+    pieces = (text[a:b] for a, b in pairwise(at))
+    assert list(merge_deltas(read(thinking, *pieces, tools=TOOLS))) == once
+    assert list(merge_deltas(read(thinking, *text, tools=TOOLS))) == once

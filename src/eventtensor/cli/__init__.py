@@ -17,7 +17,7 @@ def main() -> None:
             raise
         sys.exit(f"eventtensor needs {e.name}: pip install 'eventtensor[llm]'")
     try:
-        with options.told():  # the help and the version are printed outside of all commands
+        with options.user_errors():  # the help and the version are printed outside of all commands
             app()
     except typer.Exit as e:
         sys.exit(e.exit_code)

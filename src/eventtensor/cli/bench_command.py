@@ -29,7 +29,7 @@ from .options import (
     check_numbers,
     check_out,
     check_texts,
-    told,
+    user_errors,
 )
 from .terminal import terminal
 
@@ -37,8 +37,8 @@ app = typer.Typer(help="Measure latency, throughput, a server under load, or the
                   no_args_is_help=True)
 
 _CLIENTS = re.compile(r"[0-9]{1,4}(,[0-9]{1,4})*")
-Input = Annotated[int, typer.Option(help="tokens of each prompt")]
-Answers = Annotated[int, typer.Option(help="tokens of each answer")]
+InputTokens = Annotated[int, typer.Option(help="tokens of each prompt")]
+OutputTokens = Annotated[int, typer.Option(help="tokens of each answer")]
 Runs = Annotated[int, typer.Option(help="times that count")]
 Warm = Annotated[int, typer.Option(help="times before, that do not count")]
 Out = Annotated[Path | None, typer.Option(help="a JSON file for the rows")]
@@ -48,8 +48,8 @@ Out = Annotated[Path | None, typer.Option(help="a JSON file for the rows")]
 def latency_command(
     model: ModelName,
     batch: Annotated[int, typer.Option(help="requests at a time")] = 1,
-    input: Input = 32,
-    output: Answers = 128,
+    input: InputTokens = 32,
+    output: OutputTokens = 128,
     runs: Runs = 10,
     warm: Warm = 2,
     out: Out = None,
@@ -59,7 +59,7 @@ def latency_command(
     batch_invariant: BatchInvariant = False,
 ) -> None:
     """A batch at a time: to the first token, between tokens, to the end."""
-    with told():
+    with user_errors():
         check_numbers(batch=batch, input=input, output=output, runs=runs, warm=warm)
     _inside(lambda llm: latency(llm, Load(input, output), batch, runs, warm), model, input + output,
             target, dtype, cache_gb, batch_invariant, out)
@@ -69,8 +69,8 @@ def latency_command(
 def throughput_command(
     model: ModelName,
     requests: Annotated[int, typer.Option(help="all sent at once")] = 64,
-    input: Input = 512,
-    output: Answers = 128,
+    input: InputTokens = 512,
+    output: OutputTokens = 128,
     runs: Runs = 3,
     warm: Warm = 1,
     out: Out = None,
@@ -80,7 +80,7 @@ def throughput_command(
     batch_invariant: BatchInvariant = False,
 ) -> None:
     """Many requests at once: requests and tokens a second."""
-    with told():
+    with user_errors():
         check_numbers(requests=requests, input=input, output=output, runs=runs, warm=warm)
     _inside(lambda llm: throughput(llm, Load(input, output), requests, runs, warm), model,
             input + output, target, dtype, cache_gb, batch_invariant, out)
@@ -93,8 +93,8 @@ def serve_command(
     api_key: Annotated[str, typer.Option(help="of that server")] = "",
     clients: Annotated[str, typer.Option(help="numbers of clients at a time")] = "1,8,32,64",
     requests: Annotated[int, typer.Option(help="of each client, that count")] = 4,
-    input: Input = 512,
-    output: Answers = 128,
+    input: InputTokens = 512,
+    output: OutputTokens = 128,
     warm: Warm = 1,
     out: Out = None,
     target: TargetOption = TargetName.auto,
@@ -103,7 +103,7 @@ def serve_command(
     batch_invariant: BatchInvariant = False,
 ) -> None:
     """A server under load by clients that ask again and again."""
-    with told():
+    with user_errors():
         if not _CLIENTS.fullmatch(clients) or bool(model) == bool(url):
             raise BadOption(f"clients is {clients[:80]!r}, model {model!r}, url {url!r}",
                             hint="clients as in 1,8,32; a model or the url of a server")
@@ -119,7 +119,7 @@ def serve_command(
             "--target",
             target.value,
             "--dtype",
-            dtype.known,
+            dtype.short_name,
             "--context",
             str(input + output),
             *(["--batch-invariant"] if batch_invariant else []),
@@ -135,11 +135,11 @@ def startup_command(
     dtype: DType = DTypeName.bf16,
 ) -> None:
     """From the start of a process to the first token: empty caches, full ones, an artifact."""
-    with told():
+    with user_errors():
         check_numbers(runs=runs)
         check_out(out)
-        options: dict[str, object] = {"target": find_target(target.value), "dtype": dtype.known}
-        _show(startup(model, options, runs), out)
+        chosen = find_target(target.value)
+        _show(startup(model, {"target": chosen, "dtype": dtype.short_name}, runs), out)
 
 
 def _inside(
@@ -152,15 +152,15 @@ def _inside(
     batch_invariant: bool,
     out: Path | None,
 ) -> None:
-    with told():
+    with user_errors():
         check_numbers(cache_gb=cache_gb)
         check_out(out)
     with (
-        told(),
+        user_errors(),
         LLM(
             model,
             target=target.value,
-            dtype=dtype.known,
+            dtype=dtype.short_name,
             context=context,
             cache_gb=cache_gb,
             batch_invariant=batch_invariant,

@@ -12,7 +12,7 @@ from ..engine.llm import LLM
 from ..engine.sampling_params import SamplingParams
 from ..errors import BadChat, PromptTooLong, UnsupportedTokenizer
 from ..models.model_source import Model, open_model
-from .generate_command import Bars
+from .generate_command import ProgressBars
 from .options import (
     Artifact,
     BatchInvariant,
@@ -25,7 +25,7 @@ from .options import (
     check_numbers,
     check_texts,
     option,
-    told,
+    user_errors,
 )
 from .terminal import terminal
 
@@ -47,15 +47,15 @@ def chat(
     artifact: Artifact = None,
 ) -> None:
     """Chat with a model in the terminal. Through a pipe each line is a question."""
-    with told():
+    with user_errors():
         check_texts(system=system)
         check_numbers(context=context)
         params = SamplingParams(
             max_tokens=max_tokens, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed
         )
-        with Bars(terminal(stderr=True)) as bars, LLM(
-            chat_model(model), target=target.value, dtype=dtype.known, context=context,
-            max_running=1, batch_invariant=batch_invariant, artifact=artifact, progress=bars.tell,
+        with ProgressBars(terminal(stderr=True)) as bars, LLM(
+            chat_model(model), target=target.value, dtype=dtype.short_name, context=context,
+            max_running=1, batch_invariant=batch_invariant, artifact=artifact, progress=bars.update,
         ) as llm:
             bars.stop()
             is_terminal = sys.stdin.isatty()

@@ -14,7 +14,7 @@ from ..engine.sampling_params import SamplingParams
 from .bench_command import app as bench
 from .chat_command import chat
 from .compile_command import compile_model
-from .generate_command import Chat, answer
+from .generate_command import ChatPrompt, generate_text
 from .models_command import models_table
 from .option_aliases import AliasGroup
 from .options import (
@@ -26,7 +26,7 @@ from .options import (
     TargetName,
     TargetOption,
     check_texts,
-    told,
+    user_errors,
 )
 from .program_commands import check_program, explain_program
 from .serve_command import serve
@@ -74,13 +74,13 @@ def generate(
     artifact: Artifact = None,
 ) -> None:
     """Answer a prompt, as text that comes token by token; the speed goes to stderr."""
-    with told():
+    with user_errors():
         check_texts(prompt=prompt, system=system)
         params = SamplingParams(max_tokens=max_tokens, temperature=temperature, top_k=top_k,
                                 top_p=top_p, seed=seed)
-        spoken = answer(model, Chat(prompt, system, chat), params, target.value, dtype.known,
-                        batch_invariant, artifact)
-        for text in spoken:
+        texts = generate_text(model, ChatPrompt(prompt, system, chat), params, target.value,
+                              dtype.short_name, batch_invariant, artifact)
+        for text in texts:
             sys.stdout.write(text)
             sys.stdout.flush()
 
@@ -98,21 +98,21 @@ def compile_command(
     batch_invariant: BatchInvariant = False,
 ) -> None:
     """Compile a model's kernels into a folder, for --artifact of `generate` and `serve`."""
-    with told():
-        compile_model(model, out, target.value, dtype.known, batch_invariant)
+    with user_errors():
+        compile_model(model, out, target.value, dtype.short_name, batch_invariant)
 
 
 @app.command()
 def models() -> None:
     """List the models that have a name."""
-    with told():
+    with user_errors():
         models_table()
 
 
 @app.command()
 def check(function: Function) -> None:
     """Prove a program: races, deadlocks, indices; for all sizes."""
-    with told():
+    with user_errors():
         if not check_program(function):
             raise typer.Exit(1)
 
@@ -120,5 +120,5 @@ def check(function: Function) -> None:
 @app.command()
 def explain(function: Function, target: TargetOption = TargetName.cpu) -> None:
     """Tell what was derived of a program: events, maps, schedules."""
-    with told():
+    with user_errors():
         explain_program(function, target.value)

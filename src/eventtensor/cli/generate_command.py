@@ -21,7 +21,7 @@ from .terminal import terminal
 
 
 @dataclass(frozen=True)
-class Chat:
+class ChatPrompt:
     """`template`: with the model's chat template; None means if it has one."""
 
     prompt: str
@@ -39,9 +39,9 @@ class Chat:
         return tokenizer.chat([*before, {"role": "user", "content": self.prompt}])
 
 
-def answer(
-    name: str, chat: Chat, params: SamplingParams, target: str, dtype: str, batch_invariant: bool,
-    artifact: Path | None = None,
+def generate_text(
+    name: str, chat: ChatPrompt, params: SamplingParams, target: str, dtype: str,
+    batch_invariant: bool, artifact: Path | None = None,
 ) -> Iterator[str]:
     """Text piece by piece. Progress and speed go to stderr. The answer ends with the context, which
     is no longer than the model's own."""
@@ -53,13 +53,13 @@ def answer(
                                    hint="eventtensor.LLM takes tokens")
     assert params.max_tokens is not None
     prompt = chat.tokens(tokenizer)
-    with Bars(shown) as bars, LLM(
+    with ProgressBars(shown) as bars, LLM(
         model, target=target, dtype=dtype, context=len(prompt) + params.max_tokens, max_running=1,
-        cache_gb=None, progress=bars.tell, batch_invariant=batch_invariant, artifact=artifact,
+        cache_gb=None, progress=bars.update, batch_invariant=batch_invariant, artifact=artifact,
     ) as llm:
         _built(llm.engine.runner, len(prompt))
         bars.stop()
-        heard = Heard(len(prompt), time.perf_counter())
+        heard = TokenTimer(len(prompt), time.perf_counter())
         for output in llm.stream(prompt, replace(params, max_tokens=None)):
             heard.now()
             yield output.text
@@ -76,7 +76,7 @@ def _built(runner: Runner, prompt: int) -> None:
 
 
 @dataclass
-class Heard:
+class TokenTimer:
     """When what comes of an answer was there: a token each time, or its end."""
 
     prompt: int
@@ -105,7 +105,7 @@ class Heard:
         )
 
 
-class Bars:
+class ProgressBars:
     """A bar for what takes long: packing weights, compiling, taking weights to a GPU."""
 
     def __init__(self, console: Console) -> None:
@@ -115,7 +115,7 @@ class Bars:
         )
         self._task = self._bars.add_task("compiling", total=None)
 
-    def __enter__(self) -> Bars:
+    def __enter__(self) -> ProgressBars:
         self._bars.start()
         return self
 
@@ -125,7 +125,7 @@ class Bars:
     def stop(self) -> None:
         self._bars.stop()
 
-    def tell(self, name: str, done: int, total: int) -> None:
+    def update(self, name: str, done: int, total: int) -> None:
         if done < total:
             self._bars.update(self._task, completed=done, total=total, description=name)
         else:

@@ -31,7 +31,7 @@ class DTypeName(StrEnum):
     float32 = "float32"
 
     @property
-    def known(self) -> str:
+    def short_name(self) -> str:
         return "f32" if self in (DTypeName.f32, DTypeName.float32) else "bf16"
 
 
@@ -115,7 +115,7 @@ def check_out(path: Path | None) -> None:
 
 
 @contextmanager
-def told() -> Iterator[None]:
+def user_errors() -> Iterator[None]:
     """Errors of the user, and refusals of the system, as text: cause and hint, and status 1."""
     try:
         yield

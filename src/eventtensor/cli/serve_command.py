@@ -25,7 +25,7 @@ from .options import (
     check_numbers,
     check_texts,
     option,
-    told,
+    user_errors,
 )
 
 ANSWERS, ACCESS, LIMITS, WATCHING = "Answers", "Access", "Limits", "Watching"
@@ -134,7 +134,7 @@ def serve(
     drain_s: Annotated[int, option("for requests that run when the end comes", LIMITS)] = 30,
 ) -> None:
     """Serve a model over HTTP, in OpenAI's protocol."""
-    with told():
+    with user_errors():
         texts = {"host": host, "api_key": api_key, "tool_parser": tool_parser,
                  "reasoning_parser": reasoning_parser, "metrics_prefix": metrics_prefix,
                  "otlp_endpoint": otlp_endpoint}
@@ -150,9 +150,10 @@ def serve(
         check_texts(**texts, name="".join(names), origins="".join([*origins, *hosts]))
         check_numbers(**numbers, max_num_batched_tokens=max_num_batched_tokens)
         serving = lazily(".server_launch")
-        serving.serve_model(serving.Wanted(
-            model=model, target=target.value, dtype=dtype.known, batch_invariant=batch_invariant,
-            additional_properties=additional_properties, artifact=artifact,
+        serving.serve_model(serving.ServeArguments(
+            model=model, target=target.value, dtype=dtype.short_name,
+            batch_invariant=batch_invariant, additional_properties=additional_properties,
+            artifact=artifact,
             rows=min(max_num_batched_tokens, MAX_TOKENS),
             names=names, origins=origins, allowed_hosts=hosts, **texts, **numbers))
 

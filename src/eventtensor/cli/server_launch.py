@@ -15,12 +15,12 @@ from ..serve.metrics import check_prefix
 from ..serve.server import ServeOptions, serve
 from ..serve.tracing import check_endpoint
 from .capacity_table import capacity_table
-from .generate_command import Bars
+from .generate_command import ProgressBars
 from .terminal import terminal
 
 
 @dataclass(frozen=True)
-class Wanted:
+class ServeArguments:
     """`names`: of the model, for clients; as it was typed if there are none."""
 
     model: str
@@ -54,7 +54,7 @@ class Wanted:
     otlp_endpoint: str
 
 
-def serve_model(wanted: Wanted) -> None:
+def serve_model(wanted: ServeArguments) -> None:
     check_prefix(wanted.metrics_prefix)
     if wanted.otlp_endpoint:
         check_endpoint(wanted.otlp_endpoint)
@@ -65,14 +65,14 @@ def serve_model(wanted: Wanted) -> None:
         shown.print(f"eventtensor: everyone who reaches {wanted.host} may ask; --api-key or "
                     "ET_API_KEY sets a key", style="yellow")
     sockets = bind(wanted.host, wanted.port)  # an address that is taken is told at once
-    with Bars(shown) as bars:
+    with ProgressBars(shown) as bars:
         llm = LLM(wanted.model, target=wanted.target, dtype=wanted.dtype, context=wanted.context,
                   max_running=wanted.max_running, max_waiting=wanted.max_waiting,
                   prompt_rows=wanted.prompt_rows, rows=wanted.rows, cache_gb=wanted.cache_gb,
                   gpu_memory_utilization=wanted.gpu_memory_utilization,
                   batch_invariant=wanted.batch_invariant,
                   additional_properties=wanted.additional_properties,
-                  step_limit_s=wanted.step_limit_s, progress=bars.tell,
+                  step_limit_s=wanted.step_limit_s, progress=bars.update,
                   artifact=wanted.artifact)
     name, *aliases = wanted.names or (wanted.model,)
     shown.print(capacity_table(llm, name, sockets[0].getsockname()[1]))

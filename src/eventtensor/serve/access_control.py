@@ -1,4 +1,6 @@
-"""Who may ask: holders of the key, and pages of other sites only if they were named."""
+"""Decides which requests are allowed: API keys, host names, and origins of browser pages.
+
+Connections and their limits are in `connection.py`."""
 
 from __future__ import annotations
 
@@ -13,8 +15,8 @@ from .error_responses import error_response
 
 
 class HostGuard:
-    """A server at the loopback address is asked under a name of that address, or under one of
-    `names`. Else a page of another site could have its own name lead here, and read answers."""
+    """Refuses requests to a loopback server under other host names than localhost and `names`.
+    Otherwise another site could rebind its DNS name to this server and read answers."""
 
     def __init__(self, app: ASGIApp, names: Iterable[str]) -> None:
         self._app, self._names = app, {"localhost", *(n.lower() for n in names)}
@@ -40,32 +42,31 @@ def is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def with_origins(app: ASGIApp, origins: Iterable[str]) -> ASGIApp:
-    """Pages of these origins (`*`: of all) may ask, and read answers and errors."""
+def allow_origins(app: ASGIApp, origins: Iterable[str]) -> ASGIApp:
+    """Adds CORS, so that pages of these origins (`*`: all) may send requests and read responses."""
     return CORSMiddleware(app, allow_origins=tuple(origins), allow_headers=("*",),
                           allow_methods=("GET", "POST", "DELETE"),
                           expose_headers=("Retry-After", "X-Request-Id"))
 
 
-class Key:
-    """What clients must send: `Authorization: Bearer KEY`, or `x-api-key: KEY` as Anthropic's
-    do, or `api-key: KEY` as Azure's. Browsers send letters beyond ASCII as Latin-1, others as
-    UTF-8."""
+class ApiKey:
+    """The key of the server. Clients send `Authorization: Bearer KEY`, Anthropic's `x-api-key: KEY`
+    or Azure's `api-key: KEY`. Browsers encode letters beyond ASCII as Latin-1, others as UTF-8."""
 
     def __init__(self, text: str) -> None:
-        plain = text.encode(errors="surrogateescape")  # as the environment has it
+        plain = text.encode(errors="surrogateescape")  # the bytes in the environment
         short = text.encode("latin-1") if all(c < "\u0100" for c in text) else plain
         self._forms = plain, short
 
-    def fits(self, headers: Iterable[tuple[bytes, bytes]]) -> bool:
-        """The time does not tell how much of a wrong key is right."""
-        given = [key for name, value in headers if (key := _key_in(name, value)) is not None]
+    def matches(self, headers: Iterable[tuple[bytes, bytes]]) -> bool:
+        """The comparison takes the same time for every wrong key."""
+        given = [key for name, value in headers if (key := _find_key(name, value)) is not None]
         same = [hmac.compare_digest(key, form) for key in given for form in self._forms]
         return any(same)
 
 
-def _key_in(name: bytes, value: bytes) -> bytes | None:
-    """The key that a header gives."""
+def _find_key(name: bytes, value: bytes) -> bytes | None:
+    """The key in a header, if the header has one."""
     if name in (b"x-api-key", b"api-key"):
         return value.strip()
     scheme, _, key = value.partition(b" ")

@@ -1,20 +1,20 @@
-"""What every API of the server works with."""
+"""The services that every HTTP API of the server shares."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from .body_reader import Bodies
-from .generation_service import Answering
+from .body_reader import RequestBodyReader
+from .generation_service import GenerationService
 from .token_texts import TokenTexts
 
 
 @dataclass(frozen=True)
 class ApiParts:
-    """`find_model` gives the name to answer under, and refuses names that are not the model's."""
+    """`find_model` returns the model name for the response. It refuses an unknown name."""
 
-    bodies: Bodies
-    answering: Answering
+    bodies: RequestBodyReader
+    generation: GenerationService
     texts: TokenTexts
     find_model: Callable[[str | None], str]

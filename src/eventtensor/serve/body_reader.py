@@ -1,5 +1,7 @@
-"""Bodies of requests: their bytes and values are bounded before a parser sees them, because every
-other thread of the process waits for a parser."""
+"""Reads request bodies and bounds them before pydantic parses them.
+
+A parser holds the interpreter lock, so the meter counts bytes and values as they arrive. Which
+fields a body may have is in `strict_body.py` and in the packages of the APIs."""
 
 from __future__ import annotations
 
@@ -12,101 +14,102 @@ from typing import TypeVar
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 
-from .content_encoding import decoder_of
-from .output_queue import ClientGone
+from .content_encoding import find_decoder
+from .output_queue import ClientDisconnected
 from .strict_body import Body
 
 B = TypeVar("B", bound=Body)
 _ESCAPE = re.compile(rb"\\.", re.DOTALL)
-_SMALL = 64 << 10  # bytes of a body that count towards no sum
-_VALUES, _MEMBERS = 1 << 16, 1 << 14
+_FREE_BYTES = 64 << 10  # of each body; only more bytes count towards the total
+_MAX_VALUES, _MAX_CONTAINERS = 1 << 16, 1 << 14
 
 
 @dataclass(frozen=True)
 class BodyLimits:
-    """`most` bytes of one body, and `sum` of all that are read at a time, beyond the first 64 KB of
-    each. A body has up to `values` values; up to `members` of them are lists, objects or fields,
-    which cost a parser most."""
+    """`max_bytes` bounds one body. `max_total_bytes` bounds all bodies in memory, without the first
+    64 KB of each. `max_values` bounds the JSON values of a body, and `max_containers` its lists,
+    objects and fields, which cost a parser most."""
 
-    most: int = 4 << 20
-    sum: int = 64 << 20
-    values: int = _VALUES
-    members: int = _MEMBERS
+    max_bytes: int = 4 << 20
+    max_total_bytes: int = 64 << 20
+    max_values: int = _MAX_VALUES
+    max_containers: int = _MAX_CONTAINERS
 
     @staticmethod
-    def of(context: int, most: int) -> BodyLimits:
-        """A prompt may be the tokens of a whole context."""
-        return BodyLimits(most, max(64 << 20, 2 * most), _VALUES + context)
+    def for_context(context: int, max_bytes: int) -> BodyLimits:
+        """A prompt may list the tokens of a whole context."""
+        return BodyLimits(max_bytes, max(64 << 20, 2 * max_bytes), _MAX_VALUES + context)
 
 
-class Meter:
-    """Counts what a body has, piece by piece: commas and brackets outside of its texts."""
+class BodyMeter:
+    """Counts the JSON values of a body that arrives in pieces: commas and brackets outside of
+    strings."""
 
     def __init__(self, limits: BodyLimits) -> None:
         self._limits = limits
-        self._bytes = self._members = 0
+        self._bytes = self._containers = 0
         self._values = 1
-        self._in_text, self._cut = False, b""
+        self._in_string, self._rest = False, b""
 
     def add(self, piece: bytes) -> None:
-        """An error once there is too much."""
+        """Raises an error as soon as a limit is passed."""
         self._bytes += len(piece)
-        if self._bytes > self._limits.most:
-            raise HTTPException(413, f"the body has more than {self._limits.most} bytes")
-        piece = self._cut + piece
-        self._cut = b""
+        if self._bytes > self._limits.max_bytes:
+            raise HTTPException(413, f"the body has more than {self._limits.max_bytes} bytes")
+        piece = self._rest + piece
+        self._rest = b""
         if b"\\" in piece:
             piece = _ESCAPE.sub(b"", piece)
-            if piece.endswith(b"\\"):  # what it escapes comes with the next piece
-                piece, self._cut = piece[:-1], b"\\"
+            if piece.endswith(b"\\"):  # the next piece starts with the escaped character
+                piece, self._rest = piece[:-1], b"\\"
         parts = piece.split(b'"')
-        outside = b"".join(parts[self._in_text :: 2])
-        self._in_text ^= len(parts) % 2 == 0
+        outside = b"".join(parts[self._in_string :: 2])
+        self._in_string ^= len(parts) % 2 == 0
         opened = outside.count(b"[") + outside.count(b"{")
-        self._members += opened + outside.count(b":")
+        self._containers += opened + outside.count(b":")
         self._values += opened + outside.count(b",")
-        for found, most, what in (
-            (self._values, self._limits.values, "values"),
-            (self._members, self._limits.members, "lists, objects and fields"),
+        for found, limit, what in (
+            (self._values, self._limits.max_values, "values"),
+            (self._containers, self._limits.max_containers, "lists, objects and fields"),
         ):
-            if found > most:
-                raise HTTPException(400, f"the body has more than {most} {what}")
+            if found > limit:
+                raise HTTPException(400, f"the body has more than {limit} {what}")
 
 
-class Bodies:
-    """Reads and checks bodies, and bounds what all of them hold."""
+class RequestBodyReader:
+    """Reads and validates bodies, and bounds the bytes of all bodies in memory."""
 
     def __init__(self, limits: BodyLimits) -> None:
-        self._limits, self._held = limits, 0
+        self._limits, self._total_bytes = limits, 0
 
     @asynccontextmanager
     async def read(self, request: Request, kind: type[B]) -> AsyncIterator[B]:
-        """What the body says; its bytes count until the block ends."""
+        """Yields the validated body. Its bytes count towards the total until the block ends."""
         if not _is_json(request):
             raise HTTPException(415, "the body must be JSON: Content-Type: application/json")
-        held = 0
-        found, meter, decoder = bytearray(), Meter(self._limits), decoder_of(request.headers)
+        counted_bytes = 0
+        found, meter, decoder = bytearray(), BodyMeter(self._limits), find_decoder(request.headers)
         try:
             async for sent in request.stream():
-                for piece in decoder.pieces(sent):
+                for piece in decoder.decode(sent):
                     meter.add(piece)
                     found += piece
-                    more = max(0, len(found) - _SMALL) - held
-                    if self._held + more > self._limits.sum:
+                    more = max(0, len(found) - _FREE_BYTES) - counted_bytes
+                    if self._total_bytes + more > self._limits.max_total_bytes:
                         raise HTTPException(429, "too many large bodies at a time")
-                    held += more
-                    self._held += more
-            decoder.end()
+                    counted_bytes += more
+                    self._total_bytes += more
+            decoder.check_end()
             text = bytes(found)
             found.clear()
             yield kind.model_validate_json(text)
         except ClientDisconnect:
-            raise ClientGone from None
+            raise ClientDisconnected from None
         finally:
-            self._held -= held
+            self._total_bytes -= counted_bytes
 
 
 def _is_json(request: Request) -> bool:
-    """A page of another site cannot send this type unless the browser asks here before."""
+    """A page of another site cannot send this type without a preflight request."""
     kind = request.headers.get("content-type", "").partition(";")[0]
     return kind.strip().lower() == "application/json"

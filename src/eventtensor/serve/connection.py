@@ -1,5 +1,6 @@
-"""A connection: what a client may send of heads and bodies, how long it may take, and how many
-connections there are. uvicorn and its parser bound none of it."""
+"""An HTTP connection of uvicorn with limits on sizes, times and the number of connections.
+
+uvicorn and its parser have no such limits. `body_reader.py` bounds the values of a body."""
 
 from __future__ import annotations
 
@@ -20,116 +21,115 @@ from uvicorn.protocols.http.httptools_impl import (
 from .error_responses import error_response
 from .request_ids import id_headers, request_id
 
-_IDLE, _IN_HEAD, _IN_BODY, _ANSWERED = range(4)
-_LINGER_S, _LINGER_BYTES = 2.0, 8 << 20  # that a refused client may still send
+_IDLE, _IN_HEAD, _IN_BODY, _IN_RESPONSE = range(4)
+_LINGER_S, _LINGER_BYTES = 2.0, 8 << 20  # what a refused client may still send
 
 
 @dataclass(frozen=True)
 class ConnectionLimits:
-    """A head has up to `head` bytes and `fields` fields; a body `body` bytes. A client has
-    `receive_s` seconds for the head, as many for the body, and as many to take what is sent.
-    `pipelined` requests may wait behind the one that is answered. With `most` connections a new
-    one takes the place of one that is idle."""
+    """A client has `receive_s` seconds for the head, for the body, and to read the response.
+    Up to `max_pipelined` requests may wait behind the current one. Beyond `max_connections` a new
+    connection replaces an idle one."""
 
-    body: int
-    head: int = 64 << 10
-    fields: int = 128
+    max_body_bytes: int
+    max_head_bytes: int = 64 << 10
+    max_fields: int = 128
     receive_s: float = 30.0
-    pipelined: int = 8
-    most: int = 1024
+    max_pipelined: int = 8
+    max_connections: int = 1024
 
 
-class Refused(Exception):
-    """Ends the parser's work, from one of its callbacks."""
+class ParserStop(Exception):
+    """Stops the parser from one of its callbacks."""
 
 
 class Connection(HttpToolsProtocol):
     def __init__(
         self, limits: ConnectionLimits, statuses: Counter[int], **options: Any
     ) -> None:
-        """`statuses`: counts answers that the application does not give."""
+        """`statuses` counts the responses that the application does not send."""
         super().__init__(**options)
         self._limits, self._statuses = limits, statuses
         self._in_head = self._in_body = False
-        self._raw = 0  # bytes of the head, or of the body as it was sent
+        self._raw_bytes = 0  # of the head, or of the body as it was sent
         self._refusal: tuple[int, str] | None = None
-        self._ended, self._dropped = False, 0  # after a refusal: bytes that nobody reads
+        self._is_refused, self._dropped_bytes = False, 0
         self._deadline: TimerHandle | None = None
-        self._stalled: TimerHandle | None = None
-        self._answered: RequestResponseCycle | None = None  # others are pipelined behind it
+        self._write_deadline: TimerHandle | None = None
+        self._current: RequestResponseCycle | None = None  # others are pipelined behind it
 
-    # ---- begin and end -----------------------------------------------------------------------
+    # ---- open and close ----------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        if len(self.connections) > self._limits.most:
+        if len(self.connections) > self._limits.max_connections:
             others = [c for c in self.connections if isinstance(c, Connection) and c is not self]
-            idlest = min(others, key=lambda c: c.use)
-            if idlest.use == _ANSWERED:
+            idlest = min(others, key=lambda c: c.activity)
+            if idlest.activity == _IN_RESPONSE:
                 self._refuse(503, "there are too many connections")
                 return
             idlest.abort()
-        self._wait(self._limits.receive_s)
+        self._start_deadline(self._limits.receive_s)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._stop(self._deadline)
-        self._stop(self._stalled)
-        self._leave()
+        self._cancel(self._deadline)
+        self._cancel(self._write_deadline)
+        self._disconnect_cycles()
         super().connection_lost(exc)
 
     @property
-    def use(self) -> int:
-        """What it is used for: the least first."""
+    def activity(self) -> int:
+        """What the connection does; idle is the least."""
         if self._in_body and not self.pipeline:
             return _IN_BODY
         if self.cycle is not None and not self.cycle.response_complete:
-            return _ANSWERED
+            return _IN_RESPONSE
         return _IN_HEAD if self._in_head else _IDLE
 
     def abort(self) -> None:
-        """At once; what was not sent is lost."""
+        """Closes at once; unsent data is lost."""
         self.connections.discard(self)
         self.transport.abort()
 
-    def _leave(self) -> None:
-        """Those who answer hear that their client is gone."""
-        for cycle in (self._answered, self.cycle):
+    def _disconnect_cycles(self) -> None:
+        """Tells the running handlers that their client has disconnected."""
+        for cycle in (self._current, self.cycle):
             if cycle is not None and not cycle.response_complete:
                 cycle.disconnected = True
                 cycle.message_event.set()
         self.pipeline.clear()
 
-    # ---- what comes --------------------------------------------------------------------------
+    # ---- receive -----------------------------------------------------------------------------
 
     def data_received(self, data: bytes) -> None:
-        if self._ended:
-            self._dropped += len(data)
-            if self._dropped > _LINGER_BYTES:
+        if self._is_refused:
+            self._dropped_bytes += len(data)
+            if self._dropped_bytes > _LINGER_BYTES:
                 self.transport.abort()
             return
-        began_in_body = self._in_body
-        self._raw += len(data)
+        was_in_body = self._in_body
+        self._raw_bytes += len(data)
         self._parse(data)
-        if self._ended:
+        if self._is_refused:
             return
         if self._in_body:
-            if self._raw > 2 * self._limits.body + self._limits.head:
+            if self._raw_bytes > 2 * self._limits.max_body_bytes + self._limits.max_head_bytes:
                 self._refuse(413, "the body is sent in too many parts")
         elif self._in_head:
-            self._raw = 0 if began_in_body else self._raw  # the rest counts when it is complete
-            if self._raw > self._limits.head:
-                self._refuse(431, f"the head has more than {self._limits.head} bytes")
+            self._raw_bytes = 0 if was_in_body else self._raw_bytes  # a full head is checked later
+            if self._raw_bytes > self._limits.max_head_bytes:
+                self._refuse(431, f"the head has more than {self._limits.max_head_bytes} bytes")
         else:
-            self._raw = 0
-            timed = self.timeout_keep_alive_task is not None or self._deadline is not None
-            if self.use == _IDLE and not timed:
-                self._wait(self._limits.receive_s)  # for a head after empty lines
+            self._raw_bytes = 0
+            has_timer = self.timeout_keep_alive_task is not None or self._deadline is not None
+            if self.activity == _IDLE and not has_timer:
+                self._start_deadline(self._limits.receive_s)  # for a head after empty lines
 
     def _parse(self, data: bytes) -> None:
-        """The parser stops behind a head that asks for another protocol. There is none here, so
-        what follows is the body: another parser reads it, behind the head without the wish."""
+        """The parser stops after a head that asks for another protocol. The server has none, so a
+        new parser reads the head without that request, and then the body."""
         self._unset_keepalive_if_required()
-        while data and not self._ended:
+        while data and not self._is_refused:
             try:
                 self.parser.feed_data(data)
                 return
@@ -141,8 +141,8 @@ class Connection(HttpToolsProtocol):
 
     def _plain_head(self) -> bytes:
         fields = [b"%b: %b" % f for f in self.headers if f[0] not in (b"upgrade", b"connection")]
-        wishes = b",".join(value for name, value in self.headers if name == b"connection").lower()
-        if b"close" in wishes:
+        options = b",".join(value for name, value in self.headers if name == b"connection").lower()
+        if b"close" in options:
             fields.append(b"connection: close")
         version = self.parser.get_http_version().encode()
         first = b"%b %b HTTP/%b" % (self.parser.get_method(), self.url, version)
@@ -152,52 +152,52 @@ class Connection(HttpToolsProtocol):
         super().on_message_begin()
         self._in_head = True
         if self._deadline is None:
-            self._wait(self._limits.receive_s)
+            self._start_deadline(self._limits.receive_s)
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        if len(self.headers) >= self._limits.fields:
-            self._refusal = 431, f"there are more than {self._limits.fields} fields"
-            raise Refused
+        if len(self.headers) >= self._limits.max_fields:
+            self._refusal = 431, f"there are more than {self._limits.max_fields} fields"
+            raise ParserStop
         super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
         size = len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
-        if size > self._limits.head:
-            self._refusal = 431, f"the head has more than {self._limits.head} bytes"
-        elif _length(self.headers) > self._limits.body:
-            self._refusal = 413, f"the body has more than {self._limits.body} bytes"
-        elif len(self.pipeline) >= self._limits.pipelined:
+        if size > self._limits.max_head_bytes:
+            self._refusal = 431, f"the head has more than {self._limits.max_head_bytes} bytes"
+        elif _length(self.headers) > self._limits.max_body_bytes:
+            self._refusal = 413, f"the body has more than {self._limits.max_body_bytes} bytes"
+        elif len(self.pipeline) >= self._limits.max_pipelined:
             self._refusal = 429, "too many requests are sent ahead of answers"
         elif self.parser.get_method() == b"CONNECT":
             self._refusal = 405, "this server is no proxy"
         if self._refusal is not None:
-            raise Refused
+            raise ParserStop
         if self.parser.should_upgrade():
             return
-        self._in_head, self._in_body, self._raw = False, True, 0
-        self._wait(self._limits.receive_s)
+        self._in_head, self._in_body, self._raw_bytes = False, True, 0
+        self._start_deadline(self._limits.receive_s)
         super().on_headers_complete()
 
     def on_message_complete(self) -> None:
         if self.parser.should_upgrade():
             return
         self._in_body = False
-        self._stop(self._deadline)
+        self._cancel(self._deadline)
         self._deadline = None
         super().on_message_complete()
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
-        self._answered = cycle
+        self._current = cycle
         super()._start_asgi_task(cycle, app)
 
-    # ---- what goes ---------------------------------------------------------------------------
+    # ---- send --------------------------------------------------------------------------------
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        self._stalled = self.loop.call_later(self._limits.receive_s, self.abort)
+        self._write_deadline = self.loop.call_later(self._limits.receive_s, self.abort)
 
     def resume_writing(self) -> None:
-        self._stop(self._stalled)
+        self._cancel(self._write_deadline)
         super().resume_writing()
 
     def timeout_keep_alive_handler(self) -> None:
@@ -206,32 +206,32 @@ class Connection(HttpToolsProtocol):
     # ---- refusals ----------------------------------------------------------------------------
 
     def send_400_response(self, msg: str) -> None:
-        """The parser has found no HTTP, or a callback has refused it."""
+        """uvicorn calls this when the parser finds no HTTP, or a callback has stopped it."""
         self._refuse(*(self._refusal or (400, msg)))
 
-    def _late(self) -> None:
+    def _expire(self) -> None:
         self._deadline = None
-        if self._in_body and self.flow.read_paused:  # it waits for us
-            self._wait(self._limits.receive_s)
+        if self._in_body and self.flow.read_paused:  # the server is the slow side
+            self._start_deadline(self._limits.receive_s)
         elif self._in_head or self._in_body:
             self._refuse(408, f"the request did not come within {self._limits.receive_s:g} s")
         else:
             self.abort()
 
-    def refuse_half_sent(self, message: str) -> None:
-        if self.use in (_IN_HEAD, _IN_BODY) and not self._ended:
+    def refuse_incomplete(self, message: str) -> None:
+        if self.activity in (_IN_HEAD, _IN_BODY) and not self._is_refused:
             self._refuse(503, message)
 
     def _refuse(self, status: int, message: str) -> None:
-        """The last answer on this connection, unless another is on its way. The client gets time to
-        read it: a connection that is closed while bytes come loses what was sent."""
-        in_request, answer = self._in_head or self._in_body, self._answered
-        begun = answer is not None and (
-            self._in_body if answer.response_complete else answer.response_started)
-        waiting = bool(self.pipeline)
-        self._ended, self._in_head, self._in_body = True, False, False
-        self._leave()
-        if begun or waiting:
+        """Sends a last response, unless another one has started. The connection stays open for a
+        while, because closing it while bytes arrive loses the response."""
+        in_request, cycle = self._in_head or self._in_body, self._current
+        has_started = cycle is not None and (
+            self._in_body if cycle.response_complete else cycle.response_started)
+        has_pipelined = bool(self.pipeline)
+        self._is_refused, self._in_head, self._in_body = True, False, False
+        self._disconnect_cycles()
+        if has_started or has_pipelined:
             self.abort()
             return
         path = self.url.partition(b"?")[0].decode("latin-1") if in_request else ""
@@ -248,21 +248,21 @@ class Connection(HttpToolsProtocol):
             self.abort()
             return
         self.flow.resume_reading()
-        self._wait(_LINGER_S)
+        self._start_deadline(_LINGER_S)
 
     # ---- time --------------------------------------------------------------------------------
 
-    def _wait(self, seconds: float) -> None:
-        self._stop(self._deadline)
-        act = self.abort if self._ended else self._late
+    def _start_deadline(self, seconds: float) -> None:
+        self._cancel(self._deadline)
+        act = self.abort if self._is_refused else self._expire
         self._deadline = self.loop.call_later(seconds, act)
 
     @staticmethod
-    def _stop(timer: TimerHandle | None) -> None:
+    def _cancel(timer: TimerHandle | None) -> None:
         if timer is not None:
             timer.cancel()
 
 
 def _length(headers: list[tuple[bytes, bytes]]) -> int:
-    """What the head says of the body. The parser has checked that it is a number."""
+    """The Content-Length. The parser has checked that it is a number."""
     return max((int(value) for name, value in headers if name == b"content-length"), default=0)

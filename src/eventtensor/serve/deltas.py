@@ -87,7 +87,7 @@ class ParsedAnswer:
                     self.calls[index].arguments += text
 
 
-def merged(deltas: Iterable[Delta]) -> Iterator[Delta]:
+def merge_deltas(deltas: Iterable[Delta]) -> Iterator[Delta]:
     """Neighbours of one kind as one delta."""
     last: Delta | None = None
     for delta in deltas:

@@ -1,4 +1,6 @@
-"""What is told of an error, and the forms that APIs give it."""
+"""The facts of an error response, and the JSON format that each API gives them.
+
+Which status an exception gets is in `error_responses.py`."""
 
 from __future__ import annotations
 
@@ -7,14 +9,14 @@ from dataclasses import dataclass
 from typing import Any
 
 Json = dict[str, Any]
-_OF_ANTHROPIC = {401: "authentication_error", 403: "permission_error", 404: "not_found_error",
+_ANTHROPIC_TYPES = {401: "authentication_error", 403: "permission_error", 404: "not_found_error",
                  413: "request_too_large", 429: "rate_limit_error", 503: "overloaded_error"}
 
 
 @dataclass(frozen=True)
-class Failure:
-    """`code` is one of OpenAI's, or None where it has none for this. `param`: the field that is
-    wrong. After `retry_s` seconds the same request may succeed; None: nobody knows when."""
+class ErrorInfo:
+    """`code` is OpenAI's code, if it has one. `param` names the wrong field. The request may
+    succeed after `retry_s` seconds; None: unknown."""
 
     status: int
     message: str
@@ -23,32 +25,32 @@ class Failure:
     retry_s: int | None = None
 
 
-ErrorForm = Callable[[Failure], Json]
+ErrorFormat = Callable[[ErrorInfo], Json]
 
 
-def as_openai(failure: Failure) -> Json:
-    kind = "server_error" if failure.status >= 500 else "invalid_request_error"
-    if failure.status == 429:
-        kind = "requests"  # there are too many of them
-    return {"error": {"message": failure.message, "type": kind, "param": failure.param,
-                      "code": failure.code}}
+def as_openai(error: ErrorInfo) -> Json:
+    kind = "server_error" if error.status >= 500 else "invalid_request_error"
+    if error.status == 429:
+        kind = "requests"  # OpenAI's type for too many
+    return {"error": {"message": error.message, "type": kind, "param": error.param,
+                      "code": error.code}}
 
 
-def as_anthropic(failure: Failure) -> Json:
-    """Its clients know a prompt that is too long by how the message begins."""
-    status, message = failure.status, failure.message
-    kind = _OF_ANTHROPIC.get(status, "api_error" if status >= 500 else "invalid_request_error")
-    if failure.code == "context_length_exceeded":
+def as_anthropic(error: ErrorInfo) -> Json:
+    """Clients recognise a prompt that is too long by the first words of the message."""
+    status, message = error.status, error.message
+    kind = _ANTHROPIC_TYPES.get(status, "api_error" if status >= 500 else "invalid_request_error")
+    if error.code == "context_length_exceeded":
         message = f"prompt is too long: {message}"
     return {"type": "error", "error": {"type": kind, "message": message}}
 
 
-_FORMS: dict[str, ErrorForm] = {"/v1/messages": as_anthropic}  # by begins of paths
+_FORMATS: dict[str, ErrorFormat] = {"/v1/messages": as_anthropic}  # by prefix of the path
 
 
-def form_of(path: str) -> ErrorForm:
-    """The form of the API that this path belongs to."""
-    for begin, form in _FORMS.items():
-        if path == begin or path.startswith(f"{begin}/"):
-            return form
+def error_format(path: str) -> ErrorFormat:
+    """The format of the API that has this path."""
+    for prefix, format in _FORMATS.items():
+        if path == prefix or path.startswith(f"{prefix}/"):
+            return format
     return as_openai

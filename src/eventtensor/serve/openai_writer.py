@@ -57,7 +57,7 @@ class OpenAIWriter(ResponseWriter):
     def events(self, new: AnswerDelta, usage: Usage) -> Iterable[Event]:
         """There is one for nearly every token, and the head is always the same."""
         after = self._after(usage)
-        if (text := _only_text(new)) is not None and (plain := self.plain_piece(new.index)):
+        if (text := _only_text(new)) is not None and (plain := self.text_frame(new.index)):
             yield Event(f"{self._before}{plain[0]}{encode_basestring(text)}{plain[1]}{after}")
             return
         for piece in self.pieces(new):
@@ -74,7 +74,7 @@ class OpenAIWriter(ResponseWriter):
     def pieces(self, new: AnswerDelta) -> Iterable[Json]:
         """Choices of chunks."""
 
-    def plain_piece(self, answer: int) -> tuple[str, str] | None:
+    def text_frame(self, answer: int) -> tuple[str, str] | None:
         """What is around the text of a choice that has nothing else; None: `pieces` makes it."""
         return None
 

@@ -1,5 +1,5 @@
-"""What the server answers to, as an OpenAPI description: paths by hand, bodies from the models that
-check them."""
+"""The OpenAPI description of the server. Bodies come from the pydantic models, paths from the
+tables of this file. The routes are in `app.py`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ BODIES = {
     "/tokenize": (TokenizeBody, "The tokens of a text or a chat."),
     "/detokenize": (DetokenizeBody, "The text of tokens."),
 }
-_READ = {
+_GETS = {
     "/v1/models": ("The model, under the name that requests give.", "application/json"),
     "/v1/models/{name}": ("The same, if that is its name.", "application/json"),
     "/v1/responses/{id}": ("A response that is stored.", "application/json"),
@@ -44,46 +44,46 @@ _RANGES = {"temperature": (0, 100), "top_p": (1e-6, 1), "min_p": (0, 1), "top_k"
            "repetition_penalty": (1e-3, 10), "max_tokens": (1, 1 << 30), "logprobs": (0, 20),
            "prompt_logprobs": (0, 20),
            "top_logprobs": (0, 20), "max_completion_tokens": (1, 1 << 30)}
-_OPEN = ("/health", "/metrics", "/version", "/openapi.json", "/")  # without a key
+_WITHOUT_KEY = ("/health", "/metrics", "/version", "/openapi.json", "/")
 _REFUSALS = {"400": "what was asked makes no sense", "404": "no such model",
              "408": "the body did not come in time", "413": "too long", "415": "no JSON",
              "429": "too many requests; Retry-After says when there may be room, if that is known"}
-_REFUSED_READS = {"404": "no such model"}
+_GET_REFUSALS = {"404": "no such model"}
 _ALWAYS = {"401": "the API key is missing or wrong", "503": "nothing can be answered now"}
 
 
-def description(names: Sequence[str], vocab: int, version: str) -> Json:
-    """Of a server whose model has these names, and so many tokens."""
+def describe_server(names: Sequence[str], vocab: int, version: str) -> Json:
+    """Describes a server whose model has these names and `vocab` tokens."""
     models = [(body, "validation") for body, _ in BODIES.values()]
     _, found = models_json_schema(models, ref_template=_TEMPLATE)  # type: ignore[arg-type]
     for body, _ in BODIES.values():
-        known = found["$defs"][body.__name__]["properties"]
-        known["model"] = {"enum": list(names)}
-        for name in _RANGES.keys() & known.keys():
-            _bound(known[name], *_RANGES[name])
+        fields = found["$defs"][body.__name__]["properties"]
+        fields["model"] = {"enum": list(names)}
+        for name in _RANGES.keys() & fields.keys():
+            _bound(fields[name], *_RANGES[name])
         for name in ("prompt", "tokens", "stop_token_ids"):
-            _bound(known.get(name, {}), 0, vocab - 1)
-    asked = {path: {"post": _asked(path, body.__name__, says)}
-             for path, (body, says) in BODIES.items()}
-    read = {path: {"get": _read(path, says, kind)} for path, (says, kind) in _READ.items()}
-    read["/v1/models/{name}"]["get"] |= {"parameters": [
+            _bound(fields.get(name, {}), 0, vocab - 1)
+    posts = {path: {"post": _post(path, body.__name__, summary)}
+             for path, (body, summary) in BODIES.items()}
+    gets = {path: {"get": _get(path, summary, kind)} for path, (summary, kind) in _GETS.items()}
+    gets["/v1/models/{name}"]["get"] |= {"parameters": [
         {"name": "name", "in": "path", "required": True, "schema": {"enum": list(names)}}]}
-    for path, ways in read.items():
+    for path, ways in gets.items():
         if "{id}" in path:
             ways["get"] |= {"parameters": [
                 {"name": "id", "in": "path", "required": True, "schema": {"type": "string"}}]}
-    stored = read["/v1/responses/{id}"]
+    stored = gets["/v1/responses/{id}"]
     stored["delete"] = stored["get"] | {"summary": "Forgets a response that is stored."}
     key = {"type": "http", "scheme": "bearer"}
     return {
         "openapi": "3.1.0", "info": {"title": "eventtensor", "version": version},
-        "paths": asked | read,
+        "paths": posts | gets,
         "components": {"schemas": found["$defs"], "securitySchemes": {"key": key}},
     }
 
 
 def _bound(schema: Json, low: float, high: float) -> None:
-    """All numbers in it, however deep."""
+    """Bounds all numbers of a schema, at any depth."""
     if schema.get("type") in ("integer", "number"):
         schema |= {"minimum": low, "maximum": high}
     for inner in (*schema.get("anyOf", ()), schema.get("items", {})):
@@ -91,23 +91,23 @@ def _bound(schema: Json, low: float, high: float) -> None:
             _bound(inner, low, high)
 
 
-def _asked(path: str, body: str, says: str) -> Json:
+def _post(path: str, body: str, summary: str) -> Json:
     content = {"application/json": {"schema": {"$ref": _TEMPLATE.format(model=body)}}}
     more = ("text/event-stream",) if path.startswith("/v1/") else ()
     kinds = ("application/json", *more)
-    return {"summary": says, "requestBody": {"required": True, "content": content},
-            "responses": _answers(kinds, _REFUSALS | _ALWAYS), "security": [{"key": []}, {}]}
+    return {"summary": summary, "requestBody": {"required": True, "content": content},
+            "responses": _responses(kinds, _REFUSALS | _ALWAYS), "security": [{"key": []}, {}]}
 
 
-def _read(path: str, says: str, kind: str) -> Json:
-    keyed = path not in _OPEN
-    return {"summary": says, "responses": _answers((kind,), _REFUSED_READS | _ALWAYS),
-            "security": [{"key": []}, {}] if keyed else []}
+def _get(path: str, summary: str, kind: str) -> Json:
+    needs_key = path not in _WITHOUT_KEY
+    return {"summary": summary, "responses": _responses((kind,), _GET_REFUSALS | _ALWAYS),
+            "security": [{"key": []}, {}] if needs_key else []}
 
 
-def _answers(kinds: tuple[str, ...], refusals: dict[str, str]) -> Json:
-    fine: Json = {"description": "the answer", "content": {kind: {} for kind in kinds}}
+def _responses(kinds: tuple[str, ...], refusals: dict[str, str]) -> Json:
+    success: Json = {"description": "the answer", "content": {kind: {} for kind in kinds}}
     error = {"application/json": {"schema": {
         "type": "object", "required": ["error"], "properties": {"error": {"type": "object"}}}}}
-    return {"200": fine} | {code: {"description": why, "content": error}
+    return {"200": success} | {code: {"description": why, "content": error}
                             for code, why in refusals.items()}

@@ -1,4 +1,8 @@
-"""Answers of the engine for asyncio, and work that ends when its client is gone."""
+"""Brings engine outputs to the event loop, and cancels work whose client has disconnected.
+
+`AsyncOutputQueue` crosses from the engine's thread to asyncio. `RequestGroup` submits the engine
+requests of one HTTP request and iterates over their outputs. Nothing here formats a response.
+"""
 
 from __future__ import annotations
 
@@ -17,111 +21,111 @@ from ..engine.sampling_params import SamplingParams
 from ..errors import BadParameter, EventTensorError
 
 T = TypeVar("T")
-Asked = tuple[list[int], SamplingParams]
+PromptAndParams = tuple[list[int], SamplingParams]
 
 
-class ClientGone(Exception):
-    """There is nobody to answer to."""
+class ClientDisconnected(Exception):
+    """The client has closed the connection."""
 
 
-class Mailbox:
-    """Outputs on their way from the engine's thread to the event loop, which is woken once for all
-    that have come since: each time costs the engine a system call, and its turn."""
+class AsyncOutputQueue:
+    """Carries outputs from the engine's thread to the event loop. One wake-up serves all outputs
+    that are queued, because a wake-up costs the engine a system call and the interpreter lock."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._new: deque[tuple[Answers, int, Output]] = deque()
-        self._woken = False
+        self._queue: deque[tuple[RequestGroup, int, Output]] = deque()
+        self._is_scheduled = False
 
-    def put(self, answers: Answers, number: int, output: Output) -> None:
-        """For any thread."""
-        self._new.append((answers, number, output))
-        if not self._woken:
-            self._woken = True
+    def put(self, group: RequestGroup, index: int, output: Output) -> None:
+        """Any thread may call this."""
+        self._queue.append((group, index, output))
+        if not self._is_scheduled:
+            self._is_scheduled = True
             self._loop.call_soon_threadsafe(self._deliver)
 
     def _deliver(self) -> None:
-        """What is put from here on wakes it again."""
-        self._woken = False
-        while self._new:
-            answers, number, output = self._new.popleft()
-            answers.hear(number, output)
+        """A `put` after the flag is cleared schedules another delivery."""
+        self._is_scheduled = False
+        while self._queue:
+            group, index, output = self._queue.popleft()
+            group.receive(index, output)
 
 
-class Answers:
-    """Of several requests, begun together: if one of them cannot be, none is. All keep to the
-    grammar."""
+class RequestGroup:
+    """Engine requests that are submitted together, all or none, with one grammar."""
 
     def __init__(
-        self, engine: Engine, asked: Sequence[Asked], mailbox: Mailbox,
+        self, engine: Engine, prompts: Sequence[PromptAndParams], queue: AsyncOutputQueue,
         grammar: Grammar | None = None,
     ) -> None:
         self._engine, self.requests = engine, list[Request]()
-        if len(asked) > engine.most:
-            raise BadParameter(f"{len(asked)} answers are asked for at a time",
+        if len(prompts) > engine.most:
+            raise BadParameter(f"{len(prompts)} answers are asked for at a time",
                                hint=f"at most {engine.most}: more never run and wait here")
-        self.finishes: dict[int, Finish] = {}  # by the number of the request
+        self.finishes: dict[int, Finish] = {}  # by index of the request
         self.error: EventTensorError | None = None
-        self._new: dict[int, list[Output]] = {}
-        self._come = asyncio.Event()
+        self._unread: dict[int, list[Output]] = {}
+        self._has_unread = asyncio.Event()
         try:
-            for k, (tokens, params) in enumerate(asked):
-                sink = partial(mailbox.put, self, k)
-                own = grammar.copy() if grammar is not None else None
-                self.requests.append(engine.submit(tokens, params, sink, own))
+            for k, (tokens, params) in enumerate(prompts):
+                sink = partial(queue.put, self, k)
+                matcher = grammar.copy() if grammar is not None else None
+                self.requests.append(engine.submit(tokens, params, sink, matcher))
         except BaseException:
-            self.end()
+            self.cancel()
             raise
 
-    def hear(self, number: int, output: Output) -> None:
-        """On the event loop."""
+    def receive(self, index: int, output: Output) -> None:
+        """Only the event loop calls this."""
         if output.finish is not None:
-            self.finishes[number], self.error = output.finish, output.error or self.error
-        self._new.setdefault(number, []).append(output)
-        self._come.set()
+            self.finishes[index], self.error = output.finish, output.error or self.error
+        self._unread.setdefault(index, []).append(output)
+        self._has_unread.set()
 
     async def __aiter__(self) -> AsyncIterator[tuple[int, Output]]:
-        """(number of the request, what is new of its answer). What has come meanwhile is one
-        output. If one fails, its error is raised."""
+        """Pairs of a request's index and its next output. Outputs that queued up are joined into
+        one. The error of a failed request is raised."""
         left = len(self.requests)
         while left:
-            await self._come.wait()
-            self._come.clear()
-            new, self._new = self._new, {}
-            for k, outputs in new.items():
+            await self._has_unread.wait()
+            self._has_unread.clear()
+            unread, self._unread = self._unread, {}
+            for k, outputs in unread.items():
                 last = outputs[-1]
                 if last.error is not None:
                     raise last.error
                 left -= last.finish is not None
-                yield k, last if len(outputs) == 1 else _joined(outputs)
+                yield k, last if len(outputs) == 1 else _join(outputs)
 
-    def end(self) -> None:
-        """Those that are not over are given up."""
+    def cancel(self) -> None:
+        """Cancels the requests that have not finished."""
         for request in self.requests:
             if not request.over:
                 self._engine.cancel(request)
 
 
-def _joined(outputs: Sequence[Output]) -> Output:
+def _join(outputs: Sequence[Output]) -> Output:
     return Output("".join(o.text for o in outputs), tuple(t for o in outputs for t in o.tokens),
                   outputs[-1].finish, end=outputs[-1].end,
                   prompt=next((o.prompt for o in outputs if o.prompt), ()))
 
 
-async def until_gone(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
-    """What `work` gives; if the client leaves before, it is cancelled."""
-    working, leaving = asyncio.ensure_future(work), asyncio.ensure_future(_gone(receive))
+async def run_until_disconnect(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
+    """The result of `work`. A disconnect cancels `work` and raises `ClientDisconnected`."""
+    result = asyncio.ensure_future(work)
+    disconnect = asyncio.ensure_future(_wait_disconnect(receive))
     try:
-        await asyncio.wait((working, leaving), return_when=asyncio.FIRST_COMPLETED)
-        if not working.done():
-            raise ClientGone
-        return working.result()
+        await asyncio.wait((result, disconnect), return_when=asyncio.FIRST_COMPLETED)
+        if not result.done():
+            raise ClientDisconnected
+        return result.result()
     finally:
-        for task in (working, leaving):
+        for task in (result, disconnect):
             task.cancel()
-        await asyncio.gather(working, leaving, return_exceptions=True)
+        await asyncio.gather(result, disconnect, return_exceptions=True)
 
 
-async def _gone(receive: Receive) -> None:
+async def _wait_disconnect(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass

@@ -19,7 +19,7 @@ class Thinking(Enum):
 
     never = "the answer has no reasoning"
     allowed = "the answer may begin with reasoning"
-    begun = "the prompt has opened the reasoning"
+    opened = "the prompt has opened the reasoning"
 
 
 class ThinkTags:
@@ -37,7 +37,7 @@ class ThinkTags:
         at once where thinking is turned off."""
         text = prompt_end.rstrip()
         if text.endswith(BEGIN):
-            return Thinking.begun
+            return Thinking.opened
         return Thinking.never if text.endswith(END) else Thinking.allowed
 
     @staticmethod

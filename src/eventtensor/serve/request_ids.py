@@ -28,7 +28,7 @@ def id_headers(name: bytes, path: str) -> list[tuple[bytes, bytes]]:
     return [*found, (b"request-id", name)] if path.startswith("/v1/messages") else found
 
 
-class RequestIds:
+class RequestIdMiddleware:
     """Around an app, which finds the name as `request_id` in its scope. Counts answers by their
     status."""
 

@@ -1,5 +1,5 @@
-"""The fields that decide how tokens are chosen, in both of OpenAI's older APIs: they become
-`SamplingParams`."""
+"""The sampling fields of OpenAI's chat completions and completions, and their conversion to
+`SamplingParams`. Fields of one API alone are in its package."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from pydantic import Field
 
 from ..engine.sampling_params import SamplingParams
 from ..errors import BadParameter
-from .strict_body import Body, Few, Name, Neutral
+from .strict_body import Body, MaxItems, Name, NoEffect
 
-MOST_CHOICES = 16
+MAX_CHOICES = 16
 
 
 class StreamOptions(Body):
-    """`continuous_usage_stats`: the usage so far in every chunk."""
+    """`continuous_usage_stats` adds the usage so far to every chunk."""
 
     include_usage: bool | None = None
     continuous_usage_stats: bool | None = None
-    accepted: ClassVar[Mapping[str, Neutral]] = {
-        "include_obfuscation": Neutral("it pads chunks against listeners, and there is no padding"),
+    accepted: ClassVar[Mapping[str, NoEffect]] = {
+        "include_obfuscation": NoEffect("it pads chunks against listeners; there is no padding"),
     }
 
 
@@ -35,7 +35,7 @@ class ObjectFormat(Body):
 
 
 class Schema(Body):
-    """Of OpenAI's fields one decides: answers always keep to the schema."""
+    """Answers always follow `schema`, whatever `strict` says."""
 
     name: str | None = None
     schema_: dict[str, Any] = Field(alias="schema")
@@ -58,20 +58,20 @@ Format = Annotated[TextFormat | ObjectFormat | SchemaFormat | RegexFormat,
 
 
 class StructuredOutputs(Body):
-    """As vLLM takes them; one of them is given."""
+    """vLLM's field; a request gives one of its members."""
 
     json_: dict[str, Any] | str | None = Field(None, alias="json")
     regex: str | None = None
-    choice: Annotated[list[str], Few(1 << 12)] | None = None
+    choice: Annotated[list[str], MaxItems(1 << 12)] | None = None
     grammar: str | None = None
     json_object: bool | None = None
-    accepted: ClassVar[Mapping[str, Neutral]] = {
-        "disable_any_whitespace": Neutral("blanks between the parts of JSON are bounded", (False,)),
-        "disable_fallback": Neutral("there is one way to keep to a grammar"),
-        "disable_additional_properties": Neutral("the server decides it for all schemas"),
-        "whitespace_pattern": Neutral("blanks between the parts of JSON are bounded"),
-        "_backend": Neutral("there is one way to keep to a grammar"),
-        "_backend_was_auto": Neutral("there is one way to keep to a grammar"),
+    accepted: ClassVar[Mapping[str, NoEffect]] = {
+        "disable_any_whitespace": NoEffect("blanks between parts of JSON are bounded", (False,)),
+        "disable_fallback": NoEffect("there is one way to keep to a grammar"),
+        "disable_additional_properties": NoEffect("the server decides it for all schemas"),
+        "whitespace_pattern": NoEffect("blanks between parts of JSON are bounded"),
+        "_backend": NoEffect("there is one way to keep to a grammar"),
+        "_backend_was_auto": NoEffect("there is one way to keep to a grammar"),
     }
     refused: ClassVar[Mapping[str, str]] = {
         "structural_tag": "tools are asked for by `tools`",
@@ -82,30 +82,30 @@ class StructuredOutputs(Body):
                 "regex": self.regex, "choice": self.choice, "grammar": self.grammar}
 
 
-_ONE_BACKEND = Neutral("there is one way to keep to a grammar")
+_ONE_BACKEND = NoEffect("there is one way to keep to a grammar")
 _ONLY_BEAMS = "only beam search has it, and there is none"
 
 
 class SamplingFields(Body):
-    """None, where it is allowed, is as good as nothing."""
+    """A field that is None counts as absent."""
 
     model: Name
-    n: int | None = Field(None, ge=1, le=MOST_CHOICES)
+    n: int | None = Field(None, ge=1, le=MAX_CHOICES)
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     max_tokens: int | None = None
     temperature: float | None = None
     top_p: float | None = None
     seed: int | None = None
-    stop: str | Annotated[list[str], Few(16)] | None = None
+    stop: str | Annotated[list[str], MaxItems(16)] | None = None
     presence_penalty: float | None = None
     frequency_penalty: float | None = None
     logit_bias: dict[str, float] | None = None
-    # Beyond OpenAI's, by the names that vLLM gave them.
+    # vLLM's fields.
     top_k: int | None = None
     min_p: float | None = None
     repetition_penalty: float | None = None
-    stop_token_ids: Annotated[list[int], Few(64)] | None = None
+    stop_token_ids: Annotated[list[int], MaxItems(64)] | None = None
     ignore_eos: bool | None = None
     min_tokens: int | None = None
     skip_special_tokens: bool | None = None
@@ -114,35 +114,35 @@ class SamplingFields(Body):
     structured_outputs: StructuredOutputs | None = None
     guided_json: dict[str, Any] | str | None = None
     guided_regex: str | None = None
-    guided_choice: Annotated[list[str], Few(1 << 12)] | None = None
+    guided_choice: Annotated[list[str], MaxItems(1 << 12)] | None = None
     guided_grammar: str | None = None
-    # sglang's.
+    # SGLang's fields.
     regex: str | None = None
     json_schema: str | None = None
     ebnf: str | None = None
-    accepted: ClassVar[Mapping[str, Neutral]] = {
-        "user": Neutral("everybody gets the same answers"),
-        "metadata": Neutral("it is for lists of what was stored"),
-        "store": Neutral("nothing is stored, so there is nothing to look up later"),
-        "service_tier": Neutral("all requests have one tier"),
-        "safety_identifier": Neutral("everybody gets the same answers"),
-        "prompt_cache_key": Neutral("the prefix cache finds equal prompts by itself"),
-        "prompt_cache_retention": Neutral("the prefix cache finds equal prompts by itself"),
-        "prediction": Neutral("it would only make answers faster"),
-        "best_of": Neutral("each answer that is made is given: best_of is n"),
-        "length_penalty": Neutral(_ONLY_BEAMS, (1, 1.0)),
-        "early_stopping": Neutral(_ONLY_BEAMS, (False,)),
-        "use_beam_search": Neutral("there is no beam search", (False,)),
-        "spaces_between_special_tokens": Neutral("texts of tokens have no blanks between them"),
-        "include_stop_str_in_output": Neutral("answers end before the text of a stop", (False,)),
-        "detokenize": Neutral("answers are text", (True,)),
-        "request_id": Neutral("x-request-id names a request"),
-        "priority": Neutral("requests are taken in the order in which they come", (0,)),
-        "cache_salt": Neutral("it only splits the prefix cache"),
+    accepted: ClassVar[Mapping[str, NoEffect]] = {
+        "user": NoEffect("everybody gets the same answers"),
+        "metadata": NoEffect("it is for lists of what was stored"),
+        "store": NoEffect("nothing is stored, so there is nothing to look up later"),
+        "service_tier": NoEffect("all requests have one tier"),
+        "safety_identifier": NoEffect("everybody gets the same answers"),
+        "prompt_cache_key": NoEffect("the prefix cache finds equal prompts by itself"),
+        "prompt_cache_retention": NoEffect("the prefix cache finds equal prompts by itself"),
+        "prediction": NoEffect("it would only make answers faster"),
+        "best_of": NoEffect("each answer that is made is given: best_of is n"),
+        "length_penalty": NoEffect(_ONLY_BEAMS, (1, 1.0)),
+        "early_stopping": NoEffect(_ONLY_BEAMS, (False,)),
+        "use_beam_search": NoEffect("there is no beam search", (False,)),
+        "spaces_between_special_tokens": NoEffect("texts of tokens have no blanks between them"),
+        "include_stop_str_in_output": NoEffect("answers end before the text of a stop", (False,)),
+        "detokenize": NoEffect("answers are text", (True,)),
+        "request_id": NoEffect("x-request-id names a request"),
+        "priority": NoEffect("requests are taken in the order in which they come", (0,)),
+        "cache_salt": NoEffect("it only splits the prefix cache"),
         "guided_decoding_backend": _ONE_BACKEND,
         "guided_whitespace_pattern": _ONE_BACKEND,
-        "return_tokens_as_token_ids": Neutral("tokens are told as text", (False,)),
-        "return_token_ids": Neutral("tokens are told as text", (False,)),
+        "return_tokens_as_token_ids": NoEffect("tokens are told as text", (False,)),
+        "return_token_ids": NoEffect("tokens are told as text", (False,)),
     }
     refused: ClassVar[Mapping[str, str]] = {
         "logits_processors": "code of clients is not run",
@@ -153,7 +153,7 @@ class SamplingFields(Body):
 
     @property
     def count(self) -> int:
-        """Of answers to each prompt."""
+        """Answers to each prompt."""
         return self.n or 1
 
     @property
@@ -165,15 +165,15 @@ class SamplingFields(Body):
         return self.wants_usage and bool(
             self.stream_options and self.stream_options.continuous_usage_stats)
 
-    def params(self, **known: Any) -> list[SamplingParams]:
-        """For each of the n choices. With a seed every choice has one of its own."""
+    def params(self, **overrides: Any) -> list[SamplingParams]:
+        """One for each of the n choices. Choice k has the given seed plus k."""
         if self.prompt_logprobs is not None and self.stream:
             raise BadParameter("prompt_logprobs is given, and stream is true",
                                hint="they are in whole answers only; completions stream them with "
                                "echo and logprobs")
         names = {f.name for f in fields(SamplingParams)} & type(self).model_fields.keys()
         given = ({name: getattr(self, name) for name in names - {"regex", "json_schema"}}
-                 | {"logit_bias": _biases(self.logit_bias)} | self._grammar() | known)
+                 | {"logit_bias": _biases(self.logit_bias)} | self._grammar() | overrides)
         used = {name: value for name, value in given.items() if value is not None}
         if unknown := used.keys() - {f.name for f in fields(SamplingParams)}:
             raise BadParameter(f"{min(unknown)} is not supported")
@@ -186,15 +186,15 @@ class SamplingFields(Body):
         return [SamplingParams(**used | {"seed": self.seed + k}) for k in range(self.count)]
 
     def _grammar(self) -> dict[str, Any]:
-        """The one that is asked for, by whichever field; some clients give it by two."""
+        """The grammar of the answer, from whichever field. Some clients give it in two."""
         vllm = {} if self.structured_outputs is None else self.structured_outputs.as_params()
-        asked = [
-            _of_format(self.response_format), vllm,
+        sources = [
+            _format_grammar(self.response_format), vllm,
             {"json_schema": self.guided_json, "regex": self.guided_regex,
              "choice": self.guided_choice, "grammar": self.guided_grammar},
             {"json_schema": self.json_schema, "regex": self.regex, "grammar": self.ebnf},
         ]
-        found = [(k, v) for group in asked for k, v in group.items() if v is not None]
+        found = [(k, v) for source in sources for k, v in source.items() if v is not None]
         if any(one != found[0] for one in found):
             raise BadParameter("more than one grammar is given for the answer",
                                hint="give one of response_format, structured_outputs, guided_*, "
@@ -202,8 +202,8 @@ class SamplingFields(Body):
         return dict(found)
 
 
-def _of_format(asked: Format | None) -> dict[str, Any]:
-    match asked:
+def _format_grammar(format: Format | None) -> dict[str, Any]:
+    match format:
         case ObjectFormat():
             return {"json_schema": {"type": "object"}}
         case SchemaFormat(json_schema=schema):
@@ -217,7 +217,7 @@ def _of_format(asked: Format | None) -> dict[str, Any]:
 
 
 def _biases(given: Mapping[str, float] | None) -> dict[int, float] | None:
-    """JSON has no numbers as keys."""
+    """Keys of JSON are text, so they become numbers here."""
     if not given:
         return None
     try:

@@ -1,4 +1,6 @@
-"""The process: an engine behind uvicorn, drained when it is told to end."""
+"""Runs the HTTP server process: the engine behind uvicorn, and its shutdown.
+
+A signal drains the server. A stuck step or a stopped engine ends it with a reason."""
 
 from __future__ import annotations
 
@@ -23,20 +25,21 @@ from ..engine.llm import LLM
 from ..errors import EngineStopped
 from .app import AppOptions, make_app
 from .connection import Connection, ConnectionLimits
-from .listen_sockets import bind, not_free
-from .watchdog import Watch
+from .listen_sockets import address_error, bind
+from .watchdog import Watchdog
 
-_TURN_S = 2e-4  # that a thread keeps the interpreter while the engine wants it: part of a step
-_LAST_S = 5  # that a cut answer has to reach its client
-_FILES = 128  # descriptors that are for other things than connections
-_STUCK = 70  # exit status: a thread that cannot be ended keeps others from ending
+# How long another thread keeps the interpreter while the engine waits for it: part of a step.
+_SWITCH_INTERVAL_S = 2e-4
+_FLUSH_S = 5  # for the error of a cut stream to reach its client
+_RESERVED_FILES = 128  # file descriptors that connections do not get
+_STUCK_STATUS = 70  # exit status; a thread inside a kernel cannot be ended
 
 
 @dataclass(frozen=True)
 class ServeOptions:
-    """`port` 0 is any that is free. What runs has `drain_s` to end when the server is told to; a
-    step that is stuck has `patience_s` more before the process gives up. A client has `receive_s`
-    for a head, and again for a body; there are up to `max_connections`."""
+    """Port 0 takes a free port. Running requests get `drain_s` seconds to finish on shutdown. The
+    process exits when a step is stuck for `patience_s` seconds. `receive_s` and `max_connections`
+    are limits of connections."""
 
     app: AppOptions
     host: str = "127.0.0.1"
@@ -50,29 +53,30 @@ class ServeOptions:
 def serve(
     llm: LLM, options: ServeOptions, sockets: list[socket.socket] | None = None
 ) -> None:
-    """Until a signal ends it. An engine that fails for good is an error. `sockets`: bound already,
-    for the addresses of the host."""
+    """Serves until a signal arrives. Raises `EngineStopped` if the engine fails for good.
+    `sockets` are bound already."""
     server: Server
 
-    def give_up(reason: str, stuck: bool) -> None:
-        if stuck:
+    def give_up(reason: str, is_stuck: bool) -> None:
+        if is_stuck:
             print(f"eventtensor: {reason}", file=sys.stderr, flush=True)
-            os._exit(_STUCK)
+            os._exit(_STUCK_STATUS)
         server.failure, server.should_exit = reason, True
 
     llm.engine.grammars.prepare()
     if llm.model.tokenizer is not None:
         llm.model.tokenizer.prepare()
-    sys.setswitchinterval(_TURN_S)
+    sys.setswitchinterval(_SWITCH_INTERVAL_S)
     statuses = Counter[int]()
-    watch = Watch(llm.engine, give_up, options.patience_s)
-    limits = ConnectionLimits(body=options.app.max_body, receive_s=options.receive_s,
-                              most=min(options.max_connections, _descriptors()))
+    watchdog = Watchdog(llm.engine, give_up, options.patience_s)
+    limits = ConnectionLimits(
+        options.app.max_body_bytes, receive_s=options.receive_s,
+        max_connections=min(options.max_connections, _available_descriptors()))
     server = Server(uvicorn.Config(
-        make_app(llm, options.app, watch, statuses), host=options.host, port=options.port,
+        make_app(llm, options.app, watchdog, statuses), host=options.host, port=options.port,
         http=partial(Connection, limits, statuses),  # type: ignore[arg-type]
         lifespan="on", ws="none", log_level="error", access_log=False,
-        timeout_graceful_shutdown=options.drain_s + 2 * _LAST_S, timeout_keep_alive=30),
+        timeout_graceful_shutdown=options.drain_s + 2 * _FLUSH_S, timeout_keep_alive=30),
         llm.engine, options.drain_s)
     server.run(sockets or bind(options.host, options.port))
     if not llm.close(timeout_s=llm.engine.options.step_limit_s):
@@ -81,15 +85,15 @@ def serve(
         raise EngineStopped(server.failure)
 
 
-def _descriptors() -> int:
-    """Connections that the process may have open."""
+def _available_descriptors() -> int:
+    """How many connections the process may open."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return max(1, soft - _FILES) if soft != resource.RLIM_INFINITY else 1 << 20
+    return max(1, soft - _RESERVED_FILES) if soft != resource.RLIM_INFINITY else 1 << 20
 
 
 class Server(uvicorn.Server):
-    """Says where it listens, and ends without a signal of its own when it is drained. What does not
-    end in `drain_s` is cut: streams get an error and their end."""
+    """Prints its address when it is ready, and does not repeat the signal after shutdown. Requests
+    that do not finish in `drain_s` are cut: their streams get an error and an end."""
 
     def __init__(self, config: uvicorn.Config, engine: Engine, drain_s: float) -> None:
         super().__init__(config)
@@ -98,20 +102,20 @@ class Server(uvicorn.Server):
 
     async def shutdown(self, sockets: list[Any] | None = None) -> None:
         loop = asyncio.get_running_loop()
-        timers = (loop.call_later(self._drain_s, self._cut),
-                  loop.call_later(self._drain_s + _LAST_S, self._abort))
+        timers = (loop.call_later(self._drain_s, self._fail_requests),
+                  loop.call_later(self._drain_s + _FLUSH_S, self._abort))
         await super().shutdown(sockets)
         for timer in timers:
             timer.cancel()
         self._abort()
 
-    def _cut(self) -> None:
+    def _fail_requests(self) -> None:
         self._engine.fail_open(EngineStopped("the server ends", place="server"))
         for connection in self._connections():
-            connection.refuse_half_sent("the server ends")
+            connection.refuse_incomplete("the server ends")
 
     def _abort(self) -> None:
-        """Those who still answer are cancelled, which uvicorn would tell with a traceback."""
+        """Cancels the remaining handlers, which uvicorn would log with a traceback."""
         logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
         for connection in self._connections():
             connection.abort()
@@ -122,8 +126,8 @@ class Server(uvicorn.Server):
     async def startup(self, sockets: list[Any] | None = None) -> None:
         try:
             await super().startup(sockets)
-        except OSError as e:  # another has begun to listen since the socket was bound
-            raise not_free(self.config.host, self.config.port, e) from e
+        except OSError as e:  # another process listens on the address since `bind`
+            raise address_error(self.config.host, self.config.port, e) from e
         for server in getattr(self, "servers", ()):
             for sock in server.sockets:
                 host, port, *_ = sock.getsockname()

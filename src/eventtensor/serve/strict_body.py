@@ -19,7 +19,7 @@ from pydantic_core import CoreSchema, PydanticCustomError
 
 
 @dataclass(frozen=True)
-class Few:
+class MaxItems:
     """A list of at most so many items. Its first wrong item is the only one that is told: an error
     for each would cost more than the list."""
 
@@ -34,12 +34,12 @@ class Few:
 
 
 Name = Annotated[str, Field(max_length=1024)]
-Tokens = Annotated[list[int], Few(1 << 20)]
-Texts = Annotated[list[str], Few(1 << 10)]
+Tokens = Annotated[list[int], MaxItems(1 << 20)]
+Texts = Annotated[list[str], MaxItems(1 << 10)]
 
 
 @dataclass(frozen=True)
-class Neutral:
+class NoEffect:
     """A field that is accepted: `why` it changes no answer, and the values for which that holds
     (none listed: any)."""
 
@@ -54,7 +54,7 @@ class Body(BaseModel):
     """The declared fields are honoured. A field that is null counts as absent."""
 
     model_config = ConfigDict(extra="allow", strict=True, frozen=True, cache_strings="keys")
-    accepted: ClassVar[Mapping[str, Neutral]] = {}
+    accepted: ClassVar[Mapping[str, NoEffect]] = {}
     refused: ClassVar[Mapping[str, str]] = {}
 
     @classmethod

@@ -19,7 +19,7 @@ class TokenTexts:
     tokenizer: Tokenizer | None
     _known: dict[int, str] = field(default_factory=dict, repr=False, compare=False)
 
-    def text_of(self, token: int) -> str:
+    def token_text(self, token: int) -> str:
         if self.tokenizer is None:
             return f"token_id:{token}"
         if (text := self._known.get(token)) is None:
@@ -36,6 +36,6 @@ class TokenTexts:
 
     def _likely(self, token: int, logp: float) -> Json:
         """Part of a character has no text, and its bytes are not told."""
-        text = self.text_of(token)
+        text = self.token_text(token)
         return {"token": text, "logprob": logp,
                 "bytes": None if BROKEN in text else list(text.encode())}

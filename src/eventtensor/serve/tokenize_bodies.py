@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar
 
-from .chat.chat_body import MOST_TOOLS, Messages, ToolBody
+from .chat.chat_body import MAX_TOOLS, Messages, ToolBody
 from .chat_request import ChatRequest, ToolChoice
-from .strict_body import Body, Few, Name, Neutral, Tokens
+from .strict_body import Body, MaxItems, Name, NoEffect, Tokens
 
 
 class TokenizeBody(Body):
@@ -15,11 +15,11 @@ class TokenizeBody(Body):
     prompt: str | None = None
     messages: Messages | None = None
     add_special_tokens: bool | None = None
-    tools: Annotated[list[ToolBody], Few(MOST_TOOLS)] | None = None
+    tools: Annotated[list[ToolBody], MaxItems(MAX_TOOLS)] | None = None
     chat_template_kwargs: dict[str, Any] | None = None
-    accepted: ClassVar[Mapping[str, Neutral]] = {
-        "add_generation_prompt": Neutral("a chat goes on with an answer", (True,)),
-        "return_token_strs": Neutral("tokens are told as numbers", (False,)),
+    accepted: ClassVar[Mapping[str, NoEffect]] = {
+        "add_generation_prompt": NoEffect("a chat goes on with an answer", (True,)),
+        "return_token_strs": NoEffect("tokens are told as numbers", (False,)),
     }
 
     @property
@@ -27,12 +27,12 @@ class TokenizeBody(Body):
         """Whether a text gets the first token of the tokenizer."""
         return self.add_special_tokens is not False
 
-    def asked(self) -> ChatRequest | None:
+    def to_chat_request(self) -> ChatRequest | None:
         """Of a chat; nobody answers it."""
         if self.messages is None:
             return None
-        tools = [tool.plain() for tool in self.tools or ()]
-        return ChatRequest([m.plain() for m in self.messages], [], tools,
+        tools = [tool.to_tool() for tool in self.tools or ()]
+        return ChatRequest([m.to_message() for m in self.messages], [], tools,
                            ToolChoice("auto" if tools else "none"), self.chat_template_kwargs or {})
 
 

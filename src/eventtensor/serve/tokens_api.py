@@ -23,18 +23,18 @@ class TokensApi:
             if (body.prompt is None) == (body.messages is None):
                 raise BadParameter("there is not one of prompt and messages",
                                    hint="give one of them")
-            asked = body.asked()
+            asked = body.to_chat_request()
             if asked is not None:
-                tokens = await parts.answering.chat_tokens(asked)
+                tokens = await parts.generation.encode_chat(asked)
             else:
-                tokens = await parts.answering.tokens(body.prompt or "", body.adds_first)
+                tokens = await parts.generation.encode_prompt(body.prompt or "", body.adds_first)
         return JSONResponse({"tokens": tokens, "count": len(tokens),
                              "max_model_len": self._llm.context})
 
     async def detokenize(self, request: Request) -> Response:
         async with self._parts.bodies.read(request, DetokenizeBody) as body:
             self._parts.find_model(body.model)
-            text = await self._parts.answering.text(body.tokens)
+            text = await self._parts.generation.decode_prompt(body.tokens)
         return JSONResponse({"prompt": text})
 
     async def describe(self, _: Request) -> Response:

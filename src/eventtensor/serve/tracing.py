@@ -1,5 +1,7 @@
-"""A span of OpenTelemetry for each request that reaches the engine, by the names of its GenAI
-conventions. A thread of its own sends them, and forgets some if there are too many."""
+"""Records an OpenTelemetry span for each HTTP request that reaches the engine.
+
+Attributes have the names of OpenTelemetry's GenAI conventions. A background thread of the SDK sends
+spans and drops some under load. The engine measures the times; this module only reports them."""
 
 from __future__ import annotations
 
@@ -14,27 +16,27 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from .. import __version__
 from ..errors import BadOption, MissingPackage
-from .output_queue import Answers
+from .output_queue import RequestGroup
 
 _PACKAGES = ("opentelemetry.sdk.trace", "opentelemetry.exporter.otlp.proto.http.trace_exporter")
 _ADDRESS = re.compile(r"https?://[^/?#\s]+(/[^?#\s]*)?")
-_CLOSE_S = 5.0  # that the last spans have to be sent
-_CARRIED = (b"traceparent", b"tracestate")
+_CLOSE_S = 5.0  # time to send the last spans
+_PROPAGATED_HEADERS = (b"traceparent", b"tracestate")
 _PARAMS = ("max_tokens", "temperature", "top_p", "top_k", "frequency_penalty", "presence_penalty",
            "seed")
-TRACED = "eventtensor.traced"  # where the scope of a request has it
+TRACE_KEY = "eventtensor.trace"  # of the `RequestTrace` in the ASGI scope
 
 
 @dataclass(frozen=True)
-class Traced:
-    """`choices`: answers to each prompt."""
+class RequestTrace:
+    """The engine requests of one HTTP request. `choices` counts the answers to each prompt."""
 
-    answers: Answers
+    group: RequestGroup
     choices: int
 
 
 def check_endpoint(endpoint: str) -> None:
-    """And that there is what sends to it: before anything that takes long."""
+    """Checks the address, and that the packages are installed, before the weights load."""
     if not _ADDRESS.fullmatch(endpoint):
         raise BadOption(f"otlp-endpoint is {endpoint[:200]!r}", hint="as http://localhost:4318")
     for package in _PACKAGES:
@@ -46,7 +48,7 @@ def check_endpoint(endpoint: str) -> None:
 
 
 class Tracer:
-    """`model`: its name in spans."""
+    """`model` is the model's name in spans."""
 
     def __init__(self, endpoint: str, model: str) -> None:
         check_endpoint(endpoint)
@@ -66,43 +68,43 @@ class Tracer:
         self._propagator = TraceContextTextMapPropagator()
         self._kind, self._error, self._model = SpanKind.SERVER, StatusCode.ERROR, model
 
-    def tell(self, scope: Scope, traced: Traced) -> None:
-        """Of a request that is over."""
-        answers = traced.answers
-        carried = {name.decode(): value.decode("latin-1") for name, value in scope["headers"]
-                   if name in _CARRIED}
+    def record_request(self, scope: Scope, trace: RequestTrace) -> None:
+        """Records the span of a finished request."""
+        group = trace.group
+        propagated = {name.decode(): value.decode("latin-1") for name, value in scope["headers"]
+                   if name in _PROPAGATED_HEADERS}
         operation = "text_completion" if scope["path"] == "/v1/completions" else "chat"
         to_epoch, now = time.time() - time.monotonic(), time.monotonic()
-        arrived = min(r.arrived for r in answers.requests)
-        found = self._attributes(traced, now - arrived)
-        named = {"gen_ai.operation.name": operation, "gen_ai.request.id": scope["request_id"]}
+        arrived = min(r.arrived for r in group.requests)
+        found = self._attributes(trace, now - arrived)
+        names = {"gen_ai.operation.name": operation, "gen_ai.request.id": scope["request_id"]}
         span = self._tracer.start_span(
-            f"{operation} {self._model}", self._propagator.extract(carried), self._kind,
-            found | named, start_time=int((arrived + to_epoch) * 1e9))
-        if answers.error is not None:
-            span.set_attribute("error.type", answers.error.code)
-            span.set_status(self._error, answers.error.message)
+            f"{operation} {self._model}", self._propagator.extract(propagated), self._kind,
+            found | names, start_time=int((arrived + to_epoch) * 1e9))
+        if group.error is not None:
+            span.set_attribute("error.type", group.error.code)
+            span.set_status(self._error, group.error.message)
         span.end(int((now + to_epoch) * 1e9))
 
     def close(self) -> None:
-        """The rest is sent, but nobody waits long for a collector that does not answer."""
-        closing = threading.Thread(target=self._provider.shutdown, daemon=True)
-        closing.start()
-        closing.join(_CLOSE_S)
+        """Sends the remaining spans, but does not wait long for a collector that hangs."""
+        shutdown = threading.Thread(target=self._provider.shutdown, daemon=True)
+        shutdown.start()
+        shutdown.join(_CLOSE_S)
 
-    def _attributes(self, traced: Traced, whole_s: float) -> dict[str, Any]:
-        """Times are those of the slowest of its answers. Each prompt counts once."""
-        answers, requests = traced.answers, traced.answers.requests
+    def _attributes(self, trace: RequestTrace, whole_s: float) -> dict[str, Any]:
+        """Times are those of the slowest answer. Each prompt counts once."""
+        group, requests = trace.group, trace.group.requests
         params = requests[0].params
         found: dict[str, Any] = {
             "gen_ai.provider.name": "eventtensor",
             "gen_ai.request.model": self._model, "gen_ai.response.model": self._model,
-            "gen_ai.request.choice.count": traced.choices,
-            "gen_ai.usage.input_tokens": sum(r.prompt for r in requests) // traced.choices,
+            "gen_ai.request.choice.count": trace.choices,
+            "gen_ai.usage.input_tokens": sum(r.prompt for r in requests) // trace.choices,
             "gen_ai.usage.output_tokens": sum(len(r.answer) for r in requests),
             "gen_ai.usage.cache_read.input_tokens": sum(r.reused for r in requests),
             "gen_ai.response.finish_reasons": [
-                answers.finishes.get(k, "cancelled") for k in range(len(requests))],
+                group.finishes.get(k, "cancelled") for k in range(len(requests))],
             "gen_ai.latency.e2e": whole_s,
         }
         for name in _PARAMS:
@@ -120,8 +122,8 @@ class Tracer:
         return found
 
 
-class TracedRequests:
-    """Around an app that leaves the answers to a request in its scope."""
+class TracingMiddleware:
+    """Records a span when the wrapped app leaves a `RequestTrace` in the scope."""
 
     def __init__(self, app: ASGIApp, tracer: Tracer) -> None:
         self._app, self._tracer = app, tracer
@@ -130,5 +132,5 @@ class TracedRequests:
         try:
             await self._app(scope, receive, send)
         finally:
-            if (traced := scope.get(TRACED)) is not None:
-                self._tracer.tell(scope, traced)
+            if (trace := scope.get(TRACE_KEY)) is not None:
+                self._tracer.record_request(scope, trace)

@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import Discriminator
 
 
-def kind_of(value: Any) -> str | None:
+def type_tag(value: Any) -> str | None:
     """What an object says that it is, as a tag."""
     kind = value.get("type") if isinstance(value, dict) else getattr(value, "type", None)
     return f"~{kind}" if isinstance(kind, str) else None
@@ -22,6 +22,6 @@ def _text_or_other(value: Any) -> str:
 TEXT_OR_OTHER = Discriminator(_text_or_other)  # of types with the tags "~text" and "~other"
 
 
-def place_of(loc: Iterable[int | str]) -> list[str]:
+def field_path(loc: Iterable[int | str]) -> list[str]:
     """Of an error, as the client knows it."""
     return [part for part in map(str, loc) if not part.startswith("~")]

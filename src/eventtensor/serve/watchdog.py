@@ -1,5 +1,7 @@
-"""Looks after the engine: a step that does not end becomes failed requests and refusals; if it
-never ends, or if the engine has failed for good, the server goes down with the reason."""
+"""Watches the engine. A stuck step fails the running requests, and new ones are refused.
+
+When the step stays stuck, or the engine has stopped for good, the server exits with the reason.
+The engine itself measures how long a step runs."""
 
 from __future__ import annotations
 
@@ -10,35 +12,35 @@ from collections.abc import Callable
 from ..engine.engine_core import Engine
 
 
-class Watch:
-    """`give_up` is told the reason once nothing helps: a step `patience_s` beyond its limit, or an
-    engine that has stopped."""
+class Watchdog:
+    """Calls `give_up(reason, is_stuck)` once: after a step runs `patience_s` beyond its limit, or
+    after the engine has stopped."""
 
     def __init__(
         self, engine: Engine, give_up: Callable[[str, bool], None], patience_s: float
     ) -> None:
         self._engine, self._give_up, self._patience_s = engine, give_up, patience_s
-        self.started, self._gave_up = int(time.time()), False
+        self.start_time, self._has_given_up = int(time.time()), False
 
     @property
     def trouble(self) -> str | None:
-        """What keeps the engine from answering; None if nothing does."""
+        """Why the engine cannot answer, or None."""
         if self._engine.failure is not None:
             return f"the engine has stopped: {self._engine.failure.message}"
         return "a step does not end" if self._engine.stuck_for else None
 
     async def run(self) -> None:
         while True:
-            self.look()
+            self.check_engine()
             await asyncio.sleep(min(1.0, self._engine.options.step_limit_s / 4))
 
-    def look(self) -> None:
+    def check_engine(self) -> None:
         late, failure = self._engine.stuck_for, self._engine.failure
         if late:
             self._engine.fail_stuck()
-        if self._gave_up or (failure is None and late <= self._patience_s):
+        if self._has_given_up or (failure is None and late <= self._patience_s):
             return
-        self._gave_up = True
+        self._has_given_up = True
         if failure is not None:
             self._give_up(f"the engine has stopped: {failure.message}", False)
         else:

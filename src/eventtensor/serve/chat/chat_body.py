@@ -13,9 +13,9 @@ from ...engine.sampling_params import SamplingParams
 from ...errors import BadParameter
 from ..chat_request import ChatRequest, Tool, ToolChoice, template_options
 from ..sampling_fields import SamplingFields
-from ..strict_body import Body, Few, Name, Neutral
+from ..strict_body import Body, MaxItems, Name, NoEffect
 
-MOST_TOOLS = 128
+MAX_TOOLS = 128
 _NO_TOOL_CHOICE = ToolChoice("none")
 
 
@@ -26,8 +26,8 @@ _OF_CLIENTS = "LiteLLM adds it to answers, and sends them back"
 class TextPart(Body):
     type: Literal["text"]
     text: str
-    accepted: ClassVar[Mapping[str, Neutral]] = {
-        "cache_control": Neutral("the prefix cache finds equal prompts by itself"),
+    accepted: ClassVar[Mapping[str, NoEffect]] = {
+        "cache_control": NoEffect("the prefix cache finds equal prompts by itself"),
     }
 
 
@@ -42,12 +42,12 @@ class MessageCall(Body):
     id: Name
     type: Literal["function"] = "function"
     function: CalledFunction
-    accepted: ClassVar[Mapping[str, Neutral]] = {
-        "index": Neutral("calls are in the order of the list"),
-        "provider_specific_fields": Neutral(_OF_CLIENTS),
+    accepted: ClassVar[Mapping[str, NoEffect]] = {
+        "index": NoEffect("calls are in the order of the list"),
+        "provider_specific_fields": NoEffect(_OF_CLIENTS),
     }
 
-    def plain(self) -> dict[str, Any]:
+    def to_call(self) -> dict[str, Any]:
         """With arguments that are read: templates write them in their own way."""
         try:
             arguments = json.loads(self.function.arguments or "{}")
@@ -59,19 +59,19 @@ class MessageCall(Body):
 
 class ChatMessage(Body):
     role: Literal["system", "developer", "user", "assistant", "tool"]
-    content: str | Annotated[list[TextPart], Few(1 << 12)] | None = None
+    content: str | Annotated[list[TextPart], MaxItems(1 << 12)] | None = None
     name: str | None = None
-    tool_calls: Annotated[list[MessageCall], Few(128)] | None = None
+    tool_calls: Annotated[list[MessageCall], MaxItems(128)] | None = None
     tool_call_id: Name | None = None
     reasoning_content: str | None = None
     reasoning: str | None = None  # the newer name of the same
-    accepted: ClassVar[Mapping[str, Neutral]] = {
-        "refusal": Neutral(_OF_ANSWERS, ("",)), "annotations": Neutral(_OF_ANSWERS),
-        "audio": Neutral(_OF_ANSWERS, ({},)), "function_call": Neutral(_OF_ANSWERS, ({},)),
-        "provider_specific_fields": Neutral(_OF_CLIENTS),
+    accepted: ClassVar[Mapping[str, NoEffect]] = {
+        "refusal": NoEffect(_OF_ANSWERS, ("",)), "annotations": NoEffect(_OF_ANSWERS),
+        "audio": NoEffect(_OF_ANSWERS, ({},)), "function_call": NoEffect(_OF_ANSWERS, ({},)),
+        "provider_specific_fields": NoEffect(_OF_CLIENTS),
     }
 
-    def plain(self) -> dict[str, Any]:
+    def to_message(self) -> dict[str, Any]:
         """As templates take it."""
         parts = self.content
         content = "".join(p.text for p in parts) if isinstance(parts, list) else parts
@@ -84,13 +84,13 @@ class ChatMessage(Body):
             "role": "system" if self.role == "developer" else self.role,
             "content": content}
         if self.tool_calls:
-            found["tool_calls"] = [call.plain() for call in self.tool_calls]
+            found["tool_calls"] = [call.to_call() for call in self.tool_calls]
         more = {"name": self.name, "tool_call_id": self.tool_call_id,
                 "reasoning_content": self.reasoning_content or self.reasoning}
         return found | {name: value for name, value in more.items() if value is not None}
 
 
-Messages = Annotated[list[ChatMessage], Few(1 << 12)]
+Messages = Annotated[list[ChatMessage], MaxItems(1 << 12)]
 
 
 class FunctionBody(Body):
@@ -104,7 +104,7 @@ class ToolBody(Body):
     type: Literal["function"]
     function: FunctionBody
 
-    def plain(self) -> Tool:
+    def to_tool(self) -> Tool:
         f = self.function
         return Tool(f.name, f.parameters or {}, f.description or "", bool(f.strict))
 
@@ -123,25 +123,25 @@ class ChatBody(SamplingFields):
     max_completion_tokens: int | None = None
     logprobs: bool | None = None
     top_logprobs: int | None = None
-    tools: Annotated[list[ToolBody], Few(MOST_TOOLS)] | None = None
+    tools: Annotated[list[ToolBody], MaxItems(MAX_TOOLS)] | None = None
     tool_choice: Literal["none", "auto", "required"] | NamedTool | None = None
     parallel_tool_calls: bool | None = None
     reasoning_effort: Name | None = None
     verbosity: Name | None = None
     chat_template_kwargs: dict[str, Any] | None = None
-    accepted: ClassVar[Mapping[str, Neutral]] = {
+    accepted: ClassVar[Mapping[str, NoEffect]] = {
         **SamplingFields.accepted,
-        "modalities": Neutral("answers are text", (["text"],)),
-        "functions": Neutral("tools have taken their place", ([],)),
-        "function_call": Neutral("tool_choice has taken its place", ("auto", "none")),
-        "add_generation_prompt": Neutral("a chat goes on with an answer", (True,)),
-        "continue_final_message": Neutral("a chat goes on with an answer", (False,)),
-        "add_special_tokens": Neutral("the template gives control tokens", (False,)),
-        "echo": Neutral("an answer does not begin with its chat", (False,)),
-        "separate_reasoning": Neutral("reasoning is told apart where the model thinks", (True,)),
-        "include_reasoning": Neutral("reasoning is told apart where the model thinks", (True,)),
-        "stream_reasoning": Neutral("reasoning is told as it comes", (True,)),
-        "documents": Neutral("templates get them by chat_template_kwargs", ([],)),
+        "modalities": NoEffect("answers are text", (["text"],)),
+        "functions": NoEffect("tools have taken their place", ([],)),
+        "function_call": NoEffect("tool_choice has taken its place", ("auto", "none")),
+        "add_generation_prompt": NoEffect("a chat goes on with an answer", (True,)),
+        "continue_final_message": NoEffect("a chat goes on with an answer", (False,)),
+        "add_special_tokens": NoEffect("the template gives control tokens", (False,)),
+        "echo": NoEffect("an answer does not begin with its chat", (False,)),
+        "separate_reasoning": NoEffect("reasoning is told apart where the model thinks", (True,)),
+        "include_reasoning": NoEffect("reasoning is told apart where the model thinks", (True,)),
+        "stream_reasoning": NoEffect("reasoning is told as it comes", (True,)),
+        "documents": NoEffect("templates get them by chat_template_kwargs", ([],)),
     }
     refused: ClassVar[Mapping[str, str]] = {
         **SamplingFields.refused,
@@ -150,11 +150,11 @@ class ChatBody(SamplingFields):
         "chat_template": "the template is the model's own",
     }
 
-    def asked(self) -> ChatRequest:
-        tools = [tool.plain() for tool in self.tools or ()]
+    def to_chat_request(self) -> ChatRequest:
+        tools = [tool.to_tool() for tool in self.tools or ()]
         options = template_options(self.chat_template_kwargs, verbosity=self.verbosity,
                                    reasoning_effort=self.reasoning_effort)
-        return ChatRequest([m.plain() for m in self.messages], self._params(), tools,
+        return ChatRequest([m.to_message() for m in self.messages], self._params(), tools,
                            self._choice(tools), options)
 
     def _choice(self, tools: list[Tool]) -> ToolChoice:

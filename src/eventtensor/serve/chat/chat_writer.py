@@ -38,7 +38,7 @@ class ChatWriter(OpenAIWriter):
         return {"index": index, "message": message, "logprobs": self._logprobs(answer.tokens),
                 "finish_reason": _reason(answer.finish, bool(parsed.calls))}
 
-    def plain_piece(self, answer: int) -> tuple[str, str] | None:
+    def text_frame(self, answer: int) -> tuple[str, str] | None:
         if answer not in self.begun:
             return None
         return (f'{{"index":{answer},"delta":{{"content":',

@@ -8,9 +8,9 @@ from typing import Annotated, ClassVar
 from ...engine.sampling_params import SamplingParams
 from ...errors import BadParameter
 from ..sampling_fields import SamplingFields
-from ..strict_body import Few, Neutral, Texts, Tokens
+from ..strict_body import MaxItems, NoEffect, Texts, Tokens
 
-ManyTokens = Annotated[list[Tokens], Few(1 << 10)]
+ManyTokens = Annotated[list[Tokens], MaxItems(1 << 10)]
 
 
 class CompletionBody(SamplingFields):
@@ -18,9 +18,9 @@ class CompletionBody(SamplingFields):
     logprobs: int | None = None
     echo: bool | None = None
     add_special_tokens: bool | None = None
-    accepted: ClassVar[Mapping[str, Neutral]] = {
+    accepted: ClassVar[Mapping[str, NoEffect]] = {
         **SamplingFields.accepted,
-        "suffix": Neutral("no text follows the answer", ("",)),
+        "suffix": NoEffect("no text follows the answer", ("",)),
     }
     refused: ClassVar[Mapping[str, str]] = {
         **SamplingFields.refused,

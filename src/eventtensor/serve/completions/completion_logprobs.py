@@ -22,7 +22,7 @@ class CompletionLogprobs:
         """Of the next tokens of an answer. The first token of a prompt has nulls."""
         if self.most is None or not tokens:
             return None
-        offsets, texts = list[int](), [self.texts.text_of(t.token) for t in tokens]
+        offsets, texts = list[int](), [self.texts.token_text(t.token) for t in tokens]
         for text in texts:
             offsets.append(self.lengths.get(answer, 0))
             self.lengths[answer] = offsets[-1] + len(text)
@@ -38,5 +38,5 @@ class CompletionLogprobs:
             return None
         found = dict[str, float]()
         for t, x in (*token.logprobs.top[:most], (token.token, token.logprobs.chosen)):
-            found.setdefault(self.texts.text_of(t), x)
+            found.setdefault(self.texts.token_text(t), x)
         return found

@@ -37,7 +37,7 @@ class CompletionWriter(OpenAIWriter):
             more["prompt_logprobs"] = vllm_logprobs(answer.prompt, self.prompt_logprobs, self.texts)
         return self._choice(index, prompt + answer.parsed.text, tokens, answer) | more
 
-    def plain_piece(self, answer: int) -> tuple[str, str] | None:
+    def text_frame(self, answer: int) -> tuple[str, str] | None:
         if self.texts.tokenizer is None or (self.echoed and answer not in self.begun):
             return None
         return f'{{"index":{answer},"text":', ',"logprobs":null,"finish_reason":null}'

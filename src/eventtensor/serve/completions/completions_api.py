@@ -10,7 +10,7 @@ from ..api_parts import ApiParts
 from .completion_body import CompletionBody
 from .completion_writer import CompletionWriter
 
-MOST_REQUESTS = 64  # that one body may ask for
+MAX_REQUESTS = 64  # that one body may ask for
 
 
 class CompletionsApi:
@@ -25,16 +25,16 @@ class CompletionsApi:
             _check_count(len(asked), body.count)
             params = body.choices()
             first = body.add_special_tokens is not False
-            prompts = [await parts.answering.tokens(p, first) for p in asked]
+            prompts = [await parts.generation.encode_prompt(p, first) for p in asked]
         writer = CompletionWriter(name, parts.texts, body.wants_usage, body.wants_usage_so_far,
                                   body.prompt_logprobs, logprobs=body.logprobs)
         if body.echo:
-            texts = [await parts.answering.text(p) for p in asked]
+            texts = [await parts.generation.decode_prompt(p) for p in asked]
             writer.echoed = [text for text in texts for _ in params]
-        return await parts.answering.answer(request, prompts, params, writer, bool(body.stream))
+        return await parts.generation.respond(request, prompts, params, writer, bool(body.stream))
 
 
 def _check_count(prompts: int, choices: int) -> None:
-    if prompts * choices > MOST_REQUESTS:
+    if prompts * choices > MAX_REQUESTS:
         raise BadParameter(f"{prompts} prompts with n = {choices}",
-                           hint=f"at most {MOST_REQUESTS} answers at a time")
+                           hint=f"at most {MAX_REQUESTS} answers at a time")

@@ -9,19 +9,19 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Discriminator, Tag
 
 from ..response_writer import Json
-from ..strict_body import Body, Few, Name, Neutral
-from ..unions import TEXT_OR_OTHER, kind_of
+from ..strict_body import Body, MaxItems, Name, NoEffect
+from ..unions import TEXT_OR_OTHER, type_tag
 
-CACHING = Neutral("the prefix cache finds equal prompts by itself")
+CACHING = NoEffect("the prefix cache finds equal prompts by itself")
 _OF_BLOCKS = "servers add it to blocks, and clients send blocks back"
 
 
 class TextBlock(Body):
     type: Literal["text"]
     text: str
-    accepted: ClassVar[Mapping[str, Neutral]] = {
+    accepted: ClassVar[Mapping[str, NoEffect]] = {
         "cache_control": CACHING,
-        "citations": Neutral(_OF_BLOCKS),
+        "citations": NoEffect(_OF_BLOCKS),
     }
 
 
@@ -30,16 +30,16 @@ class ThinkingBlock(Body):
 
     type: Literal["thinking"]
     thinking: str
-    accepted: ClassVar[Mapping[str, Neutral]] = {
-        "signature": Neutral("thinking is taken as it is"),
+    accepted: ClassVar[Mapping[str, NoEffect]] = {
+        "signature": NoEffect("thinking is taken as it is"),
         "cache_control": CACHING,
     }
 
 
 class RedactedBlock(Body):
     type: Literal["redacted_thinking"]
-    accepted: ClassVar[Mapping[str, Neutral]] = {
-        "data": Neutral("only the server that has encrypted it can read it"),
+    accepted: ClassVar[Mapping[str, NoEffect]] = {
+        "data": NoEffect("only the server that has encrypted it can read it"),
         "cache_control": CACHING,
     }
 
@@ -49,10 +49,10 @@ class ToolUseBlock(Body):
     id: Name
     name: Name
     input: dict[str, Any]
-    accepted: ClassVar[Mapping[str, Neutral]] = {
+    accepted: ClassVar[Mapping[str, NoEffect]] = {
         "cache_control": CACHING,
-        "caller": Neutral(_OF_BLOCKS),
-        "toolset_name": Neutral(_OF_BLOCKS),
+        "caller": NoEffect(_OF_BLOCKS),
+        "toolset_name": NoEffect(_OF_BLOCKS),
     }
 
     def as_call(self) -> Json:
@@ -63,8 +63,8 @@ class ToolUseBlock(Body):
 _ONLY_TEXT = "the model reads text: images, documents and what servers' tools give are refused"
 _Text = Annotated[
     Annotated[TextBlock, Tag("~text")],
-    Discriminator(kind_of, custom_error_type="unsupported_value", custom_error_message=_ONLY_TEXT)]
-_Texts = Annotated[list[_Text], Few(1 << 12)]
+    Discriminator(type_tag, custom_error_type="unsupported_value", custom_error_message=_ONLY_TEXT)]
+_Texts = Annotated[list[_Text], MaxItems(1 << 12)]
 TextContent = Annotated[Annotated[str, Tag("~text")] | Annotated[_Texts, Tag("~other")],
                         TEXT_OR_OTHER]
 
@@ -83,9 +83,9 @@ class ToolResultBlock(Body):
     tool_use_id: Name
     content: TextContent | None = None
     is_error: bool | None = None
-    accepted: ClassVar[Mapping[str, Neutral]] = {
+    accepted: ClassVar[Mapping[str, NoEffect]] = {
         "cache_control": CACHING,
-        "toolset_name": Neutral(_OF_BLOCKS),
+        "toolset_name": NoEffect(_OF_BLOCKS),
     }
 
     def as_message(self) -> Json:
@@ -98,8 +98,8 @@ Block = Annotated[
     Annotated[TextBlock, Tag("~text")] | Annotated[ThinkingBlock, Tag("~thinking")]
     | Annotated[RedactedBlock, Tag("~redacted_thinking")]
     | Annotated[ToolUseBlock, Tag("~tool_use")] | Annotated[ToolResultBlock, Tag("~tool_result")],
-    Discriminator(kind_of, custom_error_type="unsupported_value", custom_error_message=_ONLY_TEXT)]
-_Blocks = Annotated[list[Block], Few(1 << 12)]
+    Discriminator(type_tag, custom_error_type="unsupported_value", custom_error_message=_ONLY_TEXT)]
+_Blocks = Annotated[list[Block], MaxItems(1 << 12)]
 
 
 class BlockMessage(Body):
@@ -107,7 +107,7 @@ class BlockMessage(Body):
     content: Annotated[Annotated[str, Tag("~text")] | Annotated[_Blocks, Tag("~other")],
                        TEXT_OR_OTHER]
 
-    def plain(self) -> Iterator[Json]:
+    def to_messages(self) -> Iterator[Json]:
         """As templates take it: results of tools have messages of their own."""
         texts, calls, reasoning = list[str](), list[Json](), ""
         blocks = self.content
@@ -130,10 +130,10 @@ class BlockMessage(Body):
             yield _message(self.role, texts, calls, reasoning)
 
 
-def messages_of(system: str, messages: Iterable[BlockMessage]) -> list[Json]:
+def build_messages(system: str, messages: Iterable[BlockMessage]) -> list[Json]:
     """Turns of one role that follow each other are one turn."""
     found: list[Json] = [{"role": "system", "content": system}] if system else []
-    found += (plain for message in messages for plain in message.plain())
+    found += (one for message in messages for one in message.to_messages())
     turns = (list(turn) for _, turn in groupby(found, lambda message: message["role"]))
     return [one for turn in turns for one in (turn if turn[0]["role"] == "tool" else [_one(turn)])]
 

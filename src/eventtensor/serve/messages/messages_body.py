@@ -10,11 +10,11 @@ from pydantic import Discriminator, Field, Tag
 from ...engine.sampling_params import SamplingParams
 from ...errors import BadParameter
 from ..chat_request import ChatRequest, Tool, ToolChoice, template_options
-from ..strict_body import Body, Few, Name, Neutral
-from ..unions import kind_of
-from .message_blocks import CACHING, BlockMessage, TextContent, joined, messages_of
+from ..strict_body import Body, MaxItems, Name, NoEffect
+from ..unions import type_tag
+from .message_blocks import CACHING, BlockMessage, TextContent, build_messages, joined
 
-MOST_TOOLS = 128
+MAX_TOOLS = 128
 _ONE_SPEED = "all requests have one tier"
 
 
@@ -24,20 +24,20 @@ class ToolBody(Body):
     description: str | None = None
     input_schema: dict[str, Any]
     strict: bool | None = None
-    accepted: ClassVar[Mapping[str, Neutral]] = {
+    accepted: ClassVar[Mapping[str, NoEffect]] = {
         "cache_control": CACHING,
-        "eager_input_streaming": Neutral("input is told as it comes"),
-        "defer_loading": Neutral("all tools are there from the start", (False,)),
-        "allowed_callers": Neutral("models call tools directly", (["direct"],)),
-        "input_examples": Neutral("templates have no place for them", ([],)),
+        "eager_input_streaming": NoEffect("input is told as it comes"),
+        "defer_loading": NoEffect("all tools are there from the start", (False,)),
+        "allowed_callers": NoEffect("models call tools directly", (["direct"],)),
+        "input_examples": NoEffect("templates have no place for them", ([],)),
     }
 
-    def plain(self) -> Tool:
+    def to_tool(self) -> Tool:
         return Tool(self.name, self.input_schema, self.description or "", bool(self.strict))
 
 
 def _tool_kind(value: Any) -> str | None:
-    return kind_of(value) or "~custom"
+    return type_tag(value) or "~custom"
 
 
 AnyTool = Annotated[
@@ -52,7 +52,7 @@ class ToolChoiceBody(Body):
     name: Name | None = None
     disable_parallel_tool_use: bool | None = None
 
-    def plain(self, tools: list[Tool]) -> ToolChoice:
+    def to_choice(self, tools: list[Tool]) -> ToolChoice:
         """Without tools there is nothing to choose from."""
         parallel = not self.disable_parallel_tool_use
         match self.type:
@@ -73,9 +73,9 @@ class ThinkingOptions(Body):
     """Models that can think or not are told by `enable_thinking`, as their templates know it."""
 
     type: Literal["enabled", "disabled", "adaptive", "between_tools"]
-    accepted: ClassVar[Mapping[str, Neutral]] = {
-        "budget_tokens": Neutral("max_tokens bounds thinking and answer together"),
-        "display": Neutral("thinking is told whole", ("summarized",)),
+    accepted: ClassVar[Mapping[str, NoEffect]] = {
+        "budget_tokens": NoEffect("max_tokens bounds thinking and answer together"),
+        "display": NoEffect("thinking is told whole", ("summarized",)),
     }
 
 
@@ -93,44 +93,44 @@ class ThinkingEdit(Body):
     """Templates drop old thinking by themselves."""
 
     type: Literal["clear_thinking_20251015"]
-    accepted: ClassVar[Mapping[str, Neutral]] = {
-        "keep": Neutral("the chat template decides which thinking stays")}
+    accepted: ClassVar[Mapping[str, NoEffect]] = {
+        "keep": NoEffect("the chat template decides which thinking stays")}
 
 
 class ContextEdits(Body):
-    edits: Annotated[list[ThinkingEdit], Few(16)] | None = None
+    edits: Annotated[list[ThinkingEdit], MaxItems(16)] | None = None
 
 
 class CountBody(Body):
     """What decides how many tokens a prompt has."""
 
     model: Name
-    messages: Annotated[list[BlockMessage], Few(1 << 12), Field(min_length=1)]
+    messages: Annotated[list[BlockMessage], MaxItems(1 << 12), Field(min_length=1)]
     system: TextContent | None = None
-    tools: Annotated[list[AnyTool], Few(MOST_TOOLS)] | None = None
+    tools: Annotated[list[AnyTool], MaxItems(MAX_TOOLS)] | None = None
     tool_choice: ToolChoiceBody | None = None
     thinking: ThinkingOptions | None = None
     output_config: OutputOptions | None = None
     output_format: SchemaFormat | None = None  # the older name of output_config.format
     context_management: ContextEdits | None = None
     chat_template_kwargs: dict[str, Any] | None = None
-    accepted: ClassVar[Mapping[str, Neutral]] = {
+    accepted: ClassVar[Mapping[str, NoEffect]] = {
         "cache_control": CACHING,
-        "speed": Neutral(_ONE_SPEED),
-        "betas": Neutral("what is there needs no word of it"),
+        "speed": NoEffect(_ONE_SPEED),
+        "betas": NoEffect("what is there needs no word of it"),
     }
     refused: ClassVar[Mapping[str, str]] = {
         "mcp_servers": "this server runs no tools of its own",
         "container": "this server runs no tools of its own",
     }
 
-    def asked(self) -> ChatRequest:
+    def to_chat_request(self) -> ChatRequest:
         if self.messages[-1].role == "assistant":
             raise BadParameter("messages: the last one is of the assistant",
                                hint="an answer is begun by the model: end with the user's turn")
-        tools = [tool.plain() for tool in self.tools or ()]
-        choice = (self.tool_choice or ToolChoiceBody(type="auto")).plain(tools)
-        return ChatRequest(messages_of(joined(self.system), self.messages), [self._params()],
+        tools = [tool.to_tool() for tool in self.tools or ()]
+        choice = (self.tool_choice or ToolChoiceBody(type="auto")).to_choice(tools)
+        return ChatRequest(build_messages(joined(self.system), self.messages), [self._params()],
                            tools, choice, self._options())
 
     def _params(self) -> SamplingParams:
@@ -145,18 +145,18 @@ class CountBody(Body):
 
 class MessagesBody(CountBody):
     max_tokens: int
-    stop_sequences: Annotated[list[str], Few(16)] | None = None
+    stop_sequences: Annotated[list[str], MaxItems(16)] | None = None
     stream: bool | None = None
     temperature: float | None = None
     top_p: float | None = None
     top_k: int | None = None
-    accepted: ClassVar[Mapping[str, Neutral]] = {
+    accepted: ClassVar[Mapping[str, NoEffect]] = {
         **CountBody.accepted,
-        "metadata": Neutral("everybody gets the same answers"),
-        "service_tier": Neutral(_ONE_SPEED),
-        "inference_geo": Neutral("there is one place where the model runs"),
-        "diagnostics": Neutral("there is nothing to tell of the prefix cache"),
-        "user_profile_id": Neutral("everybody gets the same answers"),
+        "metadata": NoEffect("everybody gets the same answers"),
+        "service_tier": NoEffect(_ONE_SPEED),
+        "inference_geo": NoEffect("there is one place where the model runs"),
+        "diagnostics": NoEffect("there is nothing to tell of the prefix cache"),
+        "user_profile_id": NoEffect("everybody gets the same answers"),
     }
 
     def _params(self) -> SamplingParams:

@@ -9,15 +9,15 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Discriminator, Field, Tag
 
 from ..response_writer import Json
-from ..strict_body import Body, Few, Name, Neutral
-from ..unions import TEXT_OR_OTHER, kind_of
+from ..strict_body import Body, MaxItems, Name, NoEffect
+from ..unions import TEXT_OR_OTHER, type_tag
 
 _OF_ITEMS = "servers add it to items, and clients send items back"
-_ITEM: dict[str, Neutral] = {
-    "status": Neutral(_OF_ITEMS),
-    "phase": Neutral(_OF_ITEMS),
-    "created_by": Neutral(_OF_ITEMS),
-    "caller": Neutral(_OF_ITEMS),
+_ITEM: dict[str, NoEffect] = {
+    "status": NoEffect(_OF_ITEMS),
+    "phase": NoEffect(_OF_ITEMS),
+    "created_by": NoEffect(_OF_ITEMS),
+    "caller": NoEffect(_OF_ITEMS),
 }
 
 
@@ -26,10 +26,10 @@ class InputText(Body):
 
     type: Literal["input_text", "output_text", "text"]
     text: str
-    accepted: ClassVar[Mapping[str, Neutral]] = {
-        "annotations": Neutral(_OF_ITEMS),
-        "logprobs": Neutral(_OF_ITEMS),
-        "prompt_cache_breakpoint": Neutral("the prefix cache finds equal prompts by itself"),
+    accepted: ClassVar[Mapping[str, NoEffect]] = {
+        "annotations": NoEffect(_OF_ITEMS),
+        "logprobs": NoEffect(_OF_ITEMS),
+        "prompt_cache_breakpoint": NoEffect("the prefix cache finds equal prompts by itself"),
     }
 
 
@@ -45,7 +45,7 @@ class Refusal(Body):
 
 
 def _part_kind(value: Any) -> str | None:
-    kind = kind_of(value)
+    kind = type_tag(value)
     return "~text" if kind in ("~input_text", "~output_text", "~text") else kind
 
 
@@ -56,7 +56,7 @@ Part = Annotated[
         custom_error_message="the model reads text: parts have type input_text, output_text or "
         "refusal, and images, files and audio are refused"),
 ]
-Parts = Annotated[list[Part], Few(1 << 12)]
+Parts = Annotated[list[Part], MaxItems(1 << 12)]
 Content = Annotated[Annotated[str, Tag("~text")] | Annotated[Parts, Tag("~other")], TEXT_OR_OTHER]
 
 
@@ -69,7 +69,7 @@ class MessageItem(Body):
     role: Literal["user", "assistant", "system", "developer"]
     content: Content
     id: Name | None = None
-    accepted: ClassVar[Mapping[str, Neutral]] = _ITEM
+    accepted: ClassVar[Mapping[str, NoEffect]] = _ITEM
 
     def as_item(self) -> Json:
         kind = "output_text" if self.role == "assistant" else "input_text"
@@ -86,8 +86,8 @@ class CallItem(Body):
     name: Name
     arguments: str
     id: Name | None = None
-    accepted: ClassVar[Mapping[str, Neutral]] = _ITEM | {
-        "namespace": Neutral("tools have no namespaces here, and their names are whole")}
+    accepted: ClassVar[Mapping[str, NoEffect]] = _ITEM | {
+        "namespace": NoEffect("tools have no namespaces here, and their names are whole")}
 
     def as_item(self) -> Json:
         return {"id": self.id, "type": "function_call", "call_id": self.call_id, "name": self.name,
@@ -99,9 +99,9 @@ class CallOutputItem(Body):
     call_id: Name
     output: Content
     id: Name | None = None
-    accepted: ClassVar[Mapping[str, Neutral]] = _ITEM | {
-        "name": Neutral("the call that is answered has it"),
-        "namespace": Neutral("the call that is answered has it"),
+    accepted: ClassVar[Mapping[str, NoEffect]] = _ITEM | {
+        "name": NoEffect("the call that is answered has it"),
+        "namespace": NoEffect("the call that is answered has it"),
     }
 
     def as_item(self) -> Json:
@@ -123,11 +123,11 @@ class ReasoningItem(Body):
     """Its text goes to templates, which mostly drop what is older than the last question."""
 
     type: Literal["reasoning"]
-    content: Annotated[list[ReasoningText], Few(1 << 10)] | None = None
-    summary: Annotated[list[SummaryText], Few(1 << 10)] | None = None
+    content: Annotated[list[ReasoningText], MaxItems(1 << 10)] | None = None
+    summary: Annotated[list[SummaryText], MaxItems(1 << 10)] | None = None
     id: Name | None = None
-    accepted: ClassVar[Mapping[str, Neutral]] = _ITEM | {
-        "encrypted_content": Neutral("only the server that has encrypted it can read it")}
+    accepted: ClassVar[Mapping[str, NoEffect]] = _ITEM | {
+        "encrypted_content": NoEffect("only the server that has encrypted it can read it")}
 
     def as_item(self) -> Json:
         content = [{"type": "reasoning_text", "text": c.text} for c in self.content or ()]
@@ -147,7 +147,7 @@ class ReferenceItem(Body):
 
 def _item_kind(value: Any) -> str | None:
     """Messages and references may come without a type."""
-    kind = kind_of(value)
+    kind = type_tag(value)
     if kind is None and isinstance(value, dict):
         return "~message" if "role" in value else "~item_reference" if "id" in value else None
     return kind
@@ -164,5 +164,5 @@ Item = Annotated[
         custom_error_message="items have type message, function_call, function_call_output, "
         "reasoning or item_reference: tools that servers run are not here"),
 ]
-Items = Annotated[list[Item], Few(1 << 12), Field(min_length=1)]
+Items = Annotated[list[Item], MaxItems(1 << 12), Field(min_length=1)]
 Input = Annotated[Annotated[str, Tag("~text")] | Annotated[Items, Tag("~other")], TEXT_OR_OTHER]

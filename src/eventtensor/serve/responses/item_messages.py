@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from ..response_writer import Json
 
 
-def messages_of(items: Iterable[Json], instructions: str | None = None) -> list[Json]:
+def build_messages(items: Iterable[Json], instructions: str | None = None) -> list[Json]:
     """What one answer was made of (reasoning, text, calls) becomes one message again. System
     messages that lead become one, because many templates know only one."""
     system = [instructions] if instructions else []

@@ -10,7 +10,7 @@ from typing import Literal
 from ..response_writer import Json
 
 Status = Literal["in_progress", "completed", "incomplete"]
-Named = tuple[str, Json]  # the type of an event, and its data but for type and number
+NamedEvent = tuple[str, Json]  # the type of an event, and its data but for type and number
 
 
 @dataclass
@@ -27,17 +27,17 @@ class OutputItem(ABC):
     def json(self, status: Status) -> Json: ...
 
     @abstractmethod
-    def inner_begin(self) -> Iterator[Named]: ...
+    def inner_begin(self) -> Iterator[NamedEvent]: ...
 
     @abstractmethod
-    def inner_end(self) -> Iterator[Named]: ...
+    def inner_end(self) -> Iterator[NamedEvent]: ...
 
-    def begin(self) -> Iterator[Named]:
+    def begin(self) -> Iterator[NamedEvent]:
         yield ("response.output_item.added",
                {"output_index": self.index, "item": self.json("in_progress")})
         yield from self.inner_begin()
 
-    def end(self, status: Status) -> Iterator[Named]:
+    def end(self, status: Status) -> Iterator[NamedEvent]:
         yield from self.inner_end()
         yield ("response.output_item.done",
                {"output_index": self.index, "item": self.json(status)})
@@ -59,16 +59,16 @@ class MessageOutput(OutputItem):
         return {"id": self.id, "type": "message", "role": "assistant", "status": status,
                 "content": content}
 
-    def inner_begin(self) -> Iterator[Named]:
+    def inner_begin(self) -> Iterator[NamedEvent]:
         yield "response.content_part.added", self._part_place() | {"part": self._part()}
 
-    def new(self, text: str, logprobs: Sequence[Json]) -> Named:
+    def new(self, text: str, logprobs: Sequence[Json]) -> NamedEvent:
         self.pieces.append(text)
         self.logprobs += logprobs
         return ("response.output_text.delta",
                 self._part_place() | {"delta": text, "logprobs": logprobs})
 
-    def inner_end(self) -> Iterator[Named]:
+    def inner_end(self) -> Iterator[NamedEvent]:
         yield ("response.output_text.done",
                self._part_place() | {"text": self.text, "logprobs": self.logprobs})
         yield "response.content_part.done", self._part_place() | {"part": self._part()}
@@ -84,14 +84,14 @@ class ReasoningOutput(OutputItem):
         return {"id": self.id, "type": "reasoning", "status": status, "summary": [],
                 "content": content}
 
-    def inner_begin(self) -> Iterator[Named]:
+    def inner_begin(self) -> Iterator[NamedEvent]:
         yield "response.content_part.added", self._part_place() | {"part": self._part()}
 
-    def new(self, text: str) -> Named:
+    def new(self, text: str) -> NamedEvent:
         self.pieces.append(text)
         return "response.reasoning_text.delta", self._part_place() | {"delta": text}
 
-    def inner_end(self) -> Iterator[Named]:
+    def inner_end(self) -> Iterator[NamedEvent]:
         yield "response.reasoning_text.done", self._part_place() | {"text": self.text}
         yield "response.content_part.done", self._part_place() | {"part": self._part()}
 
@@ -108,13 +108,13 @@ class CallOutput(OutputItem):
         return {"id": self.id, "type": "function_call", "status": status, "name": self.name,
                 "call_id": self.call_id, "arguments": self.text}
 
-    def inner_begin(self) -> Iterator[Named]:
+    def inner_begin(self) -> Iterator[NamedEvent]:
         return iter(())
 
-    def new(self, text: str) -> Named:
+    def new(self, text: str) -> NamedEvent:
         self.pieces.append(text)
         return "response.function_call_arguments.delta", self._place() | {"delta": text}
 
-    def inner_end(self) -> Iterator[Named]:
+    def inner_end(self) -> Iterator[NamedEvent]:
         yield ("response.function_call_arguments.done",
                self._place() | {"arguments": self.text, "name": self.name})

@@ -1,5 +1,7 @@
-"""Responses that are stored, so that later requests go on with them. They are in memory, and their
-number and bytes are bounded: what was used longest ago goes first."""
+"""Stores responses in memory, so that later requests can continue their chats.
+
+The store bounds the number of responses and their bytes, and evicts the least recently used one.
+`stored_chats.py` reads chats from it."""
 
 from __future__ import annotations
 
@@ -13,14 +15,14 @@ from ..error_responses import RefusedRequest
 from ..response_writer import Json
 
 MAX_BYTES = 256 << 20
-_OF_ENTRY, _OF_ITEM = 1024, 256  # bytes, beside the texts
+_ENTRY_BYTES, _ITEM_BYTES = 1024, 256  # overhead beside the texts
 _WRITER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 
 
 @dataclass(frozen=True)
 class StoredResponse:
-    """As JSON: `items` that its request has added to the chat, and the `response`. A chain of
-    `previous` responses has each text once."""
+    """`items` are the JSON items that the request added to the chat. `response` is JSON too. A
+    chain of `previous` responses contains each text once."""
 
     id: str
     previous: str | None
@@ -29,16 +31,17 @@ class StoredResponse:
     item_ids: Sequence[str]
 
     @property
-    def size(self) -> int:
-        return len(self.items) + len(self.response) + _OF_ITEM * len(self.item_ids) + _OF_ENTRY
+    def num_bytes(self) -> int:
+        texts = len(self.items) + len(self.response)
+        return texts + _ITEM_BYTES * len(self.item_ids) + _ENTRY_BYTES
 
     def chat_items(self) -> list[Json]:
-        """Of its request, then of its answer."""
+        """The items of the request, then those of the answer."""
         items: list[Json] = json.loads(self.items)
         return items + list(json.loads(self.response)["output"])
 
 
-def stored(response: Json, items: bytes, item_ids: Sequence[str]) -> StoredResponse:
+def make_entry(response: Json, items: bytes, item_ids: Sequence[str]) -> StoredResponse:
     ids = [*item_ids, *(item["id"] for item in response["output"])]
     return StoredResponse(response["id"], response["previous_response_id"], items,
                           as_json(response), ids)
@@ -49,30 +52,30 @@ def as_json(value: object) -> bytes:
 
 
 class ResponseStore:
-    """For any thread. `most` responses; none if it is 0."""
+    """Thread-safe. `max_responses` of 0 disables the store."""
 
-    def __init__(self, most: int, max_bytes: int = MAX_BYTES) -> None:
-        self._most, self._max_bytes = most, max_bytes
+    def __init__(self, max_responses: int, max_bytes: int = MAX_BYTES) -> None:
+        self._max_responses, self._max_bytes = max_responses, max_bytes
         self._lock = Lock()
-        self._entries = OrderedDict[str, StoredResponse]()  # by last use
-        self._owners: dict[str, str] = {}  # of items: the response that has them
-        self.bytes = 0
+        self._entries = OrderedDict[str, StoredResponse]()  # least recently used first
+        self._owners: dict[str, str] = {}  # item id -> response id
+        self.num_bytes = 0
 
     @property
-    def is_on(self) -> bool:
-        return self._most > 0
+    def is_enabled(self) -> bool:
+        return self._max_responses > 0
 
     def __len__(self) -> int:
         return len(self._entries)
 
     def put(self, entry: StoredResponse) -> None:
-        """One that is larger than the whole store is not kept."""
+        """An entry that is larger than the store is evicted at once."""
         with self._lock:
             self._entries[entry.id] = entry
-            self.bytes += entry.size
+            self.num_bytes += entry.num_bytes
             self._owners.update((item, entry.id) for item in entry.item_ids)
-            while len(self._entries) > self._most or self.bytes > self._max_bytes:
-                self._forget(next(iter(self._entries)))
+            while len(self._entries) > self._max_responses or self.num_bytes > self._max_bytes:
+                self._evict(next(iter(self._entries)))
 
     def get(self, id: str) -> StoredResponse | None:
         return self._entries.get(id)
@@ -81,17 +84,17 @@ class ResponseStore:
         with self._lock:
             found = id in self._entries
             if found:
-                self._forget(id)
+                self._evict(id)
         return found
 
     def chain(self, id: str) -> list[StoredResponse]:
-        """A response and those before it, oldest first. All of them count as used now."""
+        """A response and its predecessors, oldest first. All of them count as used now."""
         found: list[StoredResponse] = []
         at: str | None = id
         with self._lock:
             while at is not None:
                 if (entry := self._entries.get(at)) is None:
-                    raise _gone(at)
+                    raise _missing(at)
                 found.append(entry)
                 at = entry.previous
             found.reverse()
@@ -99,7 +102,7 @@ class ResponseStore:
                 self._entries.move_to_end(entry.id)
         return found
 
-    def owner(self, item: str) -> StoredResponse:
+    def find_owner(self, item: str) -> StoredResponse:
         """The response that an item belongs to."""
         with self._lock:
             if (entry := self._entries.get(self._owners.get(item, ""))) is not None:
@@ -107,15 +110,15 @@ class ResponseStore:
         raise RefusedRequest(400, f"Item with id '{item[:200]}' not found.", "item_not_found",
                              "input")
 
-    def _forget(self, id: str) -> None:
+    def _evict(self, id: str) -> None:
         entry = self._entries.pop(id)
-        self.bytes -= entry.size
+        self.num_bytes -= entry.num_bytes
         for item in entry.item_ids:
             if self._owners.get(item) == id:
                 del self._owners[item]
 
 
-def _gone(id: str) -> RefusedRequest:
-    """In OpenAI's words: clients look for the code."""
+def _missing(id: str) -> RefusedRequest:
+    """OpenAI's message and code, because clients look for them."""
     return RefusedRequest(400, f"Previous response with id '{id[:200]}' not found.",
                           "previous_response_not_found", "previous_response_id")

@@ -1,4 +1,6 @@
-"""What a request to the responses API may say."""
+"""The bodies of OpenAI's responses API, and their conversion to a `ChatRequest`.
+
+Items of the input are in `input_items.py`."""
 
 from __future__ import annotations
 
@@ -13,17 +15,17 @@ from ...errors import BadParameter
 from ..chat_request import ChatRequest, Tool, ToolChoice, template_options
 from ..response_writer import Json
 from ..sampling_fields import ObjectFormat, TextFormat
-from ..strict_body import Body, Few, Name, Neutral
-from ..unions import TEXT_OR_OTHER, kind_of
+from ..strict_body import Body, MaxItems, Name, NoEffect
+from ..unions import TEXT_OR_OTHER, type_tag
 from .input_items import Input
-from .item_messages import messages_of
+from .item_messages import build_messages
 
-MOST_TOOLS = 128
+MAX_TOOLS = 128
 _NO_BUILT_IN = "this server runs no tools of its own"
 
 
 class SchemaFormat(Body):
-    """Of OpenAI's fields one decides: answers always keep to the schema."""
+    """Answers always follow `schema`, whatever `strict` says."""
 
     type: Literal["json_schema"]
     name: str | None = None
@@ -43,10 +45,10 @@ class TextOptions(Body):
 class ReasoningOptions(Body):
     effort: Name | None = None
     summary: Name | None = None
-    accepted: ClassVar[Mapping[str, Neutral]] = {
-        "generate_summary": Neutral("reasoning is told whole"),
-        "context": Neutral("the chat template decides which reasoning stays"),
-        "mode": Neutral("a model reasons in one way", ("standard",)),
+    accepted: ClassVar[Mapping[str, NoEffect]] = {
+        "generate_summary": NoEffect("reasoning is told whole"),
+        "context": NoEffect("the chat template decides which reasoning stays"),
+        "mode": NoEffect("a model reasons in one way", ("standard",)),
     }
 
 
@@ -56,14 +58,14 @@ class FunctionTool(Body):
     description: str | None = None
     parameters: dict[str, Any] | None = None
     strict: bool | None = None
-    accepted: ClassVar[Mapping[str, Neutral]] = {
-        "output_schema": Neutral("it tells code how to read outputs, and models get no word of it"),
-        "allowed_callers": Neutral("models call functions directly", (["direct"],)),
-        "defer_loading": Neutral("all tools are there from the start", (False,)),
-        "async": Neutral("an answer ends where its calls do", (False,)),
+    accepted: ClassVar[Mapping[str, NoEffect]] = {
+        "output_schema": NoEffect("it tells code how to read outputs, and models do not see it"),
+        "allowed_callers": NoEffect("models call functions directly", (["direct"],)),
+        "defer_loading": NoEffect("all tools are there from the start", (False,)),
+        "async": NoEffect("an answer ends where its calls do", (False,)),
     }
 
-    def plain(self) -> Tool:
+    def to_tool(self) -> Tool:
         return Tool(self.name, self.parameters or {}, self.description or "", bool(self.strict))
 
     def as_json(self) -> Json:
@@ -73,7 +75,7 @@ class FunctionTool(Body):
 
 AnyTool = Annotated[
     Annotated[FunctionTool, Tag("~function")],
-    Discriminator(kind_of, custom_error_type="unsupported_value",
+    Discriminator(type_tag, custom_error_type="unsupported_value",
                   custom_error_message=f"tools have type function: {_NO_BUILT_IN}"),
 ]
 
@@ -86,17 +88,17 @@ class NamedFunction(Body):
 class AllowedTools(Body):
     type: Literal["allowed_tools"]
     mode: Literal["auto", "required"]
-    tools: Annotated[list[NamedFunction], Few(MOST_TOOLS), Field(min_length=1)]
+    tools: Annotated[list[NamedFunction], MaxItems(MAX_TOOLS), Field(min_length=1)]
 
 
 class PlainChoice(Body):
-    """A choice that is a word, as LiteLLM's bridge from Anthropic's API says it."""
+    """A choice by type alone, which LiteLLM's bridge from Anthropic's API sends."""
 
     type: Literal["none", "auto", "required"]
 
 
 def _choice_kind(value: Any) -> str | None:
-    kind = kind_of(value)
+    kind = type_tag(value)
     return "~plain" if kind in ("~none", "~auto", "~required") else kind
 
 
@@ -119,12 +121,12 @@ Included = Literal[
 ]
 
 
-_LONGEST = 1024  # characters of a name that a response says again
+_MAX_CHARACTERS = 1024  # of a name that a response repeats
 
 
 class StreamOptions(Body):
-    accepted: ClassVar[Mapping[str, Neutral]] = {
-        "include_obfuscation": Neutral("it pads events against listeners, and there is no padding"),
+    accepted: ClassVar[Mapping[str, NoEffect]] = {
+        "include_obfuscation": NoEffect("it pads events against listeners; there is no padding"),
     }
 
 
@@ -133,8 +135,8 @@ Metadata = Annotated[dict[Annotated[str, Field(max_length=64)],
 
 
 class ResponsesBody(Body):
-    """`include`: those but the first name parts of answers that hosted tools and images have, or
-    reasoning that is encrypted; answers here have none of them."""
+    """Of `include` only log probabilities change an answer. The others concern hosted tools, images
+    and encrypted reasoning, which answers here never have."""
 
     model: Name
     input: Input
@@ -145,7 +147,7 @@ class ResponsesBody(Body):
     top_logprobs: int | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
-    tools: Annotated[list[AnyTool], Few(MOST_TOOLS)] | None = None
+    tools: Annotated[list[AnyTool], MaxItems(MAX_TOOLS)] | None = None
     tool_choice: Choice | None = None
     parallel_tool_calls: bool | None = None
     text: TextOptions | None = None
@@ -153,31 +155,31 @@ class ResponsesBody(Body):
     store: bool | None = None
     previous_response_id: Name | None = None
     metadata: Metadata | None = None
-    include: Annotated[list[Included], Few(16)] | None = None
-    # Beyond OpenAI's, as in chat completions.
+    include: Annotated[list[Included], MaxItems(16)] | None = None
+    # Beyond OpenAI's fields, as in chat completions.
     seed: int | None = None
-    stop: str | Annotated[list[str], Few(16)] | None = None
+    stop: str | Annotated[list[str], MaxItems(16)] | None = None
     presence_penalty: float | None = None
     frequency_penalty: float | None = None
     top_k: int | None = None
     min_p: float | None = None
     repetition_penalty: float | None = None
-    stop_token_ids: Annotated[list[int], Few(64)] | None = None
+    stop_token_ids: Annotated[list[int], MaxItems(64)] | None = None
     ignore_eos: bool | None = None
     min_tokens: int | None = None
     chat_template_kwargs: dict[str, Any] | None = None
-    accepted: ClassVar[Mapping[str, Neutral]] = {
-        "user": Neutral("everybody gets the same answers"),
-        "safety_identifier": Neutral("everybody gets the same answers"),
-        "service_tier": Neutral("all requests have one tier"),
-        "prompt_cache_key": Neutral("the prefix cache finds equal prompts by itself"),
-        "prompt_cache_retention": Neutral("the prefix cache finds equal prompts by itself"),
-        "prompt_cache_options": Neutral("the prefix cache finds equal prompts by itself"),
-        "background": Neutral("an answer comes in the response to its request", (False,)),
-        "max_tool_calls": Neutral(f"it counts calls of built-in tools: {_NO_BUILT_IN}"),
-        "truncation": Neutral("a prompt that is too long is an error, and never cut",
+    accepted: ClassVar[Mapping[str, NoEffect]] = {
+        "user": NoEffect("everybody gets the same answers"),
+        "safety_identifier": NoEffect("everybody gets the same answers"),
+        "service_tier": NoEffect("all requests have one tier"),
+        "prompt_cache_key": NoEffect("the prefix cache finds equal prompts by itself"),
+        "prompt_cache_retention": NoEffect("the prefix cache finds equal prompts by itself"),
+        "prompt_cache_options": NoEffect("the prefix cache finds equal prompts by itself"),
+        "background": NoEffect("an answer comes in the response to its request", (False,)),
+        "max_tool_calls": NoEffect(f"it counts calls of built-in tools: {_NO_BUILT_IN}"),
+        "truncation": NoEffect("a prompt that is too long is an error, and never cut",
                               ("disabled",)),
-        "client_metadata": Neutral("it is for the logs of a service"),
+        "client_metadata": NoEffect("it is for the logs of a service"),
     }
     refused: ClassVar[Mapping[str, str]] = {
         "conversation": "there are no conversations here: previous_response_id goes on with one",
@@ -196,7 +198,7 @@ class ResponsesBody(Body):
         return self.top_logprobs is not None or _LOGPROBS in (self.include or ())
 
     @property
-    def is_stored(self) -> bool:
+    def wants_store(self) -> bool:
         return self.store is not False
 
     @property
@@ -204,21 +206,20 @@ class ResponsesBody(Body):
         return self.parallel_tool_calls is not False
 
     def items(self) -> list[Json]:
-        """Of this request alone. References are left as they are."""
+        """The items of this request. References stay references."""
         if isinstance(self.input, str):
             return [{"id": None, "type": "message", "role": "user", "status": "completed",
                      "content": [{"type": "input_text", "text": self.input}]}]
         return [item.as_item() for item in self.input]
 
-    def asked(self, items: Sequence[Json]) -> ChatRequest:
-        """`items`: those of the chat so far and of this request, without references."""
-        tools, choice = self._choice([tool.plain() for tool in self.tools or ()])
-        return ChatRequest(messages_of(items, self.instructions), [self._params()], tools, choice,
-                           self._options())
+    def to_chat_request(self, items: Sequence[Json]) -> ChatRequest:
+        """`items` are those of the whole chat, with references resolved."""
+        tools, choice = self._choice([tool.to_tool() for tool in self.tools or ()])
+        messages = build_messages(items, self.instructions)
+        return ChatRequest(messages, [self._params()], tools, choice, self._options())
 
     def _choice(self, tools: list[Tool]) -> tuple[list[Tool], ToolChoice]:
-        """The tools that may be called, and how. Without tools there is nothing to choose from, and
-        some clients send a choice."""
+        """The allowed tools and the choice. Some clients send a choice without tools."""
         names = {tool.name for tool in tools}
         choice = self.tool_choice
         match choice.type if isinstance(choice, PlainChoice) else choice:
@@ -226,9 +227,9 @@ class ResponsesBody(Body):
                 _check_known([name], names)
                 return tools, ToolChoice("named", name, self.parallel)
             case AllowedTools(mode=mode, tools=allowed):
-                chosen = {tool.name for tool in allowed}
-                _check_known(chosen, names)
-                tools = [tool for tool in tools if tool.name in chosen]
+                allowed_names = {tool.name for tool in allowed}
+                _check_known(allowed_names, names)
+                tools = [tool for tool in tools if tool.name in allowed_names]
                 return tools, ToolChoice(mode, None, self.parallel)
             case kind if tools:
                 return tools, ToolChoice(kind or "auto", None, self.parallel)
@@ -257,11 +258,11 @@ class ResponsesBody(Body):
                                 reasoning_effort=reasoning.effort)
 
     def echo(self, is_stored: bool) -> Json:
-        """What a response says again of its request, and whether it is stored."""
+        """The fields of the request that the response repeats."""
 
-        def said(name: str) -> str | None:
+        def extra(name: str) -> str | None:
             value = (self.model_extra or {}).get(name)
-            return value[:_LONGEST] if isinstance(value, str) else None
+            return value[:_MAX_CHARACTERS] if isinstance(value, str) else None
 
         text, reasoning = self.text or TextOptions(), self.reasoning or ReasoningOptions()
         form: Json = {"type": "text"} if text.format is None else text.format.model_dump(
@@ -274,9 +275,9 @@ class ResponsesBody(Body):
             "max_tool_calls": None, "metadata": self.metadata or {},
             "parallel_tool_calls": self.parallel,
             "previous_response_id": self.previous_response_id,
-            "prompt_cache_key": said("prompt_cache_key"),
+            "prompt_cache_key": extra("prompt_cache_key"),
             "reasoning": {"effort": reasoning.effort, "summary": reasoning.summary},
-            "safety_identifier": said("safety_identifier"), "service_tier": "default",
+            "safety_identifier": extra("safety_identifier"), "service_tier": "default",
             "store": is_stored,
             "temperature": 1.0 if self.temperature is None else self.temperature,
             "text": {"format": form, "verbosity": text.verbosity or "medium"},
@@ -284,7 +285,7 @@ class ResponsesBody(Body):
             "tools": [tool.as_json() for tool in self.tools or ()],
             "top_logprobs": self.top_logprobs or 0,
             "top_p": 1.0 if self.top_p is None else self.top_p, "truncation": "disabled",
-            "user": said("user"),
+            "user": extra("user"),
         }
 
 

@@ -18,16 +18,16 @@ from ..deltas import (
 )
 from ..response_writer import AnswerDelta, Event, Json, ResponseWriter, Usage, WholeAnswer
 from ..token_texts import TokenTexts
-from .output_items import CallOutput, MessageOutput, Named, OutputItem, ReasoningOutput, Status
+from .output_items import CallOutput, MessageOutput, NamedEvent, OutputItem, ReasoningOutput, Status
 
-Keep = Callable[[Json], None]  # what is done with a response
+StoreCallback = Callable[[Json], None]  # what is done with a response
 
 
 def new_id(kind: str) -> str:
     return f"{kind}_{secrets.token_hex(24)}"
 
 
-def keep_nothing(response: Json) -> None:
+def discard_response(response: Json) -> None:
     pass
 
 
@@ -38,7 +38,7 @@ class ResponsesWriter(ResponseWriter):
     model: str
     texts: TokenTexts
     echo: Json
-    keep: Keep = keep_nothing
+    keep: StoreCallback = discard_response
     id: str = field(default_factory=lambda: new_id("resp"))
     created: int = field(default_factory=lambda: int(time.time()))
     output: list[OutputItem] = field(default_factory=list)  # all but the last are done
@@ -77,7 +77,7 @@ class ResponsesWriter(ResponseWriter):
 
     # ---- parts of an answer ------------------------------------------------------------------
 
-    def _of_answer(self, new: AnswerDelta) -> Iterator[Named]:
+    def _of_answer(self, new: AnswerDelta) -> Iterator[NamedEvent]:
         """Log probabilities come with the next text."""
         self._early += self.texts.logprobs(new.tokens)
         for delta in new.deltas:
@@ -90,7 +90,7 @@ class ResponsesWriter(ResponseWriter):
                 yield self._text(item, "")
             yield from self.output[-1].end(self._status)
 
-    def _of_delta(self, delta: Delta) -> Iterator[Named]:
+    def _of_delta(self, delta: Delta) -> Iterator[NamedEvent]:
         item = self.output[-1] if self.output else None
         at = len(self.output)
         match delta:
@@ -110,14 +110,14 @@ class ResponsesWriter(ResponseWriter):
                 assert isinstance(item, CallOutput), "arguments follow their call"
                 yield item.new(text)
 
-    def _open(self, item: OutputItem) -> Iterator[Named]:
+    def _open(self, item: OutputItem) -> Iterator[NamedEvent]:
         """The one before is done."""
         if self.output:
             yield from self.output[-1].end("completed")
         self.output.append(item)
         yield from item.begin()
 
-    def _text(self, item: MessageOutput, text: str) -> Named:
+    def _text(self, item: MessageOutput, text: str) -> NamedEvent:
         logprobs, self._early = self._early, []
         return item.new(text, [_with_bytes(p) for p in logprobs])
 

@@ -1,4 +1,4 @@
-"""The arguments of a tool, as a rule of a grammar."""
+"""Turns the JSON schema of a tool's arguments into a grammar rule."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .content_grammar import json_rule
 
 _ANNOTATIONS = {"title", "description", "examples", "default", "deprecated", "readOnly",
                 "writeOnly", "$comment"}
-# What schemas are within a schema: as values of a table, in a list, or alone.
+# Keywords whose values are schemas: in a table, in a list, or single.
 _TABLES = {"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"}
 _LISTS = {"anyOf", "oneOf", "allOf", "prefixItems"}
 _SINGLE = {"items", "additionalProperties", "not", "if", "then", "else", "contains",
@@ -20,14 +20,14 @@ _SINGLE = {"items", "additionalProperties", "not", "if", "then", "else", "contai
 
 
 def argument_rule(tool: Tool) -> str:
-    """Other properties than the named ones may come only where the schema says so. Keywords that no
-    grammar can keep to count in a strict tool only."""
+    """The rule allows properties beyond the named ones only where the schema does. A keyword that a
+    grammar cannot enforce is an error in a strict tool and ignored in others."""
     parameters = dict(tool.parameters) or {"properties": {}}
     if not _may_be_object(parameters):
         raise BadTool(f"tool {tool.name!r}: its parameters are no object",
                       hint="their schema has the type object, and the arguments as properties")
     try:
-        schema = close(_bare(parameters)) | {"type": "object"}
+        schema = close(_strip_annotations(parameters)) | {"type": "object"}
         return json_rule(schema, lenient=not tool.strict)
     except (BadGrammar, TypeError, ValueError, RecursionError) as e:
         raise BadTool(f"tool {tool.name!r}: its parameters are no schema: "
@@ -39,18 +39,18 @@ def _may_be_object(parameters: Mapping[str, Any]) -> bool:
     return kind == "object" or (isinstance(kind, list) and "object" in kind)
 
 
-def _bare(schema: Any) -> Any:
-    """Without its texts for people."""
+def _strip_annotations(schema: Any) -> Any:
+    """The schema without its annotations for readers."""
     if not isinstance(schema, Mapping):
         return schema
     found: dict[str, Any] = {}
     for name, value in schema.items():
         if name in _TABLES and isinstance(value, Mapping):
-            found[name] = {key: _bare(inner) for key, inner in value.items()}
+            found[name] = {key: _strip_annotations(inner) for key, inner in value.items()}
         elif (name in _LISTS or name == "items") and isinstance(value, list):
-            found[name] = [_bare(inner) for inner in value]
+            found[name] = [_strip_annotations(inner) for inner in value]
         elif name in _SINGLE:
-            found[name] = _bare(value)
+            found[name] = _strip_annotations(value)
         elif name not in _ANNOTATIONS:
             found[name] = value
     return found

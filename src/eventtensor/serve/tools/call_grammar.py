@@ -13,17 +13,17 @@ from ..chat_request import Tool, ToolChoice
 from ..reasoning import BEGIN as THINK
 from ..reasoning import Thinking
 from .argument_schema import argument_rule
-from .json_calls import JsonCallForm, parts
+from .json_calls import JsonCallForm, split_lexemes
 
-MOST_CALLS = 64  # in one answer
-MOST_SCHEMAS = 100_000  # characters, of all tools of a request
+MAX_CALLS = 64  # in one answer
+MAX_SCHEMA_CHARACTERS = 100_000  # characters, of all tools of a request
 _REASONING = rf"""thought: /[ \n]{{0,8}}{THINK}/ begun
 begun: reasoning /[ \n]{{0,8}}/
 reasoning[lazy]: /(?s:.*)<\/think>/"""
 # Answers without reasoning do not begin as it does: else a call inside of it would count.
 _THOUGHT = rf"\s*{THINK}(?s:.*)"
 _STARTS = {Thinking.never: "answer", Thinking.allowed: "thought? answer",
-           Thinking.begun: "begun answer"}
+           Thinking.opened: "begun answer"}
 
 
 def answer_grammar(content: str, thinking: Thinking) -> str:
@@ -37,12 +37,12 @@ def call_grammar(
 ) -> str:
     """Arguments keep to the schemas of their tools, which are those that the choice allows."""
     rules = [f"HEAD: {' | '.join(map(_literal, form.heads))}", *_tool_rules(form, tools)]
-    if form.alone:
+    if form.excludes_text:
         rules.append(r"FIRST: /[ \n]{0,8}/ HEAD")
         first = f"{form.tag}? FIRST tool" if form.tag else "FIRST tool"
     else:
         first = f"{_literal(form.begin)} HEAD tool"
-    more = f" ({_literal(form.between + form.begin)} HEAD tool){{0,{MOST_CALLS - 1}}}"
+    more = f" ({_literal(form.between + form.begin)} HEAD tool){{0,{MAX_CALLS - 1}}}"
     if not choice.parallel or choice.kind == "named":
         more = ""
     if choice.kind != "auto":
@@ -56,7 +56,7 @@ def call_grammar(
 
 def _beside(form: JsonCallForm, content: str, calls: str) -> list[str]:
     """Where both are JSON objects, content has the usual head."""
-    if not form.alone:
+    if not form.excludes_text:
         return [f"answer: {content} | {calls}"]
     if form.tag:
         return [f"answer: {content} | {calls.replace(f'{form.tag}?', form.tag)}"]
@@ -65,9 +65,9 @@ def _beside(form: JsonCallForm, content: str, calls: str) -> list[str]:
 
 def _with_text(form: JsonCallForm, thinking: Thinking, calls: str, more: str) -> list[str]:
     other = _but(_THOUGHT if thinking is Thinking.allowed else "",
-                 _begins_as_call(form) if form.alone else "")
+                 _begins_as_call(form) if form.excludes_text else "")
     text = f"TEXT: /(?s:.*)/{other}"
-    if form.alone:
+    if form.excludes_text:
         return [text, f"answer: TEXT | {calls}"]
     return [text, f"BEGUN: /(?s:.*){re.escape(form.begin)}/{other}", "begun_call[lazy]: BEGUN",
             f"answer: TEXT | begun_call HEAD tool{more}"]
@@ -88,8 +88,8 @@ def _tool_rules(form: JsonCallForm, tools: Sequence[Tool]) -> Iterator[str]:
     for k, tool in enumerate(tools):
         arguments = argument_rule(tool)
         size += len(arguments)
-        if size > MOST_SCHEMAS:
-            raise BadTool(f"the schemas of tools have more than {MOST_SCHEMAS} characters",
+        if size > MAX_SCHEMA_CHARACTERS:
+            raise BadTool(f"the schemas of tools have more than {MAX_SCHEMA_CHARACTERS} characters",
                           hint="give fewer tools, or smaller ones")
         before = f'{json.dumps(tool.name)}, "{form.key}": '
         yield f"tool_{k}: {_literal(before)} {arguments}"
@@ -127,7 +127,7 @@ def _literal(text: str) -> str:
 
 def _begins_as_call(form: JsonCallForm) -> str:
     """With any blanks."""
-    spaced = [r"\s*".join(map(re.escape, parts(head))) for head in form.heads]
+    spaced = [r"\s*".join(map(re.escape, split_lexemes(head))) for head in form.heads]
     return rf"\s*({'|'.join(spaced)})(?s:.*)"
 
 

@@ -1,4 +1,4 @@
-"""Calls and their results in the messages of a chat, in the form that a template wants."""
+"""Rewrites tool calls and results in a chat's messages into the form that its template expects."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Any
 
 from .call_syntax import Message
 
-# Templates that write arguments as JSON themselves want an object; the others want text.
+# A template that writes arguments as JSON itself expects an object. The others expect text.
 _TAKES_OBJECT = re.compile(
     r"""arguments['"]?\]?\s*(\|\s*(tojson|items|dictsort)|is\s+(not\s+)?(string|mapping))""")
 
 
 def template_messages(messages: Sequence[Message], template: str) -> list[dict[str, Any]]:
-    """All with a content, none with an empty list of calls, and arguments as the template takes
-    them."""
+    """Every message gets content, no message an empty list of calls, and arguments become objects
+    or text as the template expects."""
     as_text = "arguments" in template and not _TAKES_OBJECT.search(template)
     return [_template_message(m, as_text) for m in messages]
 
@@ -35,13 +35,13 @@ def _with_text(call: Message) -> dict[str, Any]:
 
 
 def arguments_text(arguments: object) -> str:
-    """Text stays as it is: arguments that were cut are no JSON."""
+    """Text stays unchanged, because truncated arguments are not JSON."""
     return arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
 
 
-def one_call_each(messages: Sequence[Message]) -> Iterator[Message]:
-    """For templates that know one call in a message: each call has a message of its own, with its
-    result behind it."""
+def split_calls(messages: Sequence[Message]) -> Iterator[Message]:
+    """Gives each call its own message, followed by its result. Some templates accept only one call
+    in a message."""
     at = 0
     while at < len(messages):
         message, at = messages[at], at + 1
@@ -56,7 +56,7 @@ def one_call_each(messages: Sequence[Message]) -> Iterator[Message]:
         for k, call in enumerate(calls):
             yield {**message, "content": message.get("content") if k == 0 else "",
                    "tool_calls": [call]}
-            own = [r for r in results if r.get("tool_call_id") == call.get("id")]
-            yield from own
-            results = [r for r in results if r not in own]
+            matching = [r for r in results if r.get("tool_call_id") == call.get("id")]
+            yield from matching
+            results = [r for r in results if r not in matching]
         yield from results

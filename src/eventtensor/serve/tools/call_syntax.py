@@ -1,5 +1,5 @@
-"""What a syntax of calls is to the server: how tools get into the prompt, which answers may come,
-and how an answer is read."""
+"""The interface of a tool-call syntax: it renders tools into the prompt, makes the grammar of
+answers, and parses answers. Each syntax is a file of this package; `registry.py` lists them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ Message = Mapping[str, Any]
 
 
 class CallSyntax(ABC):
-    """Of one model, by its chat template and its control tokens. `name` is for --tool-parser."""
+    """The syntax of one model, with its chat template and control tokens. `name` is the value of
+    --tool-parser."""
 
     name: ClassVar[str]
 
@@ -28,21 +29,21 @@ class CallSyntax(ABC):
         """Whether the model of this template was trained with the syntax."""
 
     @abstractmethod
-    def prompt(
+    def render(
         self, messages: Sequence[Message], tools: Sequence[Tool]
     ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-        """Messages, and tools, as the template gets them. Without tools the history may still have
-        calls and their results."""
+        """Messages and tools for the template. Even without tools the history may contain calls and
+        results."""
 
     @abstractmethod
     def grammar(
         self, tools: Sequence[Tool], choice: ToolChoice, content: str | None = None,
         thinking: Thinking = Thinking.never,
     ) -> str:
-        """In Lark, as llguidance reads it: what the answer may be. `tools` are those that the
-        choice allows, which is not `none`. `content` is a grammar for answers that call nothing;
-        None: any text."""
+        """The grammar of the answer, in llguidance's Lark. `tools` are the allowed tools; the
+        choice is not `none`. `content` is the grammar of an answer without calls; None: any
+        text."""
 
     @abstractmethod
     def parser(self, tools: Sequence[Tool]) -> OutputParser:
-        """Of one answer without its reasoning; `tools` are those that it may call."""
+        """A parser for one answer without its reasoning. `tools` are the allowed tools."""

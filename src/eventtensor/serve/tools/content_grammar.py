@@ -1,5 +1,6 @@
-"""What answers that call nothing keep to, if the params say something of it, as a part of a larger
-grammar."""
+"""The grammar of an answer without tool calls, as one rule of a larger grammar.
+
+`call_grammar.py` puts the rule beside the rules for calls."""
 
 from __future__ import annotations
 
@@ -15,15 +16,17 @@ Json = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Content:
-    """`rule` is in Lark; `grammars` are those that it names."""
+class ContentGrammar:
+    """`rule` is in Lark. `grammars` are the grammars that the rule refers to."""
 
     rule: str
     grammars: tuple[Json, ...] = ()
 
     @classmethod
-    def of(cls, params: SamplingParams, additional_properties: bool = False) -> Content | None:
-        """None: any text may come."""
+    def from_params(
+        cls, params: SamplingParams, additional_properties: bool = False
+    ) -> ContentGrammar | None:
+        """None: the params allow any text."""
         if not params.has_grammar:
             return None
         if params.json_schema is not None:
@@ -35,14 +38,14 @@ class Content:
         name = first.get("name") or "content"
         return cls(f"@{name}", ({**first, "name": name}, *others))
 
-    def within(self, lark: str) -> str:
-        """The whole grammar, of which the rule is a part."""
+    def embed(self, lark: str) -> str:
+        """The whole grammar; `lark` contains the rule."""
         if not self.grammars:
             return lark
         return json.dumps({"grammars": [{"lark_grammar": lark}, *self.grammars]})
 
 
 def json_rule(schema: Mapping[str, Any], **guidance: Any) -> str:
-    """Without a percent sign in texts, which could seem to be of Lark."""
+    """A rule for JSON of this schema. Percent signs are escaped, because Lark would read them."""
     text = json.dumps({**schema, "x-guidance": {"whitespace_pattern": BLANKS, **guidance}})
     return "%json " + text.replace("%", r"\u0025")

@@ -1,4 +1,4 @@
-"""Calls between tags, as Hermes, Qwen2.5 and Qwen3 write them:
+"""Tool calls between tags, as Hermes, Qwen2.5 and Qwen3 write them:
 
     <tool_call>
     {"name": "get_weather", "arguments": {"city": "Paris"}}
@@ -20,7 +20,7 @@ from .call_syntax import CallSyntax, Message
 from .json_calls import JsonCallForm
 
 TAGGED = JsonCallForm(begin="<tool_call>", heads=('\n{"name": ',), key="arguments",
-                      end="\n</tool_call>", between="\n", alone=False)
+                      end="\n</tool_call>", between="\n", excludes_text=False)
 
 
 class Hermes(CallSyntax):
@@ -28,10 +28,10 @@ class Hermes(CallSyntax):
 
     @classmethod
     def fits(cls, template: str) -> bool:
-        """Templates of other syntaxes between these tags have XML there."""
+        """Other syntaxes put XML between the same tags."""
         return "<tool_call>" in template and "<function=" not in template
 
-    def prompt(
+    def render(
         self, messages: Sequence[Message], tools: Sequence[Tool]
     ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
         return template_messages(messages, self.template), [t.as_openai() for t in tools]

@@ -1,8 +1,8 @@
-"""Calls as Llama 3.1 to 3.3 write them: an answer that is a JSON object is a call.
+"""Tool calls of Llama 3.1 to 3.3: an answer that is a JSON object is a call.
 
     {"name": "get_weather", "parameters": {"city": "Paris"}}
 
-`<|python_tag|>` may stand before it; as a control token it is not in the text of an answer.
+`<|python_tag|>` may precede it. As a control token it does not appear in the text of an answer.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from ..chat_request import Tool, ToolChoice
 from ..deltas import OutputParser
 from ..reasoning import Thinking
 from .call_grammar import call_grammar
-from .call_history import one_call_each, template_messages
+from .call_history import split_calls, template_messages
 from .call_parser import JsonCallParser
 from .call_syntax import CallSyntax, Message
 from .json_calls import JsonCallForm
 
 BARE = JsonCallForm(begin="", heads=('{"name": ', '{"type": "function", "name": '),
-                    key="parameters", end="", between="; ", alone=True)
+                    key="parameters", end="", between="; ", excludes_text=True)
 _TAG = "<|python_tag|>"
 
 
@@ -36,12 +36,12 @@ class Llama3Json(CallSyntax):
     def fits(cls, template: str) -> bool:
         return "tools" in template and '"parameters": ' in template and "ipython" in template
 
-    def prompt(
+    def render(
         self, messages: Sequence[Message], tools: Sequence[Tool]
     ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
         """The templates refuse messages with several calls."""
-        apart = list(one_call_each(messages))
-        return template_messages(apart, self.template), [t.as_openai() for t in tools]
+        split = list(split_calls(messages))
+        return template_messages(split, self.template), [t.as_openai() for t in tools]
 
     def grammar(
         self, tools: Sequence[Tool], choice: ToolChoice, content: str | None = None,

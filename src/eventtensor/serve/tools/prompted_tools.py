@@ -1,5 +1,7 @@
-"""Calls for models whose template knows no tools: a system text tells of them, calls and results
-are text in the history, and calls are written between tags, as by Hermes."""
+"""Tool calls for models whose chat template has no tools.
+
+A system message describes the tools. Calls and results are text in the history. The model writes
+calls between tags, as in `hermes.py`."""
 
 from __future__ import annotations
 
@@ -34,7 +36,7 @@ class PromptedTools(Hermes):
     def fits(cls, template: str) -> bool:
         return True
 
-    def prompt(
+    def render(
         self, messages: Sequence[Message], tools: Sequence[Tool]
     ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
         """The template gets no tools."""
@@ -55,14 +57,14 @@ class PromptedTools(Hermes):
         self, tools: Sequence[Tool], choice: ToolChoice, content: str | None = None,
         thinking: Thinking = Thinking.never,
     ) -> str:
-        """An answer has one call: models that were not trained with calls repeat them."""
+        """Allows one call in an answer, because untrained models repeat calls."""
         return super().grammar(tools, replace(choice, parallel=False), content, thinking)
 
 
 def _with_calls(message: Message) -> dict[str, Any]:
     calls = [_call(call["function"]) for call in message.get("tool_calls") or ()]
-    kept = {k: v for k, v in message.items() if k != "tool_calls"}
-    return kept | {"content": "\n".join(filter(None, [kept["content"], *calls]))}
+    rest = {k: v for k, v in message.items() if k != "tool_calls"}
+    return rest | {"content": "\n".join(filter(None, [rest["content"], *calls]))}
 
 
 def _call(function: Message) -> str:
@@ -76,10 +78,10 @@ def _result(message: Message) -> str:
 
 
 def _with_system(messages: list[dict[str, Any]], tools: Sequence[Tool]) -> list[dict[str, Any]]:
-    """Behind what the chat says as system."""
-    known = "\n".join(json.dumps(t.as_openai()["function"], ensure_ascii=False) for t in tools)
-    text = _SYSTEM.format(tools=known)
+    """Appends the tools to the system message of the chat."""
+    schemas = "\n".join(json.dumps(t.as_openai()["function"], ensure_ascii=False) for t in tools)
+    text = _SYSTEM.format(tools=schemas)
     if messages and messages[0]["role"] == "system":
-        own = messages[0]
-        return [{**own, "content": f"{own['content']}\n\n{text}".lstrip()}, *messages[1:]]
+        first = messages[0]
+        return [{**first, "content": f"{first['content']}\n\n{text}".lstrip()}, *messages[1:]]
     return [{"role": "system", "content": text}, *messages]

@@ -1,4 +1,4 @@
-"""The syntaxes of calls that are known, and which one a model has."""
+"""The list of tool-call syntaxes, and the choice of one for a model."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from .hermes import Hermes
 from .llama3_json import Llama3Json
 from .prompted_tools import PromptedTools
 
-# In this order templates are asked; the last one fits all.
+# The first syntax that fits the template is chosen. The last one fits every template.
 SYNTAXES: tuple[type[CallSyntax], ...] = (Hermes, Llama3Json, PromptedTools)
 
 
 def find_syntax(
     name: str, template: str, control_tokens: Collection[str] = ()
 ) -> CallSyntax:
-    """By name; `auto`: what fits the template."""
+    """The syntax of this name; `auto`: the first that fits the template."""
     if name == "auto":
         return next(s for s in SYNTAXES if s.fits(template))(template, control_tokens)
     found = {s.name: s for s in SYNTAXES}.get(name)
