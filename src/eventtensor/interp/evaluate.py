@@ -55,25 +55,38 @@ def evaluate(
         {k: np.zeros(s, np.bool_) for k, s in shapes.items()},
     )
     made = Functions() if functions is None else functions
-    Frame(dict(env), tiles, load, place, made, effects).block(body.stmts)
+    values: dict[int, Array] = {}
+    Frame(_Scope(env, values), tiles, load, place, made, effects, values).block(body.stmts)
     return effects
+
+
+class _Scope(dict[str, int]):
+    """Dims and coordinates, and `%7` for what the 0-d integer 7 is at the moment."""
+
+    def __init__(self, env: Mapping[str, int], values: Mapping[int, Array]) -> None:
+        super().__init__(env)
+        self._values = values
+
+    def __missing__(self, name: str) -> int:
+        return int(self._values[int(name[1:])])
 
 
 @dataclass(slots=True)
 class Frame:
-    env: dict[str, int]
+    env: Mapping[str, int]
     tiles: Mapping[int, Array]
     load: LoadFn
     place: Place
     functions: Functions
     effects: Effects
-    values: dict[int, Array] = field(default_factory=dict)
+    values: dict[int, Array]
 
     def block(self, stmts: tuple[t.Stmt, ...]) -> None:
         for s in stmts:
+            if isinstance(s, t.Let):  # most are: a match takes longer
+                self.bind(s.id, MEANING[s.op.__class__](self, s.op, s.type), s.type.dtype)
+                continue
             match s:
-                case t.Let(id, op, type):
-                    self.bind(id, MEANING[op.__class__](self, op, type), type.dtype)
                 case t.For():
                     self.loop(s)
                 case t.Store(arg, axes, value):
@@ -91,8 +104,6 @@ class Frame:
         if value.dtype is not dtype.numpy:
             value = np.asarray(value, dtype.numpy)
         self.values[id] = value
-        if value.ndim == 0 and dtype is not DType.f32:
-            self.env[f"%{id}"] = int(value)
 
     def loop(self, s: t.For) -> None:
         """Carried tiles are handed on together, so one may be the next of another."""

@@ -56,7 +56,7 @@ class Memory:
         if f.element is not None:
             return None if bits[f.element] else f.element
         part = bits[f.key()]
-        if part.item() if part.size == 1 else part.all():
+        if np.count_nonzero(part) == part.size:
             return None
         position = np.unravel_index(int(np.argmin(part)), part.shape)
         return f.index_at(tuple(int(p) for p in position))

@@ -69,11 +69,11 @@ class _Visitors:
         near = np.unique(np.concatenate(parts)) if parts else np.zeros(0, np.int64)
         found = t.ids[near] != t.ids[k]
         mode = t.modes[k]
-        if mode == Mode.read.value:
-            found &= t.modes[near] != Mode.read.value
-        elif mode == Mode.add_unordered.value:
+        if mode == Mode.read:
+            found &= t.modes[near] != Mode.read
+        elif mode == Mode.add_unordered:
             other_round = t.rounds[near] != t.rounds[k]
-            found &= (t.modes[near] != Mode.add_unordered.value) | other_round
+            found &= (t.modes[near] != Mode.add_unordered) | other_round
         return np.asarray(near[found])
 
 
@@ -102,7 +102,7 @@ def _table(found: list[Access]) -> _Table:
     return _Table(
         found,
         np.asarray([a.id for a in found]),
-        np.asarray([a.mode.value for a in found]),
+        np.asarray([a.mode for a in found]),
         np.asarray([rounds[a.round] for a in found]),
     )
 

@@ -243,15 +243,14 @@ class _Outside(Exception):
 
 
 def _rows(rows: list[int], size: int, room: tuple[int, int]) -> Span:
+    if not rows or min(rows) >= 0 and max(rows) < size:
+        if len(rows) == 1:
+            return Span(slice(rows[0], rows[0] + 1), _ONE, 1)
+        return Span(np.asarray(rows, np.int64), slice(0, len(rows)), len(rows))
     for row in rows:
         if not -room[0] <= row < size + room[1]:
             raise _Outside(row)
-    inside = [k for k, row in enumerate(rows) if 0 <= row < size]
-    if len(rows) == len(inside) == 1:
-        return Span(slice(rows[0], rows[0] + 1), _ONE, 1)
-    if len(rows) == len(inside):
-        return Span(np.asarray(rows, np.int64), slice(0, len(rows)), len(rows))
-    found = np.asarray(inside, np.int64)
+    found = np.asarray([k for k, row in enumerate(rows) if 0 <= row < size], np.int64)
     return Span(np.asarray(rows, np.int64)[found], found, len(rows))
 
 

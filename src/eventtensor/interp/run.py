@@ -103,7 +103,7 @@ class _Log:
         node = machine.nodes[self.id]
         stage = node.stage if self.stage is None else self.stage
         if f.element is not None:
-            key = self.id, stage, mode.value, f.tensor, f.element
+            key = self.id, stage, mode, f.tensor, f.element
             if key in machine.points:
                 return
             machine.points.add(key)
@@ -276,7 +276,7 @@ class Machine:
             log = _Log(self, id, steps_before_body(node.steps))
             self.execution.run(node.placed.call, node.env, log, node.place, node.early)
             self.trace.executed.append(id)
-            cells = list(self.notified(id))
+            cells = self.notified(id)
         except Abandoned:
             self.abandoned.add(id)
             return
@@ -284,13 +284,15 @@ class Machine:
             self.trace.notifiers.setdefault(cell, []).append(id)
             self.notify(cell)
 
-    def notified(self, id: int) -> Iterator[Cell]:
+    def notified(self, id: int) -> list[Cell]:
         """A notify map may load what the task itself has just written."""
-        node = self.nodes[id]
-        for notify in node.notifies:
-            for nest in notify.cells:
-                for index in self.execution.functions.visit(nest, node.env, node.load):
-                    yield self.cell(notify.event, index, node.place)
+        node, visit = self.nodes[id], self.execution.functions.visit
+        return [
+            self.cell(notify.event, index, node.place)
+            for notify in node.notifies
+            for nest in notify.cells
+            for index in visit(nest, node.env, node.load)
+        ]
 
     def notify(self, cell: Cell) -> None:
         self.cells[cell] = self.cells.get(cell, 0) + 1

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from enum import Enum
-from typing import Protocol
+from enum import IntEnum
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -41,7 +41,7 @@ class Task:
         return f"{'the grid size of ' if self.header else ''}{self.call}({inner})"
 
 
-class Mode(Enum):
+class Mode(IntEnum):
     """How an access conflicts: reads not with reads, unordered additions not with each other."""
 
     read = 0
@@ -86,6 +86,14 @@ def task_of(placed: PlacedCall, env: Mapping[str, int], header: bool = False) ->
     return Task(placed.call.name, tuple(env[v] for v in names), header)
 
 
+class _Use(NamedTuple):
+    """What a task does with a region. `watched` if some task writes the tensor."""
+
+    mode: Mode
+    locate: Locate
+    watched: bool
+
+
 # ---- execution -----------------------------------------------------------------------------
 
 
@@ -98,16 +106,34 @@ class Execution:
     obligations: Obligations | None = None
     functions: Functions = field(default_factory=Functions)
     _locators: dict[int, tuple[Region, Locate]] = field(default_factory=dict)
+    _uses: dict[int, tuple[Call, list[_Use]]] = field(default_factory=dict)
 
     def locate(
         self, region: Region, env: Mapping[str, int], load: LoadFn, place: Place
     ) -> Footprint:
         """The elements of a region at one task."""
+        return self._locator(region)(env, load, place)
+
+    def _locator(self, region: Region) -> Locate:
         found = self._locators.get(id(region))
         if found is None:
             made = locator(region, self.memory.shape(region.tensor))
             found = self._locators[id(region)] = region, made
-        return found[1](env, load, place)
+        return found[1]
+
+    def _uses_of(self, call: Call) -> list[_Use]:
+        """What a task does with each of its regions, in argument order."""
+        found = self._uses.get(id(call))
+        if found is None:
+            adding = Mode.add_unordered if call.unordered else Mode.write
+            modes = [Mode.read] * len(call.reads) + [adding] * len(call.accumulates)
+            modes += [Mode.write] * len(call.writes)
+            uses = [
+                _Use(mode, self._locator(r), r.tensor not in self.memory.constant)
+                for mode, r in zip(modes, call.regions, strict=True)
+            ]
+            found = self._uses[id(call)] = call, uses
+        return found[1]
 
     def loader(self, watcher: Watcher, place: Place) -> LoadFn:
         """Reads of index data by a task: in range, told to the watcher, checked in debug."""
@@ -133,13 +159,12 @@ class Execution:
         """`env` binds dims and all coordinates; `early` are arguments that were read before now.
         Abandoned is raised before any effect."""
         load = self.loader(watcher, place)
-        prints = [self.locate(r, env, load, place) for r in call.regions]
+        uses = self._uses_of(call)
+        prints = [use.locate(env, load, place) for use in uses]
         first, last = len(call.reads), len(call.reads) + len(call.accumulates)
-        adding = Mode.add_unordered if call.unordered else Mode.write
-        for k, f in enumerate(prints):
-            mode = Mode.read if k < first else adding if k < last else Mode.write
-            if k not in early and f.tensor not in self.memory.constant and not f.empty:
-                watcher.touch(mode, f)
+        for k, (use, f) in enumerate(zip(uses, prints, strict=True)):
+            if use.watched and k not in early and not f.empty:
+                watcher.touch(use.mode, f)
         tiles = {
             k: early[k] if k in early else self._read(prints[k], watcher) for k in range(first)
         }

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from math import prod
-from operator import itemgetter
 from typing import assert_never
 
 from .expr import (
@@ -41,8 +40,7 @@ def function_of(e: Node) -> Function:
         case Const(v):
             return lambda env, load: v
         case Dim(name, _, _) | Var(name):
-            get = itemgetter(name)
-            return lambda env, load: get(env)
+            return lambda env, load: env[name]
         case Sum(((term, 1),), const):
             f = function_of(term)
             return lambda env, load: f(env, load) + const
@@ -58,6 +56,9 @@ def function_of(e: Node) -> Function:
         case Mod(a, k):
             f = function_of(a)
             return lambda env, load: f(env, load) % k
+        case Load(tensor, (i, j)):
+            f, g = function_of(i), function_of(j)
+            return lambda env, load: load(tensor, (f(env, load), g(env, load)))
         case Load(tensor, index):
             at = [function_of(i) for i in index]
             return lambda env, load: load(tensor, tuple([f(env, load) for f in at]))
@@ -89,12 +90,18 @@ def visitor_of(nest: Nest) -> Visitor:
     guards = [function_of(g) for g in nest.guards]
     index = [function_of(i) for i in nest.index]
 
+    def visit_one(env: Env, load: LoadFn) -> list[tuple[int, ...]]:
+        for guard in guards:
+            if not guard(env, load):
+                return []
+        return [tuple([i(env, load) for i in index])]
+
+    if not axes:
+        return visit_one
+
     def level(k: int, env: Env, load: LoadFn, out: list[tuple[int, ...]]) -> None:
         if k == len(axes):
-            for guard in guards:
-                if not guard(env, load):
-                    return
-            out.append(tuple([i(env, load) for i in index]))
+            out += visit_one(env, load)
             return
         var, lo, hi, step = axes[k]
         for v in range(lo(env, load), hi(env, load), step):
