@@ -16,6 +16,7 @@ from uvicorn import Config
 from uvicorn.server import ServerState
 
 from eventtensor.serve.connection import Connection, ConnectionLimits
+from eventtensor.serve.listen_sockets import bind
 
 BODY = json.dumps({"model": "tiny", "prompt": "ab", "max_tokens": 3}).encode()
 HEAD = (b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
@@ -249,3 +250,24 @@ def test_who_leaves_with_requests_sent_ahead_frees_the_pages(folder):
             server.wait_for("num_requests_running", 1)
         server.at_rest()
         assert server.metric("generation_tokens_total") < 200
+
+
+def test_what_is_written_is_sent_at_once():
+    """Nagle's algorithm would hold each later write back until the client answers the first."""
+    async def has_no_delay():
+        loop = asyncio.get_running_loop()
+        found = loop.create_future()
+
+        class Accepted(asyncio.Protocol):
+            def connection_made(self, transport):
+                sock = transport.get_extra_info("socket")
+                found.set_result(sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+
+        [listening] = bind("127.0.0.1", 0)
+        server = await loop.create_server(Accepted, sock=listening)
+        with socket.create_connection(listening.getsockname()):
+            no_delay = await asyncio.wait_for(found, 60)
+        server.close()
+        return no_delay
+
+    assert asyncio.run(has_no_delay())

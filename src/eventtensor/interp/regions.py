@@ -243,7 +243,7 @@ class _Outside(Exception):
 
 
 def _rows(rows: list[int], size: int, room: tuple[int, int]) -> Span:
-    if not rows or min(rows) >= 0 and max(rows) < size:
+    if not rows or (min(rows) >= 0 and max(rows) < size):
         if len(rows) == 1:
             return Span(slice(rows[0], rows[0] + 1), _ONE, 1)
         return Span(np.asarray(rows, np.int64), slice(0, len(rows)), len(rows))
