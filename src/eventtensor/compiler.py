@@ -14,18 +14,21 @@ from .analysis.report import CheckReport, Kind, Problem, make_report
 from .analysis.reuse import own_iteration, reused, without_axes
 from .analysis.uses import Events
 from .config import Options
-from .errors import BadOption, Unproved
+from .errors import BadOption, NoDevice, Unproved
 from .ir.plan import CallPlan, HandoffKind, Plan
 from .ir.program import Program
 from .kernel import BACKENDS, Kernel
 from .lang.program import Program as Builder
 from .progress import doing, in_pass, shown
+from .runtime.cuda.driver import device as find_gpu
 from .schedule.groups import schedules
 from .schedule.handoff import decide
 from .schedule.hints import hints
 from .schedule.memory import layout, word_layout
 from .schedule.select import Choice, mark_pushed, select
 from .schedule.stream import streams
+from .targets.devices import DEFAULT_DEVICE
+from .targets.target import CudaTarget
 
 
 @dataclass
@@ -34,6 +37,7 @@ class State:
 
     options: Options
     program: Program
+    gpu: CudaTarget  # that the plan is made for, if it is for a GPU
     choices: dict[str, Choice] | None = None
     derived: Derived | None = None
     events: Events | None = None
@@ -43,7 +47,7 @@ class State:
 
 def _select(s: State) -> None:
     """A schedule for each call, with its reason."""
-    s.choices = select(s.program, s.options)
+    s.choices = select(s.program, s.options, s.gpu)
     s.program = mark_pushed(s.program, s.choices)
 
 
@@ -80,7 +84,7 @@ def _stream(s: State) -> None:
     """What the loader of a GPU kernel brings ahead of the waits."""
     assert s.plan is not None and s.report is not None
     if s.options.target == "cuda" and s.report.ok:
-        found = streams(s.plan, s.options.stream, s.options.debug)
+        found = streams(s.plan, s.options.stream, s.options.debug, s.gpu)
         s.plan = replace(s.plan, streams=found)
         s.plan = replace(s.plan, hints=hints(s.plan, s.options.prefetch))
 
@@ -91,7 +95,7 @@ def _handoff(s: State) -> None:
     assert s.report is not None
     if s.options.target != "cuda" or not s.report.ok:
         return
-    found = decide(s.plan, s.derived, s.events, s.options.handoff)
+    found = decide(s.plan, s.derived, s.events, s.options.handoff, s.gpu)
     s.plan = replace(s.plan, handoffs=found)
 
 
@@ -131,11 +135,23 @@ PASSES = (
 _ISL = RLock()
 
 
-def run_passes(program: Builder | Program, options: Options) -> State:
+def gpu_of(options: Options) -> CudaTarget:
+    """The GPU that a plan is made for: the one where the kernel will run, else the default."""
+    if options.target != "cuda":
+        return DEFAULT_DEVICE
+    try:
+        return find_gpu(options.device).target
+    except NoDevice:
+        return DEFAULT_DEVICE
+
+
+def run_passes(
+    program: Builder | Program, options: Options, gpu: CudaTarget | None = None
+) -> State:
     """All passes; without events (precheck failed) there is no plan. One that is refuted has a plan
     all the same, so that its witnesses can be replayed."""
     built = program.build() if isinstance(program, Builder) else program
-    state = State(options, built)
+    state = State(options, built, gpu or gpu_of(options))
     with shown(f"program '{built.name}'"), _ISL:
         for name, step in PASSES:
             in_pass(name)

@@ -29,9 +29,10 @@ from eventtensor.compiler import run_passes
 from eventtensor.config import Options
 from eventtensor.ir.expr import Const, Dim, Var, floordiv, minimum, mod
 from eventtensor.ir.layout import divisor, layout_of
-from eventtensor.ir.plan import ASKED_AHEAD, Plan, StreamKind
-from eventtensor.ir.products import product_of, staged_whole
+from eventtensor.ir.plan import Plan, StreamKind
+from eventtensor.ir.products import product_of
 from eventtensor.ir.walk import evaluate
+from eventtensor.targets.h200 import H200
 
 ROWS, PACKED, WHOLE = StreamKind.rows, StreamKind.packed, StreamKind.whole
 LOOP = StreamKind.loop
@@ -114,7 +115,7 @@ def test_many_columns_whose_number_each_tile_waits_for_are_not_streamed() -> Non
     (3, 16384, False), (1, 57344, False),
 ])
 def test_what_is_staged_as_a_whole(columns: int, row: int, wanted: bool) -> None:
-    assert staged_whole(columns, row) == wanted
+    assert H200.costs.stream.stages_whole_operand(columns, row) == wanted
 
 
 def test_one_side_of_a_product_is_paged_and_the_other_held() -> None:
@@ -165,7 +166,7 @@ def test_held_pages_come_first_and_products_in_the_order_of_the_body() -> None:
 
 def test_what_threads_ask_for_ahead_takes_no_page() -> None:
     plan = plan_of(layers(256), handoff="counter")  # where there is something to wait for
-    assert ASKED_AHEAD == 3 * (THREADS - THREADS // WARPS)
+    assert H200.costs.handoff.max_prefetch_elements == 3 * (THREADS - THREADS // WARPS)
     assert {call for call, tensor in kinds(plan) if tensor == "scale"} == {"take"}
     give = generate(plan).text.split("body_give(")[1].split("\n}")[0]
     assert "scale = scale[0, 0:256], asked for ahead" in give

@@ -249,14 +249,6 @@ class Handoff:
     tensors: tuple[str, ...] = ()
 
 
-# A page that is held keeps its slot, and slots are used in turn: a task that holds one may take no
-# more pages than the smallest ring has slots, or loader and tasks wait for each other.
-FEWEST_SLOTS = 4
-# Elements of an operand that threads of a GPU ask for themselves, ahead of a task's waits: three
-# each, but for the warp that polls. A page of the stream would come no sooner, and take a slot.
-ASKED_AHEAD = 672
-
-
 class StreamKind(Enum):
     """How a streamed operand is used up. `rows` and `packed` page by page, by the matrix product
     that it feeds (plain rows, or panels whose blocks of columns lie together); `loop` a page an

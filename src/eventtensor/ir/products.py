@@ -17,10 +17,7 @@ PANEL = 16  # rows of a panel: one side of a tensor-core tile
 BLOCK = 8  # rows and columns of a block: of 16 bits each, a matrix as tensor cores take it
 MOST_SPAN = 128  # columns
 BUNDLES = (1, 2, 4)  # panels whose spans may lie together: the last are those of one wgmma
-_PIECES = 4  # spans of panels in a page: 16 KB at most
 _STEP = 32  # columns that a warp takes at once
-_MOST_COLUMNS = 64
-_BESIDE = 32 * 1024  # bytes of the product's other side, in shared memory beside the ring
 
 Groups = tuple[tuple[int, ...], ...]  # for each axis of a value, the axes of the argument in it
 
@@ -56,17 +53,6 @@ def span_of(columns: int) -> int:
         if fit:
             return fit[-1]
     raise ValueError(columns)
-
-
-def page_spans(spans: int, bundle: int) -> int:
-    """Spans of a bundle in a page: the most that divide them."""
-    return max(n for n in range(1, _PIECES // bundle + 1) if spans % n == 0)
-
-
-def staged_whole(columns: int, row: int) -> bool:
-    """True for a product whose other side, up to `columns` columns of `row` bytes, is staged as a
-    whole. If not, it goes line by line (packed only)."""
-    return columns <= _MOST_COLUMNS and columns * row <= _BESIDE
 
 
 def product_of(body: t.Body, arg: int) -> Product | None:

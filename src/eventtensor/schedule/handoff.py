@@ -18,6 +18,8 @@ from ..ir.program import PlacedCall
 from ..ir.tables import is_kept, loads_after
 from ..ir.tensor import tile_shape
 from ..ir.walk import bounds
+from ..targets.cost_model import HandoffCosts
+from ..targets.target import CudaTarget
 from .again import NO_TABLE, AgainQuestion, Found
 from .blocks import bulk_operand, feeds_product
 from .flags import FlagQuestion
@@ -27,7 +29,9 @@ Asked = str | tuple[tuple[str, str], ...]
 KINDS = ("auto", *(k.value for k in HandoffKind))
 
 
-def decide(plan: Plan, derived: Derived, events: Events, asked: Asked) -> tuple[Handoff, ...]:
+def decide(
+    plan: Plan, derived: Derived, events: Events, asked: Asked, target: CudaTarget
+) -> tuple[Handoff, ...]:
     """One word for all events is followed where it is legal (somewhere, else an error); a word for
     a named event must be legal there. Events that are not named are `auto`, as others are beside
     `again`, which needs words with flags to find something from."""
@@ -36,7 +40,8 @@ def decide(plan: Plan, derived: Derived, events: Events, asked: Asked) -> tuple[
     _known_words(plan, named, default)
     others = "auto" if default == "again" else default  # which is taken wherever it is legal
     words = {e.name: named.get(e.name, others) for e in plan.events}
-    work = _Decision(plan, events, FlagQuestion(plan.program, derived, events), words)
+    flags = FlagQuestion(plan.program, derived, events)
+    work = _Decision(plan, events, flags, words, target.costs.handoff)
     ordered = sorted(words, key=lambda e: words[e] == "auto")  # first what is asked for
     for event in ordered:
         work.flag(event)
@@ -79,6 +84,7 @@ class _Decision:
     events: Events
     flags: FlagQuestion
     words: dict[str, str]
+    costs: HandoffCosts
     flagged: dict[str, tuple[tuple[str, ...], str]] = field(default_factory=dict)
     again: dict[str, frozenset[Found]] = field(default_factory=dict)
     refused: dict[tuple[str, str, str], str] = field(default_factory=dict)
@@ -126,7 +132,7 @@ class _Decision:
         why = next(filter(None, map(self.flags.refusal, tensors)), "")
         if why:
             return (), why
-        if word == "auto" and not self._payload(tensors).cheap:
+        if word == "auto" and not self._payload(tensors).is_cheap(self.costs):
             return (), self._payload(tensors).why_not
         if word == "auto" and any(self._by_lines(t) for t in tensors):
             return (), "a product takes it line by line"
@@ -243,7 +249,7 @@ class _Decision:
             return None
         size = _size(self.plan, p, arg).words * self.plan.program.tensor(
             p.call.reads[arg].tensor).dtype.size
-        if word == "auto" and not (size >= BULK_BYTES and self._staged(p, arg)):
+        if word == "auto" and not (size >= self.costs.min_bulk_bytes and self._staged(p, arg)):
             return None
         reason = "asked for" if word == "bulk" else f"{size} bytes that a matrix product re-reads"
         return Handoff(event, call, HandoffKind.bulk, reason, (p.call.reads[arg].tensor,))
@@ -272,9 +278,6 @@ class _Decision:
 # ---- cost ----------------------------------------------------------------------------------
 
 UNKNOWN = 1 << 62  # words of a tile, or tasks of a grid, without a known bound
-FLAG_BYTES = 36 * 1024  # words of a task that `auto` hands over by flags, and of all its readers
-POLLED_BYTES = 16 << 20
-BULK_BYTES = 16384  # below this, plain loads take no longer than a copy and its barrier
 
 
 @dataclass(frozen=True)
@@ -288,22 +291,16 @@ class _Size:
 
 @dataclass(frozen=True)
 class Payload:
-    """What travels through a tensor: words for a reading task (the most), and for all of them.
-
-    Measured on an H200: one hop takes 0.60 us by flags and 2.55 us by a counter while weights
-    stream, since a flag saves the fence and the second read. But each reader polls every word: a
-    chain of products where all 128 workers read all that all have written takes 3.1 us a layer by
-    flags and 3.8 by a counter with 2048 words of 8 bytes, 8.4 and 8.2 with 4096; 132 tasks that
-    fold 2112 such words of each other 5.3 and 6.7."""
+    """What travels through a tensor: words for a reading task (the most), and for all of them."""
 
     each: int
     polled: int
     bytes_each: int
     bytes_polled: int
 
-    @property
-    def cheap(self) -> bool:
-        return 0 < self.bytes_each <= FLAG_BYTES and self.bytes_polled <= POLLED_BYTES
+    def is_cheap(self, costs: HandoffCosts) -> bool:
+        return 0 < self.bytes_each <= costs.max_tagged_bytes_per_task \
+            and self.bytes_polled <= costs.max_tagged_bytes_polled
 
     @property
     def why_flag(self) -> str:

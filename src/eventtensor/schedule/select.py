@@ -14,7 +14,7 @@ from ..ir.program import Call, Item, Loop, PlacedCall, Program, has_data_extent
 from ..ir.tensor import Role
 from ..ir.tile import For, all_stmts
 from ..ir.walk import Bounds, bounds, free_vars, loads_of
-from ..targets.h200 import H200
+from ..targets.target import CudaTarget
 
 UNBOUNDED = 1 << 62
 
@@ -38,35 +38,38 @@ _NAMED = {
 }
 
 
-def select(program: Program, options: Options) -> dict[str, Choice]:
+def select(program: Program, options: Options, target: CudaTarget) -> dict[str, Choice]:
     """One choice for each call. Pairs name calls; the others are `auto`."""
     schedule = options.schedule
     named = dict(schedule) if not isinstance(schedule, str) else {}
     default = schedule if isinstance(schedule, str) else "auto"
-    ahead = options.target == "cuda" and options.stream
+    gpu = target if options.target == "cuda" and options.stream else None
     unknown = set(named) - {p.call.name for p in program.calls}
     if unknown:
         raise BadOption(f"schedule names unknown calls: {', '.join(sorted(unknown))}")
     ragged = {p.call.name for p in program.calls if has_data_extent(p.call)}
     return {
-        p.call.name: _choice(program, p, named.get(p.call.name, default), ragged, ahead)
+        p.call.name: _choice(program, p, named.get(p.call.name, default), ragged, gpu)
         for p in program.calls
     }
 
 
 def _choice(
-    program: Program, p: PlacedCall, asked: str, ragged: set[str], ahead: bool
+    program: Program, p: PlacedCall, asked: str, ragged: set[str], gpu: CudaTarget | None
 ) -> Choice:
     if asked == "auto":
-        return _auto(program, p, ragged, ahead)
+        return _auto(program, p, ragged, gpu)
     if asked not in _NAMED:
         known = ", ".join(["auto", *_NAMED])
         raise BadOption(f"unknown schedule {asked!r}", hint=f"one of {known}")
     return Choice(*_NAMED[asked], "asked for")
 
 
-def _auto(program: Program, p: PlacedCall, ragged: set[str], ahead: bool) -> Choice:
-    """`ahead`: a loader may run ahead of the tasks."""
+def _auto(
+    program: Program, p: PlacedCall, ragged: set[str], gpu: CudaTarget | None
+) -> Choice:
+    """On a GPU a producer warp may run ahead of the tasks."""
+    ahead = gpu is not None
     if p.call.name in ragged:
         if ahead and _takes_weights(program, p.call):
             why = "run-time extents: balance by claiming, weights come ahead of the claimed tile"
@@ -74,7 +77,8 @@ def _auto(program: Program, p: PlacedCall, ragged: set[str], ahead: bool) -> Cho
         if ahead and p.call.looks_ahead:
             why = "run-time extents: balance by claiming, a task begins with the next tile's data"
             return Choice(ScheduleKind.ticket, Policy.balanced, why)
-        if ahead and _most_tiles(program, p.call) <= H200.multiprocessors and not _uneven(p.call):
+        if gpu is not None and _most_tiles(program, p.call) <= gpu.multiprocessors \
+                and not _uneven(p.call):
             why = "run-time extents, but never more tiles than workers: nothing to balance"
             return Choice(ScheduleKind.static, Policy.balanced, why)
         near = _neighbours(program, p) & ragged

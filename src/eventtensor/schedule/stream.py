@@ -3,7 +3,7 @@
 Pre: a proved plan. Post: every stream reads memory that no task of the launch writes before, in
 rows that a bulk copy can take. Dims and coordinates decide where; what a product uses up may also
 lie where run-time data says, if waits of one cell for the whole grid settle it, which the loader
-does as well. Page sizes and caps were measured on an H200 (docs/tuning-log.md).
+does as well. Page sizes and caps are those of the target.
 """
 
 from __future__ import annotations
@@ -18,8 +18,6 @@ from ..ir.expr import Const, Node, Var, add, mul, product
 from ..ir.layout import Layout, bulk_aligned, laid_bundle, layout_of
 from ..ir.looped import loop_page
 from ..ir.plan import (
-    ASKED_AHEAD,
-    FEWEST_SLOTS,
     Plan,
     ScheduleKind,
     Stream,
@@ -28,30 +26,18 @@ from ..ir.plan import (
     follows,
     in_place,
 )
-from ..ir.products import PANEL, narrow_dtype, page_spans, product_of, staged_whole
+from ..ir.products import PANEL, narrow_dtype, product_of
 from ..ir.program import PlacedCall, Program
 from ..ir.settled import Settled
 from ..ir.tensor import Point, Region, Role, Tensor, region_exprs, tile_shape
 from ..ir.walk import Bounds, bounds, free_vars, loads_of
-from ..targets.h200 import H200
+from ..targets.cost_model import StreamCosts
+from ..targets.target import CudaTarget
 
 _STEP = 64  # bytes of a row that a warp takes at once in a product
-_CHUNK = 2048  # bytes of a row in a page: shorter copies cost more to issue than to move
-_FEW = 16  # columns of packed panels that may be staged as a whole; more go line by line
-_WHOLE = (1024, 16 * 1024)  # less is not worth a page, more leaves no room to run ahead
-_HELD = 64 * 1024  # bytes that the whole pages of one task may hold
-_SMALL = 96 * 1024  # bytes for a task: the ring holds more than the next one, and hops decide
-_CAPS = (32 * 1024, 48 * 1024, 128 * 1024)  # in flight: small tasks with hops, others, no hops
-_LONG = 320 * 1024  # bytes for a task: most of them come while it runs,
-_RUSH = 176 * 1024  # and so many are in flight then;
-_SHORT_RUSH = 96 * 1024  # of shorter tasks, where they lie by data;
-_WIDE_RUSH = 64 * 1024  # with many columns, whose lines of x come meanwhile;
-_TILE_AFTER_TILE = 80 * 1024  # and where workers have several tiles
-_WORKERS = H200.multiprocessors  # that these numbers are for
-_AHEAD = 8  # pages asked for as far as the L2, for small tasks
 
 
-def streams(plan: Plan, on: bool, debug: bool) -> tuple[Stream, ...]:
+def streams(plan: Plan, on: bool, debug: bool, target: CudaTarget) -> tuple[Stream, ...]:
     """All streams, in the order in which a task uses them up: held pages first. Where the stream is
     off, or tasks come from a queue, the loader cannot be ahead; in debug it must not be ahead of
     the checks of run-time data. Products then read in place."""
@@ -59,7 +45,8 @@ def streams(plan: Plan, on: bool, debug: bool) -> tuple[Stream, ...]:
     guarded = {(d.sink.call.name, d.tensor) for d in dependences(program).deps if d.kind == "raw"}
     out: list[Stream] = []
     for call in plan.calls:
-        known = _Known(Settled(plan, program.placed(call.call), call.header), call.waits)
+        settled = Settled(plan, program.placed(call.call), call.header)
+        known = _Known(settled, call.waits, target)
         found = _of_call(program, known, guarded, bool(call.waits or call.header))
         by_data = any(_by_data(known.placed.call.reads[s.arg]) for s in found)
         by_data = by_data or any(s.kind is StreamKind.hand for s in found)
@@ -75,6 +62,11 @@ class _Known:
 
     settled: Settled
     waits: tuple[Wait, ...]
+    target: CudaTarget
+
+    @property
+    def costs(self) -> StreamCosts:
+        return self.target.costs.stream
 
     @property
     def placed(self) -> PlacedCall:
@@ -89,7 +81,7 @@ class _Known:
 def _of_call(
     program: Program, known: _Known, guarded: set[tuple[str, str]], hops: bool
 ) -> list[Stream]:
-    p = known.placed
+    p, costs = known.placed, known.costs
     if any(h.target == "cuda" for h in p.call.hand_tuned):
         return _by_hand(program, known, guarded)
     limits, sizes = _limits(p), dict[int, int | None]()
@@ -104,44 +96,49 @@ def _of_call(
         sizes[k] = _upper(mul(mul(layout.rows, layout.row), Const(tensor.dtype.size)), limits)
         found = _paged(known, k, layout, tensor, limits)
         if found is None and not _by_data(region):
-            found = _looped(p, k, tensor, limits)
-        if found is not None and _more(program, p, k, paged.get(found[0]), sizes):
+            found = _looped(p, k, tensor, limits, costs)
+        if found is not None and _more(known, k, paged.get(found[0]), sizes):
             paged[found[0]] = found[1]
-    if sum(s.kind is StreamKind.loop for s in paged.values()) > FEWEST_SLOTS:
+    if sum(s.kind is StreamKind.loop for s in paged.values()) > costs.min_stages:
         paged = {k: s for k, s in paged.items() if s.kind is not StreamKind.loop}
     used = {s.arg for s in paged.values()}
     held = _held({k: n for k, n in sizes.items()
                   if k not in used and not _by_data(p.call.reads[k])
-                  and not _asked(known, p.call.reads[k])})
-    if len(held) + sum(_pages(p, s) for s in paged.values()) > FEWEST_SLOTS:
+                  and not _asked(known, p.call.reads[k])}, costs)
+    if len(held) + sum(_pages(known, s) for s in paged.values()) > costs.min_stages:
         held = []
     why = "no event guards it; used as a whole"
     found_all = [Stream(p.call.name, k, StreamKind.whole, 0, why) for k in held]
     found_all += [s for _, s in sorted(paged.items())]
-    total = sum(sizes[s.arg] or _SMALL for s in found_all)
-    small = hops and total <= _SMALL
-    cap, ahead = _CAPS[2 if not hops else 0 if small else 1], _AHEAD if small else 0
+    total = sum(sizes[s.arg] or costs.small_task_bytes for s in found_all)
+    small = hops and total <= costs.small_task_bytes
+    cap = (costs.no_hop_bytes_in_flight if not hops
+           else costs.small_task_bytes_in_flight if small else costs.bytes_in_flight)
+    ahead = costs.l2_prefetch_stages if small else 0
     wide, counted = any(s.wide for s in found_all), not loads_of(*(a.extent for a in p.call.grid))
-    long = total >= _LONG
-    several = follows(known.settled.plan, p, _WORKERS)
+    long = total >= costs.long_task_bytes
+    several = follows(known.settled.plan, p, known.target.multiprocessors)
     rush = 0
     if not wide and hops and any(_by_data(p.call.reads[s.arg]) for s in found_all):
-        cap = _RUSH if long else _SHORT_RUSH  # none come before the data does; then few others hop
+        # None come before the data does; then few others hop.
+        cap = costs.long_task_burst_bytes if long else costs.indexed_task_bytes_in_flight
     elif not wide:
-        cap = _shared(p, cap)
-        rush = _RUSH * (hops and long)
+        cap = _shared(known, cap)
+        rush = costs.long_task_burst_bytes * (hops and long)
     elif hops and counted:
-        rush = _TILE_AFTER_TILE if several else _WIDE_RUSH
+        rush = costs.several_tiles_bytes_in_flight if several else costs.wide_burst_bytes
     elif hops and several:
-        cap = _TILE_AFTER_TILE
+        cap = costs.several_tiles_bytes_in_flight
     return [replace(s, cap=cap, ahead=ahead, rush=rush) for s in found_all]
 
 
-def _shared(p: PlacedCall, cap: int) -> int:
+def _shared(known: _Known, cap: int) -> int:
     """What may be in flight for a task where a grid has fewer than there are workers: the memory
     takes as much from fewer of them."""
-    tiles = [a.extent.value if isinstance(a.extent, Const) else _WORKERS for a in p.call.grid]
-    return min(max(_CAPS), cap * _WORKERS // min(_WORKERS, max(1, prod(tiles))))
+    workers, grid = known.target.multiprocessors, known.placed.call.grid
+    tiles = [a.extent.value if isinstance(a.extent, Const) else workers for a in grid]
+    return min(known.costs.no_hop_bytes_in_flight,
+               cap * workers // min(workers, max(1, prod(tiles))))
 
 
 def _by_hand(
@@ -158,14 +155,15 @@ def _by_hand(
     if not all(_free(p, r, guarded) for r in regions) or known.after(*exprs) != ():
         return []
     why = "no event guards it; a tuned body takes its pages"
-    return [Stream(p.call.name, k, StreamKind.hand, _CAPS[1], why) for k in named
+    return [Stream(p.call.name, k, StreamKind.hand, known.costs.bytes_in_flight, why) for k in named
             if program.tensor(p.call.reads[k].tensor).role in (Role.weight, Role.state)]
 
 
-def _pages(p: PlacedCall, s: Stream) -> int:
+def _pages(known: _Known, s: Stream) -> int:
     """How many pages a task takes at most; a loop, or a product by chunks, may take any number."""
     if s.wide or s.kind is StreamKind.loop:
-        return FEWEST_SLOTS
+        return known.costs.min_stages
+    p = known.placed
     product = product_of(p.call.body, s.arg)
     assert product is not None and isinstance(product.k, Const)
     row = product.k.value * p.call.body.args[s.arg].storage.size
@@ -173,23 +171,24 @@ def _pages(p: PlacedCall, s: Stream) -> int:
 
 
 def _more(
-    program: Program, p: PlacedCall, arg: int, other: Stream | None, sizes: dict[int, int | None]
+    known: _Known, arg: int, other: Stream | None, sizes: dict[int, int | None]
 ) -> bool:
     """True if the operand is the side of its product that is better streamed: weights, then the
     larger one."""
 
     def worth(k: int) -> tuple[bool, int]:
-        return program.tensor(p.call.reads[k].tensor).role is Role.weight, sizes[k] or _SMALL
+        tensor = known.settled.plan.program.tensor(known.placed.call.reads[k].tensor)
+        return tensor.role is Role.weight, sizes[k] or known.costs.small_task_bytes
 
     return other is None or worth(arg) > worth(other.arg)
 
 
-def _held(sizes: dict[int, int | None]) -> list[int]:
+def _held(sizes: dict[int, int | None], costs: StreamCosts) -> list[int]:
     """Operands that stay in the ring as a whole, as far as there is room."""
     out: list[int] = []
-    room = _HELD
+    room = costs.max_held_bytes_per_task
     for k, size in sizes.items():
-        if size is not None and _WHOLE[0] <= size <= min(_WHOLE[1], room):
+        if size is not None and costs.min_held_bytes <= size <= min(costs.max_held_bytes, room):
             out.append(k)
             room -= size
     return out
@@ -200,7 +199,7 @@ def _asked(known: _Known, region: Region) -> bool:
     tensor = known.settled.plan.program.tensor(region.tensor)
     size, waits = product(tile_shape(region, tensor)), any(w.chunk is None for w in known.waits)
     return waits and known.settled.region(region) and isinstance(size, Const) \
-        and size.value <= ASKED_AHEAD
+        and size.value <= known.target.costs.handoff.max_prefetch_elements
 
 
 def _free(p: PlacedCall, region: Region, guarded: set[tuple[str, str]]) -> bool:
@@ -219,7 +218,7 @@ def _paged(
     known: _Known, arg: int, layout: Layout, tensor: Tensor, limits: Mapping[str, Bounds]
 ) -> tuple[int, Stream] | None:
     """The product that uses the operand up and its stream, if tensor cores can take its pages."""
-    p = known.placed
+    p, costs = known.placed, known.costs
     product, size = product_of(p.call.body, arg), tensor.dtype.size
     if product is None:
         return None
@@ -237,8 +236,8 @@ def _paged(
         return None
     # Whole bundles that lie apart come only by groups.
     apart = product.packed and layout.rows != Const(1) and not some
-    many = product.packed and columns > _FEW
-    wide = apart or many or not staged_whole(columns, k.value * size)
+    many = product.packed and columns > costs.max_packed_whole_columns
+    wide = apart or many or not costs.stages_whole_operand(columns, k.value * size)
     if wide and (some or not product.packed or not free_vars(product.columns) <= limits.keys()):
         return None
     # By the number of columns the order of pages is chosen, where they go by chunks.
@@ -248,11 +247,11 @@ def _paged(
         return None
     if not product.packed:
         why = "no event guards it; rows used up by a matrix product"
-        chunk = min(_CHUNK, k.value * size)
+        chunk = min(costs.row_bytes_per_stage, k.value * size)
         kind = StreamKind.rows
         return product.id, Stream(p.call.name, arg, kind, 0, why, chunk, rows, columns, wide,
                                   after=after)
-    chunk = page_spans(k.value // product.span, product.bundle) * product.span * size
+    chunk = costs.stage_spans(k.value // product.span, product.bundle) * product.span * size
     why = "no event guards it; packed panels, used up by a matrix product"
     why += ", line by line for many columns" if wide else ""
     kind = StreamKind.packed
@@ -261,7 +260,7 @@ def _paged(
 
 
 def _looped(
-    p: PlacedCall, arg: int, tensor: Tensor, limits: Mapping[str, Bounds]
+    p: PlacedCall, arg: int, tensor: Tensor, limits: Mapping[str, Bounds], costs: StreamCosts
 ) -> tuple[int, Stream] | None:
     """The slice that a loop takes of the operand in each iteration, if every one is a page that
     surely lies inside the operand."""
@@ -280,7 +279,7 @@ def _looped(
     if layout is None or not bulk_aligned(layout, tensor):
         return None
     size = _upper(mul(mul(layout.rows, layout.row), Const(tensor.dtype.size)), inner)
-    if size is None or not _WHOLE[0] <= size <= _WHOLE[1]:
+    if size is None or not costs.min_held_bytes <= size <= costs.max_held_bytes:
         return None
     why = "no event guards it; a loop takes a page an iteration"
     return page.id, Stream(p.call.name, arg, StreamKind.loop, 0, why)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..errors import BadOption
 from . import h200, sm80, sm100, sm120
-from .h200 import H100, H200
+from .h200 import COSTS, H100, H200
 from .sm80 import A100, RTX_3090, RTX_4090
 from .sm100 import B200
 from .sm120 import RTX_5090
@@ -44,5 +44,5 @@ def device_target(
     name = known.name if known is not None else number
     suffix = "a" if major >= 9 else ""  # the architecture's own instructions
     return CudaTarget(
-        name, number + suffix, Capabilities(features, multiprocessors, shared_bytes)
+        name, number + suffix, Capabilities(features, multiprocessors, shared_bytes), COSTS
     )

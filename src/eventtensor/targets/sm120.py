@@ -1,12 +1,13 @@
 """Consumer Blackwell (sm_120a): bulk copies, tensor cores by warp alone.
 
-Kernels compile for the RTX 5090. None has run one, so no cost was measured here.
+Kernels compile for the RTX 5090. None has run one. Its costs are those of the H200.
 """
 
 from __future__ import annotations
 
+from .h200 import COSTS
 from .sm80 import FEATURES as AMPERE
 from .target import Capabilities, CudaTarget, Feature
 
 FEATURES = AMPERE | {Feature.tma, Feature.clusters}
-RTX_5090 = CudaTarget("rtx5090", "sm_120a", Capabilities(FEATURES, 170, 99 * 1024))
+RTX_5090 = CudaTarget("rtx5090", "sm_120a", Capabilities(FEATURES, 170, 99 * 1024), COSTS)

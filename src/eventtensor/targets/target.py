@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from .cost_model import CostModel
+
 
 class Feature(StrEnum):
     """An instruction family that a strategy may require."""
@@ -44,6 +46,7 @@ class CudaTarget:
     name: str
     architecture: str
     capabilities: Capabilities
+    costs: CostModel
 
     @property
     def multiprocessors(self) -> int:

@@ -15,14 +15,15 @@ from ...ir.looped import loop_page
 from ...ir.plan import Stream, StreamKind, Wait
 from ...ir.products import PANEL, Product, argument_of, product_of
 from ...ir.program import PlacedCall, Program
-from ...ir.runs import Run, runs_of
 from ...ir.settled import Settled
 from ...ir.tensor import DType, Rows, region_exprs
 from ...ir.walk import bounds
+from ...targets.cost_model import StreamCosts
 from ..cpp.expr import ExprWriter
 from ..cpp.sync import SyncWriter
 from ..cpp.value import STORAGE, Value, View, of_view
 from ..uses import needless_first, read_arguments, stmt_operands
+from .batched_gemv import Run, runs_of
 from .columns import Columns, ColumnsBody
 from .emitter import BlockDialect
 from .lowering import CUDA
@@ -48,6 +49,7 @@ class StreamBody(ColumnsBody):
     def __init__(
         self, out: BlockDialect, expr: ExprWriter, program: Program, placed: PlacedCall,
         streams: tuple[Stream, ...], maps: Maps, joined: set[tuple[str, int]], follows: bool,
+        costs: StreamCosts,
     ) -> None:
         super().__init__(out, expr, program, placed, maps)
         self.block_out, self.streams, self.follows = out, streams, follows
@@ -69,7 +71,7 @@ class StreamBody(ColumnsBody):
                 assert page is not None
                 self.slices[page.id] = s
                 self.walked.add(page.loop.var)
-        self.runs = {id: run for run in runs_of(self.call, streams) for id in run.ids}
+        self.runs = {id: run for run in runs_of(self.call, streams, costs) for id in run.ids}
         self.hidden = frozenset(x for p, _ in self.products.values() for x in p.hidden)
 
     def write(self) -> None:

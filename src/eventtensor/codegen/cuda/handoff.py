@@ -11,31 +11,28 @@ from collections.abc import Iterable, Sequence
 from functools import cached_property
 
 from ...ir.expr import Node
-from ...ir.plan import ASKED_AHEAD, CallPlan, HandoffKind, Notify, Plan, Wait
+from ...ir.plan import CallPlan, HandoffKind, Notify, Plan, Wait
 from ...ir.program import Call
 from ...ir.walk import bounds
+from ...targets.target import CudaTarget, Feature
 from ..cpp.sync import Edges
 from .threads import THREADS
 
 _COUNTED = (HandoffKind.counter, HandoffKind.bulk, HandoffKind.table)
-# Bytes of an operand that go as far as the L2 ahead of the waits. (Not of the begin of larger ones:
-# what others wait for comes later by as much.)
-_FETCHED = 64 * 1024
-
-_SLOTS = 9  # places of 16 bytes of words that a thread has on their way at once
 
 
 class HandoffEdges(Edges):
-    """`bulk` is False where the GPU has no bulk copies, and so no loader: then those operands are
+    """A GPU may have no bulk copies, and so no loader: then those operands are
     read in place, and what a loader would find again is waited for."""
 
-    ahead = ASKED_AHEAD
-
-    def __init__(self, plan: Plan, bulk: bool) -> None:
-        self.plan, self.bulk = plan, bulk
-        self.fetched, self.flagged = _FETCHED if bulk else 0, plan.flagged
+    def __init__(self, plan: Plan, target: CudaTarget) -> None:
+        self.plan, self.costs = plan, target.costs.handoff
+        self.bulk = target.supports(Feature.tma)
+        self.ahead = self.costs.max_prefetch_elements
+        self.fetched = self.costs.max_l2_prefetch_bytes if self.bulk else 0
+        self.flagged = plan.flagged
         self.kinds = {(h.event, h.call): h.kind for h in plan.handoffs}
-        self.counted = _COUNTED if bulk else (*_COUNTED, HandoffKind.again)
+        self.counted = _COUNTED if self.bulk else (*_COUNTED, HandoffKind.again)
 
     @cached_property
     def has_bulk(self) -> bool:
@@ -107,10 +104,11 @@ class HandoffEdges(Edges):
 
     def slots(self, places: Sequence[Node]) -> list[int]:
         """All that there may be, as far as that is known and registers allow."""
+        loads = self.costs.tagged_loads_in_flight
         most = [bounds(n, lambda _: (0, None))[1] for n in places]
-        all_ = [_SLOTS if n is None else max(1, -(-n // THREADS)) for n in most]
-        share = max(1, _SLOTS // max(1, len(places)))
-        return all_ if sum(all_) <= _SLOTS else [min(n, share) for n in all_]
+        all_ = [loads if n is None else max(1, -(-n // THREADS)) for n in most]
+        share = max(1, loads // max(1, len(places)))
+        return all_ if sum(all_) <= loads else [min(n, share) for n in all_]
 
     def staged(self, call: Call) -> tuple[int, ...]:
         return tuple(

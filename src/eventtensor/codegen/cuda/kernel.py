@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from ...ir.expr import Const, Load, Node, add, product
 from ...ir.plan import Plan, follows
 from ...ir.program import PlacedCall
-from ...targets.h200 import H200
-from ...targets.target import CudaTarget, Feature
+from ...targets.devices import DEFAULT_DEVICE
+from ...targets.target import CudaTarget
 from ..cpp.body import BodyWriter
 from ..cpp.frame import KnownExpr
 from ..cpp.hand import HandWriter
@@ -61,7 +61,7 @@ class CudaSource:
 
 
 def generate(
-    plan: Plan, target: CudaTarget = H200, debug: bool = False, trace: bool = False
+    plan: Plan, target: CudaTarget = DEFAULT_DEVICE, debug: bool = False, trace: bool = False
 ) -> CudaSource:
     writer = BlockWriter(plan, target, Flavour(debug, trace))
     text = writer.text()
@@ -75,7 +75,7 @@ def generate(
 class BlockWriter(SharedMemory):
     def __init__(self, plan: Plan, target: CudaTarget, flavour: Flavour) -> None:
         self.block_out = BlockDialect()
-        self.handoffs = HandoffEdges(plan, target.supports(Feature.tma))
+        self.handoffs = HandoffEdges(plan, target)
         super().__init__(plan, target, flavour, self.block_out, self.handoffs)
         self.maps = Maps()
         self.kept = Kept(plan.program, flavour.debug)
@@ -250,7 +250,8 @@ class BlockWriter(SharedMemory):
         if streams is None:
             return super().body_writer(p)
         writer = StreamBody(self.block_out, self.expr, self.program, p, streams, self.maps,
-                            self.joined, follows(self.plan, p, self.target.multiprocessors))
+                            self.joined, follows(self.plan, p, self.target.multiprocessors),
+                            self.target.costs.stream)
         writer.known.update(self.told(p))
         return writer
 
@@ -272,7 +273,8 @@ class BlockWriter(SharedMemory):
     def entry(self) -> None:
         o = self.out
         if self.streams:
-            LoaderWriter(self, self.tables, self.lends, self.maps, self.joined).write()
+            LoaderWriter(self, self.tables, self.lends, self.maps, self.joined,
+                         self.target.costs.stream).write()
         self.bind()
         o.line("}  // namespace")
         o.line()

@@ -13,15 +13,16 @@ from ...ir.looped import loop_page
 from ...ir.plan import Stream, StreamKind
 from ...ir.products import BUNDLES, MOST_SPAN, PANEL, Product, product_of
 from ...ir.program import Item, Loop, PlacedCall
-from ...ir.runs import Run, runs_of, stepped
 from ...ir.tables import places
 from ...ir.tensor import Region, Role, Tensor, region_exprs, tile_shape
 from ...ir.tile import For
 from ...ir.walk import loads_of
+from ...targets.cost_model import StreamCosts
 from ..cpp.expr import ExprWriter, paren
 from ..cpp.kernel import KernelWriter
 from ..cpp.value import STORAGE
 from ..emitter import cpp_name
+from .batched_gemv import Run, runs_of, stepped
 from .feed import FeedWriter, feed_text
 from .maps import RUN, Maps, PagedTensor
 from .tables import Tables
@@ -59,10 +60,10 @@ class LoaderWriter:
 
     def __init__(
         self, kernel: KernelWriter, tables: Tables, lends: Callable[[str], bool], maps: Maps,
-        joined: Collection[tuple[str, int]],
+        joined: Collection[tuple[str, int]], costs: StreamCosts,
     ) -> None:
         self.kernel, self.tables, self.lends, self.maps = kernel, tables, lends, maps
-        self.joined = joined
+        self.joined, self.costs = joined, costs
         self.streams = tables.streams
         self.out = kernel.out
         # The tasks check, the loader need not.
@@ -118,7 +119,7 @@ class LoaderWriter:
     def operands(self, p: PlacedCall) -> None:
         """All of a task, in the order in which it uses them up."""
         streams = self.streams[p.call.name]
-        runs = {run.args[0]: run for run in runs_of(p.call, streams)
+        runs = {run.args[0]: run for run in runs_of(p.call, streams, self.costs)
                 if run.joined == 1 or (p.call.name, run.args[0]) in self.joined}
         loops, args = set[int](), set[int]()  # that are done
         for s in streams:

@@ -9,7 +9,7 @@ from functools import reduce
 
 from ...errors import NoRoom
 from ...ir.expr import Const, Max, Min, Node, maximum
-from ...ir.plan import FEWEST_SLOTS, Plan, Stream, in_place
+from ...ir.plan import Plan, Stream, in_place
 from ...ir.products import product_of
 from ...ir.walk import bounds, loads_of
 from ...targets.target import CudaTarget, Feature
@@ -19,14 +19,10 @@ from ..cpp.sync import Edges
 from .room import below, most_columns, opens_beside, where_few
 
 DECLARED = 1128  # bytes of shared memory for what the kernel declares, besides its Args
-NEAR = (8 * 1024, 96 * 1024)  # bytes of it for temporaries where a ring has the rest
-SET_OFF = 1024  # for what a task has ahead of its product, where others lie among lines
-SOME = 16  # columns for which temporaries are near
 # Bytes for lines of x where products have many columns, by how many (device/cuda/ring.cuh), and
 # those that the stream lends (device/cuda/lent.cuh).
 LINES = (16 * 1024, 64 * 1024)
 IDLE = 64 * 1024
-PAGE = 16 * 1024
 
 
 def _by_call(streams: Iterable[Stream]) -> dict[str, tuple[Stream, ...]]:
@@ -49,7 +45,7 @@ class SharedMemory(KernelWriter):
     ) -> None:
         """A GPU without bulk copies has no stream: operands are then read where they lie."""
         super().__init__(plan, flavour, out, edges)
-        self.target = target
+        self.target, self.costs = target, target.costs.shared_memory
         # Bytes of temporaries of a task, by call, and of those that it has before it may have them
         # where lines are, if it always may.
         self.rooms: dict[str, Node] = {}
@@ -72,7 +68,7 @@ class SharedMemory(KernelWriter):
     def page(self) -> int:
         """Bytes of a slot of the ring: the largest page."""
         paged = (s.page for every in self.streams.values() for s in every)
-        return max([PAGE, *paged]) if self.streams else 0
+        return max([self.costs.stage_bytes, *paged]) if self.streams else 0
 
     @property
     def ring_bytes(self) -> int:
@@ -81,14 +77,16 @@ class SharedMemory(KernelWriter):
         pages."""
         if not self.streams:
             return 0
+        costs, most = self.costs, self.costs.max_temporary_bytes
         tops = {n: self.top(n, r) for n, r in self.rooms.items()}
-        fit = (top for top in tops.values() if top is not None and top <= NEAR[1])
-        large = (NEAR[1] for n, top in tops.items()
-                 if n in self.paged and (top is None or top > NEAR[1]))
-        least = SET_OFF if self.wide else NEAR[0]
+        fit = (top for top in tops.values() if top is not None and top <= most)
+        large = (most for n, top in tops.items()
+                 if n in self.paged and (top is None or top > most))
+        least = costs.setup_bytes if self.wide else costs.min_temporary_bytes
         found = (self.dynamic_bytes - max(least, *fit, *large)) // self.page
         left = found - (-(-LINES[1] // self.page) if self.wide else 0)
-        if left < max(FEWEST_SLOTS, -(-IDLE // self.page) if self.has_lent else 0):
+        borrowed = -(-IDLE // self.page) if self.has_lent else 0
+        if left < max(self.target.costs.stream.min_stages, borrowed):
             raise NoRoom(
                 f"{self.dynamic_bytes} bytes of shared memory leave {left} pages for the stream",
                 place=self.program.name,
@@ -140,7 +138,8 @@ class SharedMemory(KernelWriter):
     @property
     def least_lines(self) -> int:
         """Bytes that lines have in every launch."""
-        return LINES[1] if self.wide and _least(self.columns()) > SOME else LINES[0]
+        some = self.costs.few_columns
+        return LINES[1] if self.wide and _least(self.columns()) > some else LINES[0]
 
     def top(self, call: str, size: Node) -> int | None:
         """The most bytes of a task that should be near: where a product may have many columns,
@@ -149,13 +148,14 @@ class SharedMemory(KernelWriter):
         are, they take what room there is, since most tasks have few, and so they do where all
         launches have many."""
         lines, sizes = self.least_lines if self.without_lines(call) else 0, [size]
+        some = self.costs.few_columns
         streams = [s for s in self.paged.get(call, ()) if s.kind.of_product]
         for s in streams if all(s.wide for s in streams) else ():
             found = product_of(self.program.call(call).body, s.arg)
-            if found is not None and (loads_of(found.columns) or _least(found.columns) > SOME):
+            if found is not None and (loads_of(found.columns) or _least(found.columns) > some):
                 return 0
             if found is not None:
-                sizes = [few for x in sizes for few in where_few(x, found.columns, SOME)]
+                sizes = [few for x in sizes for few in where_few(x, found.columns, some)]
                 lines = self.least_lines if s.loaded and opens_beside(streams, s) else 0
         ends = [bounds(size, lambda _: (None, None))[1] for size in sizes]
         known = [end for end in ends if end is not None]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from ...ir.layout import layout_of, panel_stride, row_stride
 from ...ir.plan import Stream, StreamKind
 from ...ir.program import Call, Program
-from ...ir.runs import Run
 from ..cpp.expr import ExprWriter, paren
 from ..emitter import cpp_name
+from .batched_gemv import Run
 
 
 def source_of(

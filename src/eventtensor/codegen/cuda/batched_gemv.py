@@ -6,12 +6,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from . import tile as t
-from .expr import Const, Load, Node, add, mul
-from .plan import Stream, StreamKind
-from .products import BUNDLES, PANEL, Product, page_spans, product_of, staged_whole
-from .program import Call
-from .tensor import Axis, Point, Region, Slice
+from ...ir import tile as t
+from ...ir.expr import Const, Load, Node, add, mul
+from ...ir.plan import Stream, StreamKind
+from ...ir.products import BUNDLES, PANEL, Product, product_of
+from ...ir.program import Call
+from ...ir.tensor import Axis, Point, Region, Slice
+from ...targets.cost_model import StreamCosts
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +47,9 @@ class _Sliced:
 _Taken = tuple[Product, Stream, _Sliced]
 
 
-def runs_of(call: Call, streams: tuple[Stream, ...]) -> tuple[Run, ...]:
+def runs_of(
+    call: Call, streams: tuple[Stream, ...], costs: StreamCosts
+) -> tuple[Run, ...]:
     """All runs of two products or more that use up pages in the order of the streams. In place
     only those are, whose sums would not be the same one by one."""
     body = call.body
@@ -59,14 +62,14 @@ def runs_of(call: Call, streams: tuple[Stream, ...]) -> tuple[Run, ...]:
             continue
         row = product.k.value * body.args[s.arg].storage.size if isinstance(product.k, Const) else 0
         if found[-1] and not (_goes_on(found[-1][-1], (product, s, x))
-                              and staged_whole(len(found[-1]) + 1, row)):
+                              and costs.stages_whole_operand(len(found[-1]) + 1, row)):
             found.append([])
         found[-1].append((product, s, x))
-    runs = (_run(call, run) for run in found if len(run) > 1)
+    runs = (_run(call, run, costs) for run in found if len(run) > 1)
     return tuple(r for r in runs if r.joined > 1 or streams[0].loaded)
 
 
-def _run(call: Call, run: list[_Taken]) -> Run:
+def _run(call: Call, run: list[_Taken], costs: StreamCosts) -> Run:
     """Products of a panel each are joined where their pages have more bytes then."""
     (p, s, x), *_ = run
     args = tuple(s.arg for _, s, _ in run)
@@ -74,9 +77,9 @@ def _run(call: Call, run: list[_Taken]) -> Run:
     spans, span = p.k.value // p.span, p.span * call.body.args[s.arg].storage.size
     alone = s.rows > PANEL or stepped(tuple(call.regions[k] for k in args), Const(0)) is None
     joined = max((n for n in BUNDLES if len(run) % n == 0 and (n == 1 or not alone)),
-                 key=lambda n: (n * page_spans(spans, n), -n))
+                 key=lambda n: (n * costs.stage_spans(spans, n), -n))
     return Run(tuple(p.id for p, _, _ in run), args, x.base, x.axis, joined,
-               page_spans(spans, joined) * span)
+               costs.stage_spans(spans, joined) * span)
 
 
 def _goes_on(last: _Taken, next: _Taken) -> bool:
