@@ -140,7 +140,7 @@ def measure(bench: Bench, model: Model, dtype: str, tokens: int) -> None:
     assert model.tokenizer is not None
     prompt = model.tokenizer.encode(PROMPT)
     context = len(prompt) + tokens
-    with LLM(model, target="cpu", dtype=dtype, context=context, max_running=1) as llm:
+    with LLM(model, target="cpu", dtype=dtype, max_model_len=context, max_num_seqs=1) as llm:
         runner = llm.engine.runner  # the engine has nothing to do
         run, peer = ours(runner, prompt), theirs(reference(model, dtype), prompt)
         found = in_turns(run, peer, tokens, 2 if bench.quick else SAMPLES)

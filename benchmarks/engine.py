@@ -133,7 +133,7 @@ def main() -> None:
     parser.add_argument("--output", type=int, default=128)
     parser.add_argument("--runs", type=int, default=2)
     parser.add_argument("--requests", type=int, default=3, help="of each client, that count")
-    parser.add_argument("--prompt-rows", type=int)
+    parser.add_argument("--max-prefill-tokens", type=int)
     parser.add_argument("--cache-gb", type=float, default=12.0)
     parser.add_argument("--batch-invariant", action="store_true")
     parser.add_argument("--startup", nargs="*", default=[], help="models to start anew as well")
@@ -150,7 +150,8 @@ def main() -> None:
 def measured(model: str, words: argparse.Namespace) -> Iterator[list[Row]]:
     load, most = Load(words.input, words.output), max(words.batch)
     with LLM(model, target=words.target, dtype=words.dtype, cache_gb=words.cache_gb,
-             context=words.input + words.output, max_running=most, prompt_rows=words.prompt_rows,
+             max_model_len=words.input + words.output, max_num_seqs=most,
+             max_prefill_tokens=words.max_prefill_tokens,
              batch_invariant=words.batch_invariant) as llm:
         latency(llm, load, 2, 1, warm=0)
         engine = Engine(llm, load)

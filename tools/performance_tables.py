@@ -227,7 +227,7 @@ ENGINE = (
             "among them, weighted by the tokens that came out of each."),
     Table("What rows cost, ms a step", "engine_rows", ("model",), "rows",
           says="Bare steps in which one row gets a token and the others are those of a prompt: "
-          "what `prompt_rows` decides about."),
+          "what `max_prefill_tokens` decides about."),
     Table("Tokens a second by so many clients", "serve_output", ("model",), "clients",
           says="512 tokens in, 128 out, each client asks again when it has its answer."),
     Table("To the first token behind HTTP, ms", "serve_ttft", ("model",), "clients"),

@@ -61,7 +61,7 @@ def test_latency_and_throughput_are_measured_in_the_process(tmp_path):
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
     folder = write_tiny_chat(tmp_path_factory.mktemp("tiny") / "model")
-    with fake(folder, max_running=4, max_waiting=0) as made:
+    with fake(folder, max_num_seqs=4, max_waiting=0) as made:
         yield made
 
 
@@ -94,7 +94,7 @@ def test_what_cannot_be_measured_is_refused_in_words(words):
 
 
 def test_a_start_is_measured_in_a_process_of_its_own(monkeypatch):
-    options = {"target": "cpu", "dtype": "f32", "context": 256}
+    options = {"target": "cpu", "dtype": "f32", "max_model_len": 256}
     imported, weights, engine, ready, first = startup_module._child(
         "random:tiny-llama", options, os.environ["ET_CACHE_DIR"])
     assert 0 < imported < ready < first and imported + weights + engine == pytest.approx(ready)

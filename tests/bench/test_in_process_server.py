@@ -17,7 +17,8 @@ from in_process_server import served
 
 @pytest.mark.core
 def test_a_model_is_asked_behind_http_in_this_process():
-    with (LLM("random:tiny-llama", target="cpu", dtype="f32", context=64, max_running=2) as llm,
+    with (LLM("random:tiny-llama", target="cpu", dtype="f32", max_model_len=64,
+              max_num_seqs=2) as llm,
           served(llm) as url):
         assert httpx.get(f"{url}/health").json() == {"status": "ok"}
         body = {"model": "random:tiny-llama", "prompt": [5, 6], "max_tokens": 3}

@@ -123,7 +123,7 @@ def answer(prompt: Sequence[int], params: SamplingParams, context: int = 32) -> 
 def engine(
     make: Callable[[], FakeRunner] = FakeRunner, **options: float
 ) -> Iterator[Engine]:
-    wanted = {"context": 32, "max_waiting": 1000} | options
+    wanted = {"max_model_len": 32, "max_waiting": 1000} | options
     made = Engine(make, EngineOptions(**wanted), None, (EOS,))
     try:
         yield made

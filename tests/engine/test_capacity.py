@@ -42,14 +42,14 @@ def test_the_context_is_the_models_as_far_as_memory_goes(
     name, layout, memory, context, gb, requests
 ) -> None:
     found = fits(name, memory, layout)
-    assert found.context == pytest.approx(context, rel=0.02)
+    assert found.max_model_len == pytest.approx(context, rel=0.02)
     assert found.cache_bytes / GB == pytest.approx(gb, rel=0.02)
     assert found.full_requests == requests
-    assert found.context <= min(found.cache_tokens, found.positions)
+    assert found.max_model_len <= min(found.cache_tokens, found.positions)
 
 
 def test_a_share_of_the_gpu_is_for_weights_and_cache_together() -> None:
-    half = fits("llama-3.1-8b", H200, gpu_share=0.5)
+    half = fits("llama-3.1-8b", H200, gpu_memory_utilization=0.5)
     assert half.weight_bytes + half.cache_bytes < 0.5 * H200.total
     assert fits("llama-3.1-8b", FreeMemory(40 * GB, 140 * GB)).cache_bytes < 25 * GB
 
@@ -77,10 +77,10 @@ def test_there_is_never_more_than_memory(
         return
     weights = found.weight_bytes if layout == "cuda" else 0
     assert found.cache_bytes + weights <= memory.free
-    assert 2 <= found.context <= PRESETS[name].max_position and found.full_requests >= 1
-    assert found.pages * found.page >= found.context
+    assert 2 <= found.max_model_len <= PRESETS[name].max_position and found.full_requests >= 1
+    assert found.pages * found.page >= found.max_model_len
     if context is not None:
-        assert found.context == min(context, PRESETS[name].max_position)
+        assert found.max_model_len == min(context, PRESETS[name].max_position)
 
 
 def test_what_does_not_fit_is_told_with_its_numbers() -> None:
@@ -89,22 +89,22 @@ def test_what_does_not_fit_is_told_with_its_numbers() -> None:
         match=r"131072 tokens needs 16 GB of cache: the GPU has 23 GB "
         r"free, of which weights take 15 GB, .* room for 31616 tokens",
     ) as told:
-        fits("llama-3.1-8b", FreeMemory(23 * GB, 24 * GB), context=131072)
+        fits("llama-3.1-8b", FreeMemory(23 * GB, 24 * GB), max_model_len=131072)
     assert "or a context of 31616" in told.value.hint
     with pytest.raises(OutOfMemory, match="12 GB free, of which weights take 15 GB"):
         fits("llama-3.1-8b", FreeMemory(12 * GB, 24 * GB))
     with pytest.raises(OutOfMemory, match=r"a cache of 11\.2 GB: this machine has 6 GB"):
         fits("smollm2-135m", LAPTOP, "cpu", cache_gb=100)
     with pytest.raises(BadOption, match=r"cache_gb is 0\.1: room for 4608 tokens") as told:
-        fits("smollm2-135m", LAPTOP, "cpu", cache_gb=0.1, context=8192)
+        fits("smollm2-135m", LAPTOP, "cpu", cache_gb=0.1, max_model_len=8192)
     assert "a context of 8192 tokens needs 0.176, or a context of 4608" in told.value.hint
     with pytest.raises(BadOption, match="gpu_memory_utilization is 0"):
-        fits("smollm2-135m", H200, gpu_share=0)
+        fits("smollm2-135m", H200, gpu_memory_utilization=0)
 
 
 def test_a_cache_that_is_asked_for_bounds_the_context() -> None:
-    assert fits("smollm2-135m", LAPTOP, "cpu", cache_gb=0.1).context == 4608
-    assert fits("smollm2-135m", LAPTOP, "cpu", cache_gb=1, max_running=2).context == 8192
+    assert fits("smollm2-135m", LAPTOP, "cpu", cache_gb=0.1).max_model_len == 4608
+    assert fits("smollm2-135m", LAPTOP, "cpu", cache_gb=1, max_num_seqs=2).max_model_len == 8192
 
 
 MEMINFO = "MemTotal:       16000000 kB\nMemFree: 10 kB\nMemAvailable:    8000000 kB\nHuge: 0\n"

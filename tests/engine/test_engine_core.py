@@ -142,7 +142,7 @@ def test_on_a_gpu_the_next_step_is_launched_before_tokens_are_known():
 def test_prompts_have_so_many_rows_while_someone_decodes(most, second):
     """Nobody does in the first step; 6 tokens of the long prompt are left after it."""
     runner = FakeRunner(limits=limits(rows=8))
-    with engine(lambda: runner, prompt_rows=most) as made:
+    with engine(lambda: runner, max_prefill_tokens=most) as made:
         with held(made):
             short, long = ask(made, [5, 6, 7]), ask(made, [9] * 11)
         assert short.wait().finish and long.wait().finish
@@ -158,7 +158,7 @@ def test_far_into_a_prompt_its_steps_have_fewer_rows():
     """A split has 8 tokens here: the row at position p has p // 8 + 1 work items of attention."""
     params = SamplingParams(temperature=0, max_tokens=1)
     prompt, runner = [5] * 180, FakeRunner(limits=limits(pages=64, rows=8, positions=256))
-    with engine(lambda: runner, context=256, prompt_items=16) as made:
+    with engine(lambda: runner, max_model_len=256, max_prefill_items=16) as made:
         with held(made):
             long, short = ask(made, prompt, params), ask(made, [9] * 6, params)
         assert long.wait().finish and short.wait().finish
@@ -169,8 +169,8 @@ def test_far_into_a_prompt_its_steps_have_fewer_rows():
     assert {4, 2} <= set(sizes)
 
 
-def test_prompt_rows_must_let_prompts_go_on():
-    with pytest.raises(BadOption, match="prompt_rows"), engine(prompt_rows=0):
+def test_prefill_has_room_in_a_step():
+    with pytest.raises(BadOption, match="max_prefill_tokens"), engine(max_prefill_tokens=0):
         pass
 
 

@@ -18,7 +18,7 @@ from eventtensor.engine.request import Finish
 from eventtensor.errors import BadGrammar, BadOption, BadParameter, BadPrompt, PromptTooLong
 from eventtensor.models.model_source import Model, open_model
 
-SIZES = {"target": "cpu", "dtype": "f32", "context": 400, "max_running": 6,
+SIZES = {"target": "cpu", "dtype": "f32", "max_model_len": 400, "max_num_seqs": 6,
          "cache_gb": F32_CACHE_GB}
 
 
@@ -88,7 +88,7 @@ def test_all_texts_of_a_chat_count_before_it_is_encoded(llm, monkeypatch):
     """In tools and options too, and names as well."""
     encoded = []
     monkeypatch.setattr(type(llm.tokenizer), "chat", lambda *a, **options: encoded.append(options))
-    long = "a" * (llm.context * llm.tokenizer.longest)
+    long = "a" * (llm.max_model_len * llm.tokenizer.longest)
     message = {"role": "user", "content": "a"}
     llm.tokens([message], self=1, prompt=2)
     for options in ({"tools": [{long: 1}]}, {"a": {"b": [[long]]}}, {"n": [1] * len(long)}):
@@ -235,10 +235,10 @@ def test_what_cannot_be_asked_is_refused_in_words(llm):
         llm.generate("x", [GREEDY, GREEDY])
     bare = Model("bare", llm.model.checkpoint, None)
     for wrong in (
-        {"max_running": 65},
-        {"max_running": 0},
-        {"context": 1},
-        {"rows": 3},
+        {"max_num_seqs": 65},
+        {"max_num_seqs": 0},
+        {"max_model_len": 1},
+        {"max_num_batched_tokens": 3},
         {"cache_gb": 1e-4},
         {"cache_gb": float("nan")},
         {"cache_gb": 1e30},
@@ -251,13 +251,27 @@ def test_what_cannot_be_asked_is_refused_in_words(llm):
 
 
 def test_the_context_is_the_models_unless_one_is_asked_for(llm):
-    assert llm.context == 400 < llm.model.config.max_position
-    with LLM(llm.model, target="cpu", dtype="f32", max_running=2) as made:
+    assert llm.max_model_len == 400 < llm.model.config.max_position
+    with LLM(llm.model, target="cpu", dtype="f32", max_num_seqs=2) as made:
         most = llm.model.config.max_position
-        assert made.context == most == made.engine.options.context
+        assert made.max_model_len == most == made.engine.options.max_model_len
         assert made.capacity.full_requests == 2
         long = made.generate([[5] * (most - 3)], SamplingParams(temperature=0, ignore_eos=True))[0]
         assert len(long.tokens) == 3 and long.finish is Finish.length
+
+
+def test_arguments_have_their_old_names_for_one_release(llm):
+    sizes = {"target": "cpu", "dtype": "f32", "cache_gb": F32_CACHE_GB}
+    with pytest.warns(DeprecationWarning) as warned:
+        made = LLM(llm.model, context=200, max_running=3, rows=16, prompt_rows=4, same_bits=True,
+                   **sizes)
+    with made:
+        limits, options = made.engine.runner.limits, made.engine.options
+        assert (limits.requests, limits.rows, options.max_prefill_tokens) == (3, 16, 4)
+        with pytest.warns(DeprecationWarning, match="max_model_len"):
+            assert made.context == made.max_model_len == 200
+    said = {str(w.message).split()[0] for w in warned}
+    assert said == {"context", "max_running", "rows", "prompt_rows", "same_bits"}
 
 
 def test_a_model_without_a_tokenizer_takes_tokens():

@@ -85,7 +85,7 @@ def test_more_than_may_come_is_refused():
 def test_it_goes_with_grammars_and_penalties(tmp_path):
     """A grammar that has nothing but its end is over all the same."""
     folder = write_tiny_chat(tmp_path / "model")
-    with LLM(str(folder), target="cpu", dtype="f32", context=200, max_running=4) as llm:
+    with LLM(str(folder), target="cpu", dtype="f32", max_model_len=200, max_num_seqs=4) as llm:
         asked = [{"regex": "[a-c]*"}, {"regex": "[a-c]{3}"}, {"presence_penalty": 2.0},
                  {"regex": "[a-c]*", "frequency_penalty": 2.0}]
         params = [SamplingParams(min_tokens=40, max_tokens=60, seed=k, **a)

@@ -49,10 +49,10 @@ MIXED = st.builds(
 @given(asked=st.lists(st.tuples(PROMPTS, MIXED | st.just(ONLY), st.none() | st.integers(0, 30)),
                       min_size=1, max_size=10),
        pages=st.integers(8, 20), rows=st.integers(4, 16), requests=st.integers(1, 4),
-       prompt_rows=st.none() | st.integers(1, 4), items=st.none() | st.integers(1, 12),
+       max_prefill_tokens=st.none() | st.integers(1, 4), items=st.none() | st.integers(1, 12),
        target=st.sampled_from(["cpu", "cuda"]))
 def test_prompts_are_scored_in_any_company(
-    asked, pages, rows, requests, prompt_rows, items, target
+    asked, pages, rows, requests, max_prefill_tokens, items, target
 ):
     """Steps have logits for as many rows as there may be requests, one to four, and some requests
     are cancelled. Their answers are those that they give alone."""
@@ -63,8 +63,8 @@ def test_prompts_are_scored_in_any_company(
                 made.cancel(heard.request)
 
     due, sizes = [], limits(pages, rows, requests)
-    with engine(lambda: FakeRunner(sizes, before, target), prompt_rows=prompt_rows,
-                prompt_items=items) as made:
+    with engine(lambda: FakeRunner(sizes, before, target), max_prefill_tokens=max_prefill_tokens,
+                max_prefill_items=items) as made:
         all_heard = []
         with held(made):
             for prompt, params, when in asked:

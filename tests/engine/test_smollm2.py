@@ -40,7 +40,7 @@ def test_smollm2_says_word_for_word_what_transformers_says():
         pytest.skip(str(e))
     theirs = reference(model, "f32")
     prompts = [model.tokenizer.chat([{"role": "user", "content": p}]) for p in PROMPTS]
-    with LLM(model, target="cpu", dtype="f32", context=160, max_running=5) as ours:
+    with LLM(model, target="cpu", dtype="f32", max_model_len=160, max_num_seqs=5) as ours:
         found = tokens_of(ours.generate(prompts, SamplingParams(temperature=0, max_tokens=64)))
     for prompt, tokens in zip(prompts, found, strict=True):
         with torch.no_grad():

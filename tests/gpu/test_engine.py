@@ -16,7 +16,7 @@ from eventtensor.models.runner_memory import DeviceMemory
 
 pytestmark = pytest.mark.limit(240)  # of which a compilation may take a minute
 
-SIZES = {"target": "cuda", "context": 400, "max_running": 6, "cache_gb": F32_CACHE_GB / 2}
+SIZES = {"target": "cuda", "max_model_len": 400, "max_num_seqs": 6, "cache_gb": F32_CACHE_GB / 2}
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +32,7 @@ def test_answers_do_not_depend_on_company_preemption_or_reuse(llm: LLM) -> None:
 def test_64_requests_at_a_time_get_what_each_gets_alone(llm: LLM) -> None:
     asked = prompts(1, [1 + 3 * k for k in range(64)])
     alone = tokens_of([llm.generate(p, DRAWN)[0] for p in asked])
-    with LLM("random:tiny-llama", batch_invariant=True, target="cuda", context=400) as many:
+    with LLM("random:tiny-llama", batch_invariant=True, target="cuda", max_model_len=400) as many:
         assert tokens_of(many.generate(asked, DRAWN)) == alone
 
 

@@ -261,8 +261,8 @@ def test_a_server_says_what_fits() -> None:
         MODEL,
         target="cpu",
         dtype="f32",
-        context=300,
-        max_running=5,
+        max_model_len=300,
+        max_num_seqs=5,
         max_waiting=7,
         cache_gb=1 / 1024,
     ) as llm:

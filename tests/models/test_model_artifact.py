@@ -16,7 +16,7 @@ from eventtensor.cli import commands
 from eventtensor.errors import BadArtifact
 from eventtensor.models import runner_kernels as kernels_module
 
-SIZES = {"target": "cpu", "dtype": "f32", "context": 256, "max_running": 4, "cache_gb": 0.01}
+SIZES = {"target": "cpu", "dtype": "f32", "max_model_len": 256, "max_num_seqs": 4, "cache_gb": 0.01}
 PARAMS = SamplingParams(seed=3, top_p=0.9, max_tokens=12)
 
 
@@ -40,7 +40,7 @@ def test_an_artifact_answers_as_the_compiled_model_does(folder, monkeypatch):
 @pytest.mark.parametrize(("model", "wrong", "shown"), [
     ("random:tiny-llama", {"dtype": "bf16"}, "dtype = 'f32'; this runner has 'bf16'"),
     ("random:tiny-qwen3", {}, "family = 'llama'; this runner has 'qwen3'"),
-    ("random:tiny-llama", {"rows": 64}, "rows = 128"),
+    ("random:tiny-llama", {"max_num_batched_tokens": 64}, "rows = 128"),
 ])
 def test_an_artifact_for_something_else_is_refused(folder, model, wrong, shown):
     with pytest.raises(BadArtifact) as caught:

@@ -149,7 +149,7 @@ def test_a_step_reads_the_experts_in_use_alone(runner: Runner) -> None:
 
 
 def test_random_weights_generate() -> None:
-    with LLM("random:tiny-qwen3-moe", target="interp", context=128, max_running=1) as llm:
+    with LLM("random:tiny-qwen3-moe", target="interp", max_model_len=128, max_num_seqs=1) as llm:
         found = llm.generate([[3, 1]], SamplingParams(temperature=0, max_tokens=2))[0]
         assert len(found.tokens) == 2 and llm.engine.stats.steps == 2
 

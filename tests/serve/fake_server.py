@@ -26,9 +26,9 @@ PAGE = 8
 
 
 def fake_llm(
-    folder: str, context: int = 256, max_running: int = 4, max_waiting: int = 8, pages: int = 64,
-    step_s: float = 0.0, stuck_at: int = 0, stuck_s: float = 0.0, fail_from: int = 0,
-    step_limit_s: float = 60.0,
+    folder: str, max_model_len: int = 256, max_num_seqs: int = 4, max_waiting: int = 8,
+    pages: int = 64, step_s: float = 0.0, stuck_at: int = 0, stuck_s: float = 0.0,
+    fail_from: int = 0, step_limit_s: float = 60.0,
 ) -> llm_module.LLM:
     """Steps take `step_s`, launch `stuck_at` takes `stuck_s`; from `fail_from` on all fail."""
 
@@ -38,13 +38,13 @@ def fake_llm(
             raise RuntimeError("the device is gone")
 
     def runner(config: ModelConfig, weights: Any, *, rows: int, **_: Any) -> FakeRunner:
-        sizes = Limits(config.vocab, rows, min(rows, max_running), max_running, context, pages,
-                       PAGE, 2)
+        sizes = Limits(config.vocab, rows, min(rows, max_num_seqs), max_num_seqs, max_model_len,
+                       pages, PAGE, 2)
         return FakeRunner(sizes, before)
 
     llm_module.Runner = runner  # for good: the process has no other, and failures make new ones
-    return llm_module.LLM(folder, target="cpu", dtype="f32", context=context,
-                          max_running=max_running, max_waiting=max_waiting,
+    return llm_module.LLM(folder, target="cpu", dtype="f32", max_model_len=max_model_len,
+                          max_num_seqs=max_num_seqs, max_waiting=max_waiting,
                           step_limit_s=step_limit_s)
 
 

@@ -12,7 +12,7 @@ from serve.process import fake
 
 ASKED = json.dumps({"model": "tiny", "prompt": "ab", "max_tokens": 3}).encode()
 MOST = 200_000
-SMALL = {"max_body_bytes": MOST, "context": 64}
+SMALL = {"max_body_bytes": MOST, "max_model_len": 64}
 
 
 @pytest.fixture(scope="module")

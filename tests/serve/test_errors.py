@@ -32,7 +32,7 @@ BOTH = ("Input tokens exceed the configured limit of 64 tokens.",
 
 @pytest.fixture(scope="module")
 def server(folder):
-    with fake(folder, api_key="key", context=64, max_running=2, max_waiting=2) as made:
+    with fake(folder, api_key="key", max_model_len=64, max_num_seqs=2, max_waiting=2) as made:
         yield made
 
 
@@ -204,7 +204,7 @@ def test_a_bug_in_the_middle_of_a_stream_is_an_event_too(path, kind):
 
 def test_a_client_with_its_default_retries_loses_nothing_to_a_full_queue(folder):
     """There is room for 16 of 40, and no request has ended when the others are refused first."""
-    with fake(folder, max_running=4, max_waiting=12, step_s=0.1) as server:
+    with fake(folder, max_num_seqs=4, max_waiting=12, step_s=0.1) as server:
         def ask(_):
             client = openai.OpenAI(base_url=f"{server.url}/v1", api_key="none", timeout=60)
             return client.completions.create(model="tiny", prompt="ab", max_tokens=8)

@@ -186,7 +186,7 @@ def test_few_grammars_are_compiled_at_a_time_and_none_for_who_is_gone():
 
     async def ask():
         grammars = SimpleNamespace(of=of)
-        llm = SimpleNamespace(context=64, engine=SimpleNamespace(grammars=grammars))
+        llm = SimpleNamespace(max_model_len=64, engine=SimpleNamespace(grammars=grammars))
         generation = GenerationService(llm, None)
 
         async def one(k):

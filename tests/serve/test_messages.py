@@ -14,7 +14,7 @@ ASKED = {"model": "tiny", "max_tokens": 8, "temperature": 0,
 
 @pytest.fixture(scope="module")
 def server(folder):
-    with fake(folder, api_key="key", context=1024, pages=256) as made:
+    with fake(folder, api_key="key", max_model_len=1024, pages=256) as made:
         yield made
 
 

@@ -56,7 +56,7 @@ def sums(text):
 
 @pytest.fixture(scope="module")
 def server(folder):
-    with fake(folder, metrics_prefix="vllm", max_running=2, max_waiting=2, step_s=0.01) as made:
+    with fake(folder, metrics_prefix="vllm", max_num_seqs=2, max_waiting=2, step_s=0.01) as made:
         yield made
 
 

@@ -16,7 +16,7 @@ FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--
 
 @pytest.fixture(scope="module")
 def server(folder):
-    with fake(folder, step_s=0.02, context=1024, pages=256, api_key="secret") as made:
+    with fake(folder, step_s=0.02, max_model_len=1024, pages=256, api_key="secret") as made:
         yield made
 
 

@@ -19,7 +19,7 @@ class Point(BaseModel):
 
 @pytest.fixture(scope="module")
 def server(folder):
-    with fake(folder, api_key="key", response_store=20, context=1024, pages=256) as made:
+    with fake(folder, api_key="key", response_store=20, max_model_len=1024, pages=256) as made:
         yield made
 
 

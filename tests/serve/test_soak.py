@@ -21,7 +21,7 @@ import soak
 
 @pytest.fixture(scope="module")
 def server(folder):
-    with fake(folder, max_running=6, max_waiting=6, pages=34, step_s=0.001) as made:
+    with fake(folder, max_num_seqs=6, max_waiting=6, pages=34, step_s=0.001) as made:
         yield made
 
 

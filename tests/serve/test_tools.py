@@ -28,7 +28,7 @@ HISTORY = [
 
 @pytest.fixture(scope="module")
 def server(folder):
-    with fake(folder, context=1024, pages=512) as made:
+    with fake(folder, max_model_len=1024, pages=512) as made:
         yield made
         made.at_rest()
 

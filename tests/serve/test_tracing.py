@@ -109,7 +109,7 @@ def plain(value):
 
 @pytest.mark.full
 def test_a_request_is_a_span_with_its_times_and_tokens(folder, collector):
-    with fake(folder, otlp_endpoint=collector.url, step_s=0.01, max_running=2) as server:
+    with fake(folder, otlp_endpoint=collector.url, step_s=0.01, max_num_seqs=2) as server:
         headers = {"traceparent": PARENT, "x-request-id": "mine"}
         whole = httpx.post(f"{server.url}/v1/completions", json=ASKED, headers=headers)
         chat = {"model": "tiny", "messages": [{"role": "user", "content": "x"}], "max_tokens": 3,

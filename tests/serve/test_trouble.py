@@ -61,7 +61,7 @@ def opened(server, body, upto=None):
 @pytest.fixture(scope="module")
 def slow(folder):
     """5 ms a step: 200 tokens are a second."""
-    with fake(folder, step_s=0.005, max_running=2, max_waiting=2, max_body_bytes=10000) as made:
+    with fake(folder, step_s=0.005, max_num_seqs=2, max_waiting=2, max_body_bytes=10000) as made:
         yield made
 
 
@@ -247,7 +247,8 @@ def test_a_client_whose_stream_is_cut_gets_an_error_and_no_broken_connection(fol
 
 
 def test_who_does_not_take_the_end_of_a_stream_is_left(folder):
-    with fake(folder, drain_s=1, max_running=8, context=1000, pages=2000, step_s=0.005) as server:
+    with fake(folder, drain_s=1, max_num_seqs=8, max_model_len=1000, pages=2000,
+              step_s=0.005) as server:
         body = {"model": "tiny", "prompt": "ab", "max_tokens": 900, "ignore_eos": True, "n": 8,
                 "logprobs": 20}
         sock = streamed(server, body)

@@ -161,7 +161,7 @@ def _inside(
             model,
             target=target.value,
             dtype=dtype.short_name,
-            context=context,
+            max_model_len=context,
             cache_gb=cache_gb,
             batch_invariant=batch_invariant,
         ) as llm,

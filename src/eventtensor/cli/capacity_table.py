@@ -8,13 +8,13 @@ from ..engine.llm import LLM
 
 def capacity_table(llm: LLM, name: str, port: int) -> str:
     fits, most = llm.capacity, llm.model.config.max_position
-    of_all = "all that the model has" if fits.context == most else f"of {most:,} of the model"
+    of_all = "all that the model has" if fits.max_model_len == most else f"of {most:,} of the model"
     rows = {
         "model": f"{name}, {llm.dtype} on {llm.target}",
         "weights": f"{fits.weight_bytes / GB:.3g} GB",
         "cache": f"{fits.cache_bytes / GB:.3g} GB for {fits.cache_tokens:,} tokens",
-        "context": f"{fits.context:,} tokens, {of_all}",
-        "requests": f"{fits.max_running} run, {fits.full_requests} of them with a full context; "
+        "context": f"{fits.max_model_len:,} tokens, {of_all}",
+        "requests": f"{fits.max_num_seqs} run, {fits.full_requests} of them with a full context; "
         f"{llm.engine.options.max_waiting} wait",
         "port": str(port),
     }

@@ -54,8 +54,9 @@ def chat(
             max_tokens=max_tokens, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed
         )
         with ProgressBars(terminal(stderr=True)) as bars, LLM(
-            chat_model(model), target=target.value, dtype=dtype.short_name, context=context,
-            max_running=1, batch_invariant=batch_invariant, artifact=artifact, progress=bars.update,
+            chat_model(model), target=target.value, dtype=dtype.short_name, max_model_len=context,
+            max_num_seqs=1, batch_invariant=batch_invariant, artifact=artifact,
+            progress=bars.update,
         ) as llm:
             bars.stop()
             is_terminal = sys.stdin.isatty()

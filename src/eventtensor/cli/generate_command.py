@@ -54,8 +54,9 @@ def generate_text(
     assert params.max_tokens is not None
     prompt = chat.tokens(tokenizer)
     with ProgressBars(shown) as bars, LLM(
-        model, target=target, dtype=dtype, context=len(prompt) + params.max_tokens, max_running=1,
-        cache_gb=None, progress=bars.update, batch_invariant=batch_invariant, artifact=artifact,
+        model, target=target, dtype=dtype, max_model_len=len(prompt) + params.max_tokens,
+        max_num_seqs=1, cache_gb=None, progress=bars.update, batch_invariant=batch_invariant,
+        artifact=artifact,
     ) as llm:
         _built(llm.engine.runner, len(prompt))
         bars.stop()

@@ -66,9 +66,10 @@ def serve_model(wanted: ServeArguments) -> None:
                     "ET_API_KEY sets a key", style="yellow")
     sockets = bind(wanted.host, wanted.port)  # an address that is taken is told at once
     with ProgressBars(shown) as bars:
-        llm = LLM(wanted.model, target=wanted.target, dtype=wanted.dtype, context=wanted.context,
-                  max_running=wanted.max_running, max_waiting=wanted.max_waiting,
-                  prompt_rows=wanted.prompt_rows, rows=wanted.rows, cache_gb=wanted.cache_gb,
+        llm = LLM(wanted.model, target=wanted.target, dtype=wanted.dtype,
+                  max_model_len=wanted.context, max_num_seqs=wanted.max_running,
+                  max_waiting=wanted.max_waiting, max_prefill_tokens=wanted.prompt_rows,
+                  max_num_batched_tokens=wanted.rows, cache_gb=wanted.cache_gb,
                   gpu_memory_utilization=wanted.gpu_memory_utilization,
                   batch_invariant=wanted.batch_invariant,
                   additional_properties=wanted.additional_properties,

@@ -23,39 +23,42 @@ _GROWTH = 4  # two kernels of many rows, whose scratch grows in powers of two
 
 @dataclass(frozen=True)
 class CapacityOptions:
-    """What was asked for. `context` None: what the model has and memory holds; `cache_gb` None: a
-    part of what is free, on a GPU up to `gpu_share` of all its memory with weights and scratch."""
+    """The sizes that the user asks for. `max_model_len` None: what the model has and memory holds.
+    `cache_gb` None: a part of the free memory; on a GPU weights, cache and scratch then take up to
+    `gpu_memory_utilization` of all its memory."""
 
-    context: int | None = None
-    max_running: int = MAX_REQUESTS
-    rows: int = 128
+    max_model_len: int | None = None
+    max_num_seqs: int = MAX_REQUESTS
+    max_num_batched_tokens: int = 128
     cache_gb: float | None = None
-    gpu_share: float = 0.9
+    gpu_memory_utilization: float = 0.9
 
     def check(self) -> None:
-        if not 1 <= self.max_running <= min(MAX_REQUESTS, self.rows) or (self.context or 2) < 2:
+        most = min(MAX_REQUESTS, self.max_num_batched_tokens)
+        if not 1 <= self.max_num_seqs <= most or (self.max_model_len or 2) < 2:
             raise BadOption(
-                f"{self.max_running} requests of {self.context or 'all'} tokens, {self.rows} rows "
-                "a step",
-                hint=f"1 to {MAX_REQUESTS} requests, a context of 2 or more, and a row "
+                f"{self.max_num_seqs} requests of {self.max_model_len or 'all'} tokens, "
+                f"{self.max_num_batched_tokens} tokens a step",
+                hint=f"1 to {MAX_REQUESTS} requests, a context of 2 or more, and a token of a step "
                 "for each request",
             )
         if self.cache_gb is not None and not 0 <= self.cache_gb <= MAX_CACHE_GB:
             raise BadOption(f"cache_gb is {self.cache_gb}", hint=f"0 to {MAX_CACHE_GB}")
-        if not 0 < self.gpu_share <= 1:
-            raise BadOption(f"gpu_memory_utilization is {self.gpu_share}", hint="above 0, up to 1")
+        if not 0 < self.gpu_memory_utilization <= 1:
+            raise BadOption(f"gpu_memory_utilization is {self.gpu_memory_utilization}",
+                            hint="above 0, up to 1")
 
 
 @dataclass(frozen=True)
 class Capacity:
-    """Of an engine. A request has up to `context` tokens, in pages of `page` tokens."""
+    """Of an engine. A request has up to `max_model_len` tokens, in pages of `page` tokens."""
 
-    context: int
+    max_model_len: int
     pages: int
     page: int
     page_bytes: int
     weight_bytes: int
-    max_running: int
+    max_num_seqs: int
 
     @property
     def cache_tokens(self) -> int:
@@ -68,12 +71,12 @@ class Capacity:
     @property
     def positions(self) -> int:
         """In whole splits of attention."""
-        return -(-self.context // SPLIT_TOKENS) * SPLIT_TOKENS
+        return -(-self.max_model_len // SPLIT_TOKENS) * SPLIT_TOKENS
 
     @property
     def full_requests(self) -> int:
         """Requests of a whole context that run at the same time."""
-        return min(self.max_running, self.pages // -(-self.context // self.page))
+        return min(self.max_num_seqs, self.pages // -(-self.max_model_len // self.page))
 
 
 def capacity(
@@ -85,10 +88,10 @@ def capacity(
     page = page_tokens(config)
     page_bytes = 2 * config.layers * config.kv_heads * config.head_dim * page * item
     weights = sum(prod(shape) for shape in packed_shapes(config, layout).values()) * item
-    wanted = min(options.context or config.max_position, config.max_position)
+    wanted = min(options.max_model_len or config.max_position, config.max_position)
     sizes = _Sizes(config, page, page_bytes, weights, options, memory, layout != "cpu")
-    context = wanted if options.context else sizes.longest(wanted)
-    return Capacity(context, sizes.pages(context), page, page_bytes, weights, options.max_running)
+    context = wanted if options.max_model_len else sizes.longest(wanted)
+    return Capacity(context, sizes.pages(context), page, page_bytes, weights, options.max_num_seqs)
 
 
 @dataclass(frozen=True)
@@ -117,12 +120,12 @@ class _Sizes:
         each, room = -(-context // self.page), self._room(context)
         if room < each:
             raise self._too_few(context, each, room)
-        pages = min(self.options.max_running * each, room)
+        pages = min(self.options.max_num_seqs * each, room)
         if pages * self.page_bytes > (left := self._left(self._most, context)):
             raise OutOfMemory(
                 f"a cache of {_gb(pages * self.page_bytes)}: {self._has}, and {_gb(left)} are left "
                 "for it",
-                hint="less of cache_gb, of max_running or of context",
+                hint="less of cache_gb, of max_num_seqs or of context",
             )
         return pages
 
@@ -132,7 +135,8 @@ class _Sizes:
         if self.options.cache_gb is not None:
             cache = self.options.cache_gb * GB
         elif self.on_gpu:
-            cache = self._left(min(self._most, self.options.gpu_share * self.memory.total), context)
+            share = self.options.gpu_memory_utilization * self.memory.total
+            cache = self._left(min(self._most, share), context)
         else:
             cache = min(_HOST_CACHE, _HOST_SHARE * cache)
         return int(cache) // self.page_bytes
@@ -152,9 +156,9 @@ class _Sizes:
         """Angles, tokens of penalties, logits, and scratch for the parts of attention."""
         c, positions = self.config, 1 << (context - 1).bit_length()
         tokens = min(
-            self.options.max_running * context, self.memory.free // self.page_bytes * self.page
+            self.options.max_num_seqs * context, self.memory.free // self.page_bytes * self.page
         )
-        items = prompt_items(self.on_gpu) + tokens // SPLIT_TOKENS + MAX_REQUESTS
+        items = max_prefill_items(self.on_gpu) + tokens // SPLIT_TOKENS + MAX_REQUESTS
         scratch = _GROWTH * items * c.heads * (c.head_dim + 2) * 4
         fixed = positions * (c.head_dim + MAX_REQUESTS) * 4 + 2 * MAX_REQUESTS * c.vocab * 4
         return scratch + fixed + (_CODE if self.on_gpu else 0)
@@ -182,7 +186,7 @@ class _Sizes:
         )
 
 
-def prompt_items(on_gpu: bool) -> int:
+def max_prefill_items(on_gpu: bool) -> int:
     """Work items of attention that the prompts of a step have at most, so that a step far into a
     long prompt keeps nobody waiting, and scratch stays small. Shorter prompts never get there.
     With 16384 on an H200, a prompt of 50000 tokens takes 16% longer."""

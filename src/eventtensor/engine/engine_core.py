@@ -39,17 +39,18 @@ MOST_FAILURES = 3  # of steps, with none between that succeeds
 
 @dataclass(frozen=True)
 class EngineOptions:
-    """`context`: tokens that prompt and answer may have together. `max_waiting`: requests beyond
-    those that run. A step that takes longer than `step_limit_s` counts as stuck. `prompt_rows`:
-    how many rows of prompts a step has at most while someone decodes (None: all that there are).
-    `prompt_items`: how many work items of attention these have at most (None: any).
-    `additional_properties`: objects of a schema may have some where it says nothing of them."""
+    """A request has up to `max_model_len` tokens, prompt and answer together. Up to `max_waiting`
+    requests wait beside those that run. A step that takes longer than `step_limit_s` counts as
+    stuck. While some request decodes, a step has at most `max_prefill_tokens` tokens of prompts
+    (None: all that are free). `max_prefill_items` bounds their work items of attention (None: no
+    bound). With `additional_properties` objects of a JSON schema may have properties of which it
+    says nothing."""
 
-    context: int
+    max_model_len: int
     max_waiting: int = 256
     step_limit_s: float = 60.0
-    prompt_rows: int | None = None
-    prompt_items: int | None = None
+    max_prefill_tokens: int | None = None
+    max_prefill_items: int | None = None
     additional_properties: bool = False
 
 
@@ -64,12 +65,13 @@ class Engine:
         self.options, self.tokenizer, self.eos = options, tokenizer, frozenset(eos)
         self._make_runner, self.runner = make_runner, make_runner()
         limits = self.runner.limits
-        if options.context > min(limits.positions, limits.pages * limits.page):
-            raise BadOption(f"a context of {options.context} tokens, but {limits.positions} "
+        if options.max_model_len > min(limits.positions, limits.pages * limits.page):
+            raise BadOption(f"a context of {options.max_model_len} tokens, but {limits.positions} "
                             f"positions and {limits.pages} pages of {limits.page} tokens",
                             hint="the longest request must fit, else it would wait for ever")
-        if options.prompt_rows is not None and options.prompt_rows < 1:
-            raise BadOption(f"prompt_rows is {options.prompt_rows}", hint="1 or more, or None")
+        if options.max_prefill_tokens is not None and options.max_prefill_tokens < 1:
+            raise BadOption(f"max_prefill_tokens is {options.max_prefill_tokens}",
+                            hint="1 or more, or None")
         self.grammars = Grammars(tokenizer, self.runner.limits.vocab, self.eos,
                                  options.additional_properties)
         self.scheduler, self.stats = self._scheduler(), Stats()
@@ -85,7 +87,8 @@ class Engine:
         self._thread.start()
 
     def _scheduler(self) -> Scheduler:
-        return Scheduler(self.runner.limits, self.options.prompt_rows, self.options.prompt_items)
+        return Scheduler(self.runner.limits, self.options.max_prefill_tokens,
+                         self.options.max_prefill_items)
 
     # ---- for any thread ----------------------------------------------------------------------
 
@@ -111,7 +114,7 @@ class Engine:
     def _request(
         self, prompt: Sequence[int], params: SamplingParams, sink: Sink, grammar: Grammar | None
     ) -> Request:
-        tokens, context, vocab = list(prompt), self.options.context, self.runner.limits.vocab
+        tokens, context, vocab = list(prompt), self.options.max_model_len, self.runner.limits.vocab
         if not tokens:
             raise BadPrompt("a prompt of 0 tokens")
         wanted = 1 if params.max_tokens is None else params.max_tokens

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import queue
 import time
+import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +22,7 @@ from ..models.text.control_tokens import texts_in
 from ..models.text.tokenizer import Tokenizer
 from ..models.weight_loader import load_weights
 from ..models.weight_packing import Progress
-from .capacity import CapacityOptions, capacity, prompt_items
+from .capacity import CapacityOptions, capacity, max_prefill_items
 from .engine_core import Engine, EngineOptions
 from .request import Chosen, Finish, Output, Request
 from .sampling_params import SamplingParams
@@ -43,37 +44,40 @@ class Completion:
 
 
 class LLM:
-    """`model` is a name for `open_model`. Up to `max_running` requests of up to `context` tokens
-    run at a time (None: what the model has, as far as memory goes), in a cache of `cache_gb` for
-    all of them (None: what they need, as far as memory goes). On a GPU weights, cache and scratch
-    then have up to `gpu_memory_utilization` of its memory; on the host a cache has up to 4 GB, and
-    a quarter of what is free.
+    """`model` is a name for `open_model`. Up to `max_num_seqs` requests run at a time, each of up
+    to `max_model_len` tokens (None: what the model has, as far as memory goes). The KV cache of all
+    of them has `cache_gb` (None: what they need, as far as memory goes). On a GPU, weights, cache
+    and scratch then take up to `gpu_memory_utilization` of its memory. On the host a cache takes up
+    to 4 GB, and up to a quarter of the free memory.
 
-    Steps have up to `rows` rows; of these, prompts have at most `prompt_rows` while someone decodes
-    (None: all that are free). Fewer make steps shorter for who decodes, and the way to the first
-    token longer for the others. Up to `max_waiting` more requests wait. Answers do not depend on
-    what else runs: always on a CPU, and with `batch_invariant` on a GPU. Without it a step there
-    may run the kernel that is fastest for its number of tokens. With an
+    A step has up to `max_num_batched_tokens` tokens. While some request decodes, prefill takes at
+    most `max_prefill_tokens` of them (None: all that are free). Fewer make a step shorter, and the
+    first token of other requests later. Up to `max_waiting` more requests wait.
+
+    Answers do not depend on the batch: always on a CPU, and with `batch_invariant` on a GPU.
+    Without it a step there runs the kernel that is fastest for its number of tokens. With an
     `artifact`, a folder that `eventtensor compile` wrote, nothing is compiled.
 
-    Objects of a JSON schema have only the properties that it names, where it says nothing of
-    others: a small model goes on with its own. With `additional_properties` they may have some, as
-    JSON Schema has it."""
+    Objects of a JSON schema have only the properties that the schema names, where it says nothing
+    of others: a small model adds its own without end. With `additional_properties` they may have
+    others, as JSON Schema says."""
 
-    @accept_old_names(same_bits="batch_invariant")
+    @accept_old_names(context="max_model_len", max_running="max_num_seqs",
+                      rows="max_num_batched_tokens", prompt_rows="max_prefill_tokens",
+                      same_bits="batch_invariant")
     def __init__(
         self,
         model: str | Model,
         *,
         target: str = "auto",
         dtype: str = "bf16",
-        context: int | None = None,
-        max_running: int = MAX_REQUESTS,
+        max_model_len: int | None = None,
+        max_num_seqs: int = MAX_REQUESTS,
         max_waiting: int = 4096,
         cache_gb: float | None = None,
         gpu_memory_utilization: float = 0.9,
-        rows: int = 128,
-        prompt_rows: int | None = None,
+        max_num_batched_tokens: int = 128,
+        max_prefill_tokens: int | None = None,
         batch_invariant: bool = False,
         additional_properties: bool = False,
         step_limit_s: float = 60.0,
@@ -86,12 +90,13 @@ class LLM:
         if dtype not in DTYPES:
             raise BadOption(f"unknown dtype {dtype!r}", hint=f"one of {', '.join(DTYPES)}")
         self.dtype, kind, device = dtype, DTYPES[dtype].numpy, options.get("device", 0)
-        layout = layout_of(self.target, dtype, rows, batch_invariant)
-        wanted = CapacityOptions(context, max_running, rows, cache_gb, gpu_memory_utilization)
+        layout = layout_of(self.target, dtype, max_num_batched_tokens, batch_invariant)
+        wanted = CapacityOptions(max_model_len, max_num_seqs, max_num_batched_tokens, cache_gb,
+                                 gpu_memory_utilization)
         self.capacity = capacity(
             config, layout, kind.itemsize, wanted, free_memory(self.target, device)
         )
-        self.context = self.capacity.context
+        self.max_model_len = self.capacity.max_model_len
         began = time.perf_counter()
         self._weights = load_weights(self.model, layout, kind, progress, device)
         self.weights_s = time.perf_counter() - began  # that it took to have the weights
@@ -104,8 +109,8 @@ class LLM:
                 dtype=dtype,
                 pages=self.capacity.pages,
                 positions=self.capacity.positions,
-                requests=max_running,
-                rows=rows,
+                requests=max_num_seqs,
+                rows=max_num_batched_tokens,
                 sampling=True,
                 batch_invariant=batch_invariant,
                 progress=progress,
@@ -117,16 +122,22 @@ class LLM:
         self.engine = Engine(
             make_runner,
             EngineOptions(
-                self.context,
+                self.max_model_len,
                 max_waiting,
                 step_limit_s,
-                prompt_rows,
-                prompt_items(self.target == "cuda"),
+                max_prefill_tokens,
+                max_prefill_items(self.target == "cuda"),
                 additional_properties,
             ),
             tokenizer,
             tokenizer.eos if tokenizer is not None else config.eos,
         )
+
+    @property
+    def context(self) -> int:
+        """The name of `max_model_len` in the last release."""
+        warnings.warn("context is called max_model_len now", DeprecationWarning, stacklevel=2)
+        return self.max_model_len
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -188,9 +199,9 @@ class LLM:
 
     def _check_size(self, texts: Iterable[str]) -> None:
         size = sum(len(text.encode(errors="surrogatepass")) for text in texts)
-        if size > (most := self.context * self.tokenizer.longest):
-            raise PromptTooLong(self.context, f"{size} bytes: more than {most}, as a token has up "
-                                f"to {self.tokenizer.longest}")
+        if size > (most := self.max_model_len * self.tokenizer.longest):
+            raise PromptTooLong(self.max_model_len, f"{size} bytes: more than {most}, as a token "
+                                f"has up to {self.tokenizer.longest}")
 
     def close(self, timeout_s: float | None = None) -> bool:
         """False if a step does not end in so many seconds; then its memory is not freed."""

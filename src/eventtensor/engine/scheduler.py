@@ -35,14 +35,15 @@ class Scheduler:
     so that every request comes to its end."""
 
     def __init__(
-        self, limits: Limits, prompt_rows: int | None = None, prompt_items: int | None = None
+        self, limits: Limits, max_prefill_tokens: int | None = None,
+        max_prefill_items: int | None = None,
     ) -> None:
-        """`prompt_rows`: of prompts in a step, at most, while someone decodes. Fewer make the steps
-        of who decodes shorter, and prompts wait longer. `prompt_items`: work items of attention
-        that they have in a step, so that far into a prompt steps do not take ever longer."""
+        """While some request decodes, a step has at most `max_prefill_tokens` tokens of prompts:
+        fewer make the steps of the others shorter, and prompts wait longer. `max_prefill_items`
+        bounds their work items of attention, so that a step far into a prompt takes no longer."""
         self.limits, self.pages = limits, Pages(limits.pages, limits.page)
-        self._prompt_rows = limits.rows if prompt_rows is None else prompt_rows
-        self._prompt_items = prompt_items
+        self._max_prefill_tokens = limits.rows if max_prefill_tokens is None else max_prefill_tokens
+        self._max_prefill_items = max_prefill_items
         self.waiting: deque[Request] = deque()
         self.running: list[Request] = []  # by arrival
         self.preempted = 0
@@ -61,13 +62,13 @@ class Scheduler:
     def schedule(self) -> Step | None:
         """None if there is nothing to do."""
         self._find_pages()
-        room, taken = _Room(self.limits, self._prompt_items), list[tuple[Request, int]]()
+        room, taken = _Room(self.limits, self._max_prefill_items), list[tuple[Request, int]]()
         going = [(r, r.left) for r in self.running if r.goes_on]
         for request, left in going:
             if left <= 1:
                 room.take(request, left, taken)
         if taken:
-            room.rows = min(room.rows, self._prompt_rows)
+            room.rows = min(room.rows, self._max_prefill_tokens)
         for request, left in going:
             if left > 1:
                 room.take(request, left, taken)

@@ -129,7 +129,7 @@ class Api:
         self._statuses = statuses
         self._key = None if options.api_key is None else ApiKey(options.api_key)
         self._names = ModelNames((options.name, *options.aliases))
-        limits = BodyLimits.for_context(llm.context, options.max_body_bytes)
+        limits = BodyLimits.for_context(llm.max_model_len, options.max_body_bytes)
         self._bodies = RequestBodyReader(limits)
         tokenizer = llm.model.tokenizer
         format = None if tokenizer is None else ChatFormat.for_tokenizer(
@@ -161,7 +161,7 @@ class Api:
 
     def _model(self, name: str) -> Json:
         return {"id": name, "object": "model", "created": self._watchdog.start_time,
-                "owned_by": "eventtensor", "max_model_len": self._llm.context}
+                "owned_by": "eventtensor", "max_model_len": self._llm.max_model_len}
 
     async def health(self, _: Request) -> Response:
         trouble = self._watchdog.trouble

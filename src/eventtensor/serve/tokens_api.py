@@ -29,7 +29,7 @@ class TokensApi:
             else:
                 tokens = await parts.generation.encode_prompt(body.prompt or "", body.adds_first)
         return JSONResponse({"tokens": tokens, "count": len(tokens),
-                             "max_model_len": self._llm.context})
+                             "max_model_len": self._llm.max_model_len})
 
     async def detokenize(self, request: Request) -> Response:
         async with self._parts.bodies.read(request, DetokenizeBody) as body:
@@ -38,4 +38,4 @@ class TokensApi:
         return JSONResponse({"prompt": text})
 
     async def describe(self, _: Request) -> Response:
-        return JSONResponse(tokenizer_info(self._llm.tokenizer, self._llm.context))
+        return JSONResponse(tokenizer_info(self._llm.tokenizer, self._llm.max_model_len))

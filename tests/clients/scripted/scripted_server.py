@@ -57,7 +57,7 @@ def scripted_llm() -> llm_module.LLM:
     weights = SimpleNamespace(arrays={}, close=lambda: None)
     llm_module.Runner = runner  # for good: the process has no other
     llm_module.load_weights = lambda *_: weights
-    return llm_module.LLM(model, target="cpu", context=CONTEXT, max_waiting=256)
+    return llm_module.LLM(model, target="cpu", max_model_len=CONTEXT, max_waiting=256)
 
 
 def main(name: str, port: str = "0") -> None:
