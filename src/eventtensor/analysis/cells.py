@@ -13,8 +13,9 @@ from math import prod
 import islpy as isl
 
 from ..ir.expr import Const, Node, Var, add, floordiv, product
+from ..ir.interval import at_least_zero
 from ..ir.program import PlacedCall, Program, has_data_extent
-from ..ir.walk import at_least_zero, free_vars, loads_of, substitute
+from ..ir.walk import free_vars, loads_of, substitute
 from .counts import box_sizes
 from .sets.nests import expr_of
 from .sets.space import Scope, cell_names, sides_of, task_domain

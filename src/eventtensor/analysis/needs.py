@@ -10,11 +10,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from ..ir.expr import Const, Min, Node, Prod
+from ..ir.interval import numeric_bounds
 from ..ir.ops import Need, needs_of, operands
 from ..ir.program import PlacedCall, Program
 from ..ir.tensor import DType, Point
 from ..ir.tile import For, Let, SliceOf, Stmt, Store, SubAxis, TileType, Update
-from ..ir.walk import bounds, free_vars
+from ..ir.walk import free_vars
 from .bodies import open_loops
 from .report import Kind, Obligation, Problem, Task, Witness
 from .sets.space import Scope, Side
@@ -79,7 +80,7 @@ def _open_uses(p: PlacedCall) -> Iterator[_Use]:
     seen: set[_Use] = set()
     for use in _uses(p):
         e, least = use.need.extent, use.need.least
-        low, _ = bounds(e, lambda _: (None, None))
+        low, _ = numeric_bounds(e)
         if (low is not None and low >= least) or (use.is_negative and e in known) or use in seen:
             continue
         seen.add(use)

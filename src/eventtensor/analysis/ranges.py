@@ -8,10 +8,11 @@ from typing import assert_never
 import islpy as isl
 
 from ..ir.expr import Const, Node, Var
+from ..ir.interval import Bounds, numeric_bounds
 from ..ir.plan import region_nest
 from ..ir.program import GridAxis, PlacedCall, Program
 from ..ir.tensor import Axis, Pad, Point, Region, Rows, Slice, axis_exprs, region_exprs
-from ..ir.walk import Bounds, bounds, free_vars, loads_of
+from ..ir.walk import free_vars, loads_of
 from ..progress import doing
 from .access import is_header, nodes
 from .bodies import body_problems
@@ -260,10 +261,10 @@ def _excluded(p: PlacedCall, violation: Violation, axis: Axis) -> bool:
         return 0, None if top is None else top - 1
 
     for a in p.axes:
-        tops[a.var] = bounds(a.extent, of)[1]
+        tops[a.var] = numeric_bounds(a.extent, of)[1]
     if isinstance(axis, Rows) and left is axis.index:
-        tops[axis.var] = bounds(axis.extent, of)[1]
-    (low, high), (least, most) = bounds(left, of), bounds(right, of)
+        tops[axis.var] = numeric_bounds(axis.extent, of)[1]
+    (low, high), (least, most) = numeric_bounds(left, of), numeric_bounds(right, of)
     if sign == "<":
         return low is not None and most is not None and low >= most + offset
     return high is not None and least is not None and high < least + offset

@@ -13,9 +13,10 @@ from itertools import product as pairs
 import islpy as isl
 
 from ..ir.expr import Compare, Const, Load, Node, Sum, Var, add, mul, product
+from ..ir.interval import Bounds, at_least_zero, numeric_bounds
 from ..ir.plan import Nest
 from ..ir.program import EventTensor, PlacedCall, Program
-from ..ir.walk import Bounds, at_least_zero, bounds, free_vars, loads_of, rebuild, substitute
+from ..ir.walk import free_vars, loads_of, rebuild, substitute
 from .report import Kind
 from .sets.space import Scope, Side, cell_names, cell_space
 from .sets.texts import NotAffine, isl_text
@@ -183,7 +184,7 @@ class _Counted:
         name = f"the sum of {t}"
         if name not in self.unknown:
             self.unknown[name] = v = self.scope.fresh("t")
-            low, high = bounds(t, self._bounds)
+            low, high = numeric_bounds(t, self._bounds)
             size = isl_text(self.size, self.scope)
             self.scope.require(*([] if low is None else [f"{v} >= {low} * ({size})"]),
                                *([] if high is None else [f"{v} <= {high} * ({size})"]))
@@ -213,7 +214,7 @@ class _Counted:
         bound = self.program.tensor(n.tensor).bound if isinstance(n, Load) else None
         if bound is None:
             return (0, None) if isinstance(n, Var) else (None, None)
-        return bounds(bound[0], self._bounds)[0], bounds(bound[1], self._bounds)[1]
+        return numeric_bounds(bound[0], self._bounds)[0], numeric_bounds(bound[1], self._bounds)[1]
 
 
 def _terms(e: Node) -> tuple[list[tuple[Node, int]], int]:

@@ -14,9 +14,10 @@ from itertools import islice
 import islpy as isl
 
 from ..ir.expr import Const, Dim, Load, Node
+from ..ir.interval import Bounds, numeric_bounds
 from ..ir.program import GridAxis, Program
 from ..ir.tensor import Point, Region, Role, Rows, Slice, Tensor, region_exprs
-from ..ir.walk import Bounds, bounds, free_vars, loads_of, rebuild, substitute
+from ..ir.walk import free_vars, loads_of, rebuild, substitute
 from .access import Access, accesses
 from .deps import element_map
 from .report import Kind, Obligation, Problem, Witness
@@ -233,7 +234,7 @@ class _Case:
             more = replace(piece, open=(*piece.open, GridAxis(axis.var, extent)))
             yield from self._choices(rest, needed, chosen, more)
             return
-        most = bounds(extent, self._range)[1]
+        most = numeric_bounds(extent, self._range)[1]
         if most is None or most > PIECES:
             raise _Unknown
         for value in range(most):

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from ..errors import UnboundedGrid
 from ..ir.expr import Const, Node, add, product
+from ..ir.interval import at_least_zero
 from ..ir.plan import Plan
 from ..ir.program import PlacedCall, Program
-from ..ir.walk import at_least_zero
 from .limits import box
 
 

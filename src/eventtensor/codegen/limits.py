@@ -30,8 +30,8 @@ from ..ir.expr import (
     mul,
     product,
 )
+from ..ir.interval import numeric_bounds
 from ..ir.program import GridAxis, Program
-from ..ir.walk import bounds
 
 Ends = tuple[Node, Node]
 
@@ -111,7 +111,7 @@ def box(program: Program, axes: tuple[GridAxis, ...]) -> tuple[Node, ...]:
     scope = Limits(program)
     for a in axes:
         top = scope.upper(a.extent)
-        low = bounds(top, lambda _: (None, None))[0]
+        low = numeric_bounds(top)[0]
         out.append(top if low is not None and low >= 0 else maximum(top, 0))
         scope = scope.within((a,))
     return tuple(out)

@@ -6,38 +6,32 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from .expr import Const, Node, Var, add, mul
+from .expr import Const, Node, add, mul
+from .interval import KnownBounds, coordinate_bounds, numeric_bounds, within
 from .program import GridAxis
 from .tensor import Axis, Region, Slice, Tensor
-from .walk import Bounds, bounds, free_vars, loads_of
+from .walk import free_vars, loads_of
 
 
 def settled(region: Region, tensor: Tensor, grid: tuple[GridAxis, ...]) -> Region:
     """The region, with `inside` set on such slices."""
-    ranges = _ranges(grid)
+    counted = (axis for axis in grid if isinstance(axis.extent, Const))
+    known = within(coordinate_bounds(counted))
     axes = tuple(
-        a if region.fills(k) else _settled(a, s, ranges)
+        a if region.fills(k) else _settled(a, s, known)
         for k, (a, s) in enumerate(zip(region.axes, tensor.shape, strict=True))
     )
     return replace(region, axes=axes)
 
 
-def _ranges(grid: tuple[GridAxis, ...]) -> dict[Node, Bounds]:
-    found: dict[Node, Bounds] = {}
-    for axis in grid:
-        if isinstance(axis.extent, Const):
-            found[Var(axis.var)] = (0, axis.extent.value - 1)
-    return found
-
-
-def _settled(axis: Axis, size: Node, ranges: dict[Node, Bounds]) -> Axis:
+def _settled(axis: Axis, size: Node, known: KnownBounds) -> Axis:
     if not isinstance(axis, Slice) or not _of_sizes(axis.nominal):
         return axis
-    left, _ = bounds(add(size, mul(Const(-1), axis.stop)), lambda e: ranges.get(e, (None, None)))
+    left, _ = numeric_bounds(add(size, mul(Const(-1), axis.stop)), known)
     return replace(axis, inside=left is not None and left >= 0)
 
 
 def _of_sizes(e: Node) -> bool:
     """A number or an expression over dims that is never negative."""
-    low, _ = bounds(e, lambda _: (None, None))
+    low, _ = numeric_bounds(e)
     return not free_vars(e) and not loads_of(e) and low is not None and low >= 0

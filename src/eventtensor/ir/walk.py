@@ -1,4 +1,4 @@
-"""Walks over index expressions: find, replace, evaluate, bound."""
+"""Walks over index expressions: find, replace, evaluate."""
 
 from __future__ import annotations
 
@@ -148,73 +148,3 @@ def evaluate(e: Node, env: Mapping[str, int], load: LoadFn | None = None) -> int
             return evaluate(a if evaluate(c, env, load) else b, env, load)
         case _:
             assert_never(e)
-
-
-Bounds = tuple[int | None, int | None]
-BoundsFn = Callable[[Node], Bounds]
-
-
-def bounds(e: Node, of: BoundsFn) -> Bounds:
-    """An interval that holds the value; `of` bounds variables and loads (None: no bound)."""
-    match e:
-        case Const(v):
-            return v, v
-        case Dim(_, lo, hi):
-            return lo, hi
-        case Var() | Load():
-            return of(e)
-        case Sum(terms, const):
-            return _sum_bounds(terms, const, of)
-        case Prod(factors):
-            parts = [bounds(f, of) for f in factors]
-            if any(p[0] is None or p[0] < 0 for p in parts):
-                return None, None
-            his = [p[1] for p in parts]
-            smallest = prod(p[0] for p in parts if p[0] is not None)
-            return smallest, None if None in his else prod(h for h in his if h is not None)
-        case FloorDiv(a, k):
-            low, high = bounds(a, of)
-            return None if low is None else low // k, None if high is None else high // k
-        case Mod(_, k):
-            return 0, k - 1
-        case Min(a, b):
-            (la, ha), (lb, hb) = bounds(a, of), bounds(b, of)
-            return _both(min, la, lb), _either(min, ha, hb)
-        case Max(a, b):
-            (la, ha), (lb, hb) = bounds(a, of), bounds(b, of)
-            return _either(max, la, lb), _both(max, ha, hb)
-        case Compare():
-            return 0, 1
-        case Select(_, a, b):
-            (la, ha), (lb, hb) = bounds(a, of), bounds(b, of)
-            return _both(min, la, lb), _both(max, ha, hb)
-        case _:
-            assert_never(e)
-
-
-def _both(pick: Callable[[int, int], int], a: int | None, b: int | None) -> int | None:
-    return None if a is None or b is None else pick(a, b)
-
-
-def _either(pick: Callable[[int, int], int], a: int | None, b: int | None) -> int | None:
-    if a is None:
-        return b
-    return a if b is None else pick(a, b)
-
-
-def _sum_bounds(terms: tuple[tuple[Node, int], ...], const: int, of: BoundsFn) -> Bounds:
-    lo: int | None = const
-    hi: int | None = const
-    for t, c in terms:
-        a, b = bounds(t, of)
-        if c < 0:
-            a, b = b, a
-        lo = None if lo is None or a is None else lo + c * a
-        hi = None if hi is None or b is None else hi + c * b
-    return lo, hi
-
-
-def at_least_zero(e: Node) -> Node:
-    """The extent, or 0 where the ranges of the dims let it be negative."""
-    low, _ = bounds(e, lambda _: (None, None))
-    return e if low is not None and low >= 0 else maximum(e, 0)

@@ -10,9 +10,9 @@ from typing import Any
 from ..errors import BadDType, BadShape, LoopEscape, NotTraceable
 from ..ir import expr as ix
 from ..ir.elementwise import FUNCTIONS
+from ..ir.interval import at_least_zero
 from ..ir.layers import Layer
 from ..ir.tensor import DType
-from ..ir.walk import at_least_zero
 from . import values
 from .index import is_index
 from .shapes import index_expr, normal_axis

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from ..errors import BadDType, BadShape
 from ..ir.expr import Const, Node, Sum, add, maximum, minimum, mul, product, wrap
+from ..ir.interval import at_least_zero
 from ..ir.tensor import Point, Slice, extent
 from ..ir.tile import SubAxis
-from ..ir.walk import at_least_zero
 from .index import is_index
 from .trace import Tracer, current
 

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from ..errors import LaunchTooLarge
 from ..ir.allocate import at_dims
 from ..ir.expr import Const, Dim, Node, product
+from ..ir.interval import numeric_bounds
 from ..ir.tensor import Tensor
-from ..ir.walk import bounds, dims_of, evaluate, walk
+from ..ir.walk import dims_of, evaluate, walk
 
 MOST = 2**62  # a sum of two still fits into 64 bits
 _REMEMBERED = 1024
@@ -51,7 +52,7 @@ class Sizes:
 
 def _always_fits(c: Count) -> bool:
     """Whether every step of the evaluation does, for all dims in range."""
-    ends = [end for n in walk(c.value) for end in bounds(n, lambda _: (None, None))]
+    ends = [end for n in walk(c.value) for end in numeric_bounds(n)]
     return all(end is not None and abs(end) <= MOST for end in ends)
 
 

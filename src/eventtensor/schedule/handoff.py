@@ -12,12 +12,12 @@ from ..analysis.derive import Derived
 from ..analysis.uses import Events, Use
 from ..errors import BadOption
 from ..ir.expr import Load
+from ..ir.interval import nonnegative, numeric_bounds
 from ..ir.plan import Handoff, HandoffKind, Plan
 from ..ir.products import argument_of, product_of
 from ..ir.program import PlacedCall
 from ..ir.tables import is_kept, loads_after
 from ..ir.tensor import tile_shape
-from ..ir.walk import bounds
 from ..targets.cost_model import HandoffCosts
 from ..targets.target import CudaTarget
 from .again import NO_TABLE, AgainQuestion, Found
@@ -317,8 +317,8 @@ def _size(plan: Plan, p: PlacedCall, arg: int) -> _Size:
     """Upper bounds for one argument of a call."""
     region = p.call.regions[arg]
     tensor = plan.program.tensor(region.tensor)
-    words = [bounds(e, lambda _: (0, None))[1] for e in tile_shape(region, tensor)]
-    tasks = [bounds(a.extent, lambda _: (0, None))[1] for a in p.call.grid]
+    words = [numeric_bounds(e, nonnegative)[1] for e in tile_shape(region, tensor)]
+    tasks = [numeric_bounds(a.extent, nonnegative)[1] for a in p.call.grid]
     return _Size(_product(words), _product(tasks), tensor.dtype.word)
 
 

@@ -7,9 +7,10 @@ import islpy as isl
 from ..analysis.access import HEADER, MARK
 from ..analysis.uses import Events, Use
 from ..ir.expr import Node, product
+from ..ir.interval import at_least_zero
 from ..ir.plan import Schedule, ScheduleKind
 from ..ir.program import PlacedCall, Program
-from ..ir.walk import at_least_zero, free_vars, loads_of
+from ..ir.walk import free_vars, loads_of
 
 
 def call_of(node: str) -> str:

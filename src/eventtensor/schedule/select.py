@@ -8,12 +8,13 @@ from math import prod
 from ..config import Options
 from ..errors import BadOption
 from ..ir.expr import Load, Node
+from ..ir.interval import Bounds, numeric_bounds
 from ..ir.plan import Policy, ScheduleKind
 from ..ir.products import product_of
 from ..ir.program import Call, Item, Loop, PlacedCall, Program, has_data_extent
 from ..ir.tensor import Role
 from ..ir.tile import For, all_stmts
-from ..ir.walk import Bounds, bounds, free_vars, loads_of
+from ..ir.walk import free_vars, loads_of
 from ..targets.target import CudaTarget
 
 UNBOUNDED = 1 << 62
@@ -108,9 +109,9 @@ def _most_tiles(program: Program, call: Call) -> int:
     """Of a grid, whatever the run-time data is."""
     def of(e: Node) -> Bounds:
         bound = program.tensor(e.tensor).bound if isinstance(e, Load) else None
-        return (None, None) if bound is None else (0, bounds(bound[1], of)[1])
+        return (None, None) if bound is None else (0, numeric_bounds(bound[1], of)[1])
 
-    most = [bounds(a.extent, of)[1] for a in call.grid]
+    most = [numeric_bounds(a.extent, of)[1] for a in call.grid]
     return prod(UNBOUNDED if n is None else n for n in most)
 
 

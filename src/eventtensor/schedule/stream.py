@@ -15,6 +15,7 @@ from math import prod
 
 from ..analysis.deps import dependences
 from ..ir.expr import Const, Node, Var, add, mul, product
+from ..ir.interval import Bounds, numeric_bounds
 from ..ir.layout import Layout, bulk_aligned, laid_bundle, layout_of
 from ..ir.looped import loop_page
 from ..ir.plan import (
@@ -30,7 +31,7 @@ from ..ir.products import PANEL, narrow_dtype, product_of
 from ..ir.program import PlacedCall, Program
 from ..ir.settled import Settled
 from ..ir.tensor import Point, Region, Role, Tensor, region_exprs, tile_shape
-from ..ir.walk import Bounds, bounds, free_vars, loads_of
+from ..ir.walk import free_vars, loads_of
 from ..targets.cost_model import StreamCosts
 from ..targets.target import CudaTarget
 
@@ -300,7 +301,7 @@ def _ends(e: Node, limits: Mapping[str, Bounds]) -> Bounds:
     def of(x: Node) -> Bounds:
         return limits.get(x.name, (None, None)) if isinstance(x, Var) else (None, None)
 
-    return bounds(e, of)
+    return numeric_bounds(e, of)
 
 
 def _upper(e: Node, limits: Mapping[str, Bounds]) -> int | None:

@@ -13,8 +13,9 @@ from math import inf, prod
 
 from ...errors import UnboundedGrid
 from ...ir.expr import Const, Node
+from ...ir.interval import Bounds, numeric_bounds
 from ...ir.program import Call, GridAxis
-from ...ir.walk import Bounds, bounds, free_vars
+from ...ir.walk import free_vars
 from ..emitter import cpp_name
 from ..limits import Limits
 from .dialect import Dialect
@@ -43,7 +44,7 @@ class GridWriter:
 
     def extent(self, e: Node) -> str:
         """Never negative: the product of two empty axes must stay empty."""
-        low = bounds(e, _bounds)[0]
+        low = numeric_bounds(e, _bounds)[0]
         text = self.expr(e)
         return text if low is not None and low >= 0 else f"std::max<int64_t>({text}, 0)"
 
@@ -119,7 +120,7 @@ class GridWriter:
         """The most that there can be."""
         limits = Limits(self.expr.program)
         try:
-            ends = [bounds(limits.upper(a.extent), _bounds)[1] for a in axes]
+            ends = [numeric_bounds(limits.upper(a.extent), _bounds)[1] for a in axes]
         except UnboundedGrid:
             return inf
         return prod(inf if end is None else max(end, 0) for end in ends)

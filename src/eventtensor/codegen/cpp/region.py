@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import assert_never
 
 from ...ir.expr import Const, Node, add, compare, minimum
+from ...ir.interval import numeric_bounds
 from ...ir.program import Program
 from ...ir.tensor import (
     Axis,
@@ -20,7 +21,7 @@ from ...ir.tensor import (
     extent,
     tile_shape,
 )
-from ...ir.walk import bounds, loads_of
+from ...ir.walk import loads_of
 from ..emitter import cpp_name
 from .dialect import Dialect, loop
 from .expr import ExprWriter, paren
@@ -185,7 +186,7 @@ class RegionWriter:
 
     def _check(self, tensor: Tensor, axis: int, index: Node, size: Node) -> None:
         if isinstance(index, Const) and index.value >= 0:
-            low = bounds(size, lambda _: (None, None))[0]
+            low = numeric_bounds(size)[0]
             if low is not None and index.value < low:
                 return
         at = self.expr(index)

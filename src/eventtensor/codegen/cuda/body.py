@@ -11,13 +11,13 @@ from functools import partial
 from ...ir import tile as t
 from ...ir.expr import Const, Node, add, maximum, mul
 from ...ir.expr import product as extents
+from ...ir.interval import numeric_bounds
 from ...ir.looped import loop_page
 from ...ir.plan import Stream, StreamKind, Wait
 from ...ir.products import PANEL, Product, argument_of, product_of
 from ...ir.program import PlacedCall, Program
 from ...ir.settled import Settled
 from ...ir.tensor import DType, Rows, region_exprs
-from ...ir.walk import bounds
 from ...targets.cost_model import StreamCosts
 from ..cpp.expr import ExprWriter
 from ..cpp.sync import SyncWriter
@@ -339,7 +339,7 @@ class StreamBody(ColumnsBody):
 
     def _within(self, product: Product, columns: str) -> bool:
         """True if it never has more columns."""
-        most = bounds(product.columns, lambda _: (None, None))[1]
+        most = numeric_bounds(product.columns)[1]
         return most is not None and most <= _PASSES[columns]
 
     def late(self) -> frozenset[int]:

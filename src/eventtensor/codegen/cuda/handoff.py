@@ -11,9 +11,9 @@ from collections.abc import Iterable, Sequence
 from functools import cached_property
 
 from ...ir.expr import Node
+from ...ir.interval import nonnegative, numeric_bounds
 from ...ir.plan import CallPlan, HandoffKind, Notify, Plan, Wait
 from ...ir.program import Call
-from ...ir.walk import bounds
 from ...targets.target import CudaTarget, Feature
 from ..cpp.sync import Edges
 from .threads import THREADS
@@ -105,7 +105,7 @@ class HandoffEdges(Edges):
     def slots(self, places: Sequence[Node]) -> list[int]:
         """All that there may be, as far as that is known and registers allow."""
         loads = self.costs.tagged_loads_in_flight
-        most = [bounds(n, lambda _: (0, None))[1] for n in places]
+        most = [numeric_bounds(n, nonnegative)[1] for n in places]
         all_ = [loads if n is None else max(1, -(-n // THREADS)) for n in most]
         share = max(1, loads // max(1, len(places)))
         return all_ if sum(all_) <= loads else [min(n, share) for n in all_]

@@ -9,9 +9,10 @@ from functools import reduce
 
 from ...errors import NoRoom
 from ...ir.expr import Const, Max, Min, Node, maximum
+from ...ir.interval import numeric_bounds
 from ...ir.plan import Plan, Stream, in_place
 from ...ir.products import product_of
-from ...ir.walk import bounds, loads_of
+from ...ir.walk import loads_of
 from ...targets.target import CudaTarget, Feature
 from ..cpp.dialect import Dialect
 from ..cpp.kernel import Flavour, KernelWriter
@@ -34,7 +35,7 @@ def _by_call(streams: Iterable[Stream]) -> dict[str, tuple[Stream, ...]]:
 
 def _least(e: Node) -> int:
     """Of what a size of a launch may be; 0 if that is not known."""
-    return bounds(e, lambda _: (None, None))[0] or 0
+    return numeric_bounds(e)[0] or 0
 
 
 class SharedMemory(KernelWriter):
@@ -96,7 +97,7 @@ class SharedMemory(KernelWriter):
     def check_kept(self) -> None:
         """Where there is no ring, what tasks keep lies beside their temporaries."""
         for p in self.program.calls if not self.streams else ():
-            needed = bounds(self.rooms[p.call.name], lambda _: (None, None))[1]
+            needed = numeric_bounds(self.rooms[p.call.name])[1]
             if p.call.keeps and (needed is None or needed + IDLE > self.near_bytes):
                 raise NoRoom(f"{self.near_bytes} bytes of shared memory do not hold what its tasks "
                              f"keep ({IDLE})", place=p.call.place)
@@ -157,7 +158,7 @@ class SharedMemory(KernelWriter):
             if found is not None:
                 sizes = [few for x in sizes for few in where_few(x, found.columns, some)]
                 lines = self.least_lines if s.loaded and opens_beside(streams, s) else 0
-        ends = [bounds(size, lambda _: (None, None))[1] for size in sizes]
+        ends = [numeric_bounds(size)[1] for size in sizes]
         known = [end for end in ends if end is not None]
         return max(0, max(known) - lines) if len(known) == len(ends) else None
 
@@ -168,7 +169,7 @@ class SharedMemory(KernelWriter):
     def is_near(self, call: str) -> bool:
         """True if no task of it goes on in device memory."""
         lines = self.least_lines if call in self.before else 0
-        found = [bounds(e, lambda _: (None, None))[1]
+        found = [numeric_bounds(e)[1]
                  for e in (self.rooms[call], self.before.get(call, Const(0)))]
         room = (self.near_bytes + lines, self.near_bytes)
         return all(n is not None and n <= most for n, most in zip(found, room, strict=True))

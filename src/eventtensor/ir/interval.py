@@ -1,0 +1,184 @@
+"""Intervals that hold every value of an index expression.
+
+`numeric_bounds` gives numbers. `symbolic_bounds` gives expressions over dims, which size memory.
+Both apply the same rules. The caller says what bounds variables and run-time data; an end without
+a bound is None. Exact sets of tasks are not here: isl computes them (analysis/sets).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import reduce
+from operator import mul
+from typing import Generic, TypeVar, assert_never
+
+from .expr import (
+    Compare,
+    Const,
+    Dim,
+    Expr,
+    FloorDiv,
+    Load,
+    Max,
+    Min,
+    Mod,
+    Node,
+    Prod,
+    Select,
+    Sum,
+    Var,
+    maximum,
+    minimum,
+    wrap,
+)
+from .program import GridAxis
+
+T = TypeVar("T")
+End = TypeVar("End", int, Expr)
+Unknown = Var | Load
+Terms = tuple[tuple[Node, int], ...]
+Bounds = tuple[int | None, int | None]
+SymbolicBounds = tuple[Node | None, Node | None]
+KnownBounds = Callable[[Unknown], Bounds]
+
+
+def unbounded(_: Unknown) -> tuple[None, None]:
+    """Nothing bounds a variable or run-time data."""
+    return None, None
+
+
+def nonnegative(_: Unknown) -> Bounds:
+    """Variables and run-time data are 0 or more."""
+    return 0, None
+
+
+def numeric_bounds(e: Node, known: KnownBounds = unbounded) -> Bounds:
+    """Numbers below and above every value, for all dims in range."""
+
+    def leaf(x: Dim | Unknown) -> Bounds:
+        return (x.min, x.max) if isinstance(x, Dim) else known(x)
+
+    return _Rules(leaf, int, min, max, lambda n: n >= 0).bounds(e)
+
+
+def symbolic_bounds(
+    e: Node, known: Callable[[Unknown], SymbolicBounds] = unbounded
+) -> SymbolicBounds:
+    """Expressions over dims, below and above every value. `known` gives such expressions too."""
+
+    def leaf(x: Dim | Unknown) -> SymbolicBounds:
+        return (x, x) if isinstance(x, Dim) else known(x)
+
+    def is_nonnegative(end: Expr) -> bool:
+        low = numeric_bounds(wrap(end))[0]
+        return low is not None and low >= 0
+
+    low, high = _Rules[Expr](leaf, Const, minimum, maximum, is_nonnegative).bounds(e)
+    return None if low is None else wrap(low), None if high is None else wrap(high)
+
+
+def within(ranges: Mapping[str, Bounds]) -> KnownBounds:
+    """What `numeric_bounds` may know: the ranges of some variables."""
+    return lambda x: ranges.get(x.name, (None, None)) if isinstance(x, Var) else (None, None)
+
+
+def counter_bounds(extent: Bounds) -> Bounds:
+    """The range of a variable that counts from 0 to an extent, which is not reached."""
+    most = extent[1]
+    return 0, None if most is None else max(most - 1, 0)
+
+
+def coordinate_bounds(axes: Iterable[GridAxis]) -> dict[str, Bounds]:
+    """The ranges of coordinates; an extent may use the coordinates before it."""
+    ranges: dict[str, Bounds] = {}
+    for axis in axes:
+        ranges[axis.var] = counter_bounds(numeric_bounds(axis.extent, within(ranges)))
+    return ranges
+
+
+def at_least_zero(e: Node) -> Node:
+    """The extent, or 0 where the ranges of the dims let it be negative."""
+    low, _ = numeric_bounds(e)
+    return e if low is not None and low >= 0 else maximum(e, 0)
+
+
+# ---- rules ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Rules(Generic[End]):
+    """The rules for one kind of ends: numbers or expressions."""
+
+    leaf: Callable[[Dim | Unknown], tuple[End | None, End | None]]
+    constant: Callable[[int], End]
+    minimum: Callable[[End, End], End]
+    maximum: Callable[[End, End], End]
+    is_nonnegative: Callable[[End], bool]
+
+    def bounds(self, e: Node) -> tuple[End | None, End | None]:
+        match e:
+            case Const(v):
+                return self.constant(v), self.constant(v)
+            case Dim() | Var() | Load():
+                return self.leaf(e)
+            case Sum(terms, const):
+                return self._sum(terms, const)
+            case Prod(factors):
+                return reduce(self._product, map(self.bounds, factors))
+            case FloorDiv(a, k):
+                low, high = self.bounds(a)
+                return None if low is None else low // k, None if high is None else high // k
+            case Mod(_, k):
+                return self.constant(0), self.constant(k - 1)
+            case Min(a, b):
+                (la, ha), (lb, hb) = self.bounds(a), self.bounds(b)
+                return _both(self.minimum, la, lb), _either(self.minimum, ha, hb)
+            case Max(a, b):
+                (la, ha), (lb, hb) = self.bounds(a), self.bounds(b)
+                return _either(self.maximum, la, lb), _both(self.maximum, ha, hb)
+            case Compare():
+                return self.constant(0), self.constant(1)
+            case Select(_, a, b):
+                (la, ha), (lb, hb) = self.bounds(a), self.bounds(b)
+                return _both(self.minimum, la, lb), _both(self.maximum, ha, hb)
+            case _:
+                assert_never(e)
+
+    def _sum(self, terms: Terms, const: int) -> tuple[End | None, End | None]:
+        low: End | None = self.constant(const)
+        high: End | None = self.constant(const)
+        for term, scale in terms:
+            a, b = self.bounds(term) if scale > 0 else reversed(self.bounds(term))
+            low = None if low is None or a is None else low + a * scale
+            high = None if high is None or b is None else high + b * scale
+        return low, high
+
+    def _product(
+        self, x: tuple[End | None, End | None], y: tuple[End | None, End | None]
+    ) -> tuple[End | None, End | None]:
+        """Of factors that are never negative, the product of the ends. Of others the ends lie at
+        the corners, and a factor without a lower end needs one beside it that is not negative."""
+        (a, b), (c, d) = x, y
+        signs = [end is not None and self.is_nonnegative(end) for end in (a, c)]
+        if all(signs):
+            return _both(mul, a, c), _both(mul, b, d)
+        if a is not None and b is not None and c is not None and d is not None:
+            corners: list[End] = list(dict.fromkeys(p * q for p in (a, b) for q in (c, d)))
+            return reduce(self.minimum, corners), reduce(self.maximum, corners)
+        if any(signs) and b is not None and d is not None:
+            return None, self._floor(b) * self._floor(d)
+        return None, None
+
+    def _floor(self, end: End) -> End:
+        return end if self.is_nonnegative(end) else self.maximum(end, self.constant(0))
+
+
+def _both(pick: Callable[[T, T], T], a: T | None, b: T | None) -> T | None:
+    return None if a is None or b is None else pick(a, b)
+
+
+def _either(pick: Callable[[T, T], T], a: T | None, b: T | None) -> T | None:
+    if a is None:
+        return b
+    return a if b is None else pick(a, b)
