@@ -196,9 +196,9 @@ def main() -> None:
     parser.add_argument("--cache-gb", type=float, default=0.06)
     parser.add_argument("--out", type=Path, default=HERE / "results" / "soak.json")
     words = parser.parse_args()
-    options = ["--target", words.target, "--context", "512", "--max-running", "16",
+    options = ["--target", words.target, "--max-model-len", "512", "--max-num-seqs", "16",
                "--max-waiting", str(words.clients), "--cache-gb", str(words.cache_gb),
-               "--name", "m"]
+               "--served-model-name", "m"]
     rows, fine = list[Row](), True
     for work, model, flat in ((soaked, words.model, FLAT),
                               (fuzzed, words.fuzz_model or words.model, FUZZ_FLAT)):

@@ -76,7 +76,7 @@ def test_scores_are_those_of_transformers(tmp_path: Path) -> None:
     python, model = command(client)[0], open_model("smollm2")
     folder = write_tokenizer(model.tokenizer, tmp_path / "tokenizer")
     line = [sys.executable, "-m", "eventtensor.cli", "serve", "smollm2", "--target", "cpu",
-            "--dtype", "f32", "--context", str(MAX_LENGTH), "--port", "0"]
+            "--dtype", "f32", "--max-model-len", str(MAX_LENGTH), "--port", "0"]
     with running(line) as server:
         script = [python, str(CLIENTS / "lm_eval/score_tasks.py"), server.url, str(folder)]
         done = subprocess.run(script, env=variables(), cwd=tmp_path, capture_output=True,

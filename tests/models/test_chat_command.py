@@ -90,7 +90,7 @@ def test_lines_of_a_pipe_are_answered_by_a_model(tmp_path) -> None:
 def test_a_model_that_cannot_chat_is_refused() -> None:
     done = CliRunner().invoke(commands.app, ["chat", "random:tiny-llama"])
     assert done.exit_code == 1 and "ET410" in done.output
-    done = CliRunner().invoke(commands.app, ["chat", "random:tiny-llama", "--context", "0"])
+    done = CliRunner().invoke(commands.app, ["chat", "random:tiny-llama", "--max-model-len", "0"])
     assert done.exit_code == 1 and "ET300" in done.output
 
 

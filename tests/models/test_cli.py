@@ -88,7 +88,7 @@ def test_the_wait_for_a_compiler_is_not_in_the_speed(monkeypatch, capsys):
     monkeypatch.setattr(generate_command.time, "perf_counter", lambda: slow.now)
     chat = generate_command.ChatPrompt("x" * 200)
     said = generate_command.generate_text("m", chat, SamplingParams(max_tokens=9), "cpu", "f32",
-                                   batch_invariant=False)
+                                          batch_invariant=False)
     assert "".join(said) == "xxxxx\n"
     assert "cpu, f32: 200 prompt tokens in 2000 ms; then 2.0 tokens/s, 1000 MB a step, " \
         "2.0 GB/s = 50% of the 4.0 GB/s that memory gives (so)" in capsys.readouterr().err
@@ -133,8 +133,8 @@ def test_what_makes_no_sense_is_refused_in_words(words, shown):
 @pytest.mark.parametrize(("words", "shown"), [
     (("smollm3",), ("ET400", "smollm3")),
     (("random:tiny-llama", "--port", "65536"), ("ET300", "port is 65536")),
-    (("random:tiny-llama", "--context", "1"), ("ET300", "of 1 tokens")),
-    (("random:tiny-llama", "--max-running", "65"), ("ET300", "65 requests")),
+    (("random:tiny-llama", "--max-model-len", "1"), ("ET300", "of 1 tokens")),
+    (("random:tiny-llama", "--max-num-seqs", "65"), ("ET300", "65 requests")),
     (("random:tiny-llama", "--cache-gb", "0"), ("ET300", "cache_gb is 0")),
 ])
 def test_a_server_that_makes_no_sense_is_refused_in_words(words, shown):

@@ -40,13 +40,12 @@ SERVE = (
     "--receive-s",
     "--max-connections",
     "--port",
-    "--context",
-    "--max-running",
+    "--max-num-seqs",
     "--gpu-memory-utilization",
     "--max-num-batched-tokens",
     "--max-model-len",
     "--max-waiting",
-    "--prompt-rows",
+    "--max-prefill-tokens",
     "--cache-gb",
     "--max-body-mb",
     "--step-limit-s",
@@ -240,20 +239,35 @@ def wanted(monkeypatch: pytest.MonkeyPatch) -> list[server_launch.ServeArguments
 
 
 def test_commands_of_vllm_mean_the_same_here(wanted) -> None:
-    pairs = [("--max-model-len", "--context", "512"), ("--max-num-seqs", "--max-running", "8")]
-    for theirs, ours, value in pairs:
-        ran("serve", MODEL, theirs, value), ran("serve", MODEL, ours, value)
+    for new, old, value in (("--max-model-len", "--context", "512"),
+                            ("--max-num-seqs", "--max-running", "8")):
+        ran("serve", MODEL, new, value), ran("serve", MODEL, old, value)
     ran("serve", MODEL, "--dtype", "bfloat16"), ran("serve", MODEL, "--dtype", "auto")
     ran("serve", MODEL)
     ran("serve", MODEL, "--max-num-batched-tokens", "8192", "--gpu-memory-utilization", "0.5")
     ran("serve", MODEL, "--dtype", "float32", "--max-num-batched-tokens", "64")
     ran("serve", MODEL, "--enable-prefix-caching")
     lengths, ours, *_ = wanted
-    assert lengths == ours and ours.context == 512
-    assert wanted[2] == wanted[3] and wanted[3].max_running == 8
-    assert wanted[4] == wanted[5] == wanted[6] and wanted[6].context is wanted[6].cache_gb is None
-    assert (wanted[7].rows, wanted[7].gpu_memory_utilization) == (128, 0.5)
-    assert (wanted[8].rows, wanted[8].dtype) == (64, "f32") and wanted[9] == wanted[6]
+    assert lengths == ours and ours.max_model_len == 512
+    assert wanted[2] == wanted[3] and wanted[3].max_num_seqs == 8
+    assert wanted[4] == wanted[5] == wanted[6]
+    assert wanted[6].max_model_len is wanted[6].cache_gb is None
+    assert (wanted[7].max_num_batched_tokens, wanted[7].gpu_memory_utilization) == (128, 0.5)
+    assert (wanted[8].max_num_batched_tokens, wanted[8].dtype) == (64, "f32")
+    assert wanted[9] == wanted[6]
+
+
+@pytest.mark.parametrize("old, new, value", [
+    ("--context", "--max-model-len", "64"), ("--max-running", "--max-num-seqs", "3"),
+    ("--name", "--served-model-name", "a"), ("--prompt-rows", "--max-prefill-tokens", "7"),
+    ("--cors-origin", "--allow-origin", "*"), ("--same-bits", "--batch-invariant", None)])
+def test_an_old_option_means_the_new_one_and_names_it(wanted, old, new, value) -> None:
+    words = [] if value is None else [value]
+    status, said = ran("serve", MODEL, old, *words)
+    assert (status, said) == (0, f"eventtensor: {old} is called {new} now\n")
+    assert ran("serve", MODEL, new, *words) == (0, "")
+    ran("serve", MODEL)
+    assert wanted[0] == wanted[1] != wanted[2]
 
 
 def test_a_server_says_what_fits() -> None:

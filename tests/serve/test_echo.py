@@ -16,9 +16,10 @@ TEXT = "Grüße, world"
 
 @pytest.fixture(scope="module")
 def server(folder):
-    with running([sys.executable, "-m", "eventtensor.cli", "serve", str(folder), "--name", "tiny",
-                  "--port", "0", "--target", "cpu", "--dtype", "f32", "--context", "300",
-                  "--max-running", "4", "--cache-gb", "0.01"]) as made:
+    with running([sys.executable, "-m", "eventtensor.cli", "serve", str(folder),
+                  "--served-model-name", "tiny", "--port", "0", "--target", "cpu",
+                  "--dtype", "f32", "--max-model-len", "300",
+                  "--max-num-seqs", "4", "--cache-gb", "0.01"]) as made:
         yield made
         made.at_rest()
 

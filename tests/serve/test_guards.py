@@ -260,11 +260,12 @@ def test_a_key_of_the_command_line_may_have_any_letters(folder):
 
 @pytest.fixture(scope="module")
 def renamed(folder):
-    names = [x for name in ("org/my-model", "gpt-4o", "größe 1%") for x in ("--name", name)]
-    names[2] = "--served-model-name"
+    names = [x for name in ("org/my-model", "gpt-4o", "größe 1%")
+             for x in ("--served-model-name", name)]
     with running([sys.executable, "-m", "eventtensor.cli", "serve", str(folder), *names, "--port",
-                  "0", "--target", "cpu", "--dtype", "f32", "--context", "64", "--max-running", "2",
-                  "--allow-origin", SITE, "--cors-origin", "https://other.example"]) as made:
+                  "0", "--target", "cpu", "--dtype", "f32", "--max-model-len", "64",
+                  "--max-num-seqs", "2", "--allow-origin", SITE,
+                  "--allow-origin", "https://other.example"]) as made:
         yield made
 
 

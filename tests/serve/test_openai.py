@@ -19,9 +19,10 @@ CHAT = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": 
 
 @pytest.fixture(scope="module")
 def server(folder):
-    with running([sys.executable, "-m", "eventtensor.cli", "serve", str(folder), "--name", "tiny",
-                  "--port", "0", "--target", "cpu", "--dtype", "f32", "--context", "512",
-                  "--max-running", "8", "--cache-gb", "0.01"]) as made:
+    with running([sys.executable, "-m", "eventtensor.cli", "serve", str(folder),
+                  "--served-model-name", "tiny", "--port", "0", "--target", "cpu",
+                  "--dtype", "f32", "--max-model-len", "512",
+                  "--max-num-seqs", "8", "--cache-gb", "0.01"]) as made:
         yield made
         made.at_rest()
 

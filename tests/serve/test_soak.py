@@ -46,7 +46,8 @@ def test_what_a_description_leads_to_is_answered_or_refused(folder):
     """By real kernels."""
     described = pytest.importorskip("described", reason="schemathesis is not installed")
     command = [sys.executable, "-m", "eventtensor.cli", "serve", str(folder), "--port", "0",
-               "--target", "cpu", "--context", "64", "--max-running", "4", "--name", "tiny"]
+               "--target", "cpu", "--max-model-len", "64", "--max-num-seqs", "4",
+               "--served-model-name", "tiny"]
     with running(command) as server:
         at = Address.of(server.url)
         seen = described.described(at, "tiny", count=120)

@@ -1,4 +1,4 @@
-"""The command `eventtensor`. The packages that it needs come with eventtensor[llm]."""
+"""The command `eventtensor`. The extra eventtensor[llm] installs the packages that it needs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""`eventtensor bench ..`: what is typed, and the table that is shown."""
+"""`eventtensor bench ..`: options of the benchmark commands, and the table of results.
+
+The measurements are in the package `bench`."""
 
 from __future__ import annotations
 
@@ -120,7 +122,7 @@ def serve_command(
             target.value,
             "--dtype",
             dtype.short_name,
-            "--context",
+            "--max-model-len",
             str(input + output),
             *(["--batch-invariant"] if batch_invariant else []),
             *(["--cache-gb", str(cache_gb)] if cache_gb is not None else []),

@@ -1,4 +1,6 @@
-"""`eventtensor chat`: questions and answers in a terminal, or line by line through a pipe."""
+"""`eventtensor chat`: a chat in the terminal, or one question per line through a pipe.
+
+`Conversation` holds the messages; `converse` reads lines and prints answers."""
 
 from __future__ import annotations
 
@@ -12,13 +14,12 @@ from ..engine.llm import LLM
 from ..engine.sampling_params import SamplingParams
 from ..errors import BadChat, PromptTooLong, UnsupportedTokenizer
 from ..models.model_source import Model, open_model
-from .generate_command import ProgressBars
 from .options import (
     Artifact,
     BatchInvariant,
-    Context,
     DType,
     DTypeName,
+    MaxModelLen,
     ModelName,
     TargetName,
     TargetOption,
@@ -27,6 +28,7 @@ from .options import (
     option,
     user_errors,
 )
+from .progress_bars import ProgressBars
 from .terminal import terminal
 
 _COMMANDS = "/clear forgets what was said, /exit ends, ctrl-c stops an answer"
@@ -42,32 +44,32 @@ def chat(
     seed: Annotated[int | None, option("of the tokens that are drawn; without it any")] = None,
     target: TargetOption = TargetName.auto,
     dtype: DType = DTypeName.bf16,
-    context: Context = None,
+    max_model_len: MaxModelLen = None,
     batch_invariant: BatchInvariant = False,
     artifact: Artifact = None,
 ) -> None:
     """Chat with a model in the terminal. Through a pipe each line is a question."""
     with user_errors():
         check_texts(system=system)
-        check_numbers(context=context)
+        check_numbers(max_model_len=max_model_len)
         params = SamplingParams(
             max_tokens=max_tokens, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed
         )
         with ProgressBars(terminal(stderr=True)) as bars, LLM(
-            chat_model(model), target=target.value, dtype=dtype.short_name, max_model_len=context,
-            max_num_seqs=1, batch_invariant=batch_invariant, artifact=artifact,
-            progress=bars.update,
+            chat_model(model), target=target.value, dtype=dtype.short_name,
+            max_model_len=max_model_len, max_num_seqs=1, batch_invariant=batch_invariant,
+            artifact=artifact, progress=bars.update,
         ) as llm:
             bars.stop()
             is_terminal = sys.stdin.isatty()
             if is_terminal:
                 terminal(stderr=True).print(f"{model} on {llm.target}: {_COMMANDS}", style="dim")
-            lines = typed_lines() if is_terminal else iter(sys.stdin)
+            lines = read_lines() if is_terminal else iter(sys.stdin)
             converse(Conversation(llm, params, system), lines, sys.stdout, is_terminal)
 
 
 def chat_model(name: str) -> Model:
-    """A model that can chat; others are refused before their weights load."""
+    """Opens a model that can chat, and refuses others before their weights load."""
     model = open_model(name)
     if model.tokenizer is None:
         raise UnsupportedTokenizer(f"{name} has no tokenizer, so it cannot take a text",
@@ -80,7 +82,7 @@ def chat_model(name: str) -> Model:
 
 @dataclass
 class Conversation:
-    """What was said so far, and who says the rest."""
+    """The messages so far, and the model that continues them."""
 
     llm: LLM
     params: SamplingParams
@@ -91,19 +93,19 @@ class Conversation:
         self.clear()
 
     def clear(self) -> None:
-        before = {"role": "system", "content": self.system}
-        self.messages = [before] if self.system else []
+        system = {"role": "system", "content": self.system}
+        self.messages = [system] if self.system else []
 
     def answer(self, text: str) -> Generator[str, None, None]:
-        """Piece by piece. Of an answer that is stopped the pieces so far are part of the chat; a
-        question that is too long is none."""
-        asked = {"role": "user", "content": text}
-        tokens = self.llm.tokens([*self.messages, asked])
-        said = {"role": "assistant", "content": ""}
-        self.messages += [asked, said]
+        """Yields the answer in pieces. An interrupted answer stays in the chat as far as it got. A
+        question that is too long does not."""
+        question = {"role": "user", "content": text}
+        tokens = self.llm.tokens([*self.messages, question])
+        reply = {"role": "assistant", "content": ""}
+        self.messages += [question, reply]
         try:
             for output in self.llm.stream(tokens, self.params):
-                said["content"] += output.text
+                reply["content"] += output.text
                 yield output.text
         except PromptTooLong:
             del self.messages[-2:]
@@ -113,8 +115,8 @@ class Conversation:
 def converse(
     conversation: Conversation, lines: Iterable[str], out: TextIO, is_terminal: bool
 ) -> None:
-    """A question a line, until they end. In a terminal neither ctrl-c nor a chat that has grown too
-    long ends it."""
+    """Answers one question per line. In a terminal, neither ctrl-c nor a chat that is too long ends
+    the loop."""
     for text in filter(None, map(str.strip, lines)):
         if text == "/exit":
             return
@@ -141,8 +143,8 @@ def converse(
         out.flush()
 
 
-def typed_lines() -> Iterator[str]:
-    """What is typed, with the keys that edit a line."""
+def read_lines() -> Iterator[str]:
+    """Lines from the terminal, with line editing where readline is installed."""
     with suppress(ImportError):
         import readline  # noqa: F401
     with suppress(EOFError):

@@ -1,5 +1,5 @@
-"""The commands: what is typed, and which function does it. A user error ends a command with its
-text and status 1."""
+"""The commands of `eventtensor` and their options. A user error prints its text and exits with
+status 1. What a command does is in its own module."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ Function = Annotated[str, typer.Argument(
     metavar="MODULE:FUNCTION", help="a function that gives a program, as in examples/mlp.py:mlp")]
 
 
-def _say_version(asked: bool) -> None:
-    if asked:
+def _print_version(is_given: bool) -> None:
+    if is_given:
         typer.echo(f"eventtensor {__version__}")
         raise typer.Exit
 
@@ -50,7 +50,7 @@ def _say_version(asked: bool) -> None:
 @app.callback()
 def version(
     _: Annotated[bool, typer.Option(
-        "--version", callback=_say_version, is_eager=True, help="say the version, and end")
+        "--version", callback=_print_version, is_eager=True, help="say the version, and end")
     ] = False,
 ) -> None:
     """Compiles tiled programs, and language models, into one persistent kernel."""

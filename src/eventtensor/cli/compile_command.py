@@ -1,4 +1,4 @@
-"""`eventtensor compile`: the kernels of a model as a folder, without its weights."""
+"""`eventtensor compile`: compiles the kernels of a model into a folder, without its weights."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from .terminal import terminal
 
 
 def compile_model(name: str, folder: Path, target: str, dtype: str, batch_invariant: bool) -> None:
-    for place in (folder, *folder.absolute().parents):
-        if place.is_file():
-            raise BadOption(f"{place} is a file", hint="name a folder, which is made if need be")
-    began, where = time.perf_counter(), find_target(target)
-    made = KernelSetSpec(open_model(name).config, where, dtype, MAX_TOKENS, True, batch_invariant)
-    layout = layout_of(where, dtype, MAX_TOKENS, batch_invariant)
-    kernels = compiled(made, Weights(layout, DTYPES[dtype]), {})
+    for path in (folder, *folder.absolute().parents):
+        if path.is_file():
+            raise BadOption(f"{path} is a file", hint="name a folder, which is made if need be")
+    start_s, found = time.perf_counter(), find_target(target)
+    spec = KernelSetSpec(open_model(name).config, found, dtype, MAX_TOKENS, True, batch_invariant)
+    layout = layout_of(found, dtype, MAX_TOKENS, batch_invariant)
+    kernels = compiled(spec, Weights(layout, DTYPES[dtype]), {})
     try:
-        save(made, kernels, folder)
+        save(spec, kernels, folder)
     finally:
         kernels.close()
-    took = time.perf_counter() - began
-    terminal(stderr=True).print(f"{folder}: {name} for {where} in {took:.1f} s")
+    duration_s = time.perf_counter() - start_s
+    terminal(stderr=True).print(f"{folder}: {name} for {found} in {duration_s:.1f} s")

@@ -1,4 +1,4 @@
-"""What `eventtensor models` prints."""
+"""`eventtensor models`: prints the table of models that have a name."""
 
 from __future__ import annotations
 

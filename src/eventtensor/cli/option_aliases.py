@@ -10,6 +10,11 @@ import typer
 from typer.core import TyperGroup
 
 OLD_OPTIONS = {
+    "--context": "--max-model-len",
+    "--cors-origin": "--allow-origin",
+    "--max-running": "--max-num-seqs",
+    "--name": "--served-model-name",
+    "--prompt-rows": "--max-prefill-tokens",
     "--same-bits": "--batch-invariant",
 }
 

@@ -1,4 +1,6 @@
-"""What several commands have in common: their options, and errors as text."""
+"""Options and checks that several commands share, and the reporting of user errors.
+
+Options of one command alone are in its module. Old option names are in `option_aliases.py`."""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ class TargetName(StrEnum):
 
 
 class DTypeName(StrEnum):
-    """Also by the names that other servers have."""
+    """Storage types, also by vLLM's names."""
 
     bf16 = "bf16"
     f32 = "f32"
@@ -35,12 +37,12 @@ class DTypeName(StrEnum):
         return "f32" if self in (DTypeName.f32, DTypeName.float32) else "bf16"
 
 
-SIZES = "Sizes"  # a part of a long help
+SIZES = "Sizes"  # a panel of the help
 
 
-def option(text: str, part: str | None = None, *names: str) -> Any:
-    """An option with its help, in a part of it."""
-    return typer.Option(*names, help=text, rich_help_panel=part)
+def option(text: str, panel: str | None = None, *names: str) -> Any:
+    """An option with its help text, in a panel of the help."""
+    return typer.Option(*names, help=text, rich_help_panel=panel)
 
 
 ModelName = Annotated[str, typer.Argument(
@@ -51,11 +53,10 @@ DType = Annotated[DTypeName, option("of weights and cache; auto: bf16")]
 BatchInvariant = Annotated[bool, typer.Option(
     "--batch-invariant",
     help="compute, to the bit, what any batch with this prompt gives; on a GPU that is slower")]
-Context = Annotated[int | None, option(
+MaxModelLen = Annotated[int | None, option(
     "tokens of prompt and answer together; by default what the model has, as far as memory goes",
-    SIZES, "--context", "--max-model-len")]
-MaxRunning = Annotated[int, option(
-    "requests in a step, 64 at most", SIZES, "--max-running", "--max-num-seqs")]
+    SIZES)]
+MaxNumSeqs = Annotated[int, option("requests that run at a time, 64 at most", SIZES)]
 CacheGb = Annotated[float | None, option(
     "memory for keys and values; by default what all contexts need, as far as memory goes: on the "
     "host up to 4 GB, and a quarter of what is free", SIZES)]
@@ -65,13 +66,13 @@ Artifact = Annotated[Path | None, typer.Option(
     help="a folder that `eventtensor compile` wrote: nothing is compiled then")]
 
 
-# What the numbers of all commands must be, by name. NaN is in no range.
+# The range of each number on the command line, by name. NaN is in no range.
 _RANGES: dict[str, tuple[float, float]] = {
     "port": (0, 65535),
-    "context": (1, 1 << 24),
-    "max_running": (1, 1 << 20),
+    "max_model_len": (1, 1 << 24),
+    "max_num_seqs": (1, 1 << 20),
     "max_waiting": (0, 1 << 20),
-    "prompt_rows": (1, 1 << 20),
+    "max_prefill_tokens": (1, 1 << 20),
     "cache_gb": (0, 1 << 20),
     "gpu_memory_utilization": (0, 1),
     "max_num_batched_tokens": (1, 1 << 30),
@@ -99,7 +100,7 @@ def check_numbers(**given: float | None) -> None:
 
 
 def check_texts(**given: str) -> None:
-    """Words of a command line need not be text."""
+    """Refuses words that are not UTF-8."""
     for name, value in given.items():
         try:
             value.encode()
@@ -109,35 +110,35 @@ def check_texts(**given: str) -> None:
 
 
 def check_out(path: Path | None) -> None:
-    """Before hours of measuring."""
+    """Checks the output file before hours of measuring."""
     if path is not None and (path.is_dir() or not path.absolute().parent.is_dir()):
         raise BadOption(f"out is {str(path)[:200]!r}", hint="a file in a folder that is there")
 
 
 @contextmanager
 def user_errors() -> Iterator[None]:
-    """Errors of the user, and refusals of the system, as text: cause and hint, and status 1."""
+    """Prints errors of the user and of the system as text with a hint, and exits with status 1."""
     try:
         yield
     except EventTensorError as e:
-        _end(e)
+        _exit(e)
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
-    except BrokenPipeError:  # nobody reads on
+    except BrokenPipeError:  # the reader has left
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise typer.Exit(141) from None
     except MemoryError:
-        _end(OutOfMemory("there is not enough memory for this"))
+        _exit(OutOfMemory("there is not enough memory for this"))
     except (OSError, UnicodeError) as e:
-        _end(SystemRefused(_of_system(e)))
+        _exit(SystemRefused(_system_message(e)))
 
 
-def _of_system(e: OSError | UnicodeError) -> str:
+def _system_message(e: OSError | UnicodeError) -> str:
     name = getattr(e, "filename", None)
     reason = getattr(e, "strerror", None) or str(e)
     return reason if name is None else f"{name}: {reason}"
 
 
-def _end(e: EventTensorError) -> NoReturn:
+def _exit(e: EventTensorError) -> NoReturn:
     typer.echo(f"{e.code}: {e.message}" + (f"\n  hint: {e.hint}" if e.hint else ""), err=True)
     raise typer.Exit(1) from None

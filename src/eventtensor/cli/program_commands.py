@@ -1,4 +1,5 @@
-"""Programs named on the command line, as module:function or file.py:function."""
+"""`eventtensor check` and `explain`: load a program by module:function or file.py:function, and
+print the report."""
 
 from __future__ import annotations
 
@@ -20,11 +21,11 @@ from ..lang.program import Program as Builder
 from ..models.target_name import find_target
 from ..place import error_place
 
-_NAME = "__program__"  # of a file as a module: dataclasses look for it, and no other has it
+_NAME = "__program__"  # module name of a loaded file, in sys.modules for dataclasses
 
 
 def check_program(name: str) -> bool:
-    """Prints the report; True if it is proved, be it on obligations."""
+    """Prints the report. True if the program is proved, possibly with obligations."""
     report = check(find_program(name))
     typer.echo(str(report))
     return report.ok
@@ -41,22 +42,22 @@ def find_program(name: str) -> Any:
     found = getattr(_module(home), function, None)
     if not callable(found):
         raise BadOption(f"{home} has no function {function!r}", hint="as in examples/mlp.py:mlp")
-    with _broken(home):
-        made = found()
-    if not isinstance(made, Builder | Program):
-        raise BadOption(f"{home}:{function} gives a {type(made).__name__}, and not a program",
+    with _user_file_errors(home):
+        program = found()
+    if not isinstance(program, Builder | Program):
+        raise BadOption(f"{home}:{function} gives a {type(program).__name__}, and not a program",
                         hint="as in examples/mlp.py:mlp")
-    return made
+    return program
 
 
 @contextmanager
-def _broken(home: str) -> Iterator[None]:
-    """What a user's file raises, in a line. Errors of its program are told as they are."""
+def _user_file_errors(home: str) -> Iterator[None]:
+    """Turns exceptions of a user's file into one error. Errors of its program pass unchanged."""
     try:
         yield
     except (EventTensorError, KeyboardInterrupt):
         raise
-    except (Exception, SystemExit) as e:  # a file that ends Python has proved nothing
+    except (Exception, SystemExit) as e:  # SystemExit must not end the check with success
         text = f"{home} raises {type(e).__name__}: {str(e)[:200]}"
         raise BrokenProgramFile(text, place=error_place(e)) from e
 
@@ -66,7 +67,7 @@ def _module(home: str) -> Any:
         if not all(part.isidentifier() for part in home.split(".")):
             raise BadOption(f"there is no module {home!r}", hint="a module, or file.py")
         sys.path.insert(0, "")  # as `python -m` does
-        with _broken(home):
+        with _user_file_errors(home):
             try:
                 return importlib.import_module(home)
             except ModuleNotFoundError as e:
@@ -77,6 +78,6 @@ def _module(home: str) -> Any:
         raise BadOption(f"there is no file {home}", hint="a module, or file.py")
     sys.path.insert(0, str(path.parent))  # as `python file.py` does
     module = sys.modules[_NAME] = importlib.util.module_from_spec(found)
-    with _broken(home):
+    with _user_file_errors(home):
         found.loader.exec_module(module)
     return module

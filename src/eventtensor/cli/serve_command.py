@@ -1,11 +1,12 @@
-"""`eventtensor serve`: its options, in parts of the help."""
+"""`eventtensor serve`: its options in panels of the help, and their checks.
+
+`server_launch.py` starts the server. It is imported late, because the packages of the server are
+slow to import."""
 
 from __future__ import annotations
 
 from importlib import import_module
 from typing import Annotated, Any
-
-import typer
 
 from ..errors import MissingPackage
 from ..models.step import MAX_TOKENS
@@ -14,11 +15,11 @@ from .options import (
     Artifact,
     BatchInvariant,
     CacheGb,
-    Context,
     DType,
     DTypeName,
     GpuMemory,
-    MaxRunning,
+    MaxModelLen,
+    MaxNumSeqs,
     ModelName,
     TargetName,
     TargetOption,
@@ -28,38 +29,36 @@ from .options import (
     user_errors,
 )
 
-ANSWERS, ACCESS, LIMITS, WATCHING = "Answers", "Access", "Limits", "Watching"
+ANSWERS, ACCESS, LIMITS, MONITORING = "Answers", "Access", "Limits", "Monitoring"
 
 
 def serve(
     model: ModelName,
-    name: Annotated[
+    served_model_name: Annotated[
         list[str] | None,
-        option(
-            "of the model, for clients; may be repeated: an answer has the name that was asked for",
-            None, "--served-model-name", "--name",
-        ),
+        option("the model's name for clients; may be repeated: an answer has the name of its "
+               "request"),
     ] = None,
     target: TargetOption = TargetName.auto,
     dtype: DType = DTypeName.bf16,
     batch_invariant: BatchInvariant = False,
     artifact: Artifact = None,
-    context: Context = None,
+    max_model_len: MaxModelLen = None,
     cache_gb: CacheGb = None,
     gpu_memory_utilization: GpuMemory = 0.9,
-    max_running: MaxRunning = 64,
+    max_num_seqs: MaxNumSeqs = 64,
     max_waiting: Annotated[int, option("requests beyond these; more get 429", SIZES)] = 256,
     enable_prefix_caching: Annotated[
         bool, option("always so; for command lines that say it", SIZES, "--enable-prefix-caching")
     ] = True,
     max_num_batched_tokens: Annotated[
-        int, option("rows in a step: 128 at most, and one for each request", SIZES)
+        int, option("tokens in a step: 128 at most, and one for each request", SIZES)
     ] = 128,
-    prompt_rows: Annotated[
+    max_prefill_tokens: Annotated[
         int | None,
         option(
-            "of prompts in a step while others decode: fewer make their tokens come faster, and "
-            "first tokens later",
+            "prefill tokens in a step while other requests decode: fewer make decoding faster and "
+            "the first token later",
             SIZES,
         ),
     ] = None,
@@ -87,12 +86,12 @@ def serve(
         option("responses that stay in memory, for previous_response_id; 0: none", ANSWERS),
     ] = 1000,
     metrics_prefix: Annotated[
-        str, option("what names of metrics begin with: vllm, for dashboards of vLLM", WATCHING)
+        str, option("what names of metrics begin with: vllm, for dashboards of vLLM", MONITORING)
     ] = "eventtensor",
     otlp_endpoint: Annotated[
         str,
         option("a collector of OpenTelemetry, as http://localhost:4318: it gets a span for each "
-               "request; needs the extra `trace`", WATCHING),
+               "request; needs the extra `trace`", MONITORING),
     ] = "",
     host: Annotated[str, option("address to listen at", ACCESS)] = "127.0.0.1",
     port: Annotated[int, option("0: any that is free", ACCESS)] = 8000,
@@ -108,9 +107,6 @@ def serve(
             "a site whose pages may ask, as https://example.org, or * for all; may be repeated",
             ACCESS,
         ),
-    ] = None,
-    cors_origin: Annotated[
-        list[str] | None, typer.Option(hidden=True, help="the same as --allow-origin")
     ] = None,
     allow_host: Annotated[
         list[str] | None,
@@ -139,27 +135,28 @@ def serve(
                  "reasoning_parser": reasoning_parser, "metrics_prefix": metrics_prefix,
                  "otlp_endpoint": otlp_endpoint}
         numbers = {
-            "context": context, "cache_gb": cache_gb, "max_running": max_running,
+            "max_model_len": max_model_len, "cache_gb": cache_gb, "max_num_seqs": max_num_seqs,
             "gpu_memory_utilization": gpu_memory_utilization, "max_waiting": max_waiting,
-            "prompt_rows": prompt_rows, "response_store": response_store, "port": port,
+            "max_prefill_tokens": max_prefill_tokens, "response_store": response_store,
+            "port": port,
             "max_body_mb": max_body_mb, "receive_s": receive_s, "step_limit_s": step_limit_s,
             "max_connections": max_connections, "drain_s": drain_s,
         }
-        names, hosts = tuple(name or ()), tuple(allow_host or ())
-        origins = (*(allow_origin or ()), *(cors_origin or ()))
-        check_texts(**texts, name="".join(names), origins="".join([*origins, *hosts]))
+        names, hosts = tuple(served_model_name or ()), tuple(allow_host or ())
+        origins = tuple(allow_origin or ())
+        check_texts(**texts, served_model_name="".join(names), origins="".join([*origins, *hosts]))
         check_numbers(**numbers, max_num_batched_tokens=max_num_batched_tokens)
-        serving = lazily(".server_launch")
-        serving.serve_model(serving.ServeArguments(
+        launch = import_lazily(".server_launch")
+        launch.serve_model(launch.ServeArguments(
             model=model, target=target.value, dtype=dtype.short_name,
             batch_invariant=batch_invariant, additional_properties=additional_properties,
             artifact=artifact,
-            rows=min(max_num_batched_tokens, MAX_TOKENS),
+            max_num_batched_tokens=min(max_num_batched_tokens, MAX_TOKENS),
             names=names, origins=origins, allowed_hosts=hosts, **texts, **numbers))
 
 
-def lazily(module: str) -> Any:
-    """A part of the command that no other command has to wait for."""
+def import_lazily(module: str) -> Any:
+    """Imports a module that the other commands do not need."""
     try:
         return import_module(module, __package__)
     except ModuleNotFoundError as e:

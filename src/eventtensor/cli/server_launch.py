@@ -1,4 +1,4 @@
-"""`eventtensor serve`: a model, an engine and a server, from what was typed."""
+"""Starts the model, the engine and the server of `eventtensor serve` from checked arguments."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from ..serve.metrics import check_prefix
 from ..serve.server import ServeOptions, serve
 from ..serve.tracing import check_endpoint
 from .capacity_table import capacity_table
-from .generate_command import ProgressBars
+from .progress_bars import ProgressBars
 from .terminal import terminal
 
 
 @dataclass(frozen=True)
 class ServeArguments:
-    """`names`: of the model, for clients; as it was typed if there are none."""
+    """`names` are the model's names for clients. Without them the model argument is the name."""
 
     model: str
     target: str
     dtype: str
-    context: int | None
-    max_running: int
+    max_model_len: int | None
+    max_num_seqs: int
     max_waiting: int
-    prompt_rows: int | None
-    rows: int
+    max_prefill_tokens: int | None
+    max_num_batched_tokens: int
     cache_gb: float | None
     gpu_memory_utilization: float
     batch_invariant: bool
@@ -54,35 +54,35 @@ class ServeArguments:
     otlp_endpoint: str
 
 
-def serve_model(wanted: ServeArguments) -> None:
-    check_prefix(wanted.metrics_prefix)
-    if wanted.otlp_endpoint:
-        check_endpoint(wanted.otlp_endpoint)
-    check_parsers(wanted.tool_parser, wanted.reasoning_parser)
+def serve_model(args: ServeArguments) -> None:
+    check_prefix(args.metrics_prefix)
+    if args.otlp_endpoint:
+        check_endpoint(args.otlp_endpoint)
+    check_parsers(args.tool_parser, args.reasoning_parser)
     shown = terminal(stderr=True)
-    key = wanted.api_key or environment().api_key
-    if key is None and not is_loopback(wanted.host):
-        shown.print(f"eventtensor: everyone who reaches {wanted.host} may ask; --api-key or "
+    key = args.api_key or environment().api_key
+    if key is None and not is_loopback(args.host):
+        shown.print(f"eventtensor: everyone who reaches {args.host} may ask; --api-key or "
                     "ET_API_KEY sets a key", style="yellow")
-    sockets = bind(wanted.host, wanted.port)  # an address that is taken is told at once
+    sockets = bind(args.host, args.port)  # a taken address is an error before the weights load
     with ProgressBars(shown) as bars:
-        llm = LLM(wanted.model, target=wanted.target, dtype=wanted.dtype,
-                  max_model_len=wanted.context, max_num_seqs=wanted.max_running,
-                  max_waiting=wanted.max_waiting, max_prefill_tokens=wanted.prompt_rows,
-                  max_num_batched_tokens=wanted.rows, cache_gb=wanted.cache_gb,
-                  gpu_memory_utilization=wanted.gpu_memory_utilization,
-                  batch_invariant=wanted.batch_invariant,
-                  additional_properties=wanted.additional_properties,
-                  step_limit_s=wanted.step_limit_s, progress=bars.update,
-                  artifact=wanted.artifact)
-    name, *aliases = wanted.names or (wanted.model,)
+        llm = LLM(args.model, target=args.target, dtype=args.dtype,
+                  max_model_len=args.max_model_len, max_num_seqs=args.max_num_seqs,
+                  max_waiting=args.max_waiting, max_prefill_tokens=args.max_prefill_tokens,
+                  max_num_batched_tokens=args.max_num_batched_tokens, cache_gb=args.cache_gb,
+                  gpu_memory_utilization=args.gpu_memory_utilization,
+                  batch_invariant=args.batch_invariant,
+                  additional_properties=args.additional_properties,
+                  step_limit_s=args.step_limit_s, progress=bars.update,
+                  artifact=args.artifact)
+    name, *aliases = args.names or (args.model,)
     shown.print(capacity_table(llm, name, sockets[0].getsockname()[1]))
-    app = AppOptions(name, key, int(wanted.max_body_mb * (1 << 20)),
-                     wanted.origins,
-                     wanted.allowed_hosts if is_loopback(wanted.host) else None,
-                     wanted.response_store, tool_parser=wanted.tool_parser,
-                     reasoning_parser=wanted.reasoning_parser, aliases=tuple(aliases),
-                     metrics_prefix=wanted.metrics_prefix,
-                     otlp_endpoint=wanted.otlp_endpoint or None)
-    serve(llm, ServeOptions(app, wanted.host, wanted.port, wanted.drain_s, wanted.step_limit_s,
-                            wanted.receive_s, wanted.max_connections), sockets)
+    app = AppOptions(name, key, int(args.max_body_mb * (1 << 20)),
+                     args.origins,
+                     args.allowed_hosts if is_loopback(args.host) else None,
+                     args.response_store, tool_parser=args.tool_parser,
+                     reasoning_parser=args.reasoning_parser, aliases=tuple(aliases),
+                     metrics_prefix=args.metrics_prefix,
+                     otlp_endpoint=args.otlp_endpoint or None)
+    serve(llm, ServeOptions(app, args.host, args.port, args.drain_s, args.step_limit_s,
+                            args.receive_s, args.max_connections), sockets)

@@ -1,4 +1,4 @@
-"""What commands show: tables and lines, in which words of a user stay as they are."""
+"""The console of all commands. It prints tables and lines, and never interprets user text."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ from rich.console import Console
 
 
 def terminal(stderr: bool = False) -> Console:
-    """Lines are not broken, and brackets and colons of a path are no markup."""
+    """Lines are not wrapped. Brackets and colons of a path are not markup."""
     return Console(stderr=stderr, soft_wrap=True, highlight=False, markup=False, emoji=False)
