@@ -38,7 +38,7 @@ def test_every_accepted_value_is_taken_and_others_are_not():
 
 
 def test_one_is_not_true_and_null_is_nothing():
-    assert not NoEffect("", (1,)).takes(True) and NoEffect("", (1,)).takes(1)
+    assert not NoEffect("", (1,)).accepts(True) and NoEffect("", (1,)).accepts(1)
     ChatBody.model_validate(CHAT | {"nothing": None, "logits_processors": None})
     for name in ("nothing", "logits_processors"):
         with pytest.raises(ValidationError):

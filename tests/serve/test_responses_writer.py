@@ -45,9 +45,9 @@ def checked(kind, data):
     return found
 
 
-def writer(keep=None, **asked):
+def writer(store=None, **asked):
     body = ResponsesBody.model_validate({"model": "m", "input": "hi", **asked})
-    more = {} if keep is None else {"keep": keep}
+    more = {} if store is None else {"store": store}
     return ResponsesWriter("m", TokenTexts(None), body.echo(body.wants_store), **more)
 
 

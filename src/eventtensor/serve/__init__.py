@@ -1,1 +1,2 @@
-"""The engine over HTTP, in OpenAI's protocol. Its packages come with eventtensor[llm]."""
+"""The HTTP server: OpenAI's and Anthropic's APIs over the engine. The extra eventtensor[llm]
+installs its packages."""

@@ -1,5 +1,5 @@
-"""What every way to ask for a chat comes to: the bodies of chat completions, responses and messages
-all become a `ChatRequest`."""
+"""`ChatRequest`, the common form of chat requests. The bodies of chat completions, responses and
+messages are converted to it; `chat_format.py` renders it for the model."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, Literal
 from ..engine.sampling_params import SamplingParams
 from ..errors import BadParameter
 
-_OWN_OPTIONS = {"messages", "tools", "prompt", "add_generation_prompt"}  # of the server
+_RESERVED_OPTIONS = {"messages", "tools", "prompt", "add_generation_prompt"}
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Tool:
     strict: bool = False
 
     def as_openai(self) -> dict[str, Any]:
-        """As chat templates take it."""
+        """The form that chat templates expect."""
         function: dict[str, Any] = {"name": self.name, "description": self.description,
                                     "parameters": self.parameters}
         return {"type": "function", "function": function}
@@ -31,8 +31,8 @@ class Tool:
 
 @dataclass(frozen=True)
 class ToolChoice:
-    """`none`: text only; `auto`: text or calls; `required`: one call or more; `named`: one call of
-    `name`. Without `parallel` there is at most one call."""
+    """`none`: text only; `auto`: text or calls; `required`: at least one call; `named`: one call of
+    `name`. Without `parallel` an answer has at most one call."""
 
     kind: Literal["none", "auto", "required", "named"] = "auto"
     name: str | None = None
@@ -41,9 +41,9 @@ class ToolChoice:
 
 @dataclass(frozen=True)
 class ChatRequest:
-    """`messages` are those of OpenAI's chat API, as templates take them: `content` is text, or None
-    beside `tool_calls`, whose `arguments` are parsed JSON objects; role `tool` has `tool_call_id`
-    and `content`. `params`: of each choice. `template_options` go to the template."""
+    """`messages` have the form of OpenAI's chat API. `content` is text, or None beside
+    `tool_calls`, whose `arguments` are parsed JSON objects. Role `tool` has `tool_call_id` and
+    `content`. `params` has one entry per choice."""
 
     messages: Sequence[Mapping[str, Any]]
     params: Sequence[SamplingParams]
@@ -53,9 +53,9 @@ class ChatRequest:
 
 
 def template_options(given: Mapping[str, Any] | None, **fields: Any) -> dict[str, Any]:
-    """For the template: `chat_template_kwargs` as they are given, and fields that are not None."""
+    """Options for the template: `chat_template_kwargs`, and the fields that are not None."""
     options = dict(given or {})
-    if wrong := _OWN_OPTIONS & options.keys():
+    if wrong := _RESERVED_OPTIONS & options.keys():
         raise BadParameter(f"chat_template_kwargs has {min(wrong)!r}",
                            hint="the server gives it to the template")
     return options | {name: value for name, value in fields.items() if value is not None}

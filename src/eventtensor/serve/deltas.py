@@ -1,4 +1,6 @@
-"""What an answer says, as it comes: deltas of text, of reasoning, and of tool calls."""
+"""Deltas of a streamed answer: text, reasoning and tool calls; and the parser interface.
+
+Parsers make deltas from text, and each API's writer formats them."""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ class ReasoningDelta:
 
 @dataclass(frozen=True, slots=True)
 class CallDelta:
-    """Call `index` of an answer begins; its arguments follow."""
+    """Call `index` of an answer starts. Its arguments follow."""
 
     index: int
     name: str
@@ -39,8 +41,8 @@ Delta = TextDelta | ReasoningDelta | CallDelta | ArgumentsDelta
 
 
 class OutputParser(Protocol):
-    """Reads one answer. `push` takes what is new of its text and gives the deltas that are certain;
-    `end` gives what is left, also of an answer that was cut."""
+    """Parses one answer. `push` takes new text and returns the deltas that are certain. `end`
+    returns the rest, also for a truncated answer."""
 
     def push(self, text: str) -> list[Delta]: ...
 
@@ -48,7 +50,7 @@ class OutputParser(Protocol):
 
 
 class PlainText:
-    """The parser of an answer that is text and nothing else."""
+    """The parser for answers without reasoning and calls."""
 
     def push(self, text: str) -> list[Delta]:
         return [TextDelta(text)] if text else []
@@ -59,7 +61,7 @@ class PlainText:
 
 @dataclass
 class ToolCall:
-    """A call with all of its arguments so far."""
+    """A call with its arguments so far."""
 
     name: str
     id: str
@@ -68,7 +70,7 @@ class ToolCall:
 
 @dataclass
 class ParsedAnswer:
-    """What an answer has said so far."""
+    """The content of an answer so far."""
 
     text: str = ""
     reasoning: str = ""
@@ -88,7 +90,7 @@ class ParsedAnswer:
 
 
 def merge_deltas(deltas: Iterable[Delta]) -> Iterator[Delta]:
-    """Neighbours of one kind as one delta."""
+    """Joins adjacent deltas of one kind."""
     last: Delta | None = None
     for delta in deltas:
         match last, delta:

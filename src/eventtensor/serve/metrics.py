@@ -1,4 +1,6 @@
-"""What the engine does, as Prometheus reads it, by the names that vLLM gave it."""
+"""Prints the engine's counters for Prometheus, under vLLM's metric names.
+
+The engine counts (`engine/`); this module only formats."""
 
 from __future__ import annotations
 
@@ -12,9 +14,9 @@ from ..engine.request import Finish
 from ..engine.stats import Histogram
 from ..errors import BadOption
 
-_ENDS: Mapping[Finish, str] = {Finish.cancelled: "abort"}  # whose names differ
+_ENDS: Mapping[Finish, str] = {Finish.cancelled: "abort"}  # vLLM's name
 _PREFIX = re.compile("[a-zA-Z_][a-zA-Z0-9_]{0,63}")
-# Older names of the same, which dashboards for vLLM still ask for.
+# Older names of vLLM, which dashboards still use.
 _OLD_NAMES = {"inter_token_latency_seconds": "time_per_output_token_seconds",
               "kv_cache_usage_perc": "gpu_cache_usage_perc",
               "prefix_cache_queries": "gpu_prefix_cache_queries",
@@ -30,8 +32,8 @@ def metrics_text(
     engine: Engine, model: str, prefix: str = "eventtensor",
     statuses: Mapping[int, int] = Counter(),
 ) -> str:
-    """`statuses`: of answers, how many had which. There is one engine, as a label says that vLLM
-    has."""
+    """`statuses` counts responses by status code. The label `engine` is always 0, as vLLM's
+    dashboards expect."""
     labels = {"model_name": model, "engine": "0"}
     return "".join(f"{line}\n" for line in _lines(engine, labels, prefix, statuses))
 
@@ -72,29 +74,30 @@ def _lines(
         "request_params_max_tokens": ("tokens that an answer might have", s.answer_limits),
     }
 
-    def one(name: str, kind: str, what: str, samples: list[Sample]) -> Iterator[str]:
+    def metric(name: str, kind: str, what: str, samples: list[Sample]) -> Iterator[str]:
         yield f"# HELP {prefix}:{name} {what}"
         yield f"# TYPE {prefix}:{name} {kind}"
-        for full, own, value in samples:
-            inside = ",".join(f'{k}="{_escaped(v)}"' for k, v in own.items())
-            yield f"{prefix}:{full}{{{inside}}} {value:.10g}"
+        for sample, own_labels, value in samples:
+            text = ",".join(f'{k}="{_escape(v)}"' for k, v in own_labels.items())
+            yield f"{prefix}:{sample}{{{text}}} {value:.10g}"
 
     for name, (what, number) in gauges.items():
         for alias in _names(name):
-            yield from one(alias, "gauge", what, [(alias, labels, number)])
+            yield from metric(alias, "gauge", what, [(alias, labels, number)])
     for name, (what, number) in counters.items():
         for alias in _names(name):
-            yield from one(f"{alias}_total", "counter", what, [(f"{alias}_total", labels, number)])
+            total = f"{alias}_total"
+            yield from metric(total, "counter", what, [(total, labels, number)])
     ends = {_ENDS.get(finish, finish.value): s.finished[finish] for finish in Finish}
     labelled: tuple[tuple[str, str, str, Mapping[Any, int]], ...] = (
         ("request_success_total", "finished_reason", "requests by how they ended", ends),
         ("http_responses_total", "status", "answers by their status", statuses))
     for name, label, what, counts in labelled:
         counted: list[Sample] = [(name, {**labels, label: str(k)}, n) for k, n in counts.items()]
-        yield from one(name, "counter", what, counted)
+        yield from metric(name, "counter", what, counted)
     for name, (what, histogram) in histograms.items():
         for alias in _names(name):
-            yield from one(alias, "histogram", what, list(_buckets(alias, labels, histogram)))
+            yield from metric(alias, "histogram", what, list(_buckets(alias, labels, histogram)))
 
 
 def _names(name: str) -> tuple[str, ...]:
@@ -109,5 +112,5 @@ def _buckets(name: str, labels: Mapping[str, str], h: Histogram) -> Iterator[Sam
     yield f"{name}_count", labels, counts[-1]
 
 
-def _escaped(text: str) -> str:
+def _escape(text: str) -> str:
     return text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")

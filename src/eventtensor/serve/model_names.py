@@ -1,4 +1,4 @@
-"""The names that requests may give the model."""
+"""The names under which requests may address the model."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from .error_responses import RefusedRequest
 
 
 class ModelNames:
-    """The first is the model's name in answers to requests that give none."""
+    """The first name is the default for requests without one."""
 
     def __init__(self, names: Sequence[str]) -> None:
         self.all = tuple(dict.fromkeys(names))
 
-    def find(self, asked: str | None) -> str:
-        """The name to answer under."""
-        if asked is None:
+    def find(self, name: str | None) -> str:
+        """The name for the response. An unknown name is refused."""
+        if name is None:
             return self.all[0]
-        if asked not in self.all:
+        if name not in self.all:
             known = ", ".join(map(repr, self.all))
-            raise RefusedRequest(404, f"the model {asked!r} is not here; {known} "
+            raise RefusedRequest(404, f"the model {name!r} is not here; {known} "
                                  f"{'is' if len(self.all) == 1 else 'are'}",
                                  "model_not_found", "model")
-        return asked
+        return name

@@ -1,4 +1,6 @@
-"""What chat completions and completions have in common: the head of an answer, usage, choices."""
+"""What the writers of chat completions and completions share: head, usage and choices.
+
+A stream has an event for nearly every token, so the head of a chunk is encoded once."""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ from .token_texts import TokenTexts
 
 
 def usage_json(usage: Usage) -> Json:
-    """What was reasoning is told where there was any."""
+    """Reasoning tokens are listed if there are any."""
     found: Json = {
         "prompt_tokens": usage.prompt, "completion_tokens": usage.answer,
         "total_tokens": usage.prompt + usage.answer,
@@ -36,8 +38,8 @@ def usage_json(usage: Usage) -> Json:
 
 @dataclass
 class OpenAIWriter(ResponseWriter):
-    """`with_usage`: a last chunk tells it; `usage_so_far`: every chunk does. `prompt_logprobs`: how
-    many of the likeliest tokens are told at each place of the prompt, if they are."""
+    """`with_usage` adds usage to the last chunk, `usage_so_far` to every chunk. `prompt_logprobs`
+    is the number of likeliest tokens for each prompt position, or None."""
 
     model: str
     texts: TokenTexts
@@ -55,10 +57,10 @@ class OpenAIWriter(ResponseWriter):
         return self._head(self.kind) | {"choices": choices, "usage": usage_json(usage)}
 
     def events(self, new: AnswerDelta, usage: Usage) -> Iterable[Event]:
-        """There is one for nearly every token, and the head is always the same."""
+        """A delta of text alone uses `text_frame`, which is fast."""
         after = self._after(usage)
-        if (text := _only_text(new)) is not None and (plain := self.text_frame(new.index)):
-            yield Event(f"{self._before}{plain[0]}{encode_basestring(text)}{plain[1]}{after}")
+        if (text := _only_text(new)) is not None and (frame := self.text_frame(new.index)):
+            yield Event(f"{self._before}{frame[0]}{encode_basestring(text)}{frame[1]}{after}")
             return
         for piece in self.pieces(new):
             yield Event(f"{self._before}{JSON.encode(piece)}{after}")
@@ -72,15 +74,15 @@ class OpenAIWriter(ResponseWriter):
 
     @abstractmethod
     def pieces(self, new: AnswerDelta) -> Iterable[Json]:
-        """Choices of chunks."""
+        """The choices of the chunks."""
 
     def text_frame(self, answer: int) -> tuple[str, str] | None:
-        """What is around the text of a choice that has nothing else; None: `pieces` makes it."""
+        """The JSON before and after the text of a choice without other content, or None."""
         return None
 
     @cached_property
     def _before(self) -> str:
-        """Of a chunk, what comes before its choice."""
+        """The JSON of a chunk before its choice."""
         return JSON.encode(self._head(self.chunk_kind) | {"choices": []}).removesuffix("]}")
 
     def _after(self, usage: Usage) -> str:
@@ -94,7 +96,7 @@ class OpenAIWriter(ResponseWriter):
 
 
 def _only_text(new: AnswerDelta) -> str | None:
-    """The text of a delta that has nothing else, as nearly all have."""
+    """The text of a delta without other content."""
     if len(new.deltas) != 1 or new.finish is not None or new.prompt:
         return None
     (delta,) = new.deltas

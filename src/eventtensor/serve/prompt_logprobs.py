@@ -1,4 +1,4 @@
-"""Log probabilities of prompts in vLLM's form, and how many one request may ask for."""
+"""Log probabilities of prompt tokens in vLLM's format, and their limit per request."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from ..errors import BadParameter
 from .response_writer import Json
 from .token_texts import TokenTexts
 
-MAX_ENTRIES = 1 << 18  # of one request; each is up to 100 bytes of JSON, and 400 on its way there
+# Of one request. An entry takes up to 100 bytes of JSON, and 400 bytes before that.
+MAX_ENTRIES = 1 << 18
 
 
 def check_entries(prompts: Sequence[Sequence[int]], params: Sequence[SamplingParams]) -> None:
-    """Each token of a prompt has an entry, and one for each of the likeliest."""
+    """Each prompt token has an entry for itself and one for each of its likeliest tokens."""
     each = sum(1 + p.prompt_logprobs for p in params if p.prompt_logprobs is not None)
     if (entries := each * sum(map(len, prompts))) > MAX_ENTRIES:
         raise BadParameter(f"the prompts would have {entries} log probabilities",
@@ -22,9 +23,9 @@ def check_entries(prompts: Sequence[Sequence[int]], params: Sequence[SamplingPar
                            "likeliest tokens, or in several requests")
 
 
-def vllm_logprobs(prompt: Sequence[Chosen], most: int, texts: TokenTexts) -> list[Json | None]:
-    """By token: the one of the prompt first, then the `most` likeliest. The first place has none,
-    as nothing is before it."""
+def vllm_logprobs(prompt: Sequence[Chosen], max_top: int, texts: TokenTexts) -> list[Json | None]:
+    """For each position: the prompt's token first, then the `max_top` likeliest. The first position
+    has none, because no token precedes it."""
     found: list[Json | None] = []
     for entry in prompt:
         p = entry.logprobs
@@ -32,7 +33,7 @@ def vllm_logprobs(prompt: Sequence[Chosen], most: int, texts: TokenTexts) -> lis
             found.append(None)
             continue
         ranked = [(entry.token, p.chosen, p.rank)]
-        ranked += [(t, x, k) for k, (t, x) in enumerate(p.top[:most], 1) if t != entry.token]
+        ranked += [(t, x, k) for k, (t, x) in enumerate(p.top[:max_top], 1) if t != entry.token]
         found.append({str(t): {"logprob": x, "rank": k, "decoded_token": texts.token_text(t)}
                       for t, x, k in ranked})
     return found

@@ -1,4 +1,6 @@
-"""How models think before they answer: `<think>`, the reasoning, `</think>`, the answer."""
+"""Splits reasoning from the answer: `<think>`, the reasoning, `</think>`, the answer.
+
+The grammar of such answers is in `tools/call_grammar.py`."""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ BEGIN, END = "<think>", "</think>"
 
 
 class Thinking(Enum):
-    """At the begin of an answer."""
+    """Whether an answer starts with reasoning."""
 
     never = "the answer has no reasoning"
     allowed = "the answer may begin with reasoning"
@@ -23,7 +25,7 @@ class Thinking(Enum):
 
 
 class ThinkTags:
-    """Qwen3, DeepSeek-R1 and their kind."""
+    """The tags of Qwen3, DeepSeek-R1 and similar models."""
 
     name: ClassVar[str] = "think"
 
@@ -33,8 +35,8 @@ class ThinkTags:
 
     @staticmethod
     def thinking(prompt_end: str) -> Thinking:
-        """After a prompt that ends with this text. Some templates open the reasoning, and close it
-        at once where thinking is turned off."""
+        """The state after a prompt that ends with this text. Some templates open the reasoning, and
+        close it at once when thinking is off."""
         text = prompt_end.rstrip()
         if text.endswith(BEGIN):
             return Thinking.opened
@@ -42,12 +44,12 @@ class ThinkTags:
 
     @staticmethod
     def parser(content: OutputParser, thinking: Thinking) -> OutputParser:
-        """`content` reads what comes after the reasoning."""
+        """`content` parses the text after the reasoning."""
         return content if thinking is Thinking.never else ThinkParser(content, thinking)
 
 
 class ThinkParser:
-    """Blanks at both ends of the reasoning, and before the answer, are no part of either."""
+    """A state machine. It drops white space around the reasoning and before the answer."""
 
     def __init__(self, content: OutputParser, thinking: Thinking) -> None:
         self._content, self._held = content, ""
@@ -58,7 +60,7 @@ class ThinkParser:
         return self._state(text)
 
     def end(self) -> list[Delta]:
-        """Of reasoning that is cut, the begin of `</think>` may be left."""
+        """Truncated reasoning may end with a part of `</think>`, which is kept as text."""
         held, self._held = self._held, ""
         left: list[Delta] = []
         if self._state == self._inside and (cut := held.rstrip()):
@@ -69,26 +71,26 @@ class ThinkParser:
 
     def _first(self, text: str) -> list[Delta]:
         text = self._held + text
-        begun = text.lstrip()
-        if begun.startswith(BEGIN):
-            return self._turn(self._open, begun[len(BEGIN) :])
-        if BEGIN.startswith(begun):
+        start = text.lstrip()
+        if start.startswith(BEGIN):
+            return self._enter(self._open, start[len(BEGIN) :])
+        if BEGIN.startswith(start):
             self._held = text
             return []
-        return self._turn(self._answer, text)
+        return self._enter(self._answer, text)
 
     def _open(self, text: str) -> list[Delta]:
         """Before the first character of the reasoning."""
         text = text.lstrip()
-        return self._turn(self._inside, text) if text else []
+        return self._enter(self._inside, text) if text else []
 
     def _inside(self, text: str) -> list[Delta]:
         text = self._held + text
-        found, over, answer = text.partition(END)
-        if over:
-            found = found.rstrip()
-            new: list[Delta] = [ReasoningDelta(found)] if found else []
-            return new + self._turn(self._close, answer)
+        thought, end, answer = text.partition(END)
+        if end:
+            thought = thought.rstrip()
+            new: list[Delta] = [ReasoningDelta(thought)] if thought else []
+            return new + self._enter(self._close, answer)
         sure = text[: len(text) - overlap(text, END)].rstrip()
         self._held = text[len(sure) :]
         return [ReasoningDelta(sure)] if sure else []
@@ -96,11 +98,11 @@ class ThinkParser:
     def _close(self, text: str) -> list[Delta]:
         """Before the first character of the answer."""
         text = text.lstrip()
-        return self._turn(self._answer, text) if text else []
+        return self._enter(self._answer, text) if text else []
 
     def _answer(self, text: str) -> list[Delta]:
         return self._content.push(text)
 
-    def _turn(self, state: State, text: str) -> list[Delta]:
+    def _enter(self, state: State, text: str) -> list[Delta]:
         self._held, self._state = "", state
         return self.push(text) if text else []

@@ -1,5 +1,6 @@
-"""Every request has a name, `x-request-id`: the one that it came with, or a new one. Every answer
-says it."""
+"""Request ids: every response has an `x-request-id`, from the client or new.
+
+The middleware also counts responses by status code."""
 
 from __future__ import annotations
 
@@ -13,24 +14,23 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 Headers = Iterable[tuple[bytes, bytes]]
 _VISIBLE = re.compile(rb"[!-~]{1,128}")
-_LOG = logging.getLogger("uvicorn.error")  # which tells of the failure itself
+_LOG = logging.getLogger("uvicorn.error")  # uvicorn logs the failure itself there
 
 
 def request_id(headers: Headers) -> bytes:
-    """One that is long, or has other than visible ASCII letters, is not sent back."""
+    """The client's id, unless it is long or contains more than visible ASCII; else a new id."""
     given = next((value for name, value in headers if name == b"x-request-id"), b"")
     return given if _VISIBLE.fullmatch(given) else f"req_{secrets.token_hex(16)}".encode()
 
 
-def id_headers(name: bytes, path: str) -> list[tuple[bytes, bytes]]:
+def id_headers(id: bytes, path: str) -> list[tuple[bytes, bytes]]:
     """Anthropic's clients read a header of another name."""
-    found = [(b"x-request-id", name)]
-    return [*found, (b"request-id", name)] if path.startswith("/v1/messages") else found
+    found = [(b"x-request-id", id)]
+    return [*found, (b"request-id", id)] if path.startswith("/v1/messages") else found
 
 
 class RequestIdMiddleware:
-    """Around an app, which finds the name as `request_id` in its scope. Counts answers by their
-    status."""
+    """Puts `request_id` into the scope of the wrapped app and into the response headers."""
 
     def __init__(self, app: ASGIApp, statuses: Counter[int]) -> None:
         self._app, self._statuses = app, statuses
@@ -39,17 +39,17 @@ class RequestIdMiddleware:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        name = request_id(scope["headers"])
-        scope["request_id"] = name.decode()
+        id = request_id(scope["headers"])
+        scope["request_id"] = id.decode()
 
-        async def named(message: Message) -> None:
+        async def send_with_id(message: Message) -> None:
             if message["type"] == "http.response.start":
                 self._statuses[message["status"]] += 1
-                message["headers"] = [*message["headers"], *id_headers(name, scope["path"])]
+                message["headers"] = [*message["headers"], *id_headers(id, scope["path"])]
             await send(message)
 
         try:
-            await self._app(scope, receive, named)
+            await self._app(scope, receive, send_with_id)
         except Exception:
             _LOG.error("request %s has failed", scope["request_id"])
             raise

@@ -1,4 +1,6 @@
-"""What an API makes of answers: one JSON text, or the events of a stream."""
+"""The interface of an API's response format: one JSON body, or the events of a stream.
+
+`streaming.py` calls a writer; each API has its own in its package."""
 
 from __future__ import annotations
 
@@ -16,8 +18,7 @@ JSON = JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 
 class Event(NamedTuple):
-    """Of a stream: an object, or its JSON text. `name` is on a line of its own, in APIs that name
-    their events."""
+    """A server-sent event. `data` is an object or its JSON text. Some APIs name their events."""
 
     data: Json | str
     name: str | None = None
@@ -25,8 +26,8 @@ class Event(NamedTuple):
 
 @dataclass(slots=True)
 class Usage:
-    """Tokens so far: of all prompts, each once; of those, found in the prefix cache; of all
-    answers; of those, reasoning."""
+    """Tokens so far. `prompt` counts each prompt once. `cached` of them came from the prefix cache.
+    `reasoning` is a part of `answer`."""
 
     prompt: int
     cached: int
@@ -36,8 +37,8 @@ class Usage:
 
 @dataclass
 class WholeAnswer:
-    """`stop`: the text of params.stop that has ended it; `end`: the token that has. `prompt` has
-    the log probabilities of the prompt, if they were asked for."""
+    """`stop` is the text of params.stop that ended the answer, `end` the token that did. `prompt`
+    has the log probabilities of the prompt, if the request wants them."""
 
     parsed: ParsedAnswer = field(default_factory=ParsedAnswer)
     tokens: list[Chosen] = field(default_factory=list)
@@ -49,9 +50,9 @@ class WholeAnswer:
 
 @dataclass(slots=True)
 class AnswerDelta:
-    """What is new of answer `index`. `finish` comes with the last of it, and with it `stop`: the
-    text of params.stop that has ended it, or `end`: the token that has. `prompt` comes with the
-    first of it: the log probabilities of the prompt, if they were asked for."""
+    """New content of answer `index`. The last delta has `finish`, and `stop` or `end`: the text of
+    params.stop or the token that ended the answer. The first delta has `prompt`: the log
+    probabilities of the prompt, if the request wants them."""
 
     index: int
     deltas: Sequence[Delta]
@@ -63,24 +64,24 @@ class AnswerDelta:
 
 
 class ResponseWriter(ABC):
-    """Of one API, for the answers to one request; it may keep what it has sent so far."""
+    """Formats the answers to one request. A writer may remember what it has sent."""
 
-    last = b"data: [DONE]\n\n"  # what a stream ends with
+    last = b"data: [DONE]\n\n"  # the end of a stream
 
     @abstractmethod
     def whole(self, answers: Sequence[WholeAnswer], usage: Usage) -> Json: ...
 
     def begin(self, usage: Usage) -> Iterable[Event]:
-        """Before the first delta."""
+        """Events before the first delta."""
         return ()
 
     @abstractmethod
     def events(self, new: AnswerDelta, usage: Usage) -> Iterable[Event]: ...
 
     def end(self, usage: Usage) -> Iterable[Event]:
-        """After the last delta."""
+        """Events after the last delta."""
         return ()
 
     def failed(self, error: Json) -> Iterable[Event]:
-        """An error that comes late; `error` is in the form of this API, as with a status."""
+        """Events for an error during a stream. `error` has the JSON format of this API."""
         return (Event(error),)

@@ -1,5 +1,7 @@
-"""Bodies of requests. A field is honoured, accepted because it cannot change an answer, or refused;
-nothing else is let through, so nothing is ignored silently."""
+"""The base class of request bodies, which ignores no field silently.
+
+A field is honoured, accepted because it has no effect, or refused with a reason. An unknown field
+is an error."""
 
 from __future__ import annotations
 
@@ -20,8 +22,8 @@ from pydantic_core import CoreSchema, PydanticCustomError
 
 @dataclass(frozen=True)
 class MaxItems:
-    """A list of at most so many items. Its first wrong item is the only one that is told: an error
-    for each would cost more than the list."""
+    """Bounds the length of a list. Only its first wrong item is reported, because an error for each
+    item would cost more than the list."""
 
     most: int
 
@@ -40,18 +42,18 @@ Texts = Annotated[list[str], MaxItems(1 << 10)]
 
 @dataclass(frozen=True)
 class NoEffect:
-    """A field that is accepted: `why` it changes no answer, and the values for which that holds
-    (none listed: any)."""
+    """A field that is accepted because it changes no answer. `why` says the reason; `values` are
+    the accepted values, all if empty."""
 
     why: str
     values: tuple[Any, ...] = ()
 
-    def takes(self, value: Any) -> bool:
+    def accepts(self, value: Any) -> bool:
         return not self.values or any(type(v) is type(value) and v == value for v in self.values)
 
 
 class Body(BaseModel):
-    """The declared fields are honoured. A field that is null counts as absent."""
+    """Declared fields are honoured. A null field counts as absent."""
 
     model_config = ConfigDict(extra="allow", strict=True, frozen=True, cache_strings="keys")
     accepted: ClassVar[Mapping[str, NoEffect]] = {}
@@ -61,10 +63,10 @@ class Body(BaseModel):
     def __get_pydantic_json_schema__(
         cls, core: CoreSchema, handler: GetJsonSchemaHandler
     ) -> dict[str, Any]:
-        """It names what is accepted, and leaves no place for other fields."""
+        """Lists the accepted fields and allows no others."""
         schema = handler.resolve_ref_schema(handler(core))
-        accepted = {name: {"enum": [*neutral.values, None]} if neutral.values else {}
-                    for name, neutral in cls.accepted.items()}
+        accepted = {name: {"enum": [*field.values, None]} if field.values else {}
+                    for name, field in cls.accepted.items()}
         schema["properties"] = schema.get("properties", {}) | accepted
         schema["additionalProperties"] = False
         return schema
@@ -78,12 +80,12 @@ class Body(BaseModel):
         return self
 
     def _objection(self, name: str, value: Any) -> tuple[LiteralString, str] | None:
-        """A code of OpenAI's, and why."""
-        if (neutral := self.accepted.get(name)) is not None:
-            if neutral.takes(value):
+        """OpenAI's code, and the reason."""
+        if (field := self.accepted.get(name)) is not None:
+            if field.accepts(value):
                 return None
-            shown = " or ".join(repr(v) for v in neutral.values)
-            return "unsupported_value", f"only {shown} is accepted: {neutral.why}"
+            shown = " or ".join(repr(v) for v in field.values)
+            return "unsupported_value", f"only {shown} is accepted: {field.why}"
         if (why := self.refused.get(name)) is not None:
             return "unsupported_parameter", why
         return "unknown_parameter", "there is no such field"

@@ -1,4 +1,4 @@
-"""How many tokens answers have, and how many of them are reasoning."""
+"""Counts the tokens of answers, and estimates how many of them are reasoning."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from .deltas import ArgumentsDelta, CallDelta, Delta, ReasoningDelta, TextDelta
 
 @dataclass
 class TokenCount:
-    """Of all answers to one request. Tokens and deltas come in batches: the tokens of a batch are
-    reasoning by its share of the batch's text. A batch without text is as the one before."""
+    """Counts for all answers to one request. The tokens of a batch count as reasoning by the share
+    of reasoning in its text. A batch without text has the share of the batch before."""
 
     total: int = 0
     _reasoning: float = 0.0
@@ -22,14 +22,14 @@ class TokenCount:
         return round(self._reasoning)
 
     def add(self, answer: int, tokens: int, deltas: Iterable[Delta]) -> None:
-        thought = said = 0
+        reasoning_chars = other_chars = 0
         for delta in deltas:
             match delta:
                 case ReasoningDelta(text):
-                    thought += len(text)
+                    reasoning_chars += len(text)
                 case TextDelta(text) | ArgumentsDelta(_, text) | CallDelta(_, text):
-                    said += len(text)
-        if thought + said:
-            self._share[answer] = thought / (thought + said)
+                    other_chars += len(text)
+        if reasoning_chars + other_chars:
+            self._share[answer] = reasoning_chars / (reasoning_chars + other_chars)
         self.total += tokens
         self._reasoning += tokens * self._share.get(answer, 0.0)

@@ -1,4 +1,4 @@
-"""Texts of single tokens, for log probabilities."""
+"""The texts of single tokens, for log probabilities."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True)
 class TokenTexts:
-    """Without a tokenizer, tokens stand for their text."""
+    """Caches texts. Without a tokenizer, a text shows the token's id."""
 
     tokenizer: Tokenizer | None
-    _known: dict[int, str] = field(default_factory=dict, repr=False, compare=False)
+    _cache: dict[int, str] = field(default_factory=dict, repr=False, compare=False)
 
     def token_text(self, token: int) -> str:
         if self.tokenizer is None:
             return f"token_id:{token}"
-        if (text := self._known.get(token)) is None:
-            text = self._known[token] = self.tokenizer.decode([token], special=True)
+        if (text := self._cache.get(token)) is None:
+            text = self._cache[token] = self.tokenizer.decode([token], special=True)
         return text
 
     def logprobs(self, tokens: Sequence[Chosen]) -> list[Json]:
-        """As chat completions have them."""
+        """The entries of chat completions."""
         return [self._entry(t.token, t.logprobs) for t in tokens if t.logprobs is not None]
 
     def _entry(self, token: int, p: Logprobs) -> Json:
-        top = [self._likely(t, logp) for t, logp in p.top]
-        return self._likely(token, p.chosen) | {"top_logprobs": top}
+        top = [self._candidate(t, logp) for t, logp in p.top]
+        return self._candidate(token, p.chosen) | {"top_logprobs": top}
 
-    def _likely(self, token: int, logp: float) -> Json:
-        """Part of a character has no text, and its bytes are not told."""
+    def _candidate(self, token: int, logp: float) -> Json:
+        """A token that is part of a character has no text, and its bytes are unknown."""
         text = self.token_text(token)
         return {"token": text, "logprob": logp,
                 "bytes": None if BROKEN in text else list(text.encode())}

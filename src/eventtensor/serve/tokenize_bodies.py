@@ -1,4 +1,4 @@
-"""What a request for the tokens of a text, or the text of tokens, may say."""
+"""The bodies of /tokenize and /detokenize."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ class TokenizeBody(Body):
 
     @property
     def adds_first(self) -> bool:
-        """Whether a text gets the first token of the tokenizer."""
+        """Whether the tokenizer adds its first token to a text."""
         return self.add_special_tokens is not False
 
     def to_chat_request(self) -> ChatRequest | None:
-        """Of a chat; nobody answers it."""
+        """The chat to encode, if the body has one. It generates nothing, so it has no params."""
         if self.messages is None:
             return None
         tools = [tool.to_tool() for tool in self.tools or ()]

@@ -1,5 +1,5 @@
-"""What clients that make prompts themselves need of a tokenizer, by the names of a
-tokenizer_config.json."""
+"""The body of /tokenizer_info: special tokens and chat template for clients that render prompts
+themselves. Names are those of tokenizer_config.json."""
 
 from __future__ import annotations
 

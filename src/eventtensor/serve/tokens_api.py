@@ -1,4 +1,4 @@
-"""The paths that turn texts into tokens and back, and tell of the tokenizer."""
+"""The paths /tokenize, /detokenize and /tokenizer_info."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ class TokensApi:
             if (body.prompt is None) == (body.messages is None):
                 raise BadParameter("there is not one of prompt and messages",
                                    hint="give one of them")
-            asked = body.to_chat_request()
-            if asked is not None:
-                tokens = await parts.generation.encode_chat(asked)
+            chat = body.to_chat_request()
+            if chat is not None:
+                tokens = await parts.generation.encode_chat(chat)
             else:
                 tokens = await parts.generation.encode_prompt(body.prompt or "", body.adds_first)
         return JSONResponse({"tokens": tokens, "count": len(tokens),

@@ -1,1 +1,1 @@
-"""OpenAI's chat completions."""
+"""OpenAI's chat completions: path, body and writer."""

@@ -1,4 +1,4 @@
-"""The path /v1/chat/completions."""
+"""The path /v1/chat/completions: body, tokens, writer, response."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class ChatApi:
         parts = self._parts
         async with parts.bodies.read(request, ChatBody) as body:
             name = parts.find_model(body.model)
-            prompted = await parts.generation.tokenize_chat(body.to_chat_request())
+            chat = await parts.generation.tokenize_chat(body.to_chat_request())
         writer = ChatWriter(name, parts.texts, body.wants_usage, body.wants_usage_so_far,
                             body.prompt_logprobs)
-        return await parts.generation.respond_to_chat(request, prompted, writer, bool(body.stream))
+        return await parts.generation.respond_to_chat(request, chat, writer, bool(body.stream))

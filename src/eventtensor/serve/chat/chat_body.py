@@ -1,4 +1,6 @@
-"""What a request for a chat completion may say."""
+"""The body of a chat completion request, and its conversion to a `ChatRequest`.
+
+Sampling fields are in `sampling_fields.py`."""
 
 from __future__ import annotations
 
@@ -19,8 +21,8 @@ MAX_TOOLS = 128
 _NO_TOOL_CHOICE = ToolChoice("none")
 
 
-_OF_ANSWERS = "servers add it to answers, and clients send answers back"
-_OF_CLIENTS = "LiteLLM adds it to answers, and sends them back"
+_FROM_SERVERS = "servers add it to answers, and clients send answers back"
+_FROM_LITELLM = "LiteLLM adds it to answers, and sends them back"
 
 
 class TextPart(Body):
@@ -32,7 +34,7 @@ class TextPart(Body):
 
 
 class CalledFunction(Body):
-    """`arguments` is JSON text, as a model wrote it."""
+    """`arguments` is JSON text, as the model wrote it."""
 
     name: Name
     arguments: str
@@ -44,15 +46,15 @@ class MessageCall(Body):
     function: CalledFunction
     accepted: ClassVar[Mapping[str, NoEffect]] = {
         "index": NoEffect("calls are in the order of the list"),
-        "provider_specific_fields": NoEffect(_OF_CLIENTS),
+        "provider_specific_fields": NoEffect(_FROM_LITELLM),
     }
 
     def to_call(self) -> dict[str, Any]:
-        """With arguments that are read: templates write them in their own way."""
+        """The call with parsed arguments, because templates format arguments themselves."""
         try:
             arguments = json.loads(self.function.arguments or "{}")
         except (ValueError, RecursionError):
-            arguments = self.function.arguments  # of an answer that was cut
+            arguments = self.function.arguments  # truncated JSON
         return {"id": self.id, "type": "function",
                 "function": {"name": self.function.name, "arguments": arguments}}
 
@@ -64,15 +66,15 @@ class ChatMessage(Body):
     tool_calls: Annotated[list[MessageCall], MaxItems(128)] | None = None
     tool_call_id: Name | None = None
     reasoning_content: str | None = None
-    reasoning: str | None = None  # the newer name of the same
+    reasoning: str | None = None  # the newer name of reasoning_content
     accepted: ClassVar[Mapping[str, NoEffect]] = {
-        "refusal": NoEffect(_OF_ANSWERS, ("",)), "annotations": NoEffect(_OF_ANSWERS),
-        "audio": NoEffect(_OF_ANSWERS, ({},)), "function_call": NoEffect(_OF_ANSWERS, ({},)),
-        "provider_specific_fields": NoEffect(_OF_CLIENTS),
+        "refusal": NoEffect(_FROM_SERVERS, ("",)), "annotations": NoEffect(_FROM_SERVERS),
+        "audio": NoEffect(_FROM_SERVERS, ({},)), "function_call": NoEffect(_FROM_SERVERS, ({},)),
+        "provider_specific_fields": NoEffect(_FROM_LITELLM),
     }
 
     def to_message(self) -> dict[str, Any]:
-        """As templates take it."""
+        """The message in the form that templates expect."""
         parts = self.content
         content = "".join(p.text for p in parts) if isinstance(parts, list) else parts
         if content is None and not (self.role == "assistant" and self.tool_calls):
@@ -85,9 +87,9 @@ class ChatMessage(Body):
             "content": content}
         if self.tool_calls:
             found["tool_calls"] = [call.to_call() for call in self.tool_calls]
-        more = {"name": self.name, "tool_call_id": self.tool_call_id,
+        optional = {"name": self.name, "tool_call_id": self.tool_call_id,
                 "reasoning_content": self.reasoning_content or self.reasoning}
-        return found | {name: value for name, value in more.items() if value is not None}
+        return found | {name: value for name, value in optional.items() if value is not None}
 
 
 Messages = Annotated[list[ChatMessage], MaxItems(1 << 12)]
@@ -132,15 +134,15 @@ class ChatBody(SamplingFields):
     accepted: ClassVar[Mapping[str, NoEffect]] = {
         **SamplingFields.accepted,
         "modalities": NoEffect("answers are text", (["text"],)),
-        "functions": NoEffect("tools have taken their place", ([],)),
-        "function_call": NoEffect("tool_choice has taken its place", ("auto", "none")),
-        "add_generation_prompt": NoEffect("a chat goes on with an answer", (True,)),
-        "continue_final_message": NoEffect("a chat goes on with an answer", (False,)),
+        "functions": NoEffect("tools replace it", ([],)),
+        "function_call": NoEffect("tool_choice replaces it", ("auto", "none")),
+        "add_generation_prompt": NoEffect("a chat continues with an answer", (True,)),
+        "continue_final_message": NoEffect("a chat continues with an answer", (False,)),
         "add_special_tokens": NoEffect("the template gives control tokens", (False,)),
-        "echo": NoEffect("an answer does not begin with its chat", (False,)),
-        "separate_reasoning": NoEffect("reasoning is told apart where the model thinks", (True,)),
-        "include_reasoning": NoEffect("reasoning is told apart where the model thinks", (True,)),
-        "stream_reasoning": NoEffect("reasoning is told as it comes", (True,)),
+        "echo": NoEffect("an answer does not repeat its chat", (False,)),
+        "separate_reasoning": NoEffect("reasoning is always separate", (True,)),
+        "include_reasoning": NoEffect("reasoning is always separate", (True,)),
+        "stream_reasoning": NoEffect("reasoning is always streamed", (True,)),
         "documents": NoEffect("templates get them by chat_template_kwargs", ([],)),
     }
     refused: ClassVar[Mapping[str, str]] = {
@@ -158,7 +160,7 @@ class ChatBody(SamplingFields):
                            self._choice(tools), options)
 
     def _choice(self, tools: list[Tool]) -> ToolChoice:
-        """Without tools there is nothing to choose from, and some clients send a choice."""
+        """The choice; `none` without tools, because some clients send a choice anyway."""
         parallel = self.parallel_tool_calls is not False
         match self.tool_choice:
             case NamedTool(function=NamedFunction(name=name)):
@@ -171,7 +173,7 @@ class ChatBody(SamplingFields):
                 return _NO_TOOL_CHOICE
 
     def _params(self) -> list[SamplingParams]:
-        """With both names of the limit, the smaller number holds."""
+        """If both names of the token limit are given, the smaller one counts."""
         limits = [x for x in (self.max_tokens, self.max_completion_tokens) if x is not None]
         if self.top_logprobs and not self.logprobs:
             raise BadParameter("top_logprobs is given, but logprobs is not true",
@@ -181,4 +183,5 @@ class ChatBody(SamplingFields):
             logprobs=(self.top_logprobs or 0) if self.logprobs else None)
         if first.max_tokens == 0:
             return [first, *others]
-        return [first, *(replace(p, prompt_logprobs=None) for p in others)]  # they have one prompt
+        # All choices have one prompt, so the first one has its log probabilities.
+        return [first, *(replace(p, prompt_logprobs=None) for p in others)]

@@ -1,4 +1,4 @@
-"""Chat completions, whole or in chunks."""
+"""Writes chat completions, whole or as chunks."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from ..response_writer import AnswerDelta, Json, Usage, WholeAnswer
 
 @dataclass
 class ChatWriter(OpenAIWriter):
-    """`begun`: answers that have a chunk; `calling`: those of which a call has begun."""
+    """Remembers which answers have had a chunk, and which have had a call."""
 
-    begun: set[int] = field(default_factory=set)
-    calling: set[int] = field(default_factory=set)
+    started: set[int] = field(default_factory=set)
+    with_calls: set[int] = field(default_factory=set)
     prefix, kind, chunk_kind = "chatcmpl", "chat.completion", "chat.completion.chunk"
 
     def whole(self, answers: Sequence[WholeAnswer], usage: Usage) -> Json:
@@ -36,38 +36,38 @@ class ChatWriter(OpenAIWriter):
             message["tool_calls"] = [_call(call) for call in parsed.calls]
             message["content"] = parsed.text or None
         return {"index": index, "message": message, "logprobs": self._logprobs(answer.tokens),
-                "finish_reason": _reason(answer.finish, bool(parsed.calls))}
+                "finish_reason": _finish_reason(answer.finish, bool(parsed.calls))}
 
     def text_frame(self, answer: int) -> tuple[str, str] | None:
-        if answer not in self.begun:
+        if answer not in self.started:
             return None
         return (f'{{"index":{answer},"delta":{{"content":',
                 '},"logprobs":null,"finish_reason":null}')
 
     def pieces(self, new: AnswerDelta) -> Iterator[Json]:
-        """Log probabilities come with the first of them, the finish with the last."""
-        said = [self._said(delta, new.index) for delta in new.deltas]
+        """The first piece has the log probabilities, the last one the finish reason."""
+        contents = [self._content(delta, new.index) for delta in new.deltas]
         logprobs = self._logprobs(new.tokens)
-        if not said and (new.finish is not None or logprobs is not None):
-            said = [{"content": ""} if new.index not in self.begun else {}]
-        for k, delta in enumerate(said):
-            if new.index not in self.begun:
-                self.begun.add(new.index)
+        if not contents and (new.finish is not None or logprobs is not None):
+            contents = [{"content": ""} if new.index not in self.started else {}]
+        for k, delta in enumerate(contents):
+            if new.index not in self.started:
+                self.started.add(new.index)
                 delta = {"role": "assistant", "content": None if "content" not in delta else "",
                          **delta}
-            last = k == len(said) - 1
-            reason = _reason(new.finish, new.index in self.calling) if last else None
+            last = k == len(contents) - 1
+            reason = _finish_reason(new.finish, new.index in self.with_calls) if last else None
             yield {"index": new.index, "delta": delta, "logprobs": logprobs if k == 0 else None,
                    "finish_reason": reason}
 
-    def _said(self, delta: Delta, answer: int) -> Json:
+    def _content(self, delta: Delta, answer: int) -> Json:
         match delta:
             case TextDelta(text):
                 return {"content": text}
             case ReasoningDelta(text):
                 return {"reasoning_content": text}
             case CallDelta(index, name, id):
-                self.calling.add(answer)
+                self.with_calls.add(answer)
                 return {"tool_calls": [{"index": index, "id": id, "type": "function",
                                         "function": {"name": name, "arguments": ""}}]}
             case ArgumentsDelta(index, text):
@@ -83,5 +83,5 @@ def _call(call: ToolCall) -> Json:
             "function": {"name": call.name, "arguments": call.arguments}}
 
 
-def _reason(finish: Finish | None, calls: bool) -> str | None:
-    return "tool_calls" if calls and finish is Finish.stop else finish
+def _finish_reason(finish: Finish | None, has_calls: bool) -> str | None:
+    return "tool_calls" if has_calls and finish is Finish.stop else finish

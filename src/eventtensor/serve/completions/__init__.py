@@ -1,1 +1,1 @@
-"""OpenAI's completions: an answer goes on with a prompt."""
+"""OpenAI's completions: an answer continues its prompt."""

@@ -1,4 +1,4 @@
-"""What a request for a completion may say."""
+"""The body of a completion request: prompts, and params of each choice."""
 
 from __future__ import annotations
 
@@ -28,12 +28,11 @@ class CompletionBody(SamplingFields):
     }
 
     def choices(self) -> list[SamplingParams]:
-        """OpenAI's answers to plain prompts have 16 tokens, if nothing else is said. With an echo
-        there may be none."""
-        most = 16 if self.max_tokens is None else self.max_tokens
-        asked = [n for n in (self.prompt_logprobs, self.logprobs if self.echo else None,
-                             0 if self.echo and most == 0 else None) if n is not None]
-        return self.params(max_tokens=most, prompt_logprobs=max(asked, default=None))
+        """Params of each choice. OpenAI's default is 16 tokens; an echo may have none."""
+        max_tokens = 16 if self.max_tokens is None else self.max_tokens
+        counts = [n for n in (self.prompt_logprobs, self.logprobs if self.echo else None,
+                             0 if self.echo and max_tokens == 0 else None) if n is not None]
+        return self.params(max_tokens=max_tokens, prompt_logprobs=max(counts, default=None))
 
     @property
     def prompts(self) -> list[str | list[int]]:

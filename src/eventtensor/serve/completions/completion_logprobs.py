@@ -1,4 +1,4 @@
-"""Log probabilities as completions have them: a list for each thing to know, over all tokens."""
+"""Log probabilities in the format of completions: one list per quantity, over all tokens."""
 
 from __future__ import annotations
 
@@ -12,15 +12,16 @@ from ..token_texts import TokenTexts
 
 @dataclass
 class CompletionLogprobs:
-    """`most`: of the likeliest tokens for each. `lengths`: of the text of each answer so far."""
+    """`max_top` is the number of likeliest tokens per position. `lengths` are the text lengths of
+    the answers so far."""
 
     texts: TokenTexts
-    most: int | None
+    max_top: int | None
     lengths: dict[int, int] = field(default_factory=dict)
 
     def entries(self, answer: int, tokens: Sequence[Chosen]) -> Json | None:
-        """Of the next tokens of an answer. The first token of a prompt has nulls."""
-        if self.most is None or not tokens:
+        """Entries of the next tokens of an answer. The first token of a prompt has nulls."""
+        if self.max_top is None or not tokens:
             return None
         offsets, texts = list[int](), [self.texts.token_text(t.token) for t in tokens]
         for text in texts:
@@ -29,14 +30,14 @@ class CompletionLogprobs:
         return {"tokens": texts,
                 "token_logprobs": [None if t.logprobs is None else t.logprobs.chosen
                                    for t in tokens],
-                "top_logprobs": [self._top(t, self.most) for t in tokens],
+                "top_logprobs": [self._top(t, self.max_top) for t in tokens],
                 "text_offset": offsets}
 
-    def _top(self, token: Chosen, most: int) -> dict[str, float] | None:
-        """The token itself is always among them. Of tokens with one text the likeliest counts."""
+    def _top(self, token: Chosen, max_top: int) -> dict[str, float] | None:
+        """Always includes the token itself. Of tokens with equal text, the likeliest counts."""
         if token.logprobs is None:
             return None
         found = dict[str, float]()
-        for t, x in (*token.logprobs.top[:most], (token.token, token.logprobs.chosen)):
+        for t, x in (*token.logprobs.top[:max_top], (token.token, token.logprobs.chosen)):
             found.setdefault(self.texts.token_text(t), x)
         return found

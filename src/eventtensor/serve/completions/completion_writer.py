@@ -1,4 +1,4 @@
-"""Completions, whole or in chunks."""
+"""Writes completions, whole or as chunks."""
 
 from __future__ import annotations
 
@@ -13,48 +13,51 @@ from ..prompt_logprobs import vllm_logprobs
 from ..response_writer import AnswerDelta, Json, WholeAnswer
 from .completion_logprobs import CompletionLogprobs
 
-_PIECE = 64  # tokens of a prompt that one chunk has with their log probabilities
+_PROMPT_TOKENS_PER_CHUNK = 64  # with their log probabilities
 
 
 @dataclass
 class CompletionWriter(OpenAIWriter):
-    """`echoed`: the texts of prompts that answers begin with, by answer, if they do. `logprobs`:
-    how many of the likeliest tokens each token has with it, if it has some."""
+    """`echo_texts` are the prompts, one per answer, if answers repeat them. `logprobs` is the
+    number of likeliest tokens per position, or None."""
 
-    echoed: Sequence[str] = ()
+    echo_texts: Sequence[str] = ()
     logprobs: int | None = None
-    begun: set[int] = field(default_factory=set)  # answers that have a chunk
+    started: set[int] = field(default_factory=set)  # answers that have had a chunk
     prefix, kind, chunk_kind = "cmpl", "text_completion", "text_completion"
 
     def __post_init__(self) -> None:
         self._lists = CompletionLogprobs(self.texts, self.logprobs)
 
     def choice(self, index: int, answer: WholeAnswer) -> Json:
-        prompt = self.echoed[index] if self.echoed else ""
-        tokens = [*(answer.prompt if self.echoed else ()), *_listed(answer)]
-        more: Json = {}
+        prompt = self.echo_texts[index] if self.echo_texts else ""
+        tokens = _logprob_tokens(answer)
+        if self.echo_texts:
+            tokens = [*answer.prompt, *tokens]
+        extra: Json = {}
         if self.prompt_logprobs is not None:
-            more["prompt_logprobs"] = vllm_logprobs(answer.prompt, self.prompt_logprobs, self.texts)
-        return self._choice(index, prompt + answer.parsed.text, tokens, answer) | more
+            extra["prompt_logprobs"] = vllm_logprobs(
+                answer.prompt, self.prompt_logprobs, self.texts)
+        return self._choice(index, prompt + answer.parsed.text, tokens, answer) | extra
 
     def text_frame(self, answer: int) -> tuple[str, str] | None:
-        if self.texts.tokenizer is None or (self.echoed and answer not in self.begun):
+        if self.texts.tokenizer is None or (self.echo_texts and answer not in self.started):
             return None
         return f'{{"index":{answer},"text":', ',"logprobs":null,"finish_reason":null}'
 
     def pieces(self, new: AnswerDelta) -> Iterator[Json]:
-        """The prompt comes before all else. Its log probabilities may be many: they are in chunks
-        of their own."""
+        """The prompt comes first. Its log probabilities may be many, so they get their own
+        chunks."""
         text = "".join(d.text for d in new.deltas if isinstance(d, TextDelta))
-        if self.echoed and new.index not in self.begun:
-            self.begun.add(new.index)
-            echoed = self.echoed[new.index]
+        if self.echo_texts and new.index not in self.started:
+            self.started.add(new.index)
+            echo = self.echo_texts[new.index]
             rest = iter(new.prompt if self.logprobs is not None else ())
-            while some := list(islice(rest, _PIECE)):
-                yield self._choice(new.index, echoed, some, None)
-                echoed = ""
-            text = echoed + text
-        tokens = _listed(new)
+            while some := list(islice(rest, _PROMPT_TOKENS_PER_CHUNK)):
+                yield self._choice(new.index, echo, some, None)
+                echo = ""
+            text = echo + text
+        tokens = _logprob_tokens(new)
         if text or tokens or new.finish is not None:
             yield self._choice(new.index, text, tokens, new)
 
@@ -69,6 +72,6 @@ class CompletionWriter(OpenAIWriter):
                 "finish_reason": None if answer is None else answer.finish, **ids}
 
 
-def _listed(answer: WholeAnswer | AnswerDelta) -> list[Chosen]:
-    """The tokens of lists of log probabilities: the one that ended the answer is the last."""
+def _logprob_tokens(answer: WholeAnswer | AnswerDelta) -> list[Chosen]:
+    """The tokens of log probability lists. The token that ended the answer is the last."""
     return [*answer.tokens, *(() if answer.end is None else (answer.end,))]

@@ -1,4 +1,4 @@
-"""The path /v1/completions."""
+"""The path /v1/completions: prompts, params, writer, response."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ..api_parts import ApiParts
 from .completion_body import CompletionBody
 from .completion_writer import CompletionWriter
 
-MAX_REQUESTS = 64  # that one body may ask for
+MAX_REQUESTS = 64  # answers to one HTTP request
 
 
 class CompletionsApi:
@@ -21,16 +21,16 @@ class CompletionsApi:
         parts = self._parts
         async with parts.bodies.read(request, CompletionBody) as body:
             name = parts.find_model(body.model)
-            asked = body.prompts
-            _check_count(len(asked), body.count)
+            given = body.prompts
+            _check_count(len(given), body.count)
             params = body.choices()
-            first = body.add_special_tokens is not False
-            prompts = [await parts.generation.encode_prompt(p, first) for p in asked]
+            add_first = body.add_special_tokens is not False
+            prompts = [await parts.generation.encode_prompt(p, add_first) for p in given]
         writer = CompletionWriter(name, parts.texts, body.wants_usage, body.wants_usage_so_far,
                                   body.prompt_logprobs, logprobs=body.logprobs)
         if body.echo:
-            texts = [await parts.generation.decode_prompt(p) for p in asked]
-            writer.echoed = [text for text in texts for _ in params]
+            texts = [await parts.generation.decode_prompt(p) for p in given]
+            writer.echo_texts = [text for text in texts for _ in params]
         return await parts.generation.respond(request, prompts, params, writer, bool(body.stream))
 
 

@@ -1,1 +1,1 @@
-"""Anthropic's messages: the same chats, as blocks of text, thinking and uses of tools."""
+"""Anthropic's messages: chats as blocks of text, thinking and tool use."""

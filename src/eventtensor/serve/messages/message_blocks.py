@@ -1,4 +1,4 @@
-"""Messages of blocks, and the messages of a chat that they become."""
+"""Anthropic's content blocks, and their conversion to chat messages."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..strict_body import Body, MaxItems, Name, NoEffect
 from ..unions import TEXT_OR_OTHER, type_tag
 
 CACHING = NoEffect("the prefix cache finds equal prompts by itself")
-_OF_BLOCKS = "servers add it to blocks, and clients send blocks back"
+_FROM_SERVERS = "servers add it to blocks, and clients send blocks back"
 
 
 class TextBlock(Body):
@@ -21,12 +21,12 @@ class TextBlock(Body):
     text: str
     accepted: ClassVar[Mapping[str, NoEffect]] = {
         "cache_control": CACHING,
-        "citations": NoEffect(_OF_BLOCKS),
+        "citations": NoEffect(_FROM_SERVERS),
     }
 
 
 class ThinkingBlock(Body):
-    """It goes to templates, which mostly drop what is older than the last question."""
+    """Templates get it; most drop thinking that is older than the last question."""
 
     type: Literal["thinking"]
     thinking: str
@@ -51,8 +51,8 @@ class ToolUseBlock(Body):
     input: dict[str, Any]
     accepted: ClassVar[Mapping[str, NoEffect]] = {
         "cache_control": CACHING,
-        "caller": NoEffect(_OF_BLOCKS),
-        "toolset_name": NoEffect(_OF_BLOCKS),
+        "caller": NoEffect(_FROM_SERVERS),
+        "toolset_name": NoEffect(_FROM_SERVERS),
     }
 
     def as_call(self) -> Json:
@@ -69,15 +69,15 @@ TextContent = Annotated[Annotated[str, Tag("~text")] | Annotated[_Texts, Tag("~o
                         TEXT_OR_OTHER]
 
 
-def joined(content: str | list[TextBlock] | None) -> str:
-    """Blocks are lines."""
+def join_text(content: str | list[TextBlock] | None) -> str:
+    """Blocks become lines."""
     if isinstance(content, str):
         return content
     return "\n".join(block.text for block in content or ())
 
 
 class ToolResultBlock(Body):
-    """`is_error` is told by the begin of the content."""
+    """`is_error` becomes a prefix of the content."""
 
     type: Literal["tool_result"]
     tool_use_id: Name
@@ -85,11 +85,11 @@ class ToolResultBlock(Body):
     is_error: bool | None = None
     accepted: ClassVar[Mapping[str, NoEffect]] = {
         "cache_control": CACHING,
-        "toolset_name": NoEffect(_OF_BLOCKS),
+        "toolset_name": NoEffect(_FROM_SERVERS),
     }
 
     def as_message(self) -> Json:
-        text = joined(self.content)
+        text = join_text(self.content)
         return {"role": "tool", "tool_call_id": self.tool_use_id,
                 "content": f"Error: {text}" if self.is_error else text}
 
@@ -108,7 +108,7 @@ class BlockMessage(Body):
                        TEXT_OR_OTHER]
 
     def to_messages(self) -> Iterator[Json]:
-        """As templates take it: results of tools have messages of their own."""
+        """Messages in the form that templates expect. Tool results get their own messages."""
         texts, calls, reasoning = list[str](), list[Json](), ""
         blocks = self.content
         if isinstance(blocks, str):
@@ -131,14 +131,15 @@ class BlockMessage(Body):
 
 
 def build_messages(system: str, messages: Iterable[BlockMessage]) -> list[Json]:
-    """Turns of one role that follow each other are one turn."""
+    """Adjacent turns of one role become one message."""
     found: list[Json] = [{"role": "system", "content": system}] if system else []
-    found += (one for message in messages for one in message.to_messages())
+    found += (plain for message in messages for plain in message.to_messages())
     turns = (list(turn) for _, turn in groupby(found, lambda message: message["role"]))
-    return [one for turn in turns for one in (turn if turn[0]["role"] == "tool" else [_one(turn)])]
+    return [message for turn in turns
+            for message in (turn if turn[0]["role"] == "tool" else [_join_turn(turn)])]
 
 
-def _one(turn: list[Json]) -> Json:
+def _join_turn(turn: list[Json]) -> Json:
     if len(turn) == 1:
         return turn[0]
     texts = [m["content"] for m in turn if m["content"]]

@@ -1,4 +1,4 @@
-"""The paths under /v1/messages."""
+"""The paths under /v1/messages: create a message, count the tokens of one."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ class MessagesApi:
         parts = self._parts
         async with parts.bodies.read(request, MessagesBody) as body:
             name = parts.find_model(body.model)
-            prompted = await parts.generation.tokenize_chat(body.to_chat_request())
+            chat = await parts.generation.tokenize_chat(body.to_chat_request())
         writer = MessagesWriter(name)
-        return await parts.generation.respond_to_chat(request, prompted, writer, bool(body.stream))
+        return await parts.generation.respond_to_chat(request, chat, writer, bool(body.stream))
 
     async def count_tokens(self, request: Request) -> Response:
         async with self._parts.bodies.read(request, CountBody) as body:
             self._parts.find_model(body.model)
-            prompted = await self._parts.generation.tokenize_chat(body.to_chat_request())
-        return JSONResponse({"input_tokens": len(prompted.tokens)})
+            chat = await self._parts.generation.tokenize_chat(body.to_chat_request())
+        return JSONResponse({"input_tokens": len(chat.tokens)})

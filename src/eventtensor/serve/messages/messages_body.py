@@ -1,4 +1,6 @@
-"""What a request to the messages API may say."""
+"""The bodies of Anthropic's messages API, and their conversion to a `ChatRequest`.
+
+Content blocks are in `message_blocks.py`."""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ from ...errors import BadParameter
 from ..chat_request import ChatRequest, Tool, ToolChoice, template_options
 from ..strict_body import Body, MaxItems, Name, NoEffect
 from ..unions import type_tag
-from .message_blocks import CACHING, BlockMessage, TextContent, build_messages, joined
+from .message_blocks import CACHING, BlockMessage, TextContent, build_messages, join_text
 
 MAX_TOOLS = 128
 _ONE_SPEED = "all requests have one tier"
@@ -26,7 +28,7 @@ class ToolBody(Body):
     strict: bool | None = None
     accepted: ClassVar[Mapping[str, NoEffect]] = {
         "cache_control": CACHING,
-        "eager_input_streaming": NoEffect("input is told as it comes"),
+        "eager_input_streaming": NoEffect("input is always streamed"),
         "defer_loading": NoEffect("all tools are there from the start", (False,)),
         "allowed_callers": NoEffect("models call tools directly", (["direct"],)),
         "input_examples": NoEffect("templates have no place for them", ([],)),
@@ -53,7 +55,7 @@ class ToolChoiceBody(Body):
     disable_parallel_tool_use: bool | None = None
 
     def to_choice(self, tools: list[Tool]) -> ToolChoice:
-        """Without tools there is nothing to choose from."""
+        """The choice; `none` without tools."""
         parallel = not self.disable_parallel_tool_use
         match self.type:
             case "tool":
@@ -70,12 +72,12 @@ class ToolChoiceBody(Body):
 
 
 class ThinkingOptions(Body):
-    """Models that can think or not are told by `enable_thinking`, as their templates know it."""
+    """Templates get it as `enable_thinking`."""
 
     type: Literal["enabled", "disabled", "adaptive", "between_tools"]
     accepted: ClassVar[Mapping[str, NoEffect]] = {
         "budget_tokens": NoEffect("max_tokens bounds thinking and answer together"),
-        "display": NoEffect("thinking is told whole", ("summarized",)),
+        "display": NoEffect("thinking is always whole", ("summarized",)),
     }
 
 
@@ -90,7 +92,7 @@ class OutputOptions(Body):
 
 
 class ThinkingEdit(Body):
-    """Templates drop old thinking by themselves."""
+    """Templates drop old thinking themselves."""
 
     type: Literal["clear_thinking_20251015"]
     accepted: ClassVar[Mapping[str, NoEffect]] = {
@@ -102,7 +104,7 @@ class ContextEdits(Body):
 
 
 class CountBody(Body):
-    """What decides how many tokens a prompt has."""
+    """The fields that decide the tokens of a prompt."""
 
     model: Name
     messages: Annotated[list[BlockMessage], MaxItems(1 << 12), Field(min_length=1)]
@@ -117,7 +119,7 @@ class CountBody(Body):
     accepted: ClassVar[Mapping[str, NoEffect]] = {
         "cache_control": CACHING,
         "speed": NoEffect(_ONE_SPEED),
-        "betas": NoEffect("what is there needs no word of it"),
+        "betas": NoEffect("features need no opt-in here"),
     }
     refused: ClassVar[Mapping[str, str]] = {
         "mcp_servers": "this server runs no tools of its own",
@@ -130,7 +132,7 @@ class CountBody(Body):
                                hint="an answer is begun by the model: end with the user's turn")
         tools = [tool.to_tool() for tool in self.tools or ()]
         choice = (self.tool_choice or ToolChoiceBody(type="auto")).to_choice(tools)
-        return ChatRequest(build_messages(joined(self.system), self.messages), [self._params()],
+        return ChatRequest(build_messages(join_text(self.system), self.messages), [self._params()],
                            tools, choice, self._options())
 
     def _params(self) -> SamplingParams:
@@ -163,9 +165,9 @@ class MessagesBody(CountBody):
         given: dict[str, Any] = {
             "max_tokens": self.max_tokens, "stop": self.stop_sequences,
             "temperature": self.temperature, "top_p": self.top_p, "top_k": self.top_k}
-        form = self.output_format
+        format = self.output_format
         if self.output_config is not None and self.output_config.format is not None:
-            form = self.output_config.format
-        if form is not None:
-            given["json_schema"] = form.schema_
+            format = self.output_config.format
+        if format is not None:
+            given["json_schema"] = format.schema_
         return SamplingParams(**{name: v for name, v in given.items() if v is not None})

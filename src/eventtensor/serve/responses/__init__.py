@@ -1,1 +1,1 @@
-"""OpenAI's responses: a newer API for the same chats, whose answers may be stored."""
+"""OpenAI's responses: a newer API for chats, whose responses may be stored."""

@@ -1,5 +1,5 @@
-"""The items of a responses request: what its input is made of. `as_item` is an item as the store
-keeps it, and as lists of input items give it."""
+"""The input items of a responses request. `as_item` gives the form of the store and of lists of
+input items. Output items are in `output_items.py`."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ from ..response_writer import Json
 from ..strict_body import Body, MaxItems, Name, NoEffect
 from ..unions import TEXT_OR_OTHER, type_tag
 
-_OF_ITEMS = "servers add it to items, and clients send items back"
+_FROM_SERVERS = "servers add it to items, and clients send items back"
 _ITEM: dict[str, NoEffect] = {
-    "status": NoEffect(_OF_ITEMS),
-    "phase": NoEffect(_OF_ITEMS),
-    "created_by": NoEffect(_OF_ITEMS),
-    "caller": NoEffect(_OF_ITEMS),
+    "status": NoEffect(_FROM_SERVERS),
+    "phase": NoEffect(_FROM_SERVERS),
+    "created_by": NoEffect(_FROM_SERVERS),
+    "caller": NoEffect(_FROM_SERVERS),
 }
 
 
 class InputText(Body):
-    """`text` comes from clients of chat completions."""
+    """Clients of chat completions send the type `text`."""
 
     type: Literal["input_text", "output_text", "text"]
     text: str
     accepted: ClassVar[Mapping[str, NoEffect]] = {
-        "annotations": NoEffect(_OF_ITEMS),
-        "logprobs": NoEffect(_OF_ITEMS),
+        "annotations": NoEffect(_FROM_SERVERS),
+        "logprobs": NoEffect(_FROM_SERVERS),
         "prompt_cache_breakpoint": NoEffect("the prefix cache finds equal prompts by itself"),
     }
 
 
 class Refusal(Body):
-    """Of an answer of another model: a text like others."""
+    """A refusal by another model. It counts as text."""
 
     type: Literal["refusal"]
     refusal: str
@@ -60,7 +60,7 @@ Parts = Annotated[list[Part], MaxItems(1 << 12)]
 Content = Annotated[Annotated[str, Tag("~text")] | Annotated[Parts, Tag("~other")], TEXT_OR_OTHER]
 
 
-def _joined(content: str | list[InputText | Refusal]) -> str:
+def _join_text(content: str | list[InputText | Refusal]) -> str:
     return content if isinstance(content, str) else "".join(part.text for part in content)
 
 
@@ -73,7 +73,7 @@ class MessageItem(Body):
 
     def as_item(self) -> Json:
         kind = "output_text" if self.role == "assistant" else "input_text"
-        part: Json = {"type": kind, "text": _joined(self.content)}
+        part: Json = {"type": kind, "text": _join_text(self.content)}
         if self.role == "assistant":
             part["annotations"] = []
         return {"id": self.id, "type": "message", "role": self.role, "status": "completed",
@@ -106,7 +106,7 @@ class CallOutputItem(Body):
 
     def as_item(self) -> Json:
         return {"id": self.id, "type": "function_call_output", "call_id": self.call_id,
-                "output": _joined(self.output), "status": "completed"}
+                "output": _join_text(self.output), "status": "completed"}
 
 
 class ReasoningText(Body):
@@ -120,7 +120,7 @@ class SummaryText(Body):
 
 
 class ReasoningItem(Body):
-    """Its text goes to templates, which mostly drop what is older than the last question."""
+    """Templates get its text; most drop reasoning that is older than the last question."""
 
     type: Literal["reasoning"]
     content: Annotated[list[ReasoningText], MaxItems(1 << 10)] | None = None
@@ -136,7 +136,7 @@ class ReasoningItem(Body):
 
 
 class ReferenceItem(Body):
-    """To an item of a stored response."""
+    """A reference to an item of a stored response."""
 
     type: Literal["item_reference"] | None = None
     id: Name

@@ -1,4 +1,4 @@
-"""Items of the responses API as the messages of a chat."""
+"""Converts items of the responses API to chat messages."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from ..response_writer import Json
 
 
 def build_messages(items: Iterable[Json], instructions: str | None = None) -> list[Json]:
-    """What one answer was made of (reasoning, text, calls) becomes one message again. System
-    messages that lead become one, because many templates know only one."""
+    """Reasoning, text and calls of one answer become one message. Leading system messages become
+    one, because many templates accept only one."""
     system = [instructions] if instructions else []
     found: list[Json] = []
     reasoning: list[str] = []
@@ -41,10 +41,10 @@ def build_messages(items: Iterable[Json], instructions: str | None = None) -> li
 
 
 def _call(item: Json) -> Json:
-    """With arguments that are read: templates write them in their own way."""
+    """The call with parsed arguments, because templates format arguments themselves."""
     try:
         arguments = json.loads(item["arguments"] or "{}")
     except (ValueError, RecursionError):
-        arguments = item["arguments"]  # of an answer that was cut
+        arguments = item["arguments"]  # truncated JSON
     return {"id": item["call_id"], "type": "function",
             "function": {"name": item["name"], "arguments": arguments}}

@@ -1,4 +1,4 @@
-"""The items of a response as they come: each has events for its begin, what is new, and its end."""
+"""The output items of a streamed response, with the events of their start, deltas and end."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import Literal
 from ..response_writer import Json
 
 Status = Literal["in_progress", "completed", "incomplete"]
-NamedEvent = tuple[str, Json]  # the type of an event, and its data but for type and number
+NamedEvent = tuple[str, Json]  # event type, and data without type and sequence number
 
 
 @dataclass
 class OutputItem(ABC):
     id: str
-    index: int  # of the response's output
-    pieces: list[str] = field(default_factory=list)  # of its text, or of arguments
+    index: int  # in the response's output
+    pieces: list[str] = field(default_factory=list)  # of text or arguments
 
     @property
     def text(self) -> str:
@@ -27,27 +27,27 @@ class OutputItem(ABC):
     def json(self, status: Status) -> Json: ...
 
     @abstractmethod
-    def inner_begin(self) -> Iterator[NamedEvent]: ...
+    def content_begin(self) -> Iterator[NamedEvent]: ...
 
     @abstractmethod
-    def inner_end(self) -> Iterator[NamedEvent]: ...
+    def content_end(self) -> Iterator[NamedEvent]: ...
 
     def begin(self) -> Iterator[NamedEvent]:
         yield ("response.output_item.added",
                {"output_index": self.index, "item": self.json("in_progress")})
-        yield from self.inner_begin()
+        yield from self.content_begin()
 
     def end(self, status: Status) -> Iterator[NamedEvent]:
-        yield from self.inner_end()
+        yield from self.content_end()
         yield ("response.output_item.done",
                {"output_index": self.index, "item": self.json(status)})
 
-    def _place(self) -> Json:
+    def _position(self) -> Json:
         return {"item_id": self.id, "output_index": self.index}
 
-    def _part_place(self) -> Json:
-        """Items with parts have one."""
-        return self._place() | {"content_index": 0}
+    def _part_position(self) -> Json:
+        """Items with content have one part."""
+        return self._position() | {"content_index": 0}
 
 
 @dataclass
@@ -59,19 +59,19 @@ class MessageOutput(OutputItem):
         return {"id": self.id, "type": "message", "role": "assistant", "status": status,
                 "content": content}
 
-    def inner_begin(self) -> Iterator[NamedEvent]:
-        yield "response.content_part.added", self._part_place() | {"part": self._part()}
+    def content_begin(self) -> Iterator[NamedEvent]:
+        yield "response.content_part.added", self._part_position() | {"part": self._part()}
 
-    def new(self, text: str, logprobs: Sequence[Json]) -> NamedEvent:
+    def add(self, text: str, logprobs: Sequence[Json]) -> NamedEvent:
         self.pieces.append(text)
         self.logprobs += logprobs
         return ("response.output_text.delta",
-                self._part_place() | {"delta": text, "logprobs": logprobs})
+                self._part_position() | {"delta": text, "logprobs": logprobs})
 
-    def inner_end(self) -> Iterator[NamedEvent]:
+    def content_end(self) -> Iterator[NamedEvent]:
         yield ("response.output_text.done",
-               self._part_place() | {"text": self.text, "logprobs": self.logprobs})
-        yield "response.content_part.done", self._part_place() | {"part": self._part()}
+               self._part_position() | {"text": self.text, "logprobs": self.logprobs})
+        yield "response.content_part.done", self._part_position() | {"part": self._part()}
 
     def _part(self) -> Json:
         return {"type": "output_text", "text": self.text, "annotations": [],
@@ -84,16 +84,16 @@ class ReasoningOutput(OutputItem):
         return {"id": self.id, "type": "reasoning", "status": status, "summary": [],
                 "content": content}
 
-    def inner_begin(self) -> Iterator[NamedEvent]:
-        yield "response.content_part.added", self._part_place() | {"part": self._part()}
+    def content_begin(self) -> Iterator[NamedEvent]:
+        yield "response.content_part.added", self._part_position() | {"part": self._part()}
 
-    def new(self, text: str) -> NamedEvent:
+    def add(self, text: str) -> NamedEvent:
         self.pieces.append(text)
-        return "response.reasoning_text.delta", self._part_place() | {"delta": text}
+        return "response.reasoning_text.delta", self._part_position() | {"delta": text}
 
-    def inner_end(self) -> Iterator[NamedEvent]:
-        yield "response.reasoning_text.done", self._part_place() | {"text": self.text}
-        yield "response.content_part.done", self._part_place() | {"part": self._part()}
+    def content_end(self) -> Iterator[NamedEvent]:
+        yield "response.reasoning_text.done", self._part_position() | {"text": self.text}
+        yield "response.content_part.done", self._part_position() | {"part": self._part()}
 
     def _part(self) -> Json:
         return {"type": "reasoning_text", "text": self.text}
@@ -108,13 +108,13 @@ class CallOutput(OutputItem):
         return {"id": self.id, "type": "function_call", "status": status, "name": self.name,
                 "call_id": self.call_id, "arguments": self.text}
 
-    def inner_begin(self) -> Iterator[NamedEvent]:
+    def content_begin(self) -> Iterator[NamedEvent]:
         return iter(())
 
-    def new(self, text: str) -> NamedEvent:
+    def add(self, text: str) -> NamedEvent:
         self.pieces.append(text)
-        return "response.function_call_arguments.delta", self._place() | {"delta": text}
+        return "response.function_call_arguments.delta", self._position() | {"delta": text}
 
-    def inner_end(self) -> Iterator[NamedEvent]:
+    def content_end(self) -> Iterator[NamedEvent]:
         yield ("response.function_call_arguments.done",
-               self._place() | {"arguments": self.text, "name": self.name})
+               self._position() | {"arguments": self.text, "name": self.name})

@@ -1,4 +1,4 @@
-"""Responses, whole or as events. A whole response is what its events come to."""
+"""Writes responses, whole or as events. Both have the same content."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ..response_writer import AnswerDelta, Event, Json, ResponseWriter, Usage, W
 from ..token_texts import TokenTexts
 from .output_items import CallOutput, MessageOutput, NamedEvent, OutputItem, ReasoningOutput, Status
 
-StoreCallback = Callable[[Json], None]  # what is done with a response
+StoreCallback = Callable[[Json], None]  # stores a finished response, or does nothing
 
 
 def new_id(kind: str) -> str:
@@ -33,12 +33,12 @@ def discard_response(response: Json) -> None:
 
 @dataclass
 class ResponsesWriter(ResponseWriter):
-    """`echo`: what a response says of its request. `keep` gets the response when it is done."""
+    """`echo` has the fields that repeat the request. `store` gets the finished response."""
 
     model: str
     texts: TokenTexts
     echo: Json
-    keep: StoreCallback = discard_response
+    store: StoreCallback = discard_response
     id: str = field(default_factory=lambda: new_id("resp"))
     created: int = field(default_factory=lambda: int(time.time()))
     output: list[OutputItem] = field(default_factory=list)  # all but the last are done
@@ -47,50 +47,50 @@ class ResponsesWriter(ResponseWriter):
     def __post_init__(self) -> None:
         self._events = 0
         self._finish: Finish | None = None
-        self._early: list[Json] = []  # log probabilities whose text comes later
+        self._pending_logprobs: list[Json] = []  # their text comes later
 
     def whole(self, answers: Sequence[WholeAnswer], usage: Usage) -> Json:
         (answer,) = answers
         new = AnswerDelta(0, list(_deltas(answer.parsed)), answer.tokens, answer.finish)
-        for _ in self._of_answer(new):
+        for _ in self._answer_events(new):
             pass
-        return self._done(usage)
+        return self._finish_response(usage)
 
     def begin(self, usage: Usage) -> Iterable[Event]:
         for kind in ("response.created", "response.in_progress"):
             yield self._event(kind, {"response": self._response("in_progress")})
 
     def events(self, new: AnswerDelta, usage: Usage) -> Iterable[Event]:
-        for kind, data in self._of_answer(new):
+        for kind, data in self._answer_events(new):
             yield self._event(kind, data)
 
     def end(self, usage: Usage) -> Iterable[Event]:
-        response = self._done(usage)
+        response = self._finish_response(usage)
         yield self._event(f"response.{response['status']}", {"response": response})
 
     def failed(self, error: Json) -> Iterable[Event]:
-        told = error["error"]
-        yield self._event("error", {name: told[name] for name in ("code", "message", "param")})
+        facts = error["error"]
+        yield self._event("error", {name: facts[name] for name in ("code", "message", "param")})
         response = self._response("failed") | {
-            "error": {"code": "server_error", "message": told["message"]}}
+            "error": {"code": "server_error", "message": facts["message"]}}
         yield self._event("response.failed", {"response": response})
 
     # ---- parts of an answer ------------------------------------------------------------------
 
-    def _of_answer(self, new: AnswerDelta) -> Iterator[NamedEvent]:
-        """Log probabilities come with the next text."""
-        self._early += self.texts.logprobs(new.tokens)
+    def _answer_events(self, new: AnswerDelta) -> Iterator[NamedEvent]:
+        """Log probabilities wait for the next text."""
+        self._pending_logprobs += self.texts.logprobs(new.tokens)
         for delta in new.deltas:
-            yield from self._of_delta(delta)
+            yield from self._delta_events(delta)
         if new.finish is not None:
             self._finish = new.finish
             if not self.output:
                 yield from self._open(MessageOutput(new_id("msg"), 0))
-            if self._early and isinstance(item := self.output[-1], MessageOutput):
+            if self._pending_logprobs and isinstance(item := self.output[-1], MessageOutput):
                 yield self._text(item, "")
             yield from self.output[-1].end(self._status)
 
-    def _of_delta(self, delta: Delta) -> Iterator[NamedEvent]:
+    def _delta_events(self, delta: Delta) -> Iterator[NamedEvent]:
         item = self.output[-1] if self.output else None
         at = len(self.output)
         match delta:
@@ -103,23 +103,23 @@ class ResponsesWriter(ResponseWriter):
                 if not isinstance(item, ReasoningOutput):
                     item = ReasoningOutput(new_id("rs"), at)
                     yield from self._open(item)
-                yield item.new(text)
+                yield item.add(text)
             case CallDelta(_, name, call_id):
                 yield from self._open(CallOutput(new_id("fc"), at, name=name, call_id=call_id))
             case ArgumentsDelta(_, text):
                 assert isinstance(item, CallOutput), "arguments follow their call"
-                yield item.new(text)
+                yield item.add(text)
 
     def _open(self, item: OutputItem) -> Iterator[NamedEvent]:
-        """The one before is done."""
+        """Ends the previous item and starts this one."""
         if self.output:
             yield from self.output[-1].end("completed")
         self.output.append(item)
         yield from item.begin()
 
     def _text(self, item: MessageOutput, text: str) -> NamedEvent:
-        logprobs, self._early = self._early, []
-        return item.new(text, [_with_bytes(p) for p in logprobs])
+        logprobs, self._pending_logprobs = self._pending_logprobs, []
+        return item.add(text, [_with_bytes(p) for p in logprobs])
 
     # ---- the response ------------------------------------------------------------------------
 
@@ -127,7 +127,7 @@ class ResponsesWriter(ResponseWriter):
     def _status(self) -> Status:
         return "incomplete" if self._finish is Finish.length else "completed"
 
-    def _done(self, usage: Usage) -> Json:
+    def _finish_response(self, usage: Usage) -> Json:
         status = self._status
         items: list[Json] = [item.json("completed") for item in self.output[:-1]]
         items.append(self.output[-1].json(status))
@@ -136,7 +136,7 @@ class ResponsesWriter(ResponseWriter):
             response["incomplete_details"] = {"reason": "max_output_tokens"}
         else:
             response["completed_at"] = int(time.time())
-        self.keep(response)
+        self.store(response)
         return response
 
     def _response(self, status: str) -> Json:
@@ -151,7 +151,7 @@ class ResponsesWriter(ResponseWriter):
 
 
 def _with_bytes(logprob: Json) -> Json:
-    """Where parts of characters have no bytes, this API wants an empty list."""
+    """For parts of characters this API expects an empty list of bytes."""
     top = [_with_bytes(p) for p in logprob["top_logprobs"]] if "top_logprobs" in logprob else None
     more = {} if top is None else {"top_logprobs": top}
     return logprob | {"bytes": logprob["bytes"] or []} | more

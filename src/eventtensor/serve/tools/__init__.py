@@ -1,1 +1,1 @@
-"""How models call tools: one file for each syntax of calls."""
+"""Tool-call syntaxes: one file for each, and what they share."""

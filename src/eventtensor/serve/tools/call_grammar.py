@@ -1,4 +1,6 @@
-"""Which answers may come where tools may be called, in Lark as llguidance reads it."""
+"""Grammars of answers that may call tools, in llguidance's Lark.
+
+Arguments follow the schemas of their tools. `call_parser.py` parses such answers."""
 
 from __future__ import annotations
 
@@ -16,18 +18,18 @@ from .argument_schema import argument_rule
 from .json_calls import JsonCallForm, split_lexemes
 
 MAX_CALLS = 64  # in one answer
-MAX_SCHEMA_CHARACTERS = 100_000  # characters, of all tools of a request
+MAX_SCHEMA_CHARACTERS = 100_000  # of all tools of a request
 _REASONING = rf"""thought: /[ \n]{{0,8}}{THINK}/ begun
 begun: reasoning /[ \n]{{0,8}}/
 reasoning[lazy]: /(?s:.*)<\/think>/"""
-# Answers without reasoning do not begin as it does: else a call inside of it would count.
+# An answer without reasoning must not start like reasoning, or a call inside it would count.
 _THOUGHT = rf"\s*{THINK}(?s:.*)"
 _STARTS = {Thinking.never: "answer", Thinking.allowed: "thought? answer",
            Thinking.opened: "begun answer"}
 
 
 def answer_grammar(content: str, thinking: Thinking) -> str:
-    """`content`, in Lark, after the reasoning."""
+    """The grammar of reasoning followed by `content`, which is in Lark."""
     return "\n".join(_rules(thinking, f"answer: {content}"))
 
 
@@ -35,7 +37,7 @@ def call_grammar(
     form: JsonCallForm, tools: Sequence[Tool], choice: ToolChoice, content: str | None,
     thinking: Thinking,
 ) -> str:
-    """Arguments keep to the schemas of their tools, which are those that the choice allows."""
+    """The grammar of calls to `tools`, which are those that the choice allows."""
     rules = [f"HEAD: {' | '.join(map(_literal, form.heads))}", *_tool_rules(form, tools)]
     if form.excludes_text:
         rules.append(r"FIRST: /[ \n]{0,8}/ HEAD")
@@ -48,14 +50,14 @@ def call_grammar(
     if choice.kind != "auto":
         rules.append(f"answer: {first}{more}")
     elif content is not None:
-        rules += _beside(form, content, first + more)
+        rules += _content_or_calls(form, content, first + more)
     else:
-        rules += _with_text(form, thinking, first + more, more)
+        rules += _text_or_calls(form, thinking, first + more, more)
     return "\n".join(_rules(thinking, *rules))
 
 
-def _beside(form: JsonCallForm, content: str, calls: str) -> list[str]:
-    """Where both are JSON objects, content has the usual head."""
+def _content_or_calls(form: JsonCallForm, content: str, calls: str) -> list[str]:
+    """If both are JSON objects, the usual head means content."""
     if not form.excludes_text:
         return [f"answer: {content} | {calls}"]
     if form.tag:
@@ -63,9 +65,9 @@ def _beside(form: JsonCallForm, content: str, calls: str) -> list[str]:
     return [f"answer: {content} | {calls.replace('FIRST', _literal(form.heads[-1]))}"]
 
 
-def _with_text(form: JsonCallForm, thinking: Thinking, calls: str, more: str) -> list[str]:
-    other = _but(_THOUGHT if thinking is Thinking.allowed else "",
-                 _begins_as_call(form) if form.excludes_text else "")
+def _text_or_calls(form: JsonCallForm, thinking: Thinking, calls: str, more: str) -> list[str]:
+    other = _except(_THOUGHT if thinking is Thinking.allowed else "",
+                 _call_start(form) if form.excludes_text else "")
     text = f"TEXT: /(?s:.*)/{other}"
     if form.excludes_text:
         return [text, f"answer: TEXT | {calls}"]
@@ -81,7 +83,7 @@ def _rules(thinking: Thinking, *rules: str) -> Iterator[str]:
 
 
 def _tool_rules(form: JsonCallForm, tools: Sequence[Tool]) -> Iterator[str]:
-    """Each has a line of its own: errors name the line."""
+    """Each tool has its own line, because errors name the line."""
     some = " | ".join(f"tool_{k}" for k in range(len(tools)))
     yield f"tool: ({some}) {_literal('}' + form.end)}"
     size = 0
@@ -96,7 +98,7 @@ def _tool_rules(form: JsonCallForm, tools: Sequence[Tool]) -> Iterator[str]:
 
 
 def blame_tool(error: BadGrammar, grammar: str, tools: Sequence[Tool]) -> EventTensorError:
-    """The error with the tool that it comes of, if it tells a line, or if that tool alone fails."""
+    """The error with its tool, found by the line in the message or by compiling each tool alone."""
     at = re.search(r"\bat (\d+)\(\d+\): (failed to compile JSON schema: )?", error.message)
     if at is not None:
         line = grammar.splitlines()[int(at[1]) - 1 :][:1]
@@ -125,11 +127,11 @@ def _literal(text: str) -> str:
     return json.dumps(text) if text else ""
 
 
-def _begins_as_call(form: JsonCallForm) -> str:
-    """With any blanks."""
+def _call_start(form: JsonCallForm) -> str:
+    """A regex for the start of a call, with any white space."""
     spaced = [r"\s*".join(map(re.escape, split_lexemes(head))) for head in form.heads]
     return rf"\s*({'|'.join(spaced)})(?s:.*)"
 
 
-def _but(*patterns: str) -> str:
+def _except(*patterns: str) -> str:
     return "".join(f" & ~/{p.replace('/', chr(92) + '/')}/" for p in patterns if p)
