@@ -41,9 +41,9 @@ app = typer.Typer(help="Measure latency, throughput, a server under load, or the
 _CLIENTS = re.compile(r"[0-9]{1,4}(,[0-9]{1,4})*")
 InputTokens = Annotated[int, typer.Option(help="tokens of each prompt")]
 OutputTokens = Annotated[int, typer.Option(help="tokens of each answer")]
-Runs = Annotated[int, typer.Option(help="times that count")]
-Warm = Annotated[int, typer.Option(help="times before, that do not count")]
-Out = Annotated[Path | None, typer.Option(help="a JSON file for the rows")]
+Runs = Annotated[int, typer.Option(help="measured runs")]
+Warm = Annotated[int, typer.Option(help="warm-up runs")]
+Out = Annotated[Path | None, typer.Option(help="a JSON file for the results")]
 
 
 @app.command("latency")
@@ -60,17 +60,18 @@ def latency_command(
     cache_gb: CacheGb = None,
     batch_invariant: BatchInvariant = False,
 ) -> None:
-    """A batch at a time: to the first token, between tokens, to the end."""
+    """One batch at a time: time to the first token, between tokens, and in total."""
     with user_errors():
         check_numbers(batch=batch, input=input, output=output, runs=runs, warm=warm)
-    _inside(lambda llm: latency(llm, Load(input, output), batch, runs, warm), model, input + output,
-            target, dtype, cache_gb, batch_invariant, out)
+    load = Load(input, output)
+    _measure(lambda llm: latency(llm, load, batch, runs, warm), model, input + output, target,
+             dtype, cache_gb, batch_invariant, out)
 
 
 @app.command("throughput")
 def throughput_command(
     model: ModelName,
-    requests: Annotated[int, typer.Option(help="all sent at once")] = 64,
+    requests: Annotated[int, typer.Option(help="requests, all sent at once")] = 64,
     input: InputTokens = 512,
     output: OutputTokens = 128,
     runs: Runs = 3,
@@ -84,17 +85,18 @@ def throughput_command(
     """Many requests at once: requests and tokens a second."""
     with user_errors():
         check_numbers(requests=requests, input=input, output=output, runs=runs, warm=warm)
-    _inside(lambda llm: throughput(llm, Load(input, output), requests, runs, warm), model,
-            input + output, target, dtype, cache_gb, batch_invariant, out)
+    load = Load(input, output)
+    _measure(lambda llm: throughput(llm, load, requests, runs, warm), model, input + output,
+             target, dtype, cache_gb, batch_invariant, out)
 
 
 @app.command("serve")
 def serve_command(
-    model: Annotated[str, typer.Argument(help="to serve; not needed with --url")] = "",
-    url: Annotated[str, typer.Option(help="of a server that runs already")] = "",
-    api_key: Annotated[str, typer.Option(help="of that server")] = "",
-    clients: Annotated[str, typer.Option(help="numbers of clients at a time")] = "1,8,32,64",
-    requests: Annotated[int, typer.Option(help="of each client, that count")] = 4,
+    model: Annotated[str, typer.Argument(help="the model to serve; not needed with --url")] = "",
+    url: Annotated[str, typer.Option(help="a server that runs already")] = "",
+    api_key: Annotated[str, typer.Option(help="the API key of that server")] = "",
+    clients: Annotated[str, typer.Option(help="numbers of concurrent clients")] = "1,8,32,64",
+    requests: Annotated[int, typer.Option(help="measured requests of each client")] = 4,
     input: InputTokens = 512,
     output: OutputTokens = 128,
     warm: Warm = 1,
@@ -104,7 +106,7 @@ def serve_command(
     cache_gb: CacheGb = None,
     batch_invariant: BatchInvariant = False,
 ) -> None:
-    """A server under load by clients that ask again and again."""
+    """A server under load: clients send one request after the other."""
     with user_errors():
         if not _CLIENTS.fullmatch(clients) or bool(model) == bool(url):
             raise BadOption(f"clients is {clients[:80]!r}, model {model!r}, url {url!r}",
@@ -136,7 +138,7 @@ def startup_command(
     model: ModelName, runs: Runs = 3, out: Out = None, target: TargetOption = TargetName.auto,
     dtype: DType = DTypeName.bf16,
 ) -> None:
-    """From the start of a process to the first token: empty caches, full ones, an artifact."""
+    """From process start to the first token: with empty caches, full ones, an artifact."""
     with user_errors():
         check_numbers(runs=runs)
         check_out(out)
@@ -144,7 +146,7 @@ def startup_command(
         _show(startup(model, {"target": chosen, "dtype": dtype.short_name}, runs), out)
 
 
-def _inside(
+def _measure(
     measure: Callable[[LLM], list[Row]],
     model: str,
     context: int,

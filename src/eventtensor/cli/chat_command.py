@@ -31,17 +31,17 @@ from .options import (
 from .progress_bars import ProgressBars
 from .terminal import terminal
 
-_COMMANDS = "/clear forgets what was said, /exit ends, ctrl-c stops an answer"
+_COMMANDS = "/clear forgets the chat, /exit ends, ctrl-c stops an answer"
 
 
 def chat(
     model: ModelName,
-    system: Annotated[str, option("what the chat begins with")] = "",
-    max_tokens: Annotated[int | None, option("end an answer after so many tokens")] = None,
+    system: Annotated[str, option("the system message")] = "",
+    max_tokens: Annotated[int | None, option("maximum tokens of an answer")] = None,
     temperature: Annotated[float, option("0: always the likeliest token")] = 0.7,
     top_k: Annotated[int, option("only the k likeliest tokens; 0: all")] = 0,
-    top_p: Annotated[float, option("only the likeliest that have this share")] = 0.95,
-    seed: Annotated[int | None, option("of the tokens that are drawn; without it any")] = None,
+    top_p: Annotated[float, option("only the likeliest tokens with this total probability")] = 0.95,
+    seed: Annotated[int | None, option("seed of sampling; random without it")] = None,
     target: TargetOption = TargetName.auto,
     dtype: DType = DTypeName.bf16,
     max_model_len: MaxModelLen = None,

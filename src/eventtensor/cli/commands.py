@@ -38,7 +38,7 @@ app.add_typer(bench, name="bench")
 
 
 Function = Annotated[str, typer.Argument(
-    metavar="MODULE:FUNCTION", help="a function that gives a program, as in examples/mlp.py:mlp")]
+    metavar="MODULE:FUNCTION", help="a function that returns a program, as in examples/mlp.py:mlp")]
 
 
 def _print_version(is_given: bool) -> None:
@@ -50,7 +50,7 @@ def _print_version(is_given: bool) -> None:
 @app.callback()
 def version(
     _: Annotated[bool, typer.Option(
-        "--version", callback=_print_version, is_eager=True, help="say the version, and end")
+        "--version", callback=_print_version, is_eager=True, help="print the version and exit")
     ] = False,
 ) -> None:
     """Compiles tiled programs, and language models, into one persistent kernel."""
@@ -60,20 +60,21 @@ def version(
 def generate(
     model: ModelName,
     prompt: Annotated[str, typer.Option(help="the text to answer or, with --raw, to continue")],
-    max_tokens: Annotated[int, typer.Option(help="end after so many tokens")] = 128,
+    max_tokens: Annotated[int, typer.Option(help="maximum tokens of the answer")] = 128,
     temperature: Annotated[float, typer.Option(help="0: always the likeliest token")] = 0.0,
     top_k: Annotated[int, typer.Option(help="only the k likeliest tokens; 0: all")] = 0,
-    top_p: Annotated[float, typer.Option(help="only the likeliest that have this share")] = 1.0,
-    seed: Annotated[int, typer.Option(help="of the tokens that are drawn")] = 0,
+    top_p: Annotated[float, typer.Option(
+        help="only the likeliest tokens with this total probability")] = 1.0,
+    seed: Annotated[int, typer.Option(help="seed of sampling")] = 0,
     target: TargetOption = TargetName.auto,
     chat: Annotated[bool | None, typer.Option(
-        "--chat/--raw", help="with the model's chat template (if it has one), or as it is")] = None,
+        "--chat/--raw", help="with the model's chat template (if it has one), or without")] = None,
     dtype: DType = DTypeName.bf16,
-    system: Annotated[str, typer.Option(help="what the chat begins with")] = "",
+    system: Annotated[str, typer.Option(help="the system message")] = "",
     batch_invariant: BatchInvariant = False,
     artifact: Artifact = None,
 ) -> None:
-    """Answer a prompt, as text that comes token by token; the speed goes to stderr."""
+    """Answer a prompt and stream the text; the speed goes to stderr."""
     with user_errors():
         check_texts(prompt=prompt, system=system)
         params = SamplingParams(max_tokens=max_tokens, temperature=temperature, top_k=top_k,

@@ -48,22 +48,22 @@ def option(text: str, panel: str | None = None, *names: str) -> Any:
 ModelName = Annotated[str, typer.Argument(
     metavar="MODEL",
     help="smollm2, random:NAME, a Hugging Face folder, or a GGUF file; see `eventtensor models`")]
-TargetOption = Annotated[TargetName, option("auto: the GPU, where there is one")]
-DType = Annotated[DTypeName, option("of weights and cache; auto: bf16")]
+TargetOption = Annotated[TargetName, option("auto: the GPU, if there is one")]
+DType = Annotated[DTypeName, option("storage type of weights and cache; auto: bf16")]
 BatchInvariant = Annotated[bool, typer.Option(
     "--batch-invariant",
-    help="compute, to the bit, what any batch with this prompt gives; on a GPU that is slower")]
+    help="same bits for a prompt in every batch; slower on a GPU")]
 MaxModelLen = Annotated[int | None, option(
-    "tokens of prompt and answer together; by default what the model has, as far as memory goes",
+    "context length: tokens of prompt and answer; by default the model's, as far as memory goes",
     SIZES)]
 MaxNumSeqs = Annotated[int, option("requests that run at a time, 64 at most", SIZES)]
 CacheGb = Annotated[float | None, option(
-    "memory for keys and values; by default what all contexts need, as far as memory goes: on the "
-    "host up to 4 GB, and a quarter of what is free", SIZES)]
+    "KV cache in GB; by default what all contexts need, as far as memory goes: on the host up to "
+    "4 GB, and a quarter of the free memory", SIZES)]
 GpuMemory = Annotated[float, option(
-    "share of a GPU's memory for weights and cache, unless --cache-gb says it", SIZES)]
+    "share of a GPU's memory for weights and KV cache, unless --cache-gb is given", SIZES)]
 Artifact = Annotated[Path | None, typer.Option(
-    help="a folder that `eventtensor compile` wrote: nothing is compiled then")]
+    help="a folder of `eventtensor compile`; nothing is compiled then")]
 
 
 # The range of each number on the command line, by name. NaN is in no range.

@@ -47,9 +47,9 @@ def serve(
     cache_gb: CacheGb = None,
     gpu_memory_utilization: GpuMemory = 0.9,
     max_num_seqs: MaxNumSeqs = 64,
-    max_waiting: Annotated[int, option("requests beyond these; more get 429", SIZES)] = 256,
+    max_waiting: Annotated[int, option("requests that wait; more get 429", SIZES)] = 256,
     enable_prefix_caching: Annotated[
-        bool, option("always so; for command lines that say it", SIZES, "--enable-prefix-caching")
+        bool, option("always on; accepted for compatibility", SIZES, "--enable-prefix-caching")
     ] = True,
     max_num_batched_tokens: Annotated[
         int, option("tokens in a step: 128 at most, and one for each request", SIZES)
@@ -65,69 +65,72 @@ def serve(
     tool_parser: Annotated[
         str,
         option(
-            "how the model calls tools: hermes, llama3_json, prompted, or auto: as its template "
-            "says",
+            "syntax of tool calls: hermes, llama3_json, prompted, or auto: by the chat template",
             ANSWERS,
         ),
     ] = "auto",
     reasoning_parser: Annotated[
-        str, option("how it thinks: think, none, or auto: as its template says", ANSWERS)
+        str, option("syntax of reasoning: think, none, or auto: by the chat template", ANSWERS)
     ] = "auto",
     additional_properties: Annotated[
         bool,
         option(
-            "objects of a JSON schema may have properties that it does not name, where it says "
-            "nothing of them",
+            "objects may have properties that their JSON schema does not name, unless the schema "
+            "forbids them",
             ANSWERS,
         ),
     ] = False,
     response_store: Annotated[
         int,
-        option("responses that stay in memory, for previous_response_id; 0: none", ANSWERS),
+        option("responses to store in memory, for previous_response_id; 0: none", ANSWERS),
     ] = 1000,
     metrics_prefix: Annotated[
-        str, option("what names of metrics begin with: vllm, for dashboards of vLLM", MONITORING)
+        str, option("prefix of metric names: vllm, for dashboards of vLLM", MONITORING)
     ] = "eventtensor",
     otlp_endpoint: Annotated[
         str,
-        option("a collector of OpenTelemetry, as http://localhost:4318: it gets a span for each "
-               "request; needs the extra `trace`", MONITORING),
+        option("an OpenTelemetry collector for request spans, as http://localhost:4318; needs the "
+               "extra `trace`", MONITORING),
     ] = "",
-    host: Annotated[str, option("address to listen at", ACCESS)] = "127.0.0.1",
-    port: Annotated[int, option("0: any that is free", ACCESS)] = 8000,
+    host: Annotated[str, option("address to listen on", ACCESS)] = "127.0.0.1",
+    port: Annotated[int, option("port to listen on; 0: any free one", ACCESS)] = 8000,
     api_key: Annotated[
         str,
         option(
-            "what clients must send; ET_API_KEY keeps it out of the list of processes", ACCESS
+            "the key that clients must send; ET_API_KEY hides it from the process list", ACCESS
         ),
     ] = "",
     allow_origin: Annotated[
         list[str] | None,
         option(
-            "a site whose pages may ask, as https://example.org, or * for all; may be repeated",
+            "a site whose pages may send requests, as https://example.org, or * for all; may be "
+            "repeated",
             ACCESS,
         ),
     ] = None,
     allow_host: Annotated[
         list[str] | None,
         option(
-            "a name besides localhost under which a server at the loopback address is asked; may "
-            "be repeated",
+            "a host name besides localhost for a server at a loopback address; may be repeated",
             ACCESS,
         ),
     ] = None,
-    max_body_mb: Annotated[float, option("larger bodies get 413", LIMITS)] = 4.0,
+    max_body_mb: Annotated[float, option("largest body in MB; larger ones get 413", LIMITS)] = 4.0,
     receive_s: Annotated[
         float,
         option(
-            "for the head of a request, and again for its body; what is slower gets 408", LIMITS
+            "seconds for the head of a request, and again for its body; slower ones get 408", LIMITS
         ),
     ] = 30.0,
     max_connections: Annotated[
-        int, option("beyond these a new one takes the place of an idle one", LIMITS)
+        int, option("connections; beyond these a new one replaces an idle one", LIMITS)
     ] = 1024,
-    step_limit_s: Annotated[float, option("a step beyond it counts as stuck", LIMITS)] = 60.0,
-    drain_s: Annotated[int, option("for requests that run when the end comes", LIMITS)] = 30,
+    step_limit_s: Annotated[
+        float, option("seconds after which a step counts as stuck", LIMITS)
+    ] = 60.0,
+    drain_s: Annotated[
+        int, option("seconds for running requests to finish on shutdown", LIMITS)
+    ] = 30,
 ) -> None:
     """Serve a model over HTTP, in OpenAI's protocol."""
     with user_errors():

@@ -18,7 +18,7 @@ Json = dict[str, Any]
 _TEMPLATE = "#/components/schemas/{model}"
 BODIES = {
     "/v1/chat/completions": (ChatBody, "Answers a chat, whole or as a stream of events."),
-    "/v1/completions": (CompletionBody, "Goes on with a text, whole or as a stream of events."),
+    "/v1/completions": (CompletionBody, "Continues a text, whole or as a stream of events."),
     "/v1/responses": (ResponsesBody, "Answers items of a chat, whole or as a stream of events."),
     "/v1/responses/input_tokens": (ResponsesBody, "How many tokens such a request has."),
     "/v1/messages": (MessagesBody, "Answers a chat in Anthropic's form, whole or as events."),
@@ -30,9 +30,9 @@ _GETS = {
     "/v1/models": ("The model, under the name that requests give.", "application/json"),
     "/v1/models/{name}": ("The same, if that is its name.", "application/json"),
     "/v1/responses/{id}": ("A response that is stored.", "application/json"),
-    "/v1/responses/{id}/input_items": ("What its request has added to the chat.",
+    "/v1/responses/{id}/input_items": ("The items that its request added to the chat.",
                                        "application/json"),
-    "/health": ("Whether requests are answered; 503 if not.", "application/json"),
+    "/health": ("Whether the server can answer; 503 if not.", "application/json"),
     "/metrics": ("Counts and times, for Prometheus.", "text/plain"),
     "/tokenizer_info": ("Special tokens and the chat template.", "application/json"),
     "/version": ("The version of this software.", "application/json"),
@@ -45,11 +45,11 @@ _RANGES = {"temperature": (0, 100), "top_p": (1e-6, 1), "min_p": (0, 1), "top_k"
            "prompt_logprobs": (0, 20),
            "top_logprobs": (0, 20), "max_completion_tokens": (1, 1 << 30)}
 _WITHOUT_KEY = ("/health", "/metrics", "/version", "/openapi.json", "/")
-_REFUSALS = {"400": "what was asked makes no sense", "404": "no such model",
-             "408": "the body did not come in time", "413": "too long", "415": "no JSON",
+_REFUSALS = {"400": "the request is invalid", "404": "no such model",
+             "408": "the body did not arrive in time", "413": "too long", "415": "no JSON",
              "429": "too many requests; Retry-After says when there may be room, if that is known"}
 _GET_REFUSALS = {"404": "no such model"}
-_ALWAYS = {"401": "the API key is missing or wrong", "503": "nothing can be answered now"}
+_ALWAYS = {"401": "the API key is missing or wrong", "503": "the server cannot answer now"}
 
 
 def describe_server(names: Sequence[str], vocab: int, version: str) -> Json:

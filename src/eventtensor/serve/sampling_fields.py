@@ -74,7 +74,7 @@ class StructuredOutputs(Body):
         "_backend_was_auto": NoEffect("there is one way to keep to a grammar"),
     }
     refused: ClassVar[Mapping[str, str]] = {
-        "structural_tag": "tools are asked for by `tools`",
+        "structural_tag": "the field `tools` describes tools",
     }
 
     def as_params(self) -> dict[str, Any]:
@@ -129,7 +129,7 @@ class SamplingFields(Body):
         "prompt_cache_key": NoEffect("the prefix cache finds equal prompts by itself"),
         "prompt_cache_retention": NoEffect("the prefix cache finds equal prompts by itself"),
         "prediction": NoEffect("it would only make answers faster"),
-        "best_of": NoEffect("each answer that is made is given: best_of is n"),
+        "best_of": NoEffect("every generated answer is returned: best_of is n"),
         "length_penalty": NoEffect(_ONLY_BEAMS, (1, 1.0)),
         "early_stopping": NoEffect(_ONLY_BEAMS, (False,)),
         "use_beam_search": NoEffect("there is no beam search", (False,)),
@@ -137,18 +137,18 @@ class SamplingFields(Body):
         "include_stop_str_in_output": NoEffect("answers end before the text of a stop", (False,)),
         "detokenize": NoEffect("answers are text", (True,)),
         "request_id": NoEffect("x-request-id names a request"),
-        "priority": NoEffect("requests are taken in the order in which they come", (0,)),
+        "priority": NoEffect("requests start in the order of their arrival", (0,)),
         "cache_salt": NoEffect("it only splits the prefix cache"),
         "guided_decoding_backend": _ONE_BACKEND,
         "guided_whitespace_pattern": _ONE_BACKEND,
-        "return_tokens_as_token_ids": NoEffect("tokens are told as text", (False,)),
-        "return_token_ids": NoEffect("tokens are told as text", (False,)),
+        "return_tokens_as_token_ids": NoEffect("tokens are returned as text", (False,)),
+        "return_token_ids": NoEffect("tokens are returned as text", (False,)),
     }
     refused: ClassVar[Mapping[str, str]] = {
         "logits_processors": "code of clients is not run",
         "truncate_prompt_tokens": "a prompt that is too long is an error, and never cut",
         "bad_words": "logit_bias keeps tokens away",
-        "allowed_token_ids": "a grammar says which tokens may come",
+        "allowed_token_ids": "a grammar restricts the tokens",
     }
 
     @property

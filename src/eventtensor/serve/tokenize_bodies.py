@@ -18,8 +18,8 @@ class TokenizeBody(Body):
     tools: Annotated[list[ToolBody], MaxItems(MAX_TOOLS)] | None = None
     chat_template_kwargs: dict[str, Any] | None = None
     accepted: ClassVar[Mapping[str, NoEffect]] = {
-        "add_generation_prompt": NoEffect("a chat goes on with an answer", (True,)),
-        "return_token_strs": NoEffect("tokens are told as numbers", (False,)),
+        "add_generation_prompt": NoEffect("a chat continues with an answer", (True,)),
+        "return_token_strs": NoEffect("tokens are returned as numbers", (False,)),
     }
 
     @property

@@ -110,14 +110,15 @@ class Tracer:
         for name in _PARAMS:
             if (value := getattr(params, name)) is not None:
                 found[f"gen_ai.request.{name}"] = value
-        if begun := [r for r in requests if r.admitted]:
-            found["gen_ai.latency.time_in_queue"] = max(r.admitted - r.arrived for r in begun)
-        if told := [r for r in begun if r.told]:
+        if admitted := [r for r in requests if r.admitted]:
+            found["gen_ai.latency.time_in_queue"] = max(r.admitted - r.arrived for r in admitted)
+        if answered := [r for r in admitted if r.told]:
             found |= {
-                "gen_ai.latency.time_to_first_token": max(r.first_told - r.arrived for r in told),
+                "gen_ai.latency.time_to_first_token":
+                    max(r.first_told - r.arrived for r in answered),
                 "gen_ai.latency.time_in_model_prefill":
-                    max(r.first_told - r.admitted for r in told),
-                "gen_ai.latency.time_in_model_decode": max(r.told - r.first_told for r in told),
+                    max(r.first_told - r.admitted for r in answered),
+                "gen_ai.latency.time_in_model_decode": max(r.told - r.first_told for r in answered),
             }
         return found
 

@@ -157,7 +157,7 @@ class MessagesBody(CountBody):
         "metadata": NoEffect("everybody gets the same answers"),
         "service_tier": NoEffect(_ONE_SPEED),
         "inference_geo": NoEffect("there is one place where the model runs"),
-        "diagnostics": NoEffect("there is nothing to tell of the prefix cache"),
+        "diagnostics": NoEffect("the prefix cache has no diagnostics"),
         "user_profile_id": NoEffect("everybody gets the same answers"),
     }
 

@@ -46,7 +46,7 @@ class ReasoningOptions(Body):
     effort: Name | None = None
     summary: Name | None = None
     accepted: ClassVar[Mapping[str, NoEffect]] = {
-        "generate_summary": NoEffect("reasoning is told whole"),
+        "generate_summary": NoEffect("reasoning is always whole"),
         "context": NoEffect("the chat template decides which reasoning stays"),
         "mode": NoEffect("a model reasons in one way", ("standard",)),
     }

@@ -19,13 +19,13 @@ from .json_calls import JsonCallForm, split_lexemes
 
 MAX_CALLS = 64  # in one answer
 MAX_SCHEMA_CHARACTERS = 100_000  # of all tools of a request
-_REASONING = rf"""thought: /[ \n]{{0,8}}{THINK}/ begun
-begun: reasoning /[ \n]{{0,8}}/
+_REASONING = rf"""thought: /[ \n]{{0,8}}{THINK}/ thought_rest
+thought_rest: reasoning /[ \n]{{0,8}}/
 reasoning[lazy]: /(?s:.*)<\/think>/"""
 # An answer without reasoning must not start like reasoning, or a call inside it would count.
 _THOUGHT = rf"\s*{THINK}(?s:.*)"
 _STARTS = {Thinking.never: "answer", Thinking.allowed: "thought? answer",
-           Thinking.opened: "begun answer"}
+           Thinking.opened: "thought_rest answer"}
 
 
 def answer_grammar(content: str, thinking: Thinking) -> str:
@@ -71,8 +71,8 @@ def _text_or_calls(form: JsonCallForm, thinking: Thinking, calls: str, more: str
     text = f"TEXT: /(?s:.*)/{other}"
     if form.excludes_text:
         return [text, f"answer: TEXT | {calls}"]
-    return [text, f"BEGUN: /(?s:.*){re.escape(form.begin)}/{other}", "begun_call[lazy]: BEGUN",
-            f"answer: TEXT | begun_call HEAD tool{more}"]
+    return [text, f"CALL_START: /(?s:.*){re.escape(form.begin)}/{other}",
+            "call_start[lazy]: CALL_START", f"answer: TEXT | call_start HEAD tool{more}"]
 
 
 def _rules(thinking: Thinking, *rules: str) -> Iterator[str]:
