@@ -8,7 +8,7 @@ import os
 
 import pytest
 from engine.tiny_chat import write_tiny_chat
-from serve.process import fake
+from serve.server_process import fake
 from typer.testing import CliRunner
 
 from eventtensor.bench import startup as startup_module

@@ -1,5 +1,5 @@
-"""What a client needs to run, in `.venv/clients`: made once for each lock, from the caches of uv
-and npm."""
+"""Installs the packages of a client into `.venv/clients`, once per lock, from the caches of uv and
+npm."""
 
 from __future__ import annotations
 

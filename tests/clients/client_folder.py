@@ -1,6 +1,7 @@
-"""Clients of the server that others have written: a folder each, with a script that uses one as its
-users do. NAME.toml has its title and its features, use_NAME.* the script; what it installs is
-NAME.txt (made of NAME.in by `uv pip compile`), or package.json with its lock."""
+"""Folders of third-party clients, each with a script that uses the client as its users do.
+
+NAME.toml has title and features, use_NAME.* is the script. NAME.txt (compiled from NAME.in by
+`uv pip compile`) or package.json with its lock lists the packages."""
 
 from __future__ import annotations
 
@@ -41,7 +42,7 @@ class Client:
 
     @property
     def locks(self) -> list[Path]:
-        """The files that say what is installed."""
+        """The files that list the packages."""
         names = ["package.json", "package-lock.json"] if self.uses_node else [f"{self.name}.txt"]
         return [self.folder / name for name in names]
 

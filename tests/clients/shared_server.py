@@ -1,4 +1,4 @@
-"""A server process that the workers of one run share."""
+"""A server process that all pytest workers of one run share."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from clients.client_environment import locked
-from serve.process import running
+from serve.server_process import running
 
 
 @contextmanager
 def shared(command: list[str], name: str, folder: Path) -> Iterator[str]:
-    """Its address. Whoever comes first starts it, and ends it when nobody uses it any more."""
+    """The address. The first worker starts the server, and ends it after the last use."""
     start, address, users = (folder / f"{name}.{what}" for what in ("start", "url", "users"))
     with users.open("w") as use:
         with locked(start):

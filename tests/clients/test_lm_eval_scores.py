@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from clients.client_environment import command, variables
 from clients.client_folder import CLIENTS, clients
-from serve.process import running
+from serve.server_process import running
 
 sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
 

@@ -1,4 +1,4 @@
-"""Random words after every command: an error of ours or of the command line, never a traceback."""
+"""Random words after every command give a coded error or a usage error, never a traceback."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ COMMANDS = list(every_command(commands.app))
 
 
 def test_every_number_of_every_command_has_a_range() -> None:
-    """Or is a parameter of sampling, which checks its own."""
+    """Every number has a range here, or in SamplingParams."""
     sampling = set(SamplingParams.__dataclass_fields__)
     numbers = [(words, w.name) for words, found in COMMANDS for w in found
                if {int, float} & set(w.kinds)]

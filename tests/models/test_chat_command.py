@@ -1,4 +1,4 @@
-"""`eventtensor chat`: a question a line, with what was said before; ctrl-c stops an answer."""
+"""`eventtensor chat`: one question per line, with the chat so far; ctrl-c stops an answer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command `eventtensor`, run as a user runs it: real processes, text out, errors as text."""
+"""The command `eventtensor` as a process: its output, and its errors as text."""
 
 from __future__ import annotations
 

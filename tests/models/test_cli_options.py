@@ -1,4 +1,4 @@
-"""No command shows a traceback: whatever is typed, an error of the user is one line with a code."""
+"""No command shows a traceback: an error of the user is one line with a code, for any words."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ODD = ("nan", "inf", "-inf", "-1", "1e400", "9" * 40, "", "x", "-0.0", "1.5")
 
 
 def ran(*words: str) -> tuple[int, str]:
-    """Status and all that was said; what is no error of the user is raised here."""
+    """Status and output. An exception that is not an error of the user is raised."""
     done = CliRunner().invoke(commands.app, list(words), catch_exceptions=True)
     if done.exception is not None and not isinstance(done.exception, SystemExit):
         raise done.exception
@@ -56,7 +56,7 @@ SERVE = (
 
 @pytest.fixture
 def no_models(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What passes the checks of a command ends here, with its own error."""
+    """A command that passes its checks ends with the error 'reached'."""
     def reached(*_: object, **__: object) -> None:
         raise BadPrompt("reached")
 
@@ -232,7 +232,7 @@ def test_a_mistake_of_ours_is_not_hidden() -> None:
 
 @pytest.fixture
 def wanted(monkeypatch: pytest.MonkeyPatch) -> list[server_launch.ServeArguments]:
-    """What `serve` was asked for."""
+    """The arguments that `serve` passes on."""
     found: list[server_launch.ServeArguments] = []
     monkeypatch.setattr(server_launch, "serve_model", found.append)
     return found

@@ -1,5 +1,5 @@
-"""A server process whose runner is in Python, so that it is there at once, and as slow or as broken
-as a test wants: python fake_server.py FOLDER '{"step_s": 0.01, ..}'."""
+"""A server process with a runner in Python, which starts fast and is as slow or as broken as a test
+wants: python fake_server.py FOLDER '{"step_s": 0.01, ..}'."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Clients that send heads without an end, or slowly, or nothing, or too many requests."""
+"""Limits of connections: endless heads, slow clients, idle connections, too many requests."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 import httpx
 import pytest
-from serve.process import fake
+from serve.server_process import fake
 from uvicorn import Config
 from uvicorn.server import ServerState
 
@@ -36,7 +36,7 @@ def connected(server):
 
 
 def ended(sock):
-    """All that comes up to the end of the connection."""
+    """The bytes up to the end of the connection."""
     found = b""
     try:
         while piece := sock.recv(65536):
@@ -47,7 +47,7 @@ def ended(sock):
 
 
 def answer(sock):
-    """One whole answer to BODY."""
+    """One whole response to BODY."""
     found = b""
     while b'"usage"' not in found:
         found += sock.recv(65536)
@@ -60,7 +60,7 @@ def memory(server):
 
 
 def sent_until_refused(sock, piece, most):
-    """Bytes that could be sent."""
+    """How many bytes the socket accepted."""
     sent = 0
     try:
         while sent < most:
@@ -99,7 +99,7 @@ def test_what_has_no_end_is_refused_early(server, kind):
 
 
 @pytest.mark.parametrize("fields", [{"A": "a" * 70000}, {f"A{k}": "b" for k in range(200)}])
-def test_a_head_that_is_too_long_is_told_so(server, fields):
+def test_a_head_that_is_too_long_gets_an_error(server, fields):
     found = httpx.get(f"{server.url}/health", headers=fields)
     assert found.status_code == 431 and found.json()["error"]["message"]
     found = httpx.get(f"{server.url}/health", headers={"A": "a" * 60000})
@@ -175,7 +175,7 @@ def test_requests_on_one_connection_have_their_time_each(server):
             assert answer(sock).startswith(b"HTTP/1.1 200 ")
 
 
-def test_who_does_not_take_an_answer_loses_it():
+def test_a_client_that_does_not_read_its_answer_loses_it():
     async def much(scope, receive, send):
         await send({"type": "http.response.start", "status": 200, "headers": []})
         await send({"type": "http.response.body", "body": bytes(64 << 20)})
@@ -213,7 +213,7 @@ def test_connections_that_ask_nothing_give_way(server, begin):
         sock.close()
 
 
-def test_connections_that_are_answered_are_kept_and_others_refused(folder):
+def test_busy_connections_stay_and_new_ones_are_refused(folder):
     with fake(folder, max_connections=3, step_s=0.01) as server:
         long = json.dumps({"model": "tiny", "prompt": "ab", "max_tokens": 100, "ignore_eos": True,
                            "stream": True}).encode()
@@ -241,7 +241,7 @@ def test_requests_sent_ahead_are_answered_in_order_and_few(server):
     server.at_rest()
 
 
-def test_who_leaves_with_requests_sent_ahead_frees_the_pages(folder):
+def test_a_client_that_leaves_with_pipelined_requests_frees_its_pages(folder):
     with fake(folder, step_s=0.01) as server:
         long = json.dumps({"model": "tiny", "prompt": "ab", "max_tokens": 200,
                            "ignore_eos": True}).encode()

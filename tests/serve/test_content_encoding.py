@@ -1,4 +1,4 @@
-"""Bodies that are sent compressed."""
+"""Compressed request bodies."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import zlib
 
 import httpx
 import pytest
-from serve.process import fake
+from serve.server_process import fake
 
 ASKED = json.dumps({"model": "tiny", "prompt": "ab", "max_tokens": 3}).encode()
 MOST = 200_000
@@ -59,7 +59,7 @@ def test_it_may_come_in_many_parts(server):
     (gzip.compress(b" " * (MOST + 1)), ["gzip"], 413, f"more than {MOST} bytes"),
     (gzip.compress(b'{"prompt":[' + b"[]," * 60_000), ["gzip"], 400, "lists, objects and fields"),
 ], ids=lambda value: str(value)[:20])
-def test_what_is_wrong_with_it_is_told(server, body, encoding, status, shown):
+def test_a_wrong_encoding_gets_an_error_with_the_cause(server, body, encoding, status, shown):
     found = post(server, body, encoding)
     assert found.status_code == status and shown in found.json()["error"]["message"], found.text
     assert len(found.content) < 500

@@ -1,5 +1,5 @@
-"""Completions that begin with their prompt, and log probabilities of prompts, as OpenAI and vLLM
-give them."""
+"""Completions that repeat their prompt, and log probabilities of prompts in the formats of OpenAI
+and vLLM."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import sys
 import httpx
 import openai
 import pytest
-from serve.process import running
+from serve.server_process import running
 
 TEXT = "Grüße, world"
 
@@ -57,7 +57,7 @@ def test_an_echo_begins_with_the_prompt(server):
 
 
 def test_an_echo_has_the_log_probabilities_of_the_prompt(server):
-    """And then those of the answer, as they are without it."""
+    """The log probabilities of the answer follow, as they are without an echo."""
     ids = tokens_of(server, TEXT)
     (plain,), (echo,) = complete(server, logprobs=3), complete(server, logprobs=3, echo=True)
     found = echo["logprobs"]
@@ -86,7 +86,7 @@ def test_without_an_answer_the_prompt_alone_is_scored(server):
 
 
 def test_the_token_that_ends_an_answer_has_its_place_in_the_lists(server):
-    """So that lists have as many entries as tokens were made: one here."""
+    """Lists have one entry per generated token, which is one here."""
     (plain,) = complete(server, max_tokens=1, echo=True, logprobs=1)
     ends = [complete(server, max_tokens=1, echo=True, logprobs=1, stop_token_ids=some)[0]
             for some in ([*range(k, k + 64)] for k in range(0, 256, 64))]
@@ -161,7 +161,7 @@ def test_prompt_logprobs_of_a_chat_stand_beside_its_choices(server):
     ("chat/", {"prompt_logprobs": 1, "stream": True}, "stream"),
     ("chat/", {"max_tokens": 0}, "max_tokens"),
 ])
-def test_what_cannot_be_asked_is_told(server, path, wrong, shown):
+def test_an_invalid_request_gets_an_error_that_says_why(server, path, wrong, shown):
     asked = {"messages": [{"role": "user", "content": "Hi"}]} if path else {"prompt": TEXT}
     answer = ask(server, f"/v1/{path}completions", **asked | wrong)
     assert answer.status_code == 400 and shown in json.dumps(answer.json()), answer.text

@@ -1,4 +1,4 @@
-"""Errors in the forms that clients know."""
+"""Errors in the formats of OpenAI's and Anthropic's APIs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import httpx
 import openai
 import pytest
-from serve.process import fake
+from serve.server_process import fake
 from starlette.requests import Request
 
 from eventtensor.engine.request import Output
@@ -154,7 +154,7 @@ def test_a_path_that_only_begins_alike_has_the_usual_form():
 
 
 class OneText:
-    """Answers that need no engine."""
+    """A request group without an engine."""
 
     requests = (SimpleNamespace(reused=0),)
 

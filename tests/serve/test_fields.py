@@ -1,4 +1,4 @@
-"""Fields of requests: honoured, accepted, refused, and nothing else."""
+"""Every field of a request body is honoured, accepted without effect, or refused."""
 
 from __future__ import annotations
 

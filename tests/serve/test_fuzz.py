@@ -1,6 +1,7 @@
-"""Requests drawn at random: whole, cut, slow, or not HTTP at all. None is answered by an error of
-the server, none keeps others waiting, and what the server holds stays bounded. ET_FUZZ_SECONDS says
-for how long; the same seed draws the same requests."""
+"""Random requests: whole, truncated, slow, or not HTTP at all.
+
+The server answers none with a server error, delays no other request, and bounds its memory.
+ET_FUZZ_SECONDS sets the duration; a seed always draws the same requests."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from serve.process import fake
+from serve.server_process import fake
 
 from eventtensor.bench.client import Address
 
@@ -43,7 +44,7 @@ PATTERNS = ("a{1000000}", "(((", "(a|b)*c", "[", "(?=a)", "a{1,1000}{1,1000}", "
 
 
 def large(draw: random.Random) -> bytes:
-    """Many values, keys or letters, or deep ones."""
+    """Bodies with many values, keys or letters, or with deep nesting."""
     count = 10 ** draw.uniform(1, 6)
     item = draw.choice(VALUES)
     many = ",".join([item] * int(count / len(item) + 1))
@@ -113,7 +114,7 @@ def bytes_of(draw: random.Random) -> bytes:
 
 
 async def send(at: Address, data: bytes, draw: random.Random) -> list[int]:
-    """The statuses of what comes back."""
+    """The statuses of the responses."""
     reader, writer = await asyncio.open_connection(at.host, at.port)
     patience = draw.choice((0.0, 0.05, 0.5, 2.0))
     found = b""
@@ -136,7 +137,7 @@ async def send(at: Address, data: bytes, draw: random.Random) -> list[int]:
 
 
 async def pulse(url: str, until: float) -> float:
-    """The longest time that /health took."""
+    """The longest response time of /health."""
     worst = 0.0
     async with httpx.AsyncClient(timeout=60) as client:
         while time.monotonic() < until:

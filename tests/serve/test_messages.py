@@ -1,4 +1,4 @@
-"""Anthropic's messages of a server process, as its client asks for them."""
+"""Anthropic's messages API of a server process, with Anthropic's client."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 
 import httpx
 import pytest
-from serve.process import fake
+from serve.server_process import fake
 
 ASKED = {"model": "tiny", "max_tokens": 8, "temperature": 0,
          "messages": [{"role": "user", "content": "hello"}]}
@@ -45,7 +45,7 @@ def test_a_message_is_answered(server):
     assert found["usage"]["output_tokens"] == 8
 
 
-def test_a_stream_says_what_the_whole_message_says(server):
+def test_a_stream_equals_the_whole_message(server):
     _, whole = post(server)
     found = events(server)
     assert [e["type"] for e in found[:2]] == ["message_start", "content_block_start"]

@@ -1,4 +1,4 @@
-"""Requests of the messages API: what becomes of their blocks, tools and fields."""
+"""Bodies of the messages API: the conversion of blocks, tools and fields."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def test_what_cannot_be_done_is_refused_with_the_reason(wrong, why):
         MessagesBody.model_validate({"model": "m", "max_tokens": 5, "messages": [USER], **wrong})
 
 
-def test_an_answer_is_not_begun_by_the_client():
+def test_the_client_cannot_start_the_answer():
     with pytest.raises(BadParameter, match="of the assistant"):
         asked([USER, {"role": "assistant", "content": "The answer is ("}])
 

@@ -1,4 +1,4 @@
-"""Messages in Anthropic's form, whole and as events."""
+"""Messages in Anthropic's format, whole and as events."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Metrics by vLLM's names, and the dashboard that draws them."""
+"""Metrics under vLLM's names, and the dashboard that shows them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import grafana_doc
 import httpx
 import pytest
 from engine.fake_runner import FakeRunner, engine, limits
-from serve.process import fake
+from serve.server_process import fake
 
 from eventtensor.engine.sampling_params import SamplingParams
 from eventtensor.errors import BadOption

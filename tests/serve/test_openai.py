@@ -1,5 +1,5 @@
-"""The server as its users meet it: the command in one process, the `openai` client in another, a
-real kernel of a tiny model between."""
+"""The server end to end: the command in one process, the `openai` client in another, and a real
+kernel of a tiny model."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 import httpx
 import openai
 import pytest
-from serve.process import running
+from serve.server_process import running
 
 import eventtensor as et
 

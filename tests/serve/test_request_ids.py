@@ -1,4 +1,4 @@
-"""The name of a request, on every answer to it."""
+"""Every response has the id of its request."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import httpx
 import openai
 import pytest
-from serve.process import fake
+from serve.server_process import fake
 
 from eventtensor.serve.request_ids import RequestIdMiddleware
 

@@ -1,4 +1,4 @@
-"""Stored responses: they are bounded in number and bytes, and no chain has a text twice."""
+"""The response store bounds number and bytes, and no chain has a text twice."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_bytes_are_bounded_and_items_go_with_their_response():
     assert len(store) == store.num_bytes == 0
 
 
-def test_a_response_that_is_gone_is_told_in_openais_words():
+def test_a_missing_response_gets_openais_error():
     store = ResponseStore(10)
     put(store, "a")
     put(store, "b", previous="a")

@@ -1,4 +1,4 @@
-"""The responses API of a server process, by OpenAI's own client."""
+"""The responses API of a server process, with OpenAI's client."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import openai
 import pytest
 from openai.types.responses import Response
 from pydantic import BaseModel
-from serve.process import fake
+from serve.server_process import fake
 
 
 class Point(BaseModel):
@@ -42,7 +42,7 @@ def test_a_response_is_answered_and_incomplete_when_it_is_cut(client):
     assert found.max_output_tokens == 8 and found.store is True
 
 
-def test_a_stream_says_what_the_whole_response_says(client):
+def test_a_stream_equals_the_whole_response(client):
     whole = create(client, temperature=0)
     events = [*create(client, temperature=0, stream=True)]
     assert [e.sequence_number for e in events] == [*range(len(events))]
@@ -74,7 +74,7 @@ def test_the_clients_own_stream_gives_the_last_response(client):
             stream.get_final_response()  # it knows no other end
 
 
-def test_a_schema_is_kept_and_parsed(client):
+def test_an_answer_follows_its_schema_and_is_parsed(client):
     found = client.responses.parse(model="tiny", input="hello", text_format=Point)
     assert isinstance(found.output_parsed, Point) and found.status == "completed"
     assert found.text.format.name == "Point" and found.completed_at is not None

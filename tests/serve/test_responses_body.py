@@ -1,4 +1,4 @@
-"""Requests of the responses API: what becomes of their items, tools and fields."""
+"""Bodies of the responses API: the conversion of items, tools and fields."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Responses as clients read them: every event and every response is of the SDK's types."""
+"""Every event and every response has the types of OpenAI's SDK."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ def checked(kind, data):
     return found
 
 
-def writer(store=None, **asked):
+def writer(callback=None, **asked):
     body = ResponsesBody.model_validate({"model": "m", "input": "hi", **asked})
-    more = {} if store is None else {"store": store}
+    more = {} if callback is None else {"store": callback}
     return ResponsesWriter("m", TokenTexts(None), body.echo(body.wants_store), **more)
 
 
@@ -94,7 +94,7 @@ def test_a_stream_has_all_events_of_its_items_in_order():
         [0] * 7 + [1] * 7 + [2] * 5 + [3] * 4)
 
 
-def test_a_stream_comes_to_what_a_whole_response_is():
+def test_a_stream_adds_up_to_the_whole_response():
     last = streamed(writer(tools=[TOOL]), DELTAS)[-1]["response"]
     found = whole(writer(tools=[TOOL]), DELTAS)
     assert without_ids(found["output"]) == without_ids(last["output"])

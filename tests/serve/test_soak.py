@@ -1,5 +1,6 @@
-"""A little of what benchmarks/soak.py does for longer: mixed clients, nonsense, and what
-schemathesis makes of the server's description."""
+"""A short soak test: mixed clients, fuzzed requests, and schemathesis on the OpenAPI description.
+
+benchmarks/soak.py runs longer."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from serve.process import fake, running
+from serve.server_process import fake, running
 
 from eventtensor.bench.client import Address
 
@@ -43,7 +44,7 @@ def test_nonsense_is_refused_and_the_next_request_answered(server):
 
 @pytest.mark.full
 def test_what_a_description_leads_to_is_answered_or_refused(folder):
-    """By real kernels."""
+    """A server with real kernels."""
     described = pytest.importorskip("described", reason="schemathesis is not installed")
     command = [sys.executable, "-m", "eventtensor.cli", "serve", str(folder), "--port", "0",
                "--target", "cpu", "--max-model-len", "64", "--max-num-seqs", "4",

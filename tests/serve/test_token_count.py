@@ -1,4 +1,4 @@
-"""Tokens of answers: those that are reasoning are counted by the text that came with them."""
+"""Reasoning tokens are estimated by the share of reasoning in the text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tools over HTTP: what is sent and streamed, and what is refused, fast."""
+"""Tool calls over HTTP: whole, streamed, and refused fast."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import time
 import httpx
 import openai
 import pytest
-from serve.process import fake
+from serve.server_process import fake
 
 TOOL = {"type": "function", "function": {
     "name": "weather", "description": "of a city",
@@ -114,7 +114,7 @@ def test_what_makes_no_sense_is_refused_by_name(server, wrong, shown):
     assert found.status_code == 400 and shown in found.json()["error"]["message"], found.text
 
 
-def test_megabytes_of_tools_are_refused_and_nobody_waits(server):
+def test_megabytes_of_tools_are_refused_and_delay_no_other_request(server):
     text = json.dumps(ASKED | {"tools": schema({"description": "x" * (10 << 20)})}).encode()
     found = httpx.post(f"{server.url}/v1/chat/completions", content=text,
                        headers={"Content-Type": "application/json"})

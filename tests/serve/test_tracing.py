@@ -1,4 +1,4 @@
-"""Spans of requests, as a collector of OpenTelemetry gets them."""
+"""Request spans, as an OpenTelemetry collector receives them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import httpx
 import pytest
 import release
 from project.test_extras import EXTRAS
-from serve.process import fake
+from serve.server_process import fake
 
 from eventtensor.errors import BadOption, MissingPackage
 from eventtensor.serve.tracing import check_endpoint
@@ -44,7 +44,7 @@ def test_without_the_packages_the_extra_is_named(monkeypatch):
 
 
 class Collector(ThreadingHTTPServer):
-    """Keeps what is sent. While `gate` is closed it does not answer."""
+    """Records requests. While `gate` is closed it does not answer."""
 
     def __init__(self):
         super().__init__(("127.0.0.1", 0), Receiver)
@@ -69,7 +69,7 @@ class Receiver(BaseHTTPRequestHandler):
 
 @pytest.fixture(scope="module")
 def packages(tmp_path_factory):
-    """A folder with what the extra `trace` installs."""
+    """A folder with the packages of the extra `trace`."""
     folder = tmp_path_factory.mktemp("trace")
     subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", "--target", str(folder),
                     "--disable-pip-version-check", *EXTRAS["trace"]], check=True, timeout=300)
@@ -88,7 +88,7 @@ def collector(packages, monkeypatch):
 
 
 def spans(collector):
-    """(span, its attributes) for each that has come."""
+    """(span, its attributes) for each received span."""
     found = []
     for path, body in collector.bodies:
         assert path == "/v1/traces"

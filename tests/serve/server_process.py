@@ -1,4 +1,4 @@
-"""Server processes for tests: started, found by the address that they print, and ended."""
+"""Starts server processes for tests, finds the address that they print, and ends them."""
 
 from __future__ import annotations
 
@@ -46,16 +46,16 @@ class Server:
         text = httpx.get(f"{self.url}/metrics").text
         return float(re.search(rf"^eventtensor:{name}{{.*}} (\S+)$", text, re.MULTILINE)[1])
 
-    def wait_for(self, name: str, wanted: float) -> None:
-        """Until a metric has this value."""
+    def wait_for(self, name: str, value: float) -> None:
+        """Waits until a metric has this value."""
         for _ in range(1000):
-            if self.metric(name) == wanted:
+            if self.metric(name) == value:
                 return
             time.sleep(0.02)
-        raise AssertionError(f"{name} is {self.metric(name)}, not {wanted}")
+        raise AssertionError(f"{name} is {self.metric(name)}, not {value}")
 
     def at_rest(self) -> None:
-        """Until nobody is asked and no page is used."""
+        """Waits until no request runs or waits and no page is in use."""
         for name in ("num_requests_waiting", "num_requests_running", "kv_cache_usage_perc"):
             self.wait_for(name, 0)
 

@@ -1,5 +1,6 @@
-"""Requests that were made to cost much: each is refused, and the server answers others meanwhile.
-The machine of a test may be slow, so the limit is far above what is meant."""
+"""Expensive requests: the server refuses each and answers others meanwhile.
+
+A test machine may be slow, so the time limit is generous."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ import time
 
 import httpx
 import pytest
-from serve.process import fake
+from serve.server_process import fake
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
@@ -144,10 +145,10 @@ def test_a_context_of_tokens_or_text_is_answered(server):
     assert back == {"prompt": text}
 
 
-# ---- what a body has -----------------------------------------------------------------------------
+# ---- the body meter ------------------------------------------------------------------------------
 
 
-def metered(text, cut, **limits):
+def count(text, cut, **limits):
     meter = BodyMeter(BodyLimits(**limits))
     for at in range(0, len(text), cut):
         meter.add(text[at : at + cut])
@@ -160,10 +161,10 @@ TEXT = json.dumps({"a,[{:": 'b\\",[[["\\\\', "c": ["\\", '"', ",", [1, 2], {}, "
 @pytest.mark.parametrize("cut", [1, 2, 3, 7, 1000])
 def test_only_what_is_outside_of_texts_counts(cut):
     # 2 fields, 2 objects and 2 lists; 5 + 1 + 1 commas, and one value that none precedes.
-    metered(TEXT, cut, max_containers=6, max_values=12)
+    count(TEXT, cut, max_containers=6, max_values=12)
     for limits in ({"max_containers": 5}, {"max_values": 11}, {"max_bytes": len(TEXT) - 1}):
         with pytest.raises(HTTPException, match="more than"):
-            metered(TEXT, cut, **limits)
+            count(TEXT, cut, **limits)
 
 
 def test_large_bodies_share_a_limit_and_small_ones_do_not(folder):
@@ -190,7 +191,7 @@ def test_large_bodies_share_a_limit_and_small_ones_do_not(folder):
     asyncio.run(read())
 
 
-def test_a_large_answer_keeps_nobody_waiting(server):
+def test_a_large_answer_does_not_delay_other_requests(server):
     body = GOOD | {"max_tokens": 250, "logprobs": 20, "n": 8}
     with Pulse(server.url) as pulse:
         found = httpx.post(f"{server.url}/v1/completions", json=body, timeout=120)
@@ -200,7 +201,7 @@ def test_a_large_answer_keeps_nobody_waiting(server):
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_the_scores_of_long_prompts_keep_nobody_waiting(folder, stream):
+def test_log_probabilities_of_long_prompts_do_not_delay_other_requests(folder, stream):
     """Of 4800 tokens, with 20 others each."""
     body = GOOD | {"prompt": [[5] * 240] * 20, "max_tokens": 0, "logprobs": 20, "echo": True}
     with fake(folder, max_waiting=20) as server, Pulse(server.url) as pulse:

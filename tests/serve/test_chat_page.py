@@ -1,5 +1,4 @@
-"""The page at `/`: it needs nothing from elsewhere, and in a browser it chats and shows how the
-engine does."""
+"""The page at `/` loads nothing from other servers, chats, and shows the state of the engine."""
 
 from __future__ import annotations
 
@@ -8,7 +7,7 @@ from shutil import which
 
 import httpx
 import pytest
-from serve.process import fake
+from serve.server_process import fake
 
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-sync",
          "--disable-component-update", "--no-first-run", "--disable-quic"]
@@ -20,7 +19,7 @@ def server(folder):
         yield made
 
 
-def test_the_page_is_one_file_that_asks_nobody_else(server):
+def test_the_page_is_one_file_that_loads_nothing_else(server):
     found = httpx.get(server.url)
     assert found.status_code == 200 and found.headers["content-type"].startswith("text/html")
     assert "default-src 'none'" in found.headers["content-security-policy"]

@@ -1,4 +1,4 @@
-"""A server in trouble: clients that leave or are too many, steps that hang or fail, and its end."""
+"""Disconnects, overload, stuck and failing steps, and shutdown."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 import httpx
 import openai
 import pytest
-from serve.process import fake
+from serve.server_process import fake
 
 from eventtensor.errors import BadAddress
 from eventtensor.serve.listen_sockets import bind
@@ -28,7 +28,7 @@ def post(server, body, path="/v1/completions", **options):
 
 
 def streamed(server, body):
-    """A stream that has begun: its lines from the second on."""
+    """A running stream: its lines from the second on."""
     sock = opened(server, body | {"stream": True})
     found = b""
     while b"data:" not in found:
@@ -37,7 +37,7 @@ def streamed(server, body):
 
 
 def everything(sock):
-    """Up to the end of the connection."""
+    """The bytes up to the end of the connection."""
     found = b""
     try:
         while piece := sock.recv(65536):
@@ -48,7 +48,7 @@ def everything(sock):
 
 
 def opened(server, body, upto=None):
-    """A connection on which a body, or the begin of one, was sent."""
+    """A connection with a sent body, or a part of one."""
     at = urlsplit(server.url)
     sock = socket.create_connection((at.hostname, at.port), timeout=60)
     data = json.dumps(body).encode()
@@ -60,7 +60,7 @@ def opened(server, body, upto=None):
 
 @pytest.fixture(scope="module")
 def slow(folder):
-    """5 ms a step: 200 tokens are a second."""
+    """5 ms per step: 200 tokens take a second."""
     with fake(folder, step_s=0.005, max_num_seqs=2, max_waiting=2, max_body_bytes=10000) as made:
         yield made
 
@@ -94,7 +94,7 @@ def test_a_client_that_leaves_while_it_waits_leaves_the_queue(slow):
 
 
 @pytest.mark.parametrize("upto", [0, 10, 100, 130])
-def test_a_client_that_leaves_before_it_has_asked_is_nobodys_trouble(slow, upto):
+def test_a_client_that_leaves_before_its_request_disturbs_no_other(slow, upto):
     opened(slow, LONG, upto).close()
     assert post(slow, SHORT).status_code == 200
 
@@ -102,7 +102,7 @@ def test_a_client_that_leaves_before_it_has_asked_is_nobodys_trouble(slow, upto)
 # ---- limits ------------------------------------------------------------------------------------
 
 
-def test_more_than_can_wait_are_told_to_come_again(slow):
+def test_requests_beyond_the_queue_get_retry_after(slow):
     socks = [streamed(slow, LONG) for _ in range(2)] + [opened(slow, LONG) for _ in range(2)]
     slow.wait_for("num_requests_waiting", 2)
     found = post(slow, SHORT)
@@ -116,7 +116,7 @@ def test_more_than_can_wait_are_told_to_come_again(slow):
     assert post(slow, SHORT).status_code == 200
 
 
-def test_if_some_of_many_choices_find_no_room_none_is_begun(slow):
+def test_if_some_of_many_choices_find_no_room_none_starts(slow):
     with streamed(slow, LONG):
         assert post(slow, SHORT | {"n": 4}).status_code == 429
         slow.wait_for("num_requests_running", 1)
@@ -189,7 +189,7 @@ def test_an_engine_that_fails_for_good_ends_the_process_with_the_reason(folder):
 # ---- the end -----------------------------------------------------------------------------------
 
 
-def test_at_its_end_the_server_finishes_what_it_has_begun(folder):
+def test_on_shutdown_the_server_finishes_running_requests(folder):
     with fake(folder, step_s=0.005) as server:
         heard = []
 
@@ -209,7 +209,7 @@ def test_at_its_end_the_server_finishes_what_it_has_begun(folder):
             httpx.get(f"{server.url}/health")
 
 
-def test_streams_that_do_not_end_in_time_are_told_so(folder):
+def test_streams_that_do_not_end_in_time_get_an_error(folder):
     with fake(folder, step_s=0.2, drain_s=1) as server, ThreadPoolExecutor(1) as pool:
         sock = streamed(server, LONG)
         whole = pool.submit(post, server, LONG)
@@ -246,7 +246,7 @@ def test_a_client_whose_stream_is_cut_gets_an_error_and_no_broken_connection(fol
         assert len(server.log) == 1, "".join(server.log)
 
 
-def test_who_does_not_take_the_end_of_a_stream_is_left(folder):
+def test_a_client_that_does_not_read_the_end_of_a_stream_does_not_block_shutdown(folder):
     with fake(folder, drain_s=1, max_num_seqs=8, max_model_len=1000, pages=2000,
               step_s=0.005) as server:
         body = {"model": "tiny", "prompt": "ab", "max_tokens": 900, "ignore_eos": True, "n": 8,
@@ -273,7 +273,7 @@ def test_a_second_signal_ends_it_at_once(folder):
 # ---- the begin ---------------------------------------------------------------------------------
 
 
-def test_an_address_that_is_taken_is_told_before_anything_is_loaded(tmp_path):
+def test_a_taken_address_is_an_error_before_the_weights_load(tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as other:
         done = subprocess.run(
             [sys.executable, "-m", "eventtensor.cli", "serve", str(tmp_path / "no-model"),

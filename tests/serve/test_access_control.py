@@ -1,4 +1,4 @@
-"""Who may ask, and what is answered to grammars that lead nowhere."""
+"""API keys, hosts and origins, model names, and grammars that cannot be compiled or satisfied."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 import httpx
 import openai
 import pytest
-from serve.process import fake, running
+from serve.server_process import fake, running
 from starlette.requests import Request
 
 from eventtensor.engine.grammar import Grammar
@@ -170,7 +170,7 @@ def test_divisors_with_few_remainders_are_allowed(open_to_pages):
     assert found.status_code == 200, found.text
 
 
-def test_few_grammars_are_compiled_at_a_time_and_none_for_who_is_gone():
+def test_few_grammars_compile_at_a_time_and_none_for_a_client_that_has_left():
     at_work, most, asked = 0, 0, []
     lock = threading.Lock()
 
@@ -206,7 +206,7 @@ def test_few_grammars_are_compiled_at_a_time_and_none_for_who_is_gone():
     assert most == 2 and sorted(asked) == [f"a{k}" for k in range(8) if k != 3]
 
 
-def test_grammars_that_are_kept_are_small(open_to_pages):
+def test_cached_grammars_are_small(open_to_pages):
     def memory():
         with open(f"/proc/{open_to_pages.process.pid}/statm") as file:
             return int(file.read().split()[1]) * 4096
@@ -223,7 +223,7 @@ def test_grammars_that_are_kept_are_small(open_to_pages):
 
 
 class Exhausted:
-    """A parser that gives up on its way."""
+    """A parser that fails during an answer."""
 
     def compute_bitmask(self):
         return bytes(4)
