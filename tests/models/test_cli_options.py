@@ -270,6 +270,13 @@ def test_an_old_option_means_the_new_one_and_names_it(wanted, old, new, value) -
     assert wanted[0] == wanted[1] != wanted[2]
 
 
+@pytest.mark.parametrize("words", [
+    ("--served-model-name", "--context"), ("--served-model-name", "--name")])
+def test_a_value_may_look_like_an_old_option(wanted, words) -> None:
+    assert ran("serve", MODEL, *words) == (0, "")
+    assert wanted[0].names == (words[1],)
+
+
 def test_a_server_says_what_fits() -> None:
     with LLM(
         MODEL,

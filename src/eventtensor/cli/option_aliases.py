@@ -1,9 +1,11 @@
 """Old option names of the command line: they work for one release, with a note on stderr.
 
-The group replaces them before its commands see them, so no help text shows them."""
+The group replaces them before its commands see them, so no help text shows them.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator
 from typing import Any
 
 import typer
@@ -23,13 +25,28 @@ class AliasGroup(TyperGroup):
     """A group whose commands also take the options by their old names."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        return super().parse_args(ctx, replace_old_options(args))
+        return super().parse_args(ctx, replace_old_options(args, set(_options_with_value(self))))
 
 
-def replace_old_options(args: list[str]) -> list[str]:
-    """The words of a command line with new option names. What stands after `--` is no option."""
-    end = args.index("--") if "--" in args else len(args)
-    return [_replace(word) for word in args[:end]] + args[end:]
+def replace_old_options(args: list[str], with_value: Collection[str] = ()) -> list[str]:
+    """Replaces the option names of a command line. Words after `--`, and the word after an option
+    of `with_value`, are no options."""
+    found, is_value = list[str](), False
+    for k, word in enumerate(args):
+        if word == "--" and not is_value:
+            return found + args[k:]
+        found.append(word if is_value else _replace(word))
+        is_value = not is_value and found[-1] in with_value
+    return found
+
+
+def _options_with_value(command: Any) -> Iterator[str]:
+    """The options with a value of a command and of its subcommands."""
+    for parameter in command.params:
+        if parameter.param_type_name == "option" and not parameter.is_flag:
+            yield from parameter.opts
+    for subcommand in getattr(command, "commands", {}).values():
+        yield from _options_with_value(subcommand)
 
 
 def _replace(word: str) -> str:
