@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from ..engine.sampling_params import SamplingParams
-from ..errors import BadParameter
+from ..errors import BadParameter, BadTool
 
 _RESERVED_OPTIONS = {"messages", "tools", "prompt", "add_generation_prompt"}
 
@@ -50,6 +50,14 @@ class ChatRequest:
     tools: Sequence[Tool] = ()
     tool_choice: ToolChoice = ToolChoice("none")
     template_options: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        known = set[str]()
+        for tool in self.tools:
+            if tool.name in known:
+                raise BadTool(f"two tools have the name {tool.name!r}",
+                              hint="a call says only the name of its tool")
+            known.add(tool.name)
 
 
 def template_options(given: Mapping[str, Any] | None, **fields: Any) -> dict[str, Any]:
