@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import fields_doc
 import pytest
 from pydantic import ValidationError
 
+from eventtensor.errors import BadTool
 from eventtensor.serve.chat.chat_body import ChatBody
 from eventtensor.serve.completions.completion_body import CompletionBody
 from eventtensor.serve.messages.messages_body import MessagesBody
@@ -90,3 +92,32 @@ def test_the_description_of_a_body_has_its_fields_and_no_other():
     assert found["additionalProperties"] is False
     assert found["properties"].keys() == ChatBody.model_fields.keys() | ChatBody.accepted.keys()
     assert found["properties"]["modalities"] == {"enum": [["text"], None]}
+
+
+def test_two_tools_of_one_name_are_refused_by_name():
+    def tools(*names):
+        some = [{"type": "function", "function": {"name": name}} for name in names]
+        return ChatBody.model_validate(CHAT | {"tools": some}).to_chat_request().tools
+
+    assert [t.name for t in tools("f", "g")] == ["f", "g"]
+    with pytest.raises(BadTool, match="two tools have the name 'g'"):
+        tools("g", "f", "g")
+
+
+@pytest.mark.parametrize("field", ["max_tokens", "seed", "top_k", "n"])
+def test_a_whole_number_may_be_written_with_a_fraction_of_zero(field):
+    def read(text):
+        body = json.dumps(CHAT)[:-1] + f', "{field}": {text}}}'
+        return getattr(ChatBody.model_validate_json(body), field)
+
+    assert read("4.0") == read("4") == 4 and type(read("4.0")) is int
+    for wrong in ("4.5", '"4"', "true", "1e999", "NaN"):
+        with pytest.raises(ValidationError) as told:
+            read(wrong)
+        assert told.value.errors()[0]["loc"] == (field,)
+
+
+def test_the_bounds_of_a_whole_number_hold_for_each_way_to_write_it():
+    for wrong in (17, 17.0, 0.0):
+        with pytest.raises(ValidationError, match="n\n"):
+            ChatBody.model_validate(CHAT | {"n": wrong})

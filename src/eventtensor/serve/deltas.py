@@ -65,28 +65,41 @@ class ToolCall:
 
     name: str
     id: str
-    arguments: str = ""
+    pieces: list[str] = field(default_factory=list)
+
+    @property
+    def arguments(self) -> str:
+        return "".join(self.pieces)
 
 
 @dataclass
 class ParsedAnswer:
-    """The content of an answer so far."""
+    """The content of an answer so far. It keeps the deltas and joins them on reading: a string that
+    grows by each delta is copied each time."""
 
-    text: str = ""
-    reasoning: str = ""
     calls: list[ToolCall] = field(default_factory=list)
+    _text: list[str] = field(default_factory=list)
+    _reasoning: list[str] = field(default_factory=list)
+
+    @property
+    def text(self) -> str:
+        return "".join(self._text)
+
+    @property
+    def reasoning(self) -> str:
+        return "".join(self._reasoning)
 
     def add(self, deltas: Iterable[Delta]) -> None:
         for delta in deltas:
             match delta:
                 case TextDelta(text):
-                    self.text += text
+                    self._text.append(text)
                 case ReasoningDelta(text):
-                    self.reasoning += text
+                    self._reasoning.append(text)
                 case CallDelta(_, name, id):
                     self.calls.append(ToolCall(name, id))
                 case ArgumentsDelta(index, text):
-                    self.calls[index].arguments += text
+                    self.calls[index].pieces.append(text)
 
 
 def merge_deltas(deltas: Iterable[Delta]) -> Iterator[Delta]:

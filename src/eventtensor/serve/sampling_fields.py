@@ -11,7 +11,7 @@ from pydantic import Field
 
 from ..engine.sampling_params import SamplingParams
 from ..errors import BadParameter
-from .strict_body import Body, MaxItems, Name, NoEffect
+from .strict_body import Body, Integer, MaxItems, Name, NoEffect
 
 MAX_CHOICES = 16
 
@@ -90,26 +90,26 @@ class SamplingFields(Body):
     """A field that is None counts as absent."""
 
     model: Name
-    n: int | None = Field(None, ge=1, le=MAX_CHOICES)
+    n: Integer | None = Field(None, ge=1, le=MAX_CHOICES)
     stream: bool | None = None
     stream_options: StreamOptions | None = None
-    max_tokens: int | None = None
+    max_tokens: Integer | None = None
     temperature: float | None = None
     top_p: float | None = None
-    seed: int | None = None
+    seed: Integer | None = None
     stop: str | Annotated[list[str], MaxItems(16)] | None = None
     presence_penalty: float | None = None
     frequency_penalty: float | None = None
     logit_bias: dict[str, float] | None = None
     # vLLM's fields.
-    top_k: int | None = None
+    top_k: Integer | None = None
     min_p: float | None = None
     repetition_penalty: float | None = None
-    stop_token_ids: Annotated[list[int], MaxItems(64)] | None = None
+    stop_token_ids: Annotated[list[Integer], MaxItems(64)] | None = None
     ignore_eos: bool | None = None
-    min_tokens: int | None = None
+    min_tokens: Integer | None = None
     skip_special_tokens: bool | None = None
-    prompt_logprobs: int | None = None
+    prompt_logprobs: Integer | None = None
     response_format: Format | None = None
     structured_outputs: StructuredOutputs | None = None
     guided_json: dict[str, Any] | str | None = None

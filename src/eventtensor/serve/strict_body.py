@@ -11,6 +11,7 @@ from typing import Annotated, Any, ClassVar, LiteralString, Self, cast
 
 from pydantic import (
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     GetCoreSchemaHandler,
@@ -35,6 +36,12 @@ class MaxItems:
         return cast(CoreSchema, schema)
 
 
+def _exact_integer(value: Any) -> Any:
+    """JSON has one kind of number, and some clients write 4 as 4.0."""
+    return int(value) if type(value) is float and value.is_integer() else value
+
+
+Integer = Annotated[int, BeforeValidator(_exact_integer)]
 Name = Annotated[str, Field(max_length=1024)]
 Tokens = Annotated[list[int], MaxItems(1 << 20)]
 Texts = Annotated[list[str], MaxItems(1 << 10)]

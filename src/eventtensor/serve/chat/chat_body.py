@@ -15,7 +15,7 @@ from ...engine.sampling_params import SamplingParams
 from ...errors import BadParameter
 from ..chat_request import ChatRequest, Tool, ToolChoice, template_options
 from ..sampling_fields import SamplingFields
-from ..strict_body import Body, MaxItems, Name, NoEffect
+from ..strict_body import Body, Integer, MaxItems, Name, NoEffect
 
 MAX_TOOLS = 128
 _NO_TOOL_CHOICE = ToolChoice("none")
@@ -122,9 +122,9 @@ class NamedTool(Body):
 
 class ChatBody(SamplingFields):
     messages: Annotated[Messages, Field(min_length=1)]
-    max_completion_tokens: int | None = None
+    max_completion_tokens: Integer | None = None
     logprobs: bool | None = None
-    top_logprobs: int | None = None
+    top_logprobs: Integer | None = None
     tools: Annotated[list[ToolBody], MaxItems(MAX_TOOLS)] | None = None
     tool_choice: Literal["none", "auto", "required"] | NamedTool | None = None
     parallel_tool_calls: bool | None = None

@@ -8,14 +8,14 @@ from typing import Annotated, ClassVar
 from ...engine.sampling_params import SamplingParams
 from ...errors import BadParameter
 from ..sampling_fields import SamplingFields
-from ..strict_body import MaxItems, NoEffect, Texts, Tokens
+from ..strict_body import Integer, MaxItems, NoEffect, Texts, Tokens
 
 ManyTokens = Annotated[list[Tokens], MaxItems(1 << 10)]
 
 
 class CompletionBody(SamplingFields):
     prompt: str | Tokens | Texts | ManyTokens
-    logprobs: int | None = None
+    logprobs: Integer | None = None
     echo: bool | None = None
     add_special_tokens: bool | None = None
     accepted: ClassVar[Mapping[str, NoEffect]] = {

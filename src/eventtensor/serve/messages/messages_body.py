@@ -12,7 +12,7 @@ from pydantic import Discriminator, Field, Tag
 from ...engine.sampling_params import SamplingParams
 from ...errors import BadParameter
 from ..chat_request import ChatRequest, Tool, ToolChoice, template_options
-from ..strict_body import Body, MaxItems, Name, NoEffect
+from ..strict_body import Body, Integer, MaxItems, Name, NoEffect
 from ..unions import type_tag
 from .message_blocks import CACHING, BlockMessage, TextContent, build_messages, join_text
 
@@ -146,12 +146,12 @@ class CountBody(Body):
 
 
 class MessagesBody(CountBody):
-    max_tokens: int
+    max_tokens: Integer
     stop_sequences: Annotated[list[str], MaxItems(16)] | None = None
     stream: bool | None = None
     temperature: float | None = None
     top_p: float | None = None
-    top_k: int | None = None
+    top_k: Integer | None = None
     accepted: ClassVar[Mapping[str, NoEffect]] = {
         **CountBody.accepted,
         "metadata": NoEffect("everybody gets the same answers"),

@@ -15,7 +15,7 @@ from ...errors import BadParameter
 from ..chat_request import ChatRequest, Tool, ToolChoice, template_options
 from ..response_writer import Json
 from ..sampling_fields import ObjectFormat, TextFormat
-from ..strict_body import Body, MaxItems, Name, NoEffect
+from ..strict_body import Body, Integer, MaxItems, Name, NoEffect
 from ..unions import TEXT_OR_OTHER, type_tag
 from .input_items import Input
 from .item_messages import build_messages
@@ -141,10 +141,10 @@ class ResponsesBody(Body):
     model: Name
     input: Input
     instructions: str | None = None
-    max_output_tokens: int | None = None
+    max_output_tokens: Integer | None = None
     temperature: float | None = None
     top_p: float | None = None
-    top_logprobs: int | None = None
+    top_logprobs: Integer | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     tools: Annotated[list[AnyTool], MaxItems(MAX_TOOLS)] | None = None
@@ -157,16 +157,16 @@ class ResponsesBody(Body):
     metadata: Metadata | None = None
     include: Annotated[list[Included], MaxItems(16)] | None = None
     # Beyond OpenAI's fields, as in chat completions.
-    seed: int | None = None
+    seed: Integer | None = None
     stop: str | Annotated[list[str], MaxItems(16)] | None = None
     presence_penalty: float | None = None
     frequency_penalty: float | None = None
-    top_k: int | None = None
+    top_k: Integer | None = None
     min_p: float | None = None
     repetition_penalty: float | None = None
-    stop_token_ids: Annotated[list[int], MaxItems(64)] | None = None
+    stop_token_ids: Annotated[list[Integer], MaxItems(64)] | None = None
     ignore_eos: bool | None = None
-    min_tokens: int | None = None
+    min_tokens: Integer | None = None
     chat_template_kwargs: dict[str, Any] | None = None
     accepted: ClassVar[Mapping[str, NoEffect]] = {
         "user": NoEffect("everybody gets the same answers"),
