@@ -107,6 +107,13 @@ def test_what_cannot_be_used_is_refused_in_words(grammars, name):
     assert time.thread_time() - began < 20  # without the limits some take minutes
 
 
+@pytest.mark.parametrize("params", [
+    {"regex": "(("}, {"json_schema": {"type": "string", "pattern": "(("}}])
+def test_a_wrong_regular_expression_has_its_reason(grammars, params):
+    with pytest.raises(BadGrammar, match="regex parse error: unclosed group"):
+        grammars.of(SamplingParams(**params))
+
+
 HOSTILE = {
     "repetitions": "start: a\n" + "".join(
         f"{chr(97 + k)}: {chr(98 + k)}{{0,1000}}\n" for k in range(10)) + 'k: "x"',

@@ -42,6 +42,15 @@ def test_a_value_out_of_range_is_an_error_that_names_it(name, value):
     assert "must be" in caught.value.hint
 
 
+@pytest.mark.parametrize(("name", "value"), [
+    ("grammar", "ab" * (1 << 18)), ("choice", ["ab"] * 5000), ("stop", "ab" * 5000),
+    ("logit_bias", dict.fromkeys(range(5000), 1))])
+def test_an_error_shows_the_begin_of_a_long_value(name, value):
+    with pytest.raises(BadParameter, match=f"{name} is .*(ab|0: 1)") as caught:
+        SamplingParams(**{name: value})
+    assert len(caught.value.message) < 300 and caught.value.message.endswith(" ..")
+
+
 def test_every_parameter_has_a_rule_and_is_tested_and_documented():
     names = set(SamplingParams.__dataclass_fields__)
     assert names == set(_RULES) == {n for n, _ in WRONG}

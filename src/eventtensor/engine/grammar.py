@@ -17,6 +17,7 @@ from ..models.text.tokenizer import Tokenizer
 from .grammar_source import grammar_source
 from .sampling_params import SamplingParams
 
+_REASON = "error:"  # begins the line with the cause in errors of regular expressions
 _MOST_KEPT = 32  # grammars that were compiled
 # Of one grammar: steps before its first token, at 3 us and 160 bytes, states, at 1 to 2 KB, and
 # symbols of its rules.
@@ -75,9 +76,12 @@ class Grammar:
 
 
 def _cause(matcher: Any) -> str:
-    """Its first line; behind it the parser tells all of its state."""
+    """Its first line, and the reason that a regular expression has in a later one. Behind them the
+    parser tells all of its state."""
     text = str(matcher.get_error()).partition("<state>")[0].strip()
-    return text.partition("\n")[0][:200] or str(matcher.stop_reason())
+    first, *more = text.split("\n")
+    reason = next((line[len(_REASON) :] for line in more if line.startswith(_REASON)), "")
+    return f"{first[:200]} {reason.strip()[:100]}".rstrip() or str(matcher.stop_reason())
 
 
 class Grammars:

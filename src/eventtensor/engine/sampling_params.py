@@ -135,7 +135,8 @@ def _frozen(name: str, values: Any) -> tuple[Any, ...]:
 
 
 def _shown(value: Any) -> str:
-    text = repr(value)
+    """Its begin: a client may have sent megabytes."""
+    text = repr(value[:200] if isinstance(value, (str, tuple)) else value)
     return text if len(text) <= 200 else f"{text[:200]} .."
 
 
