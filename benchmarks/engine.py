@@ -42,14 +42,16 @@ class Engine:
         """What it measures; the time per token beside bare steps with the rows that there were,
         weighted by the tokens that came out of each. Means, as of both sides."""
         stats = self.llm.engine.stats
-        before, steps, rows = Counter(stats.told_in), stats.steps, stats.rows
+        before = Counter(stats.later_tokens_of_shape)
+        steps, rows = stats.num_steps, stats.num_step_tokens
         self.log.begin()
         found, gaps = work(), self.log.pairs()
-        mean, part = self.bare.mean(stats.told_in - before)
+        mean, part = self.bare.mean(stats.later_tokens_of_shape - before)
         (tpot,) = (r for r in found if r["name"].endswith("_tpot"))
+        steps, rows = stats.num_steps - steps, stats.num_step_tokens - rows
         tpot |= {"bare_step": round(mean, 4), "percent_more": percent(tpot["mean"], mean),
                  "measured_part": round(part, 3),
-                 "rows_a_step": round((stats.rows - rows) / (stats.steps - steps), 1)}
+                 "rows_a_step": round(rows / steps, 1)}
         return found, gaps
 
     def steps(self, name: str, seen: Pairs, **facts: object) -> list[Row]:

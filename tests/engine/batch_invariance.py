@@ -9,7 +9,7 @@ import numpy as np
 from eventtensor import LLM, SamplingParams
 from eventtensor.engine.llm import Completion
 
-# Pages of the tiny model have 128 tokens: 8 of them, in f32, are two contexts of 400.
+# BlockManager of the tiny model have 128 tokens: 8 of them, in f32, are two contexts of 400.
 F32_CACHE_GB = 1 / 1024
 DRAWN = SamplingParams(temperature=1.2, top_k=80, top_p=0.9, seed=7, max_tokens=30,
                        ignore_eos=True)
@@ -35,7 +35,7 @@ def check_company(llm: LLM) -> None:
     params = [(GREEDY, DRAWN, PENALISED)[k % 3] for k in range(len(asked))]
     alone = [llm.generate(p, s)[0] for p, s in zip(asked, params, strict=True)]
     stats = llm.engine.stats
-    before, reused = stats.preempted, stats.reused
+    before, reused = stats.num_preemptions, stats.cached_tokens
     for order in (1, -1):
         found = llm.generate(asked[::order], params[::order])[::order]
         assert tokens_of(found) == tokens_of(alone)
@@ -43,6 +43,6 @@ def check_company(llm: LLM) -> None:
     for _ in range(2):
         assert tokens_of(llm.generate(asked[longest], params[longest])) \
             == tokens_of(alone[longest : longest + 1])
-    assert stats.preempted > before and stats.reused > reused
+    assert stats.num_preemptions > before and stats.cached_tokens > reused
     assert len({tuple(t) for t in tokens_of(alone)}) == len(alone)
-    assert llm.engine.scheduler.pages.used == 0
+    assert llm.engine.scheduler.blocks.num_used_blocks == 0

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from engine.reference import choose, draw
-from eventtensor.engine.engine_core import Engine, EngineOptions
+from eventtensor.engine.engine_core import EngineCore, EngineOptions
 from eventtensor.engine.sampling_params import SamplingParams
 from eventtensor.models.batch_arrays import (
     BlockTables,
@@ -122,9 +122,9 @@ def answer(prompt: Sequence[int], params: SamplingParams, context: int = 32) -> 
 @contextmanager
 def engine(
     make: Callable[[], FakeRunner] = FakeRunner, **options: float
-) -> Iterator[Engine]:
+) -> Iterator[EngineCore]:
     wanted = {"max_model_len": 32, "max_waiting": 1000} | options
-    made = Engine(make, EngineOptions(**wanted), None, (EOS,))
+    made = EngineCore(make, EngineOptions(**wanted), None, (EOS,))
     try:
         yield made
     finally:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from eventtensor.engine.detokenizer import Transcript
+from eventtensor.engine.detokenizer import Detokenizer
 
 
 class Letters:
@@ -21,12 +21,12 @@ class Letters:
 
 
 def spoken(text, stops):
-    t, parts = Transcript(Letters(), stops), []
+    t, parts = Detokenizer(Letters(), stops), []
     for c in text:
         parts.append(t.push(ord(c)))
-        if t.stopped:
+        if t.is_stopped:
             break
-    return [*parts, t.end()], t.stopped
+    return [*parts, t.finish()], t.is_stopped
 
 
 @pytest.mark.parametrize(("text", "stops", "wanted", "stopped"), [
@@ -51,13 +51,13 @@ def test_an_answer_ends_where_a_stop_begins(text, stops, wanted, stopped):
     ("abc", ("abc", "bc"), "abc"),
     ("one", ("two",), None),
 ])
-def test_a_transcript_knows_which_stop_has_ended_it(text, stops, wanted):
-    t = Transcript(Letters(), stops)
+def test_a_detokenizer_knows_which_stop_has_ended_it(text, stops, wanted):
+    t = Detokenizer(Letters(), stops)
     for letter in text:
         t.push(ord(letter))
-        if t.stopped:
+        if t.is_stopped:
             break
-    assert t.stop == wanted
+    assert t.matched_stop == wanted
 
 
 def test_what_may_become_a_stop_is_held_back_and_nothing_else():
@@ -66,5 +66,5 @@ def test_what_may_become_a_stop_is_held_back_and_nothing_else():
 
 
 def test_without_a_tokenizer_there_is_no_text():
-    t = Transcript(None, ("x",))
-    assert (t.push(5), t.end(), t.stopped) == ("", "", False)
+    t = Detokenizer(None, ("x",))
+    assert (t.push(5), t.finish(), t.is_stopped) == ("", "", False)

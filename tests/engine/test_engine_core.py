@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from engine.fake_runner import VOCAB, FakeRunner, answer, engine, limits
 from eventtensor import SamplingParams
-from eventtensor.engine.request import Finish
+from eventtensor.engine.request import FinishReason
 from eventtensor.errors import (
     BadOption,
     BadPrompt,
@@ -67,8 +67,8 @@ def at_rest(made):
     made._commands.put(lambda: done.set_result(None))
     done.result(30)
     s = made.scheduler
-    return (made.open, s.running, list(s.waiting), s.pages.used, len(s._slots)) == (
-        0, [], [], 0, s.limits.requests)
+    return (made.num_open_requests, s.running, list(s.waiting), s.blocks.num_used_blocks,
+            len(s._free_slots)) == (0, [], [], 0, s.limits.requests)
 
 
 # ---- answers -----------------------------------------------------------------------------------
@@ -106,12 +106,12 @@ def test_answers_are_those_of_a_request_that_is_alone(asked, pages, rows, reques
                 due.append((heard, when))
         for heard, (prompt, params, when) in zip(all_heard, asked, strict=True):
             last, wanted = heard.wait(), answer(prompt, params)
-            if last.finish is Finish.cancelled:
+            if last.finish is FinishReason.cancelled:
                 assert when is not None and heard.tokens == wanted[: len(heard.tokens)]
             else:
                 assert heard.tokens == wanted
                 full = len(wanted) == min(params.max_tokens, 32 - len(prompt))
-                assert last.finish is (Finish.length if full else Finish.stop)
+                assert last.finish is (FinishReason.length if full else FinishReason.stop)
         assert at_rest(made)
 
 
@@ -121,9 +121,9 @@ def test_many_requests_in_few_pages_are_preempted_and_still_right():
     params = SamplingParams(temperature=1, seed=4, max_tokens=12, ignore_eos=True)
     with engine(lambda: FakeRunner(limits(pages=9))) as made:
         heard = [ask(made, p, params) for p in prompts]
-        assert {h.wait().finish for h in heard} == {Finish.length}
+        assert {h.wait().finish for h in heard} == {FinishReason.length}
         assert [h.tokens for h in heard] == [answer(p, params) for p in prompts]
-        assert made.scheduler.preempted > 0 and at_rest(made)
+        assert made.scheduler.num_preemptions > 0 and at_rest(made)
 
 
 def test_on_a_gpu_the_next_step_is_launched_before_tokens_are_known():
@@ -149,9 +149,9 @@ def test_prompts_have_so_many_rows_while_someone_decodes(most, second):
         assert short.tokens == answer([5, 6, 7], GREEDY)
         assert long.tokens == answer([9] * 11, GREEDY) and at_rest(made)
         assert [rows for rows, _ in runner.sizes][:2] == [8, second]
-        mix = made.stats.mix
-        assert sum((chosen + more) * n for (chosen, more), n in mix.items()) == made.stats.rows
-        assert mix.total() == made.stats.steps == runner.launches
+        stats, shapes = made.stats, made.stats.steps_of_shape
+        assert sum((a + b) * n for (a, b), n in shapes.items()) == stats.num_step_tokens
+        assert shapes.total() == stats.num_steps == runner.launches
 
 
 def test_far_into_a_prompt_its_steps_have_fewer_rows():
@@ -182,7 +182,7 @@ def test_what_needs_a_token_on_the_host_waits_for_it():
     with engine(lambda: runner) as made:
         with held(made):
             heard = [ask(made, [5], plain), ask(made, [6], told)]
-        assert [h.wait().finish for h in heard] == [Finish.length] * 2
+        assert [h.wait().finish for h in heard] == [FinishReason.length] * 2
         assert [h.tokens for h in heard] == [answer([5], plain), answer([6], told)]
         assert runner.ahead == 0 and at_rest(made)
 
@@ -191,11 +191,11 @@ def test_prompts_with_the_same_begin_are_computed_once():
     begin = list(range(2, 18))
     with engine(lambda: FakeRunner(limits(pages=32))) as made:
         ask(made, [*begin, 30], GREEDY).wait()
-        rows = made.stats.rows
+        rows = made.stats.num_step_tokens
         again = ask(made, [*begin, 31], SamplingParams(temperature=0, max_tokens=1))
         again.wait()
         assert again.tokens == answer([*begin, 31], again.request.params)
-        assert (made.stats.reused, made.stats.rows - rows) == (16, 1)
+        assert (made.stats.cached_tokens, made.stats.num_step_tokens - rows) == (16, 1)
 
 
 def test_chunks_of_prompts_go_beside_requests_that_decode():
@@ -215,14 +215,14 @@ def test_tokens_that_end_an_answer_are_no_part_of_it():
     with engine() as made:
         heard = ask(made, [7, 8], SamplingParams(temperature=0, max_tokens=12, ignore_eos=True,
                                                  stop_token_ids=[stop]))
-        assert heard.wait().finish is Finish.stop
+        assert heard.wait().finish is FinishReason.stop
         assert heard.tokens == whole[: whole.index(stop)]
 
 
 def test_the_context_bounds_prompt_and_answer_together():
     with engine() as made:
         heard = ask(made, [3] * 30, SamplingParams(temperature=0, ignore_eos=True))
-        assert heard.wait().finish is Finish.length and len(heard.tokens) == 2
+        assert heard.wait().finish is FinishReason.length and len(heard.tokens) == 2
         with pytest.raises(BadPrompt, match="0 tokens"):
             made.submit([], GREEDY, Heard())
         for prompt, params in (([3] * 32, SamplingParams()), ([3] * 21, GREEDY)):
@@ -251,7 +251,7 @@ def test_a_queue_that_is_full_refuses_and_takes_again_later():
         gate.set()
         for h in heard:
             h.wait()
-        assert ask(made, [3]).wait().finish is not Finish.error
+        assert ask(made, [3]).wait().finish is not FinishReason.error
 
 
 @pytest.mark.parametrize("target", ["cpu", "cuda"])
@@ -267,19 +267,20 @@ def test_a_sink_that_fails_ends_its_own_request_alone(target):
     with engine(lambda: FakeRunner(target=target)) as made:
         other = ask(made, [4, 5])
         made.submit([6, 7, 8, 9, 10], SamplingParams(ignore_eos=True), bad)
-        assert other.wait().finish is not Finish.error
+        assert other.wait().finish is not FinishReason.error
         assert other.tokens == answer([4, 5], GREEDY)
-        while made.open:
+        while made.num_open_requests:
             time.sleep(0.001)
         assert ask(made, [9]).wait() and at_rest(made)
-        assert (len(heard), heard[-1].finish, made.stats.lost) == (4, Finish.error, 1)
+        assert (len(heard), heard[-1].finish) == (4, FinishReason.error)
+        assert made.stats.num_undelivered_ends == 1
 
 
 def test_a_choice_that_fails_ends_its_own_request_alone(monkeypatch):
     def fail(logits, token, most):
         raise ZeroDivisionError("no choice")
 
-    monkeypatch.setattr("eventtensor.engine.engine_core.logprobs", fail)
+    monkeypatch.setattr("eventtensor.engine.engine_core.compute_logprobs", fail)
     with engine() as made:
         other = ask(made, [4, 5])
         bad = ask(made, [4, 6], SamplingParams(logprobs=1))
@@ -305,7 +306,7 @@ def test_a_launch_that_fails_costs_its_requests_and_the_engine_goes_on():
         with held(made):
             heard = [ask(made, [k, k]) for k in range(2, 6)]
         ends = [h.wait() for h in heard]
-        assert [e.finish is Finish.error for e in ends] == [True, True, False, False]
+        assert [e.finish is FinishReason.error for e in ends] == [True, True, False, False]
         assert "lost" in ends[0].error.message
         assert [h.tokens for h in heard[2:]] == [answer([k, k], GREEDY) for k in (4, 5)]
         assert [r.closed for r in made_runners] == [True, False] and at_rest(made)
@@ -353,18 +354,19 @@ def test_a_stuck_step_fails_its_requests_and_later_ones_are_served():
             gate.wait(30)
 
     with engine(lambda: FakeRunner(before=before), step_limit_s=0.01) as made:
-        assert made.stuck_for == 0
+        assert made.stuck_s == 0
         with held(made):
             heard = [ask(made, [k]) for k in range(2, 5)]
         inside.wait(30)
-        while not made.stuck_for:
+        while not made.stuck_s:
             time.sleep(0.001)
         made.fail_stuck()
-        assert all(isinstance(h.wait().error, StepStuck) for h in heard) and made.open == 0
+        assert all(isinstance(h.wait().error, StepStuck) for h in heard)
+        assert made.num_open_requests == 0
         gate.set()
         later = ask(made, [9])
         later.wait()
-        assert later.tokens == answer([9], GREEDY) and at_rest(made) and made.stuck_for == 0
+        assert later.tokens == answer([9], GREEDY) and at_rest(made) and made.stuck_s == 0
 
 
 def test_a_stuck_step_that_fails_in_the_end_leaves_nobody_behind():
@@ -385,7 +387,7 @@ def test_a_stuck_step_that_fails_in_the_end_leaves_nobody_behind():
         with held(made):
             heard = [ask(made, [k]) for k in range(2, 5)]
         inside.wait(30)
-        while not made.stuck_for:
+        while not made.stuck_s:
             time.sleep(0.001)
         made.fail_stuck()
         gate.set()

@@ -14,7 +14,7 @@ from engine.batch_invariance import F32_CACHE_GB, GREEDY, check_company, prompts
 from engine.replay import check_tokens
 from engine.tiny_chat import write_tiny_chat
 from eventtensor import LLM, SamplingParams
-from eventtensor.engine.request import Finish
+from eventtensor.engine.request import FinishReason
 from eventtensor.errors import BadGrammar, BadOption, BadParameter, BadPrompt, PromptTooLong
 from eventtensor.models.model_source import Model, open_model
 
@@ -30,7 +30,7 @@ def folder(tmp_path_factory):
 @pytest.fixture(scope="module")
 def llm(folder):
     with LLM(str(folder), **SIZES) as made:
-        assert made.engine.scheduler.pages.count == 8
+        assert made.engine.scheduler.blocks.num_blocks == 8
         yield made
 
 
@@ -61,7 +61,7 @@ def test_prompts_are_scored_as_transformers_scores_them(llm, folder):
             wanted = torch.log_softmax(theirs(torch.tensor([prompt])).logits[0], -1).numpy()
         alone = llm.generate([prompt], only)[0]
         entries = list(alone.prompt_logprobs)
-        assert alone.tokens == () and alone.finish is Finish.length
+        assert alone.tokens == () and alone.finish is FinishReason.length
         assert entries == list(found[k].prompt_logprobs)
         assert entries == list(found[len(asked) + k].prompt_logprobs)
         assert [e.token for e in entries] == prompt and entries[0].logprobs is None
@@ -101,11 +101,12 @@ def test_all_texts_of_a_chat_count_before_it_is_encoded(llm, monkeypatch):
 
 def test_texts_go_in_and_come_out_and_stops_end_them(llm):
     whole = llm.generate("Hello", SamplingParams(seed=3, max_tokens=60, ignore_eos=True))[0]
-    assert whole.prompt_tokens == 5 and whole.finish is Finish.length
+    assert whole.prompt_tokens == 5 and whole.finish is FinishReason.length
     assert whole.text == llm.tokenizer.decode(t.token for t in whole.tokens)
     stop = whole.text[20:22]
     cut = llm.generate("Hello", SamplingParams(seed=3, max_tokens=60, ignore_eos=True, stop=stop))
-    assert cut[0].text == whole.text[: whole.text.index(stop)] and cut[0].finish is Finish.stop
+    assert cut[0].text == whole.text[: whole.text.index(stop)]
+    assert cut[0].finish is FinishReason.stop
 
 
 def test_an_object_ends_with_the_properties_that_its_schema_names(llm):
@@ -139,7 +140,7 @@ def test_who_leaves_a_stream_frees_its_pages(llm):
     for _ in llm.stream("x" * 200, SamplingParams(ignore_eos=True)):
         break
     llm.generate("y", SamplingParams(max_tokens=1))
-    assert llm.engine.open == 0 and llm.engine.scheduler.pages.used == 0
+    assert llm.engine.num_open_requests == 0 and llm.engine.scheduler.blocks.num_used_blocks == 0
 
 
 SCHEMA = {
@@ -164,7 +165,7 @@ def test_answers_keep_to_a_schema_or_a_regular_expression(llm):
         assert set(value) == {"name", "sizes", "ok"} and 3 <= len(value["name"]) <= 8
         assert 2 <= len(value["sizes"]) <= 4 and set(value["sizes"]) <= {1, 20, 300}
     assert all(re.fullmatch(date, c.text) for c in found[6:9])
-    assert {c.finish for c in found[:9]} == {Finish.stop}
+    assert {c.finish for c in found[:9]} == {FinishReason.stop}
     assert len({c.text for c in found}) == len(found)
     assert [c.text for c in found] == [llm.generate("x", p)[0].text for p in params]
 
@@ -194,7 +195,7 @@ def test_tokens_in_mixed_company_are_those_of_the_reference(llm):
         assert tokens, params
         decided += check_tokens(llm, prompt, tokens, params)
     assert decided > 0.9 * sum(len(c.tokens) for c in found)
-    assert re.fullmatch(r"[a-f]{5}(x|yz)+", found[4].text) or found[4].finish is Finish.length
+    assert re.fullmatch(r"[a-f]{5}(x|yz)+", found[4].text) or found[4].finish is FinishReason.length
     assert re.fullmatch(r"(no|yes)!{3,9}", found[5].text)
 
 
@@ -203,7 +204,7 @@ def test_a_grammar_that_cannot_be_used_is_refused(llm):
                   {"json_schema": {"not": {"type": "string"}}}):
         with pytest.raises(BadGrammar):
             llm.generate("x", SamplingParams(**wrong))
-    assert llm.engine.open == 0
+    assert llm.engine.num_open_requests == 0
 
 
 def test_a_bias_decides_and_log_probabilities_are_the_models_own(llm):
@@ -227,7 +228,7 @@ def test_one_bad_prompt_gives_the_others_up(llm):
     with pytest.raises(PromptTooLong):
         llm.generate(["x", "y" * 500], SamplingParams(max_tokens=100))
     llm.generate("y", SamplingParams(max_tokens=1))
-    assert llm.engine.open == 0
+    assert llm.engine.num_open_requests == 0
 
 
 def test_what_cannot_be_asked_is_refused_in_words(llm):
@@ -257,7 +258,7 @@ def test_the_context_is_the_models_unless_one_is_asked_for(llm):
         assert made.max_model_len == most == made.engine.options.max_model_len
         assert made.capacity.full_requests == 2
         long = made.generate([[5] * (most - 3)], SamplingParams(temperature=0, ignore_eos=True))[0]
-        assert len(long.tokens) == 3 and long.finish is Finish.length
+        assert len(long.tokens) == 3 and long.finish is FinishReason.length
 
 
 def test_arguments_have_their_old_names_for_one_release(llm):
@@ -315,4 +316,5 @@ def test_random_requests_from_many_threads_leave_no_page_behind(llm):
     assert not wrong
     llm.generate("y", SamplingParams(max_tokens=1))
     scheduler = llm.engine.scheduler
-    assert (llm.engine.open, scheduler.pages.used, scheduler.running) == (0, 0, [])
+    assert llm.engine.num_open_requests == scheduler.blocks.num_used_blocks == 0
+    assert scheduler.running == []

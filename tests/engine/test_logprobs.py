@@ -8,7 +8,7 @@ from models.sampling_reference import Wish, drawn
 
 from engine.reference import draw, penalised
 from eventtensor import SamplingParams
-from eventtensor.engine.logprobs import logprobs
+from eventtensor.engine.logprobs import compute_logprobs
 from eventtensor.errors import StepFailed
 
 RNG = np.random.default_rng(0)
@@ -46,7 +46,7 @@ def test_presence_and_frequency_count_the_answer_alone():
 
 def test_log_probabilities_are_of_the_logits_as_the_model_gave_them():
     logits = np.log(np.array([0.5, 0.3, 0.15, 0.05])).astype(np.float32)
-    found = logprobs(logits, 1, 2)
+    found = compute_logprobs(logits, 1, 2)
     assert found.chosen == pytest.approx(np.log(0.3), abs=1e-6)
     assert [t for t, _ in found.top] == [0, 1]
     np.testing.assert_allclose([x for _, x in found.top], np.log([0.5, 0.3]), rtol=1e-6)
@@ -54,10 +54,10 @@ def test_log_probabilities_are_of_the_logits_as_the_model_gave_them():
 
 @pytest.mark.parametrize("most", [0, 1, 8])
 def test_as_many_likeliest_tokens_as_asked_the_lowest_first_among_equals(most):
-    found = logprobs(np.array([1, 2, 2, 0, 2, 1, 1, 1], np.float32), 3, most)
+    found = compute_logprobs(np.array([1, 2, 2, 0, 2, 1, 1, 1], np.float32), 3, most)
     assert [t for t, _ in found.top] == [1, 2, 4, 0, 5, 6, 7, 3][:most]
 
 
 def test_logits_that_are_not_finite_fail_the_request():
     with pytest.raises(StepFailed, match="finite"):
-        logprobs(np.array([0, np.nan], np.float32), 0, 0)
+        compute_logprobs(np.array([0, np.nan], np.float32), 0, 0)

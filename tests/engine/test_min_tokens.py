@@ -10,9 +10,9 @@ from engine.test_detokenizer import Letters
 from engine.test_engine_core import Heard
 from engine.tiny_chat import write_tiny_chat
 from eventtensor import LLM, SamplingParams
-from eventtensor.engine.detokenizer import Transcript
-from eventtensor.engine.request import Finish
-from eventtensor.engine.token_bitmask import without
+from eventtensor.engine.detokenizer import Detokenizer
+from eventtensor.engine.request import FinishReason
+from eventtensor.engine.token_bitmask import bitmask_without
 from eventtensor.errors import BadParameter
 
 ENDS = (EOS, 5, 9, 11, 20, 33)
@@ -46,7 +46,7 @@ def test_an_answer_has_at_least_so_many_tokens_and_ends_where_it_may(target, lea
         ends = [heard.wait().finish for heard in every]
     assert [h.tokens for h in every] == [greedy(p, least, 20) for p in PROMPTS]
     assert min(len(h.tokens) for h in every) >= least
-    assert [e is Finish.length for e in ends] == [len(h.tokens) == 20 for h in every]
+    assert [e is FinishReason.length for e in ends] == [len(h.tokens) == 20 for h in every]
     # Those that may end go on beside the host's work.
     assert (runner.ahead > 0) == (target == "cuda" and least < 20)
 
@@ -63,17 +63,17 @@ def test_an_end_that_ends_nothing_may_come():
 
 
 def test_a_stop_that_is_complete_too_early_is_text():
-    t = Transcript(Letters(), ("ab", "b!"), min_tokens=4)
+    t = Detokenizer(Letters(), ("ab", "b!"), min_tokens=4)
     parts = [t.push(ord(c)) for c in "abcab"]
-    assert (parts, t.stopped) == (["", "a", "bc", "", ""], True)
-    t = Transcript(Letters(), ("bc",), min_tokens=2)
-    assert "".join([t.push(ord(c)) for c in "abc"]) == "a" and t.stopped  # it is complete late
-    t = Transcript(Letters(), ("b",), min_tokens=2)
-    assert "".join([t.push(ord(c)) for c in "ab"] + [t.end()]) == "ab" and not t.stopped
+    assert (parts, t.is_stopped) == (["", "a", "bc", "", ""], True)
+    t = Detokenizer(Letters(), ("bc",), min_tokens=2)
+    assert "".join([t.push(ord(c)) for c in "abc"]) == "a" and t.is_stopped  # it is complete late
+    t = Detokenizer(Letters(), ("b",), min_tokens=2)
+    assert "".join([t.push(ord(c)) for c in "ab"] + [t.finish()]) == "ab" and not t.is_stopped
 
 
 def test_bits_of_all_tokens_but_some():
-    bits = np.unpackbits(without([0, 9, 40], 12), bitorder="little")
+    bits = np.unpackbits(bitmask_without([0, 9, 40], 12), bitorder="little")
     assert np.flatnonzero(bits).tolist() == [1, 2, 3, 4, 5, 6, 7, 8, 10, 11]
 
 

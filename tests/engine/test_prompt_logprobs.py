@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from engine.fake_runner import VOCAB, FakeRunner, answer, engine, limits, logits_after
 from engine.test_engine_core import PROMPTS, Heard, ask, at_rest, held
 from eventtensor import SamplingParams
-from eventtensor.engine.request import Finish
+from eventtensor.engine.request import FinishReason
 from eventtensor.errors import BadParameter, BadPrompt, StepFailed
 
 ONLY = SamplingParams(max_tokens=0, prompt_logprobs=2)
@@ -75,10 +75,11 @@ def test_prompts_are_scored_in_any_company(
         for heard, (prompt, params, when) in zip(all_heard, asked, strict=True):
             last = heard.wait()
             wanted = answer(prompt, params) if params.max_tokens else []
-            if last.finish is Finish.cancelled:
+            if last.finish is FinishReason.cancelled:
                 assert when is not None and heard.tokens == wanted[: len(heard.tokens)]
             else:
-                assert heard.tokens == wanted and last.finish in (Finish.length, Finish.stop)
+                assert heard.tokens == wanted
+                assert last.finish in (FinishReason.length, FinishReason.stop)
             if params.prompt_logprobs is not None and (heard.tokens or not when):
                 check(told(heard), prompt, params.prompt_logprobs)
         assert at_rest(made)
@@ -94,7 +95,7 @@ def test_rows_with_logits_are_bounded_and_others_decode_beside_them():
         first.wait(), second.wait()
     assert runner.sizes[:8] == [(4, 4)] * 6 + [(3, 3), (1, 1)]
     check(told(second), list(range(2, 22)), 2)
-    assert second.outputs[-1].finish is Finish.length and not second.tokens
+    assert second.outputs[-1].finish is FinishReason.length and not second.tokens
     assert made.stats.tokens == 9 and made.stats.prompt_tokens == 21
 
 
@@ -116,9 +117,9 @@ def test_a_begin_that_is_known_is_computed_again_and_shared_with_others():
             heard = ask(made, prompt, ONLY)
             heard.wait()
             check(told(heard), prompt, 2)
-            assert made.stats.reused == 0
+            assert made.stats.cached_tokens == 0
         ask(made, prompt, SamplingParams(temperature=0, max_tokens=1)).wait()
-        assert made.stats.reused == 16
+        assert made.stats.cached_tokens == 16
 
 
 def test_what_is_scored_stays_scored_when_pages_run_out():
@@ -132,7 +133,7 @@ def test_what_is_scored_stays_scored_when_pages_run_out():
             second = ask(made, prompt, SamplingParams(temperature=0, max_tokens=8,
                                                       prompt_logprobs=1, ignore_eos=True))
         first.wait(), second.wait()
-        assert made.scheduler.preempted > 0 and at_rest(made)
+        assert made.scheduler.num_preemptions > 0 and at_rest(made)
     check(told(second), prompt, 1)
     assert second.tokens == answer(prompt, second.request.params)
 
@@ -156,7 +157,7 @@ def test_a_prompt_of_one_token_and_one_that_fills_the_context():
     with engine() as made:
         for prompt in ([7], [7] * 32):
             heard = ask(made, prompt, ONLY)
-            assert heard.wait().finish is Finish.length and not heard.tokens
+            assert heard.wait().finish is FinishReason.length and not heard.tokens
             check(told(heard), prompt, 2)
         with pytest.raises(BadPrompt, match="context"):
             made.submit([7] * 33, ONLY, Heard())
@@ -185,7 +186,7 @@ def test_the_token_that_ends_an_answer_is_told_with_its_log_probability():
     with engine() as made:
         heard = ask(made, prompt, params)
         last = heard.wait()
-    assert last.finish is Finish.stop and last.end.token == 1 and last.tokens == ()
+    assert last.finish is FinishReason.stop and last.end.token == 1 and last.tokens == ()
     assert last.end.logprobs.top[0] == (1, last.end.logprobs.chosen)
     assert all(o.end is None for o in heard.outputs[:-1])
 

@@ -83,4 +83,4 @@ def test_lone_requests_may_have_the_faster_kernel() -> None:
     with LLM("random:tiny-llama", **SIZES) as fast:
         params = SamplingParams(temperature=0, max_tokens=30, ignore_eos=True)
         (answer,) = fast.generate([[5, 6, 7]], params)
-        assert len(answer.tokens) == 30 and fast.engine.open == 0
+        assert len(answer.tokens) == 30 and fast.engine.num_open_requests == 0

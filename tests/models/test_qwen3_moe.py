@@ -151,7 +151,7 @@ def test_a_step_reads_the_experts_in_use_alone(runner: Runner) -> None:
 def test_random_weights_generate() -> None:
     with LLM("random:tiny-qwen3-moe", target="interp", max_model_len=128, max_num_seqs=1) as llm:
         found = llm.generate([[3, 1]], SamplingParams(temperature=0, max_tokens=2))[0]
-        assert len(found.tokens) == 2 and llm.engine.stats.steps == 2
+        assert len(found.tokens) == 2 and llm.engine.stats.num_steps == 2
 
 
 def test_what_is_compared_is_alive(pair: Pair) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from eventtensor.engine.request import Finish
+from eventtensor.engine.request import FinishReason
 from eventtensor.serve.deltas import (
     ArgumentsDelta,
     CallDelta,
@@ -25,7 +25,7 @@ CONTENT = [{"type": "thinking", "thinking": "hm ..", "signature": ""},
            {"type": "tool_use", "id": "call_2", "name": "g", "input": {}}]
 
 
-def streamed(deltas, finish=Finish.stop, stop=None):
+def streamed(deltas, finish=FinishReason.stop, stop=None):
     w = MessagesWriter("m")
     events = [*w.begin(USAGE)]
     for delta in deltas:
@@ -36,7 +36,7 @@ def streamed(deltas, finish=Finish.stop, stop=None):
     return [e.data for e in events]
 
 
-def whole(deltas, finish=Finish.stop, stop=None):
+def whole(deltas, finish=FinishReason.stop, stop=None):
     parsed = ParsedAnswer()
     parsed.add(deltas)
     return MessagesWriter("m").whole([WholeAnswer(parsed, [], finish, stop)], USAGE)
@@ -72,12 +72,12 @@ def test_a_stream_begins_and_ends_each_block():
 
 
 @pytest.mark.parametrize(("deltas", "finish", "stop", "reason"), [
-    ([TextDelta("a")], Finish.stop, None, "end_turn"),
-    ([TextDelta("a")], Finish.length, None, "max_tokens"),
-    ([TextDelta("a")], Finish.stop, "###", "stop_sequence"),
-    (DELTAS[:7], Finish.stop, None, "tool_use"),
-    (DELTAS[:6], Finish.length, None, "max_tokens"),
-    ([], Finish.stop, None, "end_turn"),
+    ([TextDelta("a")], FinishReason.stop, None, "end_turn"),
+    ([TextDelta("a")], FinishReason.length, None, "max_tokens"),
+    ([TextDelta("a")], FinishReason.stop, "###", "stop_sequence"),
+    (DELTAS[:7], FinishReason.stop, None, "tool_use"),
+    (DELTAS[:6], FinishReason.length, None, "max_tokens"),
+    ([], FinishReason.stop, None, "end_turn"),
 ])
 def test_why_a_message_ends(deltas, finish, stop, reason):
     ends = whole(deltas, finish, stop), streamed(deltas, finish, stop)[-2]["delta"]
@@ -86,7 +86,7 @@ def test_why_a_message_ends(deltas, finish, stop, reason):
 
 
 def test_input_that_was_cut_is_an_object_all_the_same():
-    assert whole(DELTAS[:6], Finish.length)["content"][-1]["input"] == {}
+    assert whole(DELTAS[:6], FinishReason.length)["content"][-1]["input"] == {}
     assert whole([CallDelta(0, "f", "c"), ArgumentsDelta(0, "[1]")])["content"][-1]["input"] == {}
 
 

@@ -6,7 +6,7 @@ import pytest
 from openai.types.responses import Response, ResponseStreamEvent
 from pydantic import BaseModel, TypeAdapter
 
-from eventtensor.engine.request import Chosen, Finish, Logprobs
+from eventtensor.engine.request import FinishReason, Logprobs, ScoredToken
 from eventtensor.serve.deltas import (
     ArgumentsDelta,
     CallDelta,
@@ -51,7 +51,7 @@ def writer(callback=None, **asked):
     return ResponsesWriter("m", TokenTexts(None), body.echo(body.wants_store), **more)
 
 
-def streamed(w, deltas, finish=Finish.stop, tokens=()):
+def streamed(w, deltas, finish=FinishReason.stop, tokens=()):
     """One delta at a time."""
     new = [AnswerDelta(0, [d], tokens, None) for d in deltas]
     new.append(AnswerDelta(0, [], (), finish))
@@ -65,7 +65,7 @@ def streamed(w, deltas, finish=Finish.stop, tokens=()):
     return [e.data for e in events]
 
 
-def whole(w, deltas, finish=Finish.stop):
+def whole(w, deltas, finish=FinishReason.stop):
     parsed = ParsedAnswer()
     parsed.add(deltas)
     found = w.whole([WholeAnswer(parsed, [], finish)], USAGE)
@@ -113,10 +113,10 @@ def test_a_stream_adds_up_to_the_whole_response():
 @pytest.mark.parametrize("deltas", [[], [TextDelta("cut")], DELTAS[:6]])
 def test_an_answer_that_was_cut_is_incomplete(deltas):
     kept = []
-    events = streamed(writer(kept.append), deltas, Finish.length)
+    events = streamed(writer(kept.append), deltas, FinishReason.length)
     assert events[-1]["type"] == "response.incomplete"
     assert events[-2]["item"]["status"] == "incomplete"
-    for found in (events[-1]["response"], whole(writer(), deltas, Finish.length), *kept):
+    for found in (events[-1]["response"], whole(writer(), deltas, FinishReason.length), *kept):
         assert found["status"] == "incomplete" and found["completed_at"] is None
         assert found["incomplete_details"] == {"reason": "max_output_tokens"}
         assert [i["status"] for i in found["output"]][-1] == "incomplete"
@@ -144,11 +144,11 @@ def test_an_error_in_a_stream_fails_the_response():
 
 def test_log_probabilities_come_with_their_text_or_the_next():
     w = writer(top_logprobs=1)
-    tokens = [Chosen(k, Logprobs(-1.0 * k, ((k, -1.0 * k),))) for k in range(3)]
+    tokens = [ScoredToken(k, Logprobs(-1.0 * k, ((k, -1.0 * k),))) for k in range(3)]
     events = []
     for new in (AnswerDelta(0, [], tokens[:1], None),
                 AnswerDelta(0, [TextDelta("ab")], tokens[1:2], None),
-                AnswerDelta(0, [], tokens[2:], Finish.stop)):
+                AnswerDelta(0, [], tokens[2:], FinishReason.stop)):
         events += [e.data for e in w.events(new, USAGE)]
     events += [e.data for e in w.end(USAGE)]
     for event in events:

@@ -1,5 +1,9 @@
-"""Who has which page of the cache. Full pages keep what they hold when nobody uses them any more,
-so that a later prompt with the same begin finds it; the one unused for longest is taken first."""
+"""The blocks of the KV cache: which request uses which, and which hold a known prefix.
+
+A block table is allocated with the blocks that already hold the prefix of a prompt. Full blocks
+keep their content when no request uses them any more, so that a later prompt with the same prefix
+finds them. The manager evicts the block that has been unused for longest. Which request gets blocks
+is not decided here, but in scheduler.py."""
 
 from __future__ import annotations
 
@@ -7,103 +11,109 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-# What a full page holds: a name for all that comes before it, and its own tokens. Names are equal
-# only where all tokens are, so that nothing hangs on a hash.
-Content = tuple[int, tuple[int, ...]]
-_START = 0  # the name of what comes before a first page: nothing
+# The content of a full block: the id of the prefix before it, and its own tokens. Ids are equal
+# only where all tokens are, so that correctness does not depend on a hash.
+BlockContent = tuple[int, tuple[int, ...]]
+_EMPTY_PREFIX = 0  # the id of the prefix before a first block
 
 
 @dataclass
-class Table:
-    """The pages of one request, in order; the first `full` of them are known by their content, all
-    of which has the name `name`."""
+class BlockTable:
+    """The blocks of one request, in order. The first `num_committed` are in the prefix cache, and
+    `prefix_id` is the id of the prefix that they hold."""
 
-    pages: list[int] = field(default_factory=list)
-    full: int = 0
-    name: int = _START
+    blocks: list[int] = field(default_factory=list)
+    num_committed: int = 0
+    prefix_id: int = _EMPTY_PREFIX
 
 
-class Pages:
-    """`count` pages of `size` tokens."""
+class BlockManager:
+    """`num_blocks` blocks of `block_tokens` tokens, with reference counts."""
 
-    def __init__(self, count: int, size: int) -> None:
-        self.count, self.size = count, size
-        self._empty = list(range(count - 1, -1, -1))
-        self._users = [0] * count
-        self._idle: OrderedDict[int, None] = OrderedDict()  # known, without users; oldest first
-        self._by_content: dict[Content, int] = {}
-        self._known: dict[int, tuple[Content, int]] = {}  # page: what it holds, and its name
-        self._next_name = _START + 1
-
-    @property
-    def available(self) -> int:
-        return len(self._empty) + len(self._idle)
+    def __init__(self, num_blocks: int, block_tokens: int) -> None:
+        self.num_blocks, self.block_tokens = num_blocks, block_tokens
+        self._empty = list(range(num_blocks - 1, -1, -1))
+        self._num_users = [0] * num_blocks
+        self._evictable: OrderedDict[int, None] = OrderedDict()  # cached, unused; oldest first
+        self._block_of_content: dict[BlockContent, int] = {}
+        self._cached: dict[int, tuple[BlockContent, int]] = {}  # by block, with its prefix id
+        self._next_prefix_id = _EMPTY_PREFIX + 1
 
     @property
-    def used(self) -> int:
-        return self.count - self.available
+    def num_free_blocks(self) -> int:
+        return len(self._empty) + len(self._evictable)
 
-    def open(self, tokens: Sequence[int]) -> Table:
-        """A table that begins with the pages which hold the begin of these tokens already. One
-        token at least is left to be computed, for what comes after it."""
-        table = Table()
-        for at in range(0, len(tokens) - self.size, self.size):
-            page = self._by_content.get((table.name, tuple(tokens[at : at + self.size])))
-            if page is None:
+    @property
+    def num_used_blocks(self) -> int:
+        return self.num_blocks - self.num_free_blocks
+
+    def allocate(self, tokens: Sequence[int]) -> BlockTable:
+        """A table with the cached blocks of the longest prefix of these tokens. At least one token
+        stays outside, because a step must compute the logits after it."""
+        table = BlockTable()
+        for at in range(0, len(tokens) - self.block_tokens, self.block_tokens):
+            content = table.prefix_id, tuple(tokens[at : at + self.block_tokens])
+            block = self._block_of_content.get(content)
+            if block is None:
                 break
-            self._hold(page)
-            table.pages.append(page)
-            table.name = self._known[page][1]
-        table.full = len(table.pages)
+            self._add_user(block)
+            table.blocks.append(block)
+            table.prefix_id = self._cached[block][1]
+        table.num_committed = len(table.blocks)
         return table
 
-    def grow(self, table: Table, tokens: int) -> bool:
-        """Pages for so many tokens in all; False, and none, if there are too few."""
-        more = -(-tokens // self.size) - len(table.pages)
-        if more > self.available:
+    def extend(self, table: BlockTable, num_tokens: int) -> bool:
+        """Adds blocks until the table holds `num_tokens` tokens; adds none and returns False if
+        there are too few."""
+        missing = -(-num_tokens // self.block_tokens) - len(table.blocks)
+        if missing > self.num_free_blocks:
             return False
-        for _ in range(more):
-            page = self._empty.pop() if self._empty else self._forget_oldest()
-            self._hold(page)
-            table.pages.append(page)
+        for _ in range(missing):
+            block = self._empty.pop() if self._empty else self._evict_oldest()
+            self._add_user(block)
+            table.blocks.append(block)
         return True
 
-    def fill(self, table: Table, tokens: Sequence[int], done: int) -> None:
-        """The first `done` tokens are in the cache: full pages among them become known."""
-        while (table.full + 1) * self.size <= done:
-            at = table.full * self.size
-            content = table.name, tuple(tokens[at : at + self.size])
-            table.name = self._learn(table.pages[table.full], content)
-            table.full += 1
+    def commit_full_blocks(
+        self, table: BlockTable, tokens: Sequence[int], num_computed: int
+    ) -> None:
+        """Puts full blocks of the first `num_computed` tokens into the prefix cache."""
+        while (table.num_committed + 1) * self.block_tokens <= num_computed:
+            at = table.num_committed * self.block_tokens
+            content = table.prefix_id, tuple(tokens[at : at + self.block_tokens])
+            table.prefix_id = self._commit(table.blocks[table.num_committed], content)
+            table.num_committed += 1
 
-    def close(self, table: Table) -> None:
-        """The last page first: what is left of a text that is forgotten is then a begin of it."""
-        for page in reversed(table.pages):
-            self._users[page] -= 1
-            if self._users[page] == 0:
-                if page in self._known:
-                    self._idle[page] = None
+    def free(self, table: BlockTable) -> None:
+        """Takes the blocks from the request, the last one first, so that eviction shortens a cached
+        text from its end."""
+        for block in reversed(table.blocks):
+            self._num_users[block] -= 1
+            if self._num_users[block] == 0:
+                if block in self._cached:
+                    self._evictable[block] = None
                 else:
-                    self._empty.append(page)
-        table.pages.clear()
-        table.full, table.name = 0, _START
+                    self._empty.append(block)
+        table.blocks.clear()
+        table.num_committed, table.prefix_id = 0, _EMPTY_PREFIX
 
-    def _hold(self, page: int) -> None:
-        self._users[page] += 1
-        self._idle.pop(page, None)
+    def _add_user(self, block: int) -> None:
+        self._num_users[block] += 1
+        self._evictable.pop(block, None)
 
-    def _learn(self, page: int, content: Content) -> int:
-        """The name of the content. If another page holds the same, that one stays the known."""
-        other = self._by_content.get(content)
+    def _commit(self, block: int, content: BlockContent) -> int:
+        """The prefix id of the content. If another block has the same content, that one stays the
+        cached one."""
+        other = self._block_of_content.get(content)
         if other is not None:
-            return self._known[other][1]
-        name, self._next_name = self._next_name, self._next_name + 1
-        self._by_content[content] = page
-        self._known[page] = content, name
-        return name
+            return self._cached[other][1]
+        prefix_id, self._next_prefix_id = self._next_prefix_id, self._next_prefix_id + 1
+        self._block_of_content[content] = block
+        self._cached[block] = content, prefix_id
+        return prefix_id
 
-    def _forget_oldest(self) -> int:
-        page, _ = self._idle.popitem(last=False)
-        content, _ = self._known.pop(page)
-        del self._by_content[content]
-        return page
+    def _evict_oldest(self) -> int:
+        block, _ = self._evictable.popitem(last=False)
+        content, _ = self._cached.pop(block)
+        del self._block_of_content[content]
+        return block

@@ -130,7 +130,7 @@ class _Sizes:
         return pages
 
     def _room(self, context: int) -> int:
-        """Pages that the cache may have."""
+        """BlockManager that the cache may have."""
         cache = self._left(self._most, context)
         if self.options.cache_gb is not None:
             cache = self.options.cache_gb * GB

@@ -1,5 +1,8 @@
-"""The engine: a thread that steps as long as there are requests. Others only put commands into its
-queue, so that what is scheduled has one owner."""
+"""The engine: one thread that runs steps as long as there are requests.
+
+Other threads only put commands (submit, cancel, close) into its queue, so that one thread owns all
+scheduled state. The scheduler chooses the tokens of a step, the runner computes it, and the engine
+gives the results to the sinks of the requests."""
 
 from __future__ import annotations
 
@@ -25,16 +28,16 @@ from ..errors import (
 )
 from ..models.runner import Result, Runner, TokenChoice
 from ..models.text.tokenizer import Tokenizer
-from .detokenizer import Transcript
+from .detokenizer import Detokenizer
+from .engine_stats import EngineStats
 from .grammar import Grammar, Grammars
-from .logprobs import logprobs
-from .request import Chosen, Finish, Output, Request, Sink
+from .logprobs import ScoredToken, compute_logprobs
+from .request import FinishReason, Output, Request, Sink
 from .sampling_params import SamplingParams
-from .scheduler import Scheduler, Step
-from .stats import Stats
-from .token_bitmask import without
+from .scheduler import Scheduler, StepBatch
+from .token_bitmask import bitmask_without
 
-MOST_FAILURES = 3  # of steps, with none between that succeeds
+MAX_FAILED_STEPS = 3  # in a row
 
 
 @dataclass(frozen=True)
@@ -54,9 +57,10 @@ class EngineOptions:
     additional_properties: bool = False
 
 
-class Engine:
-    """`make_runner` is called for the first runner, and for another if a launch has failed: then
-    the requests of that step fail, and later ones find an empty cache. `eos` ends answers."""
+class EngineCore:
+    """`make_runner` makes the first runner, and another one after a launch has failed: then the
+    requests of that step fail, and later ones find an empty cache. A token of `eos` ends an
+    answer."""
 
     def __init__(
         self, make_runner: Callable[[], Runner], options: EngineOptions,
@@ -74,300 +78,306 @@ class Engine:
                             hint="1 or more, or None")
         self.grammars = Grammars(tokenizer, self.runner.limits.vocab, self.eos,
                                  options.additional_properties)
-        self.scheduler, self.stats = self._scheduler(), Stats()
-        self.failure: EventTensorError | None = None  # why it runs no more
+        self.scheduler, self.stats = self._make_scheduler(), EngineStats()
+        self.failure: EventTensorError | None = None  # why the engine has stopped
         self._commands: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
-        self._open: set[Request] = set()
-        self._guard = threading.Lock()  # of _open and failure, which more than one thread changes
-        self._new: list[tuple[Request, Chosen, Finish | None]] = []  # not yet told
-        self._failures, self._stopping = 0, False
-        self._step_began: float | None = None
-        self._ahead: Step | None = None  # its kernel runs already
-        self._thread = threading.Thread(target=self._work, name="engine", daemon=True)
+        self._open_requests: set[Request] = set()
+        self._lock = threading.Lock()  # guards _open_requests and failure
+        self._undelivered: list[tuple[Request, ScoredToken, FinishReason | None]] = []
+        self._num_failed_steps, self._is_stopping = 0, False
+        self._step_start_s: float | None = None
+        self._next_batch: StepBatch | None = None  # launched behind the step that runs
+        self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
         self._thread.start()
 
-    def _scheduler(self) -> Scheduler:
+    def _make_scheduler(self) -> Scheduler:
         return Scheduler(self.runner.limits, self.options.max_prefill_tokens,
                          self.options.max_prefill_items)
 
-    # ---- for any thread ----------------------------------------------------------------------
+    # ---- called by any thread ----------------------------------------------------------------
 
     def submit(
         self, prompt: Sequence[int], params: SamplingParams, sink: Sink,
         grammar: Grammar | None = None,
     ) -> Request:
-        """`sink` gets every output, on the engine's thread, and must not block. What is wrong with
-        a request is raised here. `grammar` is the one of the params, if it is compiled already."""
-        request = self._request(prompt, params, sink, grammar)
-        with self._guard:
+        """Queues a request, or raises what is wrong with it. The engine's thread calls `sink` with
+        every output, so it must not block. `grammar` is that of the params, compiled already."""
+        request = self._make_request(prompt, params, sink, grammar)
+        with self._lock:
             if self.failure is not None:
                 raise EngineStopped(f"the engine has stopped: {self.failure.message}")
-            if len(self._open) >= self.most:
-                raise QueueFull(f"{self.most} requests are running or waiting",
-                                retry_s=self._queue_s())
-            if not self._open:
-                self.stats.pace.begin(time.monotonic())
-            self._open.add(request)
-        self._commands.put(lambda: None if request.over else self.scheduler.add(request))
+            if len(self._open_requests) >= self.max_open_requests:
+                raise QueueFull(f"{self.max_open_requests} requests are running or waiting",
+                                retry_s=self._estimate_wait_s())
+            if not self._open_requests:
+                self.stats.finish_rate.start(time.monotonic())
+            self._open_requests.add(request)
+        self._commands.put(lambda: None if request.is_over else self.scheduler.add(request))
         return request
 
-    def _request(
+    def _make_request(
         self, prompt: Sequence[int], params: SamplingParams, sink: Sink, grammar: Grammar | None
     ) -> Request:
-        tokens, context, vocab = list(prompt), self.options.max_model_len, self.runner.limits.vocab
+        tokens, vocab, most = list(prompt), self.runner.limits.vocab, self.options.max_model_len
         if not tokens:
             raise BadPrompt("a prompt of 0 tokens")
         wanted = 1 if params.max_tokens is None else params.max_tokens
-        if len(tokens) + wanted > context:
-            raise PromptTooLong(context, f"{len(tokens)} tokens",
-                                wanted if len(tokens) < context else 0)
+        if len(tokens) + wanted > most:
+            raise PromptTooLong(most, f"{len(tokens)} tokens", wanted if len(tokens) < most else 0)
         if not all(type(t) is int and 0 <= t < vocab for t in tokens):
             raise BadPrompt(f"a prompt has tokens beyond 0 to {vocab - 1}",
                             hint="tokens are numbers of this model's own vocabulary")
         if params.logit_bias is not None and not all(t < vocab for t in params.logit_bias):
             raise BadParameter(f"logit_bias has tokens beyond 0 to {vocab - 1}",
                                hint="tokens are numbers of this model's own vocabulary")
-        last = context if params.max_tokens is None else len(tokens) + max(1, params.max_tokens)
+        max_len = most if params.max_tokens is None else len(tokens) + max(1, params.max_tokens)
         eos = frozenset() if params.ignore_eos else self.eos
-        ends = eos.union(params.stop_token_ids)
-        return Request(tokens, params, last, ends,
-                       Transcript(self.tokenizer, params.stops, params.min_tokens,
-                                  special=not params.skip_special_tokens), sink,
+        end_tokens = eos.union(params.stop_token_ids)
+        detokenizer = Detokenizer(self.tokenizer, params.stops, params.min_tokens,
+                                  has_special_tokens=not params.skip_special_tokens)
+        return Request(tokens, params, max_len, end_tokens, detokenizer, sink,
                        grammar or self.grammars.of(params),
-                       without(ends, vocab) if params.min_tokens else None)
+                       bitmask_without(end_tokens, vocab) if params.min_tokens else None)
 
     def cancel(self, request: Request) -> None:
-        """Ends it, at any time; without effect if it is over."""
-        self._commands.put(lambda: self._end(request, Finish.cancelled))
+        """Ends the request, at any time; does nothing if it is over."""
+        self._commands.put(lambda: self._end_request(request, FinishReason.cancelled))
 
     def close(self, timeout_s: float | None = None) -> bool:
-        """Ends what is open, and the thread; False if a step does not end in so many seconds."""
+        """Ends all open requests, and the thread. False if a step takes longer than the timeout."""
         self._commands.put(self._stop)
         self._thread.join(timeout_s)
         return not self._thread.is_alive()
 
     @property
-    def most(self) -> int:
-        """Requests that may be open."""
+    def max_open_requests(self) -> int:
         return self.runner.limits.requests + self.options.max_waiting
 
     @property
-    def open(self) -> int:
-        """Requests that are not over."""
-        return len(self._open)
+    def num_open_requests(self) -> int:
+        """Requests that run or wait."""
+        return len(self._open_requests)
 
-    def _queue_s(self) -> int | None:
-        """Until there is room for another request, by what the engine knows."""
+    def _estimate_wait_s(self) -> int | None:
+        """Seconds until there is room for another request; None if the engine cannot know yet."""
         at_a_time = self.runner.limits.requests
-        waiting = max(1, len(self._open) - at_a_time)
-        seconds = self.stats.pace.promise(waiting, at_a_time, time.monotonic())
+        waiting = max(1, len(self._open_requests) - at_a_time)
+        seconds = self.stats.finish_rate.estimate_wait_s(waiting, at_a_time, time.monotonic())
         return None if seconds is None else max(1, ceil(seconds))
 
     @property
-    def stuck_for(self) -> float:
-        """Seconds that the step which runs now is beyond its limit; 0 if it is not."""
-        began = self._step_began
-        late = time.monotonic() - began - self.options.step_limit_s if began is not None else 0.0
+    def stuck_s(self) -> float:
+        """Seconds that the running step is beyond its limit; 0 if it is not."""
+        start = self._step_start_s
+        late = time.monotonic() - start - self.options.step_limit_s if start is not None else 0.0
         return max(0.0, late)
 
     def fail_stuck(self) -> None:
-        """Tells all requests that the step does not end. If it does, later ones find the engine at
-        work again."""
+        """Fails all open requests because a step does not end. If it ends later, the engine serves
+        new requests again."""
         limit = self.options.step_limit_s
-        self.fail_open(StepStuck(f"a step takes longer than {limit:g} s", place="engine"))
+        self.fail_open_requests(StepStuck(f"a step takes longer than {limit:g} s", place="engine"))
 
-    def fail_open(self, error: EventTensorError) -> None:
-        """Ends all requests that are open, at once."""
-        for request in list(self._open):
-            self._finish(request, Output(finish=Finish.error, error=error))
-            self._commands.put(partial(self._leave, request))
+    def fail_open_requests(self, error: EventTensorError) -> None:
+        """Delivers the error to all open requests, at once."""
+        for request in list(self._open_requests):
+            self._deliver_last(request, Output(finish=FinishReason.error, error=error))
+            self._commands.put(partial(self._remove, request))
 
-    # ---- the thread --------------------------------------------------------------------------
+    # ---- the engine's thread -----------------------------------------------------------------
 
-    def _work(self) -> None:
-        while not self._stopping:
+    def _run(self) -> None:
+        while not self._is_stopping:
             try:
-                self._obey()
-                if not self._stopping:
-                    self._turn()
-            except Exception as e:  # whatever it is, the requests must hear of it
+                self._drain_commands()
+                if not self._is_stopping:
+                    self._step()
+            except Exception as e:  # any exception must reach the requests
                 self._recover(e)
-        with suppress(Exception):  # of a runner that is lost already
+        with suppress(Exception):  # the runner may be lost already
             self.runner.close()
 
-    def _turn(self) -> None:
-        """On a GPU the next step is launched while this one runs, and requests hear of the one
-        before: the host has the time of a step for all that."""
-        step, self._ahead = self._ahead or self._begin(), None
-        if step is None:
-            self._tell()
+    def _step(self) -> None:
+        """Reads one step. On a GPU the engine first launches the step after it and delivers the
+        outputs of the step before, so the host has the time of a step for both."""
+        batch, self._next_batch = self._next_batch or self._launch_next(), None
+        if batch is None:
+            self._deliver_outputs()
             return
-        if self._knows_next(step):
-            self._ahead = self._begin()
-        self._tell()
-        result = self.runner.result(step.wanted)
-        self._step_began = time.monotonic() if self._ahead is not None else None
-        self._failures = 0
-        self._collect(step, self._sample(step, result))
+        if self._can_launch_ahead(batch):
+            self._next_batch = self._launch_next()
+        self._deliver_outputs()
+        result = self.runner.result(batch.num_logits)
+        self._step_start_s = time.monotonic() if self._next_batch is not None else None
+        self._num_failed_steps = 0
+        self._apply_tokens(batch, self._read_tokens(batch, result))
 
-    def _begin(self) -> Step | None:
-        """Launches the next step, if there is something to do. A request without a choice, as its
-        grammar has no way on, is over, and the step is another."""
-        while (step := self.scheduler.schedule()) is not None:
-            choices = [c for r in step.chosen if (c := self._choice(r)) is not None]
-            if len(choices) == len(step.chosen):
+    def _launch_next(self) -> StepBatch | None:
+        """Launches the next step, if there are tokens to compute. A request whose grammar allows no
+        token fails here, and the scheduler makes another step without it."""
+        while (batch := self.scheduler.schedule()) is not None:
+            choices = [c for r in batch.sampled if (c := self._make_choice(r)) is not None]
+            if len(choices) == len(batch.sampled):
                 break
-        self.stats.look(self.scheduler)
-        if step is not None:
-            if self._step_began is None:
-                self._step_began = time.monotonic()
-            choices = [TokenChoice()] * step.first + choices  # tokens that nobody wants
+        self.stats.observe(self.scheduler)
+        if batch is not None:
+            if self._step_start_s is None:
+                self._step_start_s = time.monotonic()
+            choices = [TokenChoice()] * batch.num_scored + choices  # the first tokens are dropped
             choices = choices or [TokenChoice()]
-            self.runner.launch(step.rows, step.tables, len(choices), choices)
-            self.scheduler.begun(step)
-        return step
+            self.runner.launch(batch.tokens, batch.block_tables, len(choices), choices)
+            self.scheduler.mark_launched(batch)
+        return batch
 
-    def _choice(self, request: Request) -> TokenChoice | None:
+    def _make_choice(self, request: Request) -> TokenChoice | None:
         try:
-            return request.choice()
+            return request.make_choice()
         except Exception as e:
-            self._end(request, Finish.error, _as_error(e))
+            self._end_request(request, FinishReason.error, _as_error(e))
             return None
 
-    def _knows_next(self, step: Step) -> bool:
-        """Whether the step after this one can be launched before its tokens are known: rows take
-        them where they are made. Not if logits are changed by them, or fetched. Threads of a CPU
-        would keep the tokens from being told."""
-        return (self.runner.target == "cuda" and not step.wanted
-                and not any(r.changes for r in step.chosen))
+    def _can_launch_ahead(self, batch: StepBatch) -> bool:
+        """Whether the step after this one can be launched before its tokens are known: the kernel
+        reads them where the running step writes them. Not if they are sampled from changed logits,
+        or if logits are fetched. On a CPU the threads of a launch would delay the outputs."""
+        return (self.runner.target == "cuda" and not batch.num_logits
+                and not any(r.changes_logits for r in batch.sampled))
 
-    def _sample(self, step: Step, result: Result) -> list[tuple[Request, Chosen]]:
-        """A request whose choice fails is over, and no other is concerned."""
+    def _read_tokens(
+        self, batch: StepBatch, result: Result
+    ) -> list[tuple[Request, ScoredToken]]:
+        """The sampled tokens. A request fails alone, if its grammar or its log probabilities do."""
         found, row = [], 0
-        for request, count in step.scored:
+        for request, count in batch.scored_counts:
             try:
-                if request.scores is not None and not request.over:
-                    request.scores.add(result.logits[row : row + count])
+                if request.prompt_logprobs is not None and not request.is_over:
+                    request.prompt_logprobs.add_logits(result.logits[row : row + count])
             except Exception as e:
-                self._end(request, Finish.error, _as_error(e))
+                self._end_request(request, FinishReason.error, _as_error(e))
             row += count
-        for k, request in enumerate(step.chosen, step.first):
-            if request.over or request.ended:
+        for k, request in enumerate(batch.sampled, batch.num_scored):
+            if request.is_over or request.is_complete:
                 continue
             try:
-                found.append((request, _chosen(request, k, result)))
+                found.append((request, _score_token(request, k, result)))
             except Exception as e:
-                self._end(request, Finish.error, _as_error(e))
+                self._end_request(request, FinishReason.error, _as_error(e))
         return found
 
-    def _collect(self, step: Step, found: list[tuple[Request, Chosen]]) -> None:
-        self.scheduler.ended(step)
+    def _apply_tokens(
+        self, batch: StepBatch, found: list[tuple[Request, ScoredToken]]
+    ) -> None:
+        self.scheduler.mark_completed(batch)
         now = time.monotonic()
-        going_on = sum(request.told > 0 for request, _ in found)
-        self.stats.step(len(step.rows), step.first + len(step.chosen), going_on)
+        num_later_tokens = sum(request.last_token_time_s > 0 for request, _ in found)
+        self.stats.record_step(len(batch.tokens), batch.num_scored + len(batch.sampled),
+                               num_later_tokens)
         for request, new in found:
-            finish = request.accept(new.token)
-            self.stats.token(request, now)
-            self._new.append((request, new, finish))
+            finish = request.accept_token(new.token)
+            self.stats.record_token(request, now)
+            self._undelivered.append((request, new, finish))
             if finish is not None:
-                request.ended = True
+                request.is_complete = True
                 self.scheduler.remove(request)
-        self.stats.look(self.scheduler)
+        self.stats.observe(self.scheduler)
         if self.runner.target != "cuda":
-            self._tell()  # at once: a launch on threads ends when its step does
+            self._deliver_outputs()  # at once: a launch on threads ends when its step does
 
-    def _tell(self) -> None:
-        """Gives what is new to the requests, as text."""
-        new, self._new = self._new, []
-        for request, chosen, finish in new:
-            if request.over:
+    def _deliver_outputs(self) -> None:
+        """Gives the new tokens to the sinks, as text."""
+        undelivered, self._undelivered = self._undelivered, []
+        for request, token, finish in undelivered:
+            if request.is_over:
                 continue
             try:
-                output = request.output(chosen, finish)
+                output = request.make_output(token, finish)
                 if output.finish is None:
                     request.sink(output)
                     continue
                 self.scheduler.remove(request)
-                self._finish(request, output)
+                self._deliver_last(request, output)
             except Exception as e:
-                self._end(request, Finish.error, _as_error(e))
+                self._end_request(request, FinishReason.error, _as_error(e))
 
-    def _obey(self) -> None:
-        """All commands that are there; waits for one if there is nothing else to do."""
+    def _drain_commands(self) -> None:
+        """Runs all queued commands; waits for one if the engine has nothing else to do."""
         s = self.scheduler
-        idle = not (s.running or s.waiting or self._new or self._ahead)
+        is_idle = not (s.running or s.waiting or self._undelivered or self._next_batch)
         try:
-            self._commands.get(block=idle)()
+            self._commands.get(block=is_idle)()
             while True:
                 self._commands.get_nowait()()
         except queue.Empty:
             return
 
     def _stop(self) -> None:
-        self._tell()
-        self._fail(EngineStopped("the engine was closed", place="engine"))
+        self._deliver_outputs()
+        self._shut_down(EngineStopped("the engine was closed", place="engine"))
 
-    def _leave(self, request: Request) -> None:
-        """The scheduler may be another than when the command was given."""
+    def _remove(self, request: Request) -> None:
+        """Looks up the scheduler now, because it may have changed since the command was queued."""
         self.scheduler.remove(request)
 
-    # ---- ends --------------------------------------------------------------------------------
+    # ---- the end of a request, and failures --------------------------------------------------
 
-    def _end(
-        self, request: Request, finish: Finish, error: EventTensorError | None = None
+    def _end_request(
+        self, request: Request, finish: FinishReason, error: EventTensorError | None = None
     ) -> None:
         self.scheduler.remove(request)
-        self._finish(request, Output(finish=finish, error=error))
+        self._deliver_last(request, Output(finish=finish, error=error))
 
-    def _finish(self, request: Request, output: Output) -> None:
-        """Once, whoever is first. A sink that fails has nobody to tell it to."""
-        with self._guard:
-            if request.over:
+    def _deliver_last(self, request: Request, output: Output) -> None:
+        """Delivers a last output once, although several threads may try. If the sink fails, no one
+        else could take the error."""
+        with self._lock:
+            if request.is_over:
                 return
-            request.over = True
-            self._open.discard(request)
-        self.stats.finish(request, output.finish or Finish.error)
+            request.is_over = True
+            self._open_requests.discard(request)
+        self.stats.record_finish(request, output.finish or FinishReason.error)
         try:
             request.sink(output)
         except Exception:
-            self.stats.lost += 1
+            self.stats.num_undelivered_ends += 1
 
     def _recover(self, cause: Exception) -> None:
-        """Nobody knows what a step that failed has left in the cache, so it goes, and with it the
-        requests that run. Those that wait go on waiting."""
-        error, self._step_began, self._ahead = _as_error(cause), None, None
-        self._tell()
-        self._failures += 1
+        """Makes a new runner. The content of the cache is unknown after a failed step, so the
+        requests that run fail with it. Those that wait go on waiting."""
+        error, self._step_start_s, self._next_batch = _as_error(cause), None, None
+        self._deliver_outputs()
+        self._num_failed_steps += 1
         for request in list(self.scheduler.running):
-            self._end(request, Finish.error, error)
+            self._end_request(request, FinishReason.error, error)
         try:
-            if self._failures >= MOST_FAILURES:
+            if self._num_failed_steps >= MAX_FAILED_STEPS:
                 raise error
             self.runner.close()
             self.runner = self._make_runner()
         except Exception as e:
-            self._fail(_as_error(e))
+            self._shut_down(_as_error(e))
             return
         waiting = self.scheduler.waiting
-        self.scheduler = self._scheduler()
+        self.scheduler = self._make_scheduler()
         self.scheduler.waiting.extend(waiting)
         for request in waiting:
-            request.promised = 0  # by a step that is lost
+            request.num_in_flight_tokens = 0  # their step is lost
 
-    def _fail(self, error: EventTensorError) -> None:
-        """For good."""
-        self._stopping = True
-        with self._guard:
+    def _shut_down(self, error: EventTensorError) -> None:
+        """Ends the thread and all open requests, for good."""
+        self._is_stopping = True
+        with self._lock:
             self.failure = error
-        for request in list(self._open):
-            self._end(request, Finish.error, error)
+        for request in list(self._open_requests):
+            self._end_request(request, FinishReason.error, error)
 
 
-def _chosen(request: Request, row: int, result: Result) -> Chosen:
-    token, wanted = int(result.tokens[row]), request.params.logprobs
+def _score_token(request: Request, row: int, result: Result) -> ScoredToken:
+    token, num_top = int(result.tokens[row]), request.params.logprobs
     if request.grammar is not None:
         request.grammar.accept(token)
-    return Chosen(token, None if wanted is None else logprobs(result.logits[row], token, wanted))
+    if num_top is None:
+        return ScoredToken(token)
+    return ScoredToken(token, compute_logprobs(result.logits[row], token, num_top))
 
 
 def _as_error(e: Exception) -> EventTensorError:

@@ -23,8 +23,8 @@ from ..models.text.tokenizer import Tokenizer
 from ..models.weight_loader import load_weights
 from ..models.weight_packing import Progress
 from .capacity import CapacityOptions, capacity, max_prefill_items
-from .engine_core import Engine, EngineOptions
-from .request import Chosen, Finish, Output, Request
+from .engine_core import EngineCore, EngineOptions
+from .request import FinishReason, Output, Request, ScoredToken
 from .sampling_params import SamplingParams
 
 Prompt = str | Sequence[int]
@@ -37,10 +37,10 @@ class Completion:
     the first of them has none, as nothing is before it."""
 
     text: str
-    tokens: tuple[Chosen, ...]
-    finish: Finish
+    tokens: tuple[ScoredToken, ...]
+    finish: FinishReason
     prompt_tokens: int
-    prompt_logprobs: Sequence[Chosen] = ()
+    prompt_logprobs: Sequence[ScoredToken] = ()
 
 
 class LLM:
@@ -119,7 +119,7 @@ class LLM:
             )
 
         tokenizer = self.model.tokenizer
-        self.engine = Engine(
+        self.engine = EngineCore(
             make_runner,
             EngineOptions(
                 self.max_model_len,
@@ -157,7 +157,7 @@ class LLM:
         begun, done = list[Answer](), list[Completion]()
         try:
             for prompt, p in zip(texts, wanted, strict=True):
-                if len(begun) - len(done) >= self.engine.most:  # the others wait here
+                if len(begun) - len(done) >= self.engine.max_open_requests:  # the others wait here
                     done.append(begun[len(done)].whole())
                 begun.append(Answer(self.engine, self.tokens(prompt), p))
             return done + [answer.whole() for answer in begun[len(done) :]]
@@ -220,7 +220,7 @@ class LLM:
 class Answer:
     """What comes for one request; iterating waits for it. A request that fails raises its error."""
 
-    def __init__(self, engine: Engine, tokens: list[int], params: SamplingParams) -> None:
+    def __init__(self, engine: EngineCore, tokens: list[int], params: SamplingParams) -> None:
         self._engine, self._new = engine, queue.SimpleQueue[Output]()
         self._request: Request = engine.submit(tokens, params, self._new.put)
 
@@ -238,11 +238,12 @@ class Answer:
         finish = outputs[-1].finish
         assert finish is not None
         return Completion("".join(o.text for o in outputs),
-                          tuple(t for o in outputs for t in o.tokens), finish, self._request.prompt,
+                          tuple(t for o in outputs for t in o.tokens), finish,
+                          self._request.num_prompt_tokens,
                           next((o.prompt for o in outputs if o.prompt), ()))
 
     def give_up(self) -> None:
-        if not self._request.over:
+        if not self._request.is_over:
             self._engine.cancel(self._request)
 
 

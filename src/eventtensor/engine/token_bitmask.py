@@ -1,4 +1,4 @@
-"""Which tokens may be chosen, as bits for the kernel."""
+"""Sets of tokens as bits, in the form that the kernel takes: the lowest bit of a byte first."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import numpy as np
 from ..models.checkpoint import Array
 
 
-def without(tokens: Iterable[int], vocab: int) -> Array:
-    """A bit for each other token, the lowest of a byte first."""
+def bitmask_without(tokens: Iterable[int], vocab: int) -> Array:
+    """A bit for each token of the vocabulary but these."""
     bits = np.ones(vocab, bool)
     bits[[t for t in tokens if t < vocab]] = False
     return np.packbits(bits, bitorder="little")

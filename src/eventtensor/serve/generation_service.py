@@ -82,7 +82,7 @@ class GenerationService:
         own status code, even for a stream."""
         engine = self._llm.engine
         check_entries(prompts, params)
-        if engine.stuck_for:
+        if engine.stuck_s:
             raise StepStuck("a step does not end, and nothing can be answered meanwhile")
         grammar = await self._compile_grammar(request, params[0])
         pairs = [(tokens, p) for tokens in prompts for p in params]

@@ -9,12 +9,12 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ..engine.engine_core import Engine
-from ..engine.request import Finish
-from ..engine.stats import Histogram
+from ..engine.engine_core import EngineCore
+from ..engine.engine_stats import Histogram
+from ..engine.request import FinishReason
 from ..errors import BadOption
 
-_ENDS: Mapping[Finish, str] = {Finish.cancelled: "abort"}  # vLLM's name
+_ENDS: Mapping[FinishReason, str] = {FinishReason.cancelled: "abort"}  # vLLM's name
 _PREFIX = re.compile("[a-zA-Z_][a-zA-Z0-9_]{0,63}")
 # Older names of vLLM, which dashboards still use.
 _OLD_NAMES = {"inter_token_latency_seconds": "time_per_output_token_seconds",
@@ -29,7 +29,7 @@ def check_prefix(prefix: str) -> None:
 
 
 def metrics_text(
-    engine: Engine, model: str, prefix: str = "eventtensor",
+    engine: EngineCore, model: str, prefix: str = "eventtensor",
     statuses: Mapping[int, int] = Counter(),
 ) -> str:
     """`statuses` counts responses by status code. The label `engine` is always 0, as vLLM's
@@ -42,32 +42,33 @@ Sample = tuple[str, Mapping[str, str], float]
 
 
 def _lines(
-    engine: Engine, labels: Mapping[str, str], prefix: str, statuses: Mapping[int, int]
+    engine: EngineCore, labels: Mapping[str, str], prefix: str, statuses: Mapping[int, int]
 ) -> Iterator[str]:
     s = engine.stats
     gauges = {
-        "num_requests_running": ("requests in the steps of the kernel", s.running),
+        "num_requests_running": ("requests in the steps of the kernel", s.num_running),
         "num_requests_waiting": ("requests that wait for rows or pages",
-                                 max(0, engine.open - s.running)),
-        "kv_cache_usage_perc": ("part of the pages in use, 1 is all", s.cache_use),
+                                 max(0, engine.num_open_requests - s.num_running)),
+        "kv_cache_usage_perc": ("part of the pages in use, 1 is all", s.cache_usage),
     }
     counters = {
         "prompt_tokens": ("tokens of prompts", s.prompt_tokens),
         "generation_tokens": ("tokens of answers", s.tokens),
         "prefix_cache_queries": ("tokens of prompts that were looked for in the cache",
                                  s.prompt_tokens),
-        "prefix_cache_hits": ("tokens of prompts that were in the cache", s.reused),
-        "num_preemptions": ("requests that gave their pages back", s.preempted),
-        "engine_steps": ("launches of the kernel", s.steps),
+        "prefix_cache_hits": ("tokens of prompts that were in the cache", s.cached_tokens),
+        "num_preemptions": ("requests that gave their pages back", s.num_preemptions),
+        "engine_steps": ("launches of the kernel", s.num_steps),
     }
     histograms = {
-        "time_to_first_token_seconds": ("from arrival on", s.first_token),
-        "inter_token_latency_seconds": ("after the token before", s.each_token),
-        "e2e_request_latency_seconds": ("from arrival to the end", s.whole),
-        "request_queue_time_seconds": ("from arrival to the first step", s.queue),
-        "request_prefill_time_seconds": ("from the first step to the first token", s.prefill),
-        "request_decode_time_seconds": ("from the first token to the last", s.decode),
-        "request_inference_time_seconds": ("from the first step to the last token", s.inference),
+        "time_to_first_token_seconds": ("from arrival on", s.time_to_first_token),
+        "inter_token_latency_seconds": ("after the token before", s.inter_token_time),
+        "e2e_request_latency_seconds": ("from arrival to the end", s.request_time),
+        "request_queue_time_seconds": ("from arrival to the first step", s.queue_time),
+        "request_prefill_time_seconds": ("from the first step to the first token", s.prefill_time),
+        "request_decode_time_seconds": ("from the first token to the last", s.decode_time),
+        "request_inference_time_seconds": ("from the first step to the last token",
+                                           s.inference_time),
         "request_prompt_tokens": ("tokens of a prompt", s.prompt_sizes),
         "request_generation_tokens": ("tokens of an answer", s.answer_sizes),
         "request_max_num_generation_tokens": ("tokens of an answer", s.answer_sizes),
@@ -88,7 +89,7 @@ def _lines(
         for alias in _names(name):
             total = f"{alias}_total"
             yield from metric(total, "counter", what, [(total, labels, number)])
-    ends = {_ENDS.get(finish, finish.value): s.finished[finish] for finish in Finish}
+    ends = {_ENDS.get(finish, finish.value): s.finished[finish] for finish in FinishReason}
     labelled: tuple[tuple[str, str, str, Mapping[Any, int]], ...] = (
         ("request_success_total", "finished_reason", "requests by how they ended", ends),
         ("http_responses_total", "status", "answers by their status", statuses))
@@ -106,7 +107,7 @@ def _names(name: str) -> tuple[str, ...]:
 
 def _buckets(name: str, labels: Mapping[str, str], h: Histogram) -> Iterator[Sample]:
     counts = h.counts
-    for end, count in zip([*(f"{e:g}" for e in h.ends), "+Inf"], counts, strict=True):
+    for end, count in zip([*(f"{e:g}" for e in h.bounds), "+Inf"], counts, strict=True):
         yield f"{name}_bucket", {**labels, "le": end}, count
     yield f"{name}_sum", labels, h.sum
     yield f"{name}_count", labels, counts[-1]

@@ -14,9 +14,9 @@ from typing import Any, TypeVar
 
 from starlette.types import Receive
 
-from ..engine.engine_core import Engine
+from ..engine.engine_core import EngineCore
 from ..engine.grammar import Grammar
-from ..engine.request import Finish, Output, Request
+from ..engine.request import FinishReason, Output, Request
 from ..engine.sampling_params import SamplingParams
 from ..errors import BadParameter, EventTensorError
 
@@ -53,17 +53,17 @@ class AsyncOutputQueue:
 
 
 class RequestGroup:
-    """Engine requests that are submitted together, all or none, with one grammar."""
+    """EngineCore requests that are submitted together, all or none, with one grammar."""
 
     def __init__(
-        self, engine: Engine, prompts: Sequence[PromptAndParams], queue: AsyncOutputQueue,
+        self, engine: EngineCore, prompts: Sequence[PromptAndParams], queue: AsyncOutputQueue,
         grammar: Grammar | None = None,
     ) -> None:
         self._engine, self.requests = engine, list[Request]()
-        if len(prompts) > engine.most:
+        if len(prompts) > (most := engine.max_open_requests):
             raise BadParameter(f"{len(prompts)} answers are asked for at a time",
-                               hint=f"at most {engine.most}: more never run and wait here")
-        self.finishes: dict[int, Finish] = {}  # by index of the request
+                               hint=f"at most {most}: more never run and wait here")
+        self.finishes: dict[int, FinishReason] = {}  # by index of the request
         self.error: EventTensorError | None = None
         self._unread: dict[int, list[Output]] = {}
         self._has_unread = asyncio.Event()
@@ -101,7 +101,7 @@ class RequestGroup:
     def cancel(self) -> None:
         """Cancels the requests that have not finished."""
         for request in self.requests:
-            if not request.over:
+            if not request.is_over:
                 self._engine.cancel(request)
 
 

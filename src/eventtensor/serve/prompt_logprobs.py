@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..engine.request import Chosen
+from ..engine.request import ScoredToken
 from ..engine.sampling_params import SamplingParams
 from ..errors import BadParameter
 from .response_writer import Json
@@ -23,7 +23,9 @@ def check_entries(prompts: Sequence[Sequence[int]], params: Sequence[SamplingPar
                            "likeliest tokens, or in several requests")
 
 
-def vllm_logprobs(prompt: Sequence[Chosen], max_top: int, texts: TokenTexts) -> list[Json | None]:
+def vllm_logprobs(
+    prompt: Sequence[ScoredToken], max_top: int, texts: TokenTexts
+) -> list[Json | None]:
     """For each position: the prompt's token first, then the `max_top` likeliest. The first position
     has none, because no token precedes it."""
     found: list[Json | None] = []

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from json import JSONEncoder
 from typing import Any, NamedTuple
 
-from ..engine.request import Chosen, Finish
+from ..engine.request import FinishReason, ScoredToken
 from .deltas import Delta, ParsedAnswer
 
 Json = dict[str, Any]
@@ -41,11 +41,11 @@ class WholeAnswer:
     has the log probabilities of the prompt, if the request wants them."""
 
     parsed: ParsedAnswer = field(default_factory=ParsedAnswer)
-    tokens: list[Chosen] = field(default_factory=list)
-    finish: Finish | None = None
+    tokens: list[ScoredToken] = field(default_factory=list)
+    finish: FinishReason | None = None
     stop: str | None = None
-    end: Chosen | None = None
-    prompt: Sequence[Chosen] = ()
+    end: ScoredToken | None = None
+    prompt: Sequence[ScoredToken] = ()
 
 
 @dataclass(slots=True)
@@ -56,11 +56,11 @@ class AnswerDelta:
 
     index: int
     deltas: Sequence[Delta]
-    tokens: Sequence[Chosen]
-    finish: Finish | None
+    tokens: Sequence[ScoredToken]
+    finish: FinishReason | None
     stop: str | None = None
-    end: Chosen | None = None
-    prompt: Sequence[Chosen] = ()
+    end: ScoredToken | None = None
+    prompt: Sequence[ScoredToken] = ()
 
 
 class ResponseWriter(ABC):

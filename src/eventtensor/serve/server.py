@@ -20,7 +20,7 @@ from typing import Any
 
 import uvicorn
 
-from ..engine.engine_core import Engine
+from ..engine.engine_core import EngineCore
 from ..engine.llm import LLM
 from ..errors import EngineStopped
 from .app import AppOptions, make_app
@@ -95,7 +95,7 @@ class Server(uvicorn.Server):
     """Prints its address when it is ready, and does not repeat the signal after shutdown. Requests
     that do not finish in `drain_s` are cut: their streams get an error and an end."""
 
-    def __init__(self, config: uvicorn.Config, engine: Engine, drain_s: float) -> None:
+    def __init__(self, config: uvicorn.Config, engine: EngineCore, drain_s: float) -> None:
         super().__init__(config)
         self.failure: str | None = None
         self._engine, self._drain_s = engine, drain_s
@@ -110,7 +110,7 @@ class Server(uvicorn.Server):
         self._abort()
 
     def _fail_requests(self) -> None:
-        self._engine.fail_open(EngineStopped("the server ends", place="server"))
+        self._engine.fail_open_requests(EngineStopped("the server ends", place="server"))
         for connection in self._connections():
             connection.refuse_incomplete("the server ends")
 

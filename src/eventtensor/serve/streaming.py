@@ -90,10 +90,12 @@ class CompletionStream:
 
     def _count_cached(self) -> None:
         """The engine knows a request's cached tokens with its first output."""
-        self._usage.cached = sum(r.reused for r in self.group.requests)
+        self._usage.cached = sum(r.num_cached_tokens for r in self.group.requests)
 
     def _stop(self, answer: int, output: Output) -> str | None:
-        return None if output.finish is None else self.group.requests[answer].transcript.stop
+        if output.finish is None:
+            return None
+        return self.group.requests[answer].detokenizer.matched_stop
 
     async def _all_outputs(self) -> AsyncIterator[tuple[int, Output]]:
         for first in self._first:

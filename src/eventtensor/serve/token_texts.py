@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..engine.request import Chosen, Logprobs
+from ..engine.request import Logprobs, ScoredToken
 from ..models.text.tokenizer import BROKEN, Tokenizer
 
 Json = dict[str, Any]
@@ -26,7 +26,7 @@ class TokenTexts:
             text = self._cache[token] = self.tokenizer.decode([token], special=True)
         return text
 
-    def logprobs(self, tokens: Sequence[Chosen]) -> list[Json]:
+    def logprobs(self, tokens: Sequence[ScoredToken]) -> list[Json]:
         """The entries of chat completions."""
         return [self._entry(t.token, t.logprobs) for t in tokens if t.logprobs is not None]
 

@@ -75,7 +75,7 @@ class Tracer:
                    if name in _PROPAGATED_HEADERS}
         operation = "text_completion" if scope["path"] == "/v1/completions" else "chat"
         to_epoch, now = time.time() - time.monotonic(), time.monotonic()
-        arrived = min(r.arrived for r in group.requests)
+        arrived = min(r.arrival_time_s for r in group.requests)
         found = self._attributes(trace, now - arrived)
         names = {"gen_ai.operation.name": operation, "gen_ai.request.id": scope["request_id"]}
         span = self._tracer.start_span(
@@ -100,9 +100,10 @@ class Tracer:
             "gen_ai.provider.name": "eventtensor",
             "gen_ai.request.model": self._model, "gen_ai.response.model": self._model,
             "gen_ai.request.choice.count": trace.choices,
-            "gen_ai.usage.input_tokens": sum(r.prompt for r in requests) // trace.choices,
-            "gen_ai.usage.output_tokens": sum(len(r.answer) for r in requests),
-            "gen_ai.usage.cache_read.input_tokens": sum(r.reused for r in requests),
+            "gen_ai.usage.input_tokens":
+                sum(r.num_prompt_tokens for r in requests) // trace.choices,
+            "gen_ai.usage.output_tokens": sum(len(r.answer_tokens) for r in requests),
+            "gen_ai.usage.cache_read.input_tokens": sum(r.num_cached_tokens for r in requests),
             "gen_ai.response.finish_reasons": [
                 group.finishes.get(k, "cancelled") for k in range(len(requests))],
             "gen_ai.latency.e2e": whole_s,
@@ -110,15 +111,17 @@ class Tracer:
         for name in _PARAMS:
             if (value := getattr(params, name)) is not None:
                 found[f"gen_ai.request.{name}"] = value
-        if admitted := [r for r in requests if r.admitted]:
-            found["gen_ai.latency.time_in_queue"] = max(r.admitted - r.arrived for r in admitted)
-        if answered := [r for r in admitted if r.told]:
+        if admitted := [r for r in requests if r.admission_time_s]:
+            found["gen_ai.latency.time_in_queue"] = max(
+                r.admission_time_s - r.arrival_time_s for r in admitted)
+        if answered := [r for r in admitted if r.last_token_time_s]:
             found |= {
                 "gen_ai.latency.time_to_first_token":
-                    max(r.first_told - r.arrived for r in answered),
+                    max(r.first_token_time_s - r.arrival_time_s for r in answered),
                 "gen_ai.latency.time_in_model_prefill":
-                    max(r.first_told - r.admitted for r in answered),
-                "gen_ai.latency.time_in_model_decode": max(r.told - r.first_told for r in answered),
+                    max(r.first_token_time_s - r.admission_time_s for r in answered),
+                "gen_ai.latency.time_in_model_decode":
+                    max(r.last_token_time_s - r.first_token_time_s for r in answered),
             }
         return found
 

@@ -9,7 +9,7 @@ import asyncio
 import time
 from collections.abc import Callable
 
-from ..engine.engine_core import Engine
+from ..engine.engine_core import EngineCore
 
 
 class Watchdog:
@@ -17,7 +17,7 @@ class Watchdog:
     after the engine has stopped."""
 
     def __init__(
-        self, engine: Engine, give_up: Callable[[str, bool], None], patience_s: float
+        self, engine: EngineCore, give_up: Callable[[str, bool], None], patience_s: float
     ) -> None:
         self._engine, self._give_up, self._patience_s = engine, give_up, patience_s
         self.start_time, self._has_given_up = int(time.time()), False
@@ -27,7 +27,7 @@ class Watchdog:
         """Why the engine cannot answer, or None."""
         if self._engine.failure is not None:
             return f"the engine has stopped: {self._engine.failure.message}"
-        return "a step does not end" if self._engine.stuck_for else None
+        return "a step does not end" if self._engine.stuck_s else None
 
     async def run(self) -> None:
         while True:
@@ -35,7 +35,7 @@ class Watchdog:
             await asyncio.sleep(min(1.0, self._engine.options.step_limit_s / 4))
 
     def check_engine(self) -> None:
-        late, failure = self._engine.stuck_for, self._engine.failure
+        late, failure = self._engine.stuck_s, self._engine.failure
         if late:
             self._engine.fail_stuck()
         if self._has_given_up or (failure is None and late <= self._patience_s):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from ...engine.request import Chosen, Finish
+from ...engine.request import FinishReason, ScoredToken
 from ..deltas import ArgumentsDelta, CallDelta, Delta, ReasoningDelta, TextDelta, ToolCall
 from ..openai_writer import OpenAIWriter
 from ..prompt_logprobs import vllm_logprobs
@@ -73,7 +73,7 @@ class ChatWriter(OpenAIWriter):
             case ArgumentsDelta(index, text):
                 return {"tool_calls": [{"index": index, "function": {"arguments": text}}]}
 
-    def _logprobs(self, tokens: Sequence[Chosen]) -> Json | None:
+    def _logprobs(self, tokens: Sequence[ScoredToken]) -> Json | None:
         entries = self.texts.logprobs(tokens)
         return {"content": entries} if entries else None
 
@@ -83,5 +83,5 @@ def _call(call: ToolCall) -> Json:
             "function": {"name": call.name, "arguments": call.arguments}}
 
 
-def _finish_reason(finish: Finish | None, has_calls: bool) -> str | None:
-    return "tool_calls" if has_calls and finish is Finish.stop else finish
+def _finish_reason(finish: FinishReason | None, has_calls: bool) -> str | None:
+    return "tool_calls" if has_calls and finish is FinishReason.stop else finish

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from ...engine.request import Chosen
+from ...engine.request import ScoredToken
 from ..response_writer import Json
 from ..token_texts import TokenTexts
 
@@ -19,7 +19,7 @@ class CompletionLogprobs:
     max_top: int | None
     lengths: dict[int, int] = field(default_factory=dict)
 
-    def entries(self, answer: int, tokens: Sequence[Chosen]) -> Json | None:
+    def entries(self, answer: int, tokens: Sequence[ScoredToken]) -> Json | None:
         """Entries of the next tokens of an answer. The first token of a prompt has nulls."""
         if self.max_top is None or not tokens:
             return None
@@ -33,7 +33,7 @@ class CompletionLogprobs:
                 "top_logprobs": [self._top(t, self.max_top) for t in tokens],
                 "text_offset": offsets}
 
-    def _top(self, token: Chosen, max_top: int) -> dict[str, float] | None:
+    def _top(self, token: ScoredToken, max_top: int) -> dict[str, float] | None:
         """Always includes the token itself. Of tokens with equal text, the likeliest counts."""
         if token.logprobs is None:
             return None

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
-from ...engine.request import Chosen
+from ...engine.request import ScoredToken
 from ..deltas import TextDelta
 from ..openai_writer import OpenAIWriter
 from ..prompt_logprobs import vllm_logprobs
@@ -62,7 +62,7 @@ class CompletionWriter(OpenAIWriter):
             yield self._choice(new.index, text, tokens, new)
 
     def _choice(
-        self, index: int, text: str, tokens: Sequence[Chosen],
+        self, index: int, text: str, tokens: Sequence[ScoredToken],
         answer: WholeAnswer | AnswerDelta | None,
     ) -> Json:
         ids: Json = {}
@@ -72,6 +72,6 @@ class CompletionWriter(OpenAIWriter):
                 "finish_reason": None if answer is None else answer.finish, **ids}
 
 
-def _logprob_tokens(answer: WholeAnswer | AnswerDelta) -> list[Chosen]:
+def _logprob_tokens(answer: WholeAnswer | AnswerDelta) -> list[ScoredToken]:
     """The tokens of log probability lists. The token that ended the answer is the last."""
     return [*answer.tokens, *(() if answer.end is None else (answer.end,))]

@@ -7,7 +7,7 @@ import secrets
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from ...engine.request import Finish
+from ...engine.request import FinishReason
 from ..deltas import ArgumentsDelta, CallDelta, Delta, ReasoningDelta, TextDelta
 from ..response_writer import AnswerDelta, Event, Json, ResponseWriter, Usage, WholeAnswer
 
@@ -21,7 +21,7 @@ class MessagesWriter(ResponseWriter):
     open: type[Delta] | None = None
     blocks: int = 0
     has_calls: bool = False
-    finish: Finish | None = None
+    finish: FinishReason | None = None
     stop: str | None = None
     last = b""
 
@@ -90,7 +90,7 @@ class MessagesWriter(ResponseWriter):
 
     def _stop_reason(self) -> Json:
         reason = "end_turn"
-        if self.finish is Finish.length:
+        if self.finish is FinishReason.length:
             reason = "max_tokens"
         elif self.stop is not None:
             reason = "stop_sequence"

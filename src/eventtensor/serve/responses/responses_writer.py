@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from ...engine.request import Finish
+from ...engine.request import FinishReason
 from ..deltas import (
     ArgumentsDelta,
     CallDelta,
@@ -46,7 +46,7 @@ class ResponsesWriter(ResponseWriter):
 
     def __post_init__(self) -> None:
         self._events = 0
-        self._finish: Finish | None = None
+        self._finish: FinishReason | None = None
         self._pending_logprobs: list[Json] = []  # their text comes later
 
     def whole(self, answers: Sequence[WholeAnswer], usage: Usage) -> Json:
@@ -125,7 +125,7 @@ class ResponsesWriter(ResponseWriter):
 
     @property
     def _status(self) -> Status:
-        return "incomplete" if self._finish is Finish.length else "completed"
+        return "incomplete" if self._finish is FinishReason.length else "completed"
 
     def _finish_response(self, usage: Usage) -> Json:
         status = self._status

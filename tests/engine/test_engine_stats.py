@@ -7,47 +7,47 @@ import threading
 import pytest
 
 from engine.fake_runner import FakeRunner, engine, limits
+from eventtensor.engine.engine_stats import _MAX_FINISHES, FinishRate
 from eventtensor.engine.sampling_params import SamplingParams
-from eventtensor.engine.stats import _ENDS, Pace
 from eventtensor.errors import QueueFull
 
 ASKED = SamplingParams(temperature=0, max_tokens=2, ignore_eos=True)
 
 
 def test_a_queue_takes_as_long_as_the_requests_before_it():
-    pace = Pace()
-    pace.begin(100.0)
-    pace.end(102.0)
-    pace.end(104.0)
-    assert pace.promise(10, 4, 104.0) == pytest.approx(20 + 2)
-    assert Pace().promise(10, 4, 0.1) is None
+    rate = FinishRate()
+    rate.start(100.0)
+    rate.add_finish(102.0)
+    rate.add_finish(104.0)
+    assert rate.estimate_wait_s(10, 4, 104.0) == pytest.approx(20 + 2)
+    assert FinishRate().estimate_wait_s(10, 4, 0.1) is None
 
 
 def test_while_none_has_ended_those_that_run_are_taken_to_be_half_way():
-    pace = Pace()
-    pace.begin(100.0)
-    assert pace.promise(12, 4, 100.1) is None
-    assert pace.promise(12, 4, 101.0) == pytest.approx(3 * 2 + 0.5)
+    rate = FinishRate()
+    rate.start(100.0)
+    assert rate.estimate_wait_s(12, 4, 100.1) is None
+    assert rate.estimate_wait_s(12, 4, 101.0) == pytest.approx(3 * 2 + 0.5)
 
 
 def test_those_who_are_told_to_come_again_come_one_by_one():
-    pace = Pace()
-    pace.begin(0.0)
-    pace.end(1.0)
-    pace.end(2.0)
-    assert [pace.promise(3, 1, 2.0) for _ in range(3)] == pytest.approx([4.0, 5.0, 6.0])
-    most = [pace.promise(3, 1, 20.0) for _ in range(1000)]
+    rate = FinishRate()
+    rate.start(0.0)
+    rate.add_finish(1.0)
+    rate.add_finish(2.0)
+    assert [rate.estimate_wait_s(3, 1, 2.0) for _ in range(3)] == pytest.approx([4.0, 5.0, 6.0])
+    most = [rate.estimate_wait_s(3, 1, 20.0) for _ in range(1000)]
     assert max(most) == pytest.approx(10 * (4 * 3 + 1))
 
 
 def test_only_the_last_ends_count_and_none_before_a_rest():
-    pace = Pace()
-    pace.begin(0.0)
-    for k in range(_ENDS):
-        pace.end(1000.0 + k / 10)
-    assert pace.promise(5, 4, 1000.0 + _ENDS / 10) == pytest.approx(0.6)
-    pace.begin(5000.0)
-    assert pace.promise(5, 4, 5000.1) is None
+    rate = FinishRate()
+    rate.start(0.0)
+    for k in range(_MAX_FINISHES):
+        rate.add_finish(1000.0 + k / 10)
+    assert rate.estimate_wait_s(5, 4, 1000.0 + _MAX_FINISHES / 10) == pytest.approx(0.6)
+    rate.start(5000.0)
+    assert rate.estimate_wait_s(5, 4, 5000.1) is None
 
 
 def test_a_full_queue_says_how_long_it_will_take_once_some_have_ended():
