@@ -27,7 +27,7 @@ from .schedule.hints import hints
 from .schedule.memory import layout, word_layout
 from .schedule.select import Choice, mark_pushed, select
 from .schedule.stream import streams
-from .targets.devices import DEFAULT_DEVICE
+from .targets.devices import DEFAULT_DEVICE, find_device
 from .targets.target import CudaTarget
 
 
@@ -136,9 +136,12 @@ _ISL = RLock()
 
 
 def gpu_of(options: Options) -> CudaTarget:
-    """The GPU that a plan is made for: the one where the kernel will run, else the default."""
+    """The GPU that a plan is made for: the one that the options name or, by its number, the one
+    where the kernel will run. The default if there is none."""
     if options.target != "cuda":
         return DEFAULT_DEVICE
+    if isinstance(options.device, str):
+        return find_device(options.device)
     try:
         return find_gpu(options.device).target
     except NoDevice:
@@ -171,15 +174,20 @@ def check(program: Builder | Program, schedule: str = "auto") -> CheckReport:
     return report
 
 
-def planned(
-    program: Builder | Program, target: str, options: Mapping[str, Any]
-) -> Callable[[], Kernel]:
-    """What builds the kernel of a program, on any thread. Proof and plan are made here and now."""
+def read_options(target: str, options: Mapping[str, Any]) -> Options:
+    """Options as users give them; a table of names becomes pairs."""
     if target not in BACKENDS:
         raise BadOption(f"unknown target {target!r}", hint=f"one of {', '.join(BACKENDS)}")
     pairs: dict[str, Any] = {k: tuple(sorted(v.items())) if isinstance(v, Mapping) else v
                              for k, v in options.items()}
-    known = Options(target, **pairs)
+    return Options(target, **pairs)
+
+
+def planned(
+    program: Builder | Program, target: str, options: Mapping[str, Any]
+) -> Callable[[], Kernel]:
+    """What builds the kernel of a program, on any thread. Proof and plan are made here and now."""
+    known = read_options(target, options)
     state = run_passes(program, known)
     report, plan = state.report, state.plan
     assert report is not None
@@ -206,11 +214,12 @@ def compile(
     handoff: str | Mapping[str, str] = "auto",
     stream: bool = True,
     prefetch: int = 0,
-    device: int = 0,
+    device: int | str = 0,
 ) -> Kernel:
     """Derive, prove, schedule and build a program for a target, once for all sizes. `handoff` (for
     target cuda) is counter, worker, flag, bulk, table or again: one word is followed wherever it is
-    legal, a word for a named event must be."""
+    legal, a word for a named event must be. `device` is a GPU of this machine by its number, or a
+    kind of GPU by its name (`h200`), for which a machine without a GPU compiles too."""
     return planned(program, target, {
         "schedule": schedule, "workers": workers, "debug": debug, "trace": trace,
         "handoff": handoff, "stream": stream, "prefetch": prefetch, "device": device,

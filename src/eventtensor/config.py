@@ -21,7 +21,8 @@ class Options:
     """How a program is compiled. `schedule` is auto, static, static:round_robin, ticket or push,
     for all calls or as pairs (call, schedule); `workers` 0 means one for each core. `handoff`,
     `stream` (False: no loader) and `prefetch` (bytes of certain weights that each worker asks for,
-    as far as the L2, while its loader waits for run-time data) are for target cuda."""
+    as far as the L2, while its loader waits for run-time data) are for target cuda, and so is
+    `device`: a GPU of this machine by its number, or a kind of GPU by its name (`h200`)."""
 
     target: str = "cpu"
     schedule: str | tuple[tuple[str, str], ...] = "auto"
@@ -31,10 +32,21 @@ class Options:
     handoff: str | tuple[tuple[str, str], ...] = "auto"
     stream: bool = True
     prefetch: int = 0
-    device: int = 0
+    device: int | str = 0
 
     def __post_init__(self) -> None:
         checked_workers(self.workers, MAX_BLOCKS if self.target == "cuda" else MAX_WORKERS)
+        _check_device(self.device, self.target)
+
+
+def _check_device(device: object, target: str) -> None:
+    if isinstance(device, str) and target != "cuda":
+        raise BadOption(f"device is {device!r}, a GPU, but target is {target!r}",
+                        hint="target='cuda' compiles for a GPU by its name")
+    is_number = isinstance(device, int) and not isinstance(device, bool) and device >= 0
+    if not (is_number or isinstance(device, str)):
+        raise BadOption(f"device is {device!r}",
+                        hint="the number of a GPU of this machine, or a name, as 'h200'")
 
 
 @dataclass(frozen=True, slots=True)

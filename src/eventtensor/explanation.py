@@ -1,12 +1,17 @@
-"""What the compiler made of a program, for people: grids, events, proof, schedules, memory."""
+"""What the compiler makes of a program, for people: the plan, or the source of the kernel.
+
+The plan is grids, events, proof, schedules and memory. The source is what `compile` builds, byte
+for byte. Nothing is built here, and a GPU by its name need not be here.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from .analysis.report import CheckReport
-from .compiler import run_passes
+from .compiler import State, read_options, run_passes
 from .config import Options
+from .errors import BadOption
 from .ir.expr import Node
 from .ir.plan import CallPlan, Nest, Plan, Stream
 from .ir.program import PlacedCall, Program
@@ -14,24 +19,73 @@ from .ir.text import nest_text
 from .ir.walk import evaluate
 from .kernel import Kernel
 from .lang.program import Program as Builder
+from .runtime.cpu import generate_source
+from .runtime.cuda.compiled import generate_source as generate_cuda_source
+
+STAGES = ("plan", "source")
 
 
 def explain(
-    what: Builder | Program | Kernel, schedule: str = "auto", target: str = "cpu",
-    handoff: str = "auto",
+    what: Builder | Program | Kernel,
+    schedule: str | Mapping[str, str] = "auto",
+    target: str = "cpu",
+    handoff: str | Mapping[str, str] = "auto",
+    device: int | str = 0,
+    stage: str | None = None,
+    *,
+    debug: bool = False,
+    trace: bool = False,
+    stream: bool = True,
 ) -> str:
-    """Readable text; of a kernel (which has its schedule) also its generated source. Hand-offs are
-    decided for target cuda."""
+    """Readable text of a stage: `plan`, or the `source` that `compile` builds with these options.
+    Without a stage: the plan, and of a kernel (which has its own options) its source too. The name
+    of a GPU stands for one that is not here; a number without a GPU, for an H200."""
+    if stage is not None and stage not in STAGES:
+        raise BadOption(f"unknown stage {stage!r}", hint=f"one of {', '.join(STAGES)}")
     if isinstance(what, Kernel):
-        lines = list(_lines(what.plan, what.report))
-        if what.source:
-            lines += ["", "source:", what.source]
-        return "\n".join(lines)
-    state = run_passes(what, Options(target, schedule, handoff=handoff))
+        return _kernel_text(what, stage)
+    options = read_options(target, {
+        "schedule": schedule, "handoff": handoff, "device": device, "debug": debug, "trace": trace,
+        "stream": stream})
+    if stage != "source":
+        return _plan_text(run_passes(what, options))
+    _check_has_source(target)
+    return _source_text(run_passes(what, options), options)
+
+
+def _kernel_text(kernel: Kernel, stage: str | None) -> str:
+    if stage == "source":
+        _check_has_source(kernel.options.target)
+        return kernel.source
+    lines = list(_lines(kernel.plan, kernel.report))
+    if stage is None and kernel.source:
+        lines += ["", "source:", kernel.source]
+    return "\n".join(lines)
+
+
+def _check_has_source(target: str) -> None:
+    if target == "interp":
+        raise BadOption("target 'interp' has no source: it runs the plan itself",
+                        hint="stage='plan', or target='cpu' or 'cuda'")
+
+
+def _plan_text(state: State) -> str:
     assert state.report is not None
     if state.plan is None:
         return f"program {state.program.name}: {state.report}"
     return "\n".join(_lines(state.plan, state.report))
+
+
+def _source_text(state: State, options: Options) -> str:
+    """The source that the back end of the target compiles."""
+    report, plan = state.report, state.plan
+    assert report is not None
+    if not report.ok:
+        raise report.error()
+    assert plan is not None
+    if options.target == "cpu":
+        return generate_source(plan, options)
+    return generate_cuda_source(plan, options, state.gpu).text
 
 
 def _lines(plan: Plan, report: CheckReport) -> Iterator[str]:

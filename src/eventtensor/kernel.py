@@ -19,7 +19,8 @@ from .ir.program import Program
 from .runtime.arguments import bind
 from .runtime.cpu import CpuKernel
 from .runtime.cpu_artifact import save as save_threads
-from .runtime.cuda.arrays import on_host
+from .runtime.cuda.aot_kernel import AotKernel
+from .runtime.cuda.arrays import DeviceArray, adopt, on_host
 from .runtime.cuda.artifact import save
 from .runtime.cuda.compiled import CudaKernel
 from .runtime.cuda.launch import Step
@@ -61,10 +62,16 @@ class Interpreter:
         """Nothing to release."""
 
 
+def _cuda_backend(plan: Plan, options: Options) -> Backend:
+    """A GPU by its name need not be here."""
+    kind = AotKernel if isinstance(options.device, str) else CudaKernel
+    return kind(plan, options)
+
+
 BACKENDS: dict[str, Callable[[Plan, Options], Backend]] = {
     "interp": Interpreter,
     "cpu": CpuKernel,
-    "cuda": CudaKernel,
+    "cuda": _cuda_backend,
 }
 
 
@@ -86,8 +93,8 @@ class Kernel:
 
     def __call__(self, **arrays: object) -> None:
         """Run once and wait; outputs and states are written in place."""
-        if isinstance(self.backend, CudaKernel):
-            call_kernel(self.backend, arrays)
+        if self.options.target == "cuda":
+            call_kernel(self._on_device("a call"), arrays)
             return
         dims, bound = bind(self.interface, arrays)
         self.backend.launch(dims, bound)
@@ -95,10 +102,10 @@ class Kernel:
     def validate(self, **arrays: object) -> None:
         """Check all obligations of the proof on arrays that a launch would take. Nothing is
         launched or written; NumPy computes the run-time data on which something rests."""
-        cuda = self.backend if isinstance(self.backend, CudaKernel) else None
-        dims, bound = bind(self.interface, arrays if cuda is None else cuda.adopt(arrays))
-        if cuda is not None:
-            with cuda.device.active():
+        is_cuda = self.options.target == "cuda"
+        dims, bound = bind(self.interface, adopt(arrays) if is_cuda else arrays)
+        if any(isinstance(x, DeviceArray) for x in bound.values()):
+            with self._on_device("validate").device.active():
                 bound = {n: on_host(x) for n, x in bound.items()}
         owed = self.report.obligations
         subjects = Subjects(
@@ -114,7 +121,7 @@ class Kernel:
 
     def write_trace(self, path: str | Path) -> None:
         """The last launch as Chrome/Perfetto JSON; compile with trace=True."""
-        if not isinstance(self.backend, CpuKernel | CudaKernel):
+        if not isinstance(self.backend, CpuKernel | CudaKernel | AotKernel):
             raise NoTrace(f"target {self.options.target!r} records no trace")
         write_trace(self.plan, self.backend.trace, path)
 
@@ -123,12 +130,15 @@ class Kernel:
         self.backend.close()
 
     def save(self, folder: str | Path) -> None:
-        """Write an artifact, which `et.load` reads on a machine without the compiler."""
+        """Write an artifact, which `et.load` reads on a machine without the compiler. One for a GPU
+        by its name is written where no GPU is."""
         if isinstance(self.backend, CpuKernel):
             if self.options.debug or self.options.trace:
                 raise BadOption("a kernel for threads is saved without debug and trace",
                                 hint="compile it again without them")
             save_threads(self.backend.image, self.source, folder)
+        elif isinstance(self.backend, AotKernel):
+            save(self.backend.image, folder)
         else:
             save(self._on_device("save").image, folder)
 
@@ -152,6 +162,8 @@ class Kernel:
         return self._on_device("over").over(number)
 
     def _on_device(self, what: str) -> CudaKernel:
+        if isinstance(self.backend, AotKernel):
+            self.backend = self.backend.load()
         if isinstance(self.backend, CudaKernel):
             return self.backend
         raise BadOption(

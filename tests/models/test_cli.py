@@ -9,8 +9,10 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from row_sum import row_sum
 from typer.testing import CliRunner
 
+import eventtensor as et
 from eventtensor import SamplingParams, __version__
 from eventtensor.cli import commands, generate_command
 from eventtensor.engine.request import Output
@@ -155,6 +157,17 @@ def test_a_program_is_proved_and_explained():
     assert (done.returncode, "proved" in done.stdout) == (0, True)
     told = run("explain", "examples/row_sum.py:row_sum")
     assert told.returncode == 0 and "partial_sum" in told.stdout
+
+
+def test_the_source_of_a_gpu_that_is_elsewhere_is_shown_byte_for_byte():
+    words = ("explain", "examples/row_sum.py:row_sum", "--stage", "source")
+    done = run(*words, "--device", "a100", "--target", "cuda")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == et.explain(row_sum(), target="cuda", device="a100", stage="source")
+    assert run(*words, "--device", "a100", "--target", "auto").stdout == done.stdout
+    refused(run(*words, "--device", "a100"), "ET300: device is 'a100', a GPU, but target is 'cpu'",
+            "hint: target='cuda'")
+    refused(run(*words, "--device", "a1000", "--target", "cuda"), "ET300: unknown device 'a1000'")
 
 
 RACY = """

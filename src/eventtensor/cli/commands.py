@@ -20,12 +20,15 @@ from .option_aliases import AliasGroup
 from .options import (
     Artifact,
     BatchInvariant,
+    DeviceOption,
     DType,
     DTypeName,
     ModelName,
+    StageName,
     TargetName,
     TargetOption,
     check_texts,
+    option,
     user_errors,
 )
 from .program_commands import check_program, explain_program
@@ -97,10 +100,11 @@ def compile_command(
     target: TargetOption = TargetName.auto,
     dtype: DType = DTypeName.bf16,
     batch_invariant: BatchInvariant = False,
+    device: DeviceOption = None,
 ) -> None:
     """Compile a model's kernels into a folder, for --artifact of `generate` and `serve`."""
     with user_errors():
-        compile_model(model, out, target.value, dtype.short_name, batch_invariant)
+        compile_model(model, out, target.value, dtype.short_name, batch_invariant, device)
 
 
 @app.command()
@@ -119,7 +123,14 @@ def check(function: Function) -> None:
 
 
 @app.command()
-def explain(function: Function, target: TargetOption = TargetName.cpu) -> None:
-    """Tell what was derived of a program: events, maps, schedules."""
+def explain(
+    function: Function,
+    target: TargetOption = TargetName.cpu,
+    device: DeviceOption = None,
+    stage: Annotated[StageName, option(
+        "plan: schedules, events, memory; source: what is compiled, byte for byte")
+    ] = StageName.plan,
+) -> None:
+    """Show what the compiler makes of a program. No GPU is needed."""
     with user_errors():
-        explain_program(function, target.value)
+        explain_program(function, target.value, device, stage.value)

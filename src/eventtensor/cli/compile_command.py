@@ -15,17 +15,23 @@ from ..models.target_name import find_target
 from .terminal import terminal
 
 
-def compile_model(name: str, folder: Path, target: str, dtype: str, batch_invariant: bool) -> None:
+def compile_model(
+    name: str, folder: Path, target: str, dtype: str, batch_invariant: bool,
+    device: str | None = None,
+) -> None:
+    """A device by its name is a GPU that need not be here."""
     for path in (folder, *folder.absolute().parents):
         if path.is_file():
             raise BadOption(f"{path} is a file", hint="name a folder, which is made if need be")
-    start_s, found = time.perf_counter(), find_target(target)
+    options = {} if device is None else {"device": device}
+    start_s, found = time.perf_counter(), find_target(target, device)
     spec = KernelSetSpec(open_model(name).config, found, dtype, MAX_TOKENS, True, batch_invariant)
     layout = layout_of(found, dtype, MAX_TOKENS, batch_invariant)
-    kernels = compiled(spec, Weights(layout, DTYPES[dtype]), {})
+    kernels = compiled(spec, Weights(layout, DTYPES[dtype]), options)
     try:
         save(spec, kernels, folder)
     finally:
         kernels.close()
     duration_s = time.perf_counter() - start_s
-    terminal(stderr=True).print(f"{folder}: {name} for {found} in {duration_s:.1f} s")
+    machine = found if device is None else device
+    terminal(stderr=True).print(f"{folder}: {name} for {machine} in {duration_s:.1f} s")

@@ -23,6 +23,13 @@ class TargetName(StrEnum):
     cpu = "cpu"
 
 
+class StageName(StrEnum):
+    """What `explain` shows."""
+
+    plan = "plan"
+    source = "source"
+
+
 class DTypeName(StrEnum):
     """Storage types, also by vLLM's names."""
 
@@ -49,6 +56,8 @@ ModelName = Annotated[str, typer.Argument(
     metavar="MODEL",
     help="smollm2, random:NAME, a Hugging Face folder, or a GGUF file; see `eventtensor models`")]
 TargetOption = Annotated[TargetName, option("auto: the GPU, if there is one")]
+DeviceOption = Annotated[str | None, typer.Option(
+    metavar="NAME", help="a kind of GPU by its name, as h200, a100 or sm_90; it need not be here")]
 DType = Annotated[DTypeName, option("storage type of weights and cache; auto: bf16")]
 BatchInvariant = Annotated[bool, typer.Option(
     "--batch-invariant",

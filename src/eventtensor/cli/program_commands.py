@@ -31,8 +31,12 @@ def check_program(name: str) -> bool:
     return report.ok
 
 
-def explain_program(name: str, target: str) -> None:
-    typer.echo(str(explain(find_program(name), target=find_target(target))))
+def explain_program(name: str, target: str, device: str | None, stage: str) -> None:
+    """Source goes out as it is compiled, without another line end."""
+    where = find_target(target, device)
+    machine = 0 if device is None else device
+    text = explain(find_program(name), target=where, device=machine, stage=stage)
+    typer.echo(text, nl=not text.endswith("\n"))
 
 
 def find_program(name: str) -> Any:

@@ -46,7 +46,8 @@ class NoTrace(EventTensorError):
 
 class NoDevice(EventTensorError):
     code, title = "ET307", "no CUDA device or driver"
-    default_hint = "an NVIDIA GPU and its driver (libcuda.so.1) are needed, or use target='cpu'"
+    default_hint = ("an NVIDIA GPU and its driver (libcuda.so.1) are needed to launch; "
+                    "device='h200' compiles for one that is elsewhere, target='cpu' needs none")
 
 
 class DeviceFailed(EventTensorError):
@@ -251,7 +252,7 @@ class BadArtifact(EventTensorError):
 
 class WrongDevice(EventTensorError):
     code, title = "ET351", "an artifact that was made for another GPU"
-    default_hint = "compile and save on the kind of GPU that will run it"
+    default_hint = "compile it for the machine that will run it"
 
 
 class DiskFull(EventTensorError):

@@ -6,12 +6,14 @@ from ..errors import BadOption, NoDevice
 from ..runtime.cuda.driver import device
 
 
-def find_target(name: str) -> str:
-    """`auto` is the GPU, where there is one."""
+def find_target(name: str, named_device: str | None = None) -> str:
+    """`auto` is the GPU, where there is one or the user names one."""
     if name not in ("auto", "cuda", "cpu", "interp"):
         raise BadOption(f"unknown target {name!r}", hint="auto, cuda or cpu")
     if name != "auto":
         return name
+    if named_device is not None:
+        return "cuda"
     try:
         device(0)
     except NoDevice:

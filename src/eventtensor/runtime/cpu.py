@@ -36,13 +36,18 @@ class HoldBack:
     until: int
 
 
+def generate_source(plan: Plan, options: Options) -> str:
+    """What is compiled for a plan, byte for byte, and shown of it."""
+    return generate(plan, Flavour(options.debug, options.trace))
+
+
 class CpuKernel(ThreadKernel):
     """Of a plan."""
 
     def __init__(self, plan: Plan, options: Options, env: Environment | None = None) -> None:
         env = env or environment()
         self.plan, self.options = plan, options
-        self.source = generate(plan, Flavour(options.debug, options.trace))
+        self.source = generate_source(plan, options)
         built = build_library(self.source, plan.program.name, env)
         self.library, self.compilations = built.path, 1
         self.from_cache = not built.fresh

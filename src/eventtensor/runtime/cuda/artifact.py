@@ -60,7 +60,8 @@ def check_architecture(image: Image, architecture: str) -> None:
         return
     older = made[:-1] == here.rstrip("a")[:-1] and made <= here.rstrip("a")
     if made.endswith("a") or not older:
-        raise WrongDevice(f"'{image.interface.name}' was made for {made}, but this GPU is {here}")
+        raise WrongDevice(f"'{image.interface.name}' was made for {made}, but this GPU is {here}",
+                          hint=f"compile it for this GPU: target='cuda', device={here!r}")
 
 
 # ---- to JSON and back ----------------------------------------------------------------------

@@ -1,39 +1,68 @@
-"""Plans on an NVIDIA GPU: generate, build, and in debug check what runtime data has promised."""
+"""Plans for an NVIDIA GPU: generate and build them on any machine, and run them on a GPU.
+
+In debug, launches check what run-time data has promised. Kernels for a GPU by its name are in
+aot_kernel.py.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from ...codegen.cuda import KERNEL, CudaSource, generate
 from ...config import Environment, Options, environment
 from ...ir.plan import Buffer, Plan
+from ...targets.target import CudaTarget
 from ..facts import check_computed, check_inputs
 from ..interface import Placed, interface_of
 from ..record import LaunchRecord
 from ..trace import tensors_of_maps
 from .arrays import on_host
-from .build import build_cubin
-from .driver import device
+from .artifact import check_architecture
+from .build import Cubin, build_cubin
+from .driver import device as device_of
 from .image import Image
 from .kernel import TRACE_RECORDS, Array, DeviceKernel
 
 
+def generate_source(plan: Plan, options: Options, target: CudaTarget) -> CudaSource:
+    """What is compiled for a plan, byte for byte, and shown of it."""
+    return generate(plan, target, options.debug, options.trace)
+
+
+@dataclass(frozen=True)
+class Build:
+    """The image of a plan for one kind of GPU, and the entry of the cache that has its cubin."""
+
+    image: Image
+    cubin: Cubin
+
+
+def build_image(plan: Plan, options: Options, target: CudaTarget, env: Environment) -> Build:
+    """Generate and compile a plan. No GPU is needed."""
+    made = generate_source(plan, options, target)
+    cubin = build_cubin(made.text, plan.program.name, target.architecture, env)
+    code = cubin.path.read_bytes()
+    return Build(image_of(plan, options, made, target.architecture, code), cubin)
+
+
 class CudaKernel(DeviceKernel):
-    """A plan as one cooperative kernel, compiled for the device that the options name."""
+    """A plan as one cooperative kernel on the GPU that the options number. `build` is one that was
+    made for this kind of GPU before."""
 
     def __init__(
         self, plan: Plan, options: Options, env: Environment | None = None,
-        trace_capacity: int = TRACE_RECORDS,
+        trace_capacity: int = TRACE_RECORDS, *, build: Build | None = None,
     ) -> None:
         env = env or environment()
         self.plan, self.options = plan, options
-        place = device(options.device)
-        made = generate(plan, place.target, options.debug, options.trace)
-        built = build_cubin(made.text, plan.program.name, place.target.architecture, env)
-        self.library, self.compilations, self.from_cache = built.path, 1, not built.fresh
-        cubin = built.path.read_bytes()
-        image = image_of(plan, options, made, place.target.architecture, cubin)
-        super().__init__(image, place, options.workers, env.wait_limit_s, trace_capacity)
+        place = device_of(options.device if isinstance(options.device, int) else 0)
+        if build is None:
+            build = build_image(plan, options, place.target, env)
+        check_architecture(build.image, place.target.architecture)
+        self.library, self.compilations = build.cubin.path, 1
+        self.from_cache = not build.cubin.fresh
+        super().__init__(build.image, place, options.workers, env.wait_limit_s, trace_capacity)
 
     def launch(
         self, dims: Mapping[str, int], arrays: Mapping[str, Array], *, delay_seed: int = 0
