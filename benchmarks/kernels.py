@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 import eventtensor as et
-from eventtensor.models import artifact as model_artifact
+from eventtensor.models import model_artifact
 from eventtensor.models.decoder_tasks import Weights
 from eventtensor.models.formats.model_presets import PRESETS
 from eventtensor.models.llama import llama

@@ -72,18 +72,18 @@ def chain(c: ModelConfig, weights: Weights, tokens: int, bar: bool = False) -> e
     """Rows go in as `given` and come out as `result`."""
     assert c.experts is not None
     step = ChainStep(c, weights, tiles_for(c, weights.layout, tokens > 1), tokens)
-    p, shape, rows = step.p, (step.T, c.hidden), step.attn
+    p, shape, rows = step.p, (step.num_tokens, c.hidden), step.attn
     given, result = p.input("given", shape, et.f32), p.output("result", shape, et.f32)
     half = (SingleDecodeMoe if tokens == 1 else MoeBlock)(step, c.experts)
     made = p.events("all_made", (c.layers,)) if bar else None
-    p.call(embed(int(rows.ss.shape[2])), name="begin_rows", grid=(step.T,),
+    p.call(embed(int(rows.ss.shape[2])), name="begin_rows", grid=(step.num_tokens,),
            reads=lambda t: (given[t, :], step.gains[0, :]),
            writes=lambda t: (rows.h[0, t, :], rows.x[0, t, :], rows.ss[0, t, :]))
     with p.loop("l", c.layers) as at:
         if bar:
             step.p = Retold(p, barred(half, at, made))  # type: ignore[assignment]
         half.calls(at)
-    p.call(copied, name="end_rows", grid=(step.T,), reads=lambda t: rows.h[c.layers, t, :],
+    p.call(copied, name="end_rows", grid=(step.num_tokens,), reads=lambda t: rows.h[c.layers, t, :],
            writes=lambda t: result[t, :])
     return p
 

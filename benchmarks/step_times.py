@@ -91,12 +91,12 @@ class Bare:
         each = -(-(self.load.input + self.load.output) // self.made.page)
         tables = [list(range(r * each, (r + 1) * each)) for r in range(chosen)]
         self.log.begin()
-        walls, turns = list[float](), self.made.memory.turns
-        for k in range(WARM + STEPS + turns - 1):
+        walls, buffers = list[float](), self.made.memory.num_buffers
+        for k in range(WARM + STEPS + buffers - 1):
             began = time.perf_counter()
             if k < WARM + STEPS:
                 self.made.launch(rows, tables, chosen)
-            if k >= turns - 1:
+            if k >= buffers - 1:
                 self.made.result(0)
             walls.append(1e3 * (time.perf_counter() - began))
         stamped = [b.ended - a.ended for a, b in self.log.pairs()]

@@ -70,15 +70,15 @@ class FakeRunner:
         assert not (changed and self._changed and self._begun), "changes lie in one place"
         self._changed = changed
         self._tables.set(tables)
-        placed = self._tables.place(rows, len(self._tokens))
-        for row, number, count in placed.fed():
-            placed.token[row : row + count] = self._tokens[number : number + count]
+        batch = self._tables.place(rows, len(self._tokens))
+        for row, number, count in batch.chained_tokens():
+            batch.token[row : row + count] = self._tokens[number : number + count]
         self.ahead += bool(self._begun)
         self.launches += 1
         self.before(self.launches)
-        self.sizes.append((len(placed.token), chosen))
-        self.cache[placed.slot] = placed.token
-        logits = np.array([self._after(placed.request[k], placed.position[k])
+        self.sizes.append((len(batch.token), chosen))
+        self.cache[batch.slot] = batch.token
+        logits = np.array([self._after(batch.request[k], batch.position[k])
                            for k in range(chosen)])
         self._tokens = np.array([choose(x, c) for x, c in zip(logits, choices, strict=True)])
         self._begun.append(Result(self._tokens, logits))

@@ -88,7 +88,7 @@ def test_all_texts_of_a_chat_count_before_it_is_encoded(llm, monkeypatch):
     """In tools and options too, and names as well."""
     encoded = []
     monkeypatch.setattr(type(llm.tokenizer), "chat", lambda *a, **options: encoded.append(options))
-    long = "a" * (llm.max_model_len * llm.tokenizer.longest)
+    long = "a" * (llm.max_model_len * llm.tokenizer.max_token_bytes)
     message = {"role": "user", "content": "a"}
     llm.tokens([message], self=1, prompt=2)
     for options in ({"tools": [{long: 1}]}, {"a": {"b": [[long]]}}, {"n": [1] * len(long)}):

@@ -41,7 +41,8 @@ def moe_block_program(
     assert c.experts is not None
     tiles = replace(tiles_for(c, layout, tokens > 1), score_parts=parts)
     step = Step(c, Weights(layout, dtype), tiles, tokens)
-    p, T, mlp, attn, shape = step.p, step.T, step.mlp, step.attn, (step.T, c.hidden)
+    p, T, mlp, attn = step.p, step.num_tokens, step.mlp, step.attn
+    shape = (T, c.hidden)
     given, result = p.input("given", shape, et.f32), p.output("result", shape, et.f32)
     half = (SingleDecodeMoe if tokens == 1 else MoeBlock)(step, c.experts)
     p.call(embed(c.hidden // step.tiles.down), name="begin_rows", grid=(T,),

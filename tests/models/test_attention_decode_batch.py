@@ -68,15 +68,15 @@ def take(x, out, over):
     over[()] = x[0]
 
 
-def program(s: Shape, at_once: int) -> et.Program:
+def program(s: Shape, heads_per_task: int) -> et.Program:
     """Parts of queries, keys and values in, mixed values out, layer by layer. By tasks that have so
     many heads of keys at once, or (0) that turn rows before."""
     c = replace(s.config, layers=LAYERS)
-    wide, decode_only = c.heads * c.head_dim, at_once > 0
+    wide, decode_only = c.heads * c.head_dim, heads_per_task > 0
     tiles = Tiles(64, 64, 64, 64, 64, qkv_parts=s.parts)
     step = Step(c, Weights("cuda", et.bf16), tiles, 64, decode_only)
-    p, T = step.p, step.T
-    attention = BatchDecodeAttention(step, s.span, True, at_once) if decode_only \
+    p, T = step.p, step.num_tokens
+    attention = BatchDecodeAttention(step, s.span, True, heads_per_task) if decode_only \
         else AttentionBlock(step, s.span, True)
     given = p.input("given", (LAYERS, s.parts, T, s.keys * (s.group + 2) * s.width), et.f32)
     sums = p.input("sums", (LAYERS, T, step.attn.ss.shape[2]), et.f32)
@@ -101,8 +101,8 @@ def program(s: Shape, at_once: int) -> et.Program:
 
 
 @cache
-def plan_of(s: Shape, at_once: int) -> Plan:
-    state = run_passes(program(s, at_once), Options(target="cuda"))
+def plan_of(s: Shape, heads_per_task: int) -> Plan:
+    state = run_passes(program(s, heads_per_task), Options(target="cuda"))
     assert state.plan is not None and state.report is not None and state.report.ok
     return state.plan
 
@@ -130,9 +130,9 @@ def launch_of(plan: Plan, given: Arrays) -> tuple[dict[str, int], Arrays]:
 
 
 def launched(
-    s: Shape, at_once: int, cases: list[list[int]], workers: int = 3, debug: bool = False
+    s: Shape, heads_per_task: int, cases: list[list[int]], workers: int = 3, debug: bool = False
 ) -> list[Arrays]:
-    plan, found = plan_of(s, at_once), []
+    plan, found = plan_of(s, heads_per_task), []
     with emulated_kernel(plan, workers, debug=debug) as kernel:
         for lengths in cases:
             dims, got = launch_of(plan, layers(s, plan, lengths)[1])
@@ -141,12 +141,12 @@ def launched(
     return found
 
 
-@pytest.mark.parametrize(("name", "at_once", "keys"), CASES)
+@pytest.mark.parametrize(("name", "heads_per_task", "keys"), CASES)
 def test_python_bodies_are_attention_and_fill_the_cache(
-    name: str, at_once: int, keys: int
+    name: str, heads_per_task: int, keys: int
 ) -> None:
     s = shaped(name, keys)
-    plan, before = plan_of(s, at_once), plan_of(s, 0)
+    plan, before = plan_of(s, heads_per_task), plan_of(s, 0)
     for lengths in LENGTHS[:4]:
         each, given = layers(s, plan, lengths)
         got = run_direct(plan.program, *launch_of(plan, given))
@@ -156,15 +156,15 @@ def test_python_bodies_are_attention_and_fill_the_cache(
         assert got["kv"].tobytes() == meant["kv"].tobytes(), lengths
 
 
-@pytest.mark.parametrize(("name", "at_once", "keys"), CASES)
+@pytest.mark.parametrize(("name", "heads_per_task", "keys"), CASES)
 def test_tuned_bodies_give_the_bits_and_the_cache_of_rows_that_are_turned_before(
-    name: str, at_once: int, keys: int
+    name: str, heads_per_task: int, keys: int
 ) -> None:
     s = shaped(name, keys)
     cases = [*LENGTHS, border_lengths(s)]
     wanted = launched(s, 0, cases)
     for workers in (2, 5):
-        for lengths, meant, got in zip(cases, wanted, launched(s, at_once, cases, workers),
+        for lengths, meant, got in zip(cases, wanted, launched(s, heads_per_task, cases, workers),
                                        strict=True):
             assert np.isfinite(got["result"]).all(), lengths
             assert got["result"].tobytes() == meant["result"].tobytes(), lengths
@@ -183,7 +183,7 @@ def test_nothing_stands_before_attention_nor_behind_that_of_lone_items() -> None
     state = run_passes(llama(c, Weights("cuda", et.bf16), tokens=16, decode_only=True),
                        Options(target="cuda"))
     assert state.plan is not None and state.report is not None and state.report.ok
-    assert not any(x.call.name == "rotate" for x in state.plan.program.calls)
+    assert not any(x.call.name == "apply_rope" for x in state.plan.program.calls)
     kinds = {x.call: x.schedule.kind for x in state.plan.calls}
     assert (kinds["attend"], kinds["combine"]) == (ScheduleKind.ticket, ScheduleKind.static)
     assert {"h_attn", "mixed", "qkv", "part"} <= set(state.plan.reused)

@@ -17,7 +17,13 @@ from eventtensor.codegen.cuda.kernel import generate
 from eventtensor.compiler import run_passes
 from eventtensor.config import Options
 from eventtensor.ir.plan import Plan
-from eventtensor.models.attention import attend, combine, longest, plan_attention, rotate
+from eventtensor.models.attention import (
+    apply_rope,
+    attend,
+    combine,
+    max_item_splits,
+    plan_attention,
+)
 from eventtensor.models.attention_block import (
     kv_heads_per_combine,
     kv_heads_per_rope,
@@ -78,7 +84,8 @@ def program(s: Shape) -> et.Program:
     first = p.output("first", (T + 1,), et.i32, bound=W, monotone=True)
     row = p.output("row", (W,), et.i32, bound=T - 1)
     left = p.output("left", (W,), et.i32)
-    item_pages = p.output("item_pages", (W, longest(s.span) * s.split), et.i32, bound=pages - 1)
+    item_pages = p.output("item_pages", (W, max_item_splits(s.span) * s.split), et.i32,
+                          bound=pages - 1)
     q = p.output("q", (T, s.keys, s.group, s.width), dtype)
     part = p.scratch("part", (W, s.keys, s.group, s.width), et.f32)
     part_ml = p.scratch("part_ml", (W, s.keys, 2, s.group), et.f32)
@@ -89,7 +96,7 @@ def program(s: Shape) -> et.Program:
     p.call(plan_attention(s.split * s.page, s.span, s.fill), grid=(),
            reads=lambda: (position[:], request[:], table[:, :, :]),
            writes=lambda: (first[:], row[:], left[:], item_pages[:, :]))
-    p.call(rotate(s.config), grid=(T, s.keys // s.combined),
+    p.call(apply_rope(s.config), grid=(T, s.keys // s.combined),
            reads=lambda t, g: (given[:, t, cut(g, s.combined * each)], ss[t, :], gains[:, :],
                                rope[position[t], :, :]),
            writes=lambda t, g: (q[t, cut(g, s.combined), :, :],
@@ -144,7 +151,7 @@ def arrays(s: Shape, lengths: list[int], seed: int = 0) -> Arrays:
         "mixed": np.zeros((len(lengths), s.keys * s.group * s.width), np.float32),
         "first": np.zeros(len(lengths) + 1, np.int32), "row": np.zeros(work, np.int32),
         "left": np.zeros(work, np.int32),
-        "item_pages": np.zeros((work, longest(s.span) * s.split), np.int32),
+        "item_pages": np.zeros((work, max_item_splits(s.span) * s.split), np.int32),
         "q": np.zeros((len(lengths), s.keys, s.group, s.width), numpy),
     }
 
@@ -379,7 +386,7 @@ def test_items_beyond_the_last_row_are_planned_as_the_python_body_says() -> None
 def test_f32_models_have_no_tuned_product_and_bf16_ones_make_no_copy_of_the_cache() -> None:
     assert "attention::attend" not in generate(cuda_plan(SHAPES["f32"])).text
     text = generate(cuda_plan(SHAPES["llama"])).text
-    assert "attention::attend_mixed<q_0, q_1, kv_2, 2, ROOM>" in text
+    assert "attention::attend_mixed<q_0, q_1, kv_2, 2, SMEM_FLOATS>" in text
     assert "kv_tile" not in text
 
 

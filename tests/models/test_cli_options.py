@@ -309,7 +309,7 @@ def test_compile_shows_its_folder(monkeypatch, capsys, tmp_path: Path) -> None:
         def close(self) -> None:
             pass
 
-    monkeypatch.setattr(compile_command, "compiled", lambda *_: Kernels())
+    monkeypatch.setattr(compile_command, "compile_kernels", lambda *_: Kernels())
     monkeypatch.setattr(compile_command, "save", lambda *_: None)
     folder = tmp_path / "[bold]x"
     compile_command.compile_model(MODEL, folder, "cpu", "f32", False)

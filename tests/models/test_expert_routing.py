@@ -13,7 +13,7 @@ from eventtensor.compiler import run_passes
 from eventtensor.config import Options
 from eventtensor.models.formats.model_presets import PRESETS
 from eventtensor.models.model_config import Experts
-from eventtensor.models.moe_block import pick_experts, route, route_row
+from eventtensor.models.moe_block import pick_experts, route, route_single
 
 ROWS = 70
 CONFIG, SUMS = PRESETS["qwen3-30b-a3b"], 40
@@ -57,12 +57,12 @@ def cases(experts: int) -> list[np.ndarray]:
 
 
 def row_program(x: Experts, parts: int) -> et.Program:
-    p, T = et.Program("route_row"), et.dim("T", max=1)
+    p, T = et.Program("route_single"), et.dim("T", max=1)
     scores = p.input("scores", (parts, T, x.count), et.f32)
     squares = p.input("squares", (T, SUMS), et.f32)
     share = p.output("share", (T, x.top), et.f32)
     active, expert = p.output("active", (), et.i32), p.output("expert", (x.top,), et.i32)
-    p.call(route_row(x, CONFIG), grid=(), reads=lambda: (scores[:, :, :], squares[:, :]),
+    p.call(route_single(x, CONFIG), grid=(), reads=lambda: (scores[:, :, :], squares[:, :]),
            writes=lambda: (share[:, :], active[()], expert[:]))
     return p
 

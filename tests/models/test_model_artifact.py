@@ -52,7 +52,7 @@ def test_a_folder_that_is_none_is_refused(tmp_path):
     with pytest.raises(BadArtifact, match="no artifact of a model"):
         LLM("random:tiny-llama", artifact=tmp_path, **SIZES)
     (tmp_path / "model.json").write_text(json.dumps({"version": 0}))
-    with pytest.raises(BadArtifact, match="was made with"):
+    with pytest.raises(BadArtifact, match="was compiled with"):
         LLM("random:tiny-llama", artifact=tmp_path, **SIZES)
 
 

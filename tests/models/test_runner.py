@@ -169,25 +169,27 @@ def test_the_next_step_goes_on_with_the_tokens_that_were_chosen(runner):
 
 def test_rows_of_the_step_before_are_copied_in_runs():
     token = np.array([~3, ~4, 7, ~5, ~0, ~1, ~2])
-    assert BatchArrays(token, token, token, token, 1).fed() == [(0, 3, 2), (3, 5, 1), (4, 0, 3)]
-    assert BatchArrays(np.array([5]), token, token, token, 1).fed() == []
+    batch = BatchArrays(token, token, token, token, 1)
+    assert batch.chained_tokens() == [(0, 3, 2), (3, 5, 1), (4, 0, 3)]
+    batch = BatchArrays(np.array([5]), token, token, token, 1)
+    assert batch.chained_tokens() == []
 
 
 # ---- on a device -----------------------------------------------------------------------------
 
 
 def test_weights_go_to_the_device_in_pieces(monkeypatch):
-    monkeypatch.setattr(memory_module, "_PIECE", 100)
+    monkeypatch.setattr(memory_module, "_COPY_BYTES", 100)
     driver, told = FakeDriver(), []
     x, y = np.arange(60, dtype=np.float32).reshape(3, 20), np.ones(3, np.int32)
     with installed(lambda: driver):
         memory = DeviceMemory()
         driver.log.clear()
-        found = memory.keep({"x": x, "y": y}, lambda *told_of: told.append(told_of))
+        found = memory.place_weights({"x": x, "y": y}, lambda *told_of: told.append(told_of))
         assert driver.log.count("cuMemcpyHtoD_v2") == 4
         assert told == [("x", 100, 252), ("x", 200, 252), ("x", 240, 252), ("y", 252, 252)]
         np.testing.assert_array_equal(memory.fetch(found["x"]), x)
-        assert memory.keep(found | {"x": "on a device"}, None)["x"] == "on a device"
+        assert memory.place_weights(found | {"x": "on a device"}, None)["x"] == "on a device"
         memory.close()
         assert not driver.memory
 
@@ -231,17 +233,17 @@ def test_nothing_stands_between_the_launches_of_steps_that_only_go_on(on_device)
     assert made.result(0).tokens.tolist() == [5, 15, 25]
 
 
-def test_page_tables_are_new_in_every_turn(on_device):
+def test_block_tables_are_new_in_every_buffer(on_device):
     made, _ = on_device
     for pages in ([1], [2], [2], [2, 6]):
         made.step([StepToken(0, 5, 3)], [pages], logits=0)
-        table = made._tables.there(made._turn)
+        table = made._tables.device_table(made._buffer_index)
         assert np.asarray(table).reshape(3, -1)[0, : len(pages)].tolist() == pages
 
 
 def test_a_launch_that_never_ends_is_told_apart_from_one_that_takes_long(on_device, monkeypatch):
     made, driver = on_device
-    monkeypatch.setattr(memory_module, "_ASK_S", 0.001)
+    monkeypatch.setattr(memory_module, "_DEVICE_CHECK_S", 0.001)
     looks, kernel = iter([False] * 300 + [True]), made.ready(1)
     kernel.over = lambda _: next(looks)
     driver.answers["cuStreamQuery"] = lambda _: 600  # not ready
@@ -255,7 +257,7 @@ def test_a_launch_that_never_ends_is_told_apart_from_one_that_takes_long(on_devi
 
 def test_a_lost_device_is_an_error(on_device, monkeypatch):
     made, driver = on_device
-    monkeypatch.setattr(memory_module, "_ASK_S", 0.001)
+    monkeypatch.setattr(memory_module, "_DEVICE_CHECK_S", 0.001)
     made.ready(1).over = lambda _: False
     driver.answers["cuStreamQuery"] = lambda _: 2
     with pytest.raises(DeviceFailed, match="cuStreamQuery answers CUDA_ERROR_OUT_OF_MEMORY"):
@@ -295,20 +297,20 @@ def test_weights_on_the_device_are_those_of_the_checkpoint(on_device):
 
 
 class Twins(HostMemory):
-    """Two turns, whose kernel's side has only what was sent; counts the copies and their bytes."""
+    """Two buffers whose device side has only what was sent; records the bytes of each copy."""
 
-    turns = 2
+    num_buffers = 2
 
     def __init__(self) -> None:
         self.copies: list[int] = []
 
-    def shared(self, shape, dtype, ahead=False):
+    def shared(self, shape, dtype, is_async=False):
         return Shared(np.zeros(shape, dtype), np.zeros(shape, dtype))
 
     def send(self, x, count=None, first=0):
         sent = slice(first, None if count is None else first + count)
-        x.there.reshape(-1)[sent] = x.here.reshape(-1)[sent]
-        self.copies.append(x.here.reshape(-1)[sent].nbytes)
+        x.device.reshape(-1)[sent] = x.host.reshape(-1)[sent]
+        self.copies.append(x.host.reshape(-1)[sent].nbytes)
 
 
 def of_positions(positions):
@@ -323,7 +325,7 @@ def test_the_kernel_sees_the_pages_of_every_request():
             more = rng.integers(0, 10**6, rng.integers(1, 4)).tolist()
             pages[k] = (pages[k] + more)[:64] if rng.random() < 0.8 else more
         tables.send(pages[: rng.choice([40, 64])], step % 2)
-        seen = tables.there(step % 2).reshape(64, -1)
+        seen = tables.device_table(step % 2).reshape(64, -1)
         for k in range(40):
             assert seen[k, : len(pages[k])].tolist() == pages[k], (step, k)
 

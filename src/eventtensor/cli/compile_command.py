@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ..errors import BadOption
 from ..models.decoder_tasks import Weights
-from ..models.model_artifact import KernelSetSpec, compiled, save
+from ..models.model_artifact import KernelSetSpec, compile_kernels, save_kernels
 from ..models.model_source import open_model
 from ..models.runner import DTYPES, layout_of
 from ..models.step import MAX_TOKENS
@@ -27,9 +27,9 @@ def compile_model(
     start_s, found = time.perf_counter(), find_target(target, device)
     spec = KernelSetSpec(open_model(name).config, found, dtype, MAX_TOKENS, True, batch_invariant)
     layout = layout_of(found, dtype, MAX_TOKENS, batch_invariant)
-    kernels = compiled(spec, Weights(layout, DTYPES[dtype]), options)
+    kernels = compile_kernels(spec, Weights(layout, DTYPES[dtype]), options)
     try:
-        save(spec, kernels, folder)
+        save_kernels(spec, kernels, folder)
     finally:
         kernels.close()
     duration_s = time.perf_counter() - start_s

@@ -199,9 +199,9 @@ class LLM:
 
     def _check_size(self, texts: Iterable[str]) -> None:
         size = sum(len(text.encode(errors="surrogatepass")) for text in texts)
-        if size > (most := self.max_model_len * self.tokenizer.longest):
+        if size > (most := self.max_model_len * self.tokenizer.max_token_bytes):
             raise PromptTooLong(self.max_model_len, f"{size} bytes: more than {most}, as a token "
-                                f"has up to {self.tokenizer.longest}")
+                                f"has up to {self.tokenizer.max_token_bytes}")
 
     def close(self, timeout_s: float | None = None) -> bool:
         """False if a step does not end in so many seconds; then its memory is not freed."""

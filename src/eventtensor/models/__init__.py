@@ -1,1 +1,1 @@
-"""Dense language models as programs: configs, checkpoints, tokenizers, and the decode step."""
+"""Language models as programs: configs, checkpoints, tokenizers, and the step of a model."""

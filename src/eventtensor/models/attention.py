@@ -1,6 +1,7 @@
-"""Attention over a paged cache: rows are split by tokens, parts of a row are folded afterwards, so
-that what a row gives depends on its own length and on `span` alone: the splits of a row that a work
-item has; what would be too little for another item belongs to the last of the row."""
+"""Task kinds of attention over a paged KV cache. The tokens of a sequence are divided into splits;
+a work item is a fixed number of splits (`span`), and the last item of a sequence has the rest.
+`combine` adds the items of a sequence in order, so a result depends on its own length and on `span`
+alone. attention_block.py makes the calls."""
 
 from __future__ import annotations
 
@@ -12,55 +13,56 @@ import eventtensor as et
 from .decoder_tasks import norm_scale
 from .model_config import ModelConfig
 
-# Bodies for a GPU, of device/cuda/attention.cuh. `q_1` is the extent of axis 1 of q.
+# CUDA bodies, from device/cuda/attention.cuh. `q_1` is the extent of axis 1 of q.
 _INCLUDE = '#include "cuda/attention.cuh"\n'
 _PLAN = _INCLUDE + """
 et::attention::plan<{span}, {fill}>(position, request, table, first, row_, left, pages, {split});
 """
-_ROTATE = _INCLUDE + """
+_APPLY_ROPE = _INCLUDE + """
 float* const row = worker.arena.take<float>(qkv_1 + 8*out_0*out_1 + 16*out_0);
-const float norm = et::attention::add_row<qkv_0, out_0 * (out_1 + 2), out_2>(
+const float norm = et::attention::sum_row_parts<qkv_0, out_0 * (out_1 + 2), out_2>(
     row, qkv, ss, {hidden}.0f, {eps}f);
-et::attention::rotate<out_0, out_1, out_2, {norm}>(
+et::attention::apply_rope<out_0, out_1, out_2, {norm}>(
     row, norm, gains, rope, out, kv, {eps}f, {scale}f);
 """
 _ATTEND = _INCLUDE + """
-constexpr int ROOM = 8 * q_0 * q_1 + 8 * q_1 + 16 * q_0;
-float* const room = worker.arena.take<float>(8 * q_0 * q_1 + 8 * q_1 + 16 * q_0);
-et::attention::attend<q_0, q_1, kv_0, kv_2, ROOM>(
-    room, q, left, kv, {{all_left, all_left, all_pages, {after}, {heads} * 2 * kv_2 * q_1}}, out,
+constexpr int SMEM_FLOATS = 8 * q_0 * q_1 + 8 * q_1 + 16 * q_0;
+float* const smem = worker.arena.take<float>(8 * q_0 * q_1 + 8 * q_1 + 16 * q_0);
+et::attention::attend<q_0, q_1, kv_0, kv_2, SMEM_FLOATS>(
+    smem, q, left, kv, {{all_left, all_left, all_pages, {after}, {heads} * 2 * kv_2 * q_1}}, out,
     ml);
 """
 _ATTEND_CPP = """
-#include "attention.h"
+#include "attention_cpu.h"
 et::attention::attend<q_0, q_1, kv_0, kv_2>(q, left, kv, out, ml);
 """
 _COMBINE = _INCLUDE + "et::attention::combine<part_1, part_2, part_3>(part, ml, out);"
 
 
-def longest(span: int) -> int:
-    """The most splits that a work item has."""
+def max_item_splits(span: int) -> int:
+    """The most splits of a work item."""
     return 2 * span - 1
 
 
-def _rotate(x: Any, rope: Any) -> Any:
-    """Heads (groups, heads, head_dim) turned by the angles of one position."""
+def _rotate_pairs(x: Any, rope: Any) -> Any:
+    """RoPE of heads (groups, heads, head_dim) at one position."""
     half = rope.shape[1]
     low, high = x[:, :, :half], x[:, :, half:]
     cos, sin = rope[0][None, None, :], rope[1][None, None, :]
     return et.concat([low * cos - high * sin, high * cos + low * sin], axis=2)
 
 
-def turned(x: Any, gain: Any, rope: Any, c: ModelConfig) -> Any:
+def norm_and_rope(x: Any, gain: Any, rope: Any, c: ModelConfig) -> Any:
+    """RMSNorm of each head if the model has one, then RoPE."""
     if c.qk_norm:
         mean = (x * x).sum(axis=2, keepdims=True) / float(c.head_dim)
         x = x * et.rsqrt(mean + c.norm_eps) * gain[None, None, :]
-    return _rotate(x, rope)
+    return _rotate_pairs(x, rope)
 
 
 def _span(splits: Any, most: int, fill: int) -> Any:
-    """The fewest splits, of 1, 2, 4 and so on below `most`, with which all rows together have at
-    most `fill` items; else `most`."""
+    """The smallest power of two below `most` with which all tokens together have at most `fill`
+    items; else `most`."""
     found = et.full((), most, et.i32)
     for n in reversed([1 << k for k in range((most - 1).bit_length())] if fill else []):
         found = et.where(et.maximum(splits // n, 1).sum(axis=0) <= fill, n, found)
@@ -68,12 +70,12 @@ def _span(splits: Any, most: int, fill: int) -> Any:
 
 
 def plan_attention(split_tokens: int, most: int, fill: int = 0) -> Any:
-    """Items of `most` splits, or of fewer where a step has so few rows that all their items are no
-    more than `fill`."""
+    """Items of `most` splits. A step with few tokens has smaller items, as long as their number
+    stays within `fill`."""
     @et.task(cuda=_PLAN.format(split=split_tokens, span=most, fill=fill))
     def plan(position, request, table, first, row, left, pages):
-        """The work items of row t are first[t] .. first[t + 1]. A page that an item does not need
-        is any of its row; items beyond the last row are 0."""
+        """The work items of token t are first[t] .. first[t + 1]. Pages that an item does not need
+        are arbitrary pages of its sequence. Items after those of the last token are 0."""
         found = find_items(position, row.shape[0], split_tokens, most, fill)
         first[:], row[:], left[:] = found.first, found.row, found.left
         pages[:] = found.pages(request, table, pages.shape[1])
@@ -83,7 +85,8 @@ def plan_attention(split_tokens: int, most: int, fill: int = 0) -> Any:
 
 @dataclass(frozen=True)
 class Items:
-    """The work items of all rows, as values; `at`: the number of their first split in the row."""
+    """The work items of all tokens, as values. `at`: the number of the first split of each in its
+    sequence."""
 
     first: Any
     row: Any
@@ -101,7 +104,7 @@ class Items:
 
 
 def find_items(position: Any, count: Any, split_tokens: int, most: int, fill: int) -> Items:
-    """`count`: of items for which there is room."""
+    """`count`: the number of items that the arrays hold."""
     splits = position // split_tokens + 1
     span = _span(splits, most, fill)
     counts = et.maximum(splits // span, 1)
@@ -118,59 +121,59 @@ def find_items(position: Any, count: Any, split_tokens: int, most: int, fill: in
         at=nth * span)
 
 
-def at_once(heads: int) -> str:
-    """How many items or rows all workers attend at a time; read anew, for no register is free."""
+def items_in_flight(heads: int) -> str:
+    """C++ for the number of items that all workers compute at a time. It is read anew on each use,
+    because no register is free."""
     return f"(et::anew(unsigned(worker.count)) + {heads - 1}) / {heads}"
 
 
-def rotate(c: ModelConfig) -> Any:
-    """For some heads of keys: the queries that look at them, ready for the product with keys, and
-    the row's entry of the cache, from parts of their product (`qkv`) and the row's sums of squares
-    (`ss`)."""
+def apply_rope(c: ModelConfig) -> Any:
+    """For some KV heads of a token: queries, scaled for the product with keys, and its entry of the
+    cache. Inputs are the split-K parts of the projection (`qkv`) and the sums of squares (`ss`)."""
     group, scale = c.heads // c.kv_heads, c.head_dim**-0.5
-    tuned = _ROTATE.format(norm="true" if c.qk_norm else "false", eps=float(c.norm_eps),
-                           scale=scale, hidden=c.hidden)
+    tuned = _APPLY_ROPE.format(norm="true" if c.qk_norm else "false", eps=float(c.norm_eps),
+                               scale=scale, hidden=c.hidden)
 
     @et.task(cuda=tuned)
-    def rotate(qkv, ss, gains, rope, out, kv):
+    def apply_rope(qkv, ss, gains, rope, out, kv):
         row = qkv[0]
         for k in range(1, int(qkv.shape[0])):
             row = row + qkv[k]
         heads = (row * norm_scale(ss, c)).reshape(out.shape[0], group + 2, c.head_dim)
-        out[:] = turned(heads[:, :group], gains[0], rope, c) * scale
-        key = turned(heads[:, group : group + 1], gains[1], rope, c)
+        out[:] = norm_and_rope(heads[:, :group], gains[0], rope, c) * scale
+        key = norm_and_rope(heads[:, group : group + 1], gains[1], rope, c)
         kv[:] = et.concat([key, heads[:, group + 1 :]], axis=1)
 
-    return rotate
+    return apply_rope
 
 
 def attend(dtype: Any, heads: int) -> Any:
-    """`heads`: of keys, that an item is attended for, one after the other."""
-    tuned = _ATTEND.format(heads=heads, after=at_once(heads)) if dtype is et.bf16 else None
+    """`heads`: the KV heads of an item, one task each."""
+    tuned = _ATTEND.format(heads=heads, after=items_in_flight(heads)) if dtype is et.bf16 else None
 
     @et.task(cuda=tuned, cpp=_ATTEND_CPP)
     def attend(q, left, kv, all_left, all_pages, out, ml):
-        """`all_left` and `all_pages` tell of this item and those after it, so that these can be
-        brought nearer."""
+        """`all_left` and `all_pages` belong to this item and those after it, for prefetches into
+        the L2."""
         out[:], ml[:] = softmax(q, left, kv, dtype)
 
     return attend
 
 
 def softmax(
-    q: Any, left: Any, kv: Any, dtype: Any, held: Any = None, fresh: Any = None
+    q: Any, left: Any, kv: Any, dtype: Any, held: Any = None, new_kv: Any = None
 ) -> tuple[Any, Any]:
-    """Over one item, unnormalised: the largest score and the sum go beside it. Nobody has written
-    the tokens beyond `left`: whatever lies there has no part in it. Token number `held` has the key
-    and the value `fresh`, if they are given."""
+    """The unnormalised result of one item, and beside it the largest score and the sum of weights.
+    Tokens from `left` on are unwritten memory and have no effect. `new_kv`, if given, replaces the
+    key and the value of token number `held`."""
     pages, _, each, width = kv.shape
     tokens = pages * each
     there = et.iota(tokens) < left
     keys, values = kv[:, 0].reshape(tokens, width), kv[:, 1].reshape(tokens, width)
-    if fresh is not None:
+    if new_kv is not None:
         new = (et.iota(tokens) == held)[:, None]
-        keys = et.where(new, fresh[0][None, :], keys).cast(dtype)
-        values = et.where(new, fresh[1][None, :], values)
+        keys = et.where(new, new_kv[0][None, :], keys).cast(dtype)
+        values = et.where(new, new_kv[1][None, :], values)
     known = et.where(there[:, None], values, 0.0).cast(dtype)
     score = et.where(there[None, :], q @ keys.T, -1e30)
     top = score.max(axis=1, keepdims=True)
@@ -181,7 +184,7 @@ def softmax(
 
 @et.task(cuda=_COMBINE)
 def combine(part, ml, out):
-    """Of all items of a row, for some heads of keys."""
+    """Combines all items of a token, for some KV heads."""
     top = ml[:, :, 0].max(axis=0, keepdims=True)
     scale = et.exp(ml[:, :, 0] - top)
     total = (scale * ml[:, :, 1]).sum(axis=0)

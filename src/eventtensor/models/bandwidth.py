@@ -1,4 +1,5 @@
-"""What the memory of a machine gives: the floor of a decoding step is its bytes by this rate."""
+"""Measures the memory bandwidth of a machine. The bytes of a decode step divided by it are the
+least time of the step."""
 
 from __future__ import annotations
 
@@ -14,24 +15,24 @@ from ..config import environment
 from ..runtime.cuda.driver import Buffer, call, library, refusal
 from ..runtime.cuda.driver import device as device_of
 
-_BYTES = 256 << 20  # well beyond any cache
-_TIMES = 4
-_COPIES = 8
+_BYTES = 256 << 20  # more than any cache
+_RUNS = 4
+_COPIES_PER_RUN = 8
 
 
 @dataclass(frozen=True)
 class Bandwidth:
-    """Bytes a second, the best of a few tries, and how they were measured."""
+    """Bytes per second, the best of a few runs, and how they were measured."""
 
     rate: float
     how: str
 
 
 def measure_bandwidth(target: str) -> Bandwidth:
-    return _of_device() if target == "cuda" else _of_host(environment().default_workers)
+    return _measure_device() if target == "cuda" else _measure_host(environment().default_workers)
 
 
-def _of_host(workers: int) -> Bandwidth:
+def _measure_host(workers: int) -> Bandwidth:
     data = np.ones(_BYTES // 4, np.float32)
     parts = np.array_split(data, workers)
     with ThreadPoolExecutor(workers) as pool:
@@ -39,14 +40,14 @@ def _of_host(workers: int) -> Bandwidth:
     return Bandwidth(data.nbytes / seconds, f"read by {workers} threads")
 
 
-def _of_device(index: int = 0) -> Bandwidth:
-    """Half of a copy is reading; both halves go over the same wires."""
+def _measure_device(index: int = 0) -> Bandwidth:
+    """A copy reads and writes; both count."""
     first, second = Buffer(), Buffer()
     copy = library().cuMemcpyDtoD_v2
     copy.argtypes, copy.restype = (ctypes.c_uint64, ctypes.c_uint64, ctypes.c_size_t), ctypes.c_int
 
     def run() -> None:
-        for _ in range(_COPIES):
+        for _ in range(_COPIES_PER_RUN):
             if status := copy(second.address, first.address, _BYTES):
                 raise refusal("cuMemcpyDtoD", status)
         call("cuCtxSynchronize")
@@ -60,13 +61,14 @@ def _of_device(index: int = 0) -> Bandwidth:
         finally:
             first.free()
             second.free()
-    return Bandwidth(2 * _COPIES * _BYTES / seconds, "read and written by copies on the device")
+    rate = 2 * _COPIES_PER_RUN * _BYTES / seconds
+    return Bandwidth(rate, "read and written by copies on the device")
 
 
 def _best(run: Callable[[], object]) -> float:
-    """Seconds of the quickest of a few runs."""
+    """Seconds of the fastest of a few runs."""
     found = []
-    for _ in range(1 + _TIMES):
+    for _ in range(1 + _RUNS):
         started = time.perf_counter()
         run()
         found.append(time.perf_counter() - started)

@@ -1,8 +1,7 @@
-"""Checkpoints under logical names, whatever their files call the tensors: embed (vocab, hidden),
-head, final_norm, layers.L.NAME for each NAME of `layer_shapes`, and layers.L.experts.E.NAME for
-those of `mlp_shapes` where there are experts; matrices are (out, in).
-
-A checkpoint is checked as a whole when it is opened, before any tensor is read.
+"""The interface of checkpoints: tensors under logical names, whatever the files call them. These
+are embed (vocab, hidden), head, final_norm, layers.L.NAME for each NAME of `layer_shapes`, and with
+experts layers.L.experts.E.NAME for each NAME of `mlp_shapes`. Matrices are (out, in). A checkpoint
+checks all names and shapes when it is opened; formats/ has the readers.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ Shape = tuple[int, ...]
 
 
 class Checkpoint(Protocol):
-    """`tensor` gives float32 or bfloat16, under a logical name."""
+    """`tensor` returns float32 or bfloat16 by logical name."""
 
     @property
     def config(self) -> ModelConfig: ...
@@ -40,7 +39,7 @@ def mlp_shapes(c: ModelConfig) -> dict[str, Shape]:
 
 
 def layer_shapes(c: ModelConfig) -> dict[str, Shape]:
-    """The tensors of one layer, but those of its experts."""
+    """The tensors of one layer without those of its experts."""
     wide, narrow = c.heads * c.head_dim, c.kv_heads * c.head_dim
     norms = {"q_norm": (c.head_dim,), "k_norm": (c.head_dim,)} if c.qk_norm else {}
     return {
@@ -55,9 +54,9 @@ def layer_shapes(c: ModelConfig) -> dict[str, Shape]:
     }
 
 
-@lru_cache(maxsize=8)  # a model with experts has some ten thousand, each looked up here
+@lru_cache(maxsize=8)  # a MoE model has some ten thousand tensors, and each lookup comes here
 def shapes(c: ModelConfig) -> Mapping[str, Shape]:
-    """All tensors of a model; a tied head is not one of them."""
+    """All tensors of a model; a tied head is none."""
     ends: dict[str, Shape] = {"embed": (c.vocab, c.hidden), "final_norm": (c.hidden,)}
     if not c.tied:
         ends["head"] = (c.vocab, c.hidden)
@@ -70,8 +69,8 @@ def shapes(c: ModelConfig) -> Mapping[str, Shape]:
 
 
 def file_names(c: ModelConfig, ends: Mapping[str, str], layer: Mapping[str, str]) -> dict[str, str]:
-    """What a format calls each tensor: `ends` by logical name, `layer` as patterns with {} for the
-    layer and, in those of `experts.NAME`, for the expert."""
+    """The names of all tensors in a format. `ends` maps logical names; `layer` has patterns with {}
+    for the layer and, for `experts.NAME`, for the expert."""
     out = {}
     for name in shapes(c):
         match name.split("."):
@@ -87,7 +86,7 @@ def file_names(c: ModelConfig, ends: Mapping[str, str], layer: Mapping[str, str]
 def check_tensors(
     c: ModelConfig, names: Mapping[str, str], found: Mapping[str, Shape], spare: Iterable[str]
 ) -> None:
-    """The tensors found, by their names in the file, are those of the config, and `spare` ones."""
+    """Checks that the tensors of the files are those of the config, and maybe some of `spare`."""
     for name, shape in shapes(c).items():
         key = names[name]
         if key not in found:
@@ -104,7 +103,7 @@ def check_tensors(
 
 
 def check_name(c: ModelConfig, name: str) -> str:
-    """The name of the tensor that holds it: a tied head is the embedding."""
+    """The name of a tensor after ties: a tied head is the embedding."""
     wanted = "embed" if name == "head" and c.tied else name
     if wanted not in shapes(c):
         raise MissingTensor(f"a {c.family} model of {c.layers} layers has no tensor {name!r}")

@@ -1,5 +1,5 @@
-"""The task kinds of a decoder, and how its weights lie. Sums are f32; what goes between tasks has
-the dtype of the weights."""
+"""The task kinds of a decoder outside of attention, and the layout of its weights in a program.
+Sums are f32; activations between tasks have the dtype of the weights."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from .weight_packing import matrices, packed_shapes
 
 @dataclass(frozen=True)
 class Matrix:
-    """A weight of `rows` outputs, of which its first axis has `bundle_rows` at an index; [layer,
-    tile, rows of a tile] is a region, with all axes ahead of those of the matrix in place of layer
-    (none, or layer and expert): whole bundles, or some panels of one. Tiles begin at bundle
-    `first`."""
+    """A packed weight with `rows` outputs, of which an index of its first axis has `bundle_rows`.
+    [layer, tile, rows of a tile] is the region of a tile: whole bundles, or some panels of one. The
+    axes before those of the matrix replace `layer` (none, or layer and expert). Tiles begin at
+    bundle `first`."""
 
     ref: Any
     rows: int
@@ -30,7 +30,7 @@ class Matrix:
     first: int = 0
 
     def tiles(self, rows: int) -> int:
-        """How many tiles of so many rows it has."""
+        """The number of tiles of `rows` rows."""
         if (rows % self.bundle_rows and self.bundle_rows % rows) or self.rows % rows:
             raise BadPacking(
                 f"{self.ref.name} has {self.rows} rows: not a number of tiles of {rows}",
@@ -49,12 +49,12 @@ class Matrix:
         at = tile * n if of <= 1 else tile // of
         return self.ref[(*ahead, slice(at + self.first, at + self.first + max(n, 1)), *inner)]
 
-    def behind(self, rows: int) -> Matrix:
-        """What comes behind so many rows."""
+    def skip_rows(self, rows: int) -> Matrix:
+        """The matrix without its first `rows` rows."""
         return replace(self, rows=self.rows - rows, first=self.first + rows // self.bundle_rows)
 
     def part(self, layer: Any, tile: Any, rows: int, part: Any, parts: int) -> Any:
-        """Part `part` of `parts` of the columns of a tile; more than one only on a GPU."""
+        """Split-K part `part` of `parts` of a tile; a CPU has one part only."""
         if parts == 1:
             return self[layer, tile, rows]
         n, each = rows // self.bundle_rows, int(self.ref.shape[-6]) // parts
@@ -71,17 +71,17 @@ class Weights:
     dtype: Any
 
     def matrix(self, p: et.Program, c: ModelConfig, name: str) -> Matrix:
-        """One of the model's, with axes for layers, or layers and experts, ahead."""
+        """Declares a matrix of the model; axes for layers, or layers and experts, come first."""
         known = matrices(c, self.layout)[name]
         ref = p.weight(name, packed_shapes(c, self.layout)[name], self.dtype)
         return Matrix(ref, known.rows, PANEL * (1 if self.layout == "cpu" else known.bundle))
 
     def columns(self, w: Any) -> int:
-        """How many columns a tile has."""
+        """The number of columns of a tile."""
         return int(w.shape[1] if self.layout == "cpu" else w.shape[1] * w.shape[4] * w.shape[6])
 
     def product(self, x: Any, w: Any) -> Any:
-        """x (tokens, columns) times the transposed tile: (tokens, rows)."""
+        """The product of x (tokens, columns) and the transposed tile: (tokens, rows)."""
         if self.layout == "cpu":
             return et.concat([x @ w[k] for k in range(int(w.shape[0]))], axis=1)
         rows, columns = int(w.shape[0] * w.shape[2]) * PANEL, self.columns(w)
@@ -92,12 +92,12 @@ class Weights:
 
 
 def norm_scale(ss: Any, c: ModelConfig) -> Any:
-    """1 / root mean square of each row, from the sums of its tiles."""
+    """1 / root mean square of each token, from the sums of its tiles."""
     return et.rsqrt(ss.sum(axis=-1) / float(c.hidden) + c.norm_eps)
 
 
 def _at(x: Any, column: Any) -> Any:
-    """Of each row, the element in a column of its own."""
+    """For each row the element of its own column."""
     rows, columns = x.shape
     return et.gather(x.reshape(rows * columns), et.iota(rows) * columns + column)
 
@@ -124,7 +124,7 @@ def project(weights: Weights, c: ModelConfig) -> Any:
 
 
 def multiply(weights: Weights) -> Any:
-    """A product and nothing else."""
+    """A plain product."""
 
     @et.task
     def multiply(x, w, out):
@@ -161,10 +161,10 @@ def gate_up(weights: Weights, c: ModelConfig) -> Any:
     @et.task
     def gate_up(x, ss, w, out):
         both = weights.product(x, w)
-        scale = norm_scale(ss, c)[:, None, None]  # not before the product, which can begin without
+        scale = norm_scale(ss, c)[:, None, None]  # after the product, which can start without it
         pairs = both.reshape(both.shape[0], both.shape[1] // (2 * PANEL), 2, PANEL)
-        gate, again = pairs[:, :, 0, :] * scale, pairs[:, :, 0, :] * scale  # rather than kept
-        out[:] = gate * et.sigmoid(again) * (pairs[:, :, 1, :] * scale)
+        gate, twin = pairs[:, :, 0, :] * scale, pairs[:, :, 0, :] * scale  # computed, not stored
+        out[:] = gate * et.sigmoid(twin) * (pairs[:, :, 1, :] * scale)
 
     return gate_up
 
@@ -183,8 +183,8 @@ def head(weights: Weights, c: ModelConfig) -> Any:
 def head_with_tile_max(weights: Weights, c: ModelConfig) -> Any:
     @et.task
     def head(x, ss, w, logits, best, best_at, tops):
-        """`tops` are `best` again, for readers whom run-time data sends: those need an event, and
-        `best` alone goes on without."""
+        """`tops` repeats `best` for readers whose indices depend on run-time data. Those need an
+        event; the hand-off of `best` stays without one."""
         rows, scale = weights.product(x, w), norm_scale(ss, c)
         logits[:] = found = rows * scale[:, None]
         at = et.argmax(found)

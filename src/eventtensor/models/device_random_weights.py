@@ -1,5 +1,5 @@
-"""Random weights made where a GPU needs them, to the bits that a host would draw and pack
-(formats/random_checkpoint.py, weight_packing.py): 60 GB in a second, and none of it on the host."""
+"""Draws random weights on the GPU, with the same bits as formats/random_checkpoint.py and
+weight_packing.py on a host: 60 GB in a second without host memory."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from .runner_memory import DeviceMemory
 from .tile_sizes import Layout
 from .weight_packing import matrices, pack_weights, packed_shapes, sources_of
 
-SOURCES = 3  # of a matrix at most, as in device/random.h
-_BLOCKS, _THREADS = 8, 256  # blocks of each multiprocessor
+MAX_SOURCES = 3  # of a matrix, as in device/random.h
+_BLOCKS, _THREADS = 8, 256  # of a multiprocessor, of a block
 
 SOURCE = """
 #include "random.h"
@@ -43,31 +43,32 @@ extern "C" __global__ void rows(STORED* out, uint64_t key, float scale, uint64_t
 
 
 class Packing(ctypes.Structure):
-    """As in device/random.h."""
+    """The struct of device/random.h."""
 
     _fields_ = (("panels", c_uint32), ("bundle", c_uint32), ("spans", c_uint32),
                 ("blocks", c_uint32), ("sources", c_uint32),
-                ("first", c_uint32 * (SOURCES + 1)))
+                ("first", c_uint32 * (MAX_SOURCES + 1)))
 
 
 def packing_of(c: ModelConfig, name: str, layout: Layout = "cuda") -> Packing:
-    """Of one matrix of the array."""
+    """The packing of one matrix of the array."""
     matrix, known = matrices(c)[name], shapes(c)
     pieces = sources_of(c, name)[0]
     rows = [known["embed" if n == "head" and c.tied else n][0] for n in pieces]
-    first = np.cumsum([0, *(r // PANEL // matrix.turns for r in rows)])
+    first = np.cumsum([0, *(r // PANEL // matrix.rounds for r in rows)])
     *_, spans, bundle, _, blocks, _, _ = packed_shapes(c, layout)[name]
     return Packing(matrix.rows // PANEL, bundle, spans, blocks, len(rows),
-                   (c_uint32 * (SOURCES + 1))(*map(int, first)))
+                   (c_uint32 * (MAX_SOURCES + 1))(*map(int, first)))
 
 
 def keys_of(checkpoint: RandomCheckpoint, name: str) -> Array:
-    """One for each source of each matrix of the array, in their order."""
+    """The random keys of all sources of all matrices of the array, in order."""
     names = (n for piece in sources_of(checkpoint.config, name) for n in piece)
     return np.array([checkpoint.key(n) for n in names], np.uint64)
 
 
 def source_for(dtype: np.dtype[Any]) -> str:
+    """The CUDA source for weights of a dtype."""
     return SOURCE.replace("STORED", "et::bf16" if dtype.itemsize == 2 else "float")
 
 
@@ -75,14 +76,14 @@ def random_weights_on_device(
     checkpoint: RandomCheckpoint, memory: DeviceMemory, dtype: np.dtype[Any],
     layout: Layout = "cuda",
 ) -> dict[str, Array]:
-    """What `pack_weights` gives for a GPU: matrices and the embedding in `memory`, norms on the
+    """The result of `pack_weights` for a GPU: matrices and the embedding in `memory`, norms on the
     host."""
     c = checkpoint.config
-    made = ("embed", *matrices(c))
-    out = pack_weights(checkpoint, layout, dtype, without=made)
+    drawn = ("embed", *matrices(c))
+    out = pack_weights(checkpoint, layout, dtype, without=drawn)
     kernels = PlainKernels(memory.device, source_for(dtype), "random_weights", environment())
     with closing(kernels):
-        for name in made:
+        for name in drawn:
             shape = packed_shapes(c, layout)[name]
             out[name] = array = memory.empty(shape, dtype)
             entry, columns, *own = _packed(checkpoint, name, memory, layout) if name != "embed" \
@@ -97,7 +98,7 @@ def random_weights_on_device(
 def _packed(
     checkpoint: RandomCheckpoint, name: str, memory: DeviceMemory, layout: Layout
 ) -> tuple[Any, ...]:
-    """The entry, columns of a matrix, and arguments between the array and the scale."""
-    keys = memory.keep({name: keys_of(checkpoint, name)}, None)[name]
+    """The entry point, the columns of a matrix, and the arguments between array and scale."""
+    keys = memory.place_weights({name: keys_of(checkpoint, name)}, None)[name]
     return ("packed", matrices(checkpoint.config)[name].columns, c_void_p(keys.ctypes.data),
             packing_of(checkpoint.config, name, layout))

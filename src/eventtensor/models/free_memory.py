@@ -1,4 +1,4 @@
-"""How much memory there is for weights and cache: on the GPU, or on the host."""
+"""The memory available for weights and KV cache, on a GPU or on the host."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class FreeMemory(NamedTuple):
 
 
 def free_memory(target: str, index: int = 0) -> FreeMemory:
-    """Of a GPU what its driver says; of the host what a new array may take before others suffer."""
+    """The memory of a GPU by its driver, or the host memory that a new array may take."""
     if target != "cuda":
         return host_memory()
     free, total = c_size_t(), c_size_t()
@@ -31,7 +31,7 @@ def free_memory(target: str, index: int = 0) -> FreeMemory:
 
 
 def host_memory(proc: Path = _PROC, cgroup: Path = _CGROUP) -> FreeMemory:
-    """What is available, within the limit of the container where there is one."""
+    """The available host memory, within the limit of a container if there is one."""
     known = _table(proc / "meminfo")
     if "MemAvailable" not in known or "MemTotal" not in known:
         page = os.sysconf("SC_PAGE_SIZE")
@@ -40,7 +40,7 @@ def host_memory(proc: Path = _PROC, cgroup: Path = _CGROUP) -> FreeMemory:
     limit, used = _number(cgroup / "memory.max"), _number(cgroup / "memory.current")
     if limit is None or used is None:
         return FreeMemory(free, total)
-    files = _table(cgroup / "memory.stat")  # which the system forgets when it must
+    files = _table(cgroup / "memory.stat")  # the page cache, which the system can drop
     used -= files.get("inactive_file", 0) + files.get("active_file", 0)
     return FreeMemory(max(0, min(free, limit - used)), min(total, limit))
 
@@ -53,7 +53,7 @@ def _table(path: Path) -> dict[str, int]:
 
 
 def _number(path: Path) -> int | None:
-    """None where the file is not there, or says `max`."""
+    """The number in a file; None if it does not exist or says `max`."""
     try:
         return int(path.read_text())
     except (OSError, ValueError):

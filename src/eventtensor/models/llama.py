@@ -1,6 +1,6 @@
-"""The decode step of Llama, Qwen3 and Qwen3-MoE models as one program: embedding, every layer, the
-head and the choice of tokens. A row is (request, position), so decoding and chunks of a prompt are
-the same. A token is chosen for each of the first S rows; P more only fill the cache.
+"""The step of Llama, Qwen3 and Qwen3-MoE models as one program: embedding, layers, head, sampling.
+Prefill is chunked and batched with decode: a token is a pair (sequence, position) in both.
+attention_block.py and moe_block.py have the sublayers; runner.py runs the program.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ def llama(
     with step.p.loop("l", c.layers) as at:
         attention.calls(at)
         mlp.calls(at)
-    _choose(step, sampling, attention)
+    _sample(step, sampling, attention)
     return step.p
 
 
 def _attention(step: Step, span: int, batch_invariant: bool) -> AttentionBlock:
-    if has_single_decode(step.weights, step.most_rows, span):
+    if has_single_decode(step.weights, step.max_tokens, span):
         return SingleDecodeAttention(step)
     if step.decode_only:
         heads = decode_variant(step.c, step.tokens).heads
@@ -58,19 +58,20 @@ def _attention(step: Step, span: int, batch_invariant: bool) -> AttentionBlock:
 def _mlp(step: Step) -> DenseMlp | MoeBlock | SingleDecodeMoe:
     if step.c.experts is None:
         return DenseMlp(step)
-    return (SingleDecodeMoe if step.most_rows == 1 else MoeBlock)(step, step.c.experts)
+    return (SingleDecodeMoe if step.max_tokens == 1 else MoeBlock)(step, step.c.experts)
 
 
 class DenseMlp:
-    """The second half of each layer, one MLP for all tokens."""
+    """The MLP sublayer of each layer, the same for all tokens."""
 
     def __init__(self, step: Step) -> None:
         c, p, weights, tiles = step.c, step.p, step.weights, step.tiles
         self.step, self.panels = step, c.intermediate // PANEL
         self.w_gate_up = weights.matrix(p, c, "w_gate_up")
         w_down = weights.matrix(p, c, "w_down")
-        self.act = p.scratch("act", (c.layers, step.T, self.panels, PANEL), weights.dtype)
-        self.down = ResidualProjection(step, "down", w_down, tiles.down, tiles.down_parts, half=1)
+        self.act = p.scratch("act", (c.layers, step.num_tokens, self.panels, PANEL), weights.dtype)
+        self.down = ResidualProjection(step, "down", w_down, tiles.down, tiles.down_parts,
+                                       sublayer=1)
 
     def calls(self, at: Any) -> None:
         step, tile = self.step, self.step.tiles.gate_up
@@ -83,19 +84,19 @@ class DenseMlp:
 
 def _embed(step: Step) -> None:
     c, p, attn = step.c, step.p, step.attn
-    token = p.input("token", (step.T,), et.i32, bound=c.vocab - 1)
+    token = p.input("token", (step.num_tokens,), et.i32, bound=c.vocab - 1)
     rows = p.weight("embed", (c.vocab, c.hidden), step.weights.dtype)
     sums = int(attn.ss.shape[2])
     pieces = step.pieces(sums, otherwise=1)
     each, some = c.hidden // pieces, sums // pieces
-    p.call(embed(some), grid=(step.T, pieces),
+    p.call(embed(some), grid=(step.num_tokens, pieces),
            reads=lambda t, j: (rows[token[t], cut(j, each)], step.gains[0, cut(j, each)]),
            writes=lambda t, j: attn.piece(0, t, j, each, cut(j, some)))
 
 
-def _choose(step: Step, sampling: bool, attention: AttentionBlock) -> None:
-    """The head, and a token for each of the first S rows."""
-    c, p, S, weights, tile = step.c, step.p, step.S, step.weights, step.tiles.head
+def _sample(step: Step, sampling: bool, attention: AttentionBlock) -> None:
+    """The head, and the sampler for the first `num_sampled` tokens."""
+    c, p, S, weights, tile = step.c, step.p, step.num_sampled, step.weights, step.tiles.head
     w_head = weights.matrix(p, c, "head")
     tiles = w_head.tiles(tile)
     given = Logits(p, S, c.vocab, tile) if sampling else None

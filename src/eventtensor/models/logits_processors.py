@@ -12,16 +12,16 @@ from .batch_arrays import MAX_BIASES
 from .decoder_tasks import choose
 from .step import MAX_REQUESTS, cut
 
-NEVER = 3e38  # a logit that is never chosen, if negative; a target that nothing reaches
-TILE = 1024  # tokens of a row that one task takes, about
+NEVER = 3e38  # negative: the logit of a masked token; positive: a target that no sum reaches
+TILE = 1024  # vocabulary entries of a task, about
 BYTE = 8  # bits
 
 
 class Logits:
-    """Of the first `rows` as the model gives them, and behind them of A rows that are changed.
-    Whoever makes the first writes the largest of each of its tiles of a row, of `tile` tokens, to
-    `tops` and notifies `ready`: an event of its own leaves the way to the greedy choice as it is.
-    `chosen` gets the greedy tokens."""
+    """The logits of the first `rows` tokens as the model computes them, and behind them A rows of
+    changed logits. The head writes the largest logit of each tile of `tile` vocabulary entries to
+    `tops` and notifies `ready`; this separate event does not delay the greedy choice. `chosen` gets
+    the greedy tokens."""
 
     def __init__(self, p: et.Program, rows: Any, vocab: int, tile: int) -> None:
         self.p, self.rows, self.vocab, self.tile = p, rows, vocab, tile
@@ -34,16 +34,17 @@ class Logits:
 
 
 def _bits(allowed: Any, count: Any) -> Any:
-    """The first so many bits, the lowest of a byte first."""
+    """The first `count` bits, the lowest of a byte first."""
     at = et.iota(count)
     one, two, four = (at // k % 2 for k in (1, 2, 4))
     power = (1 + one) * (1 + 3 * two) * (1 + 15 * four)
     return et.gather(allowed, at // BYTE) // power % 2
 
 
-def _moved(logits: Any, biased: Any, bias: Any, tile: int) -> Any:
-    """`biased` are numbers of tokens in this tile, or beyond it. Each has one place, so the sum of
-    the places that name a token is its place; that of the others is the first, which adds 0."""
+def _with_bias(logits: Any, biased: Any, bias: Any, tile: int) -> Any:
+    """`biased` are token ids relative to this tile; ids beyond it have no effect. An id occurs
+    once, so the sum of its places is its place. Tokens without a bias get the first place, which
+    adds 0."""
     places = et.histogram(biased, [et.iota(biased.shape[0])], tile)[0]
     return logits + et.gather(bias, et.gather(places, et.iota(logits.shape[0])))
 
@@ -52,42 +53,43 @@ def adjust(tile: int) -> Any:
     @et.task
     def adjust(given, biased, bias, allowed, masked, history, prompt, repetition, presence,
                frequency, changed, tops, best, best_at, *, i):
-        logits, count = _moved(given, biased - i * tile, bias, tile), given.shape[0]
+        logits, count = _with_bias(given, biased - i * tile, bias, tile), given.shape[0]
         answered = et.iota(history.shape[0]) >= prompt
         found = et.histogram(history - i * tile, [1, answered.cast(et.i32)], tile)
         seen, times = (et.gather(found[k], et.iota(count)).cast(et.f32) for k in (0, 1))
-        again = et.where(logits > 0.0, logits / repetition, logits * repetition)
-        lost = frequency * times + et.where(times > 0.0, presence, 0.0)
-        new = et.where(seen > 0.0, again, logits) - lost
-        fine = (_bits(allowed, count) > 0) | (masked == 0)
-        kept = et.where(fine, new, -NEVER)
-        top = kept.max(axis=0)
-        changed[:] = kept
+        repeated = et.where(logits > 0.0, logits / repetition, logits * repetition)
+        penalty = frequency * times + et.where(times > 0.0, presence, 0.0)
+        new = et.where(seen > 0.0, repeated, logits) - penalty
+        is_allowed = (_bits(allowed, count) > 0) | (masked == 0)
+        masked_logits = et.where(is_allowed, new, -NEVER)
+        top = masked_logits.max(axis=0)
+        changed[:] = masked_logits
         tops[:] = et.zeros((tops.shape[0],)) + top
         best[:] = top
-        best_at[:] = et.argmax(kept)
+        best_at[:] = et.argmax(masked_logits)
 
     return adjust
 
 
 class LogitsProcessor:
-    """The tokens of the rows in `adjusted`, by logits that are changed first.
+    """Changes the logits of the rows in `adjusted` and chooses their greedy tokens again.
 
-    Tokens in the row's `biased` have what is at their place in `bias` added to their logits; -1 is
-    none, as at the first place, where `bias` is 0. No token comes twice. Then tokens in its
-    `history` (-1 is none) have their logits divided by `repetition` (multiplied, if negative);
-    those in it from place `prompt` on lose `presence`, and `frequency` for each time. Where the row
-    is `masked`, tokens without a bit in `allowed` are not chosen. What is changed lies behind the
-    rows as they were, at row S + a of the logits, in f32. The likeliest of it becomes the row's
-    greedy token, and whoever draws for the row reads it there.
+    1. Each token of `biased` gets the entry of `bias` at the same place; -1 is no token, as at the
+    first place, whose bias is 0. A token occurs once.
+    2. Tokens of `history` (-1 is no token) have their logits divided by `repetition`, or multiplied
+    if negative. Tokens from place `prompt` on also lose `presence`, and `frequency` for each time.
+    3. In a `masked` row, tokens without a bit in `allowed` are excluded.
 
-    A launch without such rows has A = 0, and does and waits for nothing."""
+    The changed logits are row S + a of the logits, in f32, behind all rows of the model. The
+    sampler reads them there. A launch without such rows has A = 0 and neither computes nor waits.
+    """
 
     def __init__(self, logits: Logits) -> None:
         p, A = logits.p, logits.A
         self.logits = logits
-        self.each = 2 * max(1, TILE // (2 * logits.tile))  # tiles of the head: whole bytes
-        self.tile, self.count = self.each * logits.tile, -(-logits.tiles // self.each)
+        self.tiles_per_task = 2 * max(1, TILE // (2 * logits.tile))  # of the head: whole bytes
+        self.tile = self.tiles_per_task * logits.tile
+        self.count = -(-logits.tiles // self.tiles_per_task)
         H, B = et.dim("H", max=1 << 20), et.dim("B", max=1 + MAX_BIASES)
         self.adjusted = p.input("adjusted", (A,), et.i32, bound=logits.rows - 1, distinct=True)
         self.biased = p.input("biased", (A, B), et.i32)
@@ -112,7 +114,7 @@ class LogitsProcessor:
                                    self.history[a, :], self.prompt[a],
                                    *(each[a] for each in self.penalties)),
                writes=lambda a, i: (x.values[x.rows + a, cut(i, tile)],
-                                    x.tops[x.rows + a, cut(i, self.each)],
+                                    x.tops[x.rows + a, cut(i, self.tiles_per_task)],
                                     self.best[a, i], self.best_at[a, i]))
         p.call(choose(tile), grid=(x.A,), name="choose_adjusted",
                reads=lambda a: (self.best[a, :], self.best_at[a, :]),

@@ -1,5 +1,5 @@
-"""The kernels of a model: compiled, or from a folder that has an artifact for each of them, and
-model.json, which says what they were made for. Who asks for something else gets an error."""
+"""The kernels of a model, compiled or loaded from a folder. The folder has an artifact for each
+kernel and model.json, which holds their KernelSetSpec; a runner with another one gets an error."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ _HINT = "eventtensor compile MODEL -o FOLDER writes one"
 
 
 def takes_one_row(target: str, rows: int, batch_invariant: bool) -> bool:
-    """True if some kernel of a runner of so many rows takes one and no more."""
+    """True if a runner for so many tokens has a kernel for a single token."""
     return rows == 1 or (target == "cuda" and not batch_invariant)
 
 
 @dataclass(frozen=True)
 class KernelSetSpec:
-    """What decides the programs of a runner."""
+    """Everything that decides the programs of a runner."""
 
     config: ModelConfig
     target: str
@@ -42,7 +42,7 @@ class KernelSetSpec:
 
     @property
     def kernels(self) -> tuple[KernelShape, ...]:
-        """What each of them takes, the one first that takes all."""
+        """The shapes of the kernels, first the one that includes all steps."""
         if not takes_one_row(self.target, self.rows, self.batch_invariant):
             return (KernelShape(self.rows),)
         variants = decode_variants(self.config) if self.dtype == "bf16" else ()
@@ -51,38 +51,42 @@ class KernelSetSpec:
         return tuple(dict.fromkeys((KernelShape(self.rows), *more, KernelShape(1))))
 
     def facts(self) -> dict[str, Any]:
-        """As JSON gives them back."""
+        """The fields as JSON returns them."""
         found: dict[str, Any] = json.loads(json.dumps({"version": _VERSION, **asdict(self)}))
         return found
 
 
-def compiled(made: KernelSetSpec, weights: Weights, options: Mapping[str, Any]) -> RunnerKernels:
-    programs = {s: llama(made.config, weights, tokens=s.rows, sampling=made.sampling,
-                         batch_invariant=made.batch_invariant, decode_only=s.decode_only)
-                for s in made.kernels}
-    return RunnerKernels(programs, made.target, options)
+def compile_kernels(
+    spec: KernelSetSpec, weights: Weights, options: Mapping[str, Any]
+) -> RunnerKernels:
+    programs = {s: llama(spec.config, weights, tokens=s.rows, sampling=spec.sampling,
+                         batch_invariant=spec.batch_invariant, decode_only=s.decode_only)
+                for s in spec.kernels}
+    return RunnerKernels(programs, spec.target, options)
 
 
-def loaded(made: KernelSetSpec, folder: Path, options: Mapping[str, Any]) -> RunnerKernels:
-    check_spec(made, folder)
-    folders = _folders(made, folder)
+def load_kernels(
+    spec: KernelSetSpec, folder: Path, options: Mapping[str, Any]
+) -> RunnerKernels:
+    check_spec(spec, folder)
+    folders = _folders(spec, folder)
     if _digests(folders.values()) != _facts(folder).get("kernels"):
         raise BadArtifact(f"{folder} has other kernels than {_FACTS} says: a compile into it did "
                           "not come to its end", hint="compile it again")
     return RunnerKernels.load(folders, options)
 
 
-def save(made: KernelSetSpec, kernels: RunnerKernels, folder: Path) -> None:
-    """The facts last, so that a folder which has them is whole. They vouch for the kernels, whose
-    own facts vouch for their code."""
-    folders = _folders(made, folder)
+def save_kernels(spec: KernelSetSpec, kernels: RunnerKernels, folder: Path) -> None:
+    """Writes the spec last, so that a folder with a spec is complete. It has digests of the
+    kernels' facts, which have digests of the code."""
+    folders = _folders(spec, folder)
     kernels.save(folders)
-    facts = {**made.facts(), "kernels": _digests(folders.values())}
+    facts = {**spec.facts(), "kernels": _digests(folders.values())}
     write_once(folder / _FACTS, (json.dumps(facts, indent=1) + "\n").encode())
 
 
-def _folders(made: KernelSetSpec, folder: Path) -> dict[KernelShape, Path]:
-    return {s: folder / f"rows_{s.rows}{'_decode' if s.decode_only else ''}" for s in made.kernels}
+def _folders(spec: KernelSetSpec, folder: Path) -> dict[KernelShape, Path]:
+    return {s: folder / f"rows_{s.rows}{'_decode' if s.decode_only else ''}" for s in spec.kernels}
 
 
 def _digests(folders: Iterable[Path]) -> dict[str, str]:
@@ -99,16 +103,17 @@ def _facts(folder: Path) -> dict[str, Any]:
     return found
 
 
-def check_spec(made: KernelSetSpec, folder: Path) -> None:
-    """An error that names what differs."""
+def check_spec(spec: KernelSetSpec, folder: Path) -> None:
+    """Raises an error that names the difference, also for artifacts of an earlier version."""
     found = _facts(folder)
-    there = _flat({k: v for k, v in found.items() if k != "kernels"})
-    here = _flat(made.facts())
-    for key in sorted(here.keys() | there.keys()):
-        if here.get(key) != there.get(key):
+    saved = _flat({k: v for k, v in found.items() if k != "kernels"})
+    wanted = _flat(spec.facts())
+    for key in sorted(wanted.keys() | saved.keys()):
+        if wanted.get(key) != saved.get(key):
             raise BadArtifact(
-                f"{folder} was made with {key} = {there.get(key)!r}; this runner has "
-                f"{here.get(key)!r}", hint="compile it again, or ask for what it was made for")
+                f"{folder} was compiled with {key} = {saved.get(key)!r}; this runner has "
+                f"{wanted.get(key)!r}",
+                hint="compile it again, or ask for what it was compiled for")
 
 
 def _flat(facts: Mapping[str, Any]) -> dict[str, Any]:

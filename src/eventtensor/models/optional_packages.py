@@ -1,5 +1,5 @@
-"""Packages that only models need. They are imported on first use, so that the compiler itself and
-saved artifacts need none of them."""
+"""Imports packages that only models need, on first use: the compiler and saved artifacts need none
+of them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ..errors import MissingPackage
 
 
 def need(name: str) -> Any:
-    """The module of this name."""
+    """Imports the module of this name; an error names the missing package."""
     try:
         return import_module(name)
     except ImportError as e:

@@ -1,4 +1,4 @@
-"""The angles of rotary position embedding, in float32 as transformers computes them."""
+"""The tables of rotary position embedding (RoPE), in float32 as transformers computes them."""
 
 from __future__ import annotations
 
@@ -13,24 +13,25 @@ from .model_config import Llama3Rope, ModelConfig
 def rope_tables(config: ModelConfig, positions: int) -> tuple[Array, Array]:
     """Cosines and sines, each (positions, head_dim // 2)."""
     at = np.arange(positions, dtype=np.float32)[:, None]
-    # The angle is rounded to float32, as transformers does; its cosine is then exact but for that.
+    # Transformers rounds the angle to float32; this rounding is the only error of the cosine.
     angles = (at * frequencies(config)).astype(np.float64)
     return np.cos(angles).astype(np.float32), np.sin(angles).astype(np.float32)
 
 
 def frequencies(config: ModelConfig) -> Array:
-    """Radians a position, for each pair of channels."""
+    """Radians per position, for each pair of channels."""
     dim = config.head_dim
     power = (np.arange(0, dim, 2) / dim).astype(np.float32).astype(np.float64)
     plain = np.float32(1) / np.power(config.rope_theta, power).astype(np.float32)
     if config.rope_scaling is None:
         return plain
-    return stretched(plain, config.rope_scaling)
+    return scale_frequencies(plain, config.rope_scaling)
 
 
-def stretched(plain: Array, s: Llama3Rope) -> Array:
-    """Frequencies that turn less than `low_freq_factor` times within the first context are slowed
-    by `factor`, those beyond `high_freq_factor` stay, and between them it is a blend."""
+def scale_frequencies(plain: Array, s: Llama3Rope) -> Array:
+    """Llama 3's scaling. Frequencies with fewer than `low_freq_factor` turns within the original
+    context are divided by `factor`, those with more than `high_freq_factor` turns stay, and a blend
+    joins both."""
     f32 = np.float32
     wavelength = f32(2 * pi) / plain
     turns = f32(s.original_max_position) / wavelength

@@ -1,5 +1,6 @@
-"""Runs a model step by step: compiled kernels, weights and cache in the memory of its target, rows
-in and chosen tokens out. Which pages a request has is the caller's business."""
+"""Runs a model step by step: compiled kernels, and weights and KV cache in the memory of the
+target. A step takes tokens and block tables and returns sampled tokens. The engine allocates pages
+and schedules requests."""
 
 from __future__ import annotations
 
@@ -26,11 +27,11 @@ from .batch_arrays import (
 )
 from .checkpoint import Array
 from .decoder_tasks import Weights
-from .model_artifact import KernelSetSpec, compiled, loaded, takes_one_row
+from .model_artifact import KernelSetSpec, compile_kernels, load_kernels, takes_one_row
 from .model_config import ModelConfig
 from .rope import rope_tables
 from .runner_kernels import AnyKernel, KernelShape
-from .runner_memory import DeviceMemory, HostMemory, Memory, Over
+from .runner_memory import DeviceMemory, HostMemory, Memory, Wait
 from .step import MAX_REQUESTS, MAX_TOKENS
 from .step_inputs import DeviceBlockTables, InputShape, StepInputs
 from .tile_sizes import Layout
@@ -39,20 +40,21 @@ from .weight_packing import Progress, matrices, packed_shapes
 __all__ = ["LogitsChange", "Result", "Runner", "StepToken", "TokenChoice", "layout_of"]
 
 DTYPES = {"bf16": et.bf16, "f32": et.f32}
-MAX_STEPS_IN_FLIGHT = 2  # steps whose results are not fetched, where launches do not wait
+MAX_STEPS_IN_FLIGHT = 2  # steps without a fetched result, where launches are asynchronous
 
 
 class Result(NamedTuple):
-    """Of the chosen rows; `logits` has no rows if they were not asked for."""
+    """The sampled tokens and, if requested, their logits."""
 
     tokens: Array
     logits: Array
 
 
 class Runner:
-    """`weights` are those of `pack_weights`, in host memory or, for target cuda, on the device;
-    `pages` is what the cache holds, for all `requests`; `sampling` lets tokens be drawn. All sizes
-    but the number of rows are fixed, so a launch is bound once for each number of rows.
+    """`weights` are those of `pack_weights`, in host memory or, for target cuda, on the device. The
+    cache has `pages` pages for all `requests`. `sampling` allows tokens to be drawn at random. A
+    step has up to `rows` tokens; all other sizes are fixed, so a launch is bound once for each
+    number of tokens.
 
     On a GPU steps of one row have a faster kernel of their own, whose sums have other orders, and
     rows that have a request each have others, with fewer parts of products where rows are many;
@@ -79,12 +81,12 @@ class Runner:
         )
         on_device = target == "cuda"
         self.memory: Memory = DeviceMemory(options.get("device", 0)) if on_device else HostMemory()
-        made = KernelSetSpec(config, target, dtype, rows, sampling, batch_invariant)
-        self.kernels = (compiled(made, Weights(layout, DTYPES[dtype]), options)
-                        if artifact is None else loaded(made, artifact, options))
-        self._bound: OrderedDict[tuple[int, ...], Callable[[], Over]] = OrderedDict()
-        self._begun: deque[InFlightStep] = deque()
-        self._last = self._turn = 0  # tokens that the step before chooses, and its turn
+        spec = KernelSetSpec(config, target, dtype, rows, sampling, batch_invariant)
+        self.kernels = (compile_kernels(spec, Weights(layout, DTYPES[dtype]), options)
+                        if artifact is None else load_kernels(spec, artifact, options))
+        self._bound: OrderedDict[tuple[int, ...], Callable[[], Wait]] = OrderedDict()
+        self._in_flight: deque[InFlightStep] = deque()
+        self._last = self._buffer_index = 0  # of the step before: sampled tokens, and its buffer
         with self._closed_by_errors():
             self._place(weights, DTYPES[dtype].numpy, progress)
             self._inputs = StepInputs(self.ready(rows).interface, self.limits, self.memory,
@@ -95,12 +97,12 @@ class Runner:
     ) -> None:
         c, limits, memory = self.config, self.limits, self.memory
         kept = {k: v for k, v in weights.items() if k.startswith("w_") or k in ("embed", "head")}
-        self.fixed = memory.keep(
+        self.fixed = memory.place_weights(
             {**kept, "gains": _gains(weights), "qk_gains": _qk_gains(c, weights),
              "rope": np.stack(rope_tables(c, limits.positions), axis=1)}, progress)
         of_expert = {n for n, m in matrices(c).items() if m.of == "expert"}
         self._streamed = sum(_bytes(x) for n, x in kept.items() if n not in {"embed", *of_expert})
-        self._experts = _Used(c, memory, sum(_bytes(kept[n]) for n in of_expert))
+        self._experts = _ActiveExperts(c, memory, sum(_bytes(kept[n]) for n in of_expert))
         self.fixed |= self._experts.arguments
         self._cache_row = 2 * c.layers * c.kv_heads * c.head_dim * dtype.itemsize
         shape = (c.layers, limits.pages, c.kv_heads, 2, limits.page, c.head_dim)
@@ -108,16 +110,16 @@ class Runner:
         self._tables = DeviceBlockTables(limits, memory)
         self._logits = memory.zeros((2 * limits.chosen, c.vocab), np.dtype(np.float32))
         self._chosen = [memory.zeros((limits.chosen,), np.dtype(np.int32))
-                        for _ in range(memory.turns)]
+                        for _ in range(memory.num_buffers)]
 
     def step(
         self, rows: Sequence[StepToken], tables: Sequence[Sequence[int]], chosen: int = 1,
         choices: Sequence[TokenChoice] = (), logits: int | None = None,
     ) -> Result:
-        """A token for each of the first `chosen` rows; the others only fill the cache. `tables`:
-        the pages of each request. Without `choices` the likeliest tokens are taken. `logits`: of
-        the first so many chosen rows (None: of all). A launch that fails closes the runner: nobody
-        knows what it has left in the cache."""
+        """Samples a successor for each of the first `chosen` tokens; the others only fill the
+        cache. `tables`: the pages of each request. Without `choices` the likeliest tokens are
+        taken. `logits`: the number of sampled tokens with logits (None: all). A failed launch
+        closes the runner, because the contents of the cache are then unknown."""
         self.launch(rows, tables, chosen, choices)
         return self.result(logits)
 
@@ -125,33 +127,33 @@ class Runner:
         self, rows: Sequence[StepToken], tables: Sequence[Sequence[int]], chosen: int = 1,
         choices: Sequence[TokenChoice] = (),
     ) -> None:
-        """Begins a step. On a GPU it runs while the caller goes on, up to `result`; and another one
-        may be begun before it is over, whose rows may have its tokens."""
+        """Launches a step. On a GPU it runs until `result` waits for it. The next step may be
+        launched before, and its tokens may be those that this step samples."""
         check_counts(self.limits, len(rows), chosen)
         choices = choices or (TokenChoice(),) * chosen
         check_choices(choices, chosen)
-        assert len(self._begun) < self.memory.turns, "results are fetched before more is begun"
-        turn = (self._turn + 1) % self.memory.turns
-        self._tables.send(tables, turn)
-        placed = self._tables.place(rows, self._last)
+        is_free = len(self._in_flight) < self.memory.num_buffers
+        assert is_free, "fetch a result before the next launch"
+        buffer_index = (self._buffer_index + 1) % self.memory.num_buffers
+        self._tables.send(tables, buffer_index)
+        batch = self._tables.place(rows, self._last)
         step = KernelShape(len(rows), is_decode_only(rows, chosen))
         kernel = self.ready(step.rows, step.decode_only)
-        sent = self._inputs.send(placed, choices, turn)
+        sent = self._inputs.send(batch, choices, buffer_index)
         with self._closed_by_errors():
-            over = self._launch(kernel, step, chosen, placed.work, sent, turn)()
-        self._begun.append(InFlightStep(over, self._chosen[turn][:chosen]))
-        self._last, self._turn = chosen, turn
+            wait = self._launch(kernel, step, chosen, batch.work, sent, buffer_index)()
+        self._in_flight.append(InFlightStep(wait, self._chosen[buffer_index][:chosen]))
+        self._last, self._buffer_index = chosen, buffer_index
 
     def result(self, logits: int | None = None) -> Result:
-        """Of the first step whose result was not fetched. Logits are there until another one is
-        begun."""
-        begun = self._begun[0]
+        """The result of the oldest step in flight. Its logits last until the next launch."""
+        step = self._in_flight[0]
         with self._closed_by_errors():
-            begun.over()
-            tokens = self.memory.read(begun.chosen)
-        self._begun.popleft()
+            step.wait()
+            tokens = self.memory.fetch_small(step.chosen)
+        self._in_flight.popleft()
         wanted = len(tokens) if logits is None else min(logits, len(tokens))
-        assert not (wanted and self._begun), "the logits are those of another step"
+        assert not (wanted and self._in_flight), "the logits are those of another step"
         return Result(tokens, self.memory.fetch(self._logits[:wanted]))
 
     def ready(self, rows: int, decode_only: bool = False) -> AnyKernel:
@@ -160,7 +162,7 @@ class Runner:
         a benchmark waits for it here."""
         check_counts(self.limits, rows, 1)
         with self._closed_by_errors():
-            return self.kernels.of(KernelShape(rows, decode_only))
+            return self.kernels.select(KernelShape(rows, decode_only))
 
     @contextmanager
     def _closed_by_errors(self) -> Iterator[None]:
@@ -172,29 +174,30 @@ class Runner:
 
     def _launch(
         self, kernel: AnyKernel, step: KernelShape, chosen: int, work: int, sent: InputShape,
-        turn: int,
-    ) -> Callable[[], Over]:
-        """Room for work in powers of two, so that growing requests rarely need a new one. What the
-        step is decides the kernel."""
+        buffer_index: int,
+    ) -> Callable[[], Wait]:
+        """The launch for steps of these sizes. Room for work items is a power of two, so growing
+        requests rarely need a new launch."""
         room, more = 1 << (work - 1).bit_length(), step.rows - chosen
-        key = (turn, chosen, more, room, *sent, step.decode_only)
+        key = (buffer_index, chosen, more, room, *sent, step.decode_only)
         if key not in self._bound:
             if len(self._bound) == self.memory.max_bound_launches:
                 self._bound.popitem(last=False)
             known = {d.name for d in kernel.interface.dims}
             sizes = {name: n for name, n in (("P", more), ("W", room)) if name in known}
-            self._bound[key] = self.memory.bound(kernel, {
-                **self.fixed, **self._inputs.there(chosen, chosen + more, sent, turn), **sizes,
-                "table": self._tables.there(turn),
+            inputs = self._inputs.arguments(chosen, chosen + more, sent, buffer_index)
+            self._bound[key] = self.memory.bind_launch(kernel, {
+                **self.fixed, **inputs, **sizes,
+                "table": self._tables.device_table(buffer_index),
                 "logits": self._logits[: chosen + sent.changed],
-                "chosen": self._chosen[turn][:chosen],
+                "chosen": self._chosen[buffer_index][:chosen],
             })
         self._bound.move_to_end(key)
         return self._bound[key]
 
     def bytes_read(self, rows: Sequence[StepToken]) -> int:
-        """What a step must read at least: every weight once, of experts those that the last step
-        has used, and the cache of each row."""
+        """The bytes that a step reads at least: each weight once, the experts that the last step
+        has used, and the cache of each token."""
         cache = self._cache_row * sum(r.position + 1 for r in rows)
         return self._streamed + self._experts.bytes_read() + cache
 
@@ -205,8 +208,9 @@ class Runner:
             self.memory.close()
 
 
-class _Used:
-    """How many experts of each layer the last step has used; `size`: bytes of all experts."""
+class _ActiveExperts:
+    """The number of experts that the last step has used in each layer. `size`: bytes of all
+    experts."""
 
     def __init__(self, config: ModelConfig, memory: Memory, size: int) -> None:
         self._memory, self.arguments = memory, dict[str, Array]()
@@ -220,14 +224,14 @@ class _Used:
 
 
 class InFlightStep(NamedTuple):
-    """A step whose result may be fetched, and where its tokens will be."""
+    """A launched step: how to wait for it, and the array of its tokens."""
 
-    over: Over
+    wait: Wait
     chosen: Array
 
 
 def _check_packed(c: ModelConfig, layout: Layout, weights: Mapping[str, Any]) -> None:
-    """Before anything is compiled: the first step would refuse those of another layout too."""
+    """Checks the layout before anything is compiled; the first step would fail too."""
     for name, shape in packed_shapes(c, layout).items():
         if name in weights and tuple(weights[name].shape) != shape:
             raise BadPacking(f"{name} has the shape {tuple(weights[name].shape)}, not {shape}",
@@ -237,7 +241,7 @@ def _check_packed(c: ModelConfig, layout: Layout, weights: Mapping[str, Any]) ->
 def layout_of(
     target: str, dtype: str = "bf16", rows: int = MAX_TOKENS, batch_invariant: bool = False
 ) -> Layout:
-    """How weights are packed for the kernels of a runner."""
+    """The layout of weights for the kernels of a runner."""
     if target != "cuda":
         return "cpu"
     many = dtype == "bf16" and not takes_one_row(target, rows, batch_invariant)
@@ -245,7 +249,7 @@ def layout_of(
 
 
 def _bytes(x: Any) -> int:
-    """Of a NumPy array, or a tensor of torch."""
+    """The size of a NumPy array or a torch tensor."""
     return int(x.nbytes)
 
 

@@ -1,5 +1,5 @@
-"""The kernels of a runner: each takes some steps. They are built at the same time, and nobody waits
-for one before its first step; or they come from an artifact."""
+"""The kernels of a runner, one for each shape of step. Threads build them at the same time, and a
+step waits for its own kernel only; or they come from an artifact (model_artifact.py)."""
 
 from __future__ import annotations
 
@@ -18,39 +18,39 @@ from ..runtime.cpu_artifact import LoadedThreads
 from ..runtime.cuda.loaded import LoadedKernel
 from ..runtime.loaded import load
 
-# What a runner needs of a kernel, they all have.
+# Kernels with the interface that a runner needs.
 AnyKernel = Kernel | LoadedKernel | LoadedThreads
 
 
 @dataclass(frozen=True)
 class KernelShape:
-    """Of up to so many rows; `decode_only`: in which every row has a request of its own, and gets a
-    token."""
+    """The steps of a kernel: up to `rows` tokens. `decode_only`: each is the newest of its own
+    sequence and gets a successor."""
 
     rows: int
     decode_only: bool = False
 
-    def has(self, step: KernelShape) -> bool:
+    def includes(self, step: KernelShape) -> bool:
         return step.rows <= self.rows and (step.decode_only or not self.decode_only)
 
 
 def select_kernel(kernels: Iterable[KernelShape], step: KernelShape) -> KernelShape:
-    """Of those that take a step the one made for the fewest."""
-    return min((s for s in kernels if s.has(step)), key=lambda s: (s.rows, not s.decode_only))
+    """The smallest shape that includes a step."""
+    return min((s for s in kernels if s.includes(step)), key=lambda s: (s.rows, not s.decode_only))
 
 
 class RunnerKernels:
-    """`programs` by the steps that they take, the one first that is needed first."""
+    """Kernels of `programs` by their shapes, built in this order."""
 
     def __init__(
         self, programs: Mapping[KernelShape, Program], target: str, options: Mapping[str, Any]
     ) -> None:
-        self._made: dict[KernelShape, Future[AnyKernel]] = {}
+        self._kernels: dict[KernelShape, Future[AnyKernel]] = {}
         self._closed = False
         builders = ThreadPoolExecutor(max(1, len(programs)), thread_name_prefix="build")
         try:
-            for steps, program in programs.items():
-                self._made[steps] = builders.submit(planned(program, target, options))
+            for shape, program in programs.items():
+                self._kernels[shape] = builders.submit(planned(program, target, options))
         except BaseException:
             self.close()
             raise
@@ -59,32 +59,32 @@ class RunnerKernels:
 
     @classmethod
     def load(cls, folders: Mapping[KernelShape, Path], options: Mapping[str, Any]) -> Self:
-        """Those of artifacts, by the steps that they take."""
+        """The kernels of artifacts, by their shapes."""
         found = cls({}, "", {})
-        for steps, folder in folders.items():
-            found._made[steps] = Future()
-            found._made[steps].set_result(load(folder, **options))
+        for shape, folder in folders.items():
+            found._kernels[shape] = Future()
+            found._kernels[shape].set_result(load(folder, **options))
         return found
 
     def save(self, folders: Mapping[KernelShape, Path]) -> None:
-        for steps, folder in folders.items():
-            kernel = self._made[steps].result()
-            assert isinstance(kernel, Kernel), "what was loaded is saved already"
+        for shape, folder in folders.items():
+            kernel = self._kernels[shape].result()
+            assert isinstance(kernel, Kernel), "a loaded kernel is saved already"
             kernel.save(folder)
 
-    def of(self, step: KernelShape) -> AnyKernel:
-        """The one that takes a step; waits until it is built."""
+    def select(self, step: KernelShape) -> AnyKernel:
+        """The kernel for a step; waits until it is built."""
         if self._closed:
             raise KernelClosed("the runner is closed", hint="an error of a launch closes it too")
-        return self._made[select_kernel(self._made, step)].result()
+        return self._kernels[select_kernel(self._kernels, step)].result()
 
     def all(self) -> list[AnyKernel]:
-        return [made.result() for made in self._made.values()]
+        return [kernel.result() for kernel in self._kernels.values()]
 
     def close(self) -> None:
-        """Waits for those that are being built. One that fails to close keeps none from it."""
+        """Waits for builds and closes all kernels, also after one fails to close."""
         self._closed = True
         with ExitStack() as closing:
-            for made in self._made.values():
-                if made.exception() is None:
-                    closing.callback(made.result().close)
+            for kernel in self._kernels.values():
+                if kernel.exception() is None:
+                    closing.callback(kernel.result().close)

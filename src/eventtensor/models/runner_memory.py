@@ -1,5 +1,5 @@
-"""Where a model's arrays lie: NumPy's memory for threads and the interpreter, that of a GPU for its
-kernel. Small arrays that change from step to step are made twice, `here` and `there`."""
+"""The memory of a runner: NumPy arrays for threads and the interpreter, device memory for a GPU.
+Small arrays that change from step to step exist twice, on the `host` and on the `device`."""
 
 from __future__ import annotations
 
@@ -22,55 +22,57 @@ from .checkpoint import Array, Shape
 from .runner_kernels import AnyKernel
 from .weight_packing import Progress
 
-_PIECE = 64 << 20  # bytes of a weight that go to the device at once
-_SMALL = 4096  # bytes that `read` brings at most
-_LOOK_S = 2e-5  # from one look at whether a launch is over to the next
-_ASK_S = 0.1  # after which the driver is asked whether the device is still there
-Over = Callable[[], None]  # waits until a launch is over, and raises what went wrong
+_COPY_BYTES = 64 << 20  # of a weight at once
+_SMALL_BYTES = 4096  # that `fetch_small` copies at most
+_POLL_S = 2e-5  # between two polls for the end of a launch
+_DEVICE_CHECK_S = 0.1  # after which the driver is asked for a lost device
+Wait = Callable[[], None]  # waits for the end of a launch, and raises its error
 
 
 @dataclass(frozen=True)
 class Shared:
-    """An array on the host, and where the kernel sees it: the same array, or its twin."""
+    """An array on the host, and the one that the kernel reads: the same, or its twin."""
 
-    here: Array
-    there: Array
-    pinned: bool = False
+    host: Array
+    device: Array
+    is_pinned: bool = False
 
 
 class Memory(Protocol):
-    """What a step reads and writes anew is there `turns` times: as many steps may be under way.
+    """Inputs and outputs of a step have `num_buffers` buffers, so as many steps may be in flight.
     The `max_bound_launches` launches used last are kept, each for other numbers of tokens."""
 
     @property
-    def turns(self) -> int: ...
+    def num_buffers(self) -> int: ...
 
     @property
     def max_bound_launches(self) -> int: ...
 
-    def keep(self, arrays: Mapping[str, Any], progress: Progress | None) -> dict[str, Any]:
-        """Arrays that the kernel only reads."""
+    def place_weights(
+        self, arrays: Mapping[str, Any], progress: Progress | None
+    ) -> dict[str, Any]:
+        """Arrays that the kernel only reads, in this memory."""
 
     def zeros(self, shape: Shape, dtype: np.dtype[Any]) -> Array: ...
 
-    def shared(self, shape: Shape, dtype: np.dtype[Any], ahead: bool = False) -> Shared:
-        """With `ahead` it may be sent while launches run that do not read it."""
+    def shared(self, shape: Shape, dtype: np.dtype[Any], is_async: bool = False) -> Shared:
+        """`is_async`: the array may be sent while launches run that do not read it."""
 
     def send(self, x: Shared, count: int | None = None, first: int = 0) -> None:
-        """The kernel's side gets what the host's has, `count` elements of it from `first` on (None:
-        all); launches that come later see it. No launch that reads it is under way."""
+        """Copies `count` elements from `first` on (None: all) from the host to the device. Later
+        launches see them; no launch that reads the array is in flight."""
 
-    def fetch(self, there: Array) -> Array:
-        """A copy on the host, of after all launches."""
+    def fetch(self, array: Array) -> Array:
+        """A copy on the host, after all launches."""
 
-    def read(self, there: Array) -> Array:
-        """A copy of a small array that no launch under way writes; it waits for none."""
+    def fetch_small(self, array: Array) -> Array:
+        """A copy of a small array that no launch in flight writes; it waits for no launch."""
 
-    def move(self, to: Array, there: Array) -> None:
-        """A copy that later launches see, of after all launches so far."""
+    def copy(self, to: Array, source: Array) -> None:
+        """Copies on the device, after the launches so far and before later ones."""
 
-    def bound(self, kernel: AnyKernel, arguments: Mapping[str, Any]) -> Callable[[], Over]:
-        """One launch with these arguments, checked now and not again."""
+    def bind_launch(self, kernel: AnyKernel, arguments: Mapping[str, Any]) -> Callable[[], Wait]:
+        """A launch with these arguments, which are checked now and not again."""
 
     def close(self) -> None: ...
 
@@ -78,36 +80,38 @@ class Memory(Protocol):
 class HostMemory:
     """A launch is over when it returns."""
 
-    turns, max_bound_launches = 1, 256
+    num_buffers, max_bound_launches = 1, 256
 
-    def keep(self, arrays: Mapping[str, Any], progress: Progress | None) -> dict[str, Any]:
+    def place_weights(
+        self, arrays: Mapping[str, Any], progress: Progress | None
+    ) -> dict[str, Any]:
         return dict(arrays)
 
     def zeros(self, shape: Shape, dtype: np.dtype[Any]) -> Array:
         return np.zeros(shape, dtype)
 
-    def shared(self, shape: Shape, dtype: np.dtype[Any], ahead: bool = False) -> Shared:
+    def shared(self, shape: Shape, dtype: np.dtype[Any], is_async: bool = False) -> Shared:
         one = self.zeros(shape, dtype)
         return Shared(one, one)
 
     def send(self, x: Shared, count: int | None = None, first: int = 0) -> None:
-        """It is one array."""
+        """Nothing to copy: both are one array."""
 
-    def fetch(self, there: Array) -> Array:
-        return there.copy()
+    def fetch(self, array: Array) -> Array:
+        return array.copy()
 
-    def read(self, there: Array) -> Array:
-        return there.copy()
+    def fetch_small(self, array: Array) -> Array:
+        return array.copy()
 
-    def move(self, to: Array, there: Array) -> None:
-        to[:] = there
+    def copy(self, to: Array, source: Array) -> None:
+        to[:] = source
 
-    def bound(self, kernel: AnyKernel, arguments: Mapping[str, Any]) -> Callable[[], Over]:
+    def bind_launch(self, kernel: AnyKernel, arguments: Mapping[str, Any]) -> Callable[[], Wait]:
         dims, arrays = bind(kernel.interface, arguments)
 
-        def launch() -> Over:
+        def launch() -> Wait:
             kernel.backend.launch(dims, arrays)
-            return _nothing
+            return _no_wait
 
         return launch
 
@@ -115,8 +119,8 @@ class HostMemory:
         """Nothing to release."""
 
 
-class Piece:
-    """Device memory as other libraries take it."""
+class DeviceBlock:
+    """A block of device memory with the array interface of other libraries."""
 
     def __init__(self, size: int) -> None:
         self.buffer = Buffer()
@@ -128,137 +132,140 @@ class Piece:
 
 
 class DeviceMemory:
-    """All of it is freed by `close`, or when the object goes. Launches are in order on one stream,
-    and with `dependent` a launch begins as workers of the one before leave: for that nothing may
-    stand between them. So what changes from step to step comes and goes aside, to and from memory
-    that the launches under way do not use."""
+    """Device memory, freed by `close` or with the object. Launches are in order on one stream. With
+    `dependent` a launch begins as workers of the one before leave, which no copy between them may
+    prevent. So inputs and outputs are copied on a second stream, to and from buffers that the
+    launches in flight do not use."""
 
-    turns, max_bound_launches = 2, 2048  # to bind takes longer than many steps do
+    num_buffers, max_bound_launches = 2, 2048  # a bind takes longer than many steps
 
     def __init__(self, index: int = 0) -> None:
-        self.device, self._pieces = device_of(index), list[Piece]()
+        self.device, self._blocks = device_of(index), list[DeviceBlock]()
         self.dependent = True
         self._held: list[Pinned | Stream] = []
         with self.device.active():
-            self._launches, self._aside = Stream(aside=False), Stream(aside=True)
-            self._found = Pinned(_SMALL)
-        self._held += [self._launches, self._aside, self._found]
-        self._close = weakref.finalize(self, _free, self.device, self._pieces, self._held)
+            self._launches, self._copies = Stream(aside=False), Stream(aside=True)
+            self._staging = Pinned(_SMALL_BYTES)
+        self._held += [self._launches, self._copies, self._staging]
+        self._close = weakref.finalize(self, _free, self.device, self._blocks, self._held)
         self._close.atexit = False  # the driver frees everything when the process ends
 
-    def keep(self, arrays: Mapping[str, Any], progress: Progress | None) -> dict[str, Any]:
-        """Arrays that lie on a device already stay where they are."""
+    def place_weights(
+        self, arrays: Mapping[str, Any], progress: Progress | None
+    ) -> dict[str, Any]:
+        """Arrays on a device already stay where they are."""
         out = dict(arrays)
         host = {name: x for name, x in arrays.items()
                 if isinstance(x, np.ndarray) and not isinstance(x, DeviceArray)}
         total, done = sum(x.nbytes for x in host.values()), 0
         for name, x in host.items():
-            there = self.empty(x.shape, x.dtype)
+            on_device = self.empty(x.shape, x.dtype)
             for at, piece in _pieces(x):
                 with self.device.active():
-                    upload(there.ctypes.data + at, piece)
+                    upload(on_device.ctypes.data + at, piece)
                 done += piece.nbytes
                 if progress is not None:
                     progress(name, done, total)
-            out[name] = there
+            out[name] = on_device
         return out
 
     def zeros(self, shape: Shape, dtype: np.dtype[Any]) -> Array:
         found = self.empty(shape, dtype)
         with self.device.active():
-            self._pieces[-1].buffer.clear()
+            self._blocks[-1].buffer.clear()
         return found
 
-    def shared(self, shape: Shape, dtype: np.dtype[Any], ahead: bool = False) -> Shared:
-        there = self.zeros(shape, dtype)
-        if not ahead:
-            return Shared(np.zeros(shape, dtype), there)
+    def shared(self, shape: Shape, dtype: np.dtype[Any], is_async: bool = False) -> Shared:
+        on_device = self.zeros(shape, dtype)
+        if not is_async:
+            return Shared(np.zeros(shape, dtype), on_device)
         with self.device.active():
-            call("cuCtxSynchronize")  # what is sent aside must not be cleared after it has come
-            pinned = Pinned(there.nbytes)
+            call("cuCtxSynchronize")  # a copy must not precede the clearing
+            pinned = Pinned(on_device.nbytes)
         self._held.append(pinned)
-        return Shared(pinned.bytes().view(dtype).reshape(shape), there, pinned=True)
+        return Shared(pinned.bytes().view(dtype).reshape(shape), on_device, is_pinned=True)
 
     def send(self, x: Shared, count: int | None = None, first: int = 0) -> None:
-        some = x.here.reshape(-1)[first:][:count]
-        to = x.there.ctypes.data + first * x.here.itemsize
+        some = x.host.reshape(-1)[first:][:count]
+        to = x.device.ctypes.data + first * x.host.itemsize
         with self.device.active():
-            if x.pinned:
-                self._aside.upload(to, some.ctypes.data, some.nbytes)
+            if x.is_pinned:
+                self._copies.upload(to, some.ctypes.data, some.nbytes)
             else:
                 upload(to, some)
 
-    def fetch(self, there: Array) -> Array:
-        out = np.empty(there.shape, there.dtype)
+    def fetch(self, array: Array) -> Array:
+        out = np.empty(array.shape, array.dtype)
         with self.device.active():
-            download(out, there.ctypes.data)
+            download(out, array.ctypes.data)
         return out
 
-    def read(self, there: Array) -> Array:
-        assert there.nbytes <= _SMALL
+    def fetch_small(self, array: Array) -> Array:
+        assert array.nbytes <= _SMALL_BYTES
         with self.device.active():
-            self._aside.download(self._found.place, there.ctypes.data, there.nbytes)
-            self._aside.wait()
-        found = self._found.bytes()[: there.nbytes]
-        return np.array(found.view(there.dtype).reshape(there.shape))
+            self._copies.download(self._staging.place, array.ctypes.data, array.nbytes)
+            self._copies.wait()
+        found = self._staging.bytes()[: array.nbytes]
+        return np.array(found.view(array.dtype).reshape(array.shape))
 
-    def move(self, to: Array, there: Array) -> None:
+    def copy(self, to: Array, source: Array) -> None:
         with self.device.active():
-            self._aside.wait()  # what was sent must not come over it
-            self._launches.copy(to.ctypes.data, there.ctypes.data, there.nbytes)
+            self._copies.wait()  # an earlier copy must not overwrite it
+            self._launches.copy(to.ctypes.data, source.ctypes.data, source.nbytes)
 
-    def bound(self, kernel: AnyKernel, arguments: Mapping[str, Any]) -> Callable[[], Over]:
+    def bind_launch(self, kernel: AnyKernel, arguments: Mapping[str, Any]) -> Callable[[], Wait]:
         assert not isinstance(kernel, LoadedThreads)
-        step, over = kernel.bind(**arguments), kernel.over
+        step, is_over = kernel.bind(**arguments), kernel.over
 
-        def launch() -> Over:
+        def launch() -> Wait:
             with self.device.active():
-                self._aside.wait()  # for what was sent
+                self._copies.wait()  # for the inputs
             number = step(self._launches.handle, self.dependent)
-            return lambda: self._wait(lambda: over(number))
+            return lambda: self._wait(lambda: is_over(number))
 
         return launch
 
-    def _wait(self, over: Callable[[], bool]) -> None:
-        """Nothing in the stream tells the host, so it looks. A device that is lost says so."""
-        asked = time.monotonic()
-        while not over():
-            time.sleep(_LOOK_S)
-            if time.monotonic() - asked < _ASK_S:
+    def _wait(self, is_over: Callable[[], bool]) -> None:
+        """Polls, because the stream does not notify the host. A lost device is an error."""
+        last_check = time.monotonic()
+        while not is_over():
+            time.sleep(_POLL_S)
+            if time.monotonic() - last_check < _DEVICE_CHECK_S:
                 continue
             with self.device.active():
-                if self._launches.is_idle() and not over():
+                if self._launches.is_idle() and not is_over():
                     raise DeviceFailed("a launch has ended, but its workers have not")
-            asked = time.monotonic()
+            last_check = time.monotonic()
 
     def close(self) -> None:
         self._close()
 
     def empty(self, shape: Shape, dtype: np.dtype[Any]) -> Array:
         with self.device.active():
-            piece = Piece(max(1, int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize))
-        self._pieces.append(piece)
-        found: Any = adopt({"": piece})[""]
+            count = int(np.prod(shape, dtype=np.int64))
+            block = DeviceBlock(max(1, count * np.dtype(dtype).itemsize))
+        self._blocks.append(block)
+        found: Any = adopt({"": block})[""]
         return np.asanyarray(found.view(dtype).reshape(shape))
 
 
 def _pieces(x: Array) -> Iterator[tuple[int, Array]]:
-    """(offset, bytes) of an array, a few at a time: it may be a mapped file."""
+    """(offset, bytes) of an array in pieces, because it may be a mapped file."""
     flat = np.ascontiguousarray(x).reshape(-1).view(np.uint8)
-    for at in range(0, flat.nbytes, _PIECE):
-        yield at, flat[at : at + _PIECE]
+    for at in range(0, flat.nbytes, _COPY_BYTES):
+        yield at, flat[at : at + _COPY_BYTES]
 
 
-def _nothing() -> None:
-    """There is nothing to wait for."""
+def _no_wait() -> None:
+    """The launch is over already."""
 
 
-def _free(device: Device, pieces: list[Piece], held: list[Pinned | Stream]) -> None:
+def _free(device: Device, blocks: list[DeviceBlock], held: list[Pinned | Stream]) -> None:
     with suppress(DeviceFailed), device.active():  # a lost device has nothing to give back
         call("cuCtxSynchronize")
-        for piece in pieces:
-            piece.buffer.free()
+        for block in blocks:
+            block.buffer.free()
         for each in held:
             each.free()
-    pieces.clear()
+    blocks.clear()
     held.clear()

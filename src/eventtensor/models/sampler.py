@@ -1,8 +1,8 @@
 """Draws tokens by temperature, top-k, min-p and top-p inside of the kernel. `Sampler` defines the
 numbers; logits_processors.py changes the logits before.
 
-A threshold of p is found digit by digit. In each step every part of a row counts its tokens by the
-next digit, and what all parts have counted says where to look further.
+A radix search finds the threshold of p. In each step every part of a row counts its tokens by the
+next digit, and the counts of all parts say where the search goes on.
 """
 
 from __future__ import annotations
@@ -15,33 +15,35 @@ import eventtensor as et
 
 from .logits_processors import NEVER, Logits, LogitsProcessor
 
-# A key is how far log p lies below the largest, in steps: smaller keys are more likely. What has
-# the last key, or lies beyond it, has no mass: its p is below 2e-28.
+# The key of a token is the distance of its log p from the largest one, in steps of 1 / STEPS:
+# likely tokens have small keys. Tokens with the last key have no mass, because their p is below
+# 2e-28.
 STEPS, KEYS = 1 << 18, 1 << 24
 LAST = KEYS - 1
-# A digit of a key has 16 groups of 16 bins: sums of groups say which bins to read.
+# A digit of a key has 16 groups of 16 bins. The sums of groups say which bins to read.
 GROUPS, DIGITS = 16, 3
 BINS = GROUPS * GROUPS
-# The most tokens in a part of a row: their masses, of 18 bits each, add up in 31.
+# The most tokens of a part of a row: the sum of their masses, of 18 bits each, fits 31 bits.
 TILE, MASS = 8191, 1 << 18
-# Neighbours that a draw adds up, at each of its levels.
+# Neighbours that a draw sums at each of its levels.
 LEVELS = (256, 16, 1)
 
-# What a part remembers of the search: the row's, the same in every part, and the last two its own.
-# `top` and `rate` make a key of a logit; `unit` is the width of a bin in keys, 0 when all is found;
-# `need` is what is still to come from `start` on. The rest are whole numbers up to 2^24, or masses.
+# The state of the search in a part. All parts of a row have the same values, except for the last
+# two fields. `top` and `rate` map a logit to a key. `unit` is the width of a bin in keys, 0 at the
+# end of the search. `need` is the count that is still missing from `start` on. The other fields are
+# whole numbers up to 2^24, or masses.
 FIELDS = ("top", "rate", "unit", "start", "mass", "need", "need_mass", "edge", "ties",
           "below", "equals")
 
 
 def search_steps(top_k: int, top_p: float) -> int:
-    """Steps that a row needs: a digit each, of no threshold, of one or of both. The first digit and
-    the last have tasks of their own."""
+    """The search steps of a row, one for each digit of each threshold. The first digit and the last
+    one have their own tasks and do not count."""
     return max(DIGITS * ((top_k > 0) + (top_p < 1)) - 1, 0)
 
 
 def reach(min_p: float) -> int:
-    """The last key of tokens that have at least so much of the largest p."""
+    """The largest key of tokens whose p is at least `min_p` times the largest p."""
     return KEYS if min_p <= 0 else min(KEYS, int(-log(min_p) * STEPS))
 
 
@@ -49,19 +51,19 @@ def reach(min_p: float) -> int:
 
 
 def _key(logits: Any, top: Any, rate: Any) -> Any:
-    """A whole number, as f32."""
+    """The key of a logit: a whole number, as f32."""
     return et.minimum((top - logits) * rate, float(LAST)).cast(et.i32).cast(et.f32)
 
 
 def _weight(key: Any) -> Any:
-    """p but for a factor that a row shares."""
+    """p up to a factor that a row shares."""
     return et.exp(key * (-1.0 / STEPS))
 
 
 def _count(counted: Any, logits: Any, s: dict[str, Any], unit: Any) -> None:
-    """How many tokens are in each bin of the digit that is looked for, and their mass. A mass is
-    added up in units of the bin's largest. What is used twice is written twice: memory for it would
-    be that of all tokens. No branches, so that threads load for many tokens at once."""
+    """Counts the tokens in each bin of the current digit, and their mass in units of the bin's
+    largest. Values that are used twice are computed twice, because storing them would need memory
+    for all tokens. There are no branches, so threads load many tokens at once."""
     start, per = s["start"], 1.0 / unit  # exact: a power of two
 
     def far() -> Any:
@@ -86,7 +88,7 @@ def _ceil(x: Any) -> Any:
 
 
 def _of_row(parts: Any) -> Any:
-    """The sum over all parts: one sum a thread, of elements that are loaded together."""
+    """The sum over all parts; a thread loads the elements of its sum together."""
     total = parts[0]
     for k in range(1, int(parts.shape[0])):
         total = total + parts[k]
@@ -94,8 +96,9 @@ def _of_row(parts: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class _Found:
-    """The bin, or the group, in which a target is reached: what lies before it and in it."""
+class _Bin:
+    """The bin or group in which the search reaches its target: counts and masses before and in
+    it."""
 
     digit: Any
     count: Any
@@ -108,23 +111,24 @@ class _Found:
         return self.inside_mass / et.maximum(self.inside, 1.0)
 
 
-def _find(counts: Any, need: Any, need_mass: Any) -> _Found:
-    """Where rounding keeps the target away it is the last in which something is."""
+def _find(counts: Any, need: Any, need_mass: Any) -> _Bin:
+    """The first bin at which the sums reach the target. If rounding keeps the sums below it, the
+    last bin that is not empty."""
     ends = counts.cumsum(1)
     short = (ends[0] < need) & (ends[1] < need_mass)
     last = et.where(counts[0] > 0.0, et.iota(GROUPS), 0).max(axis=0)
     digit = et.minimum(short.cast(et.i32).sum(axis=0), last)
     before = et.maximum(digit - 1, 0).reshape(1)
     found = [et.where(digit > 0, et.gather(ends[k], before)[0], 0.0) for k in range(2)]
-    return _Found(digit, *found, *(et.gather(counts[k], digit.reshape(1))[0] for k in range(2)))
+    return _Bin(digit, *found, *(et.gather(counts[k], digit.reshape(1))[0] for k in range(2)))
 
 
-def _narrowed(
+def _next_state(
     s: dict[str, Any], groups: Any, bins: Any, top_p: Any
 ) -> tuple[dict[str, Any], Any, Any]:
-    """The search after one more digit, of what all parts have counted, and that digit: a group and
-    a bin of it. After the last digit the search ends, or goes on from the threshold of top-k to
-    that of top-p."""
+    """The state after one more digit, from the counts of all parts, and that digit: a group and a
+    bin of it. After the last digit the search ends, or goes on from the threshold of top-k to that
+    of top-p."""
     row, by_count = _of_row(groups), s["need"] < NEVER
     share = et.where(top_p < 1.0, top_p, NEVER)
     whole = et.minimum(share * row[1].sum(axis=0), NEVER)
@@ -151,7 +155,7 @@ def _narrowed(
 
 
 def _before(masses: Any, digit: Any) -> Any:
-    """What there is before a digit, along the last axis."""
+    """The sum of masses before a digit, along the last axis."""
     return et.where(et.iota(GROUPS) < digit, masses, 0.0).sum(axis=-1)
 
 
@@ -160,7 +164,7 @@ def _fields(state: Any) -> dict[str, Any]:
 
 
 def _stack(values: dict[str, Any]) -> Any:
-    """A state, in one loop."""
+    """The fields as one tensor, in one loop."""
     number, out = et.iota(len(FIELDS)), values[FIELDS[-1]]
     for k, name in enumerate(FIELDS[:-1]):
         out = et.where(number == k, values[name], out)
@@ -170,7 +174,7 @@ def _stack(values: dict[str, Any]) -> Any:
 # ---- task kinds ------------------------------------------------------------------------------
 
 
-def _tell(counted: Any, groups: Any, bins: Any) -> Any:
+def _store_counts(counted: Any, groups: Any, bins: Any) -> Any:
     found = counted.reshape(2, GROUPS, GROUPS)
     sums = found.sum(axis=2)
     groups[:] = sums
@@ -180,8 +184,9 @@ def _tell(counted: Any, groups: Any, bins: Any) -> Any:
 
 @et.task
 def first_digit(logits, tops, temperature, top_k, top_p, reach, groups, bins, state):
-    """A mass of -1 is set when that of the row is known. The edge lies between keys at first; a
-    row without top_k and top_p has no search: all that it keeps is below the edge."""
+    """Counts the first digit. A mass of -1 is replaced as soon as the mass of the row is known. The
+    edge lies between keys at first. A row without top_k and top_p has no search: all of its
+    candidates are below the edge."""
     unit, all_keys, zero = float(KEYS // BINS), et.full((), float(KEYS)), et.zeros(())
     sought = (temperature > 0.0) & ((top_k > 0) | (top_p < 1.0))
     begin = dict.fromkeys(FIELDS, zero) | {
@@ -192,34 +197,35 @@ def first_digit(logits, tops, temperature, top_k, top_p, reach, groups, bins, st
     }
     counted = et.zeros((2, BINS))
     _count(counted, logits, begin, et.full((), unit))
-    sums = _tell(counted, groups, bins)
+    sums = _store_counts(counted, groups, bins)
     state[:] = _stack(begin | {"below": et.where(sought, 0.0, sums[1].sum(axis=0))})
 
 
 @et.task
 def next_digit(logits, top_p, groups, bins, before, sums, found, after, *, t):
-    """What all parts of the row have counted says where to look; a row that is done only stays."""
+    """Narrows the search by the counts of all parts and counts the next digit. The state of a
+    finished row stays."""
     now, counted = before + 0.0, et.zeros((2, BINS))
     for _ in et.range((before[FIELDS.index("unit")] > 0.0).cast(et.i32)):
-        s, g, f = _narrowed(_fields(before), groups, bins, top_p)
+        s, g, f = _next_state(_fields(before), groups, bins, top_p)
         mine = bins[t, :, g, :]
         below = before[FIELDS.index("below")] + _before(groups[t, 1], g) + _before(mine[1], f)
         now[:] = _stack(s | {"below": et.where(s["again"], 0.0, below), "equals": mine[0, f]})
     for _ in et.range((now[FIELDS.index("unit")] > 0.0).cast(et.i32)):
         s = _fields(now)
         _count(counted, logits, s, s["unit"])
-    _tell(counted, sums, found)
+    _store_counts(counted, sums, found)
     after[:] = now
 
 
 def draw(part: int) -> Any:
     @et.task
     def draw(logits, greedy, temperature, top_p, uniform, groups, bins, state, token):
-        """The last digit; then the part, the line of it and the token at which the sums of what is
-        kept pass `uniform`. -1 if the search has had too few steps."""
+        """Finishes the search. Then finds the part, the line in it and the token at which the sums
+        of the candidates pass `uniform`. -1 if the search has had too few steps."""
         before = _fields(state[0])
         searching = before["unit"] > 0.0
-        after, g, f = _narrowed(before, groups, bins, top_p)
+        after, g, f = _next_state(before, groups, bins, top_p)
         top, rate = before["top"], before["rate"]
         unit, edge, ties = (et.where(searching, after[k], before[k])
                             for k in ("unit", "edge", "ties"))
@@ -228,14 +234,14 @@ def draw(part: int) -> Any:
         below = state[:, FIELDS.index("below")] + et.where(searching, more, 0.0)
         equals = et.where(searching, mine[:, 0, f], state[:, FIELDS.index("equals")])
         each = et.where(edge < float(LAST), _weight(edge), 0.0)
-        kept = _Kept(ties, each, below, equals)
+        kept = _Candidates(ties, each, below, equals)
         total = kept.ends[kept.ends.shape[0] - 1]
         at, aim = kept.at(uniform * total)
         first, ends = at * part, et.minimum(at * part + part, logits.shape[0])
         ties, size = kept.kept_of(at), part
         for inner in LEVELS:
             lines = _lines(logits, top, rate, edge, first, ends, -(-size // inner), inner)
-            kept = _Kept(ties, each, *lines)
+            kept = _Candidates(ties, each, *lines)
             at, aim = kept.at(aim)
             first, ties, size = first + at * inner, kept.kept_of(at), inner
         right = (et.abs(top) < NEVER) & (rate > 0.0) & (total > 0.0) & (temperature > 0.0)
@@ -248,8 +254,8 @@ def draw(part: int) -> Any:
 def _lines(
     logits: Any, top: Any, rate: Any, edge: Any, first: Any, ends: Any, lines: int, size: int
 ) -> tuple[Any, Any]:
-    """Of the tokens from `first` to `ends`, in lines: weights of those before the edge, and how
-    many are on it."""
+    """For the tokens from `first` to `ends`, by lines: the weights of tokens before the edge, and
+    the number of tokens on it."""
 
     starts = first + et.iota(lines) * size
 
@@ -265,9 +271,9 @@ def _lines(
     return (_weight(key()) * near * here).sum(axis=1), on.sum(axis=1)
 
 
-class _Kept:
-    """What is kept of neighbours, of which each has the weight `below` before the edge and `equals`
-    tokens of the weight `each` on it; the first `ties` of these stay."""
+class _Candidates:
+    """The candidates among neighbours. Each neighbour has the weight `below` before the edge, and
+    `equals` tokens of weight `each` on it, of which the first `ties` stay."""
 
     def __init__(self, ties: Any, each: Any, below: Any, equals: Any) -> None:
         self.kept = et.minimum(et.maximum(ties - (equals.cumsum(0) - equals), 0.0), equals)
@@ -275,8 +281,8 @@ class _Kept:
         self.ends = self.mass.cumsum(0)
 
     def at(self, aim: Any) -> tuple[Any, Any]:
-        """Whose sum passes `aim` (the last that has a mass if rounding keeps the sums below), and
-        what is left of it there."""
+        """The neighbour whose sum passes `aim`, and the rest of `aim` there. If rounding keeps the
+        sums below, the last neighbour with a mass."""
         n = self.mass.shape[0]
         last = et.where(self.mass > 0.0, et.iota(n), 0).max(axis=0)
         found = et.minimum((self.ends <= aim).cast(et.i32).sum(axis=0), last)
@@ -291,19 +297,19 @@ class _Kept:
 
 
 class Sampler:
-    """Draws a token for each of the rows in `sampled`, over the greedy one in `chosen`.
+    """Draws a token for each of the rows in `sampled` and overwrites its greedy token in `chosen`.
 
-    p = softmax(logits / temperature). Kept are the `top_k` largest (0: all), of these what has a
-    key of at most `reach`, and of these the smallest set of largest ones whose mass reaches `top_p`
-    of theirs (1: all; one at least), the lowest token first among equals. Then `uniform` in [0, 1)
-    picks by the sums of what is kept, in token order. Logits are compared as p is, in steps of
-    2^-18 of log p: what differs by less counts as equal. A row without a temperature above 0, or
-    with logits that are not finite, keeps its greedy token. What a row gives depends on its own
-    logits and options alone. `origin` says which row of the logits it is: its own, or the one
-    behind all rows that was made of it (`LogitsProcessor`).
+    p = softmax(logits / temperature). Candidates are the `top_k` largest tokens (0: all), of these
+    all with a key of at most `reach`, and of these the smallest set of largest ones whose mass
+    reaches `top_p` of theirs (1: all; at least one); the lowest token wins a tie. Then `uniform` in
+    [0, 1) picks by the sums of the candidates in token order. Two log p that differ by less than
+    2^-18 count as equal. A row without a temperature above 0, or with logits that are not finite,
+    keeps its greedy token. The result of a row depends on its own logits and options alone.
+    `origin` is the row of the logits: its own, or its changed copy behind all rows
+    (`LogitsProcessor`).
 
-    Q is the most `search_steps` of a row. A launch without rows to draw has N = 0 and Q = 0, and
-    does and waits for nothing.
+    Q is the largest number of `search_steps` of a row. A launch without rows to draw has N = 0 and
+    Q = 0 and neither computes nor waits.
 
     Cost on CUDA: a threshold takes three passes over the logits, in parts of at most `part` tokens
     (16 parts for 128 K), with a hop after each; the draw reads one part."""
@@ -321,17 +327,17 @@ class Sampler:
         self.top_p = p.input("top_p", (rows,), et.f32)
         self.reach = p.input("reach", (rows,), et.f32)
         self.uniform = p.input("uniform", (rows,), et.f32)
-        self.adjusts = LogitsProcessor(logits)
+        self.processor = LogitsProcessor(logits)
 
     def calls(self) -> None:
-        self.adjusts.calls()
+        self.processor.calls()
         p, N, Q, sampled, origin = self.p, self.N, self.Q, self.sampled, self.origin
-        ready, changed = self.given.ready, self.adjusts.changed
+        ready, changed = self.given.ready, self.processor.changed
         steps = (Q + 1, N, self.parts)
         groups = p.scratch("draw_groups", (*steps, 2, GROUPS), et.f32)
         bins = p.scratch("draw_bins", (*steps, 2, GROUPS, GROUPS), et.f32)
         state = p.scratch("draw_state", (*steps, len(FIELDS)), et.f32)
-        # Told by name: what is derived would tie the logits to the event of the greedy choice.
+        # Named events: derived ones would tie the logits to the event of the greedy choice.
         counted = p.events("counted", (Q + 1, N), count=self.parts)
 
         def cut(t: Any) -> slice:

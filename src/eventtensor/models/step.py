@@ -1,8 +1,8 @@
-"""What the parts of a decode step share: its program and dims, and the residual, which every half
-of a layer takes and passes on.
+"""The program of a step: its dims, and the residual stream that the sublayers pass on. The
+sublayers are in attention_block.py, llama.py (dense MLP) and moe_block.py.
 
-Activations go from task to task with the gain of the next norm already in them, and their makers
-give sums of squares beside: whoever reads them applies the scale of the norm to its product.
+RMSNorm is fused. Producers multiply activations by the gain of the next norm and write sums of
+squares of their tiles; consumers reduce these and scale their product. The norm costs no task.
 """
 
 from __future__ import annotations
@@ -17,41 +17,43 @@ from .decoder_tasks import Weights
 from .model_config import ModelConfig
 from .tile_sizes import Tiles
 
-ROW_SUMS = 16  # sums of squares of a row whose parts are added up, whatever its pieces
-PIECES = (8, 4, 2)  # of such a row, a task each
+ROW_SUMS = 16  # sums of squares of a token behind a split-K product, whatever its pieces
+PIECES = (8, 4, 2)  # of such a token, a task each
 MAX_TOKENS, MAX_REQUESTS = 128, 64
 
 
 def cut(i: Any, size: int) -> slice:
-    """The i-th piece of so many elements."""
+    """The i-th piece of `size` elements."""
     return slice(i * size, i * size + size)
 
 
 @dataclass(frozen=True)
 class Residual:
-    """The residual ahead of one half of each layer: itself, times the gain of the norm, and sums of
-    squares. Each layer has its own: no task waits for memory, and elements may carry flags."""
+    """The input of one sublayer of each layer: the residual (`h`), the residual times the gain of
+    the norm (`x`), and sums of squares (`ss`). Each layer has its own memory, so no task waits for
+    a buffer, and tagged hand-offs are possible."""
 
     h: Any
     x: Any
     ss: Any
 
     def normed(self, at: Any) -> tuple[Any, Any]:
-        """What a product of all tokens reads."""
+        """The operands of a product over all tokens."""
         return self.x[at, :, :], self.ss[at, :, :]
 
     def columns(self, at: Any, i: Any, size: int) -> tuple[Any, Any, Any]:
-        """What one tile writes, for all tokens."""
+        """The outputs of one tile, for all tokens."""
         return self.h[at, :, cut(i, size)], self.x[at, :, cut(i, size)], self.ss[at, :, i]
 
     def piece(self, at: Any, t: Any, i: Any, size: int, sums: Any) -> tuple[Any, Any, Any]:
-        """What one piece of a token's row writes, with some of the sums."""
+        """The outputs of one piece of a token, with some of the sums."""
         return self.h[at, t, cut(i, size)], self.x[at, t, cut(i, size)], self.ss[at, t, sums]
 
 
 class Step:
-    """S rows whose token is chosen, `least` or more, are the first of T. `decode_only`: all of T,
-    and each has a request of its own."""
+    """The first `num_sampled` of `num_tokens` tokens get a successor, at least `least`; the others
+    are prefill and only fill the cache. `decode_only`: there is no prefill, and each token is the
+    newest of its own sequence."""
 
     def __init__(
         self, config: ModelConfig, weights: Weights, tiles: Tiles, tokens: int,
@@ -61,27 +63,28 @@ class Step:
         self.c, self.weights, self.tiles = c, weights, tiles
         self.tokens, self.decode_only = tokens, decode_only
         self.p = et.Program(f"{c.family}_{c.layers}x{c.hidden}")
-        chosen, more = min(tokens, MAX_REQUESTS), 0 if decode_only else tokens - 1
-        # One row is a number: extents and places are then known when the kernel is compiled.
-        self.S = 1 if tokens == 1 else et.dim("S", min=least, max=chosen)
-        self.T = self.S if more == 0 else self.S + et.dim("P", min=0, max=more)
-        self.most_rows = chosen + more
+        sampled, prefill = min(tokens, MAX_REQUESTS), 0 if decode_only else tokens - 1
+        # A single token is a constant: extents and places are then known at compile time.
+        self.num_sampled = 1 if tokens == 1 else et.dim("S", min=least, max=sampled)
+        self.num_tokens = (self.num_sampled + et.dim("P", min=0, max=prefill) if prefill
+                           else self.num_sampled)
+        self.max_tokens = sampled + prefill
         self.gains = self.p.weight("gains", (2 * c.layers + 1, c.hidden), et.f32)
         self.attn = self._residual("attn", c.layers + 1, tiles.down, tiles.down_parts)
         self.mlp = self._residual("mlp", c.layers, tiles.out, tiles.out_parts)
 
     def pieces(self, tiles: int, otherwise: int) -> int:
-        """Of a row of so many tiles: the most for which all rows have workers, or two, if they are
-        whole tiles."""
-        fit = (n for n in PIECES if n * self.most_rows <= H200.multiprocessors or n == PIECES[-1])
+        """The pieces of a token of so many tiles: the most for which all tokens have workers, else
+        two. Pieces are whole tiles; `otherwise` if that is impossible."""
+        fit = (n for n in PIECES if n * self.max_tokens <= H200.multiprocessors or n == PIECES[-1])
         return next((n for n in fit if tiles % n == 0), otherwise)
 
     def _residual(self, name: str, layers: int, tile: int, parts: int) -> Residual:
-        """Whoever makes it does so in tiles of so many columns, or adds parts up."""
-        p, shape = self.p, (layers, self.T, self.c.hidden)
+        """Its producer has tiles of `tile` columns, or adds split-K parts."""
+        p, shape = self.p, (layers, self.num_tokens, self.c.hidden)
         sums = self.c.hidden // tile if parts == 1 else ROW_SUMS
         return Residual(
             p.scratch(f"h_{name}", shape, et.f32),
             p.scratch(f"x_{name}", shape, self.weights.dtype),
-            p.scratch(f"ss_{name}", (layers, self.T, sums), et.f32),
+            p.scratch(f"ss_{name}", (layers, self.num_tokens, sums), et.f32),
         )

@@ -1,4 +1,4 @@
-"""Where a model runs, by the name that a user gives."""
+"""The target of a model by the name that a user gives."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from ..runtime.cuda.driver import device
 
 
 def find_target(name: str, named_device: str | None = None) -> str:
-    """`auto` is the GPU, where there is one or the user names one."""
+    """The target of a name. `auto` is a GPU if there is one or the user names one."""
     if name not in ("auto", "cuda", "cpu", "interp"):
         raise BadOption(f"unknown target {name!r}", hint="auto, cuda or cpu")
     if name != "auto":

@@ -1,7 +1,8 @@
-"""Packed weights on disk, so that a checkpoint is repacked once: a folder of .npy files, mapped.
+"""A cache of packed weights on disk, so that a checkpoint is packed once: folders of .npy files,
+which are mapped into memory.
 
-The key is what the files hold, not their names or dates; a digest is remembered for as long as
-path, size and time of change stay the same.
+The content of the checkpoint files is the key, not their names or dates. The digest of a file is
+cached as long as path, size and modification time stay the same.
 """
 
 from __future__ import annotations
@@ -32,10 +33,10 @@ from .checkpoint import Array, Checkpoint, Shape
 from .tile_sizes import Layout
 from .weight_packing import Progress, pack_weights, packed_shapes
 
-_VERSION = 3  # of what pack_weights gives: a change of the layout beyond shapes must count up
+_VERSION = 3  # of the result of pack_weights: increase it if the layout changes but no shape
 _INDEX = "index.json"
 _DTYPES = {d.name: d for d in map(np.dtype, (ml_dtypes.bfloat16, np.float32))}
-# What a reader of JSON and `memmap` raise at files that are not what was written.
+# What a reader of JSON and `memmap` raise for damaged files.
 _DAMAGE = (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError)
 
 
@@ -47,8 +48,8 @@ def packed_weights(
     progress: Progress | None = None,
     env: Environment | None = None,
 ) -> dict[str, Array]:
-    """What `pack_weights` gives, out of the cache where it is there. A checkpoint without files
-    (random weights) is not kept."""
+    """The result of `pack_weights`, from the cache if it has one. A checkpoint without files
+    (random weights) is not cached."""
     if not files:
         return pack_weights(checkpoint, layout, dtype, progress)
     home = (env or environment()).cache_dir
@@ -66,7 +67,7 @@ def packed_weights(
 
 
 def file_digest(path: Path, home: Path) -> str:
-    """sha256 of the content, read again only if size or time of change say so."""
+    """The SHA-256 of a file, which is read again only if its size or modification time change."""
     path = path.resolve()
     name = hashlib.sha256(os.fsencode(path)).hexdigest()[:32]
     note = open_folder(home, "digests") / f"{name}.json"
@@ -92,24 +93,24 @@ def _key(
 def _write(
     folder: Path, checkpoint: Checkpoint, layout: Layout, dtype: np.dtype, progress: Progress | None
 ) -> None:
-    """Packs into files beside the folder, which then appears whole or not at all."""
+    """Packs into a partial folder, which then appears as a whole under its name."""
     with partial_folder(folder) as partial:
         def allocate(name: str, shape: Shape, dtype: np.dtype) -> Array:
-            return _reserved(partial / f"{name}.npy", shape, _stored(dtype)).view(dtype)
+            return _allocate_file(partial / f"{name}.npy", shape, _storage_dtype(dtype)).view(dtype)
 
         arrays = pack_weights(checkpoint, layout, dtype, progress, allocate)
         index = {
             name: {"dtype": array.dtype.name, "bytes": (partial / f"{name}.npy").stat().st_size}
             for name, array in arrays.items()
         }
-        del arrays  # unmapped, and so written, before the folder has its name
+        del arrays  # unmaps and so writes them before the folder gets its name
         write_once(partial / _INDEX, json.dumps(index).encode())
         show(partial, folder)
 
 
-def _reserved(path: Path, shape: Shape, dtype: np.dtype) -> Array:
-    """A mapped .npy file that has all its room on the disk: a store into a file with holes ends
-    the process where the disk is full."""
+def _allocate_file(path: Path, shape: Shape, dtype: np.dtype) -> Array:
+    """A mapped .npy file with all of its disk blocks. A store into a file with holes would end the
+    process if the disk is full."""
     with writing(path):
         mapped: Array = np.lib.format.open_memmap(path, "w+", dtype, shape)
         with path.open("r+b") as file:
@@ -118,8 +119,8 @@ def _reserved(path: Path, shape: Shape, dtype: np.dtype) -> Array:
 
 
 def _read(folder: Path, shapes: dict[str, Shape]) -> dict[str, Array] | None:
-    """The arrays, mapped; None if something is missing, has another size, or may be of another
-    user. Sizes are compared, contents are not: to hash them takes as long as to pack them."""
+    """The mapped arrays. None if a file is missing, has another size, or may belong to another
+    user. Contents are not compared, because a hash takes as long as packing."""
     with suppress(*_DAMAGE):
         index = json.loads((folder / _INDEX).read_text())
         if index.keys() != shapes.keys():
@@ -135,12 +136,12 @@ def _read(folder: Path, shapes: dict[str, Shape]) -> dict[str, Array] | None:
 
 
 def _mapped(path: Path, shape: Shape, dtype: np.dtype) -> Array:
-    """The end of the file: shape and dtype are known, so its header is for other readers."""
+    """Maps the end of the file. Shape and dtype are known, so the header is for other readers."""
     start = path.stat().st_size - prod(shape) * dtype.itemsize
-    mapped: Array = np.memmap(path, _stored(dtype), "r", start, shape)
+    mapped: Array = np.memmap(path, _storage_dtype(dtype), "r", start, shape)
     return mapped.view(dtype)
 
 
-def _stored(dtype: np.dtype) -> np.dtype:
-    """.npy files have no bfloat16."""
+def _storage_dtype(dtype: np.dtype) -> np.dtype:
+    """The dtype in a .npy file, which has no bfloat16."""
     return np.dtype(np.uint16) if dtype == np.dtype(ml_dtypes.bfloat16) else dtype

@@ -1,5 +1,5 @@
-"""The packed weights of a model for a target: out of the cache, or random ones made on the GPU that
-needs them."""
+"""Loads the packed weights of a model for a target: from the cache of weight_cache.py, or random
+weights drawn on the GPU itself."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .weight_packing import Progress
 
 @dataclass(frozen=True)
 class ModelWeights:
-    """`memory` is what holds arrays that were made on a device."""
+    """Packed arrays. `memory` owns those on a device."""
 
     arrays: Mapping[str, Any]
     memory: DeviceMemory | None = None

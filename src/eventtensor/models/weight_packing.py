@@ -1,10 +1,10 @@
-"""Weights in the order in which the program streams them: panels of 16 rows.
+"""Packs weights in the order in which a kernel streams them: panels of 16 rows.
 
 `cpu`: (panels, K, 16), so that 16 outputs lie side by side. `cuda`: (bundles of panels, spans of K,
-panels of a bundle, halves, K / 8 of a span, 8, 8), blocks of 8 by 8 as tensor cores take them: any
-spans of a bundle that are neighbours are one piece of memory, and all halves of its panels are
-equally far apart. tile_sizes.py says how many panels are a bundle. Every array
-is made once and filled in place, layer by layer: there are never two copies of a model.
+panels of a bundle, halves, K / 8 of a span, 8, 8), blocks of 8 by 8 in the layout of tensor cores.
+Neighbouring spans of a bundle are one piece of memory, and the halves of its panels have a constant
+distance. tile_sizes.py decides the panels of a bundle. Every array is filled in place, layer by
+layer, so there are never two copies of a model.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from .tile_sizes import Layout, bundles_for
 Progress = Callable[[str, int, int], None]  # name of the array, bytes done, bytes in all
 Allocate = Callable[[str, Shape, np.dtype], Array]
 
-_SLAB = 1 << 20  # elements that are cast and moved at once, within a cache
+_SLAB = 1 << 20  # elements to cast and move at once, within a cache
 
 
 @dataclass(frozen=True)
 class Matrix:
-    """A packed matrix of the model, of each layer or of each expert of a layer. Its `sources` come
-    in `turns`: an equal part of each of them, again and again. On a GPU `bundle` panels lie
-    together, span by span."""
+    """A packed matrix of the model, of each layer or of each expert of a layer. Its `sources` are
+    interleaved in `rounds` rounds, with an equal part of each source in a round. On a GPU `bundle`
+    panels lie together, span by span."""
 
     rows: int
     columns: int
     sources: tuple[str, ...]
-    turns: int
+    rounds: int
     of: Literal["model", "layer", "expert"] = "layer"
     bundle: int = 1
 
@@ -49,11 +49,11 @@ def matrices(c: ModelConfig, layout: Layout = "cuda") -> dict[str, Matrix]:
     router = {} if experts is None else {
         "w_router": Matrix(experts.count, c.hidden, ("router",), experts.count // PANEL)}
     found = {
-        # The queries that look at a head of keys, the key and the value; then the next head.
+        # For each KV head: its query heads, the key and the value.
         "w_qkv": Matrix(wide + 2 * narrow, c.hidden, ("wq", "wk", "wv"), c.kv_heads),
         "w_o": Matrix(c.hidden, wide, ("wo",), down),
         **router,
-        # A panel of gates and one of the same channels, so that one task has both.
+        # A panel of gates, then the panel of the same channels, so that one task has both.
         "w_gate_up": Matrix(2 * c.intermediate, c.hidden, ("w_gate", "w_up"),
                             c.intermediate // PANEL, mlp),
         "w_down": Matrix(c.hidden, c.intermediate, ("w_down",), down, mlp),
@@ -64,7 +64,7 @@ def matrices(c: ModelConfig, layout: Layout = "cuda") -> dict[str, Matrix]:
 
 
 def packed_shape(rows: int, columns: int, layout: Layout, bundle: int = 1) -> Shape:
-    """`bundle`: panels, for a GPU."""
+    """The shape of a packed matrix. `bundle`: panels, for a GPU."""
     multiple = PANEL * (1 if layout == "cpu" else bundle)
     if rows % multiple:
         raise BadPacking(f"a matrix has {rows} rows, not a multiple of {multiple}")
@@ -82,7 +82,7 @@ def packed_shape(rows: int, columns: int, layout: Layout, bundle: int = 1) -> Sh
 
 
 def packed_rows(w: Any, bundle: int = 1) -> Any:
-    """Matrices (.., rows, columns) as they lie for a GPU, NumPy's or torch's."""
+    """Packs matrices (.., rows, columns) of NumPy or torch for a GPU."""
     *ahead, rows, columns = w.shape
     bundles, spans, _, halves, blocks, *_ = packed_shape(rows, columns, "cuda", bundle)
     split = w.reshape(*ahead, bundles, bundle, halves, BLOCK, spans, blocks, BLOCK)
@@ -90,14 +90,14 @@ def packed_rows(w: Any, bundle: int = 1) -> Any:
 
 
 def plain_rows(w: Any) -> Any:
-    """The same back."""
+    """The inverse of packed_rows."""
     *ahead, bundles, spans, bundle, _, blocks, _, _ = w.shape
     split = w.swapaxes(-6, -5).swapaxes(-5, -4).swapaxes(-4, -2).swapaxes(-3, -2)
     return split.reshape(*ahead, bundles * bundle * PANEL, spans * blocks * BLOCK)
 
 
 def packed_shapes(c: ModelConfig, layout: Layout) -> dict[str, Shape]:
-    """Of every array that `pack_weights` gives."""
+    """The shapes of all arrays of `pack_weights`."""
     norms: dict[str, Shape] = {"norms": (c.layers, 2, c.hidden), "final_norm": (c.hidden,)}
     if c.qk_norm:
         norms["qk_norms"] = (c.layers, 2, c.head_dim)
@@ -107,11 +107,11 @@ def packed_shapes(c: ModelConfig, layout: Layout) -> dict[str, Shape]:
             shape = packed_shape(m.rows, m.columns, layout, m.bundle)
         except BadPacking as e:
             raise BadPacking(f"{name}: {e.message}") from None
-        out[name] = (*stacked(c, m), *shape)
+        out[name] = (*stack_shape(c, m), *shape)
     return out
 
 
-def stacked(c: ModelConfig, m: Matrix) -> Shape:
+def stack_shape(c: ModelConfig, m: Matrix) -> Shape:
     """The axes before those of the packed matrix."""
     match m.of:
         case "model":
@@ -133,7 +133,7 @@ def pack_weights(
     allocate: Allocate = lambda name, shape, dtype: np.empty(shape, dtype),
     without: Collection[str] = (),
 ) -> dict[str, Array]:
-    """The arrays that the program takes, all but some: matrices and the embedding in `dtype`, norms
+    """The arrays of a model except those in `without`: matrices and the embedding in `dtype`, norms
     in f32."""
     c, dtype = checkpoint.config, np.dtype(dtype)
     wanted = {
@@ -153,7 +153,7 @@ def pack_weights(
 
 
 def sources_of(c: ModelConfig, name: str) -> list[tuple[str, ...]]:
-    """The tensors that each piece of an array is made from: the whole, a layer, or an expert."""
+    """The source tensors of each piece of an array. A piece is the whole, a layer, or an expert."""
     pairs: Mapping[str, tuple[str, ...]] = {
         "norms": ("attn_norm", "mlp_norm"), "qk_norms": ("q_norm", "k_norm"),
     }
@@ -169,28 +169,28 @@ def sources_of(c: ModelConfig, name: str) -> list[tuple[str, ...]]:
 
 
 def _parts(c: ModelConfig, name: str, array: Array) -> Iterator[tuple[Array, tuple[str, ...]]]:
-    """The pieces that are filled at once, and the tensors that each is made from."""
+    """The pieces of an array, and the source tensors of each."""
     sources, matrix = sources_of(c, name), matrices(c).get(name)
-    ahead = len(stacked(c, matrix)) if matrix is not None else int(len(sources) > 1)
+    ahead = len(stack_shape(c, matrix)) if matrix is not None else int(len(sources) > 1)
     yield from zip(array.reshape(len(sources), *array.shape[ahead:]), sources, strict=True)
 
 
 def _fill(out: Array, sources: list[Array], layout: Layout, matrix: Matrix | None) -> None:
-    """What is no matrix is not packed."""
+    """Packs the sources of a piece into `out`; arrays other than matrices are copied."""
     if matrix is None:
         out[...] = np.stack(sources) if len(sources) > 1 else sources[0]
         return
-    turn, at = matrix.rows // PANEL // matrix.turns, 0
+    round_panels, at = matrix.rows // PANEL // matrix.rounds, 0
     for source in sources:
-        panels = len(source) // PANEL // matrix.turns
-        places = np.arange(matrix.turns)[:, None] * turn + at + np.arange(panels)
+        panels = len(source) // PANEL // matrix.rounds
+        places = np.arange(matrix.rounds)[:, None] * round_panels + at + np.arange(panels)
         at += panels
         _move(out, places.reshape(-1), source.reshape(-1, PANEL, matrix.columns), layout)
 
 
 def _move(out: Array, places: Array, panels: Array, layout: Layout) -> None:
-    """Each panel to its place in the matrix. Cast first: a cast across the transposition would take
-    five times as long."""
+    """Moves each panel to its place in the matrix. The cast comes first, because a cast during the
+    transposition takes five times as long."""
     step = max(1, _SLAB // panels[0].size)
     for first in range(0, len(panels), step):
         slab = panels[first : first + step].astype(out.dtype, copy=False)
@@ -201,7 +201,7 @@ def _move(out: Array, places: Array, panels: Array, layout: Layout) -> None:
             case "cuda" | "cuda_many":
                 spans, bundle, halves, blocks = out.shape[1:5]
                 split = slab.reshape(len(slab), halves, BLOCK, spans, blocks, BLOCK)
-                whole = np.dtype((np.void, BLOCK * out.dtype.itemsize))  # moved as one
+                whole = np.dtype((np.void, BLOCK * out.dtype.itemsize))  # moved as one element
                 moved = split.view(whole).transpose(0, 3, 1, 4, 2, 5)
                 out.view(whole)[own // bundle, :, own % bundle] = moved
             case _:

@@ -1,14 +1,16 @@
-// Attention of rows that have a request each (models/attention_decode_batch.py): who attends turns
-// its queries itself, and takes the row's own key and value from the projection, while keys and
-// values of the cache begin to flow (attention_mixed.cuh). Sums are the same.
+// Attention of a decode batch (models/attention_decode_batch.py): each token has its own sequence.
+// An attention task applies RoPE to its queries itself and takes the new key and value from the
+// projection while the KV pipeline (attention_mixed.cuh) fills. The order of sums is that of
+// attention_mixed.cuh.
 #pragma once
 #include "attention_mixed.cuh"
 
 namespace et::attention {
 
-// After `plan`: what models/attention_decode_batch.py says of items.
-ET_FN void place_items(View<const int32_t, 1> position, View<int32_t, 1> first, View<int32_t, 1> row,
-                       View<int32_t, 1> left, View<int32_t, 1> held, View<int32_t, 1> turn,
+// Runs after `plan`: the fields of items that models/attention_decode_batch.py defines.
+ET_FN void place_items(View<const int32_t, 1> position, View<int32_t, 1> first,
+                       View<int32_t, 1> row, View<int32_t, 1> left, View<int32_t, 1> held,
+                       View<int32_t, 1> turn,
                        View<int32_t, 1> ends, View<int32_t, 1> lone, View<int32_t, 1> several) {
   const Thread me;
   const int rows = int(position.extent[0]), items = int(row.extent[0]), used = first.data[rows];
@@ -25,37 +27,37 @@ ET_FN void place_items(View<const int32_t, 1> position, View<int32_t, 1> first, 
   several.data[0] = used <= rows ? 0 : rows;
 }
 
-// The tokens of a task, of which the cache has those `held`. One more is the row's own: its key and
-// value are near, from `fresh` on.
-template <int HD, int PAGE> struct OwnAndFresh {
-  Cached<HD, PAGE> kv;
+// The tokens of an item. The cache has `held` of them; one more is the new token, whose key and
+// value lie in shared memory from `new_kv` on.
+template <int HD, int PAGE> struct ItemKvWithNewToken {
+  CachedKv<HD, PAGE> kv;
   int count, held;
-  uint32_t fresh;
+  uint32_t new_kv;
 
   ET_HOT Chunk chunk(int base) const { return kv.chunk(base, held); }
 
-  // The row's own token goes to its place, and stands in for those behind it.
-  template <bool VALUES> ET_HOT void complete(uint32_t place, int base, Thread me) const {
-    using Places = Flow<HD, PAGE>;
+  // Copies the new token into its place of the stage, and into the places behind it.
+  template <bool VALUES> ET_HOT void complete(uint32_t stage, int base, Thread me) const {
+    using Stages = KvPipeline<HD, PAGE>;
     const int from = held - base;
     if (held == count || from >= 16) return;
-    const unsigned piece = me.lane % Places::PIECES;
+    const unsigned piece = me.lane % Stages::PIECES;
     uint32_t some[4];
-    ptx::ld_shared_v4(fresh + (VALUES ? sizeof(bf16) * PITCH<HD> : 0) + piece * 16, some);
-    ET_ROLLED for (unsigned row = from + me.lane / Places::PIECES; row < 16; row += Places::AT_ONCE)
-      ptx::st_shared_v4(Places::piece_at(place, row, piece, VALUES), some);
+    ptx::ld_shared_v4(new_kv + (VALUES ? sizeof(bf16) * PITCH<HD> : 0) + piece * 16, some);
+    ET_ROLLED for (unsigned row = from + me.lane / Stages::PIECES; row < 16; row += Stages::AT_ONCE)
+      ptx::st_shared_v4(Stages::piece_at(stage, row, piece, VALUES), some);
     __syncwarp();
   }
 };
 
-// What a row's heads are turned by and how long they are.
-struct Turning { float hidden, eps, scale; };
+// What RoPE and the norms need besides their tables.
+struct RopeParams { float hidden, eps, scale; };
 
-// The parts of H heads of keys of a row (the queries of each, the key and the value), and what turns
-// them, on their way: a thread has some elements of all parts.
-template <int PARTS, int H, int GROUP, int HD, bool NORM> class Unturned {
+// Loads in flight: the split-K parts of H KV heads of a token (queries, key and value of each) and
+// the tables for RoPE. A thread has some elements of all parts.
+template <int PARTS, int H, int GROUP, int HD, bool NORM> class RopeInput {
  public:
-  ET_HOT Unturned(View<const float, 2> qkv, View<const float, 1> ss, View<const float, 2> gains,
+  ET_HOT RopeInput(View<const float, 2> qkv, View<const float, 1> ss, View<const float, 2> gains,
                   View<const float, 2> rope) {
     const Thread me;
     const int lane = me.number % LANES, sums = int(ss.extent[0]);
@@ -74,14 +76,15 @@ template <int PARTS, int H, int GROUP, int HD, bool NORM> class Unturned {
       angle_ = rope.data[me.number / (HD / 2) * rope.stride[0] + me.number % (HD / 2)];
   }
 
-  // Heads are turned in `room` and go to `to`, PITCH apart. They are added up in order, and scaled
-  // by the row's norm before. All meet last.
+  // Sums the parts in order, scales them by the norm of the token, applies RoPE in `smem` and
+  // writes heads PITCH apart to `to`. The block meets last.
   static constexpr int ADDED = 3 * HD, FLOATS = ADDED + H * (GROUP + 2) * HD;
-  static constexpr int TURNED = H * (GROUP + 2) * PITCH<HD> / 2;  // floats of `to`
-  ET_HOT void turn(float* room, bf16* to, Turning by) {
+  static constexpr int HEAD_FLOATS = H * (GROUP + 2) * PITCH<HD> / 2;  // floats of `to`
+  ET_HOT void apply_rope(float* smem, bf16* to, RopeParams params) {
     const Thread me;
-    float *const angles = room, *const added = room + ADDED;
-    const float norm = ptx::rsqrt_approx(from_first(half_tree(share_)) / by.hidden + by.eps);
+    float *const angles = smem, *const added = smem + ADDED;
+    const float mean = from_first(half_tree(share_)) / params.hidden;
+    const float norm = ptx::rsqrt_approx(mean + params.eps);
 #pragma unroll
     for (int n = 0; n < EACH; ++n) {
       const int at = me.number + n * ET_THREADS;
@@ -98,8 +101,8 @@ template <int PARTS, int H, int GROUP, int HD, bool NORM> class Unturned {
     sync();
     ET_ROLLED for (int first = 2 * me.warp; first < ROWS; first += 2 * WARPS) {
       const int row = min(first + me.lane / LANES, ROWS - 1);
-      turn_head<GROUP, HD, NORM>(row % (GROUP + 2), added + row * HD, angles, to + row * PITCH<HD>,
-                                 by.eps, by.scale, me);
+      apply_rope_smem<GROUP, HD, NORM>(row % (GROUP + 2), added + row * HD, angles,
+                                       to + row * PITCH<HD>, params.eps, params.scale, me);
     }
     sync();
   }
@@ -112,95 +115,103 @@ template <int PARTS, int H, int GROUP, int HD, bool NORM> class Unturned {
   float share_, gain_ = 0.0f, angle_ = 0.0f;
 };
 
-// Keys and values of the row go where they are kept until the end of the step, if it is for this item
-// to do. `fresh`: the first head's, others PITCH elements times `heads` apart.
-template <int H, int HD> ET_HOT void keep(const bf16* fresh, int heads, View<bf16, 4> own) {
+// Stores the new keys and values of the token for `append_kv_layers`, if `own` has rows (one item
+// of a sequence does it). `new_kv`: those of the first head; others lie PITCH elements times
+// `heads` apart.
+template <int H, int HD>
+ET_HOT void store_own_kv(const bf16* new_kv, int heads, View<bf16, 4> own) {
   const Thread me;
   if (own.extent[0] == 0) return;
   ET_ROLLED for (int at = 4 * me.number; at < H * 2 * HD; at += 4 * ET_THREADS)
-    *reinterpret_cast<Words<2>*>(own.data + at / (2 * HD) * own.stride[1] +
+    *reinterpret_cast<WordVector<2>*>(own.data + at / (2 * HD) * own.stride[1] +
                                  at / HD % 2 * own.stride[2] + at % HD) =
-        *reinterpret_cast<const Words<2>*>(
-            fresh + (at / (2 * HD) * heads + at / HD % 2) * PITCH<HD> + at % HD);
+        *reinterpret_cast<const WordVector<2>*>(
+            new_kv + (at / (2 * HD) * heads + at / HD % 2) * PITCH<HD> + at % HD);
 }
 
-// Where a task puts what it finds, near while it goes through its tokens: registers are few.
-struct Targets {
+// Pointers to the outputs of a task, in shared memory while it computes: registers are few.
+struct OutputPointers {
   float *out, *ml;
   bf16* mixed;
 };
-ET_FN Targets& targets() {
-  __shared__ Targets found;
+ET_FN OutputPointers& output_pointers() {
+  __shared__ OutputPointers found;
   return found;
 }
 
-// As attend_mixed, for H heads of keys at once, and `left` tokens of which the cache has `held`.
-// `arrive` waits for `qkv` and `ss`; false if the launch is given up. What is to be turned is asked
-// for before keys and values: loads come back in their order. `room`, in shared memory, has ROOM
-// floats: for what is turned, and the parts of strands; those of a single head are put there when
-// all is attended.
-template <int PARTS, int H, int GROUP, int HD, int PAGE, int HEADS, int ROOM, bool NORM, class Arrive>
-ET_HOT bool attend_decode(const Worker& worker, uint32_t places, float* room, Tiles tiles,
+// Like attend_mixed for H KV heads at once. The item has `left` tokens, the cache `held` of them.
+// `arrive` waits for `qkv` and `ss`; the result is false if the launch is aborted. Loads return in
+// order, so those of the projection come before keys and values. `smem` has SMEM_FLOATS floats: for
+// the heads of the token, and for the results of KV partitions; those of a single head overwrite
+// the heads at the end.
+template <int PARTS, int H, int GROUP, int HD, int PAGE, int HEADS, int SMEM_FLOATS, bool NORM,
+          class Arrive>
+ET_HOT bool attend_decode(const Worker& worker, uint32_t stages, float* smem, WorkTiles tiles,
                           View<const float, 2> qkv, View<const float, 1> ss,
                           View<const float, 2> gains, View<const float, 2> rope, int32_t left,
-                          int32_t held, Gathered<const bf16, 5> kv, Following following,
+                          int32_t held, Gathered<const bf16, 5> kv, NextItems following,
                           View<float, 3> out, View<float, 3> ml, View<bf16, 2> mixed,
-                          View<bf16, 4> own, Turning by, const Arrive& arrive) {
-  using Row = Unturned<PARTS, H, GROUP, HD, NORM>;
-  using Met = Together<GROUP, HD, H>;
+                          View<bf16, 4> own, RopeParams params, const Arrive& arrive) {
+  using Row = RopeInput<PARTS, H, GROUP, HD, NORM>;
+  using Reduce = PipelineReduce<GROUP, HD, H>;
   static_assert(GROUP <= 8 && (HD == 64 || HD == 128) && PAGE % 16 == 0);
-  constexpr bool LATER = H == 1;
-  constexpr int TURNED = LATER ? 0 : Met::FLOATS, BESIDE = LATER ? Row::TURNED : 0;
-  static_assert(ROOM >= Met::FLOATS && ROOM >= TURNED + Row::TURNED);
-  static_assert(BESIDE + Row::FLOATS <= (LATER ? ROOM : Met::FLOATS));
-  using Mine = Attended<HD, PAGE, HEADS, H, OwnAndFresh<HD, PAGE>>;
-  using Queries = QueriesOf<GROUP, Mine::Keys::KEY, Mine::Keys::SOME, true>;
+  constexpr bool REDUCES_LATER = H == 1;
+  constexpr int HEADS_AT = REDUCES_LATER ? 0 : Reduce::FLOATS;
+  constexpr int ROPE_AT = REDUCES_LATER ? Row::HEAD_FLOATS : 0;
+  static_assert(SMEM_FLOATS >= Reduce::FLOATS && SMEM_FLOATS >= HEADS_AT + Row::HEAD_FLOATS);
+  static_assert(ROPE_AT + Row::FLOATS <= (REDUCES_LATER ? SMEM_FLOATS : Reduce::FLOATS));
+  using Mine = AttendItem<HD, PAGE, HEADS, H, ItemKvWithNewToken<HD, PAGE>>;
+  using Queries = QueryLoader<GROUP, Mine::Keys::KEY, Mine::Keys::SOME, true>;
   if (!arrive()) return false;
-  settle(kv.data);
-  if (leads()) targets() = {out.data, ml.data, mixed.extent[0] != 0 ? mixed.data : nullptr};
-  const bool brought = tiles.next >= 0 && tiles.now >= worker.count;  // by the task before
+  pin_address(kv.data);
+  if (leads()) output_pointers() = {out.data, ml.data, mixed.extent[0] != 0 ? mixed.data : nullptr};
+  const bool is_prefetched = tiles.next >= 0 && tiles.now >= worker.count;  // by the task before
   Row row(qkv, ss, gains, rope);
   const Thread me;
-  bf16* const heads = reinterpret_cast<bf16*>(room + TURNED);
-  const int head = Share<H>::head(me);
+  bf16* const heads = reinterpret_cast<bf16*>(smem + HEADS_AT);
+  const int head = KvPartitions<H>::head(me);
   const bf16* const mine_at = heads + head * (GROUP + 2) * PITCH<HD>;
-  const uint32_t fresh = uint32_t(__cvta_generic_to_shared(mine_at + GROUP * PITCH<HD>));
-  Mine mine(places, kv.data, {{kv.rows[0], head}, left, held, fresh}, tiles, following, brought, me);
-  if (!brought) mine.begin(me);
-  row.turn(room + BESIDE, heads, by);
-  keep<H, HD>(heads + GROUP * PITCH<HD>, GROUP + 2, own);
+  const uint32_t new_kv = uint32_t(__cvta_generic_to_shared(mine_at + GROUP * PITCH<HD>));
+  Mine mine(stages, kv.data, {{kv.rows[0], head}, left, held, new_kv}, tiles, following,
+            is_prefetched, me);
+  if (!is_prefetched) mine.begin(me);
+  row.apply_rope(smem + ROPE_AT, heads, params);
+  store_own_kv<H, HD>(heads + GROUP * PITCH<HD>, GROUP + 2, own);
   const Queries queries(mine_at, PITCH<HD>);
-  Part<HD> part;
-  const Met met(room);
-  mine.all(part, queries, [&](const Part<HD>& some, int strand) { met.keep(some, strand); });
-  if (LATER) sync();
-  const Targets to = targets();
-  met.all(part, {to.out, {H * GROUP, HD}, {HD, 1}}, {to.ml, {2 * H, GROUP}, {GROUP, 1}}, to.mixed);
+  OnlineSoftmaxState<HD> part;
+  const Reduce reduce(smem);
+  mine.attend(part, queries, [&](const OnlineSoftmaxState<HD>& state, int kv_partition) {
+    reduce.store_partition(state, kv_partition);
+  });
+  if (REDUCES_LATER) sync();
+  const OutputPointers to = output_pointers();
+  reduce.reduce(part, {to.out, {H * GROUP, HD}, {HD, 1}}, {to.ml, {2 * H, GROUP}, {GROUP, 1}},
+                to.mixed);
   return true;
 }
 
-// Where number `at` of a row's pieces of eight elements lies, in layers of H heads.
+// The address of the `at`-th piece of eight elements of a token, in layers of H heads.
 template <int H, int HD, class T> ET_HOT T* piece_of(const View<T, 4>& view, int at) {
   constexpr int HEAD = HD / 8;
   return view.data + at / (H * 2 * HEAD) * view.stride[0] + at / (2 * HEAD) % H * view.stride[1] +
          at / HEAD % 2 * view.stride[2] + at % HEAD * 8;
 }
 
-// The row's own keys and values of H heads, in all layers, go into the cache.
+// Copies the new keys and values of H heads of a token, in all layers, into the cache.
 template <int LAYERS, int H, int HD, class T>
-ET_FN void append_all(View<const T, 4> own, View<T, 4> kv) {
-  using Eight = Words<4>;
-  constexpr int ALL = LAYERS * H * 2 * HD / 8, FLIGHT = 8;
+ET_FN void append_kv_layers(View<const T, 4> own, View<T, 4> kv) {
+  using Eight = WordVector<4>;
+  constexpr int ALL = LAYERS * H * 2 * HD / 8, LOADS_IN_FLIGHT = 8;
   static_assert(sizeof(T) == 2 && HD % 8 == 0);
   const Thread me;
-  ET_ROLLED for (int base = me.number; base < ALL; base += FLIGHT * ET_THREADS) {
-    Eight some[FLIGHT] = {};
+  ET_ROLLED for (int base = me.number; base < ALL; base += LOADS_IN_FLIGHT * ET_THREADS) {
+    Eight some[LOADS_IN_FLIGHT] = {};
 #pragma unroll
-    for (int n = 0; n < FLIGHT; ++n)
+    for (int n = 0; n < LOADS_IN_FLIGHT; ++n)
       if (base + n * ET_THREADS < ALL)
         some[n] = *reinterpret_cast<const Eight*>(piece_of<H, HD>(own, base + n * ET_THREADS));
 #pragma unroll
-    for (int n = 0; n < FLIGHT; ++n)
+    for (int n = 0; n < LOADS_IN_FLIGHT; ++n)
       if (base + n * ET_THREADS < ALL)
         *reinterpret_cast<Eight*>(piece_of<H, HD>(kv, base + n * ET_THREADS)) = some[n];
   }

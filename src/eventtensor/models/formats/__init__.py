@@ -1,1 +1,1 @@
-"""Where weights come from: Hugging Face folders, GGUF files, or a random generator."""
+"""Readers of checkpoints: Hugging Face folders, GGUF files, and a random generator."""

@@ -1,5 +1,6 @@
-"""GGUF files of Llama and Qwen3 models as checkpoints: config from the metadata, tensors under
-logical names, dequantised when they are asked for, rows as Hugging Face has them."""
+"""GGUF files of Llama and Qwen3 models as checkpoints: the config from the metadata, tensors under
+logical names, dequantised on access, rows in the order of Hugging Face. gguf_file.py reads the
+container."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ import numpy as np
 from ...errors import UnsupportedModel
 from ..checkpoint import Array, check_name, check_tensors, file_names
 from ..model_config import Llama3Rope, ModelConfig, checked, count, number, shown, token_ids
-from ..rope import frequencies, stretched
+from ..rope import frequencies, scale_frequencies
 from .gguf_file import GgufFile, read_gguf
 
 FAMILIES = ("llama", "qwen3")
@@ -31,7 +32,7 @@ _LAYER = {
     "w_up": "blk.{}.ffn_up.weight",
     "w_down": "blk.{}.ffn_down.weight",
 }
-_FACTORS = "rope_freqs.weight"  # by which Llama 3 divides each frequency of RoPE
+_FACTORS = "rope_freqs.weight"  # divisors of the RoPE frequencies of Llama 3
 
 _READ = {
     "block_count", "context_length", "embedding_length", "feed_forward_length", "vocab_size",
@@ -59,13 +60,13 @@ class GgufCheckpoint:
         found = self._file.tensors[self._names[check_name(c, name)]].values()
         part = name.rpartition(".")[2]
         if c.family == "llama" and part in ("wq", "wk"):
-            return _halves(found, c.heads if part == "wq" else c.kv_heads)
+            return _split_pairs(found, c.heads if part == "wq" else c.kv_heads)
         return found
 
 
-def _halves(rows: Array, heads: int) -> Array:
-    """llama.cpp has the two channels that RoPE turns together side by side; Hugging Face has them
-    half a head apart."""
+def _split_pairs(rows: Array, heads: int) -> Array:
+    """llama.cpp stores the two channels of a RoPE pair side by side, Hugging Face half a head
+    apart."""
     pairs = rows.reshape(heads, -1, 2, rows.shape[1])
     return pairs.swapaxes(1, 2).reshape(rows.shape)
 
@@ -120,15 +121,15 @@ def _check_options(family: str, own: Mapping[str, Any]) -> None:
 
 
 def _ends(meta: Mapping[str, Any]) -> tuple[int, ...]:
-    """All tokens that end a text or a turn of it, in the order of their keys."""
+    """All tokens that end a text or a chat turn, in the order of their keys."""
     keys = ("eos_token_id", "eot_token_id", "eom_token_id")
     found = [t for k in keys for t in token_ids(meta, f"tokenizer.ggml.{k}")]
     return tuple(dict.fromkeys(found))
 
 
 def _with_scaling(plain: ModelConfig, file: GgufFile) -> ModelConfig:
-    """Converters write Llama 3's scaling as a table of factors. All published models share its
-    other parameters, so the largest factor names it; the table must then agree."""
+    """Adds Llama 3's scaling, which converters write as a table of factors. All published models
+    share its other parameters, so the largest factor determines it; the table must then agree."""
     entry = file.tensors.get(_FACTORS)
     if entry is None:
         return plain
@@ -148,9 +149,9 @@ def _is_llama3(factors: Array, plain: ModelConfig) -> bool:
     if not np.isfinite(factors).all() or factors.max() <= 0:
         return False
     base = frequencies(plain)
-    return np.allclose(factors, base / stretched(base, _scaling(factors)), rtol=1e-4)
+    return np.allclose(factors, base / scale_frequencies(base, _scaling(factors)), rtol=1e-4)
 
 
 def _float(own: Mapping[str, Any], key: str, default: float | None = None) -> float:
-    """Shortest decimal that gives the file's float32: 1e-5, not 9.99999975e-06."""
+    """The shortest decimal of the file's float32: 1e-5, not 9.99999975e-06."""
     return float(str(np.float32(number(own, key, default))))

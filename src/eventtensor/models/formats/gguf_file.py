@@ -1,7 +1,8 @@
-"""The container of a GGUF file: metadata and where each tensor lies. What they mean is not here.
+"""Reads the container of a GGUF file: metadata, and shape, type and place of each tensor. Their
+meaning is in gguf_checkpoint.py.
 
-The header is read here and not by the package `gguf`, whose reader makes an array of every token:
-seconds before the first word. Unpacking of quantised blocks is the package's.
+This module reads the header itself, because the reader of the package `gguf` makes an array of
+every token and takes seconds. The package unpacks quantised blocks.
 """
 
 from __future__ import annotations
@@ -30,28 +31,28 @@ _STRING, _ARRAY = 8, 9
 _VERSIONS = (2, 3)
 _ALIGNMENT = 32
 
-# What a header may have: far more than published models do, and little enough to be read at once.
-# A broken number is then refused where it stands.
-_MOST = {
+# Limits of a header: far more than published models have, and few enough to read at once. A broken
+# number is an error where it stands.
+_LIMITS = {
     "tensors": 1 << 17, "keys": 1 << 16, "axes": 4, "bytes of a key": 1 << 10,
     "bytes of a tensor's name": 1 << 10, "bytes of a text": 1 << 22, "elements": 1 << 21,
     "bytes of a header": 1 << 27,
 }
-_LEAST = {"tensors": 32, "keys": 13}  # bytes of each
+_MIN_BYTES = {"tensors": 32, "keys": 13}  # of each
 
 TYPES = ("F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1")
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A tensor: row-major shape, type by ggml's name, and its bytes, mapped."""
+    """A tensor: row-major shape, ggml's name of the type, and its mapped bytes."""
 
     shape: Shape
     type: str
     data: Array
 
     def values(self) -> Array:
-        """float32, or bfloat16 where the file has it."""
+        """The elements as float32, or bfloat16 if the file has bfloat16."""
         match self.type:
             case "F32":
                 return self.data.view("<f4").reshape(self.shape)
@@ -74,7 +75,7 @@ class GgufFile:
 
 
 def read_gguf(path: Path) -> GgufFile:
-    """The file, mapped; only its header is read."""
+    """Maps the file and reads its header."""
     try:
         raw = np.memmap(path, np.uint8, "r")
     except (OSError, ValueError) as e:
@@ -87,9 +88,9 @@ def read_gguf(path: Path) -> GgufFile:
     if version not in _VERSIONS:
         raise BadModelFile(f"{path} is GGUF version {version}; 2 and 3, little-endian, are read")
     tensors, keys = r.count("<u8", "tensors", "the header"), r.count("<u8", "keys", "the header")
-    r.room(tensors * _LEAST["tensors"] + keys * _LEAST["keys"])
-    metadata = _named(path, (_pair(r) for _ in range(keys)))
-    infos = _named(path, ((i.name, i) for i in (_info(r) for _ in range(tensors))))
+    r.check_left(tensors * _MIN_BYTES["tensors"] + keys * _MIN_BYTES["keys"])
+    metadata = _unique(path, (_pair(r) for _ in range(keys)))
+    infos = _unique(path, ((i.name, i) for i in (_info(r) for _ in range(tensors))))
     step = metadata.get("general.alignment", _ALIGNMENT)
     if type(step) is not int or not 1 <= step <= 1 << 20 or step & (step - 1):
         raise BadModelFile(f"{path}: general.alignment is {step!r}, which is no power of two")
@@ -97,7 +98,7 @@ def read_gguf(path: Path) -> GgufFile:
     return GgufFile(path, metadata, {n: _entry(path, raw, start, i) for n, i in infos.items()})
 
 
-def _named(path: Path, pairs: Iterator[tuple[str, T]]) -> dict[str, T]:
+def _unique(path: Path, pairs: Iterator[tuple[str, T]]) -> dict[str, T]:
     found: dict[str, T] = {}
     for name, value in pairs:
         if name in found:
@@ -124,7 +125,7 @@ def _info(r: _Reader) -> _Info:
     axes = r.count("<u4", "axes", name)
     shape = tuple(r.number("<u8") for _ in range(axes))
     if not shape or 0 in shape:
-        raise r.broken(f"tensor {name} has shape {shape[::-1]}")
+        raise r.error(f"tensor {name} has shape {shape[::-1]}")
     return _Info(name, shape[::-1], r.number("<u4"), r.number("<u8"))
 
 
@@ -146,32 +147,32 @@ def _entry(path: Path, raw: Array, start: int, info: _Info) -> Entry:
 
 
 class _Reader:
-    """Reads the header from front to back, and no further than a header can be long."""
+    """Reads a header from front to back, up to the limit of its length."""
 
     def __init__(self, path: Path, raw: Array) -> None:
         self._path, self._raw, self.at = path, raw.data, 0
 
-    def broken(self, what: str) -> BadModelFile:
+    def error(self, what: str) -> BadModelFile:
         return BadModelFile(f"{self._path}: {what}, at byte {self.at} of its header")
 
-    def room(self, count: int) -> None:
-        """An error if so many bytes are not left."""
+    def check_left(self, count: int) -> None:
+        """Raises an error if fewer bytes are left."""
         if self.at + count > len(self._raw):
             raise BadModelFile(f"{self._path} ends inside its header, at byte {len(self._raw)}")
 
     def take(self, count: int) -> memoryview:
-        self.room(count)
+        self.check_left(count)
         end = self.at + count
-        if end > _MOST["bytes of a header"]:
-            raise self.broken(f"the header is longer than {_MOST['bytes of a header']} bytes")
+        if end > _LIMITS["bytes of a header"]:
+            raise self.error(f"the header is longer than {_LIMITS['bytes of a header']} bytes")
         found = self._raw[self.at : end]
         self.at = end
         return found
 
     def count(self, kind: str, what: str, of: str) -> int:
         found = int(self.number(kind))
-        if found > _MOST[what]:
-            raise self.broken(f"{of} has {found} {what}, and {_MOST[what]} at most can be")
+        if found > _LIMITS[what]:
+            raise self.error(f"{of} has {found} {what}, and {_LIMITS[what]} at most can be")
         return found
 
     def number(self, kind: str) -> Any:
@@ -179,8 +180,8 @@ class _Reader:
 
     def string(self, what: str = "bytes of a text", of: str = "a value") -> str:
         (length,) = struct.unpack("<Q", self.take(8))
-        if length > _MOST[what]:
-            raise self.broken(f"{of} has {length} {what}, and {_MOST[what]} at most can be")
+        if length > _LIMITS[what]:
+            raise self.error(f"{of} has {length} {what}, and {_LIMITS[what]} at most can be")
         return str(self.take(length), "utf-8", "replace")
 
     def value(self, kind: int, key: str) -> Any:
@@ -189,14 +190,14 @@ class _Reader:
         if kind == _ARRAY:
             return self._array(self.number("<u4"), self.count("<u8", "elements", key), key)
         if kind not in _SCALARS:
-            raise self.broken(f"{key} is a metadata value of unknown type {kind}")
+            raise self.error(f"{key} is a metadata value of unknown type {kind}")
         return self.number(_SCALARS[kind])
 
     def _array(self, kind: int, count: int, key: str) -> list[Any]:
         if kind == _STRING:
-            self.room(count * 8)
+            self.check_left(count * 8)
             return [self.string(of=key) for _ in range(count)]
         if kind not in _SCALARS:
-            raise self.broken(f"{key} is an array of metadata type {kind}")
+            raise self.error(f"{key} is an array of metadata type {kind}")
         dtype = np.dtype(_SCALARS[kind])
         return list(np.frombuffer(self.take(count * dtype.itemsize), dtype).tolist())

@@ -1,4 +1,5 @@
-"""Hugging Face folders: config.json and safetensors, one file or sharded by an index, mapped."""
+"""Hugging Face folders as checkpoints: config.json and mapped safetensors, one file or shards with
+an index. The tokenizer of a folder is in text/tokenizer_files.py."""
 
 from __future__ import annotations
 
@@ -45,16 +46,16 @@ _LAYER = {
     "experts.w_up": "model.layers.{}.mlp.experts.{}.up_proj.weight",
     "experts.w_down": "model.layers.{}.mlp.experts.{}.down_proj.weight",
 }
-MAX_TEXT = 1 << 26  # bytes of a JSON file or template
-MAX_TOKENIZER = 1 << 28  # bytes of a tokenizer.json
-# Old Llama files keep the RoPE frequencies, which follow from the config.
+MAX_TEXT_BYTES = 1 << 26  # of a JSON file or template
+MAX_TOKENIZER_BYTES = 1 << 28  # of a tokenizer.json
+# Old Llama files store the RoPE frequencies, which follow from the config.
 _FREQUENCIES = "model.layers.{}.self_attn.rotary_emb.inv_freq"
-# NumPy knows bfloat16 by name, as safetensors asks for it, once ml_dtypes is there.
+# The import of ml_dtypes registers bfloat16 with NumPy, as safetensors needs it.
 _DTYPES = {"BF16": ml_dtypes.bfloat16, "F16": np.float16, "F32": np.float32}
 
 
 class HfCheckpoint:
-    """`files` are the ones with tensors."""
+    """The checkpoint of a folder; `files` have the tensors."""
 
     def __init__(self, folder: Path) -> None:
         self.config = read_config(folder)
@@ -90,7 +91,8 @@ class HfCheckpoint:
         check_tensors(self.config, self._names, found, spare)
 
     def _check_tied(self, key: str, embed: Array) -> None:
-        """A head that is there and is not the embedding would be dropped without a word."""
+        """Checks that a stored head equals the embedding; otherwise it would be dropped
+        silently."""
         own = self._home.get(_ENDS["head"])
         if own is None:
             return
@@ -107,7 +109,7 @@ class HfCheckpoint:
 
 
 def read_config(folder: Path) -> ModelConfig:
-    """Of config.json; generation_config.json knows best which tokens end a text."""
+    """Reads config.json, and the end-of-text tokens of generation_config.json if it has some."""
     config = from_hf(read_json(folder / "config.json"))
     extra = folder / "generation_config.json"
     if extra.is_file():
@@ -129,7 +131,8 @@ def read_json(path: Path) -> Mapping[str, Any]:
 
 
 def check_size(path: Path, most: int | None) -> None:
-    """Refuses what is no plain file too: to open a pipe is to wait for a writer."""
+    """Checks the size of a file. Other than plain files are errors too, because opening a pipe
+    waits for a writer."""
     try:
         found = path.stat()
     except OSError as e:
@@ -142,7 +145,7 @@ def check_size(path: Path, most: int | None) -> None:
 
 
 def read_text(path: Path) -> str:
-    check_size(path, MAX_TEXT)
+    check_size(path, MAX_TEXT_BYTES)
     try:
         return path.read_text(encoding="utf-8")
     except OSError as e:

@@ -1,5 +1,5 @@
-"""Published models by name: their shapes, for random weights of real size. Tiny ones are for
-tests; their scaling and head sizes are such that mistakes show."""
+"""Shapes of published models by name, for random weights of real size. Tiny presets are for tests;
+their scaling and head sizes make mistakes visible."""
 
 from __future__ import annotations
 

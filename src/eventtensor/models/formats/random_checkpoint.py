@@ -1,6 +1,6 @@
 """Checkpoints of random bf16 weights. An element depends on the seed, the name of its tensor and
-its own number alone (SplitMix64 by counter), so that threads, and a GPU (device/random.h), draw any
-part of a tensor to the same bits."""
+its own number alone (SplitMix64 by counter). So threads and a GPU (device/random.h) draw any part
+of a tensor with the same bits."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ import numpy as np
 from ..checkpoint import Array, Shape, check_name, shapes
 from ..model_config import ModelConfig
 
-_PIECE = 1 << 20  # elements: enough that a thread is not started for nothing
-_SLAB = 1 << 15  # of them at once, within a cache
+_PIECE = 1 << 20  # elements of a thread: enough to be worth a start
+_SLAB = 1 << 15  # elements at once, within a cache
 _NORM_SPREAD = 0.1
-_WIDTH = (2**32 - 1) ** 0.5 / 3**0.5 * 2  # standard deviation of what four numbers of 16 bits give
+_WIDTH = (2**32 - 1) ** 0.5 / 3**0.5 * 2  # standard deviation of the sum of four 16-bit numbers
 
 
 @dataclass(frozen=True)
 class RandomCheckpoint:
-    """Matrices are all but normal with variance 1 / inputs, so that activations keep their size;
-    norms are spread around 1."""
+    """Matrices are nearly normal with variance 1 / inputs, so that activations keep their size.
+    Norms are spread around 1."""
 
     config: ModelConfig
     seed: int = 0
@@ -38,24 +38,24 @@ class RandomCheckpoint:
         def fill(piece: int) -> None:
             for first in range(piece * _PIECE, min((piece + 1) * _PIECE, len(out)), _SLAB):
                 part = out[first : min(first + _SLAB, (piece + 1) * _PIECE)]
-                part[:] = _drawn(key, first, len(part)) * np.float32(scale) + np.float32(centre)
+                part[:] = _draw(key, first, len(part)) * np.float32(scale) + np.float32(centre)
 
         with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
             list(pool.map(fill, range(-(-len(out) // _PIECE))))
         return out.reshape(shape)
 
     def key(self, name: str) -> int:
-        """What the elements of a tensor are drawn by; a tied head is the embedding."""
+        """The random key of a tensor; a tied head is the embedding."""
         own = f"{self.seed} {check_name(self.config, name)}"
         return int.from_bytes(hashlib.sha256(own.encode()).digest()[:8], "little")
 
 
 def scale_of(shape: Shape) -> float:
-    """By which whole numbers are multiplied, in float32."""
+    """The float32 factor of the whole numbers of `_draw`."""
     return (shape[1] ** -0.5 if len(shape) == 2 else _NORM_SPREAD) / _WIDTH
 
 
-def _drawn(key: int, first: int, count: int) -> Array:
+def _draw(key: int, first: int, count: int) -> Array:
     """Whole numbers around 0, as float32."""
     z = np.arange(first + 1, first + 1 + count, dtype=np.uint64)
     z *= np.uint64(0x9E3779B97F4A7C15)

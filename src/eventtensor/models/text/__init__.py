@@ -1,1 +1,1 @@
-"""Tokenizers and chat templates."""
+"""Tokenizers and chat templates of models."""

@@ -1,6 +1,6 @@
-"""Contents of a chat that hold the text of a control token, which only the template may give. They
-are marked before the template has them. A tokenizer of its own looks for control tokens, and then
-takes the marks out."""
+"""Keeps the texts of control tokens in chat messages from becoming control tokens, which only the
+template may write. A mark splits these texts before the template sees them. A second tokenizer
+finds control tokens and then removes the marks."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from typing import Any
 
 from ..optional_packages import need
 
-MARK = "\ufdd0"  # no character, and in no vocabulary
+MARK = "\ufdd0"  # a noncharacter, which no vocabulary has
 
 
-def controls(core: Any) -> list[str]:
-    """The texts of its control tokens, long ones first."""
+def control_texts(core: Any) -> list[str]:
+    """The texts of the control tokens of a tokenizer, long ones first."""
     added = core.get_added_tokens_decoder().values()
     return sorted((t.content for t in added if t.special and t.content), key=len, reverse=True)
 
 
-def are_normalized(core: Any) -> bool:
-    """Whether a control token may also come of a text that only looks like it."""
+def have_lookalikes(core: Any) -> bool:
+    """True if normalization may turn another text into a control token."""
     added = core.get_added_tokens_decoder().values()
     return core.normalizer is not None and any(t.special and t.normalized for t in added)
 
 
-def marked(value: Any, texts: Sequence[str]) -> Any:
-    """With a mark inside of each of the texts, however deep in lists and tables, in their names
-    too."""
+def mark(value: Any, texts: Sequence[str]) -> Any:
+    """The value with a mark inside of each of the texts, at any depth of lists and tables, keys
+    included."""
     first = {text[0] for text in texts}
 
     def inner(part: Any) -> Any:
@@ -47,7 +47,7 @@ def marked(value: Any, texts: Sequence[str]) -> Any:
 
 
 def texts_in(value: Any) -> Iterator[str]:
-    """All of them, however deep in lists and tables, their names too; numbers count as one
+    """All texts of a value, at any depth of lists and tables, keys included. Numbers count as one
     character."""
     parts = [value]
     while parts:
@@ -62,9 +62,9 @@ def texts_in(value: Any) -> Iterator[str]:
             yield "0"
 
 
-def unmarking(core: Any) -> Any:
-    """The same tokenizer for a text with marks. Control tokens are found in the text as it is, and
-    what is between them loses its marks before all else."""
+def tokenizer_without_marks(core: Any) -> Any:
+    """The same tokenizer for texts with marks. It finds control tokens in the marked text; the text
+    between them loses its marks before anything else."""
     definition = json.loads(core.to_str())
     out = {"type": "Replace", "pattern": {"String": MARK}, "content": ""}
     others = [definition["normalizer"]] if definition["normalizer"] else []

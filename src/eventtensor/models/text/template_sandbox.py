@@ -1,5 +1,6 @@
-"""A sandbox of Jinja whose templates come to an end, in bounded memory. Templates come from files
-that others made: each step of one, and each character that it makes, is charged to a budget.
+"""A Jinja sandbox with bounded time and memory, because templates come from untrusted files. Each
+step of a template, and each character that it makes, is charged to a budget. chat_template.py
+renders.
 """
 
 from __future__ import annotations
@@ -15,26 +16,30 @@ from jinja2 import nodes
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.visitor import NodeTransformer
 
-MOST = 1 << 28  # characters
-_STEP = 1024  # characters that a step counts as
-_WIDEST = 100_000  # a width, or a count, that is an argument
-_WIDE = {"do_center", "do_indent", "do_wordwrap", "do_truncate", "do_batch", "do_slice", "_tojson",
-         "generate_lorem_ipsum"}  # by function: those with such an argument
-# Filters that make no text: a template may ask again and again how many messages there are.
-_PASSING = {"attr", "count", "d", "default", "dictsort", "first", "groupby", "items", "last",
-            "length", "list", "map", "max", "min", "random", "reject", "rejectattr", "reverse",
-            "select", "selectattr", "sort", "unique"}
-_WIDTH = re.compile(r"\d{6}|\*")  # in a format
+MAX_CHARACTERS = 1 << 28
+_STEP_CHARACTERS = 1024  # the charge of a step
+_MAX_WIDTH = 100_000  # of a width or count argument
+_WIDTH_FUNCTIONS = {  # with such an argument
+    "do_center", "do_indent", "do_wordwrap", "do_truncate", "do_batch", "do_slice", "_tojson",
+    "generate_lorem_ipsum",
+}
+# Filters that make no text. A template may call them often, as for the number of messages.
+_FREE_FILTERS = {
+    "attr", "count", "d", "default", "dictsort", "first", "groupby", "items", "last", "length",
+    "list", "map", "max", "min", "random", "reject", "rejectattr", "reverse", "select",
+    "selectattr", "sort", "unique",
+}
+_FORMAT_WIDTH = re.compile(r"\d{6}|\*")
 _SPENT: ContextVar[list[int] | None] = ContextVar("spent", default=None)
 
 
 class BudgetExceeded(Exception):
-    """A template that does not end, or makes more than memory should hold."""
+    """A template that does not end or makes too much text."""
 
 
 @contextmanager
 def budget() -> Iterator[None]:
-    """What one template may do."""
+    """The context of one template, with a fresh budget."""
     token = _SPENT.set([0])
     try:
         yield
@@ -46,13 +51,13 @@ def charge(characters: int = 0) -> None:
     spent = _SPENT.get()
     if spent is None:
         return
-    spent[0] += characters + _STEP
-    if spent[0] > MOST:
+    spent[0] += characters + _STEP_CHARACTERS
+    if spent[0] > MAX_CHARACTERS:
         raise BudgetExceeded("it does not come to an end, or makes too long a text")
 
 
 def measure(value: Any) -> Any:
-    """Charges what a value is as text, and gives it back."""
+    """Charges the text of a value and returns the value."""
     match value:
         case str():
             charge(len(value))
@@ -69,16 +74,16 @@ def measure(value: Any) -> Any:
 
 
 def _check_width(value: object) -> None:
-    if isinstance(value, int) and abs(value) > _WIDEST:
+    if isinstance(value, int) and abs(value) > _MAX_WIDTH:
         raise BudgetExceeded("it asks for very wide text, or very large numbers")
 
 
-def _before(function: Any, arguments: tuple[Any, ...], named: Mapping[str, Any]) -> None:
-    """Charges what the result of a call may be made of."""
+def _charge_call(function: Any, arguments: tuple[Any, ...], named: Mapping[str, Any]) -> None:
+    """Charges a bound of the result of a call before it."""
     name = getattr(function, "__name__", "")
     own = _subject(function)
     subject = [own] if isinstance(own, str) else []
-    if subject or name in _WIDE:
+    if subject or name in _WIDTH_FUNCTIONS:
         for x in (*arguments, *named.values()):
             _check_width(x)
     for x in (*subject, *arguments, *named.values()):
@@ -86,7 +91,7 @@ def _before(function: Any, arguments: tuple[Any, ...], named: Mapping[str, Any])
     texts = [x for x in (*subject, *arguments, *named.values()) if isinstance(x, str)]
     if "replace" in name and len(texts) >= 3:
         charge(texts[0].count(texts[1]) * len(texts[2]))
-    if "format" in name and texts and _WIDTH.search(texts[0]):
+    if "format" in name and texts and _FORMAT_WIDTH.search(texts[0]):
         raise BudgetExceeded("a format asks for very wide text")
     if "join" in name:
         parts = max([0, *(len(x) for x in arguments if hasattr(x, "__len__"))])
@@ -96,24 +101,24 @@ def _before(function: Any, arguments: tuple[Any, ...], named: Mapping[str, Any])
 
 
 def _subject(function: Any) -> object:
-    """What a method is of; the sandbox wraps those that format."""
+    """The object of a method; the sandbox wraps methods that format."""
     return getattr(getattr(function, "__wrapped__", function), "__self__", None)
 
 
-def _bounded(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+def _charged(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(function)
     def inner(*arguments: Any, **named: Any) -> Any:
-        if name in _PASSING:
+        if name in _FREE_FILTERS:
             charge()
             return function(*arguments, **named)
-        _before(function, arguments, named)
+        _charge_call(function, arguments, named)
         return measure(function(*arguments, **named))
 
     return inner
 
 
-class _Steps(NodeTransformer):
-    """Loops charge each turn, and what `~` makes is charged."""
+class _ChargeSteps(NodeTransformer):
+    """Charges each turn of loops, and the results of `~`."""
 
     def visit_For(self, node: nodes.For) -> nodes.Node:
         self.generic_visit(node)
@@ -130,19 +135,19 @@ def _call(name: str, arguments: list[nodes.Expr]) -> nodes.Expr:
 
 
 class TemplateSandbox(ImmutableSandboxedEnvironment):
-    """Works inside of `budget`."""
+    """The environment of a template; it needs `budget`."""
 
     intercepted_binops = frozenset({"+", "*", "**", "%"})
 
     def __init__(self, **options: Any) -> None:
         super().__init__(finalize=measure, **options)
 
-    def bound_filters(self) -> None:
-        """Once it has all of them."""
-        self.filters = {name: _bounded(name, f) for name, f in self.filters.items()}
+    def charge_filters(self) -> None:
+        """Charges all filters; call it after the last one is added."""
+        self.filters = {name: _charged(name, f) for name, f in self.filters.items()}
 
     def _parse(self, source: str, name: str | None, filename: str | None) -> nodes.Template:
-        tree: nodes.Template = _Steps().visit(super()._parse(source, name, filename))
+        tree: nodes.Template = _ChargeSteps().visit(super()._parse(source, name, filename))
         tree.set_lineno(1, override=False)
         tree.set_environment(self)
         return tree
@@ -160,8 +165,8 @@ class TemplateSandbox(ImmutableSandboxedEnvironment):
 
     def call(self, __context: Any, __obj: Any, *arguments: Any, **named: Any) -> Any:
         name = getattr(__obj, "__name__", "")
-        if isinstance(_subject(__obj), str) or name in _WIDE:
-            _before(__obj, arguments, named)
+        if isinstance(_subject(__obj), str) or name in _WIDTH_FUNCTIONS:
+            _charge_call(__obj, arguments, named)
         charge()
         return super().call(__context, __obj, *arguments, **named)
 
@@ -179,7 +184,7 @@ class TemplateSandbox(ImmutableSandboxedEnvironment):
             case "+" if len(sizes) == 2 and not numbers:
                 charge(sum(sizes))
             case "%" if isinstance(left, str):
-                if _WIDTH.search(left):
+                if _FORMAT_WIDTH.search(left):
                     raise BudgetExceeded("a format asks for very wide text")
                 measure(right)
         charge()

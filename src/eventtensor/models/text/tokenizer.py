@@ -1,4 +1,5 @@
-"""Text to tokens and back, chats too, and text piece by piece as its tokens come."""
+"""The tokenizer of a model: text and chats to tokens, tokens to text, and text from a stream of
+tokens. tokenizer_files.py reads tokenizers from files."""
 
 from __future__ import annotations
 
@@ -8,15 +9,15 @@ from typing import Any
 
 from ...errors import BadChat, BadPrompt
 from .chat_template import Message, render
-from .control_tokens import are_normalized, controls, marked, unmarking
+from .control_tokens import control_texts, have_lookalikes, mark, tokenizer_without_marks
 
-BROKEN = "\N{REPLACEMENT CHARACTER}"  # what bytes that are not, or not yet, UTF-8 decode to
+BROKEN = "\N{REPLACEMENT CHARACTER}"  # the decoding of bytes that are not, or not yet, UTF-8
 
 
 class Tokenizer:
-    """`core` is one of the package `tokenizers`; `special` has the texts of bos_token and the like;
-    `eos` are the tokens that end an answer. Chats with tools have the `tool_template`, if there is
-    one."""
+    """`core` is a tokenizer of the package `tokenizers`. `special` has the texts of bos_token and
+    the like. `eos` are the tokens that end an answer. Chats with tools take `tool_template` if
+    there is one."""
 
     def __init__(
         self,
@@ -35,25 +36,25 @@ class Tokenizer:
         return int(self._core.get_vocab_size())
 
     @cached_property
-    def longest(self) -> int:
-        """Bytes that one token stands for at most. A normalizer may make a text shorter: composed
-        characters have a third of the bytes."""
+    def max_token_bytes(self) -> int:
+        """The most bytes of text of one token. A normalizer may shorten a text: composed characters
+        have a third of the bytes."""
         composed = 3 if self._core.normalizer is not None else 1
         return composed * max(len(text.encode()) for text in self._core.get_vocab())
 
     @property
     def definition(self) -> str:
-        """All of it as a tokenizer.json."""
+        """The whole tokenizer as a tokenizer.json."""
         return str(self._core.to_str())
 
     def encode(self, text: str, first: bool = True) -> list[int]:
-        """Special tokens may be written out in the text; with `first` one is added where the model
-        was trained with it."""
-        return self._encoded(text, first)
+        """The tokens of a text, which may contain special tokens. `first`: adds the first token of
+        a text if the model was trained with one."""
+        return self._encode_batch(text, first)
 
-    def _encoded(self, text: str, first: bool, core: Any = None) -> list[int]:
-        """By the call for many texts: other threads run meanwhile, as they do not beside the one
-        for a single text."""
+    def _encode_batch(self, text: str, first: bool, core: Any = None) -> list[int]:
+        """Encodes by the call for many texts, which releases the GIL; the call for one text does
+        not."""
         try:
             text.encode()
         except UnicodeEncodeError as e:
@@ -64,36 +65,37 @@ class Tokenizer:
 
     @cached_property
     def control_tokens(self) -> list[str]:
-        """Their texts."""
-        return controls(self._core)
+        """The texts of the control tokens."""
+        return control_texts(self._core)
 
     @cached_property
-    def _lookalikes(self) -> bool:
-        return are_normalized(self._core)
+    def _has_lookalikes(self) -> bool:
+        return have_lookalikes(self._core)
 
     @cached_property
-    def _unmarking(self) -> Any:
-        return unmarking(self._core)
+    def _core_without_marks(self) -> Any:
+        return tokenizer_without_marks(self._core)
 
     def prepare(self) -> None:
-        """Makes what the first request that needs it would wait for."""
-        _ = self.longest, self.control_tokens, self._unmarking
+        """Computes cached properties, so that no request waits for them."""
+        _ = self.max_token_bytes, self.control_tokens, self._core_without_marks
 
     def decode(self, ids: Iterable[int], *, special: bool = False) -> str:
-        """`special`: with the special tokens."""
+        """The text of tokens. `special`: includes special tokens."""
         return str(self._core.decode(list(ids), skip_special_tokens=not special))
 
     def decode_long(self, ids: Sequence[int]) -> str:
-        """With the special tokens; other threads run meanwhile."""
+        """The text of many tokens with special tokens; releases the GIL."""
         return str(self._core.decode_batch([ids], skip_special_tokens=False)[0])
 
     def stream(self, *, special: bool = False) -> TextStream:
-        """`special`: with the special tokens."""
+        """The text of a stream of tokens. `special`: includes special tokens."""
         return TextStream(self, special)
 
     def chat(self, messages: Sequence[Message], /, **options: Any) -> list[int]:
-        """Tokens of a chat, up to where the answer begins; options go to the template, as `tools`.
-        Only the template gives control tokens: elsewhere their text is text like any other."""
+        """The tokens of a chat up to the begin of the answer. Options such as `tools` go to the
+        template. Only the template writes control tokens; in messages their texts are plain
+        text."""
         template = self.template
         if options.get("tools") and self.tool_template is not None:
             template = self.tool_template
@@ -101,31 +103,31 @@ class Tokenizer:
             raise BadChat("this model has no chat template")
         given = [list(messages), options]
         try:
-            safe = marked(given, self.control_tokens)
+            safe = mark(given, self.control_tokens)
             is_marked = safe != given
         except RecursionError:
             raise BadChat("its messages, tools or options are nested too deep") from None
         text = render(template, safe[0], self.special, safe[1])
-        core = self._unmarking if self._lookalikes or is_marked else None
-        return self._encoded(text, first=False, core=core)
+        core = self._core_without_marks if self._has_lookalikes or is_marked else None
+        return self._encode_batch(text, first=False, core=core)
 
 
 class TextStream:
-    """Gives the text of tokens as they come, and never half a character."""
+    """Converts a stream of tokens to text, in whole characters."""
 
     def __init__(self, tokenizer: Tokenizer, special: bool) -> None:
         self._tokenizer, self._special = tokenizer, special
         self._ids: list[int] = []
-        self._given = 0  # how many of them are in the text given so far
+        self._given = 0  # of them are in the text so far
 
     def push(self, token: int) -> str:
-        """What is new; it may be nothing, if the token ends inside a character."""
+        """The new text; empty if the token ends inside of a character."""
         self._ids.append(token)
         return self._new(last=False)
 
     def end(self, *, cut: bool = False) -> str:
-        """What is left: bytes that no token has completed. Where the tokens are `cut`, those of the
-        last character are none."""
+        """The rest: bytes of an incomplete character. `cut`: drops them, because more tokens would
+        have followed."""
         left = self._new(last=True)
         return left.rstrip(BROKEN) if cut else left
 
@@ -134,7 +136,7 @@ class TextStream:
         now = self._tokenizer.decode(self._ids, special=self._special)
         if now.endswith(BROKEN) and not last:
             return ""
-        # The piece given last stays: a token's text may depend on the one before.
+        # The last piece stays, because the text of a token may depend on the one before.
         self._ids = self._ids[self._given :] or self._ids
         self._given = len(self._ids)
         return now[len(before) :]

@@ -1,4 +1,5 @@
-"""Tokenizers out of a Hugging Face folder (tokenizer.json) or the metadata of a GGUF file."""
+"""Reads tokenizers from a Hugging Face folder (tokenizer.json) or from the metadata of a GGUF
+file."""
 
 from __future__ import annotations
 
@@ -8,27 +9,27 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import BadModelConfig, BadModelFile, UnsupportedTokenizer
-from ..formats.hf_checkpoint import MAX_TOKENIZER, check_size, read_json, read_text
+from ..formats.hf_checkpoint import MAX_TOKENIZER_BYTES, check_size, read_json, read_text
 from ..model_config import shown
 from ..optional_packages import need
 from .tokenizer import Tokenizer
 
 _NAMES = ("bos_token", "eos_token", "pad_token", "unk_token")
-# Tags of what a model writes: its reader needs them, also of a file that calls them control tokens.
+# Tags in answers: readers need their text, also if a file declares them control tokens.
 _TAGS = {"<think>", "</think>", "<tool_call>", "</tool_call>"}
-_CONTROL, _USER = 3, 4  # token types of GGUF: special ones, and words added as they are
+_CONTROL, _USER = 3, 4  # token types of GGUF: control tokens, and user-defined words
 
-# How text is cut before pairs are merged, as the published tokenizer.json files do it.
+# How published tokenizer.json files split text before merges.
 _WORDS = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|%s| ?[^\s\p{L}\p{N}]+[\r\n]*"
     r"|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
-_CUTS = {"llama-bpe": _WORDS % r"\p{N}{1,3}", "qwen2": _WORDS % r"\p{N}"}
-_PRE = ("smollm", "gpt-2", *_CUTS)
+_SPLITS = {"llama-bpe": _WORDS % r"\p{N}{1,3}", "qwen2": _WORDS % r"\p{N}"}
+_PRE = ("smollm", "gpt-2", *_SPLITS)
 
 
 def from_folder(folder: Path, eos: tuple[int, ...]) -> Tokenizer | None:
-    """None if the folder has no tokenizer at all."""
+    """The tokenizer of a folder; None if it has none."""
     path = folder / "tokenizer.json"
     if not path.is_file():
         if (folder / "tokenizer.model").is_file():
@@ -36,7 +37,7 @@ def from_folder(folder: Path, eos: tuple[int, ...]) -> Tokenizer | None:
                 f"{folder} has tokenizer.model only; supported is tokenizer.json"
             )
         return None
-    check_size(path, MAX_TOKENIZER)
+    check_size(path, MAX_TOKENIZER_BYTES)
     try:
         core = need("tokenizers").Tokenizer.from_file(str(path))
     except Exception as e:  # the package raises nothing narrower
@@ -68,13 +69,13 @@ def _with_tags_as_text(core: Any) -> Any:
 
 
 def _text(token: Any) -> str | None:
-    """Special tokens are given as text, or as a table with their content."""
+    """The text of a special token, which is a text or a table with its content."""
     found = token.get("content") if isinstance(token, Mapping) else token
     return found if isinstance(found, str) else None
 
 
 def _templates(folder: Path, config: Mapping[str, Any]) -> dict[str, str]:
-    """By name: `default`, and `tool_use` for chats with tools, if that is another one."""
+    """Templates by name: `default`, and `tool_use` for chats with tools if there is one."""
     found = _named_templates(folder, config.get("chat_template"))
     for name, path in (("default", "chat_template.jinja"),
                        ("tool_use", "additional_chat_templates/tool_use.jinja")):
@@ -109,7 +110,7 @@ def from_gguf(meta: Mapping[str, Any], eos: tuple[int, ...]) -> Tokenizer:
     core = _core(tokens, _list(meta, "tokenizer.ggml.merges"), pre)
     _add_special(core, tokens, meta)
     special = _special(meta, tokens)
-    # llama.cpp's rule: a file that does not say has a first token if it is Llama 3.
+    # llama.cpp's rule: without a key, only Llama 3 has a first token.
     if meta.get("tokenizer.ggml.add_bos_token", pre == "llama-bpe"):
         _add_first(core, special.get("bos_token"))
     return Tokenizer(core, eos=eos, special=special,
@@ -148,10 +149,10 @@ def _core(tokens: list[str], merges: list[str], pre: str) -> Any:
     parts = []
     if pre == "smollm":
         parts.append(t.pre_tokenizers.Digits(individual_digits=True))
-    if pre in _CUTS:
-        parts.append(t.pre_tokenizers.Split(t.Regex(_CUTS[pre]), behavior="isolated"))
+    if pre in _SPLITS:
+        parts.append(t.pre_tokenizers.Split(t.Regex(_SPLITS[pre]), behavior="isolated"))
     parts.append(
-        t.pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=pre not in _CUTS)
+        t.pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=pre not in _SPLITS)
     )
     if pre == "qwen2":
         core.normalizer = t.normalizers.NFC()

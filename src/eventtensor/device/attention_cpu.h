@@ -1,14 +1,14 @@
-// Attention over a paged cache, for one thread of a CPU: the hand-tuned body of `attend` in
-// models/attention.py, whose Python body is the meaning. Keys and values are read where they lie,
-// and only those of tokens that are there.
+// Attention over a paged KV cache for one thread of a CPU: the hand-tuned body of `attend` in
+// models/attention.py, whose Python body defines the result. It reads keys and values in place, and
+// only those of existing tokens.
 #pragma once
 #include "gathered.h"
 #include "lanes.h"
 
 namespace et::attention {
 
-// The halving tree of sums, four lanes at a time.
-inline float fold(const float (&lane)[LANES]) {
+// Sums the lanes in a halving tree, four lanes at a time.
+inline float sum_lanes(const float (&lane)[LANES]) {
   typedef float Four __attribute__((vector_size(16)));
   Four part[LANES / 4];
   std::memcpy(part, lane, sizeof part);
@@ -16,7 +16,7 @@ inline float fold(const float (&lane)[LANES]) {
   return (sum[0] + sum[2]) + (sum[1] + sum[3]);
 }
 
-// The scores of one token.
+// Computes the scores of one token.
 template <int GROUP, int HD>
 inline void score_token(float* score, int64_t pitch, const float* query, const float* key) {
   for (int h = 0; h < GROUP; ++h) {
@@ -25,16 +25,17 @@ inline void score_token(float* score, int64_t pitch, const float* query, const f
 ET_UNROLL_16
       for (int l = 0; l < LANES; ++l)
         lane[l] = std::fma(query[h * HD + k + l], key[k + l], lane[l]);
-    score[h * pitch] = fold(lane);
+    score[h * pitch] = sum_lanes(lane);
   }
 }
 
-// Scores become weights; gives the largest score and the sum of the weights.
-template <class T> inline void weigh(float* score, int count, float& top, float& sum) {
+// Turns scores into weights; returns the largest score and the sum of the weights.
+template <class T>
+inline void softmax_weights(float* score, int count, float& row_max, float& sum) {
   float best = score[0];
   for (int t = 1; t < count; ++t) best = max(best, score[t]);
   for (int t = 0; t < count; ++t) score[t] = et::exp(score[t] - best);
-  top = best;
+  row_max = best;
   sum = lane_sum<float>(count, [&](int64_t t) { return score[t]; });
   for (int t = 0; t < count; ++t) score[t] = value(cast<T>(score[t]));
 }
@@ -57,7 +58,7 @@ inline void attend(const View<const T, 2>& q, int32_t left, const Gathered<const
     score_token<GROUP, HD>(weight + t, TOKENS, query, key);
   }
   for (int h = 0; h < GROUP; ++h)
-    weigh<T>(weight + h * TOKENS, count, ml.data[h], ml.data[ml.stride[0] + h]);
+    softmax_weights<T>(weight + h * TOKENS, count, ml.data[h], ml.data[ml.stride[0] + h]);
   for (int k = 0; k < HD; k += LANES) {
     Lanes<float> sum[GROUP];
     for (int h = 0; h < GROUP; ++h) sum[h] = Lanes<float>::zero();
