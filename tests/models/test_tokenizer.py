@@ -8,6 +8,7 @@ from itertools import pairwise
 import pytest
 import regex
 import tokenizers
+from engine.tiny_chat import write_tiny_chat
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -101,6 +102,23 @@ def test_special_tokens_are_read_and_left_out_of_text(smollm2):
 def test_a_stream_gives_the_text_of_all_its_tokens(smollm2, ids):
     stream = smollm2.stream()
     assert "".join([*(stream.push(k) for k in ids), stream.end()]) == smollm2.decode(ids)
+
+
+def test_a_stream_decodes_once_with_each_token(tmp_path, monkeypatch):
+    """The engine has 32 streams a step, and to decode takes a good part of its time."""
+    tokenizer = from_folder(write_tiny_chat(tmp_path / "model"), (1,))
+    decode, calls = tokenizer.decode, []
+
+    def counted(ids, *, special=False):
+        calls.append(list(ids))
+        return decode(ids, special=special)
+
+    monkeypatch.setattr(tokenizer, "decode", counted)
+    ids = tokenizer.encode("abcabcabcabc", first=False)
+    stream = tokenizer.stream()
+    assert "".join(stream.push(k) for k in ids) == "abcabcabcabc"
+    assert len(calls) <= len(ids) + len(set(ids)) + 1
+
 
 
 @settings(max_examples=100, deadline=None)

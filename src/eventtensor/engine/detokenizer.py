@@ -49,6 +49,8 @@ class Detokenizer:
         return text
 
     def _release(self, new: str, may_stop: bool) -> str:
+        if not self._stops:
+            return new
         if self.is_stopped:
             return ""
         text = self._pending + new

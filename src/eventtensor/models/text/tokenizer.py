@@ -30,6 +30,7 @@ class Tokenizer:
     ) -> None:
         self._core, self.eos, self.special, self.template = core, eos, special, template
         self.tool_template = tool_template
+        self._token_texts: dict[tuple[int, bool], str] = {}
 
     @property
     def vocab(self) -> int:
@@ -84,6 +85,14 @@ class Tokenizer:
         """The text of tokens. `special`: includes special tokens."""
         return str(self._core.decode(list(ids), skip_special_tokens=not special))
 
+    def decode_token(self, token: int, *, special: bool) -> str:
+        """The text of one token alone. It is decoded once: a stream asks for it with each token."""
+        key = token, special
+        text = self._token_texts.get(key)
+        if text is None:
+            text = self._token_texts[key] = self.decode([token], special=special)
+        return text
+
     def decode_long(self, ids: Sequence[int]) -> str:
         """The text of many tokens with special tokens; releases the GIL."""
         return str(self._core.decode_batch([ids], skip_special_tokens=False)[0])
@@ -132,7 +141,7 @@ class TextStream:
         return left.rstrip(BROKEN) if cut else left
 
     def _new(self, last: bool) -> str:
-        before = self._tokenizer.decode(self._ids[: self._given], special=self._special)
+        before = self._given_text()
         now = self._tokenizer.decode(self._ids, special=self._special)
         if now.endswith(BROKEN) and not last:
             return ""
@@ -140,3 +149,9 @@ class TextStream:
         self._ids = self._ids[self._given :] or self._ids
         self._given = len(self._ids)
         return now[len(before) :]
+
+    def _given_text(self) -> str:
+        """Most pieces are one token."""
+        if self._given == 1:
+            return self._tokenizer.decode_token(self._ids[0], special=self._special)
+        return self._tokenizer.decode(self._ids[: self._given], special=self._special)
