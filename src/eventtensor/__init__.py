@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from .engine.sampling_params import SamplingParams
     from .errors import EventTensorError
     from .explanation import explain
+    from .ir.cuda_body import CudaBody, Producer, Scratch
     from .ir.expr import dim
     from .ir.parse import parse_program as parse
     from .ir.tensor import DType
@@ -98,12 +99,15 @@ if TYPE_CHECKING:
 __all__ = [
     "LLM",
     "CheckReport",
+    "CudaBody",
     "DType",
     "EventTensorError",
     "Kernel",
     "Options",
+    "Producer",
     "Program",
     "SamplingParams",
+    "Scratch",
     "abs",
     "all",
     "any",
@@ -191,12 +195,15 @@ _HOMES = {
     **dict.fromkeys(_COMPOSED, "lang.composed"),
     "LLM": "engine.llm",
     "CheckReport": "analysis.report",
+    "CudaBody": "ir.cuda_body",
     "DType": "ir.tensor",
     "EventTensorError": "errors",
     "Kernel": "kernel",
     "Options": "config",
+    "Producer": "ir.cuda_body",
     "Program": "lang.program",
     "SamplingParams": "engine.sampling_params",
+    "Scratch": "ir.cuda_body",
     "check": "compiler",
     "compile": "compiler",
     "dim": "ir.expr",

@@ -83,11 +83,11 @@ def test_x_that_must_be_copied_is_copied_behind_the_wait(make) -> None:
     np.testing.assert_allclose(got["y"], wanted, rtol=2e-2, atol=0.2)
 
 
-@et.task(cuda="""
+@et.task(cuda=et.CudaBody("""
 if (!arrive()) return false;
 for (int k = et::lane(); k < 64; k += et::lanes()) out.data[k] = x.data[k] * s;
 return true;
-""")
+""", waits_inside=("x", "s")))
 def scaled(x, s, out):
     out[:] = x * s
 
@@ -108,6 +108,45 @@ def test_an_element_that_a_text_takes_by_value_is_loaded_behind_the_wait_for_it(
            writes=lambda i: y[i, :])
     body = body_of(plan_of(p, handoff="counter"))
     assert body.index("ev_wait") < body.index("s_value = ")
+
+
+@et.task
+def halve(x, a, b):
+    a[:] = x
+    b[:] = x * 0.5
+
+
+SUM = """
+if (!arrive()) return false;
+for (int k = et::lane(); k < 64; k += et::lanes()) out.data[k] = x.data[k] + y.data[k];
+return true;
+"""
+
+
+def arrival_of(waits_inside: tuple[str, ...], handoff: str) -> tuple[str, str]:
+    """What a task does before its custom body, and in the body's `arrive`."""
+    @et.task(cuda=et.CudaBody(SUM, waits_inside=waits_inside))
+    def add(x, y, out):
+        out[:] = x + y
+
+    p = et.Program("arrival")
+    first, out = p.input("first", (8, 64), et.f32), p.output("out", (8, 64), et.f32)
+    a, b = p.scratch("a", (8, 64), et.f32), p.scratch("b", (8, 64), et.f32)
+    p.call(halve, grid=(8,), reads=lambda i: first[i, :], writes=lambda i: (a[i, :], b[i, :]))
+    p.call(add, name="go", grid=(8,), reads=lambda i: (a[7 - i, :], b[7 - i, :]),
+           writes=lambda i: out[i, :])
+    before, arrive = body_of(plan_of(p, handoff=handoff)).split("const auto arrive = ")
+    return before, arrive
+
+
+@pytest.mark.parametrize(("handoff", "wait"), [("counter", "ev_wait"), ("flag", "flag_read")])
+def test_a_body_waits_by_itself_if_it_declares_all_that_the_wait_guards(
+    handoff: str, wait: str
+) -> None:
+    before, arrive = arrival_of(("x", "y"), handoff)
+    assert wait not in before and wait in arrive
+    before, arrive = arrival_of(("x",), handoff)
+    assert wait in before and wait not in arrive
 
 
 def test_edges_are_left_out_only_over_what_declared_waits_order_in_any_case() -> None:

@@ -19,7 +19,6 @@ from eventtensor.runtime.cpu import CpuKernel
 # out[c] = scale * sum over rows r of x[rows[r], c], through memory of the arena on the GPU
 CUDA = """
 #include "gathered.h"
-float* const sums = worker.arena.take<float>(2 * x_1 + 8);
 for (int64_t c = et::lane(); c < 2 * x_1; c += et::lanes()) {
   sums[c] = 0.0f;
   for (int64_t r = c / x_1; r < x_0; r += 2)
@@ -38,8 +37,8 @@ for (int64_t c = 0; c < x_1; ++c) {
 """
 
 
-def gathered(cuda: str = CUDA) -> et.Program:
-    @et.task(cuda=cuda, cpp=CPP)
+def gathered(count: str = "2 * x_1 + 8") -> et.Program:
+    @et.task(cuda=et.CudaBody(CUDA, scratch=(et.Scratch("sums", et.f32, count),)), cpp=CPP)
     def mix(x, scale, out, *, i):
         out[:] = x.sum(axis=0) * scale + i.cast(et.f32)
 
@@ -87,14 +86,12 @@ def test_gathered_rows_are_read_where_they_lie() -> None:
 
 def test_what_the_text_takes_of_the_arena_has_room() -> None:
     """More than shared memory has: a kernel without room for it stops."""
-    much = CUDA.replace("2 * x_1 + 8", "4096 * x_1 + 8")
-    np.testing.assert_array_equal(emulated(gathered(much)), meant())
+    np.testing.assert_array_equal(emulated(gathered("4096 * x_1 + 8")), meant())
 
 
 def test_room_of_unknown_size_is_an_error() -> None:
-    unknown = CUDA.replace("2 * x_1 + 8", "2 * n + 8")
-    with pytest.raises(UnboundedTile, match=r"takes 2 \* n \+ 8 elements, and 'n' is no number"):
-        generate(plan_of(gathered(unknown), "cuda"))
+    with pytest.raises(UnboundedTile, match=r"of 2 \* n \+ 8 elements, and 'n' is no number"):
+        generate(plan_of(gathered("2 * n + 8"), "cuda"))
 
 
 def test_only_what_the_text_names_is_passed() -> None:
@@ -138,7 +135,7 @@ for (int k = 0; k < int(count) && !worker.stopped(); ++k)
 
 
 def fed() -> et.Program:
-    @et.task(cuda=FED, loader=BRING)
+    @et.task(cuda=et.CudaBody(FED, producer=et.Producer(BRING, operands=("w", "count"))))
     def take(x, w, count, out):
         there = et.iota(w.shape[0]) < count
         out[:] = x + et.where(there[:, None], w, 0.0).sum(axis=0)

@@ -72,10 +72,8 @@ def test_results_are_the_same_near_and_far(rows: int) -> None:
         assert_close(got, wanted, f"{rows} rows")
 
 
-@et.task(cuda="""
-float* const room = worker.arena.take<float>(65536);
-y.data[0] = room[0] = x.data[0];
-""")
+@et.task(cuda=et.CudaBody("y.data[0] = room[0] = x.data[0];",
+                          scratch=(et.Scratch("room", et.f32, 65536),)))
 def by_hand(x, y):
     y[:] = x
 

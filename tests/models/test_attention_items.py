@@ -340,8 +340,9 @@ def test_models_spread_few_rows_over_the_workers_unless_bits_are_to_be_alike() -
         for batch_invariant, wanted in ((False, fill), (True, 0)):
             made = llama(PRESETS[name], Weights("cuda", et.bf16),
                          batch_invariant=batch_invariant).build()
-            tuned = [h.source for h in made.call("plan").hand_tuned if h.target == "cuda"]
-            assert f"plan<8, {wanted}>" in tuned[0], (name, batch_invariant)
+            body = made.call("plan").cuda_body
+            assert body is not None
+            assert f"plan<8, {wanted}>" in body.source, (name, batch_invariant)
 
 
 def test_runs_and_orders_of_tasks_give_the_same_bits() -> None:

@@ -212,7 +212,7 @@ if (threadIdx.x < 64) {
 """
 
 
-@et.task(cuda=_KEPT)
+@et.task(cuda=et.CudaBody(_KEPT, persistent_bytes_per_warp=8 * 1024))
 def kept(x, out):
     out[:] = x
 

@@ -43,7 +43,7 @@ def touches(call: Call, waits: tuple[Wait, ...], env: Env) -> Iterator[Touch]:
     args = {s.id: s.op.arg for s in call.body.stmts
             if isinstance(s, t.Let) and isinstance(s.op, t.Arg)}
     for k, region in enumerate(call.reads):
-        if region.pad is not None or region.tensor in written or call.hand_tuned:
+        if region.pad is not None or region.tensor in written or call.has_custom_body:
             yield Touch(k, before)
     done = before
     for s in call.body.stmts:

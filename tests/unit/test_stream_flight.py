@@ -78,7 +78,9 @@ def test_tiles_that_follow_one_another_have_more_in_flight(
 
 def fed(written: bool) -> et.Program:
     """A tuned body whose text for the loader names w, which another task may write."""
-    @et.task(cuda="et::take<streamed>(worker, x, w, out);", loader="et::bring(worker, w);")
+    producer = et.Producer("et::bring(worker, w);", operands=("w",))
+
+    @et.task(cuda=et.CudaBody("et::take<streamed>(worker, x, w, out);", producer=producer))
     def take(x, w, out):
         out[:] = x + w.sum(axis=0)
 

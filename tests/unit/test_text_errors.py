@@ -31,7 +31,7 @@ loop l < 4
         carry %3 = %1; next %4; out %5 : f32[4]
         %4 = add(%3, %1) : f32[4]
       store out[0:4] = %5
-    hand cpp
+    cpp body
       | code
 """
 

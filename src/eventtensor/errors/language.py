@@ -105,6 +105,11 @@ class OpWithoutEntry(EventTensorError):
     default_hint = "each op of ir/ops.py needs an entry in every layer (see ARCHITECTURE.md)"
 
 
+class BadCudaBody(EventTensorError):
+    code, title = "ET107", "a custom CUDA body that does not do what it declares"
+    default_hint = "et.CudaBody(source, waits_inside=, prefetches_next_tile=, scratch=, producer=)"
+
+
 class UnknownName(NotTraceable):
     code, title = "ET110", "a name of NumPy that tiles or eventtensor do not have"
     default_hint = "the guide lists the operations of task bodies"

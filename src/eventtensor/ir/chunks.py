@@ -36,7 +36,7 @@ class ChunkedRead:
 
 def chunked_reads(call: Call) -> dict[int, ChunkedRead]:
     """The chunked arguments of a call, by number. A hand-tuned body may read when it likes."""
-    if has_data_extent(call) or call.hand_tuned:
+    if has_data_extent(call) or call.has_custom_body:
         return {}
     found = {k: _chunked(call.body, k) for k, r in enumerate(call.reads) if _in_place(call, r)}
     return {k: w for k, w in found.items() if w is not None}

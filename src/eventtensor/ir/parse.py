@@ -6,6 +6,9 @@ import keyword
 import re
 
 from ..errors import BadText
+from .cuda_body import CudaBody
+from .cuda_body_check import check_cuda_body
+from .cuda_body_text import read_cuda_body, read_source
 from .expr import Dim, Node
 from .inside import settled
 from .lines import Line, read_lines, split_once
@@ -15,7 +18,6 @@ from .program import (
     EventTensor,
     Fact,
     GridAxis,
-    HandTuned,
     Item,
     Loop,
     Program,
@@ -181,11 +183,13 @@ class _ProgramReader:
             tuple(settled(r, self.tensors[r.tensor], tuple(parts.grid)) for r in regions)
             for regions in (parts.reads, parts.accumulates, parts.writes)
         )
+        place = f"<text>:{line.number}"
+        if parts.cuda_body is not None:
+            check_cuda_body(parts.cuda_body, parts.body.read_names, name, place)
         return Call(
             name, _name(kind), tuple(parts.grid), reads, accumulates, writes, parts.body,
-            "unordered" in flags, _edges(parts.waits),
-            _edges(parts.notifies), tuple(parts.hand), "pushed" in flags,
-            place=f"<text>:{line.number}",
+            "unordered" in flags, _edges(parts.waits), _edges(parts.notifies),
+            parts.cpp_body, parts.cuda_body, "pushed" in flags, place=place,
         )
 
     def region(self, source: str, of_event: bool) -> Region:
@@ -210,15 +214,19 @@ class _Parts:
         self.waits: list[Region] | None = None
         self.notifies: list[Region] | None = None
         self.body: Body | None = None
-        self.hand: list[HandTuned] = []
+        self.cpp_body: str | None = None
+        self.cuda_body: CudaBody | None = None
 
     def add(self, line: Line) -> None:
         word, _, rest = line.text.partition(" ")
         if word == "body":
             self.body = BodyReader(self.owner.reader).body(line.children)
             return
-        if word == "hand":
-            self.hand.append(HandTuned(_name(rest), _source(line)))
+        if line.text == "cpp body":
+            self.cpp_body = read_source(line)
+            return
+        if line.text == "cuda body":
+            self.cuda_body = read_cuda_body(line)
             return
         line.no_children()
         match word:
@@ -245,17 +253,6 @@ class _Parts:
 
 def _edges(found: list[Region] | None) -> tuple[Region, ...] | None:
     return None if found is None else tuple(found)
-
-
-def _source(line: Line) -> str:
-    kept = []
-    for child in line.children:
-        with child:
-            if not child.text.startswith("|"):
-                raise Unreadable("a line of hand-written code begins with '|'")
-            child.no_children()
-            kept.append(child.text[2:])
-    return "\n".join(kept)
 
 
 def _axis_numbers(source: str, rank: int) -> tuple[int, ...]:

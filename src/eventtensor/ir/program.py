@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from .cuda_body import CudaBody
 from .expr import Dim, Node
 from .tensor import Region, Tensor, region_exprs
 from .tile import Body
@@ -34,18 +35,10 @@ class GridAxis:
 
 
 @dataclass(frozen=True, slots=True)
-class HandTuned:
-    """A hand-written body for a target; `source` is the text of a function body in its language.
-    That for `loader` is what the loader of a GPU does for a task whose `cuda` body takes pages."""
-
-    target: str
-    source: str
-
-
-@dataclass(frozen=True, slots=True)
 class Call:
     """A grid of tasks of one kind. `waits`/`notifies` None means derived; () means none. `pushed`
-    is set by the schedule: whoever completes a cell evaluates this call's wait maps."""
+    is set by the schedule: whoever completes a cell evaluates this call's wait maps. A custom body
+    (`cpp_body` is C++ source) stands in place of the code that `body` would give."""
 
     name: str
     kind: str
@@ -57,7 +50,8 @@ class Call:
     unordered: bool = False
     waits: tuple[Region, ...] | None = None
     notifies: tuple[Region, ...] | None = None
-    hand_tuned: tuple[HandTuned, ...] = ()
+    cpp_body: str | None = None
+    cuda_body: CudaBody | None = None
     pushed: bool = False
     place: str = field(default="<unknown>", compare=False)
 
@@ -71,17 +65,18 @@ class Call:
         return self.reads + self.accumulates + self.writes
 
     @property
-    def looks_ahead(self) -> bool:
-        """Its body for a GPU begins with the data of the tile that its worker takes next."""
-        return self._tuned("et::tile_ahead(worker)")
+    def has_custom_body(self) -> bool:
+        return self.cpp_body is not None or self.cuda_body is not None
 
     @property
-    def keeps(self) -> bool:
-        """Its body for a GPU keeps something in shared memory from task to task."""
-        return self._tuned("et::idle_memory(worker)")
+    def prefetches_next_tile(self) -> bool:
+        """Its CUDA body begins to load the tile that its worker takes next."""
+        return self.cuda_body is not None and self.cuda_body.prefetches_next_tile
 
-    def _tuned(self, words: str) -> bool:
-        return any(h.target == "cuda" and words in h.source for h in self.hand_tuned)
+    @property
+    def persistent_bytes_per_warp(self) -> int:
+        """Shared memory of its CUDA body that lasts from task to task."""
+        return 0 if self.cuda_body is None else self.cuda_body.persistent_bytes_per_warp
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import assert_never
 
+from .cuda_body_text import cuda_body_lines, source_lines
 from .expr import Const, Dim, Node, text
 from .plan import CallPlan, Handoff, Nest, NestAxis, Plan, Release, Wait
 from .program import Call, EventTensor, Fact, GridAxis, Item, Loop, Program
@@ -100,9 +101,12 @@ def _call_parts(call: Call) -> Iterator[str]:
     yield from _edge_lines("notify", call.notifies)
     yield "body"
     yield from _indented(body_lines(call.body))
-    for h in call.hand_tuned:
-        yield f"hand {h.target}"
-        yield from (f"{INDENT}| {line}" for line in h.source.split("\n"))
+    if call.cpp_body is not None:
+        yield "cpp body"
+        yield from source_lines(call.cpp_body)
+    if call.cuda_body is not None:
+        yield "cuda body"
+        yield from _indented(cuda_body_lines(call.cuda_body))
 
 
 def _edge_lines(word: str, regions: tuple[Region, ...] | None) -> Iterator[str]:

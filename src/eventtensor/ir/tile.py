@@ -293,6 +293,11 @@ class Body:
     stmts: tuple[Stmt, ...]
     equal_extents: tuple[tuple[Node, Node], ...] = ()
 
+    @property
+    def read_names(self) -> tuple[str, ...]:
+        """The names of the arguments that are read."""
+        return tuple(a.name for a in self.args if a.mode == ArgMode.read)
+
 
 def all_stmts(stmts: tuple[Stmt, ...]) -> Iterator[Stmt]:
     for s in stmts:

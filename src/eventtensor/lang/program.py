@@ -9,6 +9,7 @@ from contextlib import contextmanager
 
 from .. import ir
 from ..errors import BadCall, BadDim, BadGrid, BadName
+from ..ir.cuda_body_check import check_cuda_body
 from ..ir.expr import Dim, ExprLike, Node, Var
 from ..ir.program import Call, EventTensor, Fact, Item, Loop
 from ..ir.tensor import DType, Role, Tensor, region_exprs
@@ -167,6 +168,9 @@ class Program:
         scope: dict[str, Node] = {**self._dims, **{v: Var(v) for v in (*self._loops, *coords)}}
         body = trace_body(kind, _operands(found), scope)
         calls.check_captures(chosen, body, axes, ir_regions)
+        place = user_place()
+        if kind.cuda_body is not None:
+            check_cuda_body(kind.cuda_body, body.read_names, chosen, place)
         return Call(
             name=chosen,
             kind=kind.name,
@@ -178,8 +182,9 @@ class Program:
             unordered=unordered,
             waits=ir_regions.get("waits"),
             notifies=ir_regions.get("notifies"),
-            hand_tuned=kind.hand_tuned,
-            place=user_place(),
+            cpp_body=kind.cpp_body,
+            cuda_body=kind.cuda_body,
+            place=place,
         )
 
     # ---- the result -------------------------------------------------------------------------

@@ -8,18 +8,20 @@ from dataclasses import dataclass
 from typing import Any, overload
 
 from ..errors import BadBody, BadCall
-from ..ir.program import HandTuned
+from ..ir.cuda_body import CudaBody
+from .undeclared_body import declared
 
-TARGETS = ("cpp", "cuda", "loader")
+OPTIONS = ("cpp", "cuda", "loader", "name")
 
 
 @dataclass(frozen=True, eq=False)
 class Task:
-    """A task kind: its name, its Python body, and hand-written bodies for targets."""
+    """A task kind: its name, its Python body, and custom bodies for a CPU and a GPU."""
 
     name: str
     body: Callable[..., object]
-    hand_tuned: tuple[HandTuned, ...] = ()
+    cpp_body: str | None = None
+    cuda_body: CudaBody | None = None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the body in place, so that bodies can be made of smaller ones."""
@@ -56,25 +58,28 @@ def task(fn: Callable[..., object], /) -> Task: ...
 
 @overload
 def task(
-    *, cpp: str | None = None, cuda: str | None = None, loader: str | None = None,
+    *, cpp: str | None = None, cuda: str | CudaBody | None = None, loader: str | None = None,
     name: str | None = None,
 ) -> Callable[[Callable[..., object]], Task]: ...
 
 
 def task(fn: Callable[..., object] | None = None, /, **options: Any) -> Any:
-    """Make a task kind of a Python tile body: `@et.task` or `@et.task(cpp="...", cuda="...")`. With
-    `loader` a GPU's loader brings operands of the `cuda` body ahead of its waits."""
-    unknown = set(options) - {*TARGETS, "name"}
+    """Make a task kind of a Python tile body: `@et.task` or `@et.task(cpp="...", cuda="...")`. A
+    source given as `cuda` declares nothing; `et.CudaBody` declares what a source does besides."""
+    unknown = set(options) - set(OPTIONS)
     if unknown:
         raise BadCall(
             f"et.task has no option {sorted(unknown)[0]!r}",
-            hint="options are cpp=, cuda=, loader=, name=",
+            hint="options are cpp=, cuda=, name=",
         )
-    sources = {t: options[t] for t in TARGETS if options.get(t) is not None}
-    for target, source in sources.items():
-        if not isinstance(source, str) or not source.strip():
-            raise BadCall(f"{target}= of a task must be source text")
-    hand_tuned = tuple(HandTuned(t, s) for t, s in sources.items())
+    cpp, cuda, loader = (options.get(k) for k in ("cpp", "cuda", "loader"))
+    for option, source in (("cpp", cpp), ("cuda", cuda), ("loader", loader)):
+        is_body = isinstance(source, CudaBody) and option == "cuda"
+        if source is not None and not is_body and not (isinstance(source, str) and source.strip()):
+            raise BadCall(f"{option}= of a task must be source text")
+    if loader is not None and not isinstance(cuda, str):
+        raise BadCall("loader= goes with the source of a cuda= body",
+                      hint="give et.CudaBody(.., producer=et.Producer(source, operands))")
 
     def make(body: Callable[..., object]) -> Task:
         if not inspect.isroutine(body):
@@ -84,6 +89,7 @@ def task(fn: Callable[..., object] | None = None, /, **options: Any) -> Any:
             raise BadCall(
                 f"a task needs a name and {chosen!r} is none", hint="use def, or name='...'"
             )
-        return Task(chosen, body, hand_tuned)
+        cuda_body = declared(cuda, loader, body) if isinstance(cuda, str) else cuda
+        return Task(chosen, body, cpp, cuda_body)
 
     return make if fn is None else make(fn)

@@ -19,7 +19,6 @@ _PLAN = _INCLUDE + """
 et::attention::plan<{span}, {fill}>(position, request, table, first, row_, left, pages, {split});
 """
 _APPLY_ROPE = _INCLUDE + """
-float* const row = worker.arena.take<float>(qkv_1 + 8*out_0*out_1 + 16*out_0);
 const float norm = et::attention::sum_row_parts<qkv_0, out_0 * (out_1 + 2), out_2>(
     row, qkv, ss, {hidden}.0f, {eps}f);
 et::attention::apply_rope<out_0, out_1, out_2, {norm}>(
@@ -27,7 +26,6 @@ et::attention::apply_rope<out_0, out_1, out_2, {norm}>(
 """
 _ATTEND = _INCLUDE + """
 constexpr int SMEM_FLOATS = 8 * q_0 * q_1 + 8 * q_1 + 16 * q_0;
-float* const smem = worker.arena.take<float>(8 * q_0 * q_1 + 8 * q_1 + 16 * q_0);
 et::attention::attend<q_0, q_1, kv_0, kv_2, SMEM_FLOATS>(
     smem, q, left, kv, {{all_left, all_left, all_pages, {after}, {heads} * 2 * kv_2 * q_1}}, out,
     ml);
@@ -131,10 +129,11 @@ def apply_rope(c: ModelConfig) -> Any:
     """For some KV heads of a token: queries, scaled for the product with keys, and its entry of the
     cache. Inputs are the split-K parts of the projection (`qkv`) and the sums of squares (`ss`)."""
     group, scale = c.heads // c.kv_heads, c.head_dim**-0.5
-    tuned = _APPLY_ROPE.format(norm="true" if c.qk_norm else "false", eps=float(c.norm_eps),
-                               scale=scale, hidden=c.hidden)
+    source = _APPLY_ROPE.format(norm="true" if c.qk_norm else "false", eps=float(c.norm_eps),
+                                scale=scale, hidden=c.hidden)
+    row = et.Scratch("row", et.f32, "qkv_1 + 8*out_0*out_1 + 16*out_0")
 
-    @et.task(cuda=tuned)
+    @et.task(cuda=et.CudaBody(source, scratch=(row,)))
     def apply_rope(qkv, ss, gains, rope, out, kv):
         row = qkv[0]
         for k in range(1, int(qkv.shape[0])):
@@ -149,9 +148,11 @@ def apply_rope(c: ModelConfig) -> Any:
 
 def attend(dtype: Any, heads: int) -> Any:
     """`heads`: the KV heads of an item, one task each."""
-    tuned = _ATTEND.format(heads=heads, after=items_in_flight(heads)) if dtype is et.bf16 else None
+    smem = et.Scratch("smem", et.f32, "8 * q_0 * q_1 + 8 * q_1 + 16 * q_0")
+    source = _ATTEND.format(heads=heads, after=items_in_flight(heads))
+    body = et.CudaBody(source, scratch=(smem,)) if dtype is et.bf16 else None
 
-    @et.task(cuda=tuned, cpp=_ATTEND_CPP)
+    @et.task(cuda=body, cpp=_ATTEND_CPP)
     def attend(q, left, kv, all_left, all_pages, out, ml):
         """`all_left` and `all_pages` belong to this item and those after it, for prefetches into
         the L2."""

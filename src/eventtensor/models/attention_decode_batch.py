@@ -14,7 +14,7 @@ import eventtensor as et
 from ..targets.h200 import H200
 from .attention import find_items, items_in_flight, norm_and_rope, softmax
 from .attention_block import AttentionBlock, kv_heads_per_task, page_tokens
-from .attention_mixed import fits_kv_pipeline, reduce_floats
+from .attention_mixed import NEXT_KV_BYTES_PER_WARP, fits_kv_pipeline, reduce_floats
 from .decoder_tasks import norm_scale
 from .model_config import ModelConfig
 from .step import MAX_REQUESTS, MAX_TOKENS, Step, cut
@@ -30,7 +30,6 @@ et::attention::plan<{span}, {fill}>(position, request, table, first, row_, left,
 et::attention::place_items(position, first, row_, left, held, turn, ends, lone, several);
 """
 _ATTEND = _INCLUDE + """
-float* const smem = worker.arena.take<float>({floats});
 const int64_t next = et::tile_ahead(worker);
 return et::attention::attend_decode<qkv_0, out_0, out_1, out_2, kv_3, {heads}, {floats}, {norm}>(
     worker, et::idle_memory(worker), smem, {{{heads} / out_0 * w + g, next}}, qkv, ss, gains, rope,
@@ -113,11 +112,15 @@ def attend_decode(c: ModelConfig, dtype: Any, some: int) -> Any:
     """Like `attend_mixed` for some KV heads, from the split-K parts of the projection. `held`
     tokens are in the cache."""
     group, scale = c.heads // c.kv_heads, c.head_dim**-0.5
-    tuned = _ATTEND.format(
-        heads=c.kv_heads, floats=smem_floats(c, some), after=items_in_flight(c.kv_heads),
+    floats = smem_floats(c, some)
+    source = _ATTEND.format(
+        heads=c.kv_heads, floats=floats, after=items_in_flight(c.kv_heads),
         norm="true" if c.qk_norm else "false", hidden=c.hidden, eps=float(c.norm_eps), scale=scale)
 
-    @et.task(cuda=tuned)
+    @et.task(cuda=et.CudaBody(
+        source, waits_inside=("qkv", "ss"), prefetches_next_tile=True,
+        persistent_bytes_per_warp=NEXT_KV_BYTES_PER_WARP,
+        scratch=(et.Scratch("smem", et.f32, floats),)))
     def attend(
         qkv, ss, gains, rope, left, held, kv, all_left, all_held, all_pages, all_kv, out, ml, mixed,
         own

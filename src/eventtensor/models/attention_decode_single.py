@@ -27,7 +27,6 @@ APPENDED_WORDS = 3072  # at most, for a task of `append`
 # CUDA bodies. `out_1` is the extent of axis 1 of out; `arrive()` returns when qkv is there.
 _INCLUDE = '#include "cuda/attention_decode_single.cuh"\n'
 _ATTEND = _INCLUDE + """
-et::bf16* const smem = worker.arena.take<et::bf16>(out_0*out_1 + 8*out_0 + 8*out_1 + 16 + 2*{red});
 return et::attention::attend_single<streamed, out_0, out_1, kv_2, {parts}, {norm}>(
     worker, smem, qkv, gains, rope, position, table, kv, int(s), out, ml, {eps}f, {scale}f, arrive);
 """
@@ -67,13 +66,14 @@ def attend_single(c: ModelConfig, dtype: Any, parts: int) -> Any:
     """Attention of one KV head over pages s, s + parts, .. of the sequence. The new token is the
     last one and not in the cache yet."""
     group, scale = c.heads // c.kv_heads, c.head_dim**-0.5
-    tuned = _ATTEND.format(parts=parts, norm=_norm(c), eps=float(c.norm_eps), scale=scale,
-                           red=reduce_floats(group, c.head_dim))
-
+    source = _ATTEND.format(parts=parts, norm=_norm(c), eps=float(c.norm_eps), scale=scale)
+    floats = reduce_floats(group, c.head_dim)
+    smem = et.Scratch("smem", et.bf16, f"out_0*out_1 + 8*out_0 + 8*out_1 + 16 + 2*{floats}")
     streams = group <= STREAMED_HEADS and c.head_dim % STREAMED_COLUMNS == 0
-    producer = _PRODUCE.format(parts=parts) if streams else None
+    producer = et.Producer(_PRODUCE.format(parts=parts), operands=("position", "table", "kv"))
 
-    @et.task(cuda=tuned, loader=producer)
+    @et.task(cuda=et.CudaBody(source, waits_inside=("qkv",), scratch=(smem,),
+                              producer=producer if streams else None))
     def attend(qkv, gains, rope, position, table, kv, out, ml, *, s):
         heads = qkv.reshape(1, group + 2, c.head_dim)
         q = (norm_and_rope(heads[:, :group], gains[0], rope, c) * scale).cast(dtype)
@@ -107,9 +107,9 @@ def combine_single(part, ml, out):
 def append(c: ModelConfig) -> Any:
     """Appends the new key and value to the cache, for some KV heads."""
     group = c.heads // c.kv_heads
-    tuned = _APPEND.format(group=group, norm=_norm(c), eps=float(c.norm_eps))
+    source = _APPEND.format(group=group, norm=_norm(c), eps=float(c.norm_eps))
 
-    @et.task(cuda=tuned)
+    @et.task(cuda=source)
     def append(qkv, gains, rope, kv):
         heads = qkv.reshape(kv.shape[0], group + 2, c.head_dim)
         key = norm_and_rope(heads[:, group : group + 1], gains[1], rope, c)

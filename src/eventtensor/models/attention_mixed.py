@@ -10,11 +10,12 @@ import eventtensor as et
 
 from .attention import items_in_flight, softmax
 
+NEXT_KV_BYTES_PER_WARP = 8 * 1024  # keys and values that a warp loads for its next task
+
 # The CUDA body, from device/cuda/attention_mixed.cuh.
 _ATTEND = """
 #include "cuda/attention_mixed.cuh"
 constexpr int SMEM_FLOATS = {floats};
-float* const smem = worker.arena.take<float>({floats});
 const int64_t next = et::tile_ahead(worker);
 et::attention::attend_mixed<q_0, q_1, kv_2, {heads}, SMEM_FLOATS>(
     worker, et::idle_memory(worker), smem, {{{tile}, next}}, q, left, kv,
@@ -40,10 +41,12 @@ def attend_mixed(dtype: Any, heads: int, group: int, width: int, tile: str) -> A
     """Like `attend`. `heads`: the KV heads, each of `width` elements and with `group` query heads.
     The tasks of an item follow each other in the grid; `tile` is C++ for the number of this task.
     `all_kv` has the first tokens of the next task."""
-    tuned = _ATTEND.format(heads=heads, floats=reduce_floats(group, width),
-                           after=items_in_flight(heads), tile=tile)
+    floats = reduce_floats(group, width)
+    source = _ATTEND.format(heads=heads, floats=floats, after=items_in_flight(heads), tile=tile)
 
-    @et.task(cuda=tuned)
+    @et.task(cuda=et.CudaBody(
+        source, prefetches_next_tile=True, persistent_bytes_per_warp=NEXT_KV_BYTES_PER_WARP,
+        scratch=(et.Scratch("smem", et.f32, floats),)))
     def attend(q, left, kv, all_left, all_pages, all_kv, out, ml):
         out[:], ml[:] = softmax(q, left, kv, dtype)
 

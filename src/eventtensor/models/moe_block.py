@@ -19,32 +19,31 @@ from .step import Step, cut
 # step.
 _ROUTE = """
 #include "cuda/expert_routing.cuh"
-int32_t* const smem = worker.arena.take<int32_t>({words});
 et::experts::route<expert_0, chosen_1, {rows}>(
     smem, chosen, given, share, rank, pair, active, expert, begin, member);
 """
 _PICK = """
 #include "cuda/expert_routing.cuh"
-float* const smem = worker.arena.take<float>({words});
 et::experts::pick_experts<scores_0, scores_2, share_1, {normed}>(smem, scores, chosen, share);
 """
 _ROUTE_ROW = """
 #include "cuda/expert_routing.cuh"
-float* const smem = worker.arena.take<float>({words});
 et::experts::route_single<scores_0, scores_2, share_1, {normed}, squares_1>(
     smem, scores, squares, share, active, expert, {hidden}f, {eps}f);
 """
 
 
-def _route_on_gpu(experts: Experts, rows: int) -> str:
+def _route_on_gpu(experts: Experts, rows: int) -> et.CudaBody:
     words = -(-rows // 32)  # of an expert: a bit for each token
-    return _ROUTE.format(words=(2 + words) * experts.count, rows=rows)
+    smem = et.Scratch("smem", et.i32, (2 + words) * experts.count)
+    return et.CudaBody(_ROUTE.format(rows=rows), scratch=(smem,))
 
 
-def _on_gpu(text: str, experts: Experts, **more: float) -> str:
+def _on_gpu(text: str, experts: Experts, **more: float) -> et.CudaBody:
     """The CUDA body for a token, with shared memory for padded scores and the top-k."""
-    words = experts.count + 2 * experts.top + 32
-    return text.format(words=words, normed=str(experts.normed).lower(), **more)
+    smem = et.Scratch("smem", et.f32, experts.count + 2 * experts.top + 32)
+    source = text.format(normed=str(experts.normed).lower(), **more)
+    return et.CudaBody(source, scratch=(smem,))
 
 
 def _shares(scores: Any, best: Any, normed: bool) -> Any:

@@ -75,7 +75,7 @@ def _auto(
         if ahead and _takes_weights(program, p.call):
             why = "run-time extents: balance by claiming, weights come ahead of the claimed tile"
             return Choice(ScheduleKind.ticket, Policy.balanced, why)
-        if ahead and p.call.looks_ahead:
+        if ahead and p.call.prefetches_next_tile:
             why = "run-time extents: balance by claiming, a task begins with the next tile's data"
             return Choice(ScheduleKind.ticket, Policy.balanced, why)
         if gpu is not None and _most_tiles(program, p.call) <= gpu.multiprocessors \
@@ -98,8 +98,7 @@ def _auto(
 def _takes_weights(program: Program, call: Call) -> bool:
     """True if a product of the body takes a weight, which a loader can bring where it knows the
     tiles ahead: not those of a queue."""
-    tuned = any(h.target == "cuda" for h in call.hand_tuned)
-    return not tuned and any(
+    return call.cuda_body is None and any(
         program.tensor(r.tensor).role is Role.weight and product_of(call.body, k) is not None
         for k, r in enumerate(call.reads)
     )

@@ -8,12 +8,12 @@ does as well. Page sizes and caps are those of the target.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import prod
 
 from ..analysis.deps import dependences
+from ..ir.cuda_body import Producer
 from ..ir.expr import Const, Node, Var, add, mul, product
 from ..ir.interval import Bounds, numeric_bounds
 from ..ir.layout import Layout, bulk_aligned, laid_bundle, layout_of
@@ -83,8 +83,8 @@ def _of_call(
     program: Program, known: _Known, guarded: set[tuple[str, str]], hops: bool
 ) -> list[Stream]:
     p, costs = known.placed, known.costs
-    if any(h.target == "cuda" for h in p.call.hand_tuned):
-        return _by_hand(program, known, guarded)
+    if p.call.cuda_body is not None:
+        return _by_producer(program, known, guarded, p.call.cuda_body.producer)
     limits, sizes = _limits(p), dict[int, int | None]()
     paged: dict[int, Stream] = {}  # by the product or the slice that takes the pages
     for k, region in enumerate(p.call.reads):
@@ -142,15 +142,14 @@ def _shared(known: _Known, cap: int) -> int:
                cap * workers // min(workers, max(1, prod(tiles))))
 
 
-def _by_hand(
-    program: Program, known: _Known, guarded: set[tuple[str, str]]
+def _by_producer(
+    program: Program, known: _Known, guarded: set[tuple[str, str]], producer: Producer | None
 ) -> list[Stream]:
-    """A tuned body reads its operands where they lie, unless a text for the loader brings some: all
-    that this text names must be there when the loader comes to a task."""
+    """A custom body reads its operands in place, unless it has a producer of its own. All operands
+    of the producer must be there when the producer warp comes to a task."""
     p = known.placed
-    texts = (h.source for h in p.call.hand_tuned if h.target == "loader")
-    words = set(re.findall(r"\w+", " ".join(texts)))
-    named = [k for k in range(len(p.call.reads)) if p.call.body.args[k].name in words]
+    operands = () if producer is None else producer.operands
+    named = [k for k in range(len(p.call.reads)) if p.call.body.args[k].name in operands]
     regions = [p.call.reads[k] for k in named]
     exprs = [e for r in regions for e in region_exprs(r)]
     if not all(_free(p, r, guarded) for r in regions) or known.after(*exprs) != ():

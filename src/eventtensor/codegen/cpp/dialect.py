@@ -24,7 +24,6 @@ class Dialect(Emitter):
     inlined = ""  # the same, for one that has to be part of its caller
     rolled = ""  # stands before a loop that gains nothing from being unrolled
     outlined = ""  # the same, for one with several call sites and no part in a body
-    hand_tuned = "cpp"  # whose hand-tuned bodies fit
 
     def barrier(self) -> None:
         """All threads of the worker meet, and see what each has written."""

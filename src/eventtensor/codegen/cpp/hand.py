@@ -1,12 +1,12 @@
-"""Hand-tuned bodies: a function that sees its arguments as views of the stored elements and the
+"""Prints custom bodies: a function that sees its arguments as views of the stored elements and the
 coordinates and dims by name. A gathered region that is only read is an et::Gathered; gathered ones
-that are written, and padded ones, are dense copies there. `streamed` says whether a loader brings
-what a text for it names.
+that are written, and padded ones, are dense copies there. `streamed` says whether the producer warp
+loads the operands of the body's producer.
 
-A text that names `arrive` begins before the words of its operands have come, or before the last
-event that its task waits for, and may read all operands that do not depend on it. All threads call
-`arrive()` once, which is false if the launch is given up, and meet in it; the text returns whether
-the launch goes on.
+A body that declares `waits_inside` begins before the words of these arguments have come, or before
+the last event that its task waits for. All threads call `arrive()` once, which is false if the
+launch is given up, and meet in it; the body returns whether the launch goes on. Which extents and
+coordinates the source names is looked up only to print them.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ from itertools import chain
 from math import prod
 
 from ...errors import UnboundedTile
+from ...ir.cuda_body import Scratch
 from ...ir.expr import Const
 from ...ir.plan import Wait
-from ...ir.program import HandTuned, PlacedCall, Program
+from ...ir.program import PlacedCall, Program
 from ...ir.settled import Settled
 from ...ir.tensor import Rows, region_exprs
 from ...ir.tile import ArgMode
@@ -32,23 +33,22 @@ from .frame import BodyFrame
 from .sync import SyncWriter
 from .value import STORAGE, Value, View, of_view
 
-# A line that takes memory for temporaries, a number of elements: the host makes room for them.
-_TAKES = re.compile(r"\s*(\S+)\* const (\w+) = worker\.arena\.take<\1>\(([\w *+]+)\);")
-
 
 class HandWriter(BodyFrame):
     """Writes the function, and a body that calls it."""
 
     def __init__(
         self, out: Dialect, expr: ExprWriter, program: Program, placed: PlacedCall,
-        tuned: HandTuned, streamed: bool = False,
+        source: str, streamed: bool = False, waits_inside: tuple[str, ...] = (),
+        scratch: tuple[Scratch, ...] = (),
     ) -> None:
         super().__init__(out, expr, program, placed)
-        self.tuned, self.streamed = tuned, streamed
+        self.source, self.streamed, self.scratch = source, streamed, scratch
         self.passed: dict[int, str] = {}  # arguments that stand in the body already
         taken = {a.name for a in self.call.body.args}
-        named = set(re.findall(r"\w+", tuned.source))
-        self.arrives = "arrive" in named
+        named = set(re.findall(r"\w+", source))
+        self.inside = {k for k in range(len(self.call.reads))
+                       if self.call.body.args[k].name in waits_inside}
         self.arrival = ""  # what it does, if it does anything but meet,
         self.last: Callable[[], None] | None = None  # or what writes the wait that it does
         dims = [d.name for d in program.dims if d.name not in (*taken, *placed.vars)]
@@ -58,7 +58,7 @@ class HandWriter(BodyFrame):
 
     def function(self) -> None:
         out, body = self.out, self.call.body
-        lines = self.tuned.source.strip("\n").split("\n")
+        lines = self.source.strip("\n").split("\n")
         self.includes([t.strip() for t in lines if t.lstrip().startswith("#include")])
         params = [f"{self.view_type(k)} {cpp_name(a.name)}" for k, a in enumerate(body.args)]
         params += [f"int64_t {cpp_name(n)}" for n, _ in self.scalars]
@@ -70,12 +70,18 @@ class HandWriter(BodyFrame):
             out.line("(void)worker;")
             for name, size in self.constants().items():
                 out.line(f"constexpr int {name} = {size};")
-            if re.search(r"\bstreamed\b", self.tuned.source):
+            if re.search(r"\bstreamed\b", self.source):
                 out.line(f"constexpr bool streamed = {str(self.streamed).lower()};")
+            for s in self.scratch:
+                out.take(s.name, STORAGE[s.dtype], str(s.count), Const(self._number(str(s.count))))
             for text in lines:
                 if not text.lstrip().startswith("#include"):
-                    self._line(text)
+                    out.line(text)
         out.line()
+
+    @property
+    def arrives(self) -> bool:
+        return bool(self.inside)
 
     def includes(self, wanted: list[str]) -> None:
         """Headers have namespaces of their own: they stand outside that of the kernel."""
@@ -85,17 +91,10 @@ class HandWriter(BodyFrame):
             for text in ("}  // namespace", *dict.fromkeys(wanted), "namespace {", ""):
                 self.out.line(text)
 
-    def _line(self, text: str) -> None:
-        found = _TAKES.fullmatch(text)
-        if found is None:
-            self.out.line(text)
-            return
-        element, name, count = found.groups()
-        self.out.take(name, element, count, Const(self._number(count)))
-
     def constants(self) -> dict[str, int]:
-        """Extents that are numbers and that the text names: q_1 is that of axis 1 of q."""
-        words = set(re.findall(r"\w+", self.tuned.source)) - {n for n, _ in self.scalars}
+        """Extents that are numbers and that the body names: q_1 is that of axis 1 of q."""
+        text = " ".join([self.source, *(str(s.count) for s in self.scratch)])
+        words = set(re.findall(r"\w+", text)) - {n for n, _ in self.scalars}
         sizes = {
             f"{a.name}_{axis}": n.value
             for k, a in enumerate(self.call.body.args)
@@ -110,8 +109,8 @@ class HandWriter(BodyFrame):
         for x in chain(*terms):
             if not x.isdigit() and x not in known:
                 raise UnboundedTile(
-                    f"the hand-tuned body of '{self.call.name}' takes {text} elements, and {x!r} "
-                    "is no number",
+                    f"the CUDA body of '{self.call.name}' has scratch of {text} elements, and "
+                    f"{x!r} is no number",
                     place=self.call.place,
                     hint="use numbers, and extents that are numbers: x_1 is that of axis 1 of x",
                 )
@@ -129,7 +128,7 @@ class HandWriter(BodyFrame):
         return arg.mode == ArgMode.read and not arg.type.shape
 
     def small_args(self) -> list[int]:
-        """All that are read, unless the text asks for them itself; elements go by value at once."""
+        """All that are read, unless the body loads them itself; elements go by value at once."""
         if self.arrives:
             return []
         return [k for k in range(len(self.call.reads)) if not self.by_value(k)]
@@ -154,10 +153,13 @@ class HandWriter(BodyFrame):
         self.last = partial(sync.waits, waits[-1:])
 
     def _waits_inside(self, settled: Settled, waits: tuple[Wait, ...]) -> bool:
-        """True if the text can do the last wait: all places are known before it, nothing else comes
-        behind it, and what the frame itself loads for the text (elements, copies) does not need
-        it."""
+        """True if the body can do the last wait: it declares all arguments that the wait guards,
+        all places are known before it, nothing else comes behind it, and what the frame itself
+        loads for the body (elements, copies) does not need it."""
         if not self.arrives or not waits or self.args.staged or self.expr.debug:
+            return False
+        guarded = {k for k, mode in waits[-1].guarded(self.call) if mode != ArgMode.write}
+        if not guarded <= self.inside:
             return False
         for w in waits[:-1]:
             settled = settled.after(w)
@@ -172,7 +174,7 @@ class HandWriter(BodyFrame):
         return self.by_value(k) or self.args.overwritten(k) or region.pad is not None or apart
 
     def words(self) -> None:
-        if self.arrives:
+        if self.arrives and self.inside.issuperset(self.args.words_come()):
             self.arrival = self.args.arrival()
         if not self.arrival:
             super().words()
@@ -215,7 +217,7 @@ class HandWriter(BodyFrame):
         self.args.finish(self.targets)
 
     def _begin(self, given: list[str]) -> None:
-        """A text that waits for words by itself."""
+        """A body that waits for words by itself."""
         with self.out.block("const auto arrive = [&]", tail="};"):
             if self.last is not None:
                 self.last()
@@ -231,7 +233,7 @@ class HandWriter(BodyFrame):
 
     @property
     def _waits(self) -> bool:
-        """True if the text does."""
+        """True if the body waits."""
         return bool(self.arrival) or self.last is not None
 
     def dense(self, k: int, value: Value) -> Value:

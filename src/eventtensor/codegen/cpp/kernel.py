@@ -11,7 +11,7 @@ from functools import partial
 
 from ...ir.expr import Node, product
 from ...ir.plan import CallPlan, Notify, Plan, ScheduleKind
-from ...ir.program import Call, EventTensor, HandTuned, Item, Loop, PlacedCall
+from ...ir.program import Call, EventTensor, Item, Loop, PlacedCall
 from ...ir.settled import Settled
 from ...ir.tensor import Role, Tensor
 from .. import abi
@@ -263,19 +263,20 @@ class KernelWriter:
                        checks)
 
     def body_writer(self, p: PlacedCall) -> BodyWriter | HandWriter:
-        tuned = self.tuned(p)
-        if tuned is not None:
-            return HandWriter(self.out, self.expr, self.program, p, tuned)
+        source = self.custom_source(p)
+        if source is not None:
+            return HandWriter(self.out, self.expr, self.program, p, source)
         return BodyWriter(self.out, self.expr, self.program, p)
 
-    def tuned(self, p: PlacedCall) -> HandTuned | None:
-        """The hand-tuned body of a call, if one fits."""
-        return next((h for h in p.call.hand_tuned if h.target == self.out.hand_tuned), None)
+    def custom_source(self, p: PlacedCall) -> str | None:
+        """That of the custom body of a call for this back end."""
+        return p.call.cpp_body
 
     def staged(self, p: PlacedCall) -> tuple[int, ...]:
         """Arguments that the body brings into the arena first."""
         read = read_arguments(p.call.body)
-        return tuple(k for k in self.edges.staged(p.call) if k in read or self.tuned(p) is not None)
+        custom = self.custom_source(p) is not None
+        return tuple(k for k in self.edges.staged(p.call) if k in read or custom)
 
     def gives_up(self, p: PlacedCall) -> bool:
         """True if something in the body waits, so that it tells whether the launch goes on."""

@@ -91,7 +91,6 @@ class BlockDialect(Dialect):
     outlined = "__device__ __noinline__ "
     inlined = "__device__ __forceinline__ "  # a worker that has an address lies in memory
     rolled = "ET_ROLLED "
-    hand_tuned = "cuda"
     looks = True
 
     def __init__(self, threads: int = 256) -> None:

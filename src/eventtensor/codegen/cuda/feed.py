@@ -1,21 +1,14 @@
-"""What the loader does for a task whose hand-tuned body takes pages: a text that sees the operands
-it names as the body does, and the loader as `worker`."""
+"""Prints what the producer warp does for a task whose custom body takes pages. The source of the
+producer sees its operands as the body does, and the loader as `worker`."""
 
 from __future__ import annotations
 
-import re
-
-from ...ir.program import HandTuned, PlacedCall, Program
+from ...ir.cuda_body import Producer
+from ...ir.program import PlacedCall, Program
 from ..cpp.dialect import Dialect
 from ..cpp.expr import ExprWriter
 from ..cpp.hand import HandWriter
 from ..emitter import cpp_name
-
-TARGET = "loader"
-
-
-def feed_text(p: PlacedCall) -> HandTuned | None:
-    return next((h for h in p.call.hand_tuned if h.target == TARGET), None)
 
 
 class FeedWriter(HandWriter):
@@ -23,19 +16,18 @@ class FeedWriter(HandWriter):
 
     def __init__(
         self, out: Dialect, expr: ExprWriter, program: Program, placed: PlacedCall,
-        tuned: HandTuned,
+        producer: Producer,
     ) -> None:
-        super().__init__(out, expr, program, placed, tuned)
-        named = set(re.findall(r"\w+", tuned.source))
+        super().__init__(out, expr, program, placed, producer.source)
         self.given = [k for k in range(len(self.call.reads))
-                      if self.call.body.args[k].name in named]
+                      if self.call.body.args[k].name in producer.operands]
 
     @property
     def name(self) -> str:
         return f"feed_{self.call.name}_pages"
 
     def function(self) -> None:
-        lines = self.tuned.source.strip("\n").split("\n")
+        lines = self.source.strip("\n").split("\n")
         self.includes([t.strip() for t in lines if t.lstrip().startswith("#include")])
         args = self.call.body.args
         params = [f"{self.view_type(k)} {cpp_name(args[k].name)}" for k in self.given]

@@ -128,7 +128,7 @@ class BlockWriter(SharedMemory):
         read = [self.program.call(s.call).regions[s.arg].tensor
                 for every in self.paged.values() for s in every]
         read += [r.tensor for p in self.program.calls for r in p.call.reads
-                 if any(h.target == "cuda" for h in p.call.hand_tuned)]
+                 if p.call.cuda_body is not None]
         return tuple(dict.fromkeys([*read, *(m.tensor for m in self.maps.found)]))
 
     def text(self) -> str:
@@ -171,7 +171,7 @@ class BlockWriter(SharedMemory):
         ))
         o.line()
         o.line('#include "claim.h"')
-        if any(p.call.looks_ahead for p in self.program.calls):
+        if any(p.call.prefetches_next_tile for p in self.program.calls):
             o.line('#include "cuda/ahead.cuh"')
         o.extend(self.handoffs.includes())
         if self.streams:
@@ -243,10 +243,10 @@ class BlockWriter(SharedMemory):
         super().prepare(p, writer)
 
     def body_writer(self, p: PlacedCall) -> BodyWriter | HandWriter:
-        streams, tuned = self.paged.get(p.call.name), self.tuned(p)
-        if tuned is not None:
-            return HandWriter(self.block_out, self.expr, self.program, p, tuned,
-                              p.call.name in self.streams)
+        streams, custom = self.paged.get(p.call.name), p.call.cuda_body
+        if custom is not None:
+            return HandWriter(self.block_out, self.expr, self.program, p, custom.source,
+                              p.call.name in self.streams, custom.waits_inside, custom.scratch)
         if streams is None:
             return super().body_writer(p)
         writer = StreamBody(self.block_out, self.expr, self.program, p, streams, self.maps,
@@ -254,6 +254,9 @@ class BlockWriter(SharedMemory):
                             self.target.costs.stream)
         writer.known.update(self.told(p))
         return writer
+
+    def custom_source(self, p: PlacedCall) -> str | None:
+        return None if p.call.cuda_body is None else p.call.cuda_body.source
 
     def enter(self, call: str, what: str) -> None:
         if self.lends(call):
@@ -266,7 +269,7 @@ class BlockWriter(SharedMemory):
     def claim(self, p: PlacedCall) -> str:
         if self.is_told(p):
             return "et::ToldTiles(worker)"
-        if self.is_ticket(p.call.name) and p.call.looks_ahead:
+        if self.is_ticket(p.call.name) and p.call.prefetches_next_tile:
             return f"et::AheadTiles(worker, {self.ticket(p)})"
         return super().claim(p)
 

@@ -23,7 +23,7 @@ from ..cpp.kernel import KernelWriter
 from ..cpp.value import STORAGE
 from ..emitter import cpp_name
 from .batched_gemv import Run, runs_of, stepped
-from .feed import FeedWriter, feed_text
+from .feed import FeedWriter
 from .maps import RUN, Maps, PagedTensor
 from .tables import Tables
 
@@ -135,10 +135,10 @@ class LoaderWriter:
                 self.loop(p, page.loop)
 
     def by_hand(self, p: PlacedCall) -> FeedWriter | None:
-        """What writes a text of the call's own."""
-        text = feed_text(p)
-        return None if text is None else \
-            FeedWriter(self.out, self.expr, self.kernel.program, p, text)
+        """What writes the producer of the call's custom body."""
+        body = p.call.cuda_body
+        return None if body is None or body.producer is None else \
+            FeedWriter(self.out, self.expr, self.kernel.program, p, body.producer)
 
     def loop(self, p: PlacedCall, loop: For) -> None:
         """The pages of all operands that a loop walks, iteration by iteration."""

@@ -24,6 +24,7 @@ DECLARED = 1128  # bytes of shared memory for what the kernel declares, besides 
 # those that the stream lends (device/cuda/lent.cuh).
 LINES = (16 * 1024, 64 * 1024)
 IDLE = 64 * 1024
+IDLE_WARP = 8 * 1024  # of it for each warp
 
 
 def _by_call(streams: Iterable[Stream]) -> dict[str, tuple[Stream, ...]]:
@@ -96,9 +97,15 @@ class SharedMemory(KernelWriter):
 
     def check_kept(self) -> None:
         """Where there is no ring, what tasks keep lies beside their temporaries."""
+        for p in self.program.calls:
+            if p.call.persistent_bytes_per_warp > IDLE_WARP:
+                raise NoRoom(
+                    f"call '{p.call.name}' keeps {p.call.persistent_bytes_per_warp} bytes for each "
+                    f"warp, of which there are {IDLE_WARP}", place=p.call.place)
         for p in self.program.calls if not self.streams else ():
             needed = numeric_bounds(self.rooms[p.call.name])[1]
-            if p.call.keeps and (needed is None or needed + IDLE > self.near_bytes):
+            keeps = p.call.persistent_bytes_per_warp > 0
+            if keeps and (needed is None or needed + IDLE > self.near_bytes):
                 raise NoRoom(f"{self.near_bytes} bytes of shared memory do not hold what its tasks "
                              f"keep ({IDLE})", place=p.call.place)
 
@@ -122,7 +129,7 @@ class SharedMemory(KernelWriter):
         group = self.group_of(call)
         calls = [self.program.placed(call)] if group is None else \
             [p for p in self.program.calls if self.group_of(p.call.name) == group]
-        return bool(self.streams) and any(p.call.keeps for p in calls)
+        return bool(self.streams) and any(p.call.persistent_bytes_per_warp for p in calls)
 
     def columns(self) -> Node:
         """The most columns that a product of a launch has, over its dims."""
