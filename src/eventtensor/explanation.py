@@ -9,20 +9,22 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from .analysis.report import CheckReport
-from .compiler import State, read_options, run_passes
+from .compiler import State, gpu_of, read_options, run_passes
 from .config import Options
 from .errors import BadOption
-from .ir.expr import Node
-from .ir.plan import CallPlan, Nest, Plan, Stream
+from .ir.expr import Node, text
+from .ir.plan import CallPlan, Handoff, HandoffKind, Nest, Plan, Stream, in_place
 from .ir.program import PlacedCall, Program
-from .ir.text import nest_text
+from .ir.text import nest_axis_text
 from .ir.walk import evaluate
 from .kernel import Kernel
 from .lang.program import Program as Builder
 from .runtime.cpu import generate_source
 from .runtime.cuda.compiled import generate_source as generate_cuda_source
+from .targets.target import CudaTarget, Feature
 
 STAGES = ("plan", "source")
+_WITHOUT_LOADER = (HandoffKind.counter, HandoffKind.worker, HandoffKind.flag)
 
 
 def explain(
@@ -57,7 +59,7 @@ def _kernel_text(kernel: Kernel, stage: str | None) -> str:
     if stage == "source":
         _check_has_source(kernel.options.target)
         return kernel.source
-    lines = list(_lines(kernel.plan, kernel.report))
+    lines = list(_lines(kernel.plan, kernel.report, kernel.options))
     if stage is None and kernel.source:
         lines += ["", "source:", kernel.source]
     return "\n".join(lines)
@@ -73,7 +75,7 @@ def _plan_text(state: State) -> str:
     assert state.report is not None
     if state.plan is None:
         return f"program {state.program.name}: {state.report}"
-    return "\n".join(_lines(state.plan, state.report))
+    return "\n".join(_lines(state.plan, state.report, state.options))
 
 
 def _source_text(state: State, options: Options) -> str:
@@ -88,18 +90,22 @@ def _source_text(state: State, options: Options) -> str:
     return generate_cuda_source(plan, options, state.gpu).text
 
 
-def _lines(plan: Plan, report: CheckReport) -> Iterator[str]:
+def _lines(plan: Plan, report: CheckReport, options: Options) -> Iterator[str]:
+    gpu = gpu_of(options)
     yield f"program {plan.program.name}: {report.status}"
     yield from (f"  {line}" for p in report.problems for line in str(p).split("\n"))
+    if options.target == "cuda":
+        yield f"GPU: {gpu.name} ({gpu.architecture}, {gpu.multiprocessors} multiprocessors)"
+    streams = plan.streams if gpu.supports(Feature.tma) else tuple(in_place(plan.streams))
     yield "grids:"
     for p in plan.program.calls:
-        yield from _grid(p, plan.call(p.call.name), plan.streams)
+        yield from _grid(p, plan.call(p.call.name), streams)
     yield "events:"
     for e in plan.events:
         shape = ", ".join(map(str, e.shape))
         origin = "derived" if e.derived else "declared"
         yield f"  {e.name}[{shape}]  count {e.count}  ({origin})"
-        yield from _uses(plan, e.name)
+        yield from _uses(plan, e.name, gpu)
     yield f"workspace: {plan.workspace} bytes{_example(plan, plan.workspace)}"
     if plan.reused:
         yield f"  one place for all iterations: {', '.join(plan.reused)}"
@@ -120,11 +126,12 @@ def _grid(p: PlacedCall, c: CallPlan, streams: tuple[Stream, ...]) -> Iterator[s
     yield from (f"    note: {note}" for note in c.notes)
     for s in streams:
         if s.call == p.call.name:
-            way = f"as {s.kind.value}" if s.loaded else "in place, by pages"
-            yield f"    streams {p.call.regions[s.arg]} {way}: {s.reason}"
+            region = p.call.regions[s.arg]
+            way = f"streams {region} as {s.kind.value}" if s.loaded else f"reads {region} in place"
+            yield f"    {way}: {s.reason}"
 
 
-def _uses(plan: Plan, event: str) -> Iterator[str]:
+def _uses(plan: Plan, event: str, gpu: CudaTarget) -> Iterator[str]:
     for c in plan.calls:
         coords = ", ".join(plan.program.placed(c.call).vars)
         for n in c.notifies:
@@ -139,12 +146,26 @@ def _uses(plan: Plan, event: str) -> Iterator[str]:
                     yield f"    {who} waits for {_cells(w.cells)}  [{w.reason}]"
     for h in plan.handoffs:
         if h.event == event:
-            what = f" of {', '.join(h.tensors)}" if h.tensors else ""
-            yield f"    to {h.call} by {h.kind.value}{what}: {h.reason}"
+            yield f"    to {h.call} by {_way(h, gpu)}"
+
+
+def _way(h: Handoff, gpu: CudaTarget) -> str:
+    """How the kernel hands a tile on, and why: without bulk copies there is no loader."""
+    if h.kind not in _WITHOUT_LOADER and not gpu.supports(Feature.tma):
+        return f"{HandoffKind.counter.value}: {gpu.name} has no bulk copies"
+    what = f" of {', '.join(h.tensors)}" if h.tensors else ""
+    return f"{h.kind.value}{what}: {h.reason}"
 
 
 def _cells(nests: tuple[Nest, ...]) -> str:
-    return " and ".join(nest_text(n) for n in nests)
+    return " and ".join(_cell(n) for n in nests)
+
+
+def _cell(nest: Nest) -> str:
+    """In the order of a Python comprehension: `[j] for j in 0 .. 4 if j <= i`."""
+    index = ", ".join(text(i) for i in nest.index)
+    return " ".join([f"[{index}]", *map(nest_axis_text, nest.axes),
+                     *(f"if {text(g)}" for g in nest.guards)])
 
 
 def _example(plan: Plan, size: Node) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
+from chain import chain
 from mlp import mlp
 from row_sum import row_sum
 from support.fake_driver import FakeDriver, installed
@@ -70,6 +71,21 @@ def test_a_kernel_is_shown_by_stages() -> None:
     plan = et.explain(kernel, stage="plan")
     assert plan == et.explain(row_sum(), target="cuda")
     assert et.explain(kernel) == f"{plan}\n\nsource:\n{kernel.source}"
+
+
+def test_the_plan_says_what_the_gpu_can_do() -> None:
+    """Without bulk copies nothing is streamed, though products still go by pages."""
+    h200 = et.explain(mlp(), target="cuda", device="h200", handoff="bulk")
+    assert "\nGPU: h200 (sm_90a, 132 multiprocessors)\ngrids:" in h200
+    assert "streams " in h200 and "to down by bulk of h: " in h200
+    kernel = et.compile(mlp(), target="cuda", device="a100", handoff="bulk")
+    for a100 in (et.explain(kernel, stage="plan"),
+                 et.explain(mlp(), target="cuda", device="a100", handoff="bulk")):
+        assert "\nGPU: a100 (sm_80, 108 multiprocessors)\ngrids:" in a100
+        assert "streams " not in a100 and "to down by counter: a100 has no bulk copies" in a100
+    assert "bulk_copy" not in kernel.source
+    packed = et.explain(chain(packed=True), target="cuda", device="a100")
+    assert "streams " not in packed and "reads w[l, i:i + 1, " in packed and " in place: " in packed
 
 
 def test_without_a_device_the_source_is_for_an_h200(no_driver: None) -> None:

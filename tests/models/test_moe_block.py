@@ -292,5 +292,5 @@ def test_the_published_model_is_proved(layout: str, tokens: int) -> None:
 def test_experts_have_cells_of_their_own() -> None:
     text = et.explain(moe_block_program(config()))
     assert "experts_down(l, a, j, k) waits for [l, a]" in text
-    assert "combine_experts(l, t, i) waits for for _r1 in 0 .. 4: [l, rank[l, t, _r1], i]" in text
+    assert "combine_experts(l, t, i) waits for [l, rank[l, t, _r1], i] for _r1 in 0 .. 4" in text
     assert f"experts_gate_up(l < {LAYERS}, a < active[l]" in text
