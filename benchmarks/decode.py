@@ -25,9 +25,9 @@ from decode_cases import Case, Chosen, Prompt, parse
 from decoder import TEMPERATURE, TOP_P, Cache, Model, Steps, floor_bytes, taken
 from kernels import Made, Wanted, make_all, no_caches
 from measure import Bench, gpu_us, graph, here, machine, print_heads, torch
-from power_monitor import Watched
+from power_monitor import PowerMonitor
 from read_bandwidth import measure_read
-from result_merge import MergingBench
+from result_merge import MergeBench
 from torch_compiled import CompiledPeer, Measured, Task
 
 from eventtensor.models.formats.model_presets import PRESETS
@@ -183,7 +183,7 @@ def measure_kernel(
     arguments = Cache(model, case.batch, case.context + 1).decode(case.sampled)
     with closing(Steps(run.made[wanted].load(), [arguments])) as steps:
         steps.check(run.repeats)
-        with Watched() as seen:
+        with PowerMonitor() as seen:
             ms = steps.ms(run.bench.samples, each=STEPS)
         run.bench.add(case.part, ms, "ms", **about, **case.limits(), floor=run.floor(case),
                       percent=percent(run, case, ms), workspace_bytes=steps.workspace_bytes(),
@@ -263,7 +263,7 @@ def main() -> None:
     args = parse(None, __doc__)
     t = torch()
     versions = {"torch": t.__version__, "cuda": str(t.version.cuda)}
-    bench = MergingBench("decode", args.out, args.quick, machine(**versions))
+    bench = MergeBench("decode", args.out, args.quick, machine(**versions))
     print(f"{bench.context['gpu']}, {bench.context['versions']}")
     print_heads()
     started = time.perf_counter()

@@ -1,8 +1,8 @@
-"""What the engine costs beside its kernel, in one process and behind HTTP: the time of its steps,
-the gaps between them and the time per output token, beside bare launches with the same rows.
+"""The overhead of the engine over its kernel, in one process and behind HTTP: the time of its
+steps, the gaps between them and the time per output token, beside bare launches with the same rows.
 
-Steps that read prompts have more rows than steps that only decode, so the bare time is that of the
-steps which there were: each kind is measured again alone, and weighted by the tokens that it gave.
+Prefill steps have more rows than decode steps. So the bare time is a mean over the shapes of steps
+that occurred: each shape is measured again alone, and weighted by the tokens that came out of it.
 
     python benchmarks/engine.py --model random:llama-3.2-1b --target cuda --batch 1 8 32 64
 """
@@ -15,13 +15,13 @@ from collections.abc import Callable, Iterator
 from itertools import chain
 from pathlib import Path
 
-from in_process_server import asked, served
-from step_times import Bare, Launch, Log
+from in_process_server import run_clients, serve_in_process
+from step_times import BareSteps, Launch, LaunchLog
 
 from eventtensor import LLM, SamplingParams
-from eventtensor.bench.in_process import Load, latency
-from eventtensor.bench.results import Row, prompts, row, write
-from eventtensor.bench.startup import startup
+from eventtensor.bench.in_process import Workload, measure_latency
+from eventtensor.bench.results import Row, make_row, random_prompts, write_rows
+from eventtensor.bench.startup import measure_startup
 from eventtensor.models.runner_memory import DeviceMemory
 from eventtensor.models.target_name import find_target
 
@@ -30,17 +30,18 @@ Pairs = list[tuple[Launch, Launch]]  # that followed each other
 SIZES = (1, 8, 16, 32, 48, 64, 96, 128)  # rows of bare steps of which one gets a token
 
 
-class Engine:
-    """An engine under measurement. It is idle while bare steps run: nobody else uses its runner."""
+class EngineBench:
+    """An engine under measurement. It is idle while bare steps use its runner."""
 
-    def __init__(self, llm: LLM, load: Load) -> None:
-        self.llm, self.load, self.log = llm, load, Log(llm.engine.runner)
-        self.bare = Bare(llm.engine.runner, load, self.log)
-        self.facts = {"target": llm.target, "input": load.input, "output": load.output}
+    def __init__(self, llm: LLM, workload: Workload) -> None:
+        self.llm, self.workload, self.log = llm, workload, LaunchLog(llm.engine.runner)
+        self.bare = BareSteps(llm.engine.runner, workload, self.log)
+        self.facts = {"target": llm.target, "input": workload.input_tokens,
+                      "output": workload.output_tokens}
 
-    def watched(self, work: Callable[[], list[Row]]) -> tuple[list[Row], Pairs]:
-        """What it measures; the time per token beside bare steps with the rows that there were,
-        weighted by the tokens that came out of each. Means, as of both sides."""
+    def measure_beside_bare(self, work: Callable[[], list[Row]]) -> tuple[list[Row], Pairs]:
+        """The rows of `work`, with the mean time per token beside the mean of bare steps of the
+        same shapes, weighted by the tokens that came out of each."""
         stats = self.llm.engine.stats
         before = Counter(stats.later_tokens_of_shape)
         steps, rows = stats.num_steps, stats.num_step_tokens
@@ -54,60 +55,64 @@ class Engine:
                  "rows_a_step": round(rows / steps, 1)}
         return found, gaps
 
-    def steps(self, name: str, seen: Pairs, **facts: object) -> list[Row]:
-        """Those that were seen: all of them, and those that only decode."""
+    def step_rows(self, name: str, seen: Pairs, **facts: object) -> list[Row]:
+        """The steps that occurred: all of them, and those that only decode."""
         pairs = [(a, b, b.rows) for a, b in seen if b.rows is not None]
         found = []
         for what, some in (("steps", pairs), ("decoding", [p for p in pairs if p[2][1] == 0])):
             times = [b.ended - a.ended for a, b, _ in some]
-            one = row(f"{name}_{what}", times, "ms", **facts)
+            one = make_row(f"{name}_{what}", times, "ms", **facts)
             if times:
                 mean, _ = self.bare.mean(Counter(rows for *_, rows in some))
                 one |= {"bare_step": round(mean, 4), "percent_more": percent(one["mean"], mean)}
             found.append(one)
         return found
 
-    def alone(self, batch: int, runs: int, launch: str = "dependent") -> list[Row]:
-        """In this process: so many requests at once."""
+    def measure_in_process(self, batch: int, runs: int, launch: str = "dependent") -> list[Row]:
+        """`batch` requests at a time, in this process."""
         facts = self.facts | {"model": self.llm.model.name, "batch": batch}
-        rows, seen = self.watched(lambda: latency(self.llm, self.load, batch, runs, warm=0))
+        rows, seen = self.measure_beside_bare(
+            lambda: measure_latency(self.llm, self.workload, batch, runs, warm=0))
         decoding = [(a, b) for a, b in seen if a.rows == b.rows == (batch, 0)]
-        rows += [row("engine_gap", [1e3 * (b.began - a.ended) for a, b in decoding], "us",
+        rows += [make_row("engine_gap", [1e3 * (b.began - a.ended) for a, b in decoding], "us",
                      **facts, launch=launch),
-                 row("engine_kernel", [b.ended - b.began for _, b in decoding], "ms", **facts),
-                 row("engine_step", [b.ended - a.ended for a, b in decoding], "ms", **facts,
+                 make_row("engine_kernel", [b.ended - b.began for _, b in decoding], "ms", **facts),
+                 make_row("engine_step", [b.ended - a.ended for a, b in decoding], "ms", **facts,
                      launch=launch)]
-        bare = row("engine_bare_step", self.bare.times((batch, 0)), "ms", **facts)
+        bare = make_row("engine_bare_step", self.bare.times((batch, 0)), "ms", **facts)
         if decoding:
             rows[-1]["percent_more"] = percent(rows[-1]["median"], bare["median"])
         return [*rows, bare]
 
-    def behind(self, url: str, clients: int, each: int) -> list[Row]:
+    def measure_over_http(self, url: str, clients: int, each: int) -> list[Row]:
         facts = self.facts | {"model": self.llm.model.name, "clients": clients}
-        rows, seen = self.watched(lambda: asked(url, clients, self.load, each))
-        return [r for r in rows if r["name"] != "serve_itl"] + self.steps("serve", seen, **facts)
+        rows, seen = self.measure_beside_bare(
+            lambda: run_clients(url, clients, self.workload, each))
+        rows = [r for r in rows if r["name"] != "serve_itl"]
+        return rows + self.step_rows("serve", seen, **facts)
 
-    def sizes(self) -> list[Row]:
-        """What rows of prompts cost."""
-        return [row("engine_rows", self.bare.times((1, n - 1)), "ms", **self.facts,
-                    model=self.llm.model.name, rows=n) for n in SIZES]
+    def measure_sizes(self) -> list[Row]:
+        """The time of bare steps with so many tokens of a prompt."""
+        return [make_row("engine_rows", self.bare.times((1, n - 1)), "ms", **self.facts,
+                         model=self.llm.model.name, rows=n) for n in SIZES]
 
-    def plainly(self) -> list[Row]:
-        """The gap of plain launches, and that they give the same tokens."""
+    def measure_plain_launches(self) -> list[Row]:
+        """The gap between plain launches, which must give the same tokens."""
         memory = self.llm.engine.runner.memory
         assert isinstance(memory, DeviceMemory)
         before = self._answers()
         memory.dependent = False
         assert self._answers() == before, "dependent launches give other tokens"
-        rows = [r for r in self.alone(1, 1, "plain") if r["name"] in ("engine_gap", "engine_step")]
+        rows = [r for r in self.measure_in_process(1, 1, "plain")
+                if r["name"] in ("engine_gap", "engine_step")]
         memory.dependent = True
-        self.bare.known.clear()
+        self.bare.times_of_rows.clear()
         return rows
 
     def _answers(self) -> list[object]:
         """Of three requests, then of one alone."""
         params = SamplingParams(temperature=0.8, seed=5, max_tokens=40, ignore_eos=True)
-        texts = prompts(3, 40, 256, seed=9)
+        texts = random_prompts(3, 40, 256, seed=9)
         return [c.tokens for some in (texts, texts[:1]) for c in self.llm.generate(some, params)]
 
 
@@ -115,7 +120,7 @@ def percent(value: float, base: float) -> float:
     return round(100 * (value / base - 1), 1)
 
 
-def shown(rows: list[Row]) -> None:
+def print_rows(rows: list[Row]) -> None:
     for r in rows:
         if "median" in r:
             beside = [f"{k} {r[k]}" for k in ("launch", "rows", "bare_step", "percent_more",
@@ -142,33 +147,33 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=HERE / "results" / "engine.json")
     words = parser.parse_args()
     rows: list[Row] = []
-    for found in chain(*(measured(m, words) for m in words.model),
-                       *(started(m, words) for m in words.startup)):
+    for found in chain(*(measure_model(m, words) for m in words.model),
+                       *(measure_starts(m, words) for m in words.startup)):
         rows += [r for r in found if "median" in r]
-        write(rows, words.out)
-        shown(found)
+        write_rows(rows, words.out)
+        print_rows(found)
 
 
-def measured(model: str, words: argparse.Namespace) -> Iterator[list[Row]]:
-    load, most = Load(words.input, words.output), max(words.batch)
+def measure_model(model: str, words: argparse.Namespace) -> Iterator[list[Row]]:
+    workload, most = Workload(words.input, words.output), max(words.batch)
     with LLM(model, target=words.target, dtype=words.dtype, cache_gb=words.cache_gb,
              max_model_len=words.input + words.output, max_num_seqs=most,
              max_prefill_tokens=words.max_prefill_tokens,
              batch_invariant=words.batch_invariant) as llm:
-        latency(llm, load, 2, 1, warm=0)
-        engine = Engine(llm, load)
+        measure_latency(llm, workload, 2, 1, warm=0)
+        engine = EngineBench(llm, workload)
         if llm.target == "cuda":
-            yield engine.plainly()
+            yield engine.measure_plain_launches()
         for n in words.batch:
-            yield engine.alone(n, words.runs)
-        with served(llm) as url:
+            yield engine.measure_in_process(n, words.runs)
+        with serve_in_process(llm) as url:
             for n in words.batch:
-                yield engine.behind(url, n, words.requests)
-        yield engine.sizes()
+                yield engine.measure_over_http(url, n, words.requests)
+        yield engine.measure_sizes()
 
 
-def started(model: str, words: argparse.Namespace) -> Iterator[list[Row]]:
-    yield startup(model, {"target": find_target(words.target), "dtype": words.dtype}, 2)
+def measure_starts(model: str, words: argparse.Namespace) -> Iterator[list[Row]]:
+    yield measure_startup(model, {"target": find_target(words.target), "dtype": words.dtype}, 2)
 
 
 if __name__ == "__main__":

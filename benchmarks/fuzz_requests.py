@@ -1,4 +1,4 @@
-"""Requests that make no sense, or that are only odd, made by hand."""
+"""Malformed and odd requests, from hand-written generators."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-from http_client import Seen, exchange, post, status
+from http_client import Outcomes, exchange, post, status
 
-from eventtensor.bench.client import Address
+from eventtensor.bench.completion_client import Address
 
 _NUMBER = (0, -1, 1, 2.5, 1e308, -1e308, float("nan"), 1 << 70, True)
 _TEXT = ("", "x", "\x00", "ü" * 50, "a" * 5000)
@@ -22,8 +22,8 @@ _FIELDS = ("model", "prompt", "messages", "max_tokens", "temperature", "top_p", 
            "add_special_tokens")
 
 
-def nonsense(draw: random.Random, model: str) -> bytes:
-    """The bytes of a request with something wrong, or only odd, in it."""
+def malformed_request(draw: random.Random, model: str) -> bytes:
+    """The bytes of a request with something wrong or odd in it."""
     good: dict[str, Any] = {"model": model, "prompt": "ab", "max_tokens": 2}
     path = draw.choice(["/v1/completions", "/v1/chat/completions", "/tokenize", "/detokenize"])
     if path == "/v1/chat/completions":
@@ -45,14 +45,14 @@ def nonsense(draw: random.Random, model: str) -> bytes:
     return draw.choice(kinds)()
 
 
-async def fuzz(at: Address, model: str, count: int, seed: int, wait_s: float = 0.2) -> Seen:
-    """After each a request that makes sense is answered. A server may hang up on what is no HTTP,
-    and wait for a body that does not come: then we leave after a while."""
-    draw, seen = random.Random(seed), Seen()
+async def fuzz(at: Address, model: str, count: int, seed: int, wait_s: float = 0.2) -> Outcomes:
+    """Sends malformed requests; after each the server must answer a well-formed one. A server may
+    hang up on bytes that are no HTTP, and wait for a missing body: then the client leaves."""
+    draw, seen = random.Random(seed), Outcomes()
     good = post("/v1/completions", json.dumps(
         {"model": model, "prompt": [5], "max_tokens": 1, "ignore_eos": True}).encode())
     for _ in range(count):
-        data = nonsense(draw, model)
+        data = malformed_request(draw, model)
         try:
             answer = await asyncio.wait_for(exchange(at, data), wait_s)
         except TimeoutError:

@@ -1,4 +1,4 @@
-"""Raw requests to a server, and what became of them."""
+"""A client that sends raw bytes to a server, also malformed ones, and counts the outcomes."""
 
 from __future__ import annotations
 
@@ -7,26 +7,27 @@ import re
 from collections import Counter
 from dataclasses import dataclass, field
 
-from eventtensor.bench.client import Address
+from eventtensor.bench.completion_client import Address
 
 LIMIT_S = 900  # an answer takes longer than this only if something is stuck
 
 
 @dataclass
-class Seen:
-    """What became of the requests; `wrong` are those that are neither whole nor refused. `again`:
-    how often one was refused and sent again later."""
+class Outcomes:
+    """The outcomes of requests. `wrong` are those that are neither whole nor refused; `num_retries`
+    counts requests that were sent again after a refusal."""
 
     ends: Counter[str] = field(default_factory=Counter)
     wrong: list[str] = field(default_factory=list)
-    again: int = 0
+    num_retries: int = 0
 
-    def plus(self, other: Seen) -> Seen:
-        return Seen(self.ends + other.ends, self.wrong + other.wrong, self.again + other.again)
+    def merge(self, other: Outcomes) -> Outcomes:
+        return Outcomes(self.ends + other.ends, self.wrong + other.wrong,
+                        self.num_retries + other.num_retries)
 
 
 async def exchange(at: Address, data: bytes, leave_after: float | None = None) -> bytes | None:
-    """What comes back for these bytes, up to the end of the connection; None if we left."""
+    """The answer to these bytes, up to the end of the connection; None if the client left."""
     reader, writer = await asyncio.open_connection(at.host, at.port)
     try:
         writer.write(data)

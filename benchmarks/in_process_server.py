@@ -1,5 +1,5 @@
-"""A server of this very process, and clients in another: what they measure, beside what the engine
-here has counted meanwhile."""
+"""A server in this process, and clients in another one. So a benchmark can compare what the clients
+measure with what the engine counted."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ from pathlib import Path
 import uvicorn
 
 from eventtensor import LLM
-from eventtensor.bench.in_process import Load
+from eventtensor.bench.in_process import Workload
 from eventtensor.bench.results import Row
 from eventtensor.serve.app import AppOptions, make_app
 from eventtensor.serve.watchdog import Watchdog
 
-_TURN_S = 2e-4  # as the server of the command has it
+_SWITCH_INTERVAL_S = 2e-4  # as in `eventtensor serve`
 
 
 @contextmanager
-def served(llm: LLM) -> Iterator[str]:
-    """The address of a server of this model."""
+def serve_in_process(llm: LLM) -> Iterator[str]:
+    """The URL of a server of this model."""
     watch = Watchdog(llm.engine, _give_up, 60.0)
     app = make_app(llm, AppOptions(llm.model.name), watch, Counter())
     server = uvicorn.Server(uvicorn.Config(app, port=0, lifespan="on", log_level="error",
                                            access_log=False))
     before, thread = sys.getswitchinterval(), threading.Thread(
         target=lambda: asyncio.run(server.serve()), name="server", daemon=True)
-    sys.setswitchinterval(_TURN_S)
+    sys.setswitchinterval(_SWITCH_INTERVAL_S)
     thread.start()
     try:
         while not server.started:
@@ -52,13 +52,14 @@ def _give_up(reason: str, stuck: bool) -> None:
     sys.exit(f"{reason} (stuck: {stuck})")
 
 
-def asked(url: str, clients: int, load: Load, each: int) -> list[Row]:
-    """What so many clients see, each of `each` requests after one that does not count."""
+def run_clients(url: str, clients: int, workload: Workload, each: int) -> list[Row]:
+    """The rows that so many clients measure, each with `each` requests after a warm-up."""
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "rows.json"
         command = [sys.executable, "-m", "eventtensor.cli", "bench", "serve", "--url", url,
-                   "--clients", str(clients), "--requests", str(each), "--input", str(load.input),
-                   "--output", str(load.output), "--out", str(out)]
+                   "--clients", str(clients), "--requests", str(each),
+                   "--input", str(workload.input_tokens), "--output", str(workload.output_tokens),
+                   "--out", str(out)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
             sys.exit(f"the clients have failed: {done.stdout}{done.stderr}")

@@ -1,4 +1,4 @@
-"""What a benchmark must measure in a process of its own; each prints one JSON object.
+"""Measurements that need a process of their own; each prints one JSON object.
 
   deadlock SAMPLES       seconds until a planted deadlock is an error, and that a launch works after
   load FOLDER            seconds to import, to load an artifact and to launch it, without islpy

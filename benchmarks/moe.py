@@ -27,9 +27,9 @@ from decoder import Cache, Model, Steps, floor_bytes, weight_bytes
 from kernels import Made, Wanted, for_requests, make_all
 from measure import RESULTS, Bench, gpu_us, graph, machine, print_heads, torch
 from moe_chain import MODEL, SPREAD, compiled_chains, measure_chains
-from power_monitor import Watched
+from power_monitor import PowerMonitor
 from read_bandwidth import measure_read
-from result_merge import MergingBench
+from result_merge import MergeBench
 
 from eventtensor.models.formats.model_presets import PRESETS
 
@@ -103,7 +103,7 @@ class Measured:
         with (reported(self.bench, "decode", **about),
               closing(Steps(made.load(), [arguments])) as steps):
             steps.check(repeats)
-            with Watched() as seen:
+            with PowerMonitor() as seen:
                 ms = steps.ms(self.bench.samples, each=STEPS)
             drawn = Drawn(case, int(arguments["active"].sum()), self.bandwidth)
             self.bench.add("decode", ms, "ms", **about, **drawn.told(ms),
@@ -240,7 +240,7 @@ def main() -> None:
         sys.exit(1 if failed else 0)
     t = torch()
     versions = {"torch": t.__version__, "cuda": str(t.version.cuda)}
-    bench = MergingBench("moe", args.out, args.quick, machine(**versions))
+    bench = MergeBench("moe", args.out, args.quick, machine(**versions))
     print(f"{bench.context['gpu']}, {bench.context['versions']}")
     print_heads()
     started = time.perf_counter()

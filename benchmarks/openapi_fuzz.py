@@ -1,5 +1,5 @@
-"""Requests that schemathesis makes of the server's own description (/openapi.json): such as keep to
-it, and such as do not."""
+"""Requests that schemathesis derives from the server's own description (/openapi.json): valid ones
+and invalid ones."""
 
 from __future__ import annotations
 
@@ -8,32 +8,32 @@ from typing import Any
 
 import requests
 import schemathesis
-from http_client import Seen
+from http_client import Outcomes
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from schemathesis import GenerationMode
 
-from eventtensor.bench.client import Address
+from eventtensor.bench.completion_client import Address
 
 _LIMIT_S = 60
 
 
-def described(at: Address, model: str, count: int, first: int = 0) -> Seen:
-    """So many cases, shared out among all operations, `first` is the first seed. After each a
-    request that makes sense is answered."""
-    url, seen = f"http://{at.host}:{at.port}", Seen()
+def fuzz_openapi(at: Address, model: str, count: int, first: int = 0) -> Outcomes:
+    """Sends `count` cases, shared among all operations; `first` is the first seed. After each case
+    the server must answer a well-formed request."""
+    url, seen = f"http://{at.host}:{at.port}", Outcomes()
     schema = schemathesis.openapi.from_url(f"{url}/openapi.json")
     good = {"model": model, "prompt": [5], "max_tokens": 1, "ignore_eos": True}
     strategies, turn = list(_strategies(schema)), first
     each = min(25, -(-count // len(strategies)))
     while sum(seen.ends.values()) < count:
         for strategy in strategies:
-            _ask(strategy, min(each, count - sum(seen.ends.values())), turn, url, good, seen)
+            _run_cases(strategy, min(each, count - sum(seen.ends.values())), turn, url, good, seen)
             turn += 1
     return seen
 
 
 def _strategies(schema: Any) -> Iterator[Any]:
-    """Of what has a body in both ways; the rest has nothing to make up."""
+    """Valid and invalid bodies of each POST operation. Other operations have no body."""
     for found in schema.get_all_operations():
         operation = found.ok()
         if operation.method == "post":
@@ -41,8 +41,8 @@ def _strategies(schema: Any) -> Iterator[Any]:
                 yield operation.as_strategy(generation_mode=mode)
 
 
-def _ask(
-    strategy: Any, count: int, turn: int, url: str, good: dict[str, Any], seen: Seen
+def _run_cases(
+    strategy: Any, count: int, turn: int, url: str, good: dict[str, Any], seen: Outcomes
 ) -> None:
     if count <= 0:
         return
@@ -51,7 +51,7 @@ def _ask(
     @settings(max_examples=count, database=None, deadline=None, phases=[Phase.generate],
               suppress_health_check=list(HealthCheck))
     @given(case=strategy)
-    def sent(case: Any) -> None:
+    def send(case: Any) -> None:
         try:
             code = case.call(base_url=url, timeout=_LIMIT_S).status_code
         except requests.RequestException as e:
@@ -64,4 +64,4 @@ def _ask(
         if answer.status_code != 200:
             seen.wrong.append(f"no good answer after {case.method} {case.path} {case.body!r:.500}")
 
-    sent()
+    send()

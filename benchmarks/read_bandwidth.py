@@ -1,4 +1,4 @@
-"""Kernels that do nothing but read: the bandwidth that floors are made of, and a peer."""
+"""Kernels that only read: the read bandwidth that floors rest on, and a peer of decode kernels."""
 
 from __future__ import annotations
 

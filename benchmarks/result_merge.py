@@ -1,5 +1,5 @@
-"""A file of results that is measured piece by piece: a run replaces the rows that it measures, and
-leaves those of other runs as they are."""
+"""A file of results that runs measure piece by piece: a run replaces the rows that it measures and
+keeps those of other runs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from measure import Bench, Row, print_row, write
 
-# What tells one row from another; everything else is what was found.
+# The fields that identify a row; all others are results.
 PARAMETERS = ("name", "engine", "model", "batch", "context", "tokens", "part", "prompt",
               "temperature", "top_p", "kernel", "megabytes", "layers", "schedule",
               "prefetch")
@@ -19,15 +19,15 @@ def key(row: Row) -> tuple[object, ...]:
     return tuple(row.get(p) for p in PARAMETERS)
 
 
-def merged(before: list[Row], now: list[Row]) -> list[Row]:
-    """New rows where the old ones of their kind stood, others behind them."""
+def merge_rows(before: list[Row], now: list[Row]) -> list[Row]:
+    """The old rows, each replaced by the new one with its key; then the other new rows."""
     fresh = {key(row): row for row in now}
     kept = [fresh.pop(key(row), row) for row in before]
     return kept + list(fresh.values())
 
 
 @dataclass
-class MergingBench(Bench):
+class MergeBench(Bench):
     """`rows` are those of this run."""
 
     before: list[Row] = field(default_factory=list)
@@ -43,5 +43,5 @@ class MergingBench(Bench):
         row |= self.context
         self.rows.append(row)
         print_row(row)
-        write(self.path, merged(self.before, self.rows))
+        write(self.path, merge_rows(self.before, self.rows))
         return row

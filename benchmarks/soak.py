@@ -22,25 +22,25 @@ from pathlib import Path
 from typing import Any
 
 from fuzz_requests import fuzz
-from http_client import Seen, exchange, post, retry_after, status
-from openapi_fuzz import described
+from http_client import Outcomes, exchange, post, retry_after, status
+from openapi_fuzz import fuzz_openapi
 
-from eventtensor.bench.client import Address
-from eventtensor.bench.http_load import server
-from eventtensor.bench.results import Row, row, write
+from eventtensor.bench.completion_client import Address
+from eventtensor.bench.http_load import run_server
+from eventtensor.bench.results import Row, make_row, write_rows
 
 HERE = Path(__file__).resolve().parent
 BETWEEN_BURSTS = 125  # requests
-FLAT, FUZZ_FLAT = 1.05, 1.1  # memory in the end, at most, of what it was after the warm rounds
-ROUNDS = 4  # of the soak; after each the server is at rest, and its memory is looked at
+FLAT, FUZZ_FLAT = 1.05, 1.1  # most memory at the end, of that after the warm-up
+ROUNDS = 4  # of the soak; after each the server is idle, and its memory is read
 FINE, REFUSED = {200, 429}, {"400", "401", "404", "405", "413", "422", "429", "503"}
 
 
 # ---- soak --------------------------------------------------------------------------------------
 
 
-def wish(draw: random.Random, model: str, tokens: int) -> dict[str, Any]:
-    """Some request that makes sense."""
+def random_request(draw: random.Random, model: str, tokens: int) -> dict[str, Any]:
+    """A well-formed request."""
     length = draw.choice([1, 5, 12, 40]) if draw.random() < 0.95 else 180
     prompt = [draw.randrange(3, 250) for _ in range(length)]
     if draw.random() < 0.3:
@@ -51,12 +51,12 @@ def wish(draw: random.Random, model: str, tokens: int) -> dict[str, Any]:
             "ignore_eos": True, "seed": draw.randrange(99), "stream": draw.random() < 0.5, **extra}
 
 
-async def one(
-    at: Address, draw: random.Random, model: str, tokens: int, seen: Seen, patient: bool
+async def run_request(
+    at: Address, draw: random.Random, model: str, tokens: int, seen: Outcomes, is_patient: bool
 ) -> None:
-    """A request to its end, which is often that its client leaves. Who is patient asks again when
-    the server says that it may."""
-    body = wish(draw, model, tokens)
+    """Runs a request to its end; often its client leaves early. A patient client retries a refused
+    request when the server says so."""
+    body = random_request(draw, model, tokens)
     data = post("/v1/completions", json.dumps(body).encode())
     leaves = draw.random()
     if leaves < 0.05:
@@ -68,8 +68,8 @@ async def one(
         seen.ends["left while answered"] += 1
         return
     answer = await exchange(at, data) or b""
-    while patient and status(answer) == 429:
-        seen.again += 1
+    while is_patient and status(answer) == 429:
+        seen.num_retries += 1
         await asyncio.sleep(retry_after(answer) * draw.uniform(1.0, 2.0))
         answer = await exchange(at, data) or b""
     code = status(answer)
@@ -81,20 +81,21 @@ async def one(
 
 async def soak(
     at: Address, model: str, requests: int, clients: int, tokens: int, seed: int
-) -> Seen:
-    """Clients ask one by one; now and then one of them asks for much at once, which is more than
-    the queue holds, and does not ask again."""
-    seen, left = Seen(), iter(range(requests))
+) -> Outcomes:
+    """Each client sends one request after the other. Now and then one of them sends a burst that
+    the queue cannot hold, and does not retry."""
+    seen, left = Outcomes(), iter(range(requests))
 
     async def client(number: int) -> None:
         draw = random.Random(seed * 1000 + number)
         for k in left:
             if k % BETWEEN_BURSTS != BETWEEN_BURSTS - 1:
-                await one(at, draw, model, tokens, seen, patient=True)
+                await run_request(at, draw, model, tokens, seen, is_patient=True)
                 continue
             more = [k, *islice(left, clients // 2)]
-            await asyncio.gather(*(one(at, random.Random(seed * 1000 + m), model, tokens, seen,
-                                       patient=False) for m in more))
+            await asyncio.gather(*(
+                run_request(at, random.Random(seed * 1000 + m), model, tokens, seen,
+                            is_patient=False) for m in more))
 
     await asyncio.gather(*(client(n) for n in range(clients)))
     return seen
@@ -110,8 +111,8 @@ async def metrics(at: Address) -> dict[str, float]:
     return {name.decode(): float(value) for name, value in pairs}
 
 
-async def at_rest(at: Address, patience_s: float = 30.0) -> bool:
-    """Whether nobody is asked any more and no page is used."""
+async def wait_until_idle(at: Address, patience_s: float = 30.0) -> bool:
+    """Waits until no request is open and no KV block is used; False if that takes too long."""
     names = ("num_requests_running", "num_requests_waiting", "kv_cache_usage_perc")
     end = time.monotonic() + patience_s
     while time.monotonic() < end:
@@ -128,22 +129,22 @@ def resident_mb(pid: int) -> float:
 
 
 @dataclass
-class Course:
-    """What was done to a server one after the other: how long each part took, what became of its
-    requests, and the memory of the server once it was at rest again."""
+class SoakRun:
+    """The parts of a soak test, one after the other: the seconds of each, the outcomes of its
+    requests, and the memory of the idle server after it."""
 
     at: Address
-    parts: list[tuple[str, Seen, float]] = field(default_factory=list)
+    parts: list[tuple[str, Outcomes, float]] = field(default_factory=list)
     memory: list[float] = field(default_factory=list)
-    at_rest: bool = True
+    was_idle: bool = True
 
-    def run(self, name: str, work: Callable[[], Seen]) -> None:
+    def run(self, name: str, work: Callable[[], Outcomes]) -> None:
         began = time.perf_counter()
         seen = work()
         self.parts.append((name, seen, time.perf_counter() - began))
-        self.at_rest = asyncio.run(at_rest(self.at)) and self.at_rest
+        self.was_idle = asyncio.run(wait_until_idle(self.at)) and self.was_idle
         self.memory.append(round(resident_mb(self.at.pid), 1))
-        print(f"{name}: {dict(seen.ends)}, asked again {seen.again} times, "
+        print(f"{name}: {dict(seen.ends)}, asked again {seen.num_retries} times, "
               f"{self.parts[-1][2]:.1f} s, {self.memory[-1]} MB", flush=True)
 
     @property
@@ -151,43 +152,45 @@ class Course:
         return [w for _, seen, _ in self.parts for w in seen.wrong]
 
     def rows(self, **facts: Any) -> list[Row]:
-        """One for each name; parts of the same name are added up."""
-        found: dict[str, tuple[Seen, float]] = {}
+        """A row for each name; parts of the same name are added."""
+        found: dict[str, tuple[Outcomes, float]] = {}
         for name, seen, seconds in self.parts:
-            so_far, took = found.get(name, (Seen(), 0.0))
-            found[name] = so_far.plus(seen), took + seconds
+            so_far, took = found.get(name, (Outcomes(), 0.0))
+            found[name] = so_far.merge(seen), took + seconds
         return [
-            row(name, [seconds], "s", **facts, requests=sum(s.ends.values()), whole=s.ends["200"],
-                refused=sum(n for e, n in s.ends.items() if e in REFUSED), asked_again=s.again,
+            make_row(
+                name, [seconds], "s", **facts, requests=sum(s.ends.values()), whole=s.ends["200"],
+                refused=sum(n for e, n in s.ends.items() if e in REFUSED),
+                asked_again=s.num_retries,
                 left=s.ends["left while asking"] + s.ends["left while answered"],
                 wrong=len(s.wrong), ends=dict(s.ends))
             for name, (s, seconds) in found.items()
         ]
 
 
-def soaked(at: Address, words: argparse.Namespace) -> Course:
-    """A warm round first, so that what is kept on purpose is there."""
-    done, each, load = Course(at), words.requests // ROUNDS, (words.clients, words.tokens)
+def run_soak(at: Address, words: argparse.Namespace) -> SoakRun:
+    """The first round warms up, so that all caches are full."""
+    done, each, load = SoakRun(at), words.requests // ROUNDS, (words.clients, words.tokens)
     done.run("soak_warm", lambda: asyncio.run(soak(at, "m", each, *load, 0)))
     for k in range(ROUNDS):
         done.run("soak", lambda k=k: asyncio.run(soak(at, "m", each, *load, 1 + k)))
     return done
 
 
-def fuzzed(at: Address, words: argparse.Namespace) -> Course:
-    """The same: a fifth of it is warm. Compiled grammars are kept, up to some number."""
-    done, hand, made = Course(at), words.fuzz // 2, words.fuzz - words.fuzz // 2
+def run_fuzz(at: Address, words: argparse.Namespace) -> SoakRun:
+    """The first fifth warms up, because the engine caches compiled grammars."""
+    done, hand, made = SoakRun(at), words.fuzz // 2, words.fuzz - words.fuzz // 2
     for part, seed, end in ((5, 2, "_warm"), (1, 20, "")):
         done.run(f"soak_nonsense{end}", lambda p=part, s=seed: asyncio.run(
             fuzz(at, "m", hand // p, s)))
-        done.run(f"soak_described{end}", lambda p=part, s=seed: described(at, "m", made // p, s))
+        done.run(f"soak_described{end}", lambda p=part, s=seed: fuzz_openapi(at, "m", made // p, s))
     return done
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--model", default="random:tiny-llama")
-    parser.add_argument("--fuzz-model", help="for nonsense; the same without it")
+    parser.add_argument("--fuzz-model", help="for malformed requests; --model by default")
     parser.add_argument("--target", default="cpu")
     parser.add_argument("--requests", type=int, default=2000)
     parser.add_argument("--clients", type=int, default=64)
@@ -200,19 +203,20 @@ def main() -> None:
                "--max-waiting", str(words.clients), "--cache-gb", str(words.cache_gb),
                "--served-model-name", "m"]
     rows, fine = list[Row](), True
-    for work, model, flat in ((soaked, words.model, FLAT),
-                              (fuzzed, words.fuzz_model or words.model, FUZZ_FLAT)):
-        with server(model, options) as at:
+    fuzz_model = words.fuzz_model or words.model
+    for name, work, model, flat in (("soaked", run_soak, words.model, FLAT),
+                                    ("fuzzed", run_fuzz, fuzz_model, FUZZ_FLAT)):
+        with run_server(model, options) as at:
             done = work(at, words)
         facts = {"model": Path(model).name, "target": words.target}
-        warm = sum(name.endswith("_warm") for name, _, _ in done.parts)
+        warm = sum(part.endswith("_warm") for part, _, _ in done.parts)
         before, after = done.memory[warm - 1], done.memory[warm:]
-        rows += [*done.rows(**facts, clients=words.clients if work is soaked else 1), row(
-            f"{work.__name__}_resident", after, "MB", **facts, before=before,
-            each=", ".join(map(str, after)), at_rest=done.at_rest)]
-        write(rows, words.out)
+        rows += [*done.rows(**facts, clients=words.clients if work is run_soak else 1), make_row(
+            f"{name}_resident", after, "MB", **facts, before=before,
+            each=", ".join(map(str, after)), at_rest=done.was_idle)]
+        write_rows(rows, words.out)
         print("\n".join(done.wrong), flush=True)
-        fine = fine and not done.wrong and done.at_rest and after[-1] <= flat * before
+        fine = fine and not done.wrong and done.was_idle and after[-1] <= flat * before
     sys.exit(not fine)
 
 

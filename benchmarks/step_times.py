@@ -1,5 +1,5 @@
-"""Steps of a runner: those of an engine at work, by the stamps that each launch leaves, and bare
-ones with the same rows, one after the other with nothing in between."""
+"""Times of the steps of a runner, by the time stamps of each launch: the steps of a busy engine,
+and bare steps with the same rows, one after the other with nothing in between."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import NamedTuple
 
-from eventtensor.bench.in_process import Load
+from eventtensor.bench.in_process import Workload
 from eventtensor.models.runner import Runner, StepToken
 
 Rows = tuple[int, int]  # of a step: those that get a token, and those that only fill the cache
@@ -28,13 +28,13 @@ class Launch(NamedTuple):
     ended: float
 
 
-class Log:
-    """The launches of a runner's kernels since `begin`, as far as their stamps are kept. There are
-    none on threads."""
+class LaunchLog:
+    """The launches of a runner's kernels since `begin`, as far as their time stamps are kept. On a
+    CPU there are none."""
 
-    def __init__(self, made: Runner) -> None:
-        self._kernels = [] if made.target != "cuda" else [
-            k.backend for k in made.kernels.all()]
+    def __init__(self, runner: Runner) -> None:
+        self._kernels = [] if runner.target != "cuda" else [
+            k.backend for k in runner.kernels.all()]
         self.begin()
 
     def begin(self) -> None:
@@ -47,7 +47,7 @@ class Log:
                        (x.ended - found[0].began) / 1e6) for x in found]
 
     def pairs(self) -> list[tuple[Launch, Launch]]:
-        """Launches that followed each other without a pause."""
+        """Launches that follow each other without a pause."""
         return [(a, b) for a, b in pairwise(self.launches()) if b.began - a.ended < IDLE_MS]
 
 
@@ -57,24 +57,24 @@ def _rows(dims: Mapping[str, int]) -> Rows | None:
 
 
 @dataclass
-class Bare:
-    """What steps take that are nothing but launches: of so many requests half way through their
-    answers; rows beyond theirs are those of a prompt, which the last of them ends."""
+class BareSteps:
+    """Times of steps that are nothing but launches. Each request is half way through its answer;
+    other rows are those of a prompt, which the last row ends."""
 
-    made: Runner
-    load: Load
-    log: Log
-    known: dict[Rows, list[float]] = field(default_factory=dict)
+    runner: Runner
+    workload: Workload
+    log: LaunchLog
+    times_of_rows: dict[Rows, list[float]] = field(default_factory=dict)
 
     def times(self, rows: Rows) -> list[float]:
         """In ms."""
-        if rows not in self.known:
-            self.known[rows] = self._measured(*rows)
-        return self.known[rows]
+        if rows not in self.times_of_rows:
+            self.times_of_rows[rows] = self._measure(*rows)
+        return self.times_of_rows[rows]
 
     def mean(self, weights: Mapping[Rows, float]) -> tuple[float, float]:
-        """Of steps with these rows, in ms, and which part of the weight was measured. Steps that
-        differ by little count as one kind."""
+        """The weighted mean time of steps with these rows, in ms, and the part of the weight that
+        was measured. Steps whose rows differ by little count as one kind."""
         kinds: dict[Rows, Counter[Rows]] = {}
         for rows, weight in weights.items():
             kinds.setdefault(_kind(rows), Counter())[rows] = weight
@@ -83,21 +83,23 @@ class Bare:
         seen = sum(weight for weight, _ in each)
         return sum(w * ms for w, ms in each) / seen, seen / sum(weights.values())
 
-    def _measured(self, chosen: int, more: int) -> list[float]:
-        at, first = self.load.input + self.load.output // 2, max(0, (self.load.input - more) // 2)
+    def _measure(self, chosen: int, more: int) -> list[float]:
+        work = self.workload
+        at = work.input_tokens + work.output_tokens // 2
+        first = max(0, (work.input_tokens - more) // 2)
         rows = [StepToken(r, 5, at) for r in range(chosen - 1)]
         rows += [StepToken(chosen - 1, 5, first + more if more else at)]
         rows += [StepToken(chosen - 1, 5, first + k) for k in range(more)]
-        each = -(-(self.load.input + self.load.output) // self.made.page)
+        each = -(-(work.input_tokens + work.output_tokens) // self.runner.page)
         tables = [list(range(r * each, (r + 1) * each)) for r in range(chosen)]
         self.log.begin()
-        walls, buffers = list[float](), self.made.memory.num_buffers
+        walls, buffers = list[float](), self.runner.memory.num_buffers
         for k in range(WARM + STEPS + buffers - 1):
             began = time.perf_counter()
             if k < WARM + STEPS:
-                self.made.launch(rows, tables, chosen)
+                self.runner.launch(rows, tables, chosen)
             if k >= buffers - 1:
-                self.made.result(0)
+                self.runner.result(0)
             walls.append(1e3 * (time.perf_counter() - began))
         stamped = [b.ended - a.ended for a, b in self.log.pairs()]
         return (stamped or walls)[WARM:]

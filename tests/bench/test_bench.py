@@ -12,8 +12,8 @@ from serve.server_process import fake
 from typer.testing import CliRunner
 
 from eventtensor.bench import startup as startup_module
-from eventtensor.bench.client import Address, stream
-from eventtensor.bench.results import Span, prompts, row
+from eventtensor.bench.completion_client import Address, stream_completion
+from eventtensor.bench.results import RequestTiming, make_row, random_prompts
 from eventtensor.cli import commands
 from eventtensor.errors import EngineStopped, StepFailed
 
@@ -27,20 +27,21 @@ def bench(*words, out):
 
 
 def test_a_row_has_mean_median_and_percentiles():
-    found = row("x", list(range(101)), "ms", batch=3)
+    found = make_row("x", list(range(101)), "ms", batch=3)
     assert found == {"name": "x", "batch": 3, "mean": 50, "median": 50, "p10": 10, "p90": 90,
                      "p99": 99, "samples": 101, "unit": "ms"}
-    assert row("x", [], "ms") == {"name": "x", "samples": 0, "unit": "ms"}
+    assert make_row("x", [], "ms") == {"name": "x", "samples": 0, "unit": "ms"}
 
 
 def test_times_count_from_when_a_request_was_sent():
-    span = Span(10.0, [10.5, 10.6, 10.9], tokens=5)
-    assert span.first == 0.5 and span.last == pytest.approx(0.9)
-    assert span.each == pytest.approx(0.1) and span.gaps == pytest.approx([0.1, 0.3])
+    timing = RequestTiming(10.0, [10.5, 10.6, 10.9], num_tokens=5)
+    assert timing.to_first_s == 0.5 and timing.to_last_s == pytest.approx(0.9)
+    assert timing.per_token_s == pytest.approx(0.1)
+    assert timing.gaps_s == pytest.approx([0.1, 0.3])
 
 
 def test_prompts_do_not_begin_alike():
-    asked = prompts(50, 64, 256)
+    asked = random_prompts(50, 64, 256)
     assert len({tuple(p) for p in asked}) == 50 and {len(p) for p in asked} == {64}
 
 
@@ -77,7 +78,7 @@ def test_a_server_is_measured_under_load(server, tmp_path):
 
 def test_what_a_server_refuses_is_an_error(server):
     with pytest.raises(StepFailed, match=r"400.*max_tokens is 0"):
-        asyncio.run(stream(Address.of(server.url), {"model": "tiny", "prompt": "x",
+        asyncio.run(stream_completion(Address.parse(server.url), {"model": "tiny", "prompt": "x",
                                                     "max_tokens": 0}))
     done = CliRunner().invoke(commands.app, [
         "bench", "serve", "--url", server.url, "--clients", "9", "--input", "30"])
@@ -95,14 +96,14 @@ def test_what_cannot_be_measured_is_refused_in_words(words):
 
 def test_a_start_is_measured_in_a_process_of_its_own(monkeypatch):
     options = {"target": "cpu", "dtype": "f32", "max_model_len": 256}
-    imported, weights, engine, ready, first = startup_module._child(
+    imported, weights, engine, ready, first = startup_module._run_child(
         "random:tiny-llama", options, os.environ["ET_CACHE_DIR"])
     assert 0 < imported < ready < first and imported + weights + engine == pytest.approx(ready)
     calls = iter([[1, 0, 0, 9, 10], [1, 0, 0, 2, 3], [1, 0, 0, 3, 4], [1, 0, 0, 1, 1],
                   [1, 0, 0, 1, 2]])
-    monkeypatch.setattr(startup_module, "_child", lambda *_: next(calls))
+    monkeypatch.setattr(startup_module, "_run_child", lambda *_: next(calls))
     monkeypatch.setattr(startup_module, "_compile", lambda *_: None)
-    rows = startup_module.startup("m", options, runs=2)
+    rows = startup_module.measure_startup("m", options, runs=2)
     assert [(r["caches"], r["median"]) for r in rows if r["name"] == "startup_first_token"] == [
         ("cold", 10), ("warm", 3.5), ("artifact", 1.5)]
 

@@ -76,8 +76,9 @@ def nothing_runs(monkeypatch: pytest.MonkeyPatch) -> None:
         raise BadPrompt("reached")
 
     for name in ("server_launch.bind", "server_launch.LLM", "generate_command.LLM",
-                 "chat_command.LLM", "bench_command.LLM", "bench_command.startup",
-                 "bench_command.server", "bench_command.under_load", "compile_command.compiled"):
+                 "chat_command.LLM", "bench_command.LLM", "bench_command.measure_startup",
+                 "bench_command.run_server", "bench_command.measure_http_load",
+                 "compile_command.compiled"):
         monkeypatch.setattr(f"eventtensor.cli.{name}", reached)
 
 

@@ -63,8 +63,8 @@ def no_models(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("eventtensor.cli.server_launch.bind", reached)
     monkeypatch.setattr("eventtensor.cli.generate_command.open_model", reached)
     monkeypatch.setattr("eventtensor.cli.bench_command.LLM", reached)
-    monkeypatch.setattr("eventtensor.cli.bench_command.startup", reached)
-    monkeypatch.setattr("eventtensor.cli.bench_command.server", reached)
+    monkeypatch.setattr("eventtensor.cli.bench_command.measure_startup", reached)
+    monkeypatch.setattr("eventtensor.cli.bench_command.run_server", reached)
 
 
 @pytest.mark.parametrize("option, known", [

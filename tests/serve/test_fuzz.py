@@ -17,11 +17,11 @@ import httpx
 import pytest
 from serve.server_process import fake
 
-from eventtensor.bench.client import Address
+from eventtensor.bench.completion_client import Address
 
 sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
 
-from fuzz_requests import nonsense
+from fuzz_requests import malformed_request
 from http_client import post, status
 
 SECONDS = float(os.environ.get("ET_FUZZ_SECONDS", "4"))
@@ -100,7 +100,8 @@ def chunked(draw: random.Random) -> bytes:
 
 
 def bytes_of(draw: random.Random) -> bytes:
-    kind = draw.choice((large, large, grammar, head, chunked, lambda d: nonsense(d, "tiny")))
+    kind = draw.choice((large, large, grammar, head, chunked,
+                        lambda d: malformed_request(d, "tiny")))
     data = kind(draw)
     if draw.random() < 0.1:
         data = data * draw.randint(2, 12)
@@ -151,7 +152,7 @@ async def pulse(url: str, until: float) -> float:
 async def attack(url: str, seconds: float) -> tuple[int, list[bytes], float]:
     """How many requests there were, those that the server answered by an error of its own, and the
     longest time that /health took."""
-    at, until, wrong, sent = Address.of(url), time.monotonic() + seconds, list[bytes](), 0
+    at, until, wrong, sent = Address.parse(url), time.monotonic() + seconds, list[bytes](), 0
 
     async def client(seed: int) -> None:
         nonlocal sent

@@ -12,7 +12,7 @@ import httpx
 import pytest
 from serve.server_process import fake, running
 
-from eventtensor.bench.client import Address
+from eventtensor.bench.completion_client import Address
 
 sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
 
@@ -27,35 +27,35 @@ def server(folder):
 
 
 def test_mixed_clients_get_whole_answers_or_refusals_and_leave_nothing_behind(server):
-    at = Address.of(server.url)
+    at = Address.parse(server.url)
     seen = asyncio.run(soak.soak(at, "tiny", requests=200, clients=24, tokens=40, seed=3))
     assert not seen.wrong and seen.ends["200"] > 20
     assert seen.ends["429"] and seen.ends["left while asking"] and seen.ends["left while answered"]
-    assert asyncio.run(soak.at_rest(at))
+    assert asyncio.run(soak.wait_until_idle(at))
     assert server.metric("num_preemptions_total") > 0
 
 
-def test_nonsense_is_refused_and_the_next_request_answered(server):
-    at = Address.of(server.url)
+def test_a_malformed_request_is_refused_and_the_next_request_answered(server):
+    at = Address.parse(server.url)
     seen = asyncio.run(fuzz_requests.fuzz(at, "tiny", count=150, seed=4, wait_s=0.1))
     assert not seen.wrong and seen.ends["400"] > 50
-    assert asyncio.run(soak.at_rest(at))
+    assert asyncio.run(soak.wait_until_idle(at))
 
 
 @pytest.mark.full
 def test_what_a_description_leads_to_is_answered_or_refused(folder):
     """A server with real kernels."""
-    described = pytest.importorskip("described", reason="schemathesis is not installed")
+    openapi_fuzz = pytest.importorskip("openapi_fuzz", reason="schemathesis is not installed")
     command = [sys.executable, "-m", "eventtensor.cli", "serve", str(folder), "--port", "0",
                "--target", "cpu", "--max-model-len", "64", "--max-num-seqs", "4",
                "--served-model-name", "tiny"]
     with running(command) as server:
-        at = Address.of(server.url)
-        seen = described.described(at, "tiny", count=120)
+        at = Address.parse(server.url)
+        seen = openapi_fuzz.fuzz_openapi(at, "tiny", count=120)
         refusals = {"400", "404", "405", "413", "415", "429"}
         assert not seen.wrong and set(seen.ends) <= {"200"} | refusals
         assert seen.ends["200"] > 15 and seen.ends["400"] > 40
-        assert asyncio.run(soak.at_rest(at))
+        assert asyncio.run(soak.wait_until_idle(at))
 
 
 def test_the_description_names_all_that_is_served(server):

@@ -74,8 +74,8 @@ def test_a_quick_run_is_one_row() -> None:
 
 
 def test_a_run_replaces_its_own_rows_and_keeps_the_others(tmp_path: Path) -> None:
-    def bench() -> result_merge.MergingBench:
-        return result_merge.MergingBench("decode", tmp_path, True, {"gpu": "a GPU"})
+    def bench() -> result_merge.MergeBench:
+        return result_merge.MergeBench("decode", tmp_path, True, {"gpu": "a GPU"})
 
     def rows() -> list[tuple[int, int, float | None]]:
         found = json.loads((tmp_path / "decode.json").read_text())
@@ -264,7 +264,7 @@ def test_a_whole_run_has_all_rows_and_a_page(
     args = parse(("--quick", "--out", str(tmp_path), *(f"--only={p}" for p in
                  ("step", "sampled", "prefill", "load", "compile"))), "")
     context = {"gpu": "a GPU", "versions": {"driver": "1"}}
-    bench = result_merge.MergingBench("decode", tmp_path, True, context)
+    bench = result_merge.MergeBench("decode", tmp_path, True, context)
     with no_gpu(tmp_path, monkeypatch):
         decode.measure(bench, args)
     rows = json.loads((tmp_path / "decode.json").read_text())

@@ -217,7 +217,7 @@ def test_a_whole_run_has_all_rows_and_a_page(
     monkeypatch.setitem(sys.modules, "moe_triton", None)
     args = moe.parse(("--quick", "--out", str(tmp_path), "--batch", "1", "--batch", "16"))
     context = {"gpu": "a GPU", "versions": {"driver": "1"}}
-    bench = result_merge.MergingBench("moe", tmp_path, True, context)
+    bench = result_merge.MergeBench("moe", tmp_path, True, context)
     with no_gpu(monkeypatch):
         moe.measure(bench, args)
     rows = json.loads((tmp_path / "moe.json").read_text())

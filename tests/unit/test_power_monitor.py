@@ -11,7 +11,7 @@ import pytest
 
 sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
 
-from power_monitor import Watched
+from power_monitor import PowerMonitor
 
 
 class Nvml:
@@ -36,9 +36,9 @@ class Nvml:
         return 0 if look else 3
 
 
-def seen(nvml: Nvml, least: int) -> Watched:
-    with Watched(nvml) as found:
-        while len(found.looks) < least:
+def seen(nvml: Nvml, least: int) -> PowerMonitor:
+    with PowerMonitor(nvml) as found:
+        while len(found.samples) < least:
             time.sleep(0.001)
     return found
 
@@ -52,6 +52,6 @@ def test_clocks_and_the_most_power_are_told() -> None:
 def test_nothing_is_told_where_nobody_can_be_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     assert seen(Nvml((1980, 1), missing=6), 0).fields() == {}
     monkeypatch.setattr("power_monitor.library", lambda: None)
-    with Watched() as found:
+    with PowerMonitor() as found:
         pass
     assert found.fields() == {}

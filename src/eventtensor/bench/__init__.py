@@ -1,1 +1,1 @@
-"""`eventtensor bench`: how fast a model answers, in one process or behind a server."""
+"""`eventtensor bench`: latency and throughput of a model, in one process or behind a server."""

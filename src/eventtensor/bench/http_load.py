@@ -1,4 +1,5 @@
-"""A server under load: so many clients, each of which asks again when it has its answer."""
+"""A server under load over HTTP: each of so many clients sends its next request when it has the
+answer of the one before. Measurements without HTTP are in in_process.py."""
 
 from __future__ import annotations
 
@@ -13,60 +14,69 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from ..errors import EngineStopped
-from .client import Address, models, stream
-from .in_process import Load
-from .results import Row, Span, prompts, row, times
+from .completion_client import Address, fetch_model, stream_completion
+from .in_process import Workload
+from .results import RequestTiming, Row, latency_rows, make_row, random_prompts
 
-_LOW_VOCAB = 256  # every model has so many tokens
-
-
-def under_load(at: Address, load: Load, clients: Sequence[int], each: int, warm: int) -> list[Row]:
-    """For each number of clients, `each` requests a client after `warm` that do not count."""
-    return [r for n in clients for r in asyncio.run(_measured(at, load, n, each, warm))]
+_LOW_VOCAB = 256  # a size that every vocabulary exceeds
 
 
-async def _measured(at: Address, load: Load, clients: int, each: int, warm: int) -> list[Row]:
-    model = (await models(at))["id"]
-    spans, kept = list[Span](), list[float]()
+def measure_http_load(
+    at: Address, workload: Workload, client_counts: Sequence[int], requests: int, warm: int
+) -> list[Row]:
+    """For each number of clients: each sends `requests` requests after `warm` warm-up requests."""
+    return [r for n in client_counts
+            for r in asyncio.run(_measure_clients(at, workload, n, requests, warm))]
+
+
+async def _measure_clients(
+    at: Address, workload: Workload, clients: int, requests: int, warm: int
+) -> list[Row]:
+    model = (await fetch_model(at))["id"]
+    timings, starts = list[RequestTiming](), list[float]()
 
     async def client(number: int) -> None:
-        asked = prompts(warm + each, load.input, _LOW_VOCAB, seed=1000 * clients + number)
+        asked = random_prompts(warm + requests, workload.input_tokens, _LOW_VOCAB,
+                               seed=1000 * clients + number)
         for k, tokens in enumerate(asked):
             if k == warm:
-                kept.append(time.perf_counter())
-            span = await stream(at, {"model": model, "prompt": tokens, "temperature": 0,
-                                     "max_tokens": load.output, "ignore_eos": True})
+                starts.append(time.perf_counter())
+            timing = await stream_completion(at, {
+                "model": model, "prompt": tokens, "temperature": 0, "ignore_eos": True,
+                "max_tokens": workload.output_tokens})
             if k >= warm:
-                spans.append(span)
+                timings.append(timing)
 
     await asyncio.gather(*(client(n) for n in range(clients)))
-    took = time.perf_counter() - min(kept)
-    facts = {"model": model, "clients": clients, "input": load.input, "output": load.output}
+    seconds = time.perf_counter() - min(starts)
+    facts = {"model": model, "clients": clients, "input": workload.input_tokens,
+             "output": workload.output_tokens}
+    output_tokens = sum(t.num_tokens for t in timings)
     return [
-        *times("serve", spans, **facts),
-        row("serve_requests", [len(spans) / took], "requests/s", **facts),
-        row("serve_output", [sum(s.tokens for s in spans) / took], "tokens/s", **facts),
+        *latency_rows("serve", timings, **facts),
+        make_row("serve_requests", [len(timings) / seconds], "requests/s", **facts),
+        make_row("serve_output", [output_tokens / seconds], "tokens/s", **facts),
     ]
 
 
 @contextmanager
-def server(model: str, options: Sequence[str]) -> Iterator[Address]:
-    """A server process of this very installation, at a port that is free."""
+def run_server(model: str, options: Sequence[str]) -> Iterator[Address]:
+    """A server process of this installation, at a free port."""
     command = [sys.executable, "-m", "eventtensor.cli", "serve", model, "--port", "0", *options]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     try:
-        yield _found(process)
+        yield _wait_until_ready(process)
     finally:
         process.terminate()
         process.wait()
 
 
-def _found(process: subprocess.Popen[str]) -> Address:
-    said = []
+def _wait_until_ready(process: subprocess.Popen[str]) -> Address:
+    lines = []
     assert process.stderr is not None
     for line in process.stderr:
-        said.append(line)
+        lines.append(line)
         if "ready at" in line:
             threading.Thread(target=deque, args=(process.stderr, 0), daemon=True).start()  # read on
-            return replace(Address.of(line.split()[-1]), pid=process.pid)
-    raise EngineStopped(f"the server has not started: {''.join(said).strip()}")
+            return replace(Address.parse(line.split()[-1]), pid=process.pid)
+    raise EngineStopped(f"the server has not started: {''.join(lines).strip()}")

@@ -1,4 +1,4 @@
-"""Latency and throughput of the engine in this process: no HTTP, no text."""
+"""Latency and throughput of the engine in this process, without HTTP and without text."""
 
 from __future__ import annotations
 
@@ -9,72 +9,76 @@ from dataclasses import dataclass
 from ..engine.llm import LLM
 from ..engine.request import Output
 from ..engine.sampling_params import SamplingParams
-from .results import Row, Span, prompts, row, times
+from .results import RequestTiming, Row, latency_rows, make_row, random_prompts
 
 
 @dataclass(frozen=True)
-class Load:
-    """Requests of `input` tokens that get `output` tokens each, the likeliest ones."""
+class Workload:
+    """Requests of `input_tokens` tokens, each with an answer of `output_tokens` tokens. Sampling is
+    greedy."""
 
-    input: int = 512
-    output: int = 128
+    input_tokens: int = 512
+    output_tokens: int = 128
 
     @property
     def params(self) -> SamplingParams:
-        return SamplingParams(temperature=0, max_tokens=self.output, ignore_eos=True)
+        return SamplingParams(temperature=0, max_tokens=self.output_tokens, ignore_eos=True)
 
 
-def latency(llm: LLM, load: Load, batch: int, runs: int, warm: int) -> list[Row]:
-    """`batch` requests at a time, `runs` times after `warm` that do not count."""
-    spans = []
+def measure_latency(llm: LLM, workload: Workload, batch: int, runs: int, warm: int) -> list[Row]:
+    """Runs `batch` requests at a time, `runs` times after `warm` warm-up runs."""
+    timings = []
     for k in range(warm + runs):
-        found = _together(llm, load, batch, seed=1000 * batch + k)
+        found = _run_requests(llm, workload, batch, seed=1000 * batch + k)
         if k >= warm:
-            spans += found
-    facts = {"model": llm.model.name, "target": llm.target, "batch": batch, "input": load.input,
-             "output": load.output}
-    return times("latency", spans, **facts)
+            timings += found
+    facts = {"model": llm.model.name, "target": llm.target, "batch": batch,
+             "input": workload.input_tokens, "output": workload.output_tokens}
+    return latency_rows("latency", timings, **facts)
 
 
-def throughput(llm: LLM, load: Load, requests: int, runs: int, warm: int) -> list[Row]:
-    """All requests at once; how many a second, and how many tokens."""
-    took = []
+def measure_throughput(
+    llm: LLM, workload: Workload, requests: int, runs: int, warm: int
+) -> list[Row]:
+    """Sends all requests at once; gives requests and tokens a second."""
+    seconds = []
     for k in range(warm + runs):
-        began = time.perf_counter()
-        _together(llm, load, requests, seed=k)
+        start = time.perf_counter()
+        _run_requests(llm, workload, requests, seed=k)
         if k >= warm:
-            took.append(time.perf_counter() - began)
+            seconds.append(time.perf_counter() - start)
     facts = {"model": llm.model.name, "target": llm.target, "requests": requests,
-             "input": load.input, "output": load.output}
-    sizes = {"requests": 1, "output": load.output, "total": load.input + load.output}
-    return [row(f"throughput_{what}", [requests * size / t for t in took],
-                "requests/s" if what == "requests" else "tokens/s", **facts)
+             "input": workload.input_tokens, "output": workload.output_tokens}
+    sizes = {"requests": 1, "output": workload.output_tokens,
+             "total": workload.input_tokens + workload.output_tokens}
+    return [make_row(f"throughput_{what}", [requests * size / t for t in seconds],
+                     "requests/s" if what == "requests" else "tokens/s", **facts)
             for what, size in sizes.items()]
 
 
-def _together(llm: LLM, load: Load, count: int, seed: int) -> list[Span]:
-    asked = prompts(count, load.input, llm.model.config.vocab, seed)
-    sent, heard = time.perf_counter(), [_Heard() for _ in asked]
-    for tokens, one in zip(asked, heard, strict=True):
-        llm.engine.submit(tokens, load.params, one)
-    return [Span(sent, one.wait(), load.output) for one in heard]
+def _run_requests(llm: LLM, workload: Workload, count: int, seed: int) -> list[RequestTiming]:
+    asked = random_prompts(count, workload.input_tokens, llm.model.config.vocab, seed)
+    sent_at, sinks = time.perf_counter(), [_TimingSink() for _ in asked]
+    for tokens, sink in zip(asked, sinks, strict=True):
+        llm.engine.submit(tokens, workload.params, sink)
+    return [RequestTiming(sent_at, s.wait(), workload.output_tokens) for s in sinks]
 
 
-class _Heard:
-    """A sink that looks at the clock."""
+class _TimingSink:
+    """A sink that notes when each output arrives."""
 
     def __init__(self) -> None:
-        self._came, self._over = list[float](), threading.Event()
+        self._arrivals, self._done = list[float](), threading.Event()
         self._error: Exception | None = None
 
     def __call__(self, output: Output) -> None:
-        self._came.append(time.perf_counter())
+        self._arrivals.append(time.perf_counter())
         if output.finish is not None:
             self._error = output.error
-            self._over.set()
+            self._done.set()
 
     def wait(self) -> list[float]:
-        self._over.wait()
+        self._done.wait()
         if self._error is not None:
             raise self._error
-        return self._came
+        return self._arrivals

@@ -1,4 +1,7 @@
-"""Results as rows: a name, the parameters, mean, median and percentiles of what was measured."""
+"""Results of measurements as rows of JSON.
+
+A row has a name, parameters, and the mean, median and percentiles of its values. Nothing is
+measured here."""
 
 from __future__ import annotations
 
@@ -15,8 +18,8 @@ import numpy as np
 Row = dict[str, Any]
 
 
-def row(name: str, values: Sequence[float], unit: str, **parameters: Any) -> Row:
-    """Of no values at all there is only their number."""
+def make_row(name: str, values: Sequence[float], unit: str, **parameters: Any) -> Row:
+    """Without values a row has only their number, 0."""
     if not values:
         return {"name": name, **parameters, "samples": 0, "unit": unit}
     ends = np.percentile(values, (50, 10, 90, 99))
@@ -26,41 +29,41 @@ def row(name: str, values: Sequence[float], unit: str, **parameters: Any) -> Row
     return {"name": name, **parameters, **rounded, "samples": len(values), "unit": unit}
 
 
-def times(name: str, spans: Sequence[Span], **parameters: Any) -> list[Row]:
-    """What users of a server look at, in ms: until the first token, between tokens on average, from
-    each output to the next, and until the last token."""
-    each = [s.each for s in spans if s.tokens > 1]
-    return [row(f"{name}_{what}", [1e3 * v for v in values], "ms", **parameters)
-            for what, values in (("ttft", [s.first for s in spans]), ("tpot", each),
-                                 ("itl", [g for s in spans for g in s.gaps]),
-                                 ("e2e", [s.last for s in spans]))]
+def latency_rows(name: str, timings: Sequence[RequestTiming], **parameters: Any) -> list[Row]:
+    """Four rows, in ms: time to the first token (ttft), mean time per output token (tpot), time
+    from each output to the next (itl), and time to the last token (e2e)."""
+    each = [t.per_token_s for t in timings if t.num_tokens > 1]
+    return [make_row(f"{name}_{what}", [1e3 * v for v in values], "ms", **parameters)
+            for what, values in (("ttft", [t.to_first_s for t in timings]), ("tpot", each),
+                                 ("itl", [gap for t in timings for gap in t.gaps_s]),
+                                 ("e2e", [t.to_last_s for t in timings]))]
 
 
-class Span:
-    """When the outputs of one request came, in seconds from when it was sent; `tokens` in all."""
+class RequestTiming:
+    """The times at which the outputs of one request arrived, in seconds after it was sent."""
 
-    def __init__(self, sent: float, came: Sequence[float], tokens: int) -> None:
-        self.tokens, self._came = tokens, [t - sent for t in came]
-
-    @property
-    def first(self) -> float:
-        return self._came[0]
+    def __init__(self, sent_at: float, arrivals: Sequence[float], num_tokens: int) -> None:
+        self.num_tokens, self._arrivals_s = num_tokens, [t - sent_at for t in arrivals]
 
     @property
-    def last(self) -> float:
-        return self._came[-1]
+    def to_first_s(self) -> float:
+        return self._arrivals_s[0]
 
     @property
-    def each(self) -> float:
-        return (self.last - self.first) / (self.tokens - 1)
+    def to_last_s(self) -> float:
+        return self._arrivals_s[-1]
 
     @property
-    def gaps(self) -> list[float]:
-        return np.diff(self._came).tolist()
+    def per_token_s(self) -> float:
+        return (self.to_last_s - self.to_first_s) / (self.num_tokens - 1)
+
+    @property
+    def gaps_s(self) -> list[float]:
+        return np.diff(self._arrivals_s).tolist()
 
 
-def machine() -> Row:
-    """What every row carries."""
+def machine_row() -> Row:
+    """The fields that every row has: GPU, CPU and versions."""
     command = ("nvidia-smi", "--query-gpu=name", "--format=csv,noheader")
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True)
@@ -72,13 +75,13 @@ def machine() -> Row:
             "versions": {"python": platform.python_version(), "numpy": np.__version__}}
 
 
-def write(rows: Sequence[Row], path: Path) -> None:
-    facts = machine()
+def write_rows(rows: Sequence[Row], path: Path) -> None:
+    facts = machine_row()
     lines = ",\n".join(json.dumps(r | facts) for r in rows)
     path.write_text(f"[\n{lines}\n]\n")
 
 
-def prompts(count: int, length: int, vocab: int, seed: int = 0) -> list[list[int]]:
-    """Random tokens. No two begin alike, so that nothing is reused."""
+def random_prompts(count: int, length: int, vocab: int, seed: int = 0) -> list[list[int]]:
+    """Random tokens. No two prompts share a prefix, so the prefix cache finds nothing."""
     rng = np.random.default_rng(seed)
     return [[int(t) for t in some] for some in rng.integers(0, vocab, (count, length))]

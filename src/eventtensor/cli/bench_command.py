@@ -12,11 +12,11 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from ..bench.client import Address
-from ..bench.http_load import server, under_load
-from ..bench.in_process import Load, latency, throughput
-from ..bench.results import Row, write
-from ..bench.startup import startup
+from ..bench.completion_client import Address
+from ..bench.http_load import measure_http_load, run_server
+from ..bench.in_process import Workload, measure_latency, measure_throughput
+from ..bench.results import Row, write_rows
+from ..bench.startup import measure_startup
 from ..engine.llm import LLM
 from ..errors import BadOption
 from ..models.target_name import find_target
@@ -63,9 +63,9 @@ def latency_command(
     """One batch at a time: time to the first token, between tokens, and in total."""
     with user_errors():
         check_numbers(batch=batch, input=input, output=output, runs=runs, warm=warm)
-    load = Load(input, output)
-    _measure(lambda llm: latency(llm, load, batch, runs, warm), model, input + output, target,
-             dtype, cache_gb, batch_invariant, out)
+    workload = Workload(input, output)
+    _measure(lambda llm: measure_latency(llm, workload, batch, runs, warm), model,
+             input + output, target, dtype, cache_gb, batch_invariant, out)
 
 
 @app.command("throughput")
@@ -85,9 +85,9 @@ def throughput_command(
     """Many requests at once: requests and tokens a second."""
     with user_errors():
         check_numbers(requests=requests, input=input, output=output, runs=runs, warm=warm)
-    load = Load(input, output)
-    _measure(lambda llm: throughput(llm, load, requests, runs, warm), model, input + output,
-             target, dtype, cache_gb, batch_invariant, out)
+    workload = Workload(input, output)
+    _measure(lambda llm: measure_throughput(llm, workload, requests, runs, warm), model,
+             input + output, target, dtype, cache_gb, batch_invariant, out)
 
 
 @app.command("serve")
@@ -111,14 +111,15 @@ def serve_command(
         if not _CLIENTS.fullmatch(clients) or bool(model) == bool(url):
             raise BadOption(f"clients is {clients[:80]!r}, model {model!r}, url {url!r}",
                             hint="clients as in 1,8,32; a model or the url of a server")
-        load, counts = Load(input, output), [int(n) for n in clients.split(",")]
+        workload, counts = Workload(input, output), [int(n) for n in clients.split(",")]
         check_numbers(requests=requests, input=input, output=output, warm=warm,
                       cache_gb=cache_gb, clients=max(counts))
         check_numbers(clients=min(counts))
         check_texts(url=url, api_key=api_key)
         check_out(out)
         if url:
-            return _show(under_load(Address.of(url, api_key), load, counts, requests, warm), out)
+            at = Address.parse(url, api_key)
+            return _show(measure_http_load(at, workload, counts, requests, warm), out)
         options = [
             "--target",
             target.value,
@@ -129,8 +130,8 @@ def serve_command(
             *(["--batch-invariant"] if batch_invariant else []),
             *(["--cache-gb", str(cache_gb)] if cache_gb is not None else []),
         ]
-        with server(model, options) as at:
-            return _show(under_load(at, load, counts, requests, warm), out)
+        with run_server(model, options) as at:
+            return _show(measure_http_load(at, workload, counts, requests, warm), out)
 
 
 @app.command("startup")
@@ -143,7 +144,7 @@ def startup_command(
         check_numbers(runs=runs)
         check_out(out)
         chosen = find_target(target.value)
-        _show(startup(model, {"target": chosen, "dtype": dtype.short_name}, runs), out)
+        _show(measure_startup(model, {"target": chosen, "dtype": dtype.short_name}, runs), out)
 
 
 def _measure(
@@ -182,4 +183,4 @@ def _show(rows: Sequence[Row], out: Path | None) -> None:
         table.add_row(r["name"], *numbers, r["unit"], of)
     terminal().print(table)
     if out is not None:
-        write(rows, out)
+        write_rows(rows, out)

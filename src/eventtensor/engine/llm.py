@@ -99,7 +99,7 @@ class LLM:
         self.max_model_len = self.capacity.max_model_len
         began = time.perf_counter()
         self._weights = load_weights(self.model, layout, kind, progress, device)
-        self.weights_s = time.perf_counter() - began  # that it took to have the weights
+        self.weight_load_s = time.perf_counter() - began
 
         def make_runner() -> Runner:
             return Runner(
