@@ -56,15 +56,15 @@ class Retold:
         self._program.call(kind, **(given | self._told.get(given.get("name", kind.name), {})))
 
 
-def barred(half: Any, at: Any, made: Any) -> dict[str, dict[str, Any]]:
+def barred(sublayer: Any, at: Any, made: Any) -> dict[str, dict[str, Any]]:
     """All tiles of the second product wait for all of the first, all tokens for all of both. (For
     one row the second product ends a layer.)"""
     first = {FIRST: {"notifies": lambda a, i: made[at]}}
-    if isinstance(half, SingleDecodeMoe):  # its loader needs the routing
-        return first | {SECOND: {"waits": lambda i: (half.routed[at], made[at])}}
+    if isinstance(sublayer, SingleDecodeMoe):  # its loader needs the routing
+        return first | {SECOND: {"waits": lambda i: (sublayer.routed[at], made[at])}}
     return first | {
-        SECOND: {"waits": lambda a, j, k: made[at], "notifies": lambda a, j, k: half.over[at]},
-        SUM: {"waits": lambda t, i: (half.routed[at], half.over[at])},
+        SECOND: {"waits": lambda a, j, k: made[at], "notifies": lambda a, j, k: sublayer.over[at]},
+        SUM: {"waits": lambda t, i: (sublayer.routed[at], sublayer.over[at])},
     }
 
 
@@ -74,15 +74,15 @@ def chain(c: ModelConfig, weights: Weights, tokens: int, bar: bool = False) -> e
     step = ChainStep(c, weights, tiles_for(c, weights.layout, tokens > 1), tokens)
     p, shape, rows = step.p, (step.num_tokens, c.hidden), step.attn
     given, result = p.input("given", shape, et.f32), p.output("result", shape, et.f32)
-    half = (SingleDecodeMoe if tokens == 1 else MoeBlock)(step, c.experts)
+    sublayer = (SingleDecodeMoe if tokens == 1 else MoeBlock)(step, c.experts)
     made = p.events("all_made", (c.layers,)) if bar else None
     p.call(embed(int(rows.ss.shape[2])), name="begin_rows", grid=(step.num_tokens,),
            reads=lambda t: (given[t, :], step.gains[0, :]),
            writes=lambda t: (rows.h[0, t, :], rows.x[0, t, :], rows.ss[0, t, :]))
     with p.loop("l", c.layers) as at:
         if bar:
-            step.p = Retold(p, barred(half, at, made))  # type: ignore[assignment]
-        half.calls(at)
+            step.p = Retold(p, barred(sublayer, at, made))  # type: ignore[assignment]
+        sublayer.add_calls(at)
     p.call(copied, name="end_rows", grid=(step.num_tokens,), reads=lambda t: rows.h[c.layers, t, :],
            writes=lambda t: result[t, :])
     return p

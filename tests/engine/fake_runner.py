@@ -16,7 +16,7 @@ from eventtensor.engine.engine_core import EngineCore, EngineOptions
 from eventtensor.engine.sampling_params import SamplingParams
 from eventtensor.models.batch_arrays import (
     BlockTables,
-    Limits,
+    RunnerLimits,
     StepToken,
     TokenChoice,
     chance,
@@ -29,8 +29,8 @@ VOCAB, PAGE, EOS = 40, 4, 1
 NOTHING = -1
 
 
-def limits(pages: int = 16, rows: int = 8, requests: int = 4, positions: int = 32) -> Limits:
-    return Limits(VOCAB, rows, min(rows, requests), requests, positions, pages, PAGE, 2)
+def limits(pages: int = 16, rows: int = 8, requests: int = 4, positions: int = 32) -> RunnerLimits:
+    return RunnerLimits(VOCAB, rows, min(rows, requests), requests, positions, pages, PAGE, 2)
 
 
 def logits_after(tokens: Sequence[int], vocab: int = VOCAB) -> np.ndarray:
@@ -43,7 +43,7 @@ def logits_after(tokens: Sequence[int], vocab: int = VOCAB) -> np.ndarray:
 class FakeRunner:
     """`before`: called with the number of each launch, to fail it or to hold it up."""
 
-    limits: Limits = field(default_factory=limits)
+    limits: RunnerLimits = field(default_factory=limits)
     before: Callable[[int], None] = lambda n: None
     target: str = "cpu"
     launches: int = 0

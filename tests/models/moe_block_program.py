@@ -1,4 +1,4 @@
-"""The half of a layer with experts as a program of its own, with routings that a test decides, and
+"""The MoE sublayer as a program of its own, with routings that a test decides, and
 what it should give in float64."""
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def moe_block_program(
     p, T, mlp, attn = step.p, step.num_tokens, step.mlp, step.attn
     shape = (T, c.hidden)
     given, result = p.input("given", shape, et.f32), p.output("result", shape, et.f32)
-    half = (SingleDecodeMoe if tokens == 1 else MoeBlock)(step, c.experts)
+    sublayer = (SingleDecodeMoe if tokens == 1 else MoeBlock)(step, c.experts)
     p.call(embed(c.hidden // step.tiles.down), name="begin_rows", grid=(T,),
            reads=lambda t: (given[t, :], step.gains[0, :]),
            writes=lambda t: (attn.h[0, t, :], attn.x[0, t, :], attn.ss[0, t, :]))
@@ -52,7 +52,7 @@ def moe_block_program(
         p.call(embed(c.hidden // step.tiles.out), name="pass_on", grid=(T,),
                reads=lambda t: (attn.h[at, t, :], step.gains[2 * at + 1, :]),
                writes=lambda t: (mlp.h[at, t, :], mlp.x[at, t, :], mlp.ss[at, t, :]))
-        half.calls(at)
+        sublayer.add_calls(at)
     p.call(copy, grid=(T,), reads=lambda t: attn.h[c.layers, t, :],
            writes=lambda t: result[t, :])
     return p

@@ -149,7 +149,7 @@ def choice(vocab: int, part: int) -> et.Program:
            writes=lambda i: (x.values[0:S, cut(i)], best[:, i], best_at[:, i], x.tops[0:S, i]))
     p.call(choose(TILE), grid=(S,), reads=lambda s: (best[s, :], best_at[s, :]),
            writes=lambda s: x.chosen[s])
-    draws.calls()
+    draws.add_calls()
     return p
 
 

@@ -82,7 +82,7 @@ def program(s: Shape, heads_per_task: int) -> et.Program:
     sums = p.input("sums", (LAYERS, T, step.attn.ss.shape[2]), et.f32)
     result = p.output("result", (LAYERS, T, wide), et.f32)
     over = p.scratch("over", (LAYERS + 1, T), et.bf16)
-    attention.plan()
+    attention.add_plan()
     p.call(copy, name="begin", grid=(), reads=lambda: attention.position[:],
            writes=lambda: over[0, :])
     with p.loop("l", LAYERS) as at:

@@ -62,7 +62,7 @@ def program(s: Shape) -> et.Program:
     wide = c.heads * c.head_dim
     given = p.input("given", (LAYERS, attention.qkv.shape[2]), et.f32)
     result = p.output("result", (LAYERS, wide), et.f32)
-    attention.plan()
+    attention.add_plan()
     with p.loop("l", LAYERS) as at:
         p.call(copy, name="project", grid=(), reads=lambda: given[at, :],
                writes=lambda: attention.qkv[at, 0, :])

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from eventtensor.errors import BoundViolated, DimOutOfRange
-from eventtensor.models.batch_arrays import MAX_BIASES, Limits, LogitsChange, check_changes
+from eventtensor.models.batch_arrays import MAX_BIASES, LogitsChange, RunnerLimits, check_changes
 
-LIMITS = Limits(2000, 8, 4, 4, 32, 16, 4, 2)
+LIMITS = RunnerLimits(2000, 8, 4, 4, 32, 16, 4, 2)
 NONE = np.zeros(0, np.int32)
 
 

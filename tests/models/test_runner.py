@@ -17,7 +17,7 @@ from eventtensor.errors import (
 )
 from eventtensor.models import runner as runner_module
 from eventtensor.models import runner_memory as memory_module
-from eventtensor.models.batch_arrays import BatchArrays, Limits
+from eventtensor.models.batch_arrays import BatchArrays, RunnerLimits
 from eventtensor.models.model_source import open_model
 from eventtensor.models.runner import Runner, StepToken, TokenChoice
 from eventtensor.models.runner_memory import DeviceMemory, HostMemory, Shared
@@ -314,7 +314,7 @@ class Twins(HostMemory):
 
 
 def of_positions(positions):
-    return Limits(256, 128, 64, 64, positions, 10**6, 64, 2)
+    return RunnerLimits(256, 128, 64, 64, positions, 10**6, 64, 2)
 
 
 def test_the_kernel_sees_the_pages_of_every_request():

@@ -17,7 +17,7 @@ from engine.fake_runner import FakeRunner
 
 from eventtensor.engine import llm as llm_module
 from eventtensor.errors import EventTensorError
-from eventtensor.models.batch_arrays import Limits
+from eventtensor.models.batch_arrays import RunnerLimits
 from eventtensor.models.model_config import ModelConfig
 from eventtensor.serve.app import AppOptions
 from eventtensor.serve.server import ServeOptions, serve
@@ -38,8 +38,8 @@ def fake_llm(
             raise RuntimeError("the device is gone")
 
     def runner(config: ModelConfig, weights: Any, *, rows: int, **_: Any) -> FakeRunner:
-        sizes = Limits(config.vocab, rows, min(rows, max_num_seqs), max_num_seqs, max_model_len,
-                       pages, PAGE, 2)
+        sizes = RunnerLimits(config.vocab, rows, min(rows, max_num_seqs), max_num_seqs,
+                             max_model_len, pages, PAGE, 2)
         return FakeRunner(sizes, before)
 
     llm_module.Runner = runner  # for good: the process has no other, and failures make new ones

@@ -10,7 +10,7 @@ import time
 from collections import deque
 from dataclasses import dataclass
 
-from ..models.batch_arrays import Limits, StepToken
+from ..models.batch_arrays import RunnerLimits, StepToken
 from .block_manager import BlockManager
 from .request import Request
 
@@ -41,7 +41,7 @@ class Scheduler:
     request is never preempted, so every request comes to its end."""
 
     def __init__(
-        self, limits: Limits, max_prefill_tokens: int | None = None,
+        self, limits: RunnerLimits, max_prefill_tokens: int | None = None,
         max_prefill_items: int | None = None,
     ) -> None:
         """While some request decodes, a step has at most `max_prefill_tokens` tokens of prompts:
@@ -162,7 +162,7 @@ class _StepBudget:
     """What a step still has room for: tokens, rows of logits, and work items of attention for
     prompts (None: no bound)."""
 
-    def __init__(self, limits: Limits, max_items: int | None) -> None:
+    def __init__(self, limits: RunnerLimits, max_items: int | None) -> None:
         self.num_tokens, self.num_logits, self.num_items = limits.rows, limits.chosen, max_items
         self._split_tokens = limits.split_tokens
 

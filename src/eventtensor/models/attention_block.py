@@ -95,9 +95,9 @@ class AttentionBlock:
         self.qkv = p.scratch("qkv", self._qkv_shape(c.kv_heads * (group + 2) * hd), et.f32)
         self.out = ResidualProjection(step, "out", w_o, step.tiles.out, step.tiles.out_parts,
                                       sublayer=0)
-        self.items()
+        self.declare_items()
 
-    def items(self) -> None:
+    def declare_items(self) -> None:
         """Declares what passes between the tasks of attention: the work items."""
         c, p, T, span = self.step.c, self.step.p, self.step.num_tokens, self.span
         hd, group = c.head_dim, c.heads // c.kv_heads
@@ -110,25 +110,25 @@ class AttentionBlock:
         self.item_pages = p.scratch("item_pages", (W, item_pages), et.i32, bound=self.pages - 1)
         self.part = p.scratch("part", (c.layers, W, c.kv_heads, group, hd), et.f32)
         self.part_ml = p.scratch("part_ml", (c.layers, W, c.kv_heads, 2, group), et.f32)
-        self.rows()
+        self.declare_outputs()
 
-    def rows(self) -> None:
+    def declare_outputs(self) -> None:
         """Declares queries after RoPE, and the result of each token."""
         c, p, T, dtype = self.step.c, self.step.p, self.step.num_tokens, self.step.weights.dtype
         self.q = p.scratch("q", (c.layers, T, c.kv_heads, c.heads // c.kv_heads, c.head_dim), dtype)
         self.mixed = p.scratch("mixed", (c.layers, T, c.heads * c.head_dim), dtype)
 
-    def plan(self) -> None:
+    def add_plan(self) -> None:
         """Calls the task that computes the work items of the step."""
         self.step.p.call(
             plan_attention(self.split, self.span, self.fill), grid=(),
             reads=lambda: (self.position[:], self.request[:], self.table[:, :, :]),
             writes=lambda: (self.first[:], self.row[:], self.left[:], self.item_pages[:, :]))
 
-    def calls(self, at: Any) -> None:
+    def add_calls(self, at: Any) -> None:
         self._project(at)
         self.attend(at)
-        self.out.calls(at, self._source(at))
+        self.out.add_calls(at, self._source(at))
 
     def _source(self, at: Any) -> Source:
         """The result of attention, as the split-K operand of the output projection."""

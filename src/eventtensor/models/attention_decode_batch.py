@@ -27,16 +27,19 @@ SMEM_BYTES = 64 * 1024  # for several KV heads: what the B operand of large batc
 _INCLUDE = '#include "cuda/attention_decode_batch.cuh"\n'
 _PLAN = _INCLUDE + """
 et::attention::plan<{span}, {fill}>(position, request, table, first, row_, left, pages, {split});
-et::attention::place_items(position, first, row_, left, held, turn, ends, lone, several);
+et::attention::place_items(position, first, row_, left, num_cached, rope_position, kv_tokens,
+                           result_tokens, num_combined);
 """
 _ATTEND = _INCLUDE + """
 const int64_t next = et::tile_ahead(worker);
 return et::attention::attend_decode<qkv_0, out_0, out_1, out_2, kv_3, {heads}, {floats}, {norm}>(
     worker, et::idle_memory(worker), smem, {{{heads} / out_0 * w + g, next}}, qkv, ss, gains, rope,
-    left, held, kv, {{all_left, all_held, all_pages, {after}, {heads} * 2 * kv_3 * out_2}},
-    out, ml, mixed, own, {{{hidden}.0f, {eps}f, {scale}f}}, arrive);
+    left, num_cached, kv, {{all_left, all_cached, all_pages, {after}, {heads} * 2 * kv_3 * out_2}},
+    out, ml, mixed, step_kv, {{{hidden}.0f, {eps}f, {scale}f}}, arrive);
 """
-_APPEND = _INCLUDE + "et::attention::append_kv_layers<own_0, own_1, own_3>(own, kv);"
+_APPEND = _INCLUDE + """
+et::attention::append_kv_layers<step_kv_0, step_kv_1, step_kv_3>(step_kv, kv);
+"""
 
 
 @dataclass(frozen=True)
@@ -69,14 +72,14 @@ def decode_variants(
 
 
 def decode_variant(c: ModelConfig, rows: int) -> DecodeVariant:
-    """The kernel that takes so many tokens."""
+    """The kernel for a decode batch of `rows` tokens."""
     found = next((a for a in decode_variants(c) if rows <= a.most), None)
     assert found is not None, f"no decode kernel takes {rows} tokens"
     return found
 
 
 def smem_floats(c: ModelConfig, heads: int) -> int:
-    """Shared memory for the reduction of so many KV heads. Several heads also keep the heads after
+    """Shared memory for the reduction of `heads` KV heads. Several heads also keep the heads after
     RoPE behind it."""
     group = c.heads // c.kv_heads
     behind = heads * (group + 2) * (c.head_dim + 8) // 2 if heads > 1 else 0
@@ -84,32 +87,35 @@ def smem_floats(c: ModelConfig, heads: int) -> int:
 
 
 def plan_decode(split_tokens: int, most: int, fill: int) -> Any:
-    """Like `plan_attention`, with more fields of each item. `held`: its tokens in the cache, which
-    are all but the new token in the last item of a sequence. `turn`: the position of the new token.
-    Item w writes the new key and value of tokens ends[w] .. ends[w + 1]: one token for the last
-    item of a sequence, else none. It writes the normalised result of tokens lone[w] .. lone[w + 1]:
-    one token for each item if no sequence has several items, else none. `several`: the number of
-    tokens to combine, all or none."""
+    """Like `plan_attention`, with more fields of each item. `num_cached`: its tokens in the cache,
+    which are all but the new token in the last item of a sequence. `rope_position`: the position of
+    the new token. Item w writes the new key and value of tokens kv_tokens[w] .. kv_tokens[w + 1]:
+    one token for the last item of a sequence, else none. It writes the normalised result of tokens
+    result_tokens[w] .. result_tokens[w + 1]: one token for each item if no sequence has several
+    items, else none. `num_combined`: the number of tokens to combine, all or none."""
     @et.task(cuda=_PLAN.format(split=split_tokens, span=most, fill=fill))
-    def plan(position, request, table, first, row, left, pages, held, turn, ends, lone, several):
+    def plan(
+        position, request, table, first, row, left, pages, num_cached, rope_position, kv_tokens,
+        result_tokens, num_combined
+    ):
         count, rows = row.shape[0], position.shape[0]
         found = find_items(position, count, split_tokens, most, fill)
         first[:], row[:], left[:] = found.first, found.row, found.left
         pages[:] = found.pages(request, table, pages.shape[1])
         last = et.gather(found.first, found.row + 1) == et.iota(count) + 1
-        held[:] = found.left - last.cast(et.i32)
-        turn[:] = et.gather(position, found.row)
-        own = et.where(found.used, found.row, rows)
-        ends[:] = et.concat([own, et.full((1,), rows, et.i32)], axis=0)
+        num_cached[:] = found.left - last.cast(et.i32)
+        rope_position[:] = et.gather(position, found.row)
+        owner = et.where(found.used, found.row, rows)
+        kv_tokens[:] = et.concat([owner, et.full((1,), rows, et.i32)], axis=0)
         each = found.first[rows] <= rows
-        lone[:] = et.where(each, et.minimum(et.iota(count + 1), rows), 0)
-        several[:] = et.where(each, 0, rows).cast(et.i32).reshape(1)
+        result_tokens[:] = et.where(each, et.minimum(et.iota(count + 1), rows), 0)
+        num_combined[:] = et.where(each, 0, rows).cast(et.i32).reshape(1)
 
     return plan
 
 
 def attend_decode(c: ModelConfig, dtype: Any, some: int) -> Any:
-    """Like `attend_mixed` for some KV heads, from the split-K parts of the projection. `held`
+    """Like `attend_mixed` for some KV heads, from the split-K parts of the projection. `num_cached`
     tokens are in the cache."""
     group, scale = c.heads // c.kv_heads, c.head_dim**-0.5
     floats = smem_floats(c, some)
@@ -122,8 +128,8 @@ def attend_decode(c: ModelConfig, dtype: Any, some: int) -> Any:
         persistent_bytes_per_warp=NEXT_KV_BYTES_PER_WARP,
         scratch=(et.Scratch("smem", et.f32, floats),)))
     def attend(
-        qkv, ss, gains, rope, left, held, kv, all_left, all_held, all_pages, all_kv, out, ml, mixed,
-        own
+        qkv, ss, gains, rope, left, num_cached, kv, all_left, all_cached, all_pages, all_kv, out,
+        ml, mixed, step_kv
     ):
         row = qkv[0]
         for k in range(1, int(qkv.shape[0])):
@@ -133,10 +139,10 @@ def attend_decode(c: ModelConfig, dtype: Any, some: int) -> Any:
         key = norm_and_rope(heads[:, group : group + 1], gains[1], rope, c).cast(dtype)
         value = heads[:, group + 1 :].cast(dtype)
         new_kv = et.concat([key, value], axis=1)
-        own[:] = new_kv[None, :, :, :]
+        step_kv[:] = new_kv[None, :, :, :]
         wide = group * c.head_dim
         for k in range(some):
-            found, sums = softmax(q[k], left, kv[:, k], dtype, held, new_kv[k])
+            found, sums = softmax(q[k], left, kv[:, k], dtype, num_cached, new_kv[k])
             out[k], ml[k] = found, sums
             mixed[:, k * wide : (k + 1) * wide] = \
                 (found / sums[1][:, None]).reshape(1, wide).cast(dtype)
@@ -145,9 +151,9 @@ def attend_decode(c: ModelConfig, dtype: Any, some: int) -> Any:
 
 
 @et.task(cuda=_APPEND)
-def append(own, kv):
+def append(step_kv, kv):
     """Appends the new keys and values of a token to the cache: some heads, all layers."""
-    kv[:] = own
+    kv[:] = step_kv
 
 
 class BatchDecodeAttention(AttentionBlock):
@@ -158,40 +164,41 @@ class BatchDecodeAttention(AttentionBlock):
         self.heads = heads
         self.some = kv_heads_per_task(step.c, step.weights.layout, MAX_TOKENS)
 
-    def rows(self) -> None:
+    def declare_outputs(self) -> None:
         """Declares what items write of a token: the new key and value, and the whole result if the
         item is its only one."""
         step, W = self.step, self.W
         c, p, T, dtype = step.c, step.p, step.num_tokens, step.weights.dtype
-        self.held = p.scratch("held", (W,), et.i32)
-        self.turn = p.scratch("turn", (W,), et.i32, bound=self.rope.shape[0] - 1)
-        self.ends, self.lone = (p.scratch(n, (W + 1,), et.i32, bound=T, monotone=True)
-                                for n in ("ends", "lone"))
-        self.several = p.scratch("several", (1,), et.i32, bound=T)
-        self.own = p.scratch("own", (c.layers, T, c.kv_heads, 2, c.head_dim), dtype)
+        self.num_cached = p.scratch("num_cached", (W,), et.i32)
+        self.rope_position = p.scratch("rope_position", (W,), et.i32, bound=self.rope.shape[0] - 1)
+        self.kv_tokens, self.result_tokens = (
+            p.scratch(n, (W + 1,), et.i32, bound=T, monotone=True)
+            for n in ("kv_tokens", "result_tokens"))
+        self.num_combined = p.scratch("num_combined", (1,), et.i32, bound=T)
+        self.step_kv = p.scratch("step_kv", (c.layers, T, c.kv_heads, 2, c.head_dim), dtype)
         self.mixed = p.scratch("mixed", (c.layers, T, c.heads * c.head_dim), dtype)
         # One event of attention for all of its consumers.
         self.planned = p.events("planned", ())
         self.attended, self.combined = (p.events(n, (c.layers,)) for n in ("attended", "combined"))
 
-    def calls(self, at: Any) -> None:
+    def add_calls(self, at: Any) -> None:
         self._project(at)
         self.attend(at)
-        self.out.calls(at, self._source(at),
+        self.out.add_calls(at, self._source(at),
                        (self.planned[()], self.combined[at], self.attended[at]))
 
-    def plan(self) -> None:
+    def add_plan(self) -> None:
         self.step.p.call(
             plan_decode(self.split, self.span, self.fill), grid=(),
             reads=lambda: (self.position[:], self.request[:], self.table[:, :, :]),
             writes=lambda: (self.first[:], self.row[:], self.left[:], self.item_pages[:, :],
-                            self.held[:], self.turn[:], self.ends[:], self.lone[:],
-                            self.several[:]),
+                            self.num_cached[:], self.rope_position[:], self.kv_tokens[:],
+                            self.result_tokens[:], self.num_combined[:]),
             notifies=lambda: self.planned[()])
 
     def attend(self, at: Any) -> None:
-        step, c, W, row, ends, lone = (self.step, self.step.c, self.W, self.row, self.ends,
-                                       self.lone)
+        step, c, W, row = self.step, self.step.c, self.W, self.row
+        kv_tokens, result_tokens = self.kv_tokens, self.result_tokens
         some, group = self.heads, c.heads // c.kv_heads
         words = some * (group + 2) * c.head_dim
         step.p.call(
@@ -199,15 +206,18 @@ class BatchDecodeAttention(AttentionBlock):
             grid=(self.first[step.num_tokens], c.kv_heads // some),
             reads=lambda w, g: (
                 self.qkv[at, :, row[w], cut(g, words)], step.attn.ss[at, row[w], :],
-                self.qk_gains[at, :, :], self.rope[self.turn[w], :, :], self.left[w], self.held[w],
+                self.qk_gains[at, :, :], self.rope[self.rope_position[w], :, :], self.left[w],
+                self.num_cached[w],
                 self.kv[at, self.item_pages[w, :], cut(g, some), :, :, :], self.left[w:W],
-                self.held[w:W], self.item_pages[w:W, :], self.kv[at, :, :, :, :, :]),
+                self.num_cached[w:W], self.item_pages[w:W, :], self.kv[at, :, :, :, :, :]),
             writes=lambda w, g: (
                 self.part[at, w, cut(g, some), :, :], self.part_ml[at, w, cut(g, some), :, :],
-                self.mixed[at, lone[w] : lone[w + 1], cut(g, some * group * c.head_dim)],
-                self.own[at, ends[w] : ends[w + 1], cut(g, some), :, :]),
+                self.mixed[at, result_tokens[w] : result_tokens[w + 1],
+                           cut(g, some * group * c.head_dim)],
+                self.step_kv[at, kv_tokens[w] : kv_tokens[w + 1], cut(g, some), :, :]),
             notifies=lambda w, g: self.attended[at])
-        self.combine(at, self.several[0], waits=lambda t, g: (self.planned[()], self.attended[at]),
+        self.combine(at, self.num_combined[0],
+                     waits=lambda t, g: (self.planned[()], self.attended[at]),
                      notifies=lambda t, g: self.combined[at])
 
     def append(self) -> None:
@@ -215,6 +225,6 @@ class BatchDecodeAttention(AttentionBlock):
         step, c, slot, page, some = self.step, self.step.c, self.slot, self.page, self.heads
         step.p.call(
             append, grid=(step.num_tokens, c.kv_heads // some),
-            reads=lambda t, g: self.own[:, t, cut(g, some), :, :],
+            reads=lambda t, g: self.step_kv[:, t, cut(g, some), :, :],
             writes=lambda t, g: self.kv[:, slot[t] // page, cut(g, some), :, slot[t] % page, :],
             waits=lambda t, g: (self.planned[()], self.attended[c.layers - 1]))

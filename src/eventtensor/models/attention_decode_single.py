@@ -19,7 +19,8 @@ from .model_config import ModelConfig
 from .step import Step, cut
 
 PARTS = 16  # splits of a sequence at most
-# The producer warp loads pages of at most so many query heads and a multiple of so many columns.
+# The producer warp loads pages for at most STREAMED_HEADS query heads of a multiple of
+# STREAMED_COLUMNS columns.
 STREAMED_HEADS, STREAMED_COLUMNS = 8, 64
 COLUMNS = 64  # of a head, at most, for a task of `combine`
 APPENDED_WORDS = 3072  # at most, for a task of `append`
@@ -128,7 +129,7 @@ class SingleDecodeAttention(AttentionBlock):
     def __init__(self, step: Step) -> None:
         super().__init__(step, span=1, alike=True)
 
-    def items(self) -> None:
+    def declare_items(self) -> None:
         """Declares splits, whose places depend on their number alone."""
         c, p, T = self.step.c, self.step.p, self.step.num_tokens
         self.parts, group = parts_for(c), c.heads // c.kv_heads
@@ -137,7 +138,7 @@ class SingleDecodeAttention(AttentionBlock):
         self.part = p.scratch("part", (c.layers, self.parts, c.kv_heads, group, c.head_dim), et.f32)
         self.part_ml = p.scratch("part_ml", (c.layers, self.parts, c.kv_heads, 2, group), et.f32)
 
-    def plan(self) -> None:
+    def add_plan(self) -> None:
         """A single token needs no plan."""
 
     def _qkv_shape(self, columns: int) -> tuple[Any, ...]:

@@ -29,7 +29,7 @@ def fits_kv_pipeline(group: int, width: int, page: int) -> bool:
 
 
 def reduce_floats(group: int, width: int, heads: int = 1) -> int:
-    """Floats of shared memory for SplitSoftmaxReduce of so many KV heads
+    """Floats of shared memory for SplitSoftmaxReduce of `heads` KV heads
     (device/cuda/attention_tile.cuh): half of the KV partitions of a large head, or all but the last
     ones of several heads."""
     even = group + group % 2

@@ -73,7 +73,7 @@ def chance(seed: int, position: int) -> float:
 
 
 @dataclass(frozen=True)
-class Limits:
+class RunnerLimits:
     """The sizes of a runner. `rows`: the most tokens of a step; `chosen`: the most sampled ones. A
     page has `page` tokens, a split of attention `split` pages."""
 
@@ -127,7 +127,7 @@ class BatchArrays:
 class BlockTables:
     """The pages of each request in the layout of the kernel, and the references to each page."""
 
-    def __init__(self, limits: Limits, table: Array) -> None:
+    def __init__(self, limits: RunnerLimits, table: Array) -> None:
         self._limits, self._flat = limits, table.reshape(limits.requests, -1)
         self._known: list[list[int]] = []
         self._lengths = np.zeros(0, np.int64)
@@ -221,7 +221,7 @@ def _text(at: Places, k: int) -> str:
     return f"row {k} (request {at[0][k]}, position {at[1][k]})"
 
 
-def check_counts(limits: Limits, rows: int, chosen: int) -> None:
+def check_counts(limits: RunnerLimits, rows: int, chosen: int) -> None:
     if not 1 <= rows <= limits.rows:
         raise DimOutOfRange(f"the step has {rows} rows; the runner takes 1 to {limits.rows}",
                             hint=_HINT)
@@ -242,7 +242,7 @@ def check_choices(choices: Sequence[TokenChoice], chosen: int) -> None:
                                 "0 < top_p <= 1, 0 <= uniform < 1, 0 <= min_p <= 1")
 
 
-def check_changes(changes: Sequence[LogitsChange], limits: Limits) -> None:
+def check_changes(changes: Sequence[LogitsChange], limits: RunnerLimits) -> None:
     wide = -(-limits.vocab // 8)
     for c in changes:
         if len(c.history) > limits.positions:

@@ -37,11 +37,11 @@ def llama(
     step = Step(c, weights, tiles, tokens, decode_only, least)
     attention = _attention(step, span, batch_invariant)
     mlp = _mlp(step)
-    attention.plan()
+    attention.add_plan()
     _embed(step)
     with step.p.loop("l", c.layers) as at:
-        attention.calls(at)
-        mlp.calls(at)
+        attention.add_calls(at)
+        mlp.add_calls(at)
     _sample(step, sampling, attention)
     return step.p
 
@@ -73,13 +73,13 @@ class DenseMlp:
         self.down = ResidualProjection(step, "down", w_down, tiles.down, tiles.down_parts,
                                        sublayer=1)
 
-    def calls(self, at: Any) -> None:
+    def add_calls(self, at: Any) -> None:
         step, tile = self.step, self.step.tiles.gate_up
         step.p.call(
             gate_up(step.weights, step.c), grid=(self.w_gate_up.tiles(tile),),
             reads=lambda i: (*step.mlp.normed(at), self.w_gate_up[at, i, tile]),
             writes=lambda i: self.act[at, :, cut(i, tile // (2 * PANEL)), :])
-        self.down.calls(at, lambda s, n: self.act[at, :, cut(s, self.panels // n), :])
+        self.down.add_calls(at, lambda s, n: self.act[at, :, cut(s, self.panels // n), :])
 
 
 def _embed(step: Step) -> None:
@@ -114,4 +114,4 @@ def _sample(step: Step, sampling: bool, attention: AttentionBlock) -> None:
     p.call(choose(tile), grid=(S,), reads=lambda s: (best[s, :], best_at[s, :]),
            writes=lambda s: chosen[s])
     if given is not None:
-        Sampler(given).calls()
+        Sampler(given).add_calls()

@@ -104,7 +104,7 @@ class LogitsProcessor:
         self.best_at = p.scratch("adjusted_at", (A, self.count), et.i32)
         self.changed = p.events("logits_changed", (), count=A * self.count)
 
-    def calls(self) -> None:
+    def add_calls(self) -> None:
         x, p, adjusted, tile = self.logits, self.logits.p, self.adjusted, self.tile
         p.call(adjust(tile), grid=(x.A, self.count), waits=lambda a, i: x.ready[()],
                notifies=lambda a, i: self.changed[()],

@@ -25,7 +25,7 @@ _HINT = "eventtensor compile MODEL -o FOLDER writes one"
 
 
 def takes_one_row(target: str, rows: int, batch_invariant: bool) -> bool:
-    """True if a runner for so many tokens has a kernel for a single token."""
+    """True if a runner for `rows` tokens has a kernel for a single token."""
     return rows == 1 or (target == "cuda" and not batch_invariant)
 
 

@@ -211,7 +211,7 @@ class MoeBlock(RouterScores):
         return [self.begin[at, rank] <= pair, pair < self.begin[at, rank + 1],
                 rank < self.active[at]]
 
-    def calls(self, at: Any) -> None:
+    def add_calls(self, at: Any) -> None:
         self.score(at, notifies=lambda i, s: self.scored[at])
         self._route(at)
         self._apply(at)

@@ -51,7 +51,7 @@ class SingleDecodeMoe(RouterScores):
         self.routed = p.events("routed", (L,), count=1)
         self.made = p.events("made", (L,), count=top * self.w_gate_up.tiles(step.tiles.gate_up))
 
-    def calls(self, at: Any) -> None:
+    def add_calls(self, at: Any) -> None:
         self.score(at, scaled=False)
         self._route(at)
         self._apply(at)

@@ -29,7 +29,7 @@ class ResidualProjection:
             shape = (step.c.layers, parts, step.num_tokens, w.rows)
             self.part = step.p.scratch(f"{name}_part", shape, et.f32)
 
-    def calls(self, at: Any, source: Source, waits: Any = None) -> None:
+    def add_calls(self, at: Any, source: Source, waits: Any = None) -> None:
         """`waits`: cells that the product waits for; None derives them."""
         if self.parts == 1:
             self._fused(at, source, None if waits is None else lambda i: waits)

@@ -17,8 +17,8 @@ import eventtensor as et
 from ..errors import BadOption, BadPacking
 from .attention_block import SPLIT_TOKENS, page_tokens
 from .batch_arrays import (
-    Limits,
     LogitsChange,
+    RunnerLimits,
     StepToken,
     TokenChoice,
     check_choices,
@@ -75,7 +75,7 @@ class Runner:
         page, layout = page_tokens(config), layout_of(target, dtype, rows, batch_invariant)
         _check_packed(config, layout, weights)
         self.config, self.target, self.page, self.pages = config, target, page, pages
-        self.limits = Limits(
+        self.limits = RunnerLimits(
             config.vocab, rows, min(rows, MAX_REQUESTS), requests, positions, pages, page,
             max(1, SPLIT_TOKENS // page),
         )
@@ -157,7 +157,7 @@ class Runner:
         return Result(tokens, self.memory.fetch(self._logits[:wanted]))
 
     def ready(self, rows: int, decode_only: bool = False) -> AnyKernel:
-        """The kernel for steps of so many tokens. `decode_only`: each token is the newest of
+        """The kernel for steps of `rows` tokens. `decode_only`: each token is the newest of
         its own sequence and gets a successor. A thread builds the kernel while others already run;
         a benchmark waits for it here."""
         check_counts(self.limits, rows, 1)

@@ -329,8 +329,8 @@ class Sampler:
         self.uniform = p.input("uniform", (rows,), et.f32)
         self.processor = LogitsProcessor(logits)
 
-    def calls(self) -> None:
-        self.processor.calls()
+    def add_calls(self) -> None:
+        self.processor.add_calls()
         p, N, Q, sampled, origin = self.p, self.N, self.Q, self.sampled, self.origin
         ready, changed = self.given.ready, self.processor.changed
         steps = (Q + 1, N, self.parts)

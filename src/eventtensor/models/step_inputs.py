@@ -14,8 +14,8 @@ from .batch_arrays import (
     MAX_BIASES,
     BatchArrays,
     BlockTables,
-    Limits,
     LogitsChange,
+    RunnerLimits,
     TokenChoice,
     check_changes,
 )
@@ -52,7 +52,7 @@ class StepInputs:
     Inputs of changed logits are copied only if there are some."""
 
     def __init__(
-        self, interface: Interface, limits: Limits, memory: Memory, chosen: Sequence[Array]
+        self, interface: Interface, limits: RunnerLimits, memory: Memory, chosen: Sequence[Array]
     ) -> None:
         """`chosen`: the sampled tokens of a step on the device, by its buffer."""
         known = {t.name: t.dtype.numpy for t in interface.tensors}
@@ -191,7 +191,7 @@ class DeviceBlockTables(BlockTables):
     few requests each its pages, of many all between them. So a long context costs a step
     nothing."""
 
-    def __init__(self, limits: Limits, memory: Memory) -> None:
+    def __init__(self, limits: RunnerLimits, memory: Memory) -> None:
         self._table = np.zeros(limits.table, np.int32)
         super().__init__(limits, self._table)
         self._memory = memory

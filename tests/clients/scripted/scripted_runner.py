@@ -13,7 +13,7 @@ import numpy as np
 from clients.scripted.scripted_rules import Rule
 from engine.fake_runner import FakeRunner
 
-from eventtensor.models.batch_arrays import Limits
+from eventtensor.models.batch_arrays import RunnerLimits
 from eventtensor.models.text.tokenizer import Tokenizer
 
 _USER, _RESULT = "<|im_start|>user\n", "<tool_response>"
@@ -25,7 +25,7 @@ _NEXT = '}]":,{[0tn'  # what JSON may go on with, the shortest way first
 
 
 class ScriptedRunner(FakeRunner):
-    def __init__(self, limits: Limits, tokenizer: Tokenizer, rules: Sequence[Rule]) -> None:
+    def __init__(self, limits: RunnerLimits, tokenizer: Tokenizer, rules: Sequence[Rule]) -> None:
         super().__init__(limits)
         self._tokenizer, self._rules = tokenizer, rules
 

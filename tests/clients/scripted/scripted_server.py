@@ -15,7 +15,7 @@ from clients.scripted.scripted_runner import ScriptedRunner
 
 from eventtensor.engine import llm as llm_module
 from eventtensor.models.attention_block import page_tokens
-from eventtensor.models.batch_arrays import Limits
+from eventtensor.models.batch_arrays import RunnerLimits
 from eventtensor.models.model_config import ModelConfig
 from eventtensor.models.model_source import open_model
 from eventtensor.serve.app import AppOptions
@@ -42,7 +42,7 @@ def scripted_llm() -> llm_module.LLM:
         rows: int,
         **_: Any,
     ) -> ScriptedRunner:
-        sizes = Limits(
+        sizes = RunnerLimits(
             config.vocab,
             rows,
             min(rows, requests),

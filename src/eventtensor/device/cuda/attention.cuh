@@ -55,10 +55,11 @@ ET_HOT void attend_once(float* smem, const bf16* q, int64_t pitch, int count,
   reduce.reduce(part, out, ml);
 }
 
-// The work items after this one. They have `left` tokens each, of which `held` are in `pages`;
-// pages lie `pitch` elements apart. Workers take the item at `after` about when this one is done.
+// The work items after this one. They have `left` tokens each, of which `num_cached` are in
+// `pages`; pages lie `pitch` elements apart. Workers take the item at `after` about when this one
+// is done.
 struct NextItems {
-  View<const int32_t, 1> left, held;
+  View<const int32_t, 1> left, num_cached;
   View<const int32_t, 2> pages;
   int64_t after, pitch;
 };

@@ -9,38 +9,38 @@ namespace et::attention {
 
 // Runs after `plan`: the fields of items that models/attention_decode_batch.py defines.
 ET_FN void place_items(View<const int32_t, 1> position, View<int32_t, 1> first,
-                       View<int32_t, 1> row, View<int32_t, 1> left, View<int32_t, 1> held,
-                       View<int32_t, 1> turn,
-                       View<int32_t, 1> ends, View<int32_t, 1> lone, View<int32_t, 1> several) {
+                       View<int32_t, 1> row, View<int32_t, 1> left, View<int32_t, 1> num_cached,
+                       View<int32_t, 1> rope_position, View<int32_t, 1> kv_tokens,
+                       View<int32_t, 1> result_tokens, View<int32_t, 1> num_combined) {
   const Thread me;
   const int rows = int(position.extent[0]), items = int(row.extent[0]), used = first.data[rows];
   ET_ROLLED for (int item = me.number; item < items; item += ET_THREADS) {
     const int t = row.data[item];
-    held.data[item] = left.data[item] - (first.data[t + 1] == item + 1);
-    turn.data[item] = position.data[t];
-    ends.data[item] = item < used ? t : rows;
-    lone.data[item] = used <= rows ? min(item, rows) : 0;
+    num_cached.data[item] = left.data[item] - (first.data[t + 1] == item + 1);
+    rope_position.data[item] = position.data[t];
+    kv_tokens.data[item] = item < used ? t : rows;
+    result_tokens.data[item] = used <= rows ? min(item, rows) : 0;
   }
   if (me.number != 0) return;
-  ends.data[items] = rows;
-  lone.data[items] = used <= rows ? min(items, rows) : 0;
-  several.data[0] = used <= rows ? 0 : rows;
+  kv_tokens.data[items] = rows;
+  result_tokens.data[items] = used <= rows ? min(items, rows) : 0;
+  num_combined.data[0] = used <= rows ? 0 : rows;
 }
 
-// The tokens of an item. The cache has `held` of them; one more is the new token, whose key and
-// value lie in shared memory from `new_kv` on.
+// The tokens of an item. The cache has `num_cached` of them; one more is the new token, whose key
+// and value lie in shared memory from `new_kv` on.
 template <int HD, int PAGE> struct ItemKvWithNewToken {
   CachedKv<HD, PAGE> kv;
-  int count, held;
+  int count, num_cached;
   uint32_t new_kv;
 
-  ET_HOT Chunk chunk(int base) const { return kv.chunk(base, held); }
+  ET_HOT Chunk chunk(int base) const { return kv.chunk(base, num_cached); }
 
   // Copies the new token into its place of the stage, and into the places behind it.
   template <bool VALUES> ET_HOT void complete(uint32_t stage, int base, Thread me) const {
     using Stages = KvPipeline<HD, PAGE>;
-    const int from = held - base;
-    if (held == count || from >= 16) return;
+    const int from = num_cached - base;
+    if (num_cached == count || from >= 16) return;
     const unsigned piece = me.lane % Stages::PIECES;
     uint32_t some[4];
     ptx::ld_shared_v4(new_kv + (VALUES ? sizeof(bf16) * PITCH<HD> : 0) + piece * 16, some);
@@ -115,16 +115,16 @@ template <int PARTS, int H, int GROUP, int HD, bool NORM> class RopeInput {
   float share_, gain_ = 0.0f, angle_ = 0.0f;
 };
 
-// Stores the new keys and values of the token for `append_kv_layers`, if `own` has rows (one item
-// of a sequence does it). `new_kv`: those of the first head; others lie PITCH elements times
+// Stores the new keys and values of the token for `append_kv_layers`, if `step_kv` has rows (one
+// item of a sequence does it). `new_kv`: those of the first head; others lie PITCH elements times
 // `heads` apart.
 template <int H, int HD>
-ET_HOT void store_own_kv(const bf16* new_kv, int heads, View<bf16, 4> own) {
+ET_HOT void store_own_kv(const bf16* new_kv, int heads, View<bf16, 4> step_kv) {
   const Thread me;
-  if (own.extent[0] == 0) return;
+  if (step_kv.extent[0] == 0) return;
   ET_ROLLED for (int at = 4 * me.number; at < H * 2 * HD; at += 4 * ET_THREADS)
-    *reinterpret_cast<WordVector<2>*>(own.data + at / (2 * HD) * own.stride[1] +
-                                 at / HD % 2 * own.stride[2] + at % HD) =
+    *reinterpret_cast<WordVector<2>*>(step_kv.data + at / (2 * HD) * step_kv.stride[1] +
+                                 at / HD % 2 * step_kv.stride[2] + at % HD) =
         *reinterpret_cast<const WordVector<2>*>(
             new_kv + (at / (2 * HD) * heads + at / HD % 2) * PITCH<HD> + at % HD);
 }
@@ -139,19 +139,19 @@ ET_FN OutputPointers& output_pointers() {
   return found;
 }
 
-// Like attend_mixed for H KV heads at once. The item has `left` tokens, the cache `held` of them.
-// `arrive` waits for `qkv` and `ss`; the result is false if the launch is aborted. Loads return in
-// order, so those of the projection come before keys and values. `smem` has SMEM_FLOATS floats: for
-// the heads of the token, and for the results of KV partitions; those of a single head overwrite
-// the heads at the end.
+// Like attend_mixed for H KV heads at once. The item has `left` tokens, the cache `num_cached` of
+// them. `arrive` waits for `qkv` and `ss`; the result is false if the launch is aborted. Loads
+// return in order, so those of the projection come before keys and values. `smem` has SMEM_FLOATS
+// floats: for the heads of the token, and for the results of KV partitions; those of a single head
+// overwrite the heads at the end.
 template <int PARTS, int H, int GROUP, int HD, int PAGE, int HEADS, int SMEM_FLOATS, bool NORM,
           class Arrive>
 ET_HOT bool attend_decode(const Worker& worker, uint32_t stages, float* smem, WorkTiles tiles,
                           View<const float, 2> qkv, View<const float, 1> ss,
                           View<const float, 2> gains, View<const float, 2> rope, int32_t left,
-                          int32_t held, Gathered<const bf16, 5> kv, NextItems following,
+                          int32_t num_cached, Gathered<const bf16, 5> kv, NextItems following,
                           View<float, 3> out, View<float, 3> ml, View<bf16, 2> mixed,
-                          View<bf16, 4> own, RopeParams params, const Arrive& arrive) {
+                          View<bf16, 4> step_kv, RopeParams params, const Arrive& arrive) {
   using Row = RopeInput<PARTS, H, GROUP, HD, NORM>;
   using Reduce = PipelineReduce<GROUP, HD, H>;
   static_assert(GROUP <= 8 && (HD == 64 || HD == 128) && PAGE % 16 == 0);
@@ -172,11 +172,11 @@ ET_HOT bool attend_decode(const Worker& worker, uint32_t stages, float* smem, Wo
   const int head = KvPartitions<H>::head(me);
   const bf16* const mine_at = heads + head * (GROUP + 2) * PITCH<HD>;
   const uint32_t new_kv = uint32_t(__cvta_generic_to_shared(mine_at + GROUP * PITCH<HD>));
-  Mine mine(stages, kv.data, {{kv.rows[0], head}, left, held, new_kv}, tiles, following,
+  Mine mine(stages, kv.data, {{kv.rows[0], head}, left, num_cached, new_kv}, tiles, following,
             is_prefetched, me);
   if (!is_prefetched) mine.begin(me);
   row.apply_rope(smem + ROPE_AT, heads, params);
-  store_own_kv<H, HD>(heads + GROUP * PITCH<HD>, GROUP + 2, own);
+  store_own_kv<H, HD>(heads + GROUP * PITCH<HD>, GROUP + 2, step_kv);
   const Queries queries(mine_at, PITCH<HD>);
   OnlineSoftmaxState<HD> part;
   const Reduce reduce(smem);
@@ -199,7 +199,7 @@ template <int H, int HD, class T> ET_HOT T* piece_of(const View<T, 4>& view, int
 
 // Copies the new keys and values of H heads of a token, in all layers, into the cache.
 template <int LAYERS, int H, int HD, class T>
-ET_FN void append_kv_layers(View<const T, 4> own, View<T, 4> kv) {
+ET_FN void append_kv_layers(View<const T, 4> step_kv, View<T, 4> kv) {
   using Eight = WordVector<4>;
   constexpr int ALL = LAYERS * H * 2 * HD / 8, LOADS_IN_FLIGHT = 8;
   static_assert(sizeof(T) == 2 && HD % 8 == 0);
@@ -209,7 +209,7 @@ ET_FN void append_kv_layers(View<const T, 4> own, View<T, 4> kv) {
 #pragma unroll
     for (int n = 0; n < LOADS_IN_FLIGHT; ++n)
       if (base + n * ET_THREADS < ALL)
-        some[n] = *reinterpret_cast<const Eight*>(piece_of<H, HD>(own, base + n * ET_THREADS));
+        some[n] = *reinterpret_cast<const Eight*>(piece_of<H, HD>(step_kv, base + n * ET_THREADS));
 #pragma unroll
     for (int n = 0; n < LOADS_IN_FLIGHT; ++n)
       if (base + n * ET_THREADS < ALL)

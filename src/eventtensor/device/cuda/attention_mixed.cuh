@@ -139,7 +139,7 @@ template <int HD, int PAGE, int GROUPS, int H> struct NextItemKv {
     heads = (int(next % GROUPS) - int(now % GROUPS)) * H;
     if (tiles.next < 0 || after >= items.left.extent[0]) return;
     left = items.left.data[after];
-    num_new = left - items.held.data[after];
+    num_new = left - items.num_cached.data[after];
     if (me.lane < items.pages.extent[1])
       page = items.pages.data[after * items.pages.stride[0] + me.lane];
   }
