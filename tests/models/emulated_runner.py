@@ -1,4 +1,4 @@
-"""A runner whose GPU is the emulator."""
+"""A runner on the emulated GPU."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kernels in device memory that choose, for each row, its token plus one."""
+"""Fake kernels in device memory: the successor of each token is its id plus one."""
 
 from __future__ import annotations
 

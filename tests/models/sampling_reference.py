@@ -1,5 +1,4 @@
-"""Token choice in plain NumPy, as the definition in sampler.py says it, and a program that has
-nothing but it."""
+"""The sampler in plain NumPy, by the definition in sampler.py, and a program with nothing else."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Tiles that follow one another on a worker, as experts have them: what the loader looks up is told
-to the tasks, a messenger notifies for them, and gathered columns come while others are read."""
+"""Consecutive tiles of a worker, as in the MoE sublayer: the producer warp forwards what it looks
+up to the tasks, another warp notifies for them, and gathered columns load while others are read."""
 
 from __future__ import annotations
 

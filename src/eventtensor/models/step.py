@@ -74,8 +74,8 @@ class Step:
         self.mlp = self._residual("mlp", c.layers, tiles.out, tiles.out_parts)
 
     def pieces(self, tiles: int, otherwise: int) -> int:
-        """The pieces of a token with `tiles` tiles: the most for which all tokens have workers, else
-        two. Pieces are whole tiles; `otherwise` if that is impossible."""
+        """The pieces of a token with `tiles` tiles: the most for which all tokens have workers,
+        else two. Pieces are whole tiles; `otherwise` if that is impossible."""
         fit = (n for n in PIECES if n * self.max_tokens <= H200.multiprocessors or n == PIECES[-1])
         return next((n for n in fit if tiles % n == 0), otherwise)
 

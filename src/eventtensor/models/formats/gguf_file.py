@@ -31,7 +31,7 @@ _STRING, _ARRAY = 8, 9
 _VERSIONS = (2, 3)
 _ALIGNMENT = 32
 
-# Limits of a header: far more than published models have, and few enough to read at once. A broken
+# Bounds of a header: far more than published models have, and few enough to read at once. A broken
 # number is an error where it stands.
 _LIMITS = {
     "tensors": 1 << 17, "keys": 1 << 16, "axes": 4, "bytes of a key": 1 << 10,
