@@ -5,10 +5,9 @@ from __future__ import annotations
 
 from ..errors import UnboundedGrid
 from ..ir.expr import Const, Node, add, product
-from ..ir.interval import at_least_zero
+from ..ir.interval import DeclaredBounds, at_least_zero
 from ..ir.plan import Plan
-from ..ir.program import PlacedCall, Program
-from .limits import box
+from ..ir.program import GridAxis, PlacedCall, Program
 
 
 def counts_of(known: Plan | Program) -> list[tuple[str, Node]]:
@@ -29,6 +28,19 @@ def counts_of(known: Plan | Program) -> list[tuple[str, Node]]:
 def _tasks(program: Program, p: PlacedCall) -> Node | None:
     """None if run-time data without a bound decides."""
     try:
-        return product(list(box(program, p.axes)))
+        return product(grid_box(program, p.axes))
     except UnboundedGrid:
         return None
+
+
+def grid_box(program: Program, axes: tuple[GridAxis, ...]) -> tuple[Node, ...]:
+    """Extents, over dims alone, of a box that holds every coordinate of `axes`."""
+    found, scope = [], DeclaredBounds(program)
+    for a in axes:
+        end = scope.upper(a.extent)
+        if end is None:
+            raise UnboundedGrid(f"nothing bounds '{a.extent}', an extent of a grid",
+                                place=program.name)
+        found.append(at_least_zero(end))
+        scope.add_counter(a.var, a.extent)
+    return tuple(found)

@@ -8,7 +8,7 @@ a bound is None. Exact sets of tasks are not here: isl computes them (analysis/s
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import reduce
 from operator import mul
 from typing import Generic, TypeVar, assert_never
@@ -28,11 +28,12 @@ from .expr import (
     Select,
     Sum,
     Var,
+    add,
     maximum,
     minimum,
     wrap,
 )
-from .program import GridAxis
+from .program import GridAxis, Program
 
 T = TypeVar("T")
 End = TypeVar("End", int, Expr)
@@ -59,23 +60,41 @@ def numeric_bounds(e: Node, known: KnownBounds = unbounded) -> Bounds:
     def leaf(x: Dim | Unknown) -> Bounds:
         return (x.min, x.max) if isinstance(x, Dim) else known(x)
 
-    return _Rules(leaf, int, min, max, lambda n: n >= 0).bounds(e)
+    return _Rules(leaf, int, min, max, _product).bounds(e)
 
 
 def symbolic_bounds(
     e: Node, known: Callable[[Unknown], SymbolicBounds] = unbounded
 ) -> SymbolicBounds:
-    """Expressions over dims, below and above every value. `known` gives such expressions too."""
+    """Expressions over dims, below and above every value. `known` gives such expressions too.
+    Factors of a product are sizes, which are never negative."""
 
     def leaf(x: Dim | Unknown) -> SymbolicBounds:
         return (x, x) if isinstance(x, Dim) else known(x)
 
-    def is_nonnegative(end: Expr) -> bool:
-        low = numeric_bounds(wrap(end))[0]
-        return low is not None and low >= 0
-
-    low, high = _Rules[Expr](leaf, Const, minimum, maximum, is_nonnegative).bounds(e)
+    low, high = _Rules[Expr](leaf, Const, minimum, maximum, _size_product).bounds(e)
     return None if low is None else wrap(low), None if high is None else wrap(high)
+
+
+@dataclass(frozen=True)
+class DeclaredBounds:
+    """What a program declares of its run-time data, and the ranges of variables, over dims."""
+
+    program: Program
+    ranges: dict[str, SymbolicBounds] = field(default_factory=dict)
+
+    def known(self, x: Unknown) -> SymbolicBounds:
+        if isinstance(x, Var):
+            return self.ranges.get(x.name, (None, None))
+        return self.program.tensor(x.tensor).bound or (None, None)
+
+    def upper(self, e: Node) -> Node | None:
+        return symbolic_bounds(e, self.known)[1]
+
+    def add_counter(self, var: str, extent: Node) -> None:
+        """Put a variable in scope that counts from 0 to an extent, which is not reached."""
+        end = self.upper(extent)
+        self.ranges[var] = Const(0), None if end is None else maximum(add(end, Const(-1)), 0)
 
 
 def within(ranges: Mapping[str, Bounds]) -> KnownBounds:
@@ -114,7 +133,9 @@ class _Rules(Generic[End]):
     constant: Callable[[int], End]
     minimum: Callable[[End, End], End]
     maximum: Callable[[End, End], End]
-    is_nonnegative: Callable[[End], bool]
+    product: Callable[
+        [tuple[End | None, End | None], tuple[End | None, End | None]],
+        tuple[End | None, End | None]]
 
     def bounds(self, e: Node) -> tuple[End | None, End | None]:
         match e:
@@ -125,7 +146,7 @@ class _Rules(Generic[End]):
             case Sum(terms, const):
                 return self._sum(terms, const)
             case Prod(factors):
-                return reduce(self._product, map(self.bounds, factors))
+                return reduce(self.product, map(self.bounds, factors))
             case FloorDiv(a, k):
                 low, high = self.bounds(a)
                 return None if low is None else low // k, None if high is None else high // k
@@ -154,24 +175,27 @@ class _Rules(Generic[End]):
             high = None if high is None or b is None else high + b * scale
         return low, high
 
-    def _product(
-        self, x: tuple[End | None, End | None], y: tuple[End | None, End | None]
-    ) -> tuple[End | None, End | None]:
-        """Of factors that are never negative, the product of the ends. Of others the ends lie at
-        the corners, and a factor without a lower end needs one beside it that is not negative."""
-        (a, b), (c, d) = x, y
-        signs = [end is not None and self.is_nonnegative(end) for end in (a, c)]
-        if all(signs):
-            return _both(mul, a, c), _both(mul, b, d)
-        if a is not None and b is not None and c is not None and d is not None:
-            corners: list[End] = list(dict.fromkeys(p * q for p in (a, b) for q in (c, d)))
-            return reduce(self.minimum, corners), reduce(self.maximum, corners)
-        if any(signs) and b is not None and d is not None:
-            return None, self._floor(b) * self._floor(d)
-        return None, None
 
-    def _floor(self, end: End) -> End:
-        return end if self.is_nonnegative(end) else self.maximum(end, self.constant(0))
+def _product(x: Bounds, y: Bounds) -> Bounds:
+    """The ends lie at the corners. A factor without a lower end needs one beside it that is never
+    negative."""
+    (a, b), (c, d) = x, y
+    if a is not None and a >= 0 and c is not None and c >= 0:
+        return a * c, _both(mul, b, d)
+    if a is not None and b is not None and c is not None and d is not None:
+        corners = [p * q for p in (a, b) for q in (c, d)]
+        return min(corners), max(corners)
+    has_size = any(low is not None and low >= 0 for low in (a, c))
+    if has_size and b is not None and d is not None:
+        return None, max(b, 0) * max(d, 0)
+    return None, None
+
+
+def _size_product(
+    x: tuple[Expr | None, Expr | None], y: tuple[Expr | None, Expr | None]
+) -> tuple[Expr | None, Expr | None]:
+    lows = [low for low, _ in (x, y) if low is not None and at_least_zero(wrap(low)) == low]
+    return lows[0] * lows[1] if len(lows) == 2 else Const(0), _both(mul, x[1], y[1])
 
 
 def _both(pick: Callable[[T, T], T], a: T | None, b: T | None) -> T | None:

@@ -11,13 +11,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from math import inf, prod
 
-from ...errors import UnboundedGrid
-from ...ir.expr import Const, Node
-from ...ir.interval import Bounds, numeric_bounds
+from ...ir.expr import Const, Node, Var
+from ...ir.interval import Bounds, DeclaredBounds, Unknown, numeric_bounds
 from ...ir.program import Call, GridAxis
 from ...ir.walk import free_vars
 from ..emitter import cpp_name
-from ..limits import Limits
 from .dialect import Dialect
 from .expr import ExprWriter, paren
 
@@ -33,8 +31,9 @@ def walked_axes(call: Call) -> int:
     return last
 
 
-def _bounds(e: Node) -> Bounds:
-    return (None, None) if not hasattr(e, "name") else (0, None)
+def _coordinate(x: Unknown) -> Bounds:
+    """Coordinates are 0 or more."""
+    return (0, None) if isinstance(x, Var) else (None, None)
 
 
 @dataclass(frozen=True)
@@ -44,7 +43,7 @@ class GridWriter:
 
     def extent(self, e: Node) -> str:
         """Never negative: the product of two empty axes must stay empty."""
-        low = numeric_bounds(e, _bounds)[0]
+        low = numeric_bounds(e, _coordinate)[0]
         text = self.expr(e)
         return text if low is not None and low >= 0 else f"std::max<int64_t>({text}, 0)"
 
@@ -118,9 +117,7 @@ class GridWriter:
 
     def _tiles(self, axes: tuple[GridAxis, ...]) -> float:
         """The most that there can be."""
-        limits = Limits(self.expr.program)
-        try:
-            ends = [numeric_bounds(limits.upper(a.extent), _bounds)[1] for a in axes]
-        except UnboundedGrid:
-            return inf
-        return prod(inf if end is None else max(end, 0) for end in ends)
+        scope = DeclaredBounds(self.expr.program)
+        sizes = [scope.upper(a.extent) for a in axes]
+        ends = [None if size is None else numeric_bounds(size)[1] for size in sizes]
+        return inf if None in ends else prod(max(end, 0) for end in ends if end is not None)

@@ -15,8 +15,8 @@ from ...ir.program import Call, EventTensor, Item, Loop, PlacedCall
 from ...ir.settled import Settled
 from ...ir.tensor import Role, Tensor
 from .. import abi
+from ..counts import grid_box
 from ..emitter import cpp_name
-from ..limits import box
 from ..uses import read_arguments
 from .body import BodyWriter
 from .dialect import Dialect
@@ -162,7 +162,7 @@ class KernelWriter:
         found: list[tuple[str, Node]] = []
         for p in self.program.calls:
             if self.is_ticket(p.call.name):
-                instances = box(self.program, p.axes[: len(p.loops)])
+                instances = grid_box(self.program, p.axes[: len(p.loops)])
                 found.append((f"ticket_{p.call.name}", product(instances)))
         for q in self.queues:
             found += q.cells()
@@ -188,7 +188,7 @@ class KernelWriter:
 
     def ticket(self, p: PlacedCall) -> str:
         """The cell of the ticket of the grid's instance that the loop variables name."""
-        instances = box(self.program, p.axes[: len(p.loops)])
+        instances = grid_box(self.program, p.axes[: len(p.loops)])
         instance = self.expr.linear([cpp_name(lp.var) for lp in p.loops], instances)
         return f"args.cell.ticket_{p.call.name} + {instance}"
 

@@ -14,8 +14,8 @@ from functools import partial
 from ...ir.expr import Const, Node, add, mul, product
 from ...ir.plan import Plan, ScheduleKind
 from ...ir.program import EventTensor, PlacedCall
+from ..counts import grid_box
 from ..emitter import cpp_name
-from ..limits import box
 from .dialect import Dialect
 from .expr import ExprWriter, paren
 from .grid import GridWriter
@@ -77,7 +77,7 @@ class GroupWriter:
         return [self.plan.program.placed(n) for n in self.group.names]
 
     def full_box(self, p: PlacedCall) -> tuple[Node, ...]:
-        return box(self.plan.program, p.axes)
+        return grid_box(self.plan.program, p.axes)
 
     def size(self, p: PlacedCall) -> Node:
         """Room for the tasks of one instance."""

@@ -7,12 +7,12 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 
 from ...ir.expr import Const, Node, text
+from ...ir.interval import symbolic_bounds
 from ...ir.plan import CallPlan, Nest, Notify, Plan, Release, Wait
 from ...ir.program import Call, EventTensor
 from ...ir.tile import For
 from ...ir.walk import substitute
 from ..emitter import cpp_name
-from ..limits import Limits
 from .dialect import Dialect
 from .expr import ExprWriter
 
@@ -96,8 +96,9 @@ class SyncWriter:
     plan: Plan
 
     def event_shape(self, event: EventTensor) -> tuple[Node, ...]:
-        limits = Limits(self.plan.program)
-        return tuple(limits.upper(s) for s in event.shape)
+        """Over dims alone. Of a choice between sizes the larger is enough, and shorter code."""
+        ends = [symbolic_bounds(s)[1] for s in event.shape]
+        return tuple(s if end is None else end for s, end in zip(event.shape, ends, strict=True))
 
     def cell(self, event: EventTensor, index: tuple[Node, ...]) -> str:
         """Position of a cell within its event tensor."""

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from functools import partial
 
-from ...errors import UnboundedGrid, UnboundedTile
+from ...errors import UnboundedTile
 from ...ir import tile as t
-from ...ir.expr import Const, Dim, Max, Min, Node, Sum, add, floordiv, maximum, minimum, mul
+from ...ir.expr import Const, Dim, Max, Min, Node, Sum, add, floordiv, maximum, mul
+from ...ir.interval import DeclaredBounds, symbolic_bounds
 from ...ir.plan import Stream
 from ...ir.program import PlacedCall, Program
 from ...ir.walk import rebuild
-from ..limits import Ends, Limits
 
 _BYTES = {
     "float": 4, "int32_t": 4, "int64_t": 8, "bool": 1, "uint8_t": 1, "et::bf16": 2, "et::f16": 2,
@@ -25,49 +25,25 @@ _ALIGN = 64
 _ROUND = {"et::MOST_COLUMNS": 128, "et::SOME_COLUMNS": 256}
 
 
-class TileLimits(Limits):
-    """Limits that forgive an unknown side of a minimum: tiles begin at 0 and end at the other."""
-
-    def ends(self, e: Node) -> Ends:
-        if not isinstance(e, Min):
-            return super().ends(e)
-        sides = [x for x in (self._known(e.a), self._known(e.b)) if x is not None]
-        if not sides:
-            raise UnboundedGrid(f"no bound is known for '{e}'", place=self.program.name)
-        if len(sides) == 1:
-            return minimum(0, sides[0][0]), sides[0][1]
-        return minimum(sides[0][0], sides[1][0]), minimum(sides[0][1], sides[1][1])
-
-    def _known(self, e: Node) -> Ends | None:
-        try:
-            return self.ends(e)
-        except UnboundedGrid:
-            return None
-
-
 def room(program: Program, placed: PlacedCall, taken: list[tuple[Node, str]]) -> Node:
     """Bytes for all of `taken` (extent, element type) of one task."""
-    limits = _scope(program, placed)
+    scope = _scope(program, placed)
     total: Node = Const(0)
     for extent, element in taken:
-        try:
-            count = maximum(limits.upper(extent), 1)
-        except UnboundedGrid as e:
+        count = scope.upper(extent)
+        if count is None:
             raise UnboundedTile(
-                f"a tile of '{placed.call.name}' has {extent} elements: {e.message}",
-                place=placed.call.place,
-            ) from e
-        size = add(mul(count, Const(_BYTES[element])), Const(_ALIGN - 1))
+                f"a tile of '{placed.call.name}' has {extent} elements, which nothing bounds",
+                place=placed.call.place)
+        size = add(mul(maximum(count, 1), Const(_BYTES[element])), Const(_ALIGN - 1))
         total = add(total, mul(floordiv(size, _ALIGN), Const(_ALIGN)))
     return total
 
 
 def most_columns(program: Program, placed: PlacedCall, columns: Node) -> Node:
     """A bound of a product's columns over dims; if there is none, more than any that counts."""
-    try:
-        return _scope(program, placed).upper(columns)
-    except UnboundedGrid:
-        return Const(1 << 30)
+    found = _scope(program, placed).upper(columns)
+    return Const(1 << 30) if found is None else found
 
 
 def opens_beside(products: Sequence[Stream], s: Stream) -> str | None:
@@ -108,26 +84,17 @@ def where_few(size: Node, columns: Node, few: int) -> list[Node]:
     return [rebuild(size, partial(leaf, d)) for d in dims]
 
 
-def _scope(program: Program, placed: PlacedCall) -> TileLimits:
+def _scope(program: Program, placed: PlacedCall) -> DeclaredBounds:
     """The ranges of coordinates, of loops in the body and of scalars that are index expressions."""
-    ranges: dict[str, Ends] = {}
-    limits = TileLimits(program, ranges)  # sees what is added below
+    scope = DeclaredBounds(program)
     for a in placed.axes:
-        _loop(limits, ranges, a.var, a.extent)
+        scope.add_counter(a.var, a.extent)
     for s in t.all_stmts(placed.call.body.stmts):
         match s:
             case t.For(var, extent, _, _):
-                _loop(limits, ranges, f"%{var}", extent)
+                scope.add_counter(f"%{var}", extent)
             case t.Let(id, t.Index(expr), _):
-                found = limits._known(expr)
-                if found is not None:
-                    ranges[f"%{id}"] = found
+                scope.ranges[f"%{id}"] = symbolic_bounds(expr, scope.known)
             case _:
                 pass
-    return limits
-
-
-def _loop(limits: TileLimits, ranges: dict[str, Ends], var: str, extent: Node) -> None:
-    found = limits._known(extent)
-    if found is not None:
-        ranges[var] = (Const(0), maximum(add(found[1], Const(-1)), 0))
+    return scope
