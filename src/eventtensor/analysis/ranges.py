@@ -7,8 +7,8 @@ from typing import assert_never
 
 import islpy as isl
 
-from ..ir.expr import Const, Node, Var
-from ..ir.interval import Bounds, numeric_bounds
+from ..ir.expr import Const, Node
+from ..ir.interval import coordinate_bounds, numeric_bounds, within
 from ..ir.plan import region_nest
 from ..ir.program import GridAxis, PlacedCall, Program
 from ..ir.tensor import Axis, Pad, Point, Region, Rows, Slice, axis_exprs, region_exprs
@@ -252,19 +252,10 @@ def _excluded(p: PlacedCall, violation: Violation, axis: Axis) -> bool:
     """True if the ranges of the coordinates, taken one by one, already exclude it: most indices are
     so plain that no set is needed."""
     left, sign, right, offset = violation
-    tops: dict[str, int | None] = {}
-
-    def of(n: Node) -> Bounds:
-        if not isinstance(n, Var) or n.name not in tops:
-            return None, None
-        top = tops[n.name]
-        return 0, None if top is None else top - 1
-
-    for a in p.axes:
-        tops[a.var] = numeric_bounds(a.extent, of)[1]
-    if isinstance(axis, Rows) and left is axis.index:
-        tops[axis.var] = numeric_bounds(axis.extent, of)[1]
-    (low, high), (least, most) = numeric_bounds(left, of), numeric_bounds(right, of)
+    rows = [GridAxis(axis.var, axis.extent)] \
+        if isinstance(axis, Rows) and left is axis.index else []
+    known = within(coordinate_bounds((*p.axes, *rows)))
+    (low, high), (least, most) = numeric_bounds(left, known), numeric_bounds(right, known)
     if sign == "<":
         return low is not None and most is not None and low >= most + offset
     return high is not None and least is not None and high < least + offset

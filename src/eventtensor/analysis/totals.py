@@ -13,7 +13,7 @@ from itertools import product as pairs
 import islpy as isl
 
 from ..ir.expr import Compare, Const, Load, Node, Sum, Var, add, mul, product
-from ..ir.interval import Bounds, at_least_zero, numeric_bounds
+from ..ir.interval import DeclaredBounds, SymbolicBounds, at_least_zero, numeric_bounds
 from ..ir.plan import Nest
 from ..ir.program import EventTensor, PlacedCall, Program
 from ..ir.walk import free_vars, loads_of, rebuild, substitute
@@ -184,7 +184,9 @@ class _Counted:
         name = f"the sum of {t}"
         if name not in self.unknown:
             self.unknown[name] = v = self.scope.fresh("t")
-            low, high = numeric_bounds(t, self._bounds)
+            cells: dict[str, SymbolicBounds] = {c: (Const(0), None) for c in self.cells}
+            scope = DeclaredBounds(self.program, cells)
+            low, high = numeric_bounds(t, scope.known_numbers)
             size = isl_text(self.size, self.scope)
             self.scope.require(*([] if low is None else [f"{v} >= {low} * ({size})"]),
                                *([] if high is None else [f"{v} <= {high} * ({size})"]))
@@ -209,12 +211,6 @@ class _Counted:
                     rest = add(rest, mul(Const(scale), other))
                 return mul(Const(-scales.pop()), rest)
         return None
-
-    def _bounds(self, n: Node) -> Bounds:
-        bound = self.program.tensor(n.tensor).bound if isinstance(n, Load) else None
-        if bound is None:
-            return (0, None) if isinstance(n, Var) else (None, None)
-        return numeric_bounds(bound[0], self._bounds)[0], numeric_bounds(bound[1], self._bounds)[1]
 
 
 def _terms(e: Node) -> tuple[list[tuple[Node, int]], int]:

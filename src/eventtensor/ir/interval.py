@@ -88,6 +88,11 @@ class DeclaredBounds:
             return self.ranges.get(x.name, (None, None))
         return self.program.tensor(x.tensor).bound or (None, None)
 
+    def known_numbers(self, x: Unknown) -> Bounds:
+        low, high = self.known(x)
+        return (None if low is None else numeric_bounds(low)[0],
+                None if high is None else numeric_bounds(high)[1])
+
     def upper(self, e: Node) -> Node | None:
         return symbolic_bounds(e, self.known)[1]
 

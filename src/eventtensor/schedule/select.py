@@ -7,8 +7,7 @@ from math import prod
 
 from ..config import Options
 from ..errors import BadOption
-from ..ir.expr import Load, Node
-from ..ir.interval import Bounds, numeric_bounds
+from ..ir.interval import DeclaredBounds, numeric_bounds
 from ..ir.plan import Policy, ScheduleKind
 from ..ir.products import product_of
 from ..ir.program import Call, Item, Loop, PlacedCall, Program, has_data_extent
@@ -106,11 +105,8 @@ def _takes_weights(program: Program, call: Call) -> bool:
 
 def _most_tiles(program: Program, call: Call) -> int:
     """Of a grid, whatever the run-time data is."""
-    def of(e: Node) -> Bounds:
-        bound = program.tensor(e.tensor).bound if isinstance(e, Load) else None
-        return (None, None) if bound is None else (0, numeric_bounds(bound[1], of)[1])
-
-    most = [numeric_bounds(a.extent, of)[1] for a in call.grid]
+    known = DeclaredBounds(program).known_numbers
+    most = [numeric_bounds(a.extent, known)[1] for a in call.grid]
     return prod(UNBOUNDED if n is None else n for n in most)
 
 

@@ -14,8 +14,8 @@ from math import prod
 
 from ..analysis.deps import dependences
 from ..ir.cuda_body import Producer
-from ..ir.expr import Const, Node, Var, add, mul, product
-from ..ir.interval import Bounds, numeric_bounds
+from ..ir.expr import Const, Node, add, mul, product
+from ..ir.interval import Bounds, coordinate_bounds, counter_bounds, numeric_bounds, within
 from ..ir.layout import Layout, bulk_aligned, laid_bundle, layout_of
 from ..ir.looped import loop_page
 from ..ir.plan import (
@@ -85,7 +85,7 @@ def _of_call(
     p, costs = known.placed, known.costs
     if p.call.cuda_body is not None:
         return _by_producer(program, known, guarded, p.call.cuda_body.producer)
-    limits, sizes = _limits(p), dict[int, int | None]()
+    limits, sizes = coordinate_bounds(p.axes), dict[int, int | None]()
     paged: dict[int, Stream] = {}  # by the product or the slice that takes the pages
     for k, region in enumerate(p.call.reads):
         tensor = program.tensor(region.tensor)
@@ -267,8 +267,8 @@ def _looped(
     page = loop_page(p.call, arg)
     if page is None:
         return None
-    top = _upper(page.loop.extent, limits)
-    inner = {**limits, f"%{page.loop.var}": (0, None if top is None else max(top - 1, 0))}
+    counter = counter_bounds(numeric_bounds(page.loop.extent, within(limits)))
+    inner = {**limits, f"%{page.loop.var}": counter}
     for axis, extent in zip(page.inside, p.call.body.args[arg].type.shape, strict=True):
         first, end = (axis.index, add(axis.index, Const(1))) if isinstance(axis, Point) \
             else (axis.start, axis.stop)
@@ -288,24 +288,9 @@ def _looped(
 # ---- bounds of extents ---------------------------------------------------------------------
 
 
-def _limits(p: PlacedCall) -> dict[str, Bounds]:
-    found: dict[str, Bounds] = {}
-    for a in p.axes:
-        top = _upper(a.extent, found)
-        found[a.var] = (0, None if top is None else max(top - 1, 0))
-    return found
-
-
-def _ends(e: Node, limits: Mapping[str, Bounds]) -> Bounds:
-    def of(x: Node) -> Bounds:
-        return limits.get(x.name, (None, None)) if isinstance(x, Var) else (None, None)
-
-    return numeric_bounds(e, of)
-
-
 def _upper(e: Node, limits: Mapping[str, Bounds]) -> int | None:
-    return _ends(e, limits)[1]
+    return numeric_bounds(e, within(limits))[1]
 
 
 def _lower(e: Node, limits: Mapping[str, Bounds]) -> int | None:
-    return _ends(e, limits)[0]
+    return numeric_bounds(e, within(limits))[0]
