@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from operator import add, mul, sub
 
-from ..ir.expr import Const
+from ..ir.expr import Const, Var, floordiv, maximum, minimum, mod
+from ..ir.interval import numeric_bounds, within
 from ..ir.tensor import DType
 from ..ir.tile import (
     ArgMax,
@@ -29,6 +31,8 @@ from ..ir.tile import (
 )
 
 Range = tuple[int, int]
+_AS_EXPRESSION = {"add": add, "sub": sub, "mul": mul, "min": minimum, "max": maximum}
+_BY_CONSTANT = {"mod": mod, "floordiv": floordiv}
 
 
 def open_gathers(body: Body) -> list[Gather]:
@@ -112,23 +116,14 @@ def _masked(a: Range | None, b: Range | None) -> Range | None:
 
 
 def _combined(op: str, a: Range, b: Range) -> Range | None:
-    match op:
-        case "add":
-            return a[0] + b[0], a[1] + b[1]
-        case "sub":
-            return a[0] - b[1], a[1] - b[0]
-        case "mul":
-            ends = [x * y for x in a for y in b]
-            return min(ends), max(ends)
-        case "or" | "xor" if a[0] >= 0 and b[0] >= 0:
-            return 0, (1 << max(a[1], b[1]).bit_length()) - 1
-        case "min":
-            return min(a[0], b[0]), min(a[1], b[1])
-        case "max":
-            return max(a[0], b[0]), max(a[1], b[1])
-        case "mod" if b[0] == b[1] > 0:
-            return 0, b[0] - 1
-        case "floordiv" if b[0] == b[1] > 0:
-            return a[0] // b[0], a[1] // b[0]
-        case _:
-            return None
+    x, y = Var("x"), Var("y")
+    if op in ("or", "xor") and a[0] >= 0 and b[0] >= 0:
+        return 0, (1 << max(a[1], b[1]).bit_length()) - 1
+    if op in _AS_EXPRESSION:
+        found = _AS_EXPRESSION[op](x, y)
+    elif op in _BY_CONSTANT and b[0] == b[1] > 0:
+        found = _BY_CONSTANT[op](x, b[0])
+    else:
+        return None
+    low, high = numeric_bounds(found, within({"x": a, "y": b}))
+    return None if low is None or high is None else (low, high)
