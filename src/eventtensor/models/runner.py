@@ -56,13 +56,13 @@ class Runner:
     step has up to `rows` tokens; all other sizes are fixed, so a launch is bound once for each
     number of tokens.
 
-    On a GPU steps of one row have a faster kernel of their own, whose sums have other orders, and
-    rows that have a request each have others, with fewer parts of products where rows are many;
-    steps of few rows cut them into more parts. With `batch_invariant` all steps go through the
-    kernel for `rows`, and parts are always the same: what a request gives is then the same bits
-    whatever else is in the batch and however its prompt is cut, as it always is on threads.
+    On a GPU single tokens, decode batches and mixed batches have different kernels, whose sums have
+    different orders: kernels for many decode tokens have fewer split-K parts, and small steps have
+    more items of attention. With `batch_invariant` all steps take the kernel for `rows` tokens,
+    with the same parts and items. A sequence then gets the same bits whatever else is in the batch
+    and however its prompt is divided. On a CPU that is always so.
 
-    `artifact` is a folder that `eventtensor compile` wrote: nothing is compiled then."""
+    `artifact` is a folder of `eventtensor compile`: nothing is compiled then."""
 
     def __init__(
         self, config: ModelConfig, weights: Mapping[str, Any], *, target: str, dtype: str = "bf16",
@@ -88,21 +88,21 @@ class Runner:
         self._in_flight: deque[InFlightStep] = deque()
         self._last = self._buffer_index = 0  # of the step before: sampled tokens, and its buffer
         with self._closed_by_errors():
-            self._place(weights, DTYPES[dtype].numpy, progress)
+            self._place_arrays(weights, DTYPES[dtype].numpy, progress)
             self._inputs = StepInputs(self.ready(rows).interface, self.limits, self.memory,
                                   self._chosen)
 
-    def _place(
+    def _place_arrays(
         self, weights: Mapping[str, Any], dtype: np.dtype[Any], progress: Progress | None
     ) -> None:
         c, limits, memory = self.config, self.limits, self.memory
-        kept = {k: v for k, v in weights.items() if k.startswith("w_") or k in ("embed", "head")}
+        packed = {k: v for k, v in weights.items() if k.startswith("w_") or k in ("embed", "head")}
         self.fixed = memory.place_weights(
-            {**kept, "gains": _gains(weights), "qk_gains": _qk_gains(c, weights),
+            {**packed, "gains": _gains(weights), "qk_gains": _qk_gains(c, weights),
              "rope": np.stack(rope_tables(c, limits.positions), axis=1)}, progress)
         of_expert = {n for n, m in matrices(c).items() if m.of == "expert"}
-        self._streamed = sum(_bytes(x) for n, x in kept.items() if n not in {"embed", *of_expert})
-        self._experts = _ActiveExperts(c, memory, sum(_bytes(kept[n]) for n in of_expert))
+        self._streamed = sum(_bytes(x) for n, x in packed.items() if n not in {"embed", *of_expert})
+        self._experts = _ActiveExperts(c, memory, sum(_bytes(packed[n]) for n in of_expert))
         self.fixed |= self._experts.arguments
         self._cache_row = 2 * c.layers * c.kv_heads * c.head_dim * dtype.itemsize
         shape = (c.layers, limits.pages, c.kv_heads, 2, limits.page, c.head_dim)
