@@ -34,6 +34,7 @@ FILES = {
     "backend/test_build.py": "fast",
     "backend/test_cuda_arrays.py": "fast",
     "backend/test_cuda_emulated.py": "full",
+    "backend/test_gemm_strategies.py": "full",
     "backend/test_lent.py": "full",
     "backend/test_panel_products.py": "full",
     "backend/test_passing_stores.py": "full",

@@ -13,7 +13,7 @@ from .compiler import State, gpu_of, read_options, run_passes
 from .config import Options
 from .errors import BadOption
 from .ir.expr import Node, text
-from .ir.plan import CallPlan, Handoff, HandoffKind, Nest, Plan, Stream, in_place
+from .ir.plan import CallPlan, Handoff, Nest, Plan, Stream
 from .ir.program import PlacedCall, Program
 from .ir.text import nest_axis_text
 from .ir.walk import evaluate
@@ -21,10 +21,8 @@ from .kernel import Kernel
 from .lang.program import Program as Builder
 from .runtime.cpu import generate_source
 from .runtime.cuda.compiled import generate_source as generate_cuda_source
-from .targets.target import CudaTarget, Feature
 
 STAGES = ("plan", "source")
-_WITHOUT_LOADER = (HandoffKind.counter, HandoffKind.worker, HandoffKind.flag)
 
 
 def explain(
@@ -96,16 +94,15 @@ def _lines(plan: Plan, report: CheckReport, options: Options) -> Iterator[str]:
     yield from (f"  {line}" for p in report.problems for line in str(p).split("\n"))
     if options.target == "cuda":
         yield f"GPU: {gpu.name} ({gpu.architecture}, {gpu.multiprocessors} multiprocessors)"
-    streams = plan.streams if gpu.supports(Feature.tma) else tuple(in_place(plan.streams))
     yield "grids:"
     for p in plan.program.calls:
-        yield from _grid(p, plan.call(p.call.name), streams)
+        yield from _grid(p, plan.call(p.call.name), plan.streams)
     yield "events:"
     for e in plan.events:
         shape = ", ".join(map(str, e.shape))
         origin = "derived" if e.derived else "declared"
         yield f"  {e.name}[{shape}]  count {e.count}  ({origin})"
-        yield from _uses(plan, e.name, gpu)
+        yield from _uses(plan, e.name)
     yield f"workspace: {plan.workspace} bytes{_example(plan, plan.workspace)}"
     if plan.reused:
         yield f"  one place for all iterations: {', '.join(plan.reused)}"
@@ -128,10 +125,11 @@ def _grid(p: PlacedCall, c: CallPlan, streams: tuple[Stream, ...]) -> Iterator[s
         if s.call == p.call.name:
             region = p.call.regions[s.arg]
             way = f"streams {region} as {s.kind.value}" if s.loaded else f"reads {region} in place"
+            way += f" by {s.strategy}" * bool(s.strategy)
             yield f"    {way}: {s.reason}"
 
 
-def _uses(plan: Plan, event: str, gpu: CudaTarget) -> Iterator[str]:
+def _uses(plan: Plan, event: str) -> Iterator[str]:
     for c in plan.calls:
         coords = ", ".join(plan.program.placed(c.call).vars)
         for n in c.notifies:
@@ -146,13 +144,11 @@ def _uses(plan: Plan, event: str, gpu: CudaTarget) -> Iterator[str]:
                     yield f"    {who} waits for {_cells(w.cells)}  [{w.reason}]"
     for h in plan.handoffs:
         if h.event == event:
-            yield f"    to {h.call} by {_way(h, gpu)}"
+            yield f"    to {h.call} by {_way(h)}"
 
 
-def _way(h: Handoff, gpu: CudaTarget) -> str:
-    """How the kernel hands a tile on, and why: without bulk copies there is no loader."""
-    if h.kind not in _WITHOUT_LOADER and not gpu.supports(Feature.tma):
-        return f"{HandoffKind.counter.value}: {gpu.name} has no bulk copies"
+def _way(h: Handoff) -> str:
+    """How the kernel hands a tile on, and why."""
     what = f" of {', '.join(h.tensors)}" if h.tensors else ""
     return f"{h.kind.value}{what}: {h.reason}"
 

@@ -78,14 +78,17 @@ def test_the_plan_says_what_the_gpu_can_do() -> None:
     h200 = et.explain(mlp(), target="cuda", device="h200", handoff="bulk")
     assert "\nGPU: h200 (sm_90a, 132 multiprocessors)\ngrids:" in h200
     assert "streams " in h200 and "to down by bulk of h: " in h200
-    kernel = et.compile(mlp(), target="cuda", device="a100", handoff="bulk")
+    with pytest.raises(BadOption, match="a100 has no bulk copies"):
+        et.compile(mlp(), target="cuda", device="a100", handoff="bulk")
+    kernel = et.compile(mlp(), target="cuda", device="a100", handoff="counter")
     for a100 in (et.explain(kernel, stage="plan"),
-                 et.explain(mlp(), target="cuda", device="a100", handoff="bulk")):
+                 et.explain(mlp(), target="cuda", device="a100", handoff="counter")):
         assert "\nGPU: a100 (sm_80, 108 multiprocessors)\ngrids:" in a100
-        assert "streams " not in a100 and "to down by counter: a100 has no bulk copies" in a100
+        assert "streams " not in a100 and "to down by counter: asked for" in a100
     assert "bulk_copy" not in kernel.source
     packed = et.explain(chain(packed=True), target="cuda", device="a100")
-    assert "streams " not in packed and "reads w[l, i:i + 1, " in packed and " in place: " in packed
+    assert "streams " not in packed and "reads w[l, i:i + 1, " in packed
+    assert " in place by gemm_skinny_in_place: " in packed
 
 
 def test_without_a_device_the_source_is_for_an_h200(no_driver: None) -> None:

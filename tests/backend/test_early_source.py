@@ -35,6 +35,7 @@ from eventtensor.ir.plan import Plan
 from eventtensor.ir.settled import Settled
 from eventtensor.ir.walk import evaluate
 from eventtensor.targets.sm80 import A100
+from eventtensor.targets.target import CudaTarget
 
 Dims = dict[str, int]
 PROGRAMS: dict[str, tuple[Callable[[], et.Program], list[Dims]]] = {
@@ -53,8 +54,10 @@ HOW = [(name, "counter") for name in PROGRAMS] + [
     ("residual_16", "auto")]
 
 
-def plan_of(program: et.Program, handoff: str = "counter") -> Plan:
-    state = run_passes(program, Options(target="cuda", schedule="static", handoff=handoff))
+def plan_of(
+    program: et.Program, handoff: str = "counter", gpu: CudaTarget | None = None
+) -> Plan:
+    state = run_passes(program, Options(target="cuda", schedule="static", handoff=handoff), gpu)
     assert state.plan is not None and state.report is not None and state.report.ok
     return state.plan
 
@@ -195,7 +198,7 @@ def test_part_of_a_state_is_brought_nearer_before_the_wait() -> None:
     body = body_of(paged())
     in_order(body, "et::fetch_to_l2(", "args.cell.change_done", "et::task_ready")
     assert body.count("args.kv") == 1
-    sm_80 = generate(plan_of(paged()), A100).text
+    sm_80 = generate(plan_of(paged(), gpu=A100), A100).text
     assert "fetch_to_l2" not in sm_80
 
 

@@ -17,6 +17,7 @@ import eventtensor as et
 from eventtensor.codegen.cuda import generate
 from eventtensor.compiler import run_passes
 from eventtensor.config import Options, environment
+from eventtensor.errors import BadOption
 from eventtensor.ir.plan import HandoffKind, Plan
 from eventtensor.ir.walk import evaluate
 from eventtensor.runtime.build import DEVICE
@@ -246,16 +247,19 @@ def test_the_copying_thread_fences_what_others_wrote_first() -> None:
 
 
 def test_without_bulk_copies_the_operand_is_read_in_place() -> None:
-    plan = plan_of(matrix(), "bulk")
+    with pytest.raises(BadOption, match="a100 has no bulk copies"):
+        run_passes(matrix(), Options(target="cuda", schedule="static", handoff="bulk"), A100)
+    counted = Options(target="cuda", schedule="static", handoff="counter")
+    plan = run_passes(matrix(), counted, A100).plan
+    assert plan is not None
     text = generate(plan, A100).text
     assert "staging" not in text and "fence_shared" not in text and "ev_wait" in text
 
 
 def test_numbers_are_found_again_by_a_loader_and_waited_for_without_one() -> None:
-    plan = run_passes(ranked(), Options(target="cuda", schedule="static")).plan
-    assert plan is not None
-    text, plain = (generate(plan, target).text
-                   for target in (H200, A100))
+    options = Options(target="cuda", schedule="static")
+    plans = [(run_passes(ranked(), options, target).plan, target) for target in (H200, A100)]
+    text, plain = (generate(plan, target).text for plan, target in plans if plan is not None)
     found = "if (!et::find_best<3, 64, 64>(worker, at_here, args.scores + 0)) return false;"
     assert text.count(found) == 1 and "cell.known" not in text
     assert text.count("et::task_ready_for_pages(worker);") == 1

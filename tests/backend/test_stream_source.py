@@ -22,7 +22,7 @@ from eventtensor.targets.target import CudaTarget
 
 
 def made(program, schedule: str = "static", target: CudaTarget = H200, **options) -> CudaSource:
-    state = run_passes(program, Options(target="cuda", schedule=schedule, **options))
+    state = run_passes(program, Options(target="cuda", schedule=schedule, **options), target)
     assert state.plan is not None
     return generate(state.plan, target)
 

@@ -1,4 +1,4 @@
-"""What nvcc makes of a kernel's text, before registers are given out."""
+"""What a compiler makes of a kernel's text, before registers are given out."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import subprocess
 from pathlib import Path
 
 from eventtensor.runtime.build import DEVICE
+from eventtensor.runtime.cuda.build import FLAGS
+from eventtensor.runtime.cuda.driver import bindings
 
 
 def ptx_of(text: str, folder: Path) -> str:
@@ -18,3 +20,20 @@ def ptx_of(text: str, folder: Path) -> str:
     )
     assert done.returncode == 0, done.stderr
     return out.read_text()
+
+
+def nvrtc_ptx(text: str, architecture: str) -> str:
+    """The PTX of a kernel that NVRTC and its assembler take for an architecture."""
+    nvrtc = bindings("nvrtc")
+    _, program = nvrtc.nvrtcCreateProgram(text.encode(), b"kernel.cu", 0, [], [])
+    options = [f.encode() for f in (*FLAGS, f"-arch={architecture}")]
+    (status,) = nvrtc.nvrtcCompileProgram(program, len(options), options)
+    _, size = nvrtc.nvrtcGetProgramLogSize(program)
+    log = bytes(size)
+    nvrtc.nvrtcGetProgramLog(program, log)
+    assert int(status) == 0, log.decode(errors="replace")
+    _, size = nvrtc.nvrtcGetPTXSize(program)
+    ptx = bytes(size)
+    nvrtc.nvrtcGetPTX(program, ptx)
+    nvrtc.nvrtcDestroyProgram(program)
+    return ptx.decode()

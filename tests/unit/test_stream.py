@@ -343,7 +343,7 @@ def test_in_debug_run_time_places_are_checked_before_anything_is_read_there() ->
 
 def test_explain_says_what_is_streamed_and_why() -> None:
     text = et.explain(linear(), target="cuda")
-    assert "streams w[i*32:i*32 + 32, 0:512] as rows: no event guards it" in text
+    assert "streams w[i*32:i*32 + 32, 0:512] as rows by gemm_skinny: no event guards it" in text
 
 
 @pytest.mark.parametrize("name", PROGRAMS)

@@ -279,7 +279,8 @@ class Stream:
     `cap`) may be in flight of pages that come when their own task has begun. Run-time data
     that decides where the operand lies is there once the waits of the call for the events `after`
     are over, of which each has one cell for the whole grid: the loader does them too, or has a
-    hand-off by which it knows the data sooner."""
+    hand-off by which it knows the data sooner. `strategy` names the way to multiply, for a product
+    (targets/gemm.py)."""
 
     call: str
     arg: int
@@ -296,6 +297,7 @@ class Stream:
     after: tuple[str, ...] = ()
     bundle: int = 1
     laid: int = 1
+    strategy: str = ""
 
     @property
     def page(self) -> int:

@@ -19,7 +19,7 @@ from ..ir.program import PlacedCall
 from ..ir.tables import is_kept, loads_after
 from ..ir.tensor import tile_shape
 from ..targets.cost_model import HandoffCosts
-from ..targets.target import CudaTarget
+from ..targets.target import CudaTarget, Feature
 from .again import NO_TABLE, AgainQuestion, Found
 from .blocks import bulk_operand, feeds_product
 from .flags import FlagQuestion
@@ -41,7 +41,7 @@ def decide(
     others = "auto" if default == "again" else default  # which is taken wherever it is legal
     words = {e.name: named.get(e.name, others) for e in plan.events}
     flags = FlagQuestion(plan.program, derived, events)
-    work = _Decision(plan, events, flags, words, target.costs.handoff)
+    work = _Decision(plan, events, flags, words, target)
     ordered = sorted(words, key=lambda e: words[e] == "auto")  # first what is asked for
     for event in ordered:
         work.flag(event)
@@ -84,10 +84,14 @@ class _Decision:
     events: Events
     flags: FlagQuestion
     words: dict[str, str]
-    costs: HandoffCosts
+    target: CudaTarget
     flagged: dict[str, tuple[tuple[str, ...], str]] = field(default_factory=dict)
     again: dict[str, frozenset[Found]] = field(default_factory=dict)
     refused: dict[tuple[str, str, str], str] = field(default_factory=dict)
+
+    @property
+    def costs(self) -> HandoffCosts:
+        return self.target.costs.handoff
 
     def waits(self) -> list[Use]:
         """One for each edge: the one that leaves least freedom, if a call waits in several places
@@ -237,6 +241,9 @@ class _Decision:
     def _bulk(self, wait: Use, word: str) -> Handoff | None:
         event, call = wait.event.name, call_of(wait.node)
         makers = {n.node for n in self.events.notifies if n.event.name == event}
+        if not self.target.supports(Feature.tma):
+            self.refused[event, call, "bulk"] = f"{self.target.name} has no bulk copies"
+            return None
         if wait.node != call:
             self.refused[event, call, "bulk"] = "it is not waited for at the start of a task"
             return None

@@ -33,7 +33,8 @@ from ..ir.settled import Settled
 from ..ir.tensor import Point, Region, Role, Tensor, region_exprs, tile_shape
 from ..ir.walk import free_vars, loads_of
 from ..targets.cost_model import StreamCosts
-from ..targets.target import CudaTarget
+from ..targets.gemm import select_gemm
+from ..targets.target import CudaTarget, Feature
 
 _STEP = 64  # bytes of a row that a warp takes at once in a product
 
@@ -52,8 +53,21 @@ def streams(plan: Plan, on: bool, debug: bool, target: CudaTarget) -> tuple[Stre
         by_data = any(_by_data(known.placed.call.reads[s.arg]) for s in found)
         by_data = by_data or any(s.kind is StreamKind.hand for s in found)
         here = not on or call.schedule.kind is ScheduleKind.push or (debug and by_data)
-        out += in_place(found) if here else found
+        out += _by_strategy(found, not here, target)
     return tuple(out)
+
+
+def _by_strategy(found: list[Stream], may_stream: bool, target: CudaTarget) -> list[Stream]:
+    """The same with the way to multiply of each product. A call streams all its operands or none,
+    so one product without a way that streams keeps the call in place."""
+    products = [s for s in found if s.kind.of_product]
+    streamed = may_stream and target.supports(Feature.tma)
+    ways = [select_gemm(target, s.wide, streamed) for s in products]
+    if streamed and not all(way is not None and way.is_streamed for way in ways):
+        return _by_strategy(found, False, target)
+    names = {s.arg: way.name for s, way in zip(products, ways, strict=True) if way is not None}
+    kept = found if streamed else [s for s in in_place(found) if s.arg in names]
+    return [replace(s, strategy=names.get(s.arg, "")) for s in kept]
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ KB = 1024
 
 FEATURES = frozenset({
     Feature.cp_async, Feature.mma_sync, Feature.ldmatrix, Feature.bf16_dot,
-    Feature.tma, Feature.clusters, Feature.wgmma,
+    Feature.tma, Feature.dependent_launch, Feature.clusters, Feature.wgmma,
 })
 
 _STREAM = StreamCosts(

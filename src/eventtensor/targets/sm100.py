@@ -9,5 +9,5 @@ from .h200 import COSTS
 from .sm80 import FEATURES as AMPERE
 from .target import Capabilities, CudaTarget, Feature
 
-FEATURES = AMPERE | {Feature.tma, Feature.clusters, Feature.tcgen05}
+FEATURES = AMPERE | {Feature.tma, Feature.dependent_launch, Feature.clusters, Feature.tcgen05}
 B200 = CudaTarget("b200", "sm_100a", Capabilities(FEATURES, 148, 227 * 1024), COSTS)

@@ -9,5 +9,5 @@ from .h200 import COSTS
 from .sm80 import FEATURES as AMPERE
 from .target import Capabilities, CudaTarget, Feature
 
-FEATURES = AMPERE | {Feature.tma, Feature.clusters}
+FEATURES = AMPERE | {Feature.tma, Feature.dependent_launch, Feature.clusters}
 RTX_5090 = CudaTarget("rtx5090", "sm_120a", Capabilities(FEATURES, 170, 99 * 1024), COSTS)

@@ -19,6 +19,7 @@ class Feature(StrEnum):
     ldmatrix = "ldmatrix"
     bf16_dot = "bf16_dot"  # bf16 operands of tensor cores
     tma = "tma"  # bulk copies into shared memory, tensor maps, and transaction barriers
+    dependent_launch = "dependent_launch"  # a launch begins while the one before ends
     clusters = "clusters"  # distributed shared memory
     wgmma = "wgmma"  # tensor cores by warp group, from shared memory: Hopper alone
     tcgen05 = "tcgen05"  # tensor cores with tensor memory: data-center Blackwell alone

@@ -27,20 +27,19 @@ class HandoffEdges(Edges):
 
     def __init__(self, plan: Plan, target: CudaTarget) -> None:
         self.plan, self.costs = plan, target.costs.handoff
-        self.bulk = target.supports(Feature.tma)
         self.ahead = self.costs.max_prefetch_elements
-        self.fetched = self.costs.max_l2_prefetch_bytes if self.bulk else 0
+        # Bulk copies into the L2.
+        self.fetched = self.costs.max_l2_prefetch_bytes if target.supports(Feature.tma) else 0
         self.flagged = plan.flagged
         self.kinds = {(h.event, h.call): h.kind for h in plan.handoffs}
-        self.counted = _COUNTED if self.bulk else (*_COUNTED, HandoffKind.again)
 
     @cached_property
     def has_bulk(self) -> bool:
         """True if some operand is copied in bulk."""
-        return self.bulk and any(h.kind is HandoffKind.bulk for h in self.plan.handoffs)
+        return any(h.kind is HandoffKind.bulk for h in self.plan.handoffs)
 
     def _counted(self, event: str, call: str) -> bool:
-        return self.kinds.get((event, call), HandoffKind.counter) in self.counted
+        return self.kinds.get((event, call), HandoffKind.counter) in _COUNTED
 
     def waits(self, call: CallPlan) -> tuple[Wait, ...]:
         return tuple(w for w in super().waits(call) if self._counted(w.event, call.call))
@@ -50,10 +49,10 @@ class HandoffEdges(Edges):
 
     def counts(self, event: str) -> bool:
         kinds = [k for (e, _), k in self.kinds.items() if e == event]
-        return not kinds or any(k in self.counted for k in kinds)
+        return not kinds or any(k in _COUNTED for k in kinds)
 
     def finds(self, call: Call) -> bool:
-        return self.bulk and HandoffKind.again in (
+        return HandoffKind.again in (
             kind for (_, c), kind in self.kinds.items() if c == call.name)
 
     # ---- the frame of the kernel ---------------------------------------------------------------
@@ -62,7 +61,7 @@ class HandoffEdges(Edges):
         return [f"#define ET_BULK {int(self.has_bulk)}"]
 
     def includes(self) -> list[str]:
-        again = self.bulk and any(h.kind is HandoffKind.again for h in self.plan.handoffs)
+        again = any(h.kind is HandoffKind.again for h in self.plan.handoffs)
         flags = ['#include "cuda/flag.cuh"'] if self.flagged else []
         return flags + ['#include "cuda/best.cuh"'] * again
 
@@ -118,7 +117,7 @@ class HandoffEdges(Edges):
 
     def in_bulk(self, call: Call, arg: int) -> bool:
         tensor = call.reads[arg].tensor
-        return self.bulk and any(
+        return any(
             h.kind is HandoffKind.bulk and h.call == call.name and tensor in h.tensors
             for h in self.plan.handoffs
         )

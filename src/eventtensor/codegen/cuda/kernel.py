@@ -12,7 +12,7 @@ from ...ir.expr import Const, Load, Node, add, product
 from ...ir.plan import Plan, follows
 from ...ir.program import PlacedCall
 from ...targets.devices import DEFAULT_DEVICE
-from ...targets.target import CudaTarget
+from ...targets.target import CudaTarget, Feature
 from ..cpp.body import BodyWriter
 from ..cpp.frame import KnownExpr
 from ..cpp.hand import HandWriter
@@ -149,6 +149,8 @@ class BlockWriter(SharedMemory):
         o.line(f"#define ET_DEBUG {int(self.flavour.debug)}")
         o.line(f"#define ET_TRACE {int(self.flavour.trace)}")
         o.line(f"#define ET_THREADS {THREADS}")
+        dependent = self.target.supports(Feature.dependent_launch)
+        o.line(f"#define ET_DEPENDENT_LAUNCH {int(dependent)}")
         o.line(f"#define ET_STREAM {int(bool(self.streams))}")
         o.line(f"#define ET_FAR {_FAR}")
         if self.streams:
@@ -178,8 +180,10 @@ class BlockWriter(SharedMemory):
             o.line('#include "cuda/stream.cuh"')
             if self.has_messenger:
                 o.line('#include "cuda/messenger.cuh"')
-        elif self.paged:
+        if not self.wide and any(s.wide for every in self.paged.values() for s in every):
             o.line('#include "cuda/wide.cuh"')
+        elif self.paged and not self.streams:
+            o.line('#include "cuda/panels.cuh"')
 
     def cell_count(self) -> Node:
         total: Node = Const(0)

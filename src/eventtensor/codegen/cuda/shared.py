@@ -7,12 +7,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import reduce
 
-from ...errors import NoRoom
+from ...errors import BadOption, NoRoom
 from ...ir.expr import Const, Max, Min, Node, maximum
 from ...ir.interval import numeric_bounds
-from ...ir.plan import Plan, Stream, in_place
+from ...ir.plan import Plan, Stream
 from ...ir.products import product_of
 from ...ir.walk import loads_of
+from ...targets.gemm import GEMM_WGMMA, required_features
 from ...targets.target import CudaTarget, Feature
 from ..cpp.dialect import Dialect
 from ..cpp.kernel import Flavour, KernelWriter
@@ -39,22 +40,31 @@ def _least(e: Node) -> int:
     return numeric_bounds(e)[0] or 0
 
 
+def check_strategies(plan: Plan, target: CudaTarget) -> None:
+    """Refuse a plan that was made for a GPU with other features."""
+    for s in plan.streams:
+        needed = required_features(s.strategy) | ({Feature.tma} if s.loaded else set())
+        lacking = sorted(needed - target.capabilities.features)
+        if lacking:
+            raise BadOption(f"the plan of {s.call} needs {', '.join(lacking)}, which {target.name} "
+                            "lacks", place=plan.program.name, hint="plan it for this GPU")
+
+
 class SharedMemory(KernelWriter):
     """What is known when all bodies are written."""
 
     def __init__(
         self, plan: Plan, target: CudaTarget, flavour: Flavour, out: Dialect, edges: Edges
     ) -> None:
-        """A GPU without bulk copies has no stream: operands are then read where they lie."""
         super().__init__(plan, flavour, out, edges)
         self.target, self.costs = target, target.costs.shared_memory
         # Bytes of temporaries of a task, by call, and of those that it has before it may have them
         # where lines are, if it always may.
         self.rooms: dict[str, Node] = {}
         self.before: dict[str, Node] = {}
-        found = plan.streams if target.supports(Feature.tma) else in_place(plan.streams)
-        self.paged = _by_call(found)
-        self.streams = _by_call(s for s in found if s.loaded)
+        check_strategies(plan, target)
+        self.paged = _by_call(plan.streams)
+        self.streams = _by_call(s for s in plan.streams if s.loaded)
 
     @property
     def declared_bytes(self) -> int:
@@ -117,8 +127,8 @@ class SharedMemory(KernelWriter):
 
     @property
     def wide(self) -> bool:
-        """True if products have many columns."""
-        return any(s.wide for every in self.streams.values() for s in every)
+        """True if products of many columns come through the pipeline."""
+        return any(s.strategy == GEMM_WGMMA.name for every in self.streams.values() for s in every)
 
     @property
     def has_lent(self) -> bool:

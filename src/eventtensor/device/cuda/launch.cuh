@@ -8,7 +8,7 @@ namespace et {
 // In a dependent launch: the launches before have ended, and what they wrote is visible. The next
 // one may take its place as blocks leave. Nothing in any other launch, and before Hopper.
 ET_FN void launch_wait() {
-#if __CUDA_ARCH__ >= 900
+#if ET_DEPENDENT_LAUNCH
   ptx::griddepcontrol_launch_dependents();
   ptx::griddepcontrol_wait();
 #endif
