@@ -35,6 +35,7 @@ from eventtensor.models.step import Step, cut
 from eventtensor.models.tile_sizes import tiles_for
 from eventtensor.models.weight_packing import packed_rows
 from eventtensor.runtime.cpu import CpuKernel
+from eventtensor.targets.h200 import H200
 
 LAYERS = 2
 # Around sixteen tokens, pages, a page for each part and sixteen tokens for each warp of each part.
@@ -131,7 +132,8 @@ def test_tiles_of_the_projection_differ_by_a_panel_where_even_ones_were_larger(
 ) -> None:
     """Forty-eight panels for five or seven workers: some have one more."""
     c = replace(shaped("llama").config, layers=LAYERS, hidden=64)
-    tiles = tiles_for(c, "cuda", workers=workers)
+    gpu = replace(H200, capabilities=replace(H200.capabilities, multiprocessors=workers))
+    tiles = tiles_for(c, "cuda", target=gpu)
     step = Step(c, Weights("cuda", et.bf16), tiles, 1)
     p, attention = step.p, SingleDecodeAttention(step)
     columns = (c.heads + 2 * c.kv_heads) * c.head_dim

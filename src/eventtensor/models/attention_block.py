@@ -7,7 +7,8 @@ from typing import Any
 
 import eventtensor as et
 
-from ..targets.h200 import H200
+from ..targets.cost_model import AttentionCosts
+from ..targets.devices import DEFAULT_DEVICE
 from .attention import apply_rope, attend, combine, max_item_splits, plan_attention
 from .attention_mixed import attend_mixed, fits_kv_pipeline
 from .decoder_tasks import Weights, multiply
@@ -19,8 +20,6 @@ from .tile_sizes import Layout
 PAGE_BYTES = 16384  # keys and values of one head in a page of the cache
 SPLIT_TOKENS = 128  # of attention: the result depends on it, whatever the batch
 MAX_SPLITS_PER_ITEM = 8  # the result depends on it as well
-ROPE_WORDS, ROPE_PART_WORDS = 3072, 12288  # of a task of apply_rope at most: outputs, inputs
-COMBINED_ELEMENTS = (1024, 2048)  # of a task of combine: half of a token, within these bounds
 
 
 def span_for(weights: Weights, tokens: int) -> int:
@@ -32,7 +31,7 @@ def span_for(weights: Weights, tokens: int) -> int:
 
 
 def kv_heads_per_task(
-    c: ModelConfig, layout: Layout, tokens: int, workers: int = H200.multiprocessors
+    c: ModelConfig, layout: Layout, tokens: int, workers: int = DEFAULT_DEVICE.multiprocessors
 ) -> int:
     """KV heads of a task of `apply_rope` or `combine` at most: one, or up to four if a full step
     has more tokens times heads than the GPU has workers."""
@@ -42,18 +41,23 @@ def kv_heads_per_task(
     return next((n for n in sizes if n * workers >= tokens * c.kv_heads), sizes[-1])
 
 
-def kv_heads_per_combine(c: ModelConfig, some: int) -> int:
+def kv_heads_per_combine(
+    c: ModelConfig, some: int, costs: AttentionCosts = DEFAULT_DEVICE.costs.attention
+) -> int:
     """KV heads of a task of `combine`: `some`, or fewer, so that all loads of a thread are in
     flight together. Half a token is the aim: 64 tokens then give each worker a task."""
-    least, most = COMBINED_ELEMENTS
-    elements = min(max(least, c.heads * c.head_dim // 2), most)
+    half = c.heads * c.head_dim // 2
+    elements = min(max(costs.min_combine_elements, half), costs.max_combine_elements)
     return _part_of(some, elements // (c.heads // c.kv_heads * c.head_dim))
 
 
-def kv_heads_per_rope(c: ModelConfig, some: int, parts: int) -> int:
+def kv_heads_per_rope(
+    c: ModelConfig, some: int, parts: int,
+    costs: AttentionCosts = DEFAULT_DEVICE.costs.attention,
+) -> int:
     """KV heads of a task of `apply_rope`: `some`, or fewer if their outputs or the split-K parts
     have too many words."""
-    words = min(ROPE_WORDS, ROPE_PART_WORDS // parts)
+    words = min(costs.max_rope_words, costs.max_rope_part_words // parts)
     return _part_of(some, words // ((c.heads // c.kv_heads + 2) * c.head_dim))
 
 
@@ -77,8 +81,9 @@ class AttentionBlock:
         dtype, hd, group = step.weights.dtype, c.head_dim, c.heads // c.kv_heads
         per_split = max(1, SPLIT_TOKENS // page)
         self.step, self.span, self.page, self.split = step, span, page, per_split * page
-        self.some = kv_heads_per_task(c, step.weights.layout, step.tokens)
-        self.fill = 0 if alike or span == 1 else H200.multiprocessors // c.kv_heads
+        self.some = kv_heads_per_task(c, step.weights.layout, step.tokens,
+                                      step.target.multiprocessors)
+        self.fill = 0 if alike or span == 1 else step.target.multiprocessors // c.kv_heads
         R, M = et.dim("R", max=MAX_REQUESTS), et.dim("M", max=65536)
         self.pages = pages = et.dim("pages", max=1 << 22)
         positions = et.dim("positions", max=1 << 20)

@@ -11,7 +11,7 @@ from typing import Any
 
 import eventtensor as et
 
-from ..targets.h200 import H200
+from ..targets.devices import DEFAULT_DEVICE
 from .attention import find_items, items_in_flight, norm_and_rope, softmax
 from .attention_block import AttentionBlock, kv_heads_per_task, page_tokens
 from .attention_mixed import NEXT_KV_BYTES_PER_WARP, fits_kv_pipeline, reduce_floats
@@ -54,7 +54,7 @@ class DecodeVariant:
 
 
 def decode_variants(
-    c: ModelConfig, workers: int = H200.multiprocessors
+    c: ModelConfig, workers: int = DEFAULT_DEVICE.multiprocessors
 ) -> tuple[DecodeVariant, ...]:
     """The kernels of a model; none if the KV pipeline does not support its heads."""
     group = c.heads // c.kv_heads
@@ -71,9 +71,11 @@ def decode_variants(
     return tuple(found)
 
 
-def decode_variant(c: ModelConfig, rows: int) -> DecodeVariant:
+def decode_variant(
+    c: ModelConfig, rows: int, workers: int = DEFAULT_DEVICE.multiprocessors
+) -> DecodeVariant:
     """The kernel for a decode batch of `rows` tokens."""
-    found = next((a for a in decode_variants(c) if rows <= a.most), None)
+    found = next((a for a in decode_variants(c, workers) if rows <= a.most), None)
     assert found is not None, f"no decode kernel takes {rows} tokens"
     return found
 
@@ -162,7 +164,8 @@ class BatchDecodeAttention(AttentionBlock):
     def __init__(self, step: Step, span: int, alike: bool, heads: int) -> None:
         super().__init__(step, span, alike)
         self.heads = heads
-        self.some = kv_heads_per_task(step.c, step.weights.layout, MAX_TOKENS)
+        self.some = kv_heads_per_task(step.c, step.weights.layout, MAX_TOKENS,
+                                      step.target.multiprocessors)
 
     def declare_outputs(self) -> None:
         """Declares what items write of a token: the new key and value, and the whole result if the

@@ -10,7 +10,8 @@ from typing import Any
 import eventtensor as et
 
 from ..ir.products import PANEL
-from ..targets.h200 import H200
+from ..targets.cost_model import AttentionCosts
+from ..targets.devices import DEFAULT_DEVICE
 from .attention import norm_and_rope
 from .attention_block import AttentionBlock
 from .attention_mixed import reduce_floats
@@ -23,7 +24,6 @@ PARTS = 16  # splits of a sequence at most
 # STREAMED_COLUMNS columns.
 STREAMED_HEADS, STREAMED_COLUMNS = 8, 64
 COLUMNS = 64  # of a head, at most, for a task of `combine`
-APPENDED_WORDS = 3072  # at most, for a task of `append`
 
 # CUDA bodies. `out_1` is the extent of axis 1 of out; `arrive()` returns when qkv is there.
 _INCLUDE = '#include "cuda/attention_decode_single.cuh"\n'
@@ -45,7 +45,7 @@ def has_single_decode(weights: Weights, rows: int, span: int) -> bool:
     return rows == 1 and span == 1 and weights.layout != "cpu" and weights.dtype is et.bf16
 
 
-def parts_for(c: ModelConfig, workers: int = H200.multiprocessors) -> int:
+def parts_for(c: ModelConfig, workers: int = DEFAULT_DEVICE.multiprocessors) -> int:
     """Splits of the sequence for each KV head: a power of two, at most a task for each worker."""
     fit = max(1, min(PARTS, workers // c.kv_heads))
     return 1 << (fit.bit_length() - 1)
@@ -56,11 +56,13 @@ def combined_columns(c: ModelConfig) -> int:
     return min(COLUMNS, c.head_dim & -c.head_dim)
 
 
-def kv_heads_per_append(c: ModelConfig) -> int:
+def kv_heads_per_append(
+    c: ModelConfig, costs: AttentionCosts = DEFAULT_DEVICE.costs.attention
+) -> int:
     """KV heads for a task of `append`: as many as a tagged hand-off allows."""
     each = (c.heads // c.kv_heads + 2) * c.head_dim
     sizes = (n for n in range(1, c.kv_heads + 1) if c.kv_heads % n == 0)
-    return max((n for n in sizes if n * each <= APPENDED_WORDS), default=1)
+    return max((n for n in sizes if n * each <= costs.max_append_words), default=1)
 
 
 def attend_single(c: ModelConfig, dtype: Any, parts: int) -> Any:
@@ -132,7 +134,7 @@ class SingleDecodeAttention(AttentionBlock):
     def declare_items(self) -> None:
         """Declares splits, whose places depend on their number alone."""
         c, p, T = self.step.c, self.step.p, self.step.num_tokens
-        self.parts, group = parts_for(c), c.heads // c.kv_heads
+        self.parts, group = parts_for(c, self.step.target.multiprocessors), c.heads // c.kv_heads
         self.mixed = p.scratch("mixed", (c.layers, T, c.heads * c.head_dim),
                                self.step.weights.dtype)
         self.part = p.scratch("part", (c.layers, self.parts, c.kv_heads, group, c.head_dim), et.f32)

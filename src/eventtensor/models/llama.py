@@ -10,6 +10,8 @@ from typing import Any
 import eventtensor as et
 
 from ..ir.products import PANEL
+from ..targets.devices import DEFAULT_DEVICE
+from ..targets.target import CudaTarget
 from .attention_block import AttentionBlock, span_for
 from .attention_decode_batch import BatchDecodeAttention, decode_variant
 from .attention_decode_single import SingleDecodeAttention, has_single_decode
@@ -27,14 +29,15 @@ from .tile_sizes import Tiles, tiles_for
 def llama(
     config: ModelConfig, weights: Weights, tiles: Tiles | None = None, tokens: int = MAX_TOKENS,
     sampling: bool = False, span: int | None = None, batch_invariant: bool = False,
-    decode_only: bool = False,
+    decode_only: bool = False, target: CudaTarget = DEFAULT_DEVICE,
 ) -> et.Program:
     """`batch_invariant`: a row gives the same bits whatever other rows a step has. `decode_only`:
     each token is the newest of its own sequence and gets a successor."""
     c, span = config, span or span_for(weights, tokens)
-    least = decode_variant(c, tokens).least if decode_only else 1
-    tiles = tiles or tiles_for(c, weights.layout, span > 1, rows=1 if batch_invariant else least)
-    step = Step(c, weights, tiles, tokens, decode_only, least)
+    least = decode_variant(c, tokens, target.multiprocessors).least if decode_only else 1
+    tiles = tiles or tiles_for(c, weights.layout, span > 1, target,
+                               1 if batch_invariant else least)
+    step = Step(c, weights, tiles, tokens, decode_only, least, target)
     attention = _attention(step, span, batch_invariant)
     mlp = _mlp(step)
     attention.add_plan()
@@ -50,7 +53,7 @@ def _attention(step: Step, span: int, batch_invariant: bool) -> AttentionBlock:
     if has_single_decode(step.weights, step.max_tokens, span):
         return SingleDecodeAttention(step)
     if step.decode_only:
-        heads = decode_variant(step.c, step.tokens).heads
+        heads = decode_variant(step.c, step.tokens, step.target.multiprocessors).heads
         return BatchDecodeAttention(step, span, batch_invariant, heads)
     return AttentionBlock(step, span, batch_invariant)
 

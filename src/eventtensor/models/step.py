@@ -12,7 +12,8 @@ from typing import Any
 
 import eventtensor as et
 
-from ..targets.h200 import H200
+from ..targets.devices import DEFAULT_DEVICE
+from ..targets.target import CudaTarget
 from .decoder_tasks import Weights
 from .model_config import ModelConfig
 from .tile_sizes import Tiles
@@ -57,11 +58,11 @@ class Step:
 
     def __init__(
         self, config: ModelConfig, weights: Weights, tiles: Tiles, tokens: int,
-        decode_only: bool = False, least: int = 1,
+        decode_only: bool = False, least: int = 1, target: CudaTarget = DEFAULT_DEVICE,
     ) -> None:
         c = config
         self.c, self.weights, self.tiles = c, weights, tiles
-        self.tokens, self.decode_only = tokens, decode_only
+        self.tokens, self.decode_only, self.target = tokens, decode_only, target
         self.p = et.Program(f"{c.family}_{c.layers}x{c.hidden}")
         sampled, prefill = min(tokens, MAX_REQUESTS), 0 if decode_only else tokens - 1
         # A single token is a constant: extents and places are then known at compile time.
@@ -76,7 +77,8 @@ class Step:
     def pieces(self, tiles: int, otherwise: int) -> int:
         """The pieces of a token with `tiles` tiles: the most for which all tokens have workers,
         else two. Pieces are whole tiles; `otherwise` if that is impossible."""
-        fit = (n for n in PIECES if n * self.max_tokens <= H200.multiprocessors or n == PIECES[-1])
+        workers = self.target.multiprocessors
+        fit = (n for n in PIECES if n * self.max_tokens <= workers or n == PIECES[-1])
         return next((n for n in fit if tiles % n == 0), otherwise)
 
     def _residual(self, name: str, layers: int, tile: int, parts: int) -> Residual:

@@ -7,22 +7,15 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ..ir.products import BUNDLES, PANEL
-from ..targets.h200 import H200
+from ..targets.devices import DEFAULT_DEVICE
+from ..targets.target import CudaTarget
 from .model_config import ModelConfig
 
 # cuda: for kernels of any number of tokens; cuda_many: for kernels of many tokens only.
 Layout = Literal["cpu", "cuda", "cuda_many"]
 
 WIDE_ROWS, PART_COLUMNS = 128, 128  # of a tile with many tokens, and the unit of split-K parts
-# If all steps have MANY_ROWS tokens or more, and split-K parts would have fewer than LONG_PART
-# columns, tiles have up to HALF_ROWS rows: short parts cost more than reading x more often.
-MANY_ROWS, LONG_PART, HALF_ROWS = 34, 512, 64
 ROUND_ROWS, MAX_ROWS = 256, 512  # of a tile: for one pass over x, and in all
-# The cost of a tile of x and of a split-K part, in bytes of weights streamed meanwhile. A worker
-# that streams alone takes at best ALONE of the time.
-LINE_BYTES, PART_BYTES, ALONE = 20000, 4096, 0.8
-# The most split-K parts of a router, for one token and for many.
-SCORE_PARTS, MANY_SCORE_PARTS = 4, 8
 
 
 @dataclass(frozen=True)
@@ -43,7 +36,7 @@ class Tiles:
 
 
 def tiles_for(
-    c: ModelConfig, layout: Layout, many: bool = False, workers: int = H200.multiprocessors,
+    c: ModelConfig, layout: Layout, many: bool = False, target: CudaTarget = DEFAULT_DEVICE,
     rows: int = 1,
 ) -> Tiles:
     """On a GPU a matrix has a tile for each worker where its rows divide so, because each task pays
@@ -55,6 +48,7 @@ def tiles_for(
     and many tiles together, so they need no parts. The RoPE task adds the parts of queries, keys
     and values; with experts these tiles are smaller and have fewer parts. `rows`: the smallest
     number of tokens of a step."""
+    workers, costs = target.multiprocessors, target.costs.tiles
     qkv, hidden = (c.heads + 2 * c.kv_heads) * c.head_dim, c.hidden
     if layout == "cpu":
         return Tiles(_most(qkv, PANEL, 64), _most(hidden, PANEL, 64),
@@ -64,13 +58,13 @@ def tiles_for(
     first = _least(qkv, PANEL, workers)
     gate_up = _least(2 * c.intermediate, 2 * PANEL, workers // active)
     down = _least(hidden, PANEL, workers)
-    most = MANY_SCORE_PARTS if many else SCORE_PARTS
+    most = costs.max_batch_score_parts if many else costs.max_score_parts
     scores = 1 if c.experts is None else _parts(hidden, most)
     if not many:
         first, larger = _uneven(qkv, first, workers)
         return Tiles(first, _least(hidden, PANEL, workers), gate_up, down,
                      _most(c.vocab, PANEL, 16 * PANEL), score_parts=scores, qkv_larger=larger)
-    out, out_parts = _residual_tile(hidden, c.heads * c.head_dim, workers, rows)
+    out, out_parts = _residual_tile(hidden, c.heads * c.head_dim, target, rows)
     head = _most(c.vocab, PANEL, WIDE_ROWS)
     if c.experts is not None:
         gate_up = _most(2 * c.intermediate, 2 * PANEL, WIDE_ROWS)
@@ -78,8 +72,8 @@ def tiles_for(
         return Tiles(first, out, gate_up, _most(hidden, PANEL, WIDE_ROWS), head, out_parts,
                      score_parts=scores,
                      qkv_parts=_parts(hidden, max(1, workers // (qkv // first))))
-    first, qkv_parts = _tile_and_parts(qkv, hidden, workers) or (first, 1)
-    down, down_parts = _residual_tile(hidden, c.intermediate, workers, rows)
+    first, qkv_parts = _tile_and_parts(qkv, hidden, target) or (first, 1)
+    down, down_parts = _residual_tile(hidden, c.intermediate, target, rows)
     return Tiles(first, out, gate_up, down, head, out_parts, down_parts, qkv_parts=qkv_parts)
 
 
@@ -125,25 +119,32 @@ def _most(rows: int, step: int, top: int) -> int:
     return max(fit, default=rows)
 
 
-def _residual_tile(hidden: int, columns: int, workers: int, rows: int) -> tuple[int, int]:
+def _residual_tile(
+    hidden: int, columns: int, target: CudaTarget, rows: int
+) -> tuple[int, int]:
     """Rows of a tile of a residual projection, and as many split-K parts as give each worker a
     task. Half tiles have whole bundles too."""
+    costs = target.costs.tiles
+
     def found(most: int) -> tuple[int, int]:
         tile = _most(hidden, PANEL, most)
-        return tile, _parts(columns, workers // (hidden // tile))
+        return tile, _parts(columns, target.multiprocessors // (hidden // tile))
 
-    wide, half = found(WIDE_ROWS), found(HALF_ROWS)
-    short = rows >= MANY_ROWS and columns // wide[1] < LONG_PART
-    return half if short and half[1] < wide[1] and half[0] == HALF_ROWS else wide
+    wide, half = found(WIDE_ROWS), found(costs.short_part_tile_rows)
+    short = rows >= costs.short_part_rows and columns // wide[1] < costs.short_part_columns
+    return half if short and half[1] < wide[1] and half[0] == costs.short_part_tile_rows else wide
 
 
-def _tile_and_parts(rows: int, columns: int, workers: int) -> tuple[int, int] | None:
+def _tile_and_parts(rows: int, columns: int, target: CudaTarget) -> tuple[int, int] | None:
     """Rows of a tile and split-K parts with which tasks end soonest, at most one task for each
     worker. A task streams weights while it loads x, once for each ROUND_ROWS rows of a tile."""
+    workers, costs = target.multiprocessors, target.costs.tiles
+
     def cost(r: int, n: int) -> float:
-        share = max(rows // r * n / workers, ALONE)
+        share = max(rows // r * n / workers, costs.min_worker_share)
         lines = columns // n // PART_COLUMNS * -(-r // ROUND_ROWS)
-        return max(2 * r * columns // n * share, lines * LINE_BYTES) + n * PART_BYTES
+        streamed = max(2 * r * columns // n * share, lines * costs.activation_line_bytes)
+        return streamed + n * costs.partial_sum_bytes
 
     fit = [(cost(r, n), r, n)
            for r in range(4 * PANEL, min(rows, MAX_ROWS) + 1, 4 * PANEL) if rows % r == 0

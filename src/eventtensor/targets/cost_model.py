@@ -68,9 +68,37 @@ class SharedMemoryCosts:
 
 
 @dataclass(frozen=True, slots=True)
+class TileCosts:
+    """How the matrices of a model are cut. Costs in bytes are those of the weights that stream in
+    the same time."""
+
+    short_part_rows: int
+    short_part_columns: int
+    short_part_tile_rows: int
+    activation_line_bytes: int
+    partial_sum_bytes: int
+    min_worker_share: float
+    max_score_parts: int
+    max_batch_score_parts: int
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionCosts:
+    """How many heads a task of attention takes, by the words that it writes."""
+
+    max_rope_words: int
+    max_rope_part_words: int
+    min_combine_elements: int
+    max_combine_elements: int
+    max_append_words: int
+
+
+@dataclass(frozen=True, slots=True)
 class CostModel:
     """All that was measured on a machine and decides a plan."""
 
     stream: StreamCosts
     handoff: HandoffCosts
     shared_memory: SharedMemoryCosts
+    tiles: TileCosts
+    attention: AttentionCosts

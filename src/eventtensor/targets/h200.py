@@ -6,7 +6,14 @@ the experiments.
 
 from __future__ import annotations
 
-from .cost_model import CostModel, HandoffCosts, SharedMemoryCosts, StreamCosts
+from .cost_model import (
+    AttentionCosts,
+    CostModel,
+    HandoffCosts,
+    SharedMemoryCosts,
+    StreamCosts,
+    TileCosts,
+)
 from .target import Capabilities, CudaTarget, Feature
 
 KB = 1024
@@ -87,6 +94,35 @@ _SHARED_MEMORY = SharedMemoryCosts(
     few_columns=16,
 )
 
-COSTS = CostModel(_STREAM, _HANDOFF, _SHARED_MEMORY)
+_TILES = TileCosts(
+    # In steps of 34 rows or more, tiles of the residual are halved if parts of K would be shorter
+    # than 512 columns: sums of short parts cost more than lines of activations. With 64 rows the
+    # 1B takes 1.479 ms instead of 1.491, and the 8B, whose parts are longer, loses 0.3%.
+    short_part_rows=34,
+    short_part_columns=512,
+    short_part_tile_rows=64,
+    # A line of activations and a part of K, in streamed weights.
+    activation_line_bytes=20000,
+    partial_sum_bytes=4 * KB,
+    # A worker streams so much quicker at best where others do not stream.
+    min_worker_share=0.8,
+    # Parts of K of a router. For many rows a task for each row adds 8 parts up: the router takes
+    # 3.1 us instead of 3.8 at 8 rows, and 4.2 instead of 4.6 at 64 (30B-A3B).
+    max_score_parts=4,
+    max_batch_score_parts=8,
+)
+
+_ATTENTION = AttentionCosts(
+    # Words of a task of rotate: its own, and of all parts of K.
+    max_rope_words=3072,
+    max_rope_part_words=12288,
+    # A task of combine takes half a row, so that all loads of a thread are on their way together.
+    min_combine_elements=1024,
+    max_combine_elements=2048,
+    # As many as may travel in tagged words.
+    max_append_words=3072,
+)
+
+COSTS = CostModel(_STREAM, _HANDOFF, _SHARED_MEMORY, _TILES, _ATTENTION)
 H200 = CudaTarget("h200", "sm_90a", Capabilities(FEATURES, 132, 227 * KB), COSTS)
 H100 = CudaTarget("h100", "sm_90a", H200.capabilities, COSTS)
