@@ -17,6 +17,7 @@ import httpx
 from openai import OpenAI
 
 FAKE = Path(__file__).parent / "fake_server.py"
+_MAX_START_S = 600.0  # a busy machine compiles slowly; a server that exits is seen at once
 
 
 class Server:
@@ -26,7 +27,7 @@ class Server:
         self._ready = threading.Event()
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
-        self._ready.wait(120)
+        self._ready.wait(_MAX_START_S)
         found = re.search(r"ready at (http://\S+)/v1", "".join(self.log))
         assert found, "".join(self.log)
         self.url = found[1]
