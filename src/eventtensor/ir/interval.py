@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import reduce
 from operator import mul
-from typing import Generic, TypeVar, assert_never
+from typing import TYPE_CHECKING, Generic, TypeVar, assert_never
 
 from .expr import (
     Compare,
@@ -33,7 +33,9 @@ from .expr import (
     minimum,
     wrap,
 )
-from .program import GridAxis, Program
+
+if TYPE_CHECKING:  # artifacts are loaded without the tile language
+    from .program import GridAxis, Program
 
 T = TypeVar("T")
 End = TypeVar("End", int, Expr)
