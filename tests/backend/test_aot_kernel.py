@@ -50,6 +50,8 @@ def test_a_gpu_by_its_name_is_compiled_for_and_saved_without_one(
     assert (tmp_path / "kernel.cu").read_bytes() == kernel.source.encode()
     with pytest.raises(NoDevice, match="driver is not there"):
         et.load(tmp_path)
+    with pytest.raises(BadOption, match=f"device is '{device}'"):
+        et.load(tmp_path, device=device)
 
 
 @pytest.mark.parametrize("options", ({}, {"schedule": {"up": "ticket"}}, {"debug": True},

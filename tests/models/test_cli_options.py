@@ -309,8 +309,16 @@ def test_compile_shows_its_folder(monkeypatch, capsys, tmp_path: Path) -> None:
         def close(self) -> None:
             pass
 
-    monkeypatch.setattr(compile_command, "compile_kernels", lambda *_: Kernels())
+    def compiled(spec: object, weights: object, options: object) -> Kernels:
+        given.append(options)
+        return Kernels()
+
+    given: list[object] = []
+    monkeypatch.setattr(compile_command, "compile_kernels", compiled)
     monkeypatch.setattr(compile_command, "save", lambda *_: None)
     folder = tmp_path / "[bold]x"
     compile_command.compile_model(MODEL, folder, "cpu", "f32", False)
     assert f"{folder}: {MODEL} for cpu in " in capsys.readouterr().err
+    compile_command.compile_model(MODEL, folder, "auto", "bf16", False, "h200")
+    assert f"{folder}: {MODEL} for h200 in " in capsys.readouterr().err
+    assert given == [{}, {"device": "h200"}]

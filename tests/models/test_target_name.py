@@ -18,5 +18,6 @@ def test_auto_is_the_gpu_where_there_is_one(monkeypatch):
 
     monkeypatch.setattr(target_name, "device", missing)
     assert (find_target("auto"), find_target("cuda")) == ("cpu", "cuda")
+    assert (find_target("auto", "h200"), find_target("cpu", "h200")) == ("cuda", "cpu")
     with pytest.raises(BadOption, match="tpu"):
         find_target("tpu")

@@ -178,6 +178,8 @@ class Device:
 
 @cache
 def device(index: int = 0) -> Device:
+    if not isinstance(index, int):
+        raise BadOption(f"device is {index!r}", hint="a GPU of this machine goes by its number")
     call("cuInit", 0)
     count = int(asked("cuDeviceGetCount", c_int))
     if count == 0:
