@@ -25,19 +25,19 @@ from ..cpp.value import STORAGE, Value, View, of_view
 from ..uses import needless_first, read_arguments, stmt_operands
 from .batched_gemv import Run, runs_of
 from .columns import Columns, ColumnsBody
+from .constants import BATCH_SUMS, MOST_COLUMNS
 from .emitter import BlockDialect
 from .lowering import CUDA
-from .maps import Maps
+from .maps import COLUMNS, Maps
 from .pages import PageArgs
 from .room import opens_beside
 from .sources import source_of
 from .threads import WARPS
 
-# Elements of a warp's sums that are folded at once, as in panels.cuh, or more if a bundle has more.
-_PARTS = 512
 _ALIGN = 64  # bytes: where what is taken of the arena begins
 _PITCH = 192  # bytes that a column of the other side may lie further apart than it is long
-_PASSES = {"et::FEW_COLUMNS": 16, "et::SOME_COLUMNS": 64, "et::MOST_COLUMNS": 128}  # columns
+_PASSES = dict(zip(("et::FEW_COLUMNS", "et::SOME_COLUMNS", "et::MOST_COLUMNS"),
+                   (*COLUMNS, MOST_COLUMNS), strict=True))
 
 
 class StreamBody(ColumnsBody):
@@ -379,7 +379,7 @@ class StreamBody(ColumnsBody):
         elif not self._lies_near(product, run):
             staged = Const(row * times)
         part = PANEL * (8 * -(-stream.columns // 8) if run is None else 1)
-        batch = min(-(-panels // stream.bundle), max(1, _PARTS // part))
+        batch = min(-(-panels // stream.bundle), max(1, BATCH_SUMS // part))
         folded = WARPS * part * batch * 4
         self.lent = maximum(self.lent, add(staged, Const(folded + _ALIGN)))
 

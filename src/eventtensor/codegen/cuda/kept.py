@@ -10,8 +10,7 @@ from functools import cached_property
 from ...ir.expr import Load
 from ...ir.program import PlacedCall, Program
 from ...ir.walk import free_vars, loads_of
-
-MOST = 8  # numbers (device/cuda/worker.cuh)
+from .constants import KEPT
 
 
 @dataclass(frozen=True)
@@ -31,7 +30,7 @@ class Kept:
                 self._stays(load, p) for load in loads
             ):
                 for load in loads:
-                    if load not in found and len(found) < MOST:
+                    if load not in found and len(found) < KEPT:
                         found[load] = len(found), p
         return found
 

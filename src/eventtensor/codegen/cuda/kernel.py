@@ -20,6 +20,7 @@ from ..cpp.kernel import Flavour, coordinate_rank
 from ..emitter import cpp_name
 from . import abi
 from .body import StreamBody
+from .constants import TOLD
 from .emitter import BlockDialect
 from .handoff import HandoffEdges
 from .kept import Kept
@@ -31,7 +32,7 @@ from .tables import Tables
 from .threads import BRINGERS, LOADER, MESSENGER, THREADS
 
 KERNEL = "et_kernel"
-TOLD, MESSAGES = 2, 136  # tiles that are told (device/cuda/ring.cuh), bytes of et::Messages
+MESSAGES = 136  # bytes of et::Messages
 # Stand in the text until the bodies are written.
 _SLOTS, _ROOM, _LANES, _FAR = "@SLOTS@", "@ROOM@", "@LANES@", "@FAR@"
 

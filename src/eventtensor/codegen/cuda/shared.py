@@ -18,14 +18,14 @@ from ...targets.target import CudaTarget, Feature
 from ..cpp.dialect import Dialect
 from ..cpp.kernel import Flavour, KernelWriter
 from ..cpp.sync import Edges
+from .constants import IDLE
 from .room import below, most_columns, opens_beside, where_few
+from .threads import WARPS
 
 DECLARED = 1128  # bytes of shared memory for what the kernel declares, besides its Args
-# Bytes for lines of x where products have many columns, by how many (device/cuda/ring.cuh), and
-# those that the stream lends (device/cuda/lent.cuh).
+# Bytes for lines of x where products have many columns, by how many (device/cuda/ring.cuh).
 LINES = (16 * 1024, 64 * 1024)
-IDLE = 64 * 1024
-IDLE_WARP = 8 * 1024  # of it for each warp
+IDLE_WARP = IDLE // WARPS  # of what the stream lends, for each warp
 
 
 def _by_call(streams: Iterable[Stream]) -> dict[str, tuple[Stream, ...]]:

@@ -15,6 +15,7 @@
 //  * A parity tells two neighbouring phases apart, no more: whoever waits for a phase is at most
 //    one phase behind it.
 #pragma once
+#include "constants.cuh"
 #include "sync.cuh"
 
 namespace et {
@@ -71,7 +72,6 @@ ET_FN void box_copy(uint32_t to, const TensorMap& map, uint32_t x, uint32_t y, u
 
 // A page of weights whose pieces lie apart, as a map of runs says: those from run y of panel z on. The
 // contract is that of a copy.
-constexpr uint32_t RUN = 2048;  // bytes
 ET_FN void page_copy(uint32_t to, const TensorMap& map, uint32_t y, uint32_t z, uint32_t bar,
                      uint64_t policy) {
   ptx::cp_async_bulk_tensor_3d(to, &map, int32_t(y), int32_t(z), bar, policy);

@@ -8,11 +8,11 @@
 // does not see.
 #pragma once
 #include "cuda/wgmma.cuh"
+#include "constants.cuh"
 #include "worker.cuh"
 
 namespace et {
 
-constexpr uint32_t PANEL = 16;       // rows
 constexpr uint32_t STEP_BYTES = 64;  // of a row, in a step
 constexpr uint32_t BLOCK_BYTES = 128;
 

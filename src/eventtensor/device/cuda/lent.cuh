@@ -6,7 +6,7 @@
 
 namespace et {
 
-constexpr uint32_t IDLE = Arena::IDLE, IDLE_WARP = IDLE / (ET_THREADS / 32);
+constexpr uint32_t IDLE_WARP = IDLE / (ET_THREADS / 32);
 
 #if ET_LENDS
 static_assert(PAGE % IDLE_WARP == 0);

@@ -314,7 +314,7 @@ ET_HOT bool panel_matmul(Worker& w, Source source, float* c, int64_t s_row, int6
   constexpr uint32_t EVERY = TIMES == 1 ? 0 : Source::JOINED ? 1 : BUNDLES / TIMES;
   if (rows < 1) return meet_with(w, late...);
   using Mine = PanelWarp<E, TILES, ROW, CHUNK, EVERY, Source>;
-  constexpr uint32_t FIT = Mine::PART < 512 ? 512 / Mine::PART : 1, BATCH = BUNDLES < FIT ? BUNDLES : FIT;
+  constexpr uint32_t FIT = Mine::PART < BATCH_SUMS ? BATCH_SUMS / Mine::PART : 1, BATCH = BUNDLES < FIT ? BUNDLES : FIT;
   const uint32_t n = TIMES == 1 ? uint32_t(columns) : 1;  // of each product
   const Arena::Mark mark = w.arena.mark();
   const Columns x_near =

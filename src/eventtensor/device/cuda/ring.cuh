@@ -27,7 +27,6 @@
 namespace et {
 
 constexpr uint32_t PAGE = ET_PAGE, SLOTS = ET_SLOTS;  // these at most, where lines take some room
-constexpr uint32_t TOLD = 2;  // tiles that may be claimed before they are begun
 constexpr uint32_t WARPS = ET_THREADS / 32;
 // Who fences what was read of a slot: who copies to it again, once for all who have read. But where
 // lines of x come by themselves, most pages are read by tensor cores, which need no fence, and the

@@ -2,6 +2,7 @@
 // unordered adds. Every thread of the block runs the same code; loops over elements are shared out.
 #pragma once
 #include "../gathered.h"
+#include "constants.cuh"
 #include "sync.cuh"
 
 // Before a loop: unrolling it would cost compile time and instruction cache, and gain nothing.
@@ -242,7 +243,6 @@ class Arena {
 
   // IDLE bytes at the begin of what the block has left: the same in every task of a kind, so that one
   // may leave something there for the next. Temporaries keep away from it as long as they fit.
-  static constexpr uint32_t IDLE = 1 << 16;
   ET_FN char* idle() const {
     if (near_used_ + IDLE > near_size_) __trap();
     return near_;

@@ -7,15 +7,9 @@
 // Bits are the same in place and from the stream: sums go up in K. Nor does a column's result hang
 // on how many others there are.
 #pragma once
-#include "../portable.h"
+#include "constants.cuh"
 
 namespace et {
-
-constexpr uint32_t GROUP = 4;        // panels
-constexpr uint32_t MOST_SPAN = 256;  // bytes of K
-constexpr uint32_t SWIZZLE = 128;    // bytes of a column of x that lie together
-// Of a pass: products have as many as hold all of theirs, or go over them in several passes.
-constexpr uint32_t FEW_COLUMNS = 16, SOME_COLUMNS = 64, MOST_COLUMNS = 128;
 
 // Groups of a round at most: a thread holds sums of half of them.
 constexpr ET_FN uint32_t groups_for(uint32_t columns) { return columns > SOME_COLUMNS ? 2 : 4; }

@@ -4,6 +4,7 @@
 // and ET_TRACE switch extras on.
 #pragma once
 #include "../report.h"
+#include "constants.cuh"
 #include "sync.cuh"
 #include "tile.cuh"
 #include "trace.cuh"
@@ -56,7 +57,7 @@ ET_FN Where& where() {
 
 // Numbers that a worker has found for later iterations of a loop (codegen/cuda/kept.py).
 ET_FN int64_t* kept() {
-  __shared__ int64_t numbers[8];
+  __shared__ int64_t numbers[KEPT];
   return numbers;
 }
 
