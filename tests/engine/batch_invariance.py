@@ -9,7 +9,7 @@ import numpy as np
 from eventtensor import LLM, SamplingParams
 from eventtensor.engine.llm import Completion
 
-# BlockManager of the tiny model have 128 tokens: 8 of them, in f32, are two contexts of 400.
+# Blocks of the tiny model have 128 tokens: 8 of them, in f32, are two contexts of 400.
 F32_CACHE_GB = 1 / 1024
 DRAWN = SamplingParams(temperature=1.2, top_k=80, top_p=0.9, seed=7, max_tokens=30,
                        ignore_eos=True)

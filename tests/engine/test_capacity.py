@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.fake_driver import FakeDriver, installed
 
-from eventtensor.engine.capacity import GB, Capacity, CapacityOptions, capacity
+from eventtensor.engine.capacity import GB, Capacity, CapacityOptions, compute_capacity
 from eventtensor.errors import BadOption, EventTensorError, OutOfMemory
 from eventtensor.models.formats.model_presets import PRESETS
 from eventtensor.models.free_memory import FreeMemory, free_memory, host_memory
@@ -21,7 +21,7 @@ LAPTOP = FreeMemory(6 * GB, 8 * GB)
 def fits(
     name: str, memory: FreeMemory, layout: str = "cuda", item: int = 2, **asked: float
 ) -> Capacity:
-    return capacity(PRESETS[name], layout, item, CapacityOptions(**asked), memory)
+    return compute_capacity(PRESETS[name], layout, item, CapacityOptions(**asked), memory)
 
 
 @pytest.mark.parametrize(
@@ -44,8 +44,8 @@ def test_the_context_is_the_models_as_far_as_memory_goes(
     found = fits(name, memory, layout)
     assert found.max_model_len == pytest.approx(context, rel=0.02)
     assert found.cache_bytes / GB == pytest.approx(gb, rel=0.02)
-    assert found.full_requests == requests
-    assert found.max_model_len <= min(found.cache_tokens, found.positions)
+    assert found.num_full_requests == requests
+    assert found.max_model_len <= min(found.cache_tokens, found.num_positions)
 
 
 def test_a_share_of_the_gpu_is_for_weights_and_cache_together() -> None:
@@ -71,14 +71,14 @@ def test_there_is_never_more_than_memory(
     memory = FreeMemory(min(one, other), max(one, other))
     asked = CapacityOptions(context, running, 128, cache_gb, share)
     try:
-        found = capacity(PRESETS[name], layout, 2, asked, memory)
+        found = compute_capacity(PRESETS[name], layout, 2, asked, memory)
     except EventTensorError as e:
         assert e.hint and ("GB" in e.message or "cache_gb" in e.message)
         return
     weights = found.weight_bytes if layout == "cuda" else 0
     assert found.cache_bytes + weights <= memory.free
-    assert 2 <= found.max_model_len <= PRESETS[name].max_position and found.full_requests >= 1
-    assert found.pages * found.page >= found.max_model_len
+    assert 2 <= found.max_model_len <= PRESETS[name].max_position and found.num_full_requests >= 1
+    assert found.num_blocks * found.block_tokens >= found.max_model_len
     if context is not None:
         assert found.max_model_len == min(context, PRESETS[name].max_position)
 

@@ -256,7 +256,7 @@ def test_the_context_is_the_models_unless_one_is_asked_for(llm):
     with LLM(llm.model, target="cpu", dtype="f32", max_num_seqs=2) as made:
         most = llm.model.config.max_position
         assert made.max_model_len == most == made.engine.options.max_model_len
-        assert made.capacity.full_requests == 2
+        assert made.capacity.num_full_requests == 2
         long = made.generate([[5] * (most - 3)], SamplingParams(temperature=0, ignore_eos=True))[0]
         assert len(long.tokens) == 3 and long.finish is FinishReason.length
 

@@ -15,8 +15,8 @@ def capacity_table(llm: LLM, name: str, port: int) -> str:
         "weights": f"{fits.weight_bytes / GB:.3g} GB",
         "cache": f"{fits.cache_bytes / GB:.3g} GB for {fits.cache_tokens:,} tokens",
         "context": f"{fits.max_model_len:,} tokens, {share}",
-        "requests": f"{fits.max_num_seqs} run, {fits.full_requests} of them with a full context; "
-        f"{llm.engine.options.max_waiting} wait",
+        "requests": f"{fits.max_num_seqs} run, {fits.num_full_requests} of them with a full "
+        f"context; {llm.engine.options.max_waiting} wait",
         "port": str(port),
     }
     return "\n".join(f"{what:10}{value}" for what, value in rows.items())

@@ -1,4 +1,6 @@
-"""`LLM`: a model, its kernel and an engine in one object, for programs in Python."""
+"""`LLM`: a model, its kernel and an engine in one object, for Python programs.
+
+Requests are scheduled in engine_core.py. A server around an `LLM` is in the package `serve`."""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ from ..models.text.control_tokens import texts_in
 from ..models.text.tokenizer import Tokenizer
 from ..models.weight_loader import load_weights
 from ..models.weight_packing import Progress
-from .capacity import CapacityOptions, capacity, max_prefill_items
+from .capacity import CapacityOptions, compute_capacity, max_prefill_items
 from .engine_core import EngineCore, EngineOptions
 from .request import FinishReason, Output, Request, ScoredToken
 from .sampling_params import SamplingParams
@@ -32,9 +34,10 @@ Prompt = str | Sequence[int]
 
 @dataclass(frozen=True)
 class Completion:
-    """An answer. `prompt_tokens` is how many the prompt has; `tokens` are those of the answer, with
-    log probabilities if they were asked for; `prompt_logprobs` those of the prompt, if they were:
-    the first of them has none, as nothing is before it."""
+    """An answer: its text and its tokens, with log probabilities if the params ask for them.
+    `prompt_tokens` is the number of tokens of the prompt. `prompt_logprobs` are those tokens with
+    log probabilities, if the params ask for them; the first has none, because no token is before
+    it."""
 
     text: str
     tokens: tuple[ScoredToken, ...]
@@ -93,7 +96,7 @@ class LLM:
         layout = layout_of(self.target, dtype, max_num_batched_tokens, batch_invariant)
         wanted = CapacityOptions(max_model_len, max_num_seqs, max_num_batched_tokens, cache_gb,
                                  gpu_memory_utilization)
-        self.capacity = capacity(
+        self.capacity = compute_capacity(
             config, layout, kind.itemsize, wanted, free_memory(self.target, device)
         )
         self.max_model_len = self.capacity.max_model_len
@@ -107,8 +110,8 @@ class LLM:
                 self._weights.arrays,
                 target=self.target,
                 dtype=dtype,
-                pages=self.capacity.pages,
-                positions=self.capacity.positions,
+                pages=self.capacity.num_blocks,
+                positions=self.capacity.num_positions,
                 requests=max_num_seqs,
                 rows=max_num_batched_tokens,
                 sampling=True,
@@ -150,40 +153,43 @@ class LLM:
         self, prompts: Prompt | Sequence[Prompt],
         params: SamplingParams | Sequence[SamplingParams] | None = None,
     ) -> list[Completion]:
-        """An answer for each prompt (a text, or tokens), all at the same time; `params` for all of
-        them, or for each. If one fails, its error is raised and the others are given up."""
-        texts = _list(prompts)
-        wanted = _each(params, len(texts))
-        begun, done = list[Answer](), list[Completion]()
+        """An answer for each prompt (a text, or tokens), all at the same time. `params` are for all
+        prompts, or a list with one for each. If a request fails, this raises its error and cancels
+        the others."""
+        all_prompts = _list_prompts(prompts)
+        all_params = _list_params(params, len(all_prompts))
+        streams, done = list[_RequestStream](), list[Completion]()
         try:
-            for prompt, p in zip(texts, wanted, strict=True):
-                if len(begun) - len(done) >= self.engine.max_open_requests:  # the others wait here
-                    done.append(begun[len(done)].whole())
-                begun.append(Answer(self.engine, self.tokens(prompt), p))
-            return done + [answer.whole() for answer in begun[len(done) :]]
+            for prompt, p in zip(all_prompts, all_params, strict=True):
+                if len(streams) - len(done) >= self.engine.max_open_requests:  # others wait here
+                    done.append(streams[len(done)].collect())
+                streams.append(_RequestStream(self.engine, self.tokens(prompt), p))
+            return done + [stream.collect() for stream in streams[len(done) :]]
         finally:
-            for answer in begun:
-                answer.give_up()
+            for stream in streams:
+                stream.cancel()
 
     def chat(
         self, messages: Sequence[Message], params: SamplingParams | None = None, **options: Any
     ) -> Completion:
-        """The answer to a chat, by the model's template, which gets the options."""
+        """The answer to a chat. The chat template of the model gets the options."""
         return self.generate([self.tokenizer.chat(messages, **options)], params)[0]
 
     def stream(
         self, prompt: Prompt | Sequence[Message], params: SamplingParams | None = None
     ) -> Iterator[Output]:
-        """The answer to a prompt, or to a chat, as it comes. Leaving the iterator ends it."""
-        answer = Answer(self.engine, self.tokens(prompt), params or SamplingParams())
+        """The outputs for a prompt, or for a chat, as they arrive. Closing the iterator cancels the
+        request."""
+        answer = _RequestStream(self.engine, self.tokens(prompt), params or SamplingParams())
         try:
             yield from answer
         finally:
-            answer.give_up()
+            answer.cancel()
 
     def tokens(self, prompt: Prompt | Sequence[Message], /, **options: Any) -> list[int]:
-        """Of a text, of a chat whose template gets the options, or as they are given. A text that
-        cannot fit the context, however long its tokens are, is an error before it is encoded."""
+        """The tokens of a text or of a chat, whose template gets the options; tokens stay as they
+        are. A text that cannot fit the context with the longest tokens is an error before it is
+        encoded."""
         if isinstance(prompt, str):
             return self.text_tokens(prompt)
         some = list[Any](prompt)
@@ -193,7 +199,7 @@ class LLM:
         return self.tokenizer.chat(some, **options)
 
     def text_tokens(self, text: str, first: bool = True) -> list[int]:
-        """`first`: with the first token of the tokenizer, if it has one."""
+        """With `first` the tokenizer's first token is added, if it has one."""
         self._check_size([text])
         return self.tokenizer.encode(text, first)
 
@@ -204,7 +210,8 @@ class LLM:
                                 f"has up to {self.tokenizer.max_token_bytes}")
 
     def close(self, timeout_s: float | None = None) -> bool:
-        """False if a step does not end in so many seconds; then its memory is not freed."""
+        """Ends the engine and frees the weights. False, with nothing freed, if a step takes longer
+        than the timeout."""
         ended = self.engine.close(timeout_s)
         if ended:
             self._weights.close()
@@ -217,23 +224,23 @@ class LLM:
         self.close()
 
 
-class Answer:
-    """What comes for one request; iterating waits for it. A request that fails raises its error."""
+class _RequestStream:
+    """Iterates over the outputs of one request as they arrive; raises the error of a failed one."""
 
     def __init__(self, engine: EngineCore, tokens: list[int], params: SamplingParams) -> None:
-        self._engine, self._new = engine, queue.SimpleQueue[Output]()
-        self._request: Request = engine.submit(tokens, params, self._new.put)
+        self._engine, self._outputs = engine, queue.SimpleQueue[Output]()
+        self._request: Request = engine.submit(tokens, params, self._outputs.put)
 
     def __iter__(self) -> Iterator[Output]:
         while True:
-            output = self._new.get()
+            output = self._outputs.get()
             if output.error is not None:
                 raise output.error
             yield output
             if output.finish is not None:
                 return
 
-    def whole(self) -> Completion:
+    def collect(self) -> Completion:
         outputs = list(self)
         finish = outputs[-1].finish
         assert finish is not None
@@ -242,20 +249,20 @@ class Answer:
                           self._request.num_prompt_tokens,
                           next((o.prompt for o in outputs if o.prompt), ()))
 
-    def give_up(self) -> None:
+    def cancel(self) -> None:
         if not self._request.is_over:
             self._engine.cancel(self._request)
 
 
-def _list(prompts: Prompt | Sequence[Prompt]) -> list[Prompt]:
-    """Numbers are the tokens of one prompt."""
+def _list_prompts(prompts: Prompt | Sequence[Prompt]) -> list[Prompt]:
+    """A list of numbers is one prompt."""
     if isinstance(prompts, str):
         return [prompts]
     some = list[Any](prompts)
     return [some] if some and isinstance(some[0], int) else some
 
 
-def _each(
+def _list_params(
     params: SamplingParams | Sequence[SamplingParams] | None, count: int
 ) -> list[SamplingParams]:
     if params is None or isinstance(params, SamplingParams):

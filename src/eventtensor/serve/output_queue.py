@@ -53,7 +53,7 @@ class AsyncOutputQueue:
 
 
 class RequestGroup:
-    """EngineCore requests that are submitted together, all or none, with one grammar."""
+    """Requests of the engine that are submitted together, all or none, with one grammar."""
 
     def __init__(
         self, engine: EngineCore, prompts: Sequence[PromptAndParams], queue: AsyncOutputQueue,
