@@ -1,5 +1,5 @@
-"""Attention of rows that have a request each: against plain NumPy in the interpreter, and emulated;
-with NaN in unwritten slots, the same bits and the same cache as by tasks that turn rows before."""
+"""Attention of decode batches in the interpreter and the emulator against plain NumPy. Unwritten
+slots of the cache hold NaN. Bits and cache equal those of kernels with a separate RoPE task."""
 
 from __future__ import annotations
 

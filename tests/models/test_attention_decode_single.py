@@ -1,5 +1,5 @@
-"""Attention of one row: against plain NumPy in the interpreter, on threads and as emulated CUDA,
-for lengths around the borders of blocks, pages and parts, with NaN in unwritten slots."""
+"""Attention of a single token in the interpreter, on threads and as emulated CUDA against plain
+NumPy. Lengths lie around the borders of blocks, pages and splits; unwritten slots hold NaN."""
 
 from __future__ import annotations
 

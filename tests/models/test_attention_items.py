@@ -1,6 +1,6 @@
-"""Attention over a paged cache: against plain NumPy, in the interpreter and as emulated CUDA, for
-lengths around the borders of pages, splits and groups, with caches whose unwritten slots hold NaN;
-and the same bits whether a work item is a split or a group."""
+"""Attention over a paged KV cache in the interpreter and as emulated CUDA against plain NumPy.
+Lengths lie around the borders of pages, splits and items; unwritten slots hold NaN. The size of an
+item does not change bits."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Chat templates of files that nobody should trust: they end, in bounded memory, and what they
-raise is one error."""
+"""Untrusted chat templates end in bounded memory, and everything that they raise is one error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Hugging Face folders: every tensor is the model's, and a folder that is not whole is refused."""
+"""Hugging Face folders: every tensor equals that of the model, and an incomplete folder is
+refused."""
 
 from __future__ import annotations
 

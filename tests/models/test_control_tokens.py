@@ -1,4 +1,4 @@
-"""Control tokens come of a chat's template, and never of what its messages hold."""
+"""A chat template can write control tokens, its messages cannot."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The steps that benchmarks/decoder.py makes by hand are those of the model: on a tiny one, on
-threads, a prompt by any chunks gives the same logits, and drawn tokens are legal."""
+"""The hand-made steps of benchmarks/decoder.py equal those of a tiny model on threads: chunks of a
+prompt give the same logits, and drawn tokens are legal."""
 
 from __future__ import annotations
 

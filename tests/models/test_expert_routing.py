@@ -1,5 +1,5 @@
-"""The hand-tuned routing of a GPU, emulated, against its Python body: ties, zeros of both signs,
-NaN, and any number of rows."""
+"""The CUDA routing in the emulator against its Python body: ties, zeros of both signs, NaN, and any
+number of tokens."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""GGUF files: the header against the package `gguf`, tensors of every type, llama.cpp's order of
-rows undone, and files that are refused."""
+"""GGUF files: the header against the package `gguf`, tensors of every type, the row order of
+Hugging Face, and files that are refused."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The decode step against transformers: logits and greedy tokens for rows of many requests at once,
-and the same bits whatever else is in a step, however a prompt is cut, and on any schedule."""
+"""The step against transformers: logits and greedy tokens for tokens of many requests at once. Bits
+do not depend on the rest of the batch, the chunks of a prompt, or the schedule."""
 
 from __future__ import annotations
 

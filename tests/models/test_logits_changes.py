@@ -1,4 +1,4 @@
-"""Changes of logits: what the kernel takes for granted is checked before anything runs."""
+"""The assumptions of the kernel about changed logits are checked before a launch."""
 
 from __future__ import annotations
 

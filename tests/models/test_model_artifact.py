@@ -1,5 +1,5 @@
-"""The kernels of a model as a folder: answers stay the same, nothing is compiled, and what was made
-for something else is refused."""
+"""The kernels of a model as a folder: results stay the same, nothing is compiled, and a folder of
+another spec is refused."""
 
 from __future__ import annotations
 

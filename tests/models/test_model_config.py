@@ -1,4 +1,5 @@
-"""Configs: what published config.json files mean, and which are refused, by the name of the key."""
+"""Published config.json files give the right architecture, and an unsupported key is refused by
+name."""
 
 from __future__ import annotations
 

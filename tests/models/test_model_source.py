@@ -1,4 +1,4 @@
-"""Models by name."""
+"""Models open by name."""
 
 from __future__ import annotations
 

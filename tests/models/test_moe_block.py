@@ -1,5 +1,5 @@
-"""Experts: every routing gives what it should and uses no expert too many, an expert that is held
-back delays no other, and the program is proved for every number of rows."""
+"""The MoE sublayer: every routing gives the right result and uses no other expert, a slow expert
+delays no other, and the program is proved for every number of tokens."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""While routing is decided a loader asks for what the next layer surely takes: what, where in the
-code, and that no result depends on it."""
+"""While routing is decided, the producer warp prefetches weights that the next layer surely needs.
+No result depends on it."""
 
 from __future__ import annotations
 

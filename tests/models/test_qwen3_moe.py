@@ -1,5 +1,5 @@
-"""Qwen3-MoE against transformers: logits and greedy tokens for rows of many requests at once, the
-same bits whatever else is in a step, and routings that no random weights give."""
+"""Qwen3-MoE against transformers: logits and greedy tokens for tokens of many requests at once,
+bits that do not depend on the batch, and routings beyond those of random weights."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Random weights: sizes of the published models, values that a name and a seed alone decide, and
-the same bits by the code that fills the memory of a GPU."""
+"""Random weights: the sizes of published models, values that depend on name and seed alone, and the
+same bits from the code that fills GPU memory."""
 
 from __future__ import annotations
 

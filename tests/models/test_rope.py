@@ -1,4 +1,4 @@
-"""RoPE: angles against the published rule in float64, and against transformers."""
+"""RoPE tables against the published rule in float64, and against transformers."""
 
 from __future__ import annotations
 

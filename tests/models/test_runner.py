@@ -1,5 +1,5 @@
-"""Steps of a model: bad rows are errors before anything runs, and what a row gives depends neither
-on its place in the batch nor on its pages. What goes to a GPU and back, on a driver in Python."""
+"""Steps of a runner: bad tokens are errors before a launch, and a result depends neither on the
+place in the batch nor on the pages. Copies to and from a GPU run on a driver in Python."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The kernels of a runner on a GPU: which one takes which step, how they are built, that they work
-on the same memory, and what an error of one does to the other."""
+"""The kernels of a runner on a GPU: which kernel takes which step, how they are built, that they
+share memory, and what an error of one does to the others."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Temperature, top-k and top-p in the kernel: the tokens of the NumPy definition, whatever else is
-in the batch, in the interpreter, as C++ and as CUDA in the emulator."""
+"""The sampler in the interpreter, as C++ and as emulated CUDA: tokens equal those of the NumPy
+definition, whatever else is in the batch."""
 
 from __future__ import annotations
 

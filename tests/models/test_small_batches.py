@@ -1,4 +1,4 @@
-"""Kernels for few rows: their products come from the stream as those of many rows do."""
+"""Kernels for few tokens: all products take the weight stream, as those for many tokens do."""
 
 from __future__ import annotations
 

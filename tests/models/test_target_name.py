@@ -1,4 +1,4 @@
-"""Targets by name."""
+"""Targets are found by name."""
 
 from __future__ import annotations
 

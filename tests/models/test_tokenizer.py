@@ -1,4 +1,4 @@
-"""Tokenizers: SmolLM2's out of its GGUF file against byte-pair merging by hand; streams; chats."""
+"""Tokenizers: SmolLM2's from its GGUF file against byte-pair merges by hand; streams; chats."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Packed weights on disk: damage is repaired, a full disk is an error, and nothing is left."""
+"""The cache of packed weights: damage is repaired, a full disk is an error, and no partial file
+stays."""
 
 from __future__ import annotations
 

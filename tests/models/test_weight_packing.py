@@ -1,4 +1,4 @@
-"""Packed weights, element by element from their definition, and the cache of them on disk."""
+"""Packed weights element by element against their definition, and their cache on disk."""
 
 from __future__ import annotations
 
