@@ -78,7 +78,7 @@ def nothing_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("server_launch.bind", "server_launch.LLM", "generate_command.LLM",
                  "chat_command.LLM", "bench_command.LLM", "bench_command.measure_startup",
                  "bench_command.run_server", "bench_command.measure_http_load",
-                 "compile_command.compiled"):
+                 "compile_command.compile_kernels"):
         monkeypatch.setattr(f"eventtensor.cli.{name}", reached)
 
 

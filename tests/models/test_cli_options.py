@@ -315,7 +315,7 @@ def test_compile_shows_its_folder(monkeypatch, capsys, tmp_path: Path) -> None:
 
     given: list[object] = []
     monkeypatch.setattr(compile_command, "compile_kernels", compiled)
-    monkeypatch.setattr(compile_command, "save", lambda *_: None)
+    monkeypatch.setattr(compile_command, "save_kernels", lambda *_: None)
     folder = tmp_path / "[bold]x"
     compile_command.compile_model(MODEL, folder, "cpu", "f32", False)
     assert f"{folder}: {MODEL} for cpu in " in capsys.readouterr().err
