@@ -30,10 +30,10 @@ def allowed(grammar: Grammar, vocab: int = 259) -> set[int]:
 
 def passes(grammars: Grammars, tokenizer: Tokenizer, text: str, **params: object) -> bool:
     """Whether the answer may be this text, and end there."""
-    grammar = grammars.of(SamplingParams(**params))
+    grammar = grammars.compile(SamplingParams(**params))
     assert grammar is not None
     for token in tokenizer.encode(text):
-        if grammar.over or token not in allowed(grammar):
+        if grammar.is_over or token not in allowed(grammar):
             return False
         grammar.accept(token)
-    return grammar.over or EOS in allowed(grammar)
+    return grammar.is_over or EOS in allowed(grammar)

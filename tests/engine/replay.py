@@ -34,7 +34,7 @@ def check_tokens(
     llm: LLM, prompt: Sequence[int], answer: Sequence[int], params: SamplingParams
 ) -> int:
     """How many of them float noise does not decide: those must be the reference's."""
-    p, grammar, count = params, llm.engine.grammars.of(params), 0
+    p, grammar, count = params, llm.engine.grammars.compile(params), 0
     tokens = [*prompt, *answer]
     rows = logits_of(llm, tokens[:-1], len(prompt) - 1)
     for k, logits in enumerate(rows, len(prompt)):

@@ -47,19 +47,19 @@ def test_tokens_of_their_own_stand_in_rules_by_name_or_number(grammars, tokenize
     number = tokenizer.encode(token)[0]
     for written in (token, f"<[{number}]>"):
         rules = f'start: TEXT | TEXT call\nTEXT: /(.|\\n)*/\ncall: {written} "f" | {written} "g"'
-        grammar = grammars.of(SamplingParams(grammar=rules))
+        grammar = grammars.compile(SamplingParams(grammar=rules))
         assert number in allowed(grammar) and EOS in allowed(grammar)
         grammar.accept(tokenizer.encode("x")[0])
         grammar.accept(number)
         assert allowed(grammar) == {tokenizer.encode(c)[0] for c in "fg"}
         grammar.accept(tokenizer.encode("g")[0])
-        assert grammar.over or allowed(grammar) == {EOS}
-        other = grammars.of(SamplingParams(grammar="start: /(.|\\n)*/"))
+        assert grammar.is_over or allowed(grammar) == {EOS}
+        other = grammars.compile(SamplingParams(grammar="start: /(.|\\n)*/"))
         assert number not in allowed(other)
 
 
 def test_a_rule_may_name_the_end_itself(grammars, tokenizer):
-    grammar = grammars.of(SamplingParams(grammar=f'start: "a" {END}'))
+    grammar = grammars.compile(SamplingParams(grammar=f'start: "a" {END}'))
     grammar.accept(tokenizer.encode("a")[0])
     assert allowed(grammar) == {EOS}
 
@@ -102,7 +102,7 @@ WRONG = {
 def test_what_cannot_be_used_is_refused_in_words(grammars, name):
     began = time.thread_time()
     with pytest.raises(BadGrammar) as caught:
-        grammars.of(SamplingParams(grammar=WRONG[name]))
+        grammars.compile(SamplingParams(grammar=WRONG[name]))
     assert len(caught.value.message) < 400
     assert time.thread_time() - began < 20  # without the limits some take minutes
 
@@ -111,7 +111,7 @@ def test_what_cannot_be_used_is_refused_in_words(grammars, name):
     {"regex": "(("}, {"json_schema": {"type": "string", "pattern": "(("}}])
 def test_a_wrong_regular_expression_has_its_reason(grammars, params):
     with pytest.raises(BadGrammar, match="regex parse error: unclosed group"):
-        grammars.of(SamplingParams(**params))
+        grammars.compile(SamplingParams(**params))
 
 
 HOSTILE = {
@@ -132,8 +132,8 @@ def test_no_answer_holds_the_engine(grammars, tokenizer, name):
     """It is over, or has its tokens for little time."""
     letter, began, count = tokenizer.encode("x")[0], time.thread_time(), 0
     try:
-        grammar = grammars.of(SamplingParams(grammar=HOSTILE[name]))
-        while count < 1000 and not grammar.over and letter in allowed(grammar):
+        grammar = grammars.compile(SamplingParams(grammar=HOSTILE[name]))
+        while count < 1000 and not grammar.is_over and letter in allowed(grammar):
             grammar.accept(letter)
             count += 1
     except BadGrammar:

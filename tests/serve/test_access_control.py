@@ -185,7 +185,7 @@ def test_few_grammars_compile_at_a_time_and_none_for_a_client_that_has_left():
             at_work -= 1
 
     async def ask():
-        grammars = SimpleNamespace(of=of)
+        grammars = SimpleNamespace(compile=of)
         llm = SimpleNamespace(max_model_len=64, engine=SimpleNamespace(grammars=grammars))
         generation = GenerationService(llm, None)
 

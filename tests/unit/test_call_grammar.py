@@ -51,12 +51,12 @@ def accepts(found, text):
     params, known, _ = found
     if not params.has_grammar:
         return True
-    grammar, ids = known.of(params), known._tokenizer.encode(text)
+    grammar, ids = known.compile(params), known._tokenizer.encode(text)
     for token in ids:
         if not grammar.allowed()[token // 8] >> token % 8 & 1:
             return False
         grammar.accept(token)
-    return grammar.over or bool(grammar.allowed()[1 // 8] >> 1 & 1) or None
+    return grammar.is_over or bool(grammar.allowed()[1 // 8] >> 1 & 1) or None
 
 
 def call(syntax, name, arguments):
@@ -202,7 +202,7 @@ def test_a_schema_that_cannot_be_used_is_told_with_its_tool(schema, cause):
     bad = Tool("bad", {"properties": {"a": schema}, "required": ["a"]})
     params, known, explain = grammar_of(QWEN3, AUTO, [*TOOLS, bad, *TOOLS[:1]])
     with pytest.raises(BadGrammar) as e:
-        known.of(params)
+        known.compile(params)
     told = explain(e.value)
     assert isinstance(told, BadTool) and "'bad'" in told.message and cause in told.message
 
@@ -212,7 +212,7 @@ def test_strict_tools_keep_to_all_of_their_schema():
     assert accepts(grammar_of(QWEN3, AUTO, [Tool("a", odd)]), call("hermes", "a", '{"a": [1, 1]}'))
     params, known, _ = grammar_of(QWEN3, AUTO, [Tool("a", odd, strict=True)])
     with pytest.raises(BadGrammar, match="uniqueItems"):
-        known.of(params)
+        known.compile(params)
 
 
 SMALL = [Tool("get", {"type": "object", "properties": {
@@ -224,8 +224,8 @@ SMALL = [Tool("get", {"type": "object", "properties": {
 def walk(found, seed, most):
     """The text of random tokens that the grammar takes, up to its end or so many."""
     params, known, _ = found
-    grammar, draw, tokens = known.of(params), Random(seed), []
-    while len(tokens) < most and not grammar.over:
+    grammar, draw, tokens = known.compile(params), Random(seed), []
+    while len(tokens) < most and not grammar.is_over:
         token = draw.choice(np.nonzero(np.unpackbits(grammar.allowed(), bitorder="little"))[0])
         if token == 1:
             break

@@ -1,1 +1,1 @@
-"""Many requests at a time over one compiled model: pages of the cache, scheduling, loop, text."""
+"""The engine: continuous batching of many requests over one compiled model."""

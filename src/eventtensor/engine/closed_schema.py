@@ -1,8 +1,8 @@
-"""Schemas whose objects have no other properties than those that they name, unless they say so.
+"""JSON schemas whose objects have only the properties that they name, unless they say otherwise.
 
-A model that may invent properties goes on with them. JSON Schema allows them where nothing is said,
-so the schema is written anew. All schemas that one value must keep to are looked at together: one
-branch of an allOf must not bar what another names."""
+JSON Schema allows other properties where a schema says nothing, and a model that may invent
+properties does not stop. So this module rewrites the schema. It looks at all schemas of one value
+together, because one branch of an allOf must not forbid a property that another branch names."""
 
 from __future__ import annotations
 

@@ -136,7 +136,7 @@ class EngineCore:
         detokenizer = Detokenizer(self.tokenizer, params.stops, params.min_tokens,
                                   has_special_tokens=not params.skip_special_tokens)
         return Request(tokens, params, max_len, end_tokens, detokenizer, sink,
-                       grammar or self.grammars.of(params),
+                       grammar or self.grammars.compile(params),
                        bitmask_without(end_tokens, vocab) if params.min_tokens else None)
 
     def cancel(self, request: Request) -> None:

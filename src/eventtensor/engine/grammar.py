@@ -1,5 +1,6 @@
-"""Answers that keep to a grammar, by the package llguidance: it says before each token which ones
-may come."""
+"""Structured output: before each token the package llguidance says which tokens a grammar allows.
+
+The text of a grammar is made in grammar_source.py. The kernel samples among the allowed tokens."""
 
 from __future__ import annotations
 
@@ -29,7 +30,7 @@ _MOST_S, _MOST_TOKEN_S = 0.5, 0.005
 
 
 class Grammar:
-    """Where one answer is in its grammar."""
+    """The state of one answer in its grammar."""
 
     def __init__(self, matcher: Any, vocab: int) -> None:
         self._matcher, self._vocab = matcher, vocab
@@ -37,8 +38,8 @@ class Grammar:
         self._s_left = _MOST_S
 
     @property
-    def over(self) -> bool:
-        """Nothing may come any more."""
+    def is_over(self) -> bool:
+        """Whether the grammar allows no further token."""
         return bool(self._matcher.is_stopped())
 
     def copy(self) -> Grammar:
@@ -47,8 +48,8 @@ class Grammar:
         return found
 
     def allowed(self) -> Array:
-        """A bit for each token that may come, the lowest of a byte first. A grammar that leads
-        nowhere, or needs too much for it, is its author's error."""
+        """A bit for each token that may come next, the lowest of a byte first. A grammar without a
+        next token, or with too much work for it, is an error of its author."""
         if self._allowed is None:
             began = thread_time()
             bits = np.frombuffer(self._matcher.compute_bitmask(), np.uint8)
@@ -67,8 +68,8 @@ class Grammar:
         self._spend(thread_time() - began - _MOST_TOKEN_S)
 
     def _spend(self, seconds: float) -> None:
-        """Others wait for the engine meanwhile. Time that this thread runs, not that which passes:
-        a busy machine does not count."""
+        """Bounds the time that other requests wait for this grammar. It counts the running time of
+        the thread, so a busy machine does not matter."""
         self._s_left = min(self._s_left - seconds, _MOST_S)
         if self._s_left < 0:
             raise BadGrammar("the grammar takes too long to say which tokens may come",
@@ -85,8 +86,8 @@ def _cause(matcher: Any) -> str:
 
 
 class Grammars:
-    """Of one model; what was compiled once is kept. For any thread, but it takes long: a second for
-    the first grammar, unless all was prepared."""
+    """The compiled grammars of one model, in a cache. Any thread may call it. The first grammar
+    takes a second unless `prepare` was called."""
 
     def __init__(
         self, tokenizer: Tokenizer | None, vocab: int, eos: frozenset[int],
@@ -98,15 +99,15 @@ class Grammars:
         self._lock, self._reading = Lock(), Lock()
         self._read: Any = None
 
-    def of(self, params: SamplingParams) -> Grammar | None:
-        """At its begin, with the tokens known that may come first."""
+    def compile(self, params: SamplingParams) -> Grammar | None:
+        """The grammar of the params in its first state, with the allowed first tokens."""
         if not params.has_grammar:
             return None
         text = grammar_source(params, self._additional)
         with self._lock:
             found = self._known.get(text)
         if found is None:  # others go on meanwhile
-            found = Grammar(self._compiled(text, params.grammar is not None), self._vocab)
+            found = Grammar(self._compile_text(text, params.grammar is not None), self._vocab)
             found.allowed()
         with self._lock:
             self._known[text] = found
@@ -116,7 +117,7 @@ class Grammars:
         return found.copy()
 
     def prepare(self) -> None:
-        """Reads the tokens, so that no request waits for it: no other thread runs meanwhile."""
+        """Reads the vocabulary, so that no request waits for it: no other thread runs meanwhile."""
         if self._tokenizer is not None:
             _ = self._tokens
 
@@ -130,7 +131,7 @@ class Grammars:
                     self._tokenizer.definition, n_vocab=self._vocab, eos_token=sorted(self._eos))
         return self._read
 
-    def _compiled(self, text: str, own_rules: bool) -> Any:
+    def _compile_text(self, text: str, own_rules: bool) -> Any:
         package = need("llguidance")
         limits = package.LLParserLimits(
             initial_lexer_fuel=_MOST_BEFORE, max_lexer_states=_MOST_STATES,

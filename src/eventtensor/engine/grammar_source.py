@@ -1,4 +1,6 @@
-"""The text of a grammar, as llguidance reads it, and what of it would take for ever."""
+"""The text of a grammar in the form that llguidance reads.
+
+Grammars whose compilation would take too long are an error here. grammar.py compiles them."""
 
 from __future__ import annotations
 
@@ -24,8 +26,8 @@ _INNER_JSON = re.compile(r"%(?:json|regex)\s*")
 
 
 def grammar_source(params: SamplingParams, additional_properties: bool = False) -> str:
-    """Of the one grammar that the params have. With `additional_properties` objects of a JSON
-    schema may have some that it does not name, where it says nothing of them."""
+    """The text of the params' one grammar. With `additional_properties` objects of a JSON schema
+    may have properties of which it says nothing."""
     make = need("llguidance").LLMatcher
     try:
         if params.regex is not None:
@@ -44,7 +46,7 @@ def grammar_source(params: SamplingParams, additional_properties: bool = False) 
 
 
 def schema_of(params: SamplingParams, additional_properties: bool) -> dict[str, Any]:
-    """Of the answer, as it is compiled."""
+    """The JSON schema of the answer, as it is compiled."""
     schema: dict[str, Any] = json.loads(str(params.json_schema))  # it is no deeper than can be read
     return schema if additional_properties else close(schema)
 

@@ -188,7 +188,7 @@ class Request:
         if token in self.end_tokens:
             return FinishReason.stop
         self.tokens.append(token)
-        if self.grammar is not None and self.grammar.over:
+        if self.grammar is not None and self.grammar.is_over:
             return FinishReason.stop
         return FinishReason.length if len(self.tokens) >= self.max_len else None
 

@@ -1,4 +1,6 @@
-"""How the tokens of a request are chosen and when it ends. Values that make no sense are errors."""
+"""How the tokens of a request are sampled, and when the request ends. Invalid values are errors.
+
+The kernel samples; request.py makes its arguments from these parameters."""
 
 from __future__ import annotations
 

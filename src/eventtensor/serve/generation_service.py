@@ -106,7 +106,7 @@ class GenerationService:
         async with self._compilers:
             if await request.is_disconnected():
                 raise ClientDisconnected
-            return await asyncio.to_thread(self._llm.engine.grammars.of, params)
+            return await asyncio.to_thread(self._llm.engine.grammars.compile, params)
 
     # ---- tokens ------------------------------------------------------------------------------
 
