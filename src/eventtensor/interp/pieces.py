@@ -37,22 +37,24 @@ def cut(prints: Sequence[Footprint]) -> Pieces:
 
 
 def _axis(spans: list[Span]) -> tuple[list[Array], int]:
-    """For each span the numbers of its pieces on one axis, and how many there are in all."""
+    """For each span the numbers of its pieces on one axis, and how many there are in all. Single
+    elements of one index share a span, which is cut once."""
+    distinct = {id(s): s for s in spans}
     starts: list[int] = []
-    for s in spans:
+    for s in distinct.values():
         starts += (s.picks.start, s.picks.stop) if isinstance(s.picks, slice) else _rows(s.picks)
     cuts, numbers = np.unique(np.asarray(starts, np.int64), return_inverse=True)
-    every, found, at = np.arange(len(cuts)), [], 0
-    ends = numbers.tolist()
-    for s in spans:
+    every, ends, at = np.arange(len(cuts)), numbers.tolist(), 0
+    pieces: dict[int, Array] = {}
+    for key, s in distinct.items():
         if isinstance(s.picks, slice):
-            found.append(every[ends[at] : ends[at + 1]])
+            pieces[key] = every[ends[at] : ends[at + 1]]
             at += 2
         else:
             count = 2 * len(set(s.picks.tolist()))
-            found.append(numbers[at : at + count : 2])
+            pieces[key] = numbers[at : at + count : 2]
             at += count
-    return found, len(cuts)
+    return [pieces[id(s)] for s in spans], len(cuts)
 
 
 def _rows(picks: Array) -> list[int]:

@@ -170,10 +170,8 @@ class Machine:
         task, rank = task_of(placed, env, header), program_rank(placed, env, header)
         round = rank if header else rank[: len(rank) - len(placed.call.grid)]
         place = Place(task, placed.call.place)
-        early = {
-            k: self.execution.blank(placed.call, k, env, place)
-            for k in read_in_parts(placed.call, waits)
-        }
+        parts = read_in_parts(placed.call, waits)
+        early = {k: self.execution.blank(placed.call, k, env, place) for k in parts}
         steps = steps_of(placed.call, waits, env)
         load = self.execution.loader(_Log(self, len(self.nodes)), place)
         self.nodes.append(_Node(placed, env, header, round, steps, notifies, place, early, load))

@@ -148,7 +148,7 @@ class Execution:
                     raise Abandoned
             if self.obligations is not None:
                 self.obligations.loaded(tensor, place)
-            return int(memory.arrays[tensor][index])
+            return int(memory.arrays[tensor].item(index))
 
         return load
 
