@@ -103,16 +103,18 @@ def module_of(path: str) -> str | None:
 
 def do_moves(moves: list[Move]) -> None:
     before = tracked()
-    after = {p: moved(p, moves) for p in before}
+    done = [m.old for m in moves if not (ROOT / m.old).exists() and PurePosixPath(m.old).suffix]
+    after = {p: moved(p, moves) for p in [*before, *done]}
     modules = {a: b for p, q in after.items() if (a := module_of(p)) and (b := module_of(q))}
     packages = {".".join(m.split(".")[:k]) for m in modules for k in range(1, m.count(".") + 2)}
     for old, new in after.items():
-        if old != new:
+        if old != new and (ROOT / old).exists():
             (ROOT / new).parent.mkdir(parents=True, exist_ok=True)
             subprocess.run(["git", "mv", "-k", old, new], cwd=ROOT, check=True)
             if (ROOT / old).exists():
                 (ROOT / old).rename(ROOT / new)
-    for old, new in after.items():
+    for old in before:
+        new = after[old]
         if readable(new):
             file = ROOT / new
             text = changed = file.read_text()

@@ -78,11 +78,16 @@ def test_pieces_of_a_page_come_in_one_copy(
 def test_who_brings_x_looks_for_it_before_the_task_has_waited() -> None:
     text = made(layers()).text
     body = text[text.index("bool body_layer(") :].split("\n}\n")[0]
-    ahead, wait = re.search(r"et::wide_ahead<.*, (args\.cell\.layer_done, .*)\);", body), \
-        body.index("et::ev_wait(worker, args.cell.layer_done")
+    ahead, wait = (
+        re.search(r"et::begin_activation_load_after<.*, (args\.cell\.layer_done, .*)\);", body),
+        body.index("et::ev_wait(worker, args.cell.layer_done"),
+    )
     assert ahead is not None and ahead.start() < wait
     assert ahead[1] == "args.cell.layer_done, (1 <= l) ? l - 1 : 0, (1 <= l) ? 8 : 0"
-    assert "et::wide_ahead" not in generate(plan_of(layers(), debug=True), debug=True).text
+    assert (
+        "et::begin_activation_load_after"
+        not in generate(plan_of(layers(), debug=True), debug=True).text
+    )
 
 
 def test_a_wait_for_x_that_is_stuck_is_over_for_those_who_bring_it() -> None:
@@ -115,7 +120,7 @@ def many(count: int) -> et.Program:
 def test_maps_have_room_among_the_arguments() -> None:
     found = made(many(MOST + 1))
     assert [m.tensor for m in found.maps] == [f"x{k}" for k in range(MOST)]
-    product = r"et::wide_matmul<et::bf16, 1024, 256, \d+, et::MOST_COLUMNS"
+    product = r"et::wide_gemm<et::bf16, 1024, 256, \d+, et::N128"
     assert len(re.findall(f"{product}, true>", found.text)) == MOST
     assert len(re.findall(f"{product}>", found.text)) == 1
 

@@ -83,7 +83,7 @@ def test_what_a_product_decides_is_read_behind_it(gathers: bool, schedule: str) 
                             w[2 * i : 2 * i + 2, :, :, :, :, :, :], table[:, :]),
            writes=lambda i: out[i, :])
     plan = plan_of(p, schedule=schedule)
-    assert "wide_matmul" in generate(plan).text
+    assert "wide_gemm" in generate(plan).text
     rng = np.random.default_rng(0)
     got = {"x": rng.standard_normal((20, 512)).astype(et.bf16.numpy),
            "w": rng.standard_normal(panels_shape(16, 512)).astype(et.bf16.numpy),

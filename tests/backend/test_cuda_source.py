@@ -40,7 +40,7 @@ def test_a_shared_loop_stands_between_barriers(lab, name: str, schedule: str) ->
     """A loop that the threads share either follows a barrier or fills fresh memory, and a barrier
     comes after its end."""
     lines = generate(lab.plan(EXAMPLES[name](), schedule)).text.split("\n")
-    heads = ("et::lane();", "for (et::Each<")
+    heads = ("et::thread_rank();", "for (et::Each<")
     shared = [k for k, line in enumerate(lines) if any(h in line for h in heads)]
     assert shared
     for k in shared:
@@ -86,7 +86,7 @@ def test_half_a_warp_folds_an_element_and_a_cast_value_stays_in_16_bits(lab) -> 
     program = one_call(normed, ((32, 96), et.f32), ((96, 64), et.bf16), out=(32, 64))
     made = generate(lab.plan(program))
     assert "et::half_sum<float>(96, " in made.text
-    assert "if (t1.leads())" in made.text
+    assert "if (t1.is_leader())" in made.text
     assert made.text.count("et::Matrix<et::bf16>{") == 2
     # What the warps fold through where they split K is part of the arena.
     assert evaluate(made.arena, {}) >= 16 * 256 * 4 + 32 * 96 * 2
@@ -126,11 +126,11 @@ def _ends_at_a_barrier(lines: list[str], call: str) -> bool:
 
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_only_one_thread_of_a_block_notifies(lab, name: str) -> None:
-    """A notify lies inside `if (et::leads())`, after a barrier of the whole task."""
+    """A notify lies inside `if (et::is_leader())`, after a barrier of the whole task."""
     lines = generate(lab.plan(EXAMPLES[name](), "push")).text.split("\n")
     for k, line in enumerate(lines):
         if "et::ev_notify(" in line:
-            head = max(j for j in range(k) if "if (et::leads())" in lines[j])
+            head = max(j for j in range(k) if "if (et::is_leader())" in lines[j])
             before = lines[head - 1].strip()
             assert before == "et::sync();" or _ends_at_a_barrier(lines, before)
             assert not any(text == "  }" for text in lines[head:k])
@@ -163,7 +163,7 @@ def test_a_tile_of_unknown_size_is_refused(lab) -> None:
 
 
 HAND = """
-for (int64_t k = et::lane(); k < out.extent[0]; k += et::lanes())
+for (int64_t k = et::thread_rank(); k < out.extent[0]; k += et::num_threads())
   out.data[k] = x.data[k * x.stride[0]] * 3.0f;
 """
 
@@ -188,4 +188,4 @@ def tripled(kind: et.Task) -> et.Program:
 def test_a_hand_tuned_body_stands_between_barriers(lab) -> None:
     text = generate(lab.plan(tripled(triple))).text
     assert "et::sync();\n  hand_go(worker, " in text
-    assert "k += et::lanes()" in text
+    assert "k += et::num_threads()" in text

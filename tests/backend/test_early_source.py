@@ -130,35 +130,59 @@ def test_a_writer_behind_the_reader_is_never_settled() -> None:
 
 def test_a_small_operand_that_nobody_writes_is_on_its_way_while_the_task_waits() -> None:
     body = body_of(planned())
-    in_order(body, "et::Ahead<float, 4> gain_here(gain);", "gain_here.put(gain_tile);",
-             "args.cell.make_done", "gain_tile[i0]")
+    in_order(
+        body,
+        "et::RegisterPrefetch<float, 4> gain_here(gain);",
+        "gain_here.put(gain_tile);",
+        "args.cell.make_done",
+        "gain_tile[i0]",
+    )
     assert "gain.data" not in body
 
 
 def test_words_of_all_operands_are_asked_for_together() -> None:
     body = body_of(residual(), "flag")
-    assert body.count("et::flag_read") == 1 and "ev_wait" not in body
-    in_order(body, "gain_here(gain)", "et::flag_read_with(worker, [&] {",
-             "gain_here.put(gain_tile); }", "TENSOR_x", "TENSOR_y", "et::task_ready")
+    assert body.count("et::read_tagged") == 1 and "ev_wait" not in body
+    in_order(
+        body,
+        "gain_here(gain)",
+        "et::read_tagged_with(worker, [&] {",
+        "gain_here.put(gain_tile); }",
+        "TENSOR_x",
+        "TENSOR_y",
+        "et::task_ready",
+    )
 
 
 def test_words_that_come_first_are_read_before_the_wait() -> None:
-    in_order(body_of(residual(), "auto"), "et::flag_read_with(", "TENSOR_y",
-             "args.cell.many_done", "et::task_ready")
+    in_order(
+        body_of(residual(), "auto"),
+        "et::read_tagged_with(",
+        "TENSOR_y",
+        "args.cell.many_done",
+        "et::task_ready",
+    )
 
 
 def test_an_odd_number_of_words_is_read_one_by_one() -> None:
-    assert "et::Words<float, 1, 4, 1>" in body_of(odd(), "flag")
+    assert "et::TaggedLoad<float, 1, 4, 1>" in body_of(odd(), "flag")
 
 
 def test_words_that_only_the_end_needs_are_on_their_way_while_the_product_runs() -> None:
-    in_order(body_of(normed(), "flag"), "et::flag_read(worker, et::Words<et::bf16, 2, 16, 1>{x",
-             "const et::Late ss_late(et::Words<float, 1, 16, 1>{ss", "et::task_ready",
-             "if (!et::panel_matmul<", ", ss_late)) return false;", "ss_tile[", "et::sync();",
-             "for (")
+    in_order(
+        body_of(normed(), "flag"),
+        "et::read_tagged(worker, et::TaggedLoad<et::bf16, 2, 16, 1>{x",
+        "const et::Late ss_late(et::TaggedLoad<float, 1, 16, 1>{ss",
+        "et::task_ready",
+        "if (!et::skinny_gemm<",
+        ", ss_late)) return false;",
+        "ss_tile[",
+        "et::sync();",
+        "for (",
+    )
     for other in (normed(before=True), normed(old=True)):
         body = body_of(other, "flag")
-        assert "Late" not in body and body.count("et::flag_read(") == 1
+        assert "Late" not in body and body.count("et::read_tagged(") == 1
 
 
 def test_late_words_give_what_program_order_does() -> None:
@@ -231,20 +255,23 @@ def test_regions_of_one_tensor_are_one_buffer() -> None:
     assert not copied.takes({"x_tile": False}, "args.o")
 
 
-@pytest.mark.parametrize("text, quiet", [
-    ("const et::View<float, 1> out{args.o + et::div(i, 2) * 4, {4}, {1}};", True),
-    ("const int64_t e1 = std::min<int64_t>(4, args.n - i);", True),
-    ("auto* const v9_at1 = v6 + 300;", True),
-    ("const float v9 = et::rsqrt(v8 + 0.5f);", True),
-    ("// a comment", True),
-    ("et::task_ready(worker);", True),
-    ("const int64_t e1 = int64_t(args.which[i]);", False),
-    ("const et::Ahead<float, 4> gain_here(gain);", False),
-    ("const int32_t v2 = et::from_first(v1);", False),
-    ("worker.arena.rewind(m4);", False),
-    ("v5[0] = v4;", False),
-    ("}", False),
-])
+@pytest.mark.parametrize(
+    "text, quiet",
+    [
+        ("const et::View<float, 1> out{args.o + et::div(i, 2) * 4, {4}, {1}};", True),
+        ("const int64_t e1 = std::min<int64_t>(4, args.n - i);", True),
+        ("auto* const v9_at1 = v6 + 300;", True),
+        ("const float v9 = et::rsqrt(v8 + 0.5f);", True),
+        ("// a comment", True),
+        ("et::task_ready(worker);", True),
+        ("const int64_t e1 = int64_t(args.which[i]);", False),
+        ("const et::RegisterPrefetch<float, 4> gain_here(gain);", False),
+        ("const int32_t v2 = et::from_first(v1);", False),
+        ("worker.arena.rewind(m4);", False),
+        ("v5[0] = v4;", False),
+        ("}", False),
+    ],
+)
 def test_a_line_that_touches_memory_asks_for_a_barrier(text: str, quiet: bool) -> None:
     out = BlockDialect()
     out.barrier()

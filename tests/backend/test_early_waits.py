@@ -66,7 +66,9 @@ def paired() -> et.Program:
 def test_x_that_must_be_copied_is_copied_behind_the_wait(make) -> None:
     plan = plan_of(make(), schedule="static")
     body = body_of(plan)
-    assert "wide_ahead" not in body and body.index("ev_wait") < body.index("wide_begin")
+    assert "begin_activation_load_after" not in body and body.index("ev_wait") < body.index(
+        "begin_activation_load"
+    )
     rng, n = np.random.default_rng(0), 20
     given = {t.name: rng.standard_normal([n if not hasattr(s, "value") else s.value
                                           for s in t.shape]).astype(t.dtype.numpy)
@@ -83,11 +85,16 @@ def test_x_that_must_be_copied_is_copied_behind_the_wait(make) -> None:
     np.testing.assert_allclose(got["y"], wanted, rtol=2e-2, atol=0.2)
 
 
-@et.task(cuda=et.CudaBody("""
+@et.task(
+    cuda=et.CudaBody(
+        """
 if (!arrive()) return false;
-for (int k = et::lane(); k < 64; k += et::lanes()) out.data[k] = x.data[k] * s;
+for (int k = et::thread_rank(); k < 64; k += et::num_threads()) out.data[k] = x.data[k] * s;
 return true;
-""", waits_inside=("x", "s")))
+""",
+        waits_inside=("x", "s"),
+    )
+)
 def scaled(x, s, out):
     out[:] = x * s
 
@@ -118,7 +125,7 @@ def halve(x, a, b):
 
 SUM = """
 if (!arrive()) return false;
-for (int k = et::lane(); k < 64; k += et::lanes()) out.data[k] = x.data[k] + y.data[k];
+for (int k = et::thread_rank(); k < 64; k += et::num_threads()) out.data[k] = x.data[k] + y.data[k];
 return true;
 """
 
@@ -139,7 +146,7 @@ def arrival_of(waits_inside: tuple[str, ...], handoff: str) -> tuple[str, str]:
     return before, arrive
 
 
-@pytest.mark.parametrize(("handoff", "wait"), [("counter", "ev_wait"), ("flag", "flag_read")])
+@pytest.mark.parametrize(("handoff", "wait"), [("counter", "ev_wait"), ("flag", "read_tagged")])
 def test_a_body_waits_by_itself_if_it_declares_all_that_the_wait_guards(
     handoff: str, wait: str
 ) -> None:

@@ -58,25 +58,25 @@ def behind_products(kind: str) -> list[str]:
     """The lines of the body from its first product on, without names of places."""
     text = generate(plan_of(program(kind), schedule="static")).text
     body = text[text.index("body_go(") : text.index("bool task_go(")]
-    lines = [x.strip() for x in body[body.index("et::panel_matmul<") :].splitlines()]
+    lines = [x.strip() for x in body[body.index("et::skinny_gemm<") :].splitlines()]
     return [x for x in lines if not re.match(r"//|const auto|(float|et::bf16)\* const", x)]
 
 
 def test_a_loop_over_what_is_folded_is_behind_one_barrier() -> None:
     product, barrier, loop, *_ = behind_products("plain")
-    assert product.startswith("et::panel_matmul<")
+    assert product.startswith("et::skinny_gemm<")
     assert barrier == "et::sync();" and "for (int64_t" in loop
 
 
 def test_a_lone_element_is_read_behind_the_barrier() -> None:
     product, barrier, element, *_ = behind_products("by_an_element")
-    assert product.startswith("et::panel_matmul<") and barrier == "et::sync();"
+    assert product.startswith("et::skinny_gemm<") and barrier == "et::sync();"
     assert re.match(r"const float v\d+ = v\d+_at\d+\[0\];", element)
 
 
 def test_a_second_product_waits_for_the_fold_of_the_first() -> None:
     first, barrier, second, *rest = behind_products("two")
-    assert first.startswith("et::panel_matmul<") and second.startswith("et::panel_matmul<")
+    assert first.startswith("et::skinny_gemm<") and second.startswith("et::skinny_gemm<")
     assert barrier == "et::sync();" and rest.count("et::sync();") == 2  # around the loop
 
 
@@ -87,7 +87,7 @@ def test_only_who_names_a_tile_that_is_folded_or_begins_a_block_waits_for_it() -
         for text in lines:
             out.line(text)
         if block:
-            with out.block("if (et::leads())"):
+            with out.block("if (et::is_leader())"):
                 out.line("v5[0] = v4[0];")
         if ends:
             out.ends_met("again(v6);")
@@ -97,7 +97,7 @@ def test_only_who_names_a_tile_that_is_folded_or_begins_a_block_waits_for_it() -
     assert behind("a = v41[0] + v40;", "b = v5[0];") == ["a = v41[0] + v40;", "b = v5[0];"]
     assert behind("b = v5[0];", "a = v4[0];", "c = v4[1];") == [
         "b = v5[0];", wait, "a = v4[0];", "c = v4[1];"]
-    assert behind(block=True) == [wait, "if (et::leads()) {", "  v5[0] = v4[0];", "}"]
+    assert behind(block=True) == [wait, "if (et::is_leader()) {", "  v5[0] = v4[0];", "}"]
     assert behind("b = v5[0];", ends=True) == ["b = v5[0];", wait, "again(v6);"]
 
 

@@ -19,13 +19,13 @@ from eventtensor.runtime.cpu import CpuKernel
 # out[c] = scale * sum over rows r of x[rows[r], c], through memory of the arena on the GPU
 CUDA = """
 #include "gathered.h"
-for (int64_t c = et::lane(); c < 2 * x_1; c += et::lanes()) {
+for (int64_t c = et::thread_rank(); c < 2 * x_1; c += et::num_threads()) {
   sums[c] = 0.0f;
   for (int64_t r = c / x_1; r < x_0; r += 2)
     sums[c] += et::value(x.data[x.rows[0][r] + c % x_1 * x.stride[1]]);
 }
 et::sync();
-for (int64_t c = et::lane(); c < x_1; c += et::lanes())
+for (int64_t c = et::thread_rank(); c < x_1; c += et::num_threads())
   out.data[c] = scale * (sums[c] + sums[c + x_1]) + float(i);
 """
 CPP = """
@@ -110,22 +110,22 @@ for (int k = 0; k < int(count); ++k) {
   if constexpr (streamed) {
     float some[4];
     uint32_t words[4];
-    const int64_t c = 4 * (et::lane() % (w_1 / 4));
-    et::ptx::ld_shared_v4(worker.pages.page(k) + uint32_t(4 * c), words);
+    const int64_t c = 4 * (et::thread_rank() % (w_1 / 4));
+    et::ptx::ld_shared_v4(worker.pipeline.wait_stage(k) + uint32_t(4 * c), words);
     std::memcpy(some, words, 16);
-    if (et::lane() < w_1 / 4)
+    if (et::thread_rank() < w_1 / 4)
       for (int n = 0; n < 4; ++n) out.data[c + n] = (k == 0 ? x.data[c + n] : out.data[c + n])
           + some[n];
-    worker.pages.release(k, 1);
+    worker.pipeline.release(k, 1);
     continue;
   }
 #endif
-  for (int64_t c = et::lane(); c < w_1; c += et::lanes())
+  for (int64_t c = et::thread_rank(); c < w_1; c += et::num_threads())
     out.data[c] = (k == 0 ? x.data[c] : out.data[c]) + block[c];
   et::sync();
 }
 #if ET_STREAM
-if constexpr (streamed) worker.pages.advance(uint32_t(count));
+if constexpr (streamed) worker.pipeline.advance(uint32_t(count));
 #endif
 """
 BRING = """
@@ -154,7 +154,7 @@ def test_a_text_for_the_loader_brings_pages_that_run_time_data_counts(stream: bo
     plan = run_passes(fed(), Options(target="cuda", stream=stream)).plan
     assert plan is not None
     text = generate(plan).text
-    assert ("void feed_take_pages(et::Loader& worker, " in text) is stream
+    assert ("void feed_take_pages(et::ProducerWarp& worker, " in text) is stream
     assert f"constexpr bool streamed = {str(stream).lower()};" in text
     rng = np.random.default_rng(0)
     given = {"x": rng.integers(-9, 9, (5, 64)).astype(np.float32),

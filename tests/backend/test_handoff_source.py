@@ -111,19 +111,21 @@ def late_reader() -> et.Program:
 
 def test_all_who_touch_a_flagged_tensor_use_words() -> None:
     text = generate(plan_of(late_reader(), "flag", "ticket")).text
-    assert "et::Word<et::bf16>* x;  // scratch bf16[64], with flags" in text
-    assert '#include "cuda/flag.cuh"' in text
-    reads = re.findall(r"et::Words<et::bf16, 1, 16, 1>\{\w+, \w+_tile, TENSOR_x, &args\.x\}", text)
+    assert "et::Tagged<et::bf16>* x;  // scratch bf16[64], with flags" in text
+    assert '#include "cuda/tagged.cuh"' in text
+    reads = re.findall(
+        r"et::TaggedLoad<et::bf16, 1, 16, 1>\{\w+, \w+_tile, TENSOR_x, &args\.x\}", text
+    )
     assert len(reads) == 2
     views = re.findall(r"et::View<(const )?([\w:<>]+), 1> \w+\{(?:et::global\()?args\.x[ ,)]", text)
-    assert {kind for _, kind in views} == {"et::Word<et::bf16>"}
+    assert {kind for _, kind in views} == {"et::Tagged<et::bf16>"}
     assert "ev_wait" not in text and "ev_notify" not in text
 
 
 def test_a_task_is_ready_when_its_words_are_there() -> None:
     text = source("flag")
     task = text[text.index("bool body_use(") : text.index("// grid of make")]
-    assert task.index("flag_read") < task.index("et::task_ready") < task.index("out.data[")
+    assert task.index("read_tagged") < task.index("et::task_ready") < task.index("out.data[")
     assert task.count("et::task_ready(worker);") == 1
     assert "if (!body_use(worker, args, i)) return false;" in task
 
@@ -131,21 +133,23 @@ def test_a_task_is_ready_when_its_words_are_there() -> None:
 def test_a_body_with_one_store_writes_its_words_straight_away() -> None:
     text = source("flag")
     body = text[text.index("void body_make(") : text.index("bool task_make(")]
-    assert "const et::WordsOut<float> out_words{out.data, worker.epoch};" in body
-    assert body.count("out_words[") == 1 and "flag_write" not in body and "_stage" not in body
+    assert "const et::TaggedStore<float> out_words{out.data, worker.epoch};" in body
+    assert body.count("out_words[") == 1 and "write_tagged" not in body and "_stage" not in body
 
 
 def test_a_body_with_several_stores_publishes_once_when_all_are_done() -> None:
     text = generate(plan_of(halves(), "flag", "ticket")).text
     body = text[text.index("void body_make(") : text.index("bool task_make(")]
-    assert body.count("et::flag_write(worker, out, out_stage);") == 1 and "WordsOut" not in body
-    *_, meets, comment, place = body[: body.index("et::flag_write")].rstrip().split("\n")
+    assert (
+        body.count("et::write_tagged(worker, out, out_stage);") == 1 and "TaggedStore" not in body
+    )
+    *_, meets, comment, place = body[: body.index("et::write_tagged")].rstrip().split("\n")
     assert meets.strip() == "et::sync();"
-    assert comment.strip().startswith("// out = ") and "et::Word<float>" in place
+    assert comment.strip().startswith("// out = ") and "et::Tagged<float>" in place
 
 
 def test_words_are_touched_by_relaxed_accesses_of_their_size_only() -> None:
-    text = (DEVICE / "cuda" / "flag.cuh").read_text()
+    text = (DEVICE / "cuda" / "tagged.cuh").read_text()
     found = set(re.findall(r"\bptx::(\w+)", text))
     singles = {f"{op}_relaxed_gpu_{n}" for op in ("ld", "st") for n in ("b32", "b64")}
     asked = {f"ld_relaxed_gpu_{n}_if" for n in ("b32", "b64", "v4_b32", "v2_b64")}
@@ -167,7 +171,9 @@ def looks(*sizes: tuple[int, et.DType]) -> list[str]:
 
     p.call(copies, name="make", grid=(), reads=lambda: (a[:], b[:]), writes=lambda: (x[:], y[:]))
     p.call(copies, name="use", grid=(), reads=lambda: (x[:], y[:]), writes=lambda: (o[:], q[:]))
-    return re.findall(r"et::Words<[\w:]+, 1, ([^>]*)>", generate(plan_of(p, "flag", "ticket")).text)
+    return re.findall(
+        r"et::TaggedLoad<[\w:]+, 1, ([^>]*)>", generate(plan_of(p, "flag", "ticket")).text
+    )
 
 
 def test_a_thread_asks_for_all_its_words_in_one_look() -> None:
@@ -186,7 +192,7 @@ def test_registers_bound_how_many_words_are_asked_for_at_once() -> None:
 
 
 def test_hand_tuned_bodies_see_stored_elements_on_both_sides() -> None:
-    hand = "if (et::leads()) out.data[0] = x.data[0];"
+    hand = "if (et::is_leader()) out.data[0] = x.data[0];"
 
     @et.task(cuda=hand)
     def tuned(x, out):
@@ -200,16 +206,16 @@ def test_hand_tuned_bodies_see_stored_elements_on_both_sides() -> None:
     text = generate(plan_of(p, "flag", "ticket")).text
     make = text[text.index("void body_make(") : text.index("bool task_make(")]
     assert "hand_make(worker, et::View<const et::bf16, 1>" in make
-    assert make.index("hand_make(") < make.index("et::flag_write(worker, out, out_stage);")
+    assert make.index("hand_make(") < make.index("et::write_tagged(worker, out, out_stage);")
     use = text[text.index("bool body_use(") : text.index("bool task_use(")]
-    assert use.index("flag_read") < use.index("task_ready") < use.index("hand_use(")
+    assert use.index("read_tagged") < use.index("task_ready") < use.index("hand_use(")
     assert "return true;" in use
 
 
 def test_a_plan_with_flags_runs_on_the_cpu_as_it_is() -> None:
     plan = plan_of(broadcast(), "flag")
     kernel = CpuKernel(plan, Options(workers=2))
-    assert "et::Word" not in kernel.source and "ev_wait" in kernel.source
+    assert "et::Tagged" not in kernel.source and "ev_wait" in kernel.source
     kernel.close()
 
 
@@ -219,7 +225,7 @@ def test_a_plan_with_flags_runs_on_the_cpu_as_it_is() -> None:
 def test_the_copy_comes_after_the_waits_and_before_the_task_is_ready() -> None:
     text = source("bulk")
     body = text[text.index("bool body_use(") : text.index("bool task_use(")]
-    copy = body.index("worker.staging.bring<float>(x_tile, x.data, ")
+    copy = body.index("worker.bulk_loader.bring<float>(x_tile, x.data, ")
     assert body.index("et::ev_wait") < copy < body.index("task_ready")
     assert "et::Matrix<float>{x_here" in body
 
@@ -237,11 +243,11 @@ def test_the_barrier_of_the_copies_is_made_before_the_block_first_meets() -> Non
     text = source("bulk")
     entry = text[text.index("__global__") :]
     assert "#define ET_BULK 1" in text
-    assert entry.index("worker.staging.begin();") < entry.index("et::launch_begin(worker)")
+    assert entry.index("worker.bulk_loader.begin();") < entry.index("et::launch_begin(worker)")
 
 
 def test_the_copying_thread_fences_what_others_wrote_first() -> None:
-    text = (DEVICE / "cuda" / "stage.cuh").read_text()
+    text = (DEVICE / "cuda" / "bulk_operand.cuh").read_text()
     code = text[text.index("class Staging") :]
     assert code.index("fence_global_writes();") < code.index("bulk_copy(") < code.index("bar_over(")
 

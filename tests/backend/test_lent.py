@@ -13,7 +13,7 @@ from support.emulated import emulated_kernel
 from support.streams import keeping, packed, plan_of
 
 from eventtensor.codegen.cuda.kernel import generate
-from eventtensor.codegen.cuda.shared import IDLE, LINES
+from eventtensor.codegen.cuda.shared import LINES, PERSISTENT_BYTES
 from eventtensor.errors import NoRoom
 from eventtensor.ir.plan import Plan
 from eventtensor.targets.h200 import H200
@@ -38,13 +38,16 @@ def test_what_tasks_keep_in_lent_pages_is_theirs(schedule: str, stream: bool) ->
 
 def test_both_sides_of_the_ring_know_of_lent_pages() -> None:
     text = generate(lending()).text
-    loop = text[text.index("bool feed(et::Loader& worker") :]
-    assert loop.index("worker.lend(et::LENT)") < loop.index("feed_layer(worker")
-    assert text.count("const et::Lent lent(worker);") == 1 and "#define ET_LENDS 1" in text
+    loop = text[text.index("bool feed(et::ProducerWarp& worker") :]
+    assert loop.index("worker.lend_stages(et::BORROWED_STAGES)") < loop.index("feed_layer(worker")
+    assert (
+        text.count("const et::BorrowedStages lent(worker);") == 1
+        and "#define ET_LENDS_STAGES 1" in text
+    )
 
 
 def test_nothing_is_lent_to_tasks_that_keep_nothing() -> None:
-    assert "ET_LENDS 0" in generate(plan_of(packed())).text
+    assert "ET_LENDS_STAGES 0" in generate(plan_of(packed())).text
 
 
 def test_a_gpu_that_does_not_hold_what_tasks_keep_is_refused() -> None:
@@ -55,21 +58,25 @@ def test_a_gpu_that_does_not_hold_what_tasks_keep_is_refused() -> None:
 
 def test_lines_of_few_columns_leave_slots() -> None:
     text = generate(lending()).text
-    page, slots, room = (int(re.search(rf"#define ET_{n} (\d+)", text)[1])
-                         for n in ("PAGE", "SLOTS", "ROOM"))
+    page, slots, room = (
+        int(re.search(rf"#define ET_{n} (\d+)", text)[1]) for n in ("STAGE_BYTES", "STAGES", "ROOM")
+    )
     assert slots == (room - LINES[0]) // page
-    assert (room - LINES[1]) // page >= IDLE // page
+    assert (room - LINES[1]) // page >= PERSISTENT_BYTES // page
 
 
 def test_tasks_without_a_product_have_their_temporaries_where_lines_are() -> None:
     """So that next to nothing of shared memory is theirs alone. A product's own come later: its
     lines are on their way."""
     made = generate(lending())
-    room = int(re.search(r"#define ET_ROOM (\d+)", made.text)[1])
-    page = int(re.search(r"#define ET_PAGE (\d+)", made.text)[1])
+    room = int(re.search(r"#define ET_PIPELINE_BYTES (\d+)", made.text)[1])
+    page = int(re.search(r"#define ET_STAGE_BYTES (\d+)", made.text)[1])
     setup = H200.costs.shared_memory.setup_bytes
     assert setup <= made.shared_bytes - room < setup + page
     keep, layer = (made.text[made.text.index(f" body_{name}(") :].split("\n}\n")[0]
                    for name in ("keep", "layer"))
-    assert keep.split("\n")[1].strip() == "worker.arena.open_beside(worker.pages.line_room());"
-    assert layer.index("et::wide_ahead") < layer.index("open_beside")
+    assert (
+        keep.split("\n")[1].strip()
+        == "worker.arena.open_beside(worker.pipeline.activation_bytes());"
+    )
+    assert layer.index("et::begin_activation_load_after") < layer.index("open_beside")

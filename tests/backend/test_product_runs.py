@@ -102,8 +102,8 @@ def test_a_run_is_right_and_has_the_bits_of_products_one_by_one(name: str) -> No
 
 def test_a_run_is_one_call_and_one_loop_of_the_loader() -> None:
     text = generate(plan_of(runs("two bundles each"))).text
-    assert text.count("et::panel_matmul<") == 1
-    assert "et::panel_matmul<et::bf16, 1, 2048, 1024, 4, 2>" in text
+    assert text.count("et::skinny_gemm<") == 1
+    assert "et::skinny_gemm<et::bf16, 1, 2048, 1024, 4, 2>" in text
     assert "et::Matrix<et::bf16>{x_tile, 1, 1024}, 32 * 2, 2);" in text
     load = text[text.index("void load_go(") : text.index("bool feed_go(")]
     assert load.count("worker.run_on<") == 1 and "* 3" in load and "worker.follow();" in load
@@ -116,14 +116,14 @@ def test_products_of_a_panel_share_pages_that_they_do_not_fill(
 ) -> None:
     times, _, k, _ = RUNS[name]
     text = generate(plan_of(runs(name))).text
-    assert f"et::panel_matmul<et::bf16, 1, {2 * k}, {chunk}, {times}, {times}>" in text
-    assert f"et::PanelsFromRing<256, {joined}, true>" in text
+    assert f"et::skinny_gemm<et::bf16, 1, {2 * k}, {chunk}, {times}, {times}>" in text
+    assert f"et::PipelinePanels<256, {joined}, true>" in text
     load = text[text.index("void load_go(") : text.index("bool feed_go(")]
     assert f"< {times}; v" in load and f" += {joined})" in load
     assert load.count("args.w + ") == joined \
         and f", {2 * k * 16}, {chunk * 16}, {chunk * 16});" in load
     placed = generate(plan_of(runs(name), stream=False)).text
-    assert f"et::JoinedInPlace<256, {joined}, 1, {times}>" in placed
+    assert f"et::GlobalJoinedPanels<256, {joined}, 1, {times}>" in placed
 
 
 # Products of a task, panels of each, columns of a row, panels of a bundle that they are some of.
@@ -181,7 +181,7 @@ def test_products_that_lie_in_no_even_order_are_loaded_one_by_one() -> None:
     """Two steps apart, and then one: one loop multiplies, but not one loads."""
     text = listed(512, (0, 2, 3))
     load = text[text.index("void load_go(") : text.index("bool feed_go(")]
-    assert text.count("et::panel_matmul<") == 1
+    assert text.count("et::skinny_gemm<") == 1
     assert load.count("worker.run<") == 3 and "run_on" not in load
 
 
@@ -239,7 +239,7 @@ def test_other_slices_are_right_as_well(name: str, near: bool) -> None:
            reads=lambda i: (taken[whole], *(w[n, i : i + 1, :, :, :, :, :, :] for n in (0, 1))),
            writes=lambda i: y[:, :])
     plan = plan_of(p)
-    assert generate(plan).text.count("et::panel_matmul<") == calls
+    assert generate(plan).text.count("et::skinny_gemm<") == calls
     rng = np.random.default_rng(len(name))
     given = rng.standard_normal(shape).astype(et.bf16.numpy)
     weights = rng.standard_normal((2, *panels_shape(1, 512))).astype(et.bf16.numpy)
@@ -253,4 +253,4 @@ def test_other_slices_are_right_as_well(name: str, near: bool) -> None:
 
 def test_a_run_has_no_more_columns_than_are_staged_as_a_whole() -> None:
     text = listed(8192, tuple(range(8)))
-    assert text.count("et::panel_matmul<et::bf16, 1, 16384, 1024, 2, 2>") == 4
+    assert text.count("et::skinny_gemm<et::bf16, 1, 16384, 1024, 2, 2>") == 4

@@ -52,23 +52,23 @@ def test_a_lone_number_of_the_launch_says_where_weights_lie() -> None:
 def test_only_weights_are_loaded_before_the_launch_has_begun() -> None:
     text = made(linear(16, 96, 48)).text
     load = text[text.index("void load_go(") : text.index("bool feed_go(")]
-    assert load.index("worker.settle();") < load.index("worker.whole(args.x")
+    assert load.index("worker.wait_for_tasks();") < load.index("worker.whole(args.x")
     assert load.index("worker.whole(args.x") < load.index("worker.rows(args.w")
     body = text[text.index("void body_go(") :]
-    assert body.index("worker.pages.hold<et::bf16>()") < body.index("et::panel_matmul<")
-    assert body.index("et::panel_matmul<") < body.index("worker.pages.task_end();")
+    assert body.index("worker.pipeline.hold<et::bf16>()") < body.index("et::skinny_gemm<")
+    assert body.index("et::skinny_gemm<") < body.index("worker.pipeline.task_end();")
 
 
 def test_the_number_of_columns_decides_the_order_of_pages_on_both_sides() -> None:
     text = made(packed(most=128)).text
-    product = r"et::wide_matmul<et::bf16, 2048, 256, \d+, et::MOST_COLUMNS, true>\(worker, "
-    assert re.search(product + "et::PanelsFromRing", text)
-    assert "et::SOME_COLUMNS, true>" in made(packed(most=64)).text
-    walk = r"et::Walk\(.*, 2048, 256, 1, args\.n\), 32768\);"
+    product = r"et::wide_gemm<et::bf16, 2048, 256, \d+, et::N128, true>\(worker, "
+    assert re.search(product + "et::PipelinePanels", text)
+    assert "et::N64, true>" in made(packed(most=64)).text
+    walk = r"et::GemmTraversal\(.*, 2048, 256, 1, args\.n\), 32768\);"
     assert re.search(r"worker\.panels\(args\.w \+ .*, " + walk, text)
-    assert "et::PanelsInPlace<256, 1>{" in made(packed(most=128), stream=False).text
+    assert "et::GlobalPanels<256, 1>{" in made(packed(most=128), stream=False).text
     few = made(packed()).text
-    assert "et::panel_matmul<et::bf16, 1," in few and "worker.run<0, 0>(args.w" in few
+    assert "et::skinny_gemm<et::bf16, 1," in few and "worker.run<0, 0>(args.w" in few
 
 
 def test_joined_axes_of_the_other_side_are_read_where_they_lie() -> None:
@@ -78,16 +78,18 @@ def test_joined_axes_of_the_other_side_are_read_where_they_lie() -> None:
 
 def test_the_loader_claims_where_tiles_are_claimed() -> None:
     text = made(layers(), "ticket").text
-    assert "et::ClaimingTiles(worker, args.cell.ticket_layer + l)" in text
-    assert "auto tiles = et::ToldTiles(worker);" in text
+    assert "et::ClaimingScheduler(worker, args.cell.ticket_layer + l)" in text
+    assert "auto tiles = et::ForwardedTiles(worker);" in text
     feed = text[text.index("bool feed_layer(") :]
-    assert feed.index("worker.settle();") < feed.index("et::ClaimingTiles")
+    assert feed.index("worker.wait_for_tasks();") < feed.index("et::ClaimingScheduler")
 
 
 def test_shared_memory_is_split_between_the_ring_and_temporaries() -> None:
     found = made(chain(1024, 32))
-    page, slots = (int(re.search(rf"#define {n} (\d+)", found.text)[1])
-                   for n in ("ET_PAGE", "ET_SLOTS"))
+    page, slots = (
+        int(re.search(rf"#define {n} (\d+)", found.text)[1])
+        for n in ("ET_STAGE_BYTES", "ET_STAGES")
+    )
     assert page == 32 * 1024 and slots >= 5
     assert page * slots < found.shared_bytes <= H200.shared_bytes
     assert found.threads == 256 + 32 and found.aligned == ("w",)
@@ -96,8 +98,10 @@ def test_shared_memory_is_split_between_the_ring_and_temporaries() -> None:
 def test_without_streams_there_is_no_loader_and_pages_are_used_in_place() -> None:
     for found in (made(chain(1024, 32), stream=False), made(chain(1024, 32), target=A100)):
         assert "Loader" not in found.text and found.threads == 256
-        assert "et::RowsInPlace{" in found.text and "et::panel_matmul<et::bf16, 1, 2048, 2048, 2>" \
-            in found.text
+        assert (
+            "et::GlobalRows{" in found.text
+            and "et::skinny_gemm<et::bf16, 1, 2048, 2048, 2>" in found.text
+        )
 
 
 @pytest.mark.parametrize("schedule", ("static", "ticket"))

@@ -104,8 +104,9 @@ def source_of(program: et.Program) -> str:
 def test_what_needs_no_product_is_done_behind_it() -> None:
     """While the stream brings the next task's pages: before it, they would all be there already."""
     text = source_of(normed(128))
-    begin, product, scale = (text.index(f"et::{name}<") for name in
-                             ("wide_begin", "wide_matmul", "lane_sum"))
+    begin, product, scale = (
+        text.index(f"et::{name}<") for name in ("begin_activation_load", "wide_gemm", "lane_sum")
+    )
     assert begin < product < scale
 
 
@@ -160,7 +161,7 @@ def test_a_part_of_a_product_is_right_from_any_row_on(first: int, dtype: et.DTyp
 def test_elements_behind_a_product_are_found_and_stored_by_fours() -> None:
     """Columns of its tile lie apart, so that neither it nor they meet in a bank."""
     text = source_of(normed(128))
-    assert "et::MOST_COLUMNS, true, 132>" in text
+    assert "et::N128, true, 132>" in text
     tile = re.search(r"const et::ByFours (v\d+)\(\1_columns\);", text)
     assert tile is not None and "for (et::Quads<128> t1(e1); " in text
     assert f"{tile[1]}[i0 * 132 + i1]" in text
@@ -222,5 +223,5 @@ def test_the_largest_behind_a_product_is_found_and_stored_by_fours() -> None:
 @pytest.mark.parametrize("panels", (8, 4, 2))
 def test_a_product_that_is_only_stored_goes_straight_to_its_place(panels: int) -> None:
     text = source_of(packed(panels, 512, MOST, 8))
-    call = text[text.index("et::wide_matmul<"):].split(";")[0]
+    call = text[text.index("et::wide_gemm<") :].split(";")[0]
     assert "out.data" in call

@@ -20,7 +20,7 @@ struct Box {
   int32_t x, y;
 };
 
-// The same in three dimensions: runs, those of a row, and rows, with bytes from one to the next. Boxes
+// The same in three dimensions: runs, those of a row, and rows, with bytes from one to the next. TmaLoader
 // have whole runs and are not swizzled.
 struct RunMap {
   static constexpr uint64_t KNOWN = 0x70616d666f736e75;

@@ -175,7 +175,7 @@ __device__ void body_scale(et::Worker& worker, const Args& args, int64_t e, int6
 __device__ bool task_scale(et::Worker& worker, const Args& args, int64_t e, int64_t t) {
   et::task_claim(worker, CALL_scale, {e, t});
   body_scale(worker, args, e, t);
-  if (et::leads()) {
+  if (et::is_leader()) {
     // notify scale_done[e, t]
     et::ev_notify(worker, args.cell.scale_done, e * args.m + t);
   }
@@ -196,7 +196,7 @@ __device__ bool body_add(et::Worker& worker, const Args& args, int64_t e, int64_
   for (et::Each<1, 16> t1(8); t1.more_in_warp(); t1.next()) {
     const int64_t i0 = t1.held(0);
     const float v1_found = et::half_sum<float>(e1, [&](int64_t k1) { return x.data[k1 * 8 + i0]; });
-    if (t1.leads()) out.data[i0] = v1_found;
+    if (t1.is_leader()) out.data[i0] = v1_found;
   }
   et::sync();
   return true;
@@ -303,7 +303,7 @@ __device__ bool group_0(et::Worker& worker, const Args& args) {
     if (task < args.m * 5) {
       const int64_t e = task / (args.m);
       const int64_t t = task % args.m;
-      if (et::leads()) {
+      if (et::is_leader()) {
         claimed_scale(worker, args, e, t);
       }
       if (!task_scale(worker, args, e, t)) return false;
@@ -313,7 +313,7 @@ __device__ bool group_0(et::Worker& worker, const Args& args) {
     if (task < args.m * 5) {
       const int64_t e = task / (args.m);
       const int64_t t = task % args.m;
-      if (et::leads()) {
+      if (et::is_leader()) {
         claimed_add(worker, args, e, t);
       }
       if (!task_add(worker, args, e, t)) return false;
@@ -346,7 +346,7 @@ extern "C" __global__ void __launch_bounds__(256, 1) et_kernel(const __grid_cons
   extern __shared__ __align__(128) char near[];
   __shared__ Args args;
   __shared__ int64_t cells;
-  if (et::leads()) {
+  if (et::is_leader()) {
     args = bind(launch);
     cells = lay_out(args);
   }

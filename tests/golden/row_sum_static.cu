@@ -153,7 +153,7 @@ __device__ void body_partial(et::Worker& worker, const Args& args, int64_t i, in
   for (et::Each<1, 16> t1(e1); t1.more_in_warp(); t1.next()) {
     const int64_t i0 = t1.held(0);
     const float v1_found = et::half_sum<float>(32, [&](int64_t k1) { return x.data[i0 * 128 + k1]; });
-    if (t1.leads()) out.data[i0 * 4] = v1_found;
+    if (t1.is_leader()) out.data[i0 * 4] = v1_found;
   }
   et::sync();
 }
@@ -161,7 +161,7 @@ __device__ void body_partial(et::Worker& worker, const Args& args, int64_t i, in
 __device__ bool task_partial(et::Worker& worker, const Args& args, int64_t i, int64_t j) {
   et::task_claim(worker, CALL_partial, {i, j});
   body_partial(worker, args, i, j);
-  if (et::leads()) {
+  if (et::is_leader()) {
     // notify partial_done[i]
     et::ev_notify(worker, args.cell.partial_done, i);
   }
@@ -179,7 +179,7 @@ __device__ bool body_final(et::Worker& worker, const Args& args, int64_t i) {
   const et::View<const float, 2> x{et::global(args.b + (i * 32) * 4), {e1, 4}, {4, 1}};
   // out = c[i*32:i*32 + 32]
   const et::View<float, 1> out{et::global(args.c + (i * 32)), {e1}, {1}};
-  ET_ROLLED for (int64_t i0 = et::lane(); i0 < e1; i0 += et::lanes()) {
+  ET_ROLLED for (int64_t i0 = et::thread_rank(); i0 < e1; i0 += et::num_threads()) {
     out.data[i0] = et::lane_sum<float>(4, [&](int64_t k1) { return x.data[i0 * 4 + k1]; });
   }
   et::sync();
@@ -243,7 +243,7 @@ extern "C" __global__ void __launch_bounds__(256, 1) et_kernel(const __grid_cons
   extern __shared__ __align__(128) char near[];
   __shared__ Args args;
   __shared__ int64_t cells;
-  if (et::leads()) {
+  if (et::is_leader()) {
     args = bind(launch);
     cells = lay_out(args);
   }

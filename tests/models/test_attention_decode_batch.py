@@ -192,7 +192,10 @@ def test_nothing_stands_before_attention_nor_behind_that_of_lone_items() -> None
             for n in ("attend", "out_proj")}
     before, inside = body["attend"].split("const auto arrive = [&]")
     assert "ev_wait" not in before and "et::ev_wait(worker, args.cell.qkv_proj_done" in inside
-    assert "args.cell.attended, l, (et::kept()[0]) * 8);" in body["out_proj"].split("wide_ahead")[1]
+    assert (
+        "args.cell.attended, l, (et::kept()[0]) * 8);"
+        in body["out_proj"].split("begin_activation_load_after")[1]
+    )
 
 
 @pytest.mark.parametrize(("name", "rows", "slots"), [
@@ -205,7 +208,7 @@ def test_parts_of_several_heads_lie_where_lines_do_and_leave_the_ring_its_slots(
     program = llama(PRESETS[name], Weights("cuda", et.bf16), tokens=rows, decode_only=True)
     state = run_passes(program, Options(target="cuda"))
     assert state.plan is not None
-    assert f"#define ET_SLOTS {slots}\n" in generate(state.plan).text
+    assert f"#define ET_STAGES {slots}\n" in generate(state.plan).text
 
 
 def test_models_whose_keys_flow_have_a_kernel_for_rows_that_workers_take_at_once() -> None:

@@ -250,7 +250,7 @@ def published() -> Plan:
 
 def test_tokens_of_an_expert_do_not_cost_the_ring_its_slots(published: Plan) -> None:
     """Most experts have few tokens, however many one may have."""
-    assert "#define ET_SLOTS 13\n" in generate(published).text
+    assert "#define ET_STAGES 13\n" in generate(published).text
 
 
 def test_scores_and_picks_carry_flags_and_the_routing_waits_for_the_residual(

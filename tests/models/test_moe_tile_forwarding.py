@@ -35,17 +35,19 @@ def claimed() -> CudaSource:
 @pytest.mark.parametrize("call", CALLS)
 def test_what_the_loader_looks_up_is_told(claimed: CudaSource, call: str) -> None:
     load, body = (function(claimed.text, f"{what}_{call}") for what in ("load", "body"))
-    assert load.index("= begin_here[a + 1];") < load.index("worker.tell(told0, told1);")
-    assert load.index("worker.tell(") < load.index("worker.panels(")
+    assert load.index("= begin_here[a + 1];") < load.index("worker.forward_tile(told0, told1);")
+    assert load.index("worker.forward_tile(") < load.index("worker.panels(")
     assert load.count("_here[") == 3  # each is looked up once
-    assert "worker.pages.told(0)" in body and "args.begin[" not in body
+    assert "worker.pipeline.tile_value(0)" in body and "args.begin[" not in body
 
 
 @pytest.mark.parametrize("call", CALLS)
 def test_a_messenger_notifies_where_tiles_follow_one_another(
     claimed: CudaSource, call: str
 ) -> None:
-    assert function(claimed.text, f"task_{call}").count("et::ev_send(") == 1  # also of two events
+    assert (
+        function(claimed.text, f"task_{call}").count("et::notify_async(") == 1
+    )  # also of two events
     assert "et::ev_notify(" in function(claimed.text, "task_router")
     assert claimed.threads == made("static").threads + 32
 
@@ -58,13 +60,14 @@ def test_there_is_none_where_nobody_goes_on_meanwhile(
     """With static tiles, with one row, whose products have no bringers, and in debug builds, which
     count cells as soon as the tasks are over and look places up where they check them."""
     text = made(schedule, tokens, debug).text
-    assert "ev_send" not in text and "messenger" not in text
+    assert "notify_async" not in text and "messenger" not in text
     if debug:
         assert "pages.told(" not in text
 
 
 def test_the_scale_of_gathered_columns_is_found_while_they_come(claimed: CudaSource) -> None:
     body = function(claimed.text, "body_experts_gate_up")
-    begin, scale, product = (body.index(f"et::{x}<") for x in
-                             ("wide_begin", "lane_sum", "wide_matmul"))
+    begin, scale, product = (
+        body.index(f"et::{x}<") for x in ("begin_activation_load", "lane_sum", "wide_gemm")
+    )
     assert begin < scale < product

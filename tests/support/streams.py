@@ -196,16 +196,16 @@ def told_twice(k: int = 512) -> et.Program:
 # Rows of 1 KB through memory that lasts from task to task: lanes give each other their 16 bytes.
 _KEPT = """
 #include "cuda/cp_async.cuh"
-#include "cuda/lent.cuh"
+#include "cuda/persistent_smem.cuh"
 const uint32_t lane = threadIdx.x % 32, piece = threadIdx.x ^ 1;
 const uint32_t* const from = reinterpret_cast<const uint32_t*>(x.data) + threadIdx.x * 4;
 uint32_t* const to = reinterpret_cast<uint32_t*>(out.data) + piece * 4;
 uint32_t words[4];
 if (threadIdx.x < 64) {
   for (int j = 0; j < 4; ++j) words[j] = from[j];
-  et::ptx::st_shared_v4(et::idle_memory(worker) + lane * 16, words);
+  et::ptx::st_shared_v4(et::persistent_smem(worker) + lane * 16, words);
   __syncwarp();
-  et::ptx::ld_shared_v4(et::idle_memory(worker) + (lane ^ 1) * 16, words);
+  et::ptx::ld_shared_v4(et::persistent_smem(worker) + (lane ^ 1) * 16, words);
   for (int j = 0; j < 4; ++j) to[j] = words[j];
   __syncwarp();
 }

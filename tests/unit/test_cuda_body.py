@@ -18,8 +18,8 @@ from eventtensor.ir.program import Program as BuiltProgram
 
 SOURCE = """
 if (!arrive()) return false;
-const int64_t next = et::tile_ahead(worker);
-et::take<streamed>(worker, et::idle_memory(worker), room, x, w, next, out);
+const int64_t next = et::next_tile(worker);
+et::take<streamed>(worker, et::persistent_smem(worker), room, x, w, next, out);
 return true;
 """
 FULL = et.CudaBody(
@@ -57,12 +57,19 @@ def test_program_text_prints_and_parses_all_that_a_body_declares() -> None:
     assert again == program and str(again) == text and body_of(again) == FULL
 
 
-@pytest.mark.parametrize("fewer", [
-    {"waits_inside": (), "source": SOURCE.replace("arrive()", "true")},
-    {"prefetches_next_tile": False, "source": SOURCE.replace("et::tile_ahead(worker)", "-1")},
-    {"persistent_bytes_per_warp": 0, "source": SOURCE.replace("et::idle_memory(worker)", "0")},
-    {"producer": None},
-], ids=["waits", "next tile", "persistent", "producer"])
+@pytest.mark.parametrize(
+    "fewer",
+    [
+        {"waits_inside": (), "source": SOURCE.replace("arrive()", "true")},
+        {"prefetches_next_tile": False, "source": SOURCE.replace("et::next_tile(worker)", "-1")},
+        {
+            "persistent_bytes_per_warp": 0,
+            "source": SOURCE.replace("et::persistent_smem(worker)", "0"),
+        },
+        {"producer": None},
+    ],
+    ids=["waits", "next tile", "persistent", "producer"],
+)
 def test_each_attribute_changes_the_text(fewer: dict[str, object]) -> None:
     body = replace(FULL, **fewer)
     program = program_of(body)
@@ -143,11 +150,17 @@ def test_values_that_no_body_can_have_are_refused(make: Callable[[], object]) ->
         make()
 
 
-@pytest.mark.parametrize("text", [
-    "// arrive() and et::tile_ahead(worker)\n", "/* et::idle_memory(worker)\n arrive */\n",
-    'const char* what = "arrive et::tile_ahead(worker)";\n', "other.arrive();\n",
-    "mine::arrive();\n", "my_arrive();\n",
-])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "// arrive() and et::next_tile(worker)\n",
+        "/* et::persistent_smem(worker)\n arrive */\n",
+        'const char* what = "arrive et::next_tile(worker)";\n',
+        "other.arrive();\n",
+        "mine::arrive();\n",
+        "my_arrive();\n",
+    ],
+)
 def test_what_a_source_does_not_call_needs_no_declaration(text: str) -> None:
     assert body_of(program_of(replace(PLAIN, source=text + PLAIN.source))).waits_inside == ()
 
@@ -171,7 +184,7 @@ def test_a_bare_source_declares_nothing() -> None:
 
 OLD = """
 float* const room = worker.arena.take<float>(2*x_0 + 8);
-et::take<streamed>(worker, et::idle_memory(worker), room, x, w, out);
+et::take<streamed>(worker, et::persistent_smem(worker), room, x, w, out);
 """
 
 
@@ -179,8 +192,11 @@ def test_an_older_source_works_and_names_its_declaration() -> None:
     with pytest.warns(DeprecationWarning, match="et.CudaBody") as caught:
         program = program_of(OLD, loader="et::bring(worker, w);")
     assert body_of(program) == et.CudaBody(
-        "\net::take<streamed>(worker, et::idle_memory(worker), room, x, w, out);\n",
-        persistent_bytes_per_warp=8 * 1024, scratch=FULL.scratch, producer=FULL.producer)
+        "\net::take<streamed>(worker, et::persistent_smem(worker), room, x, w, out);\n",
+        persistent_bytes_per_warp=8 * 1024,
+        scratch=FULL.scratch,
+        producer=FULL.producer,
+    )
     told = str(caught[0].message)
     for part in ("et.Scratch('room', et.f32, '2*x_0 + 8')", "persistent_bytes_per_warp=8192",
                  "producer=et.Producer(source, ('w',))"):

@@ -72,8 +72,8 @@ def test_tiles_that_follow_one_another_have_more_in_flight(
            reads=lambda i: (y[:, :], w[panels * i : panels * i + panels, :, :, :, :, :, :]),
            writes=lambda i: z[:, 16 * panels * i : 16 * panels * (i + 1)])
     made = generate(plan_of(p)).text
-    feed = made[made.index("bool feed_go(et::Loader& worker") :]
-    assert feed.index(f"worker.flies{text};") < feed.index("return true;")
+    feed = made[made.index("bool feed_go(et::ProducerWarp& worker") :]
+    assert feed.index(f"worker.limit_bytes_in_flight{text};") < feed.index("return true;")
 
 
 def fed(written: bool) -> et.Program:

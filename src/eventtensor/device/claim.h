@@ -32,7 +32,9 @@ class StaticTiles {
 class TicketTiles {
  public:
   ET_FN TicketTiles(Worker& w, int64_t cell) : worker_(w), ticket_(w.cells[cell]) {}
-  ET_FN int64_t next() { return for_all(worker_, [&] { return tk_claim(ticket_); }); }
+  ET_FN int64_t next() {
+    return block_broadcast(worker_, [&] { return tk_claim(ticket_); });
+  }
 
  private:
   Worker& worker_;
@@ -42,10 +44,14 @@ class TicketTiles {
 // All tiles, shared out among the threads of the one worker that opens a queue.
 class LaneTiles {
  public:
-  ET_FN int64_t next() { const int64_t t = next_; next_ += lanes(); return t; }
+  ET_FN int64_t next() {
+    const int64_t t = next_;
+    next_ += num_threads();
+    return t;
+  }
 
  private:
-  int64_t next_ = lane();
+  int64_t next_ = thread_rank();
 };
 
 // The queue of one push group instance: cells head, tail, opened, then the slots. A slot holds
@@ -61,12 +67,16 @@ class Queue {
 
   // True for all threads of one worker, which then opens. Each task is opened by itself, in any
   // order, so its threads share them out.
-  ET_FN bool open() { return for_all(worker_, [&] { return ct_first(cells_[2]); }) != 0; }
-  ET_FN int64_t claim() { return for_all(worker_, [&] { return tk_claim(cells_[0]); }); }
+  ET_FN bool open() {
+    return block_broadcast(worker_, [&] { return ct_first(cells_[2]); }) != 0;
+  }
+  ET_FN int64_t claim() {
+    return block_broadcast(worker_, [&] { return tk_claim(cells_[0]); });
+  }
 
   // The task in a claimed slot, once it is there; -1 if the launch is given up.
   ET_FN int64_t take(Worker& w, int64_t slot) {
-    return for_all(w, [&] { return find(w, slot); });
+    return block_broadcast(w, [&] { return find(w, slot); });
   }
 
  private:
@@ -74,10 +84,13 @@ class Queue {
     const Cell& cell = cells_[FIXED + slot];
     int64_t found = q_get(cell);
     if (found != 0) return found - 1;
-    Patience patience(*w.shared, w.index);
+    StallDetector stall(*w.shared, w.index);
     while ((found = q_get(cell)) == 0) {
       if (aborted(w)) return -1;
-      if (!patience.pause()) { fail(w, STUCK_QUEUE, -1, slot, 1, 0); return -1; }
+      if (!stall.poll_backoff()) {
+        fail(w, STUCK_QUEUE, -1, slot, 1, 0);
+        return -1;
+      }
     }
     return found - 1;
   }

@@ -76,17 +76,17 @@ inline bool aborted(const Worker& w) { return w.shared->abort.load(std::memory_o
 
 // How long a wait may last: as long as some task somewhere completes or is inside its body. One that
 // waits in its body, for a chunk of an operand, is not among those.
-class Patience {
+class StallDetector {
  public:
-  Patience(const Shared& shared, int64_t worker)
+  StallDetector(const Shared& shared, int64_t worker)
       : shared_(shared), mine_(shared.workers[worker]->busy), busy_(mine_.load()) {
     mine_.store(false, std::memory_order_relaxed);
   }
-  ~Patience() { mine_.store(busy_, std::memory_order_relaxed); }
-  Patience(const Patience&) = delete;
+  ~StallDetector() { mine_.store(busy_, std::memory_order_relaxed); }
+  StallDetector(const StallDetector&) = delete;
 
   // Gives the core away; false once nothing has moved for the limit.
-  bool pause() {
+  bool poll_backoff() {
     if (++turns_ < 64) return true;
     if (turns_ < 512) { std::this_thread::yield(); return true; }
     std::this_thread::sleep_for(std::chrono::microseconds(turns_ < 2048 ? 20 : 200));
@@ -118,10 +118,10 @@ class Patience {
 // ---- one worker, one thread ----------------------------------------------------------------
 
 // What a worker decides once: here a worker is one thread, so it simply decides.
-inline bool leads() { return true; }
-inline int64_t lane() { return 0; }
-inline int64_t lanes() { return 1; }
-template <class F> inline int64_t for_all(Worker&, F decide) { return decide(); }
+inline bool is_leader() { return true; }
+inline int64_t thread_rank() { return 0; }
+inline int64_t num_threads() { return 1; }
+template <class F> inline int64_t block_broadcast(Worker&, F decide) { return decide(); }
 
 // ---- events --------------------------------------------------------------------------------
 
@@ -133,10 +133,10 @@ inline bool ev_wait(Worker& w, Event event, int64_t index, int64_t target) {
 #endif
   const Cell& cell = w.cells[event.base + index];
   if (ev_reached(cell, target)) return true;
-  Patience patience(*w.shared, w.index);
+  StallDetector stall(*w.shared, w.index);
   while (!ev_reached(cell, target)) {
     if (aborted(w)) return false;
-    if (!patience.pause())
+    if (!stall.poll_backoff())
       return fail(w, STUCK_WAIT, event.id, index, target, cell_value(cell));
   }
   return true;

@@ -15,8 +15,8 @@ from .cuda_body import CudaBody, Producer
 # What a source calls on the device, by the attribute that declares the call.
 DEVICE_FUNCTIONS = {
     "waits_inside": "arrive",
-    "prefetches_next_tile": "et::tile_ahead",
-    "persistent_bytes_per_warp": "et::idle_memory",
+    "prefetches_next_tile": "et::next_tile",
+    "persistent_bytes_per_warp": "et::persistent_smem",
     "scratch": "worker.arena.take",
 }
 STREAMED = "streamed"  # true in kernels whose producer warp loads the pages of a body

@@ -30,13 +30,17 @@ et::attention::plan<{span}, {fill}>(position, request, table, first, row_, left,
 et::attention::place_items(position, first, row_, left, num_cached, rope_position, kv_tokens,
                            result_tokens, num_combined);
 """
-_ATTEND = _INCLUDE + """
-const int64_t next = et::tile_ahead(worker);
+_ATTEND = (
+    _INCLUDE
+    + """
+const int64_t next = et::next_tile(worker);
 return et::attention::attend_decode<qkv_0, out_0, out_1, out_2, kv_3, {heads}, {floats}, {norm}>(
-    worker, et::idle_memory(worker), smem, {{{heads} / out_0 * w + g, next}}, qkv, ss, gains, rope,
-    left, num_cached, kv, {{all_left, all_cached, all_pages, {after}, {heads} * 2 * kv_3 * out_2}},
+    worker, et::persistent_smem(worker), smem, {{{heads} / out_0 * w + g, next}}, qkv, ss, gains,
+    rope, left, num_cached, kv,
+    {{all_left, all_cached, all_pages, {after}, {heads} * 2 * kv_3 * out_2}},
     out, ml, mixed, step_kv, {{{hidden}.0f, {eps}f, {scale}f}}, arrive);
 """
+)
 _APPEND = _INCLUDE + """
 et::attention::append_kv_layers<step_kv_0, step_kv_1, step_kv_3>(step_kv, kv);
 """

@@ -16,9 +16,9 @@ NEXT_KV_BYTES_PER_WARP = 8 * 1024  # keys and values that a warp loads for its n
 _ATTEND = """
 #include "cuda/attention_mixed.cuh"
 constexpr int SMEM_FLOATS = {floats};
-const int64_t next = et::tile_ahead(worker);
+const int64_t next = et::next_tile(worker);
 et::attention::attend_mixed<q_0, q_1, kv_2, {heads}, SMEM_FLOATS>(
-    worker, et::idle_memory(worker), smem, {{{tile}, next}}, q, left, kv,
+    worker, et::persistent_smem(worker), smem, {{{tile}, next}}, q, left, kv,
     {{all_left, all_left, all_pages, {after}, {heads} * 2 * kv_2 * q_1}}, out, ml);
 """
 

@@ -146,7 +146,7 @@ class ArgWriter:
         self.out.comment(f"{name} = {region}, asked for ahead")
         self.regions.view(name, region, True)
         tile, size = self.dense(k, storage=True), self.regions.extent(product(self.type(k).shape))
-        self.out.line(f"const et::Ahead<{kind}, {size}> {name}_here({name});")
+        self.out.line(f"const et::RegisterPrefetch<{kind}, {size}> {name}_here({name});")
         self.brought[k] = of_view(tile, self.type(k))
         self.asked.append(f"{name}_here.put({tile.data});")
 
@@ -165,7 +165,7 @@ class ArgWriter:
     def arrival(self) -> str:
         """Writes what words go to, and gives the condition that all of them have come."""
         words = self._by_words(self.words_come())
-        return f"et::flag_read(worker, {', '.join(words)})" if words else ""
+        return f"et::read_tagged(worker, {', '.join(words)})" if words else ""
 
     def bring_words(self) -> None:
         """Words are asked for together, and there when all have come. What a body needs late sets
@@ -177,7 +177,7 @@ class ArgWriter:
         if words and self.asked:
             words.insert(0, f"[&] {{ {' '.join(self.asked)} }}")
         if words:
-            name = "flag_read_with" if self.asked else "flag_read"
+            name = "read_tagged_with" if self.asked else "read_tagged"
             self.out.line(f"if (!et::{name}(worker, {', '.join(words)})) return false;")
             self.asked.clear()
         for k in late:
@@ -220,12 +220,12 @@ class ArgWriter:
             region, name, type = self.call.regions[k], self.name(k), self.type(k)
             element = STORAGE[self.call.body.args[k].storage]
             self.out.comment(f"{name} = {region}, by words that carry their flags")
-            self.regions.view(name, region, True, f"et::Word<{element}>")
+            self.regions.view(name, region, True, f"et::Tagged<{element}>")
             tile = self.dense(k, storage=True)
             self.brought[k] = of_view(tile, type)
             kind = f"{element}, {len(type.shape)}, {16 if n > 1 else 4}, {slots}"
             place = f"TENSOR_{region.tensor}, &args.{cpp_name(region.tensor)}"
-            found.append(f"et::Words<{kind}>{{{name}, {tile.data}, {place}}}")
+            found.append(f"et::TaggedLoad<{kind}>{{{name}, {tile.data}, {place}}}")
         return found
 
     def _by_copy(self, k: int) -> Value:
@@ -236,8 +236,10 @@ class ArgWriter:
         tile = self.dense(k, storage=True)
         count = self.regions.extent(product(type.shape))
         own = "true" if self.overwritten(k) else "false"
-        self.out.line(f"const {kind}* const {name}_here = worker.staging.bring<{kind}>("
-                      f"{tile.data}, {view.data}, {count}, {own});")
+        self.out.line(
+            f"const {kind}* const {name}_here = worker.bulk_loader.bring<{kind}>("
+            f"{tile.data}, {view.data}, {count}, {own});"
+        )
         return of_view(replace(tile, data=f"{name}_here", buffer=f"{name}_here"), type)
 
     def dense(self, k: int, storage: bool) -> View:
@@ -275,15 +277,16 @@ class ArgWriter:
             stage = self.temp(f"{name}_stage", type, STORAGE[dtype])
             return Target(replace(stage, storage=dtype), type, words=True)
         view = self._words_of(k)
-        self.out.line(f"const et::WordsOut<{STORAGE[dtype]}> {name}_words"
-                      f"{{{view.data}, worker.epoch}};")
+        self.out.line(
+            f"const et::TaggedStore<{STORAGE[dtype]}> {name}_words{{{view.data}, worker.epoch}};"
+        )
         return Target(replace(view, data=f"{name}_words"), type)
 
     def _words_of(self, k: int) -> View:
         """Where the words of argument k lie."""
         region, element = self.call.regions[k], STORAGE[self.call.body.args[k].storage]
         self.out.comment(f"{self.name(k)} = {region}, as words that carry their flags")
-        return self.regions.view(self.name(k), region, False, f"et::Word<{element}>")
+        return self.regions.view(self.name(k), region, False, f"et::Tagged<{element}>")
 
     def _staged(self, k: int, uses: Uses) -> bool:
         arg = self.call.body.args[k]
@@ -299,7 +302,7 @@ class ArgWriter:
             self.out.barrier()
         for k, target in published.items():
             self._words_of(k)
-            self.out.line(f"et::flag_write(worker, {self.name(k)}, {target.view.data});")
+            self.out.line(f"et::write_tagged(worker, {self.name(k)}, {target.view.data});")
         for target in targets.values():
             if target.home is not None:
                 put = self.add if target.adds else self.fill

@@ -125,7 +125,7 @@ class KernelWriter:
                 shape = ", ".join(str(s) for s in t.shape)
                 const = "const " if t.role.read_only else ""
                 flags = self.edges.has_flags(t.name)
-                kind = f"et::Word<{STORAGE[t.dtype]}>" if flags else STORAGE[t.dtype]
+                kind = f"et::Tagged<{STORAGE[t.dtype]}>" if flags else STORAGE[t.dtype]
                 o.line(f"{const}{kind}* {cpp_name(t.name)};"
                        f"  // {t.role.value} {t.dtype}[{shape}]{', with flags' if flags else ''}")
             o.comment("Where each counter lies in the launch's set of cells.")

@@ -182,9 +182,9 @@ class SyncWriter:
         ))
 
     def notifies(self, notifies: tuple[Notify, ...], how: str = "ev_notify") -> None:
-        """By `ev_send` (device/cuda/messenger.cuh) two cells at once: a release costs the most."""
+        """`notify_async` (notifier.cuh) takes two cells at once, since a release costs the most."""
         cells = [self._one_notified(n) for n in notifies]
-        if how == "ev_send" and len(cells) == 2 and all(cells):
+        if how == "notify_async" and len(cells) == 2 and all(cells):
             for n in notifies:
                 self.out.comment(f"notify {n.event}{nest_text(n.cells[0])}")
             self.out.line(f"et::{how}(worker, {', '.join(cells)});")

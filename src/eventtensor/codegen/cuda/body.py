@@ -25,7 +25,7 @@ from ..cpp.value import STORAGE, Value, View, of_view
 from ..uses import needless_first, read_arguments, stmt_operands
 from .batched_gemv import Run, runs_of
 from .columns import Columns, ColumnsBody
-from .constants import BATCH_SUMS, MOST_COLUMNS
+from .constants import BATCH_SUMS, N128
 from .emitter import BlockDialect
 from .lowering import CUDA
 from .maps import COLUMNS, Maps
@@ -36,8 +36,7 @@ from .threads import WARPS
 
 _ALIGN = 64  # bytes: where what is taken of the arena begins
 _PITCH = 192  # bytes that a column of the other side may lie further apart than it is long
-_PASSES = dict(zip(("et::FEW_COLUMNS", "et::SOME_COLUMNS", "et::MOST_COLUMNS"),
-                   (*COLUMNS, MOST_COLUMNS), strict=True))
+_PASSES = dict(zip(("et::N16", "et::N64", "et::N128"), (*COLUMNS, N128), strict=True))
 
 
 class StreamBody(ColumnsBody):
@@ -77,7 +76,7 @@ class StreamBody(ColumnsBody):
     def write(self) -> None:
         loaded = any(s.loaded for s in self.streams)
         if loaded:
-            self.out.line("worker.pages.task_begin();")
+            self.out.line("worker.pipeline.task_begin();")
         held = {s.arg: self.hold(s) for s in self.streams if s.kind is StreamKind.whole}
         paged = frozenset({s.arg for s in self.streams} - held.keys())
         plain = {f.name: getattr(self.args, f.name) for f in fields(self.args)}
@@ -92,9 +91,9 @@ class StreamBody(ColumnsBody):
             self.block_out.taken.append((self.lent, "uint8_t"))
             self.block_out.inner = True
         if loaded and self.out.met():
-            self.block_out.ends_met("worker.pages.task_end();")
+            self.block_out.ends_met("worker.pipeline.task_end();")
         elif loaded:
-            self.out.line("worker.pages.task_end();")
+            self.out.line("worker.pipeline.task_end();")
 
     def hold(self, s: Stream) -> Value:
         """A dense tile in the page that comes next."""
@@ -105,7 +104,7 @@ class StreamBody(ColumnsBody):
     def next_page(self, name: str, s: Stream, type: t.TileType) -> Value:
         dtype = self.call.body.args[s.arg].storage
         kind = STORAGE[dtype]
-        self.out.line(f"const {kind}* const {name}_page = worker.pages.hold<{kind}>();")
+        self.out.line(f"const {kind}* const {name}_page = worker.pipeline.hold<{kind}>();")
         return of_view(View(f"{name}_page", self.row_major(type), dtype, name, (), True), type)
 
     def slice(self, id: int, x: Value, axes: tuple[t.SubAxis, ...], type: t.TileType) -> Value:
@@ -126,12 +125,12 @@ class StreamBody(ColumnsBody):
     def _enter(self, before: Callable[[t.For], None], s: t.For) -> None:
         before(s)
         if s.var in self.walked:
-            self.out.line("worker.pages.task_begin();")
+            self.out.line("worker.pipeline.task_begin();")
 
     def hand_on(self, carries: tuple[t.Carry, ...]) -> None:
         super().hand_on(carries)
         if self.inside[-1] in self.walked:
-            self.out.line("worker.pages.task_end();")
+            self.out.line("worker.pipeline.task_end();")
 
     def block(self, stmts: tuple[t.Stmt, ...]) -> None:
         """Products that go straight to their place need no store."""
@@ -183,7 +182,7 @@ class StreamBody(ColumnsBody):
         product, stream = self.products[id]
         rows, n = self.extent(product.rows), self.extent(product.columns)
         kind, row, span = self._sizes(product, stream)
-        how = "wide_ahead" if ahead else "wide_begin"
+        how = "begin_activation_load_after" if ahead else "begin_activation_load"
         self.block_out.ends_met(f"et::{how}<{kind}, {row}, {span}>"
                                 f"(worker, {x.matrix}, {rows}, {n}{x.mapped or x.begins}{ahead});")
         self.begun.add(id)
@@ -274,7 +273,7 @@ class StreamBody(ColumnsBody):
             known = product.rows.value // PANEL if isinstance(product.rows, Const) else 0
             more = ", true" if x.mapped else ", false" if apart else ""
             more += f", {apart}" if apart else ""
-            how = f"et::wide_matmul<{kind}, {row}, {span}, {known}, {self.pass_of(product)}{more}>"
+            how = f"et::wide_gemm<{kind}, {row}, {span}, {known}, {self.pass_of(product)}{more}>"
         else:
             panels, times = -(-stream.rows // PANEL), ""
             if run is not None:
@@ -282,7 +281,7 @@ class StreamBody(ColumnsBody):
                 panels, times = panels * count, f", {count}"
                 rows, n = f"{rows} * {count}", str(count)
             tiles = -(-stream.columns // 8)
-            how = f"et::panel_matmul<{kind}, {tiles}, {row}, {stream.chunk}, {panels}{times}>"
+            how = f"et::skinny_gemm<{kind}, {tiles}, {row}, {stream.chunk}, {panels}{times}>"
         what = f"{x.matrix}, {rows}, {n}{x.begins}"
         if stream.wide:
             self.block_out.ends_met(f"{how}(worker, {source}, {out}, {what});")
@@ -335,7 +334,7 @@ class StreamBody(ColumnsBody):
 
     def pass_of(self, product: Product) -> str:
         """The columns of its widest pass: no wider one is compiled."""
-        return next((name for name in _PASSES if self._within(product, name)), "et::MOST_COLUMNS")
+        return next((name for name in _PASSES if self._within(product, name)), "et::N128")
 
     def _within(self, product: Product, columns: str) -> bool:
         """True if it never has more columns."""
@@ -359,8 +358,10 @@ class StreamBody(ColumnsBody):
         """Where lines of x are, temporaries may be from the end of a lone product on."""
         most = opens_beside([s for _, s in self.products.values()], stream)
         if stream.wide and stream.loaded and most is not None:
-            self.out.line(f"if ({self.extent(product.columns)} <= {most}) "
-                          "worker.arena.open_beside(worker.pages.line_room());")
+            self.out.line(
+                f"if ({self.extent(product.columns)} <= {most}) "
+                "worker.arena.open_beside(worker.pipeline.activation_bytes());"
+            )
             if self._within(product, most):
                 self.block_out.before = list(self.block_out.taken)
 

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from ...ir.products import BUNDLES, MOST_SPAN, PANEL
 from .maps import BOX_BYTES, COLUMNS, RUN
 
-TOLD = 2  # tiles that may be claimed before they are begun
+MAX_CLAIMED_TILES = 2  # tiles that may be claimed before they are begun
 KEPT = 8  # numbers that a worker keeps for later iterations of a loop
-MOST_COLUMNS = 128  # of a pass over a product
-IDLE = 64 * 1024  # bytes of a pipeline that tasks may borrow
+N128 = 128  # of a pass over a product
+PERSISTENT_BYTES = 64 * 1024  # bytes of a pipeline that tasks may borrow
 BATCH_SUMS = 512  # sums of a warp that are folded at once, or more if a bundle has more
 
 
@@ -30,13 +30,13 @@ TABLE = (
     Constant("GROUP", BUNDLES[-1], "panels: the 64 rows of one wgmma"),
     Constant("MOST_SPAN", 2 * MOST_SPAN, "bytes of K that lie together in a panel"),
     Constant("SWIZZLE", BOX_BYTES, "bytes of a column of x that lie together"),
-    Constant("FEW_COLUMNS", COLUMNS[0], "of a pass: products have as many as hold all of theirs,"),
-    Constant("SOME_COLUMNS", COLUMNS[1], "or go over them"),
-    Constant("MOST_COLUMNS", MOST_COLUMNS, "in several passes"),
+    Constant("N16", COLUMNS[0], "of a pass: products have as many as hold all of theirs,"),
+    Constant("N64", COLUMNS[1], "or go over them"),
+    Constant("N128", N128, "in several passes"),
     Constant("RUN", RUN, "bytes of weights that lie together in all boxes"),
-    Constant("TOLD", TOLD, "tiles that may be claimed before they are begun"),
+    Constant("MAX_CLAIMED_TILES", MAX_CLAIMED_TILES, "tiles claimed before they are begun"),
     Constant("KEPT", KEPT, "numbers that a worker keeps for later iterations of a loop"),
-    Constant("IDLE", IDLE, "bytes of a pipeline that tasks may borrow"),
+    Constant("PERSISTENT_BYTES", PERSISTENT_BYTES, "bytes of a pipeline that tasks may borrow"),
     Constant("BATCH_SUMS", BATCH_SUMS, "sums of a warp that are folded at once"),
 )
 

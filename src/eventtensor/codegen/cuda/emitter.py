@@ -22,14 +22,18 @@ _MMA = (DType.bf16, DType.f16)
 
 # Lines that end at a barrier whenever the worker goes on behind them.
 _MEETS = re.compile(
-    r"if \(!\(?(et::cell_in\(.*\) && )?et::(ev_wait|flag_read\w*)\(.*\) return false;")
+    r"if \(!\(?(et::cell_in\(.*\) && )?et::(ev_wait|read_tagged\w*)\(.*\) return false;"
+)
 # Comments, names for places and numbers, and what a worker keeps in registers.
 _NAMES = re.compile(r"(const|auto\*) [\w:<>, *]+[ {].*;|//.*|")
 _WORDS = re.compile(r"\w+")
 # What more lines may hang on, which not all threads come to.
 _OPENS = re.compile(r"(if|else|for|while)\b|.*\{$")
-_KEPT = ("et::task_ready(worker);", "et::task_ready_for_pages(worker);",
-         "worker.pages.task_begin();")
+_KEPT = (
+    "et::task_ready(worker);",
+    "et::task_ready_for_pages(worker);",
+    "worker.pipeline.task_begin();",
+)
 _PLAIN = {
     "et::div", "et::mod", "std::min<int64_t>", "std::max<int64_t>", "int64_t", "et::global",
     "et::rsqrt",
@@ -150,7 +154,7 @@ class BlockDialect(Dialect):
         self._met, self.folding = False, frozenset(tiles)
 
     def leading(self) -> AbstractContextManager[None]:
-        return self.block("if (et::leads())")
+        return self.block("if (et::is_leader())")
 
     def busy(self, value: bool) -> None:
         self.line(f"et::set_busy(worker, {'true' if value else 'false'});")
@@ -186,8 +190,8 @@ class BlockDialect(Dialect):
         return self.quads and whole and dtype is DType.f32
 
     def shared_loop(self, var: str, size: str) -> str:
-        step = f"{var} += et::lanes()"
-        return f"{self.rolled}for (int64_t {var} = et::lane(); {var} < {size}; {step})"
+        step = f"{var} += et::num_threads()"
+        return f"{self.rolled}for (int64_t {var} = et::thread_rank(); {var} < {size}; {step})"
 
     def next_loop(self, reads: Mapping[str, bool], assigns: str) -> None:
         self._told = (reads, assigns)
@@ -271,7 +275,10 @@ class BlockDialect(Dialect):
     @contextmanager
     def _some(self, name: str, each: int) -> Iterator[None]:
         """A loop over the few elements of a thread, unrolled."""
-        begin, index = len(self._lines), f"const int64_t {name} = et::lane() + n * et::lanes();"
+        begin, index = (
+            len(self._lines),
+            f"const int64_t {name} = et::thread_rank() + n * et::num_threads();",
+        )
         self._batch = _Batch(begin, begin + 2, each, index, far=True)
         with self.block(f"ET_UNROLLED for (int n = 0; n < {each}; ++n)"):
             self.line(index)
@@ -306,10 +313,10 @@ class BlockDialect(Dialect):
             with self.block(f"for ({each}; t1.more_in_warp(); t1.next())"):
                 shown = ", ".join(f"{name} = t1.held({k})" for k, name in enumerate(names))
                 self.line(f"const int64_t {shown};")
-                yield "t1.leads()"
+                yield "t1.is_leader()"
         else:
-            with self.block(f"if (et::lane() < {2 * _HALF})"):
-                yield "et::leads()"
+            with self.block(f"if (et::thread_rank() < {2 * _HALF})"):
+                yield "et::is_leader()"
         self.barrier()
 
     def _in_quads(self, sizes: Sequence[str]) -> bool:

@@ -32,7 +32,7 @@ class FeedWriter(HandWriter):
         args = self.call.body.args
         params = [f"{self.view_type(k)} {cpp_name(args[k].name)}" for k in self.given]
         params += [f"int64_t {cpp_name(n)}" for n, _ in self.scalars]
-        head = f"{self.out.inlined}void {self.name}(et::Loader& worker, {', '.join(params)})"
+        head = f"{self.out.inlined}void {self.name}(et::ProducerWarp& worker, {', '.join(params)})"
         with self.out.block(head):
             for name, size in self.constants().items():
                 self.out.line(f"constexpr int {name} = {size};")
@@ -41,7 +41,7 @@ class FeedWriter(HandWriter):
 
     def write(self) -> None:
         """What an earlier launch may have written is there once the tasks have begun."""
-        self.out.line("worker.settle();")
+        self.out.line("worker.wait_for_tasks();")
         views = [self.as_view(k, self.args.read(k, storage=True)) for k in self.given]
         given = ["worker", *views, *(value for _, value in self.scalars)]
         self.out.line(f"{self.name}({', '.join(given)});")

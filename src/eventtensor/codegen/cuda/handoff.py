@@ -62,12 +62,12 @@ class HandoffEdges(Edges):
 
     def includes(self) -> list[str]:
         again = any(h.kind is HandoffKind.again for h in self.plan.handoffs)
-        flags = ['#include "cuda/flag.cuh"'] if self.flagged else []
+        flags = ['#include "cuda/tagged.cuh"'] if self.flagged else []
         return flags + ['#include "cuda/best.cuh"'] * again
 
     def begin(self) -> list[str]:
         """What all threads do once a launch; they meet before the first task."""
-        return ["worker.staging.begin();"] if self.has_bulk else []
+        return ["worker.bulk_loader.begin();"] if self.has_bulk else []
 
     def before_copies(self, call: Call) -> list[str]:
         copied = any(self.in_bulk(call, k) for k in range(len(call.reads)))

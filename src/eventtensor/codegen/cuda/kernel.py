@@ -20,7 +20,7 @@ from ..cpp.kernel import Flavour, coordinate_rank
 from ..emitter import cpp_name
 from . import abi
 from .body import StreamBody
-from .constants import TOLD
+from .constants import MAX_CLAIMED_TILES
 from .emitter import BlockDialect
 from .handoff import HandoffEdges
 from .kept import Kept
@@ -32,7 +32,7 @@ from .tables import Tables
 from .threads import BRINGERS, LOADER, MESSENGER, THREADS
 
 KERNEL = "et_kernel"
-MESSAGES = 136  # bytes of et::Messages
+MESSAGES = 136  # bytes of et::NotifierWarp
 # Stand in the text until the bodies are written.
 _SLOTS, _ROOM, _LANES, _FAR = "@SLOTS@", "@ROOM@", "@LANES@", "@FAR@"
 
@@ -104,7 +104,7 @@ class BlockWriter(SharedMemory):
     @property
     def declared_bytes(self) -> int:
         messages = MESSAGES if self.has_messenger else 0
-        return super().declared_bytes + TOLD * 8 * self.most_told + messages
+        return super().declared_bytes + MAX_CLAIMED_TILES * 8 * self.most_told + messages
 
     @property
     def has_messenger(self) -> bool:
@@ -122,7 +122,7 @@ class BlockWriter(SharedMemory):
         return p.call.name in self.streams and self.is_ticket(p.call.name)
 
     def how_to_notify(self, p: PlacedCall) -> str:
-        return "ev_send" if self.sends(p) else super().how_to_notify(p)
+        return "notify_async" if self.sends(p) else super().how_to_notify(p)
 
     def aligned(self) -> tuple[str, ...]:
         """Tensors that bulk copies read, or products and hand-tuned bodies by 16 bytes."""
@@ -155,16 +155,16 @@ class BlockWriter(SharedMemory):
         o.line(f"#define ET_STREAM {int(bool(self.streams))}")
         o.line(f"#define ET_FAR {_FAR}")
         if self.streams:
-            o.line(f"#define ET_PAGE {self.page}")
-            o.line(f"#define ET_SLOTS {_SLOTS}")
-            o.line(f"#define ET_ROOM {_ROOM}")
-            o.line(f"#define ET_LENDS {int(self.has_lent)}")
+            o.line(f"#define ET_STAGE_BYTES {self.page}")
+            o.line(f"#define ET_STAGES {_SLOTS}")
+            o.line(f"#define ET_PIPELINE_BYTES {_ROOM}")
+            o.line(f"#define ET_LENDS_STAGES {int(self.has_lent)}")
             o.line(f"#define ET_HINTS {int(bool(self.plan.hints))}")
-            o.line(f"#define ET_TOLD {self.most_told}")
+            o.line(f"#define ET_TILE_VALUES {self.most_told}")
         o.line(f"#define ET_WIDE {int(self.wide)}")
         if self.wide:
-            o.line(f"#define ET_BRINGERS {BRINGERS}")
-            o.line(f"#define ET_LANES {_LANES}")
+            o.line(f"#define ET_ACTIVATION_WARPS {BRINGERS}")
+            o.line(f"#define ET_COPIES_BY_LANES {_LANES}")
         o.extend(self.handoffs.defines())
         o.line('#include "cuda/std.cuh"')
         o.line()
@@ -175,16 +175,16 @@ class BlockWriter(SharedMemory):
         o.line()
         o.line('#include "claim.h"')
         if any(p.call.prefetches_next_tile for p in self.program.calls):
-            o.line('#include "cuda/ahead.cuh"')
+            o.line('#include "cuda/ticket_prefetch.cuh"')
         o.extend(self.handoffs.includes())
         if self.streams:
-            o.line('#include "cuda/stream.cuh"')
+            o.line('#include "cuda/operand_source.cuh"')
             if self.has_messenger:
-                o.line('#include "cuda/messenger.cuh"')
+                o.line('#include "cuda/notifier.cuh"')
         if not self.wide and any(s.wide for every in self.paged.values() for s in every):
-            o.line('#include "cuda/wide.cuh"')
+            o.line('#include "cuda/gemm_wide.cuh"')
         elif self.paged and not self.streams:
-            o.line('#include "cuda/panels.cuh"')
+            o.line('#include "cuda/gemm_skinny.cuh"')
 
     def cell_count(self) -> Node:
         total: Node = Const(0)
@@ -216,7 +216,7 @@ class BlockWriter(SharedMemory):
             super().header(p)
             self.sync = known
             for load, place in found.items():
-                self.out.line(f"if (et::leads()) {place} = {self.expr(load)};")
+                self.out.line(f"if (et::is_leader()) {place} = {self.expr(load)};")
             self.out.barrier()
 
     def grid(self, p: PlacedCall) -> None:
@@ -227,7 +227,7 @@ class BlockWriter(SharedMemory):
         """What a task knows with its tile. (In debug builds it looks, and checks, for itself.)"""
         if not self.is_told(p) or self.flavour.debug:
             return {}
-        return {x: f"worker.pages.told({k})" for k, x in enumerate(self.tables.told(p))}
+        return {x: f"worker.pipeline.tile_value({k})" for k, x in enumerate(self.tables.told(p))}
 
     def body(self, p: PlacedCall) -> None:
         out = self.block_out
@@ -244,7 +244,7 @@ class BlockWriter(SharedMemory):
 
     def prepare(self, p: PlacedCall, writer: BodyWriter | HandWriter) -> None:
         if self.without_lines(p.call.name):
-            self.out.line("worker.arena.open_beside(worker.pages.line_room());")
+            self.out.line("worker.arena.open_beside(worker.pipeline.activation_bytes());")
         super().prepare(p, writer)
 
     def body_writer(self, p: PlacedCall) -> BodyWriter | HandWriter:
@@ -266,16 +266,16 @@ class BlockWriter(SharedMemory):
     def enter(self, call: str, what: str) -> None:
         if self.lends(call):
             with self.out.block(""):
-                self.out.line("const et::Lent lent(worker);")
+                self.out.line("const et::BorrowedStages lent(worker);")
                 super().enter(call, what)
         else:
             super().enter(call, what)
 
     def claim(self, p: PlacedCall) -> str:
         if self.is_told(p):
-            return "et::ToldTiles(worker)"
+            return "et::ForwardedTiles(worker)"
         if self.is_ticket(p.call.name) and p.call.prefetches_next_tile:
-            return f"et::AheadTiles(worker, {self.ticket(p)})"
+            return f"et::PrefetchedTickets(worker, {self.ticket(p)})"
         return super().claim(p)
 
     def entry(self) -> None:
@@ -295,12 +295,12 @@ class BlockWriter(SharedMemory):
             "const __grid_constant__ Shared shared, const __grid_constant__ Launch launch"
             f"{described})"
         ):
-            o.line("__shared__ int64_t board[2];")
+            o.line("__shared__ int64_t broadcast_slot[2];")
             align = 1024 if self.wide else 128  # of what copies bring, swizzled or not
             o.line(f"extern __shared__ __align__({align}) char near[];")
             o.line("__shared__ Args args;")
             o.line("__shared__ int64_t cells;")
-            with o.block("if (et::leads())"):
+            with o.block("if (et::is_leader())"):
                 o.line("args = bind(launch);")
                 o.line("cells = lay_out(args);")
             if not self.streams:
@@ -308,46 +308,46 @@ class BlockWriter(SharedMemory):
             if self.streams:
                 self.roles()
             else:
-                o.line(f"et::Worker worker(shared, board, near, {self.near_bytes});")
+                o.line(f"et::Worker worker(shared, broadcast_slot, near, {self.near_bytes});")
             o.extend(self.handoffs.begin())
             o.line("et::launch_wait();")
             o.line("const bool begun = et::launch_begin(worker);")
             if self.streams:
-                o.line("if (et::leads())")
-                o.line("  worker.pages.begin(begun ? worker.cells : nullptr, worker.epoch);")
+                o.line("if (et::is_leader())")
+                o.line("  worker.pipeline.begin(begun ? worker.cells : nullptr, worker.epoch);")
             with o.block("if (begun)"):
                 o.line("run(worker, args);")
                 o.line("et::launch_end(worker, cells);")
             if self.streams:
                 o.line("et::sync();")
-                o.line("if (et::leads()) worker.pages.stop();")
+                o.line("if (et::is_leader()) worker.pipeline.stop();")
             if self.has_messenger:
-                o.line("if (et::leads()) et::messages().send(nullptr);")
+                o.line("if (et::is_leader()) et::notifier().send(nullptr);")
 
     def roles(self) -> None:
         """The ring, the loader's whole life, and the worker beside it."""
         o = self.out
-        o.line("__shared__ et::Ring ring;")
+        o.line("__shared__ et::SmemPipeline ring;")
         columns = f", {self.expr(self.columns())}" if self.wide else ""
         if self.has_messenger:
-            o.line("if (et::leads()) et::messages().init();")
-        o.line(f"if (et::leads()) et::ring_init(ring, near{columns});")
+            o.line("if (et::is_leader()) et::notifier().init();")
+        o.line(f"if (et::is_leader()) et::init_pipeline(ring, near{columns});")
         o.line("__syncthreads();")
         if self.has_messenger:
             with o.block(f"if (threadIdx.x >= {self.before_messenger})"):
-                o.line(f"if (threadIdx.x == {self.before_messenger}) et::messages().carry();")
+                o.line(f"if (threadIdx.x == {self.before_messenger}) et::notifier().run();")
                 o.line("return;")
         if self.wide:
             with o.block(f"if (threadIdx.x >= ET_THREADS + {LOADER})"):
                 maps = "maps.of" if self.maps.found else "nullptr"
-                o.line(f"et::Bringer(ring, {maps}).run();")
+                o.line(f"et::ActivationProducer(ring, {maps}).run();")
                 o.line("return;")
         with o.block("if (threadIdx.x >= ET_THREADS)"):
             pages = ", maps.pages" if self.maps.pages else ""
-            o.line(f"et::Loader loader(shared, ring{pages});")
+            o.line(f"et::ProducerWarp loader(shared, ring{pages});")
             o.line("feed(loader, args);")
             o.line("loader.finish();")
             o.line("return;")
         near = f"near + {self.ring_bytes}, {self.near_bytes}"
-        o.line(f"et::Worker worker(shared, board, {near});")
-        o.line("worker.pages = et::Pages(ring);")
+        o.line(f"et::Worker worker(shared, broadcast_slot, {near});")
+        o.line("worker.pipeline = et::PipelineConsumer(ring);")

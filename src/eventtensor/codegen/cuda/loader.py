@@ -77,9 +77,7 @@ class LoaderWriter:
             if p.call.name in self.streams:
                 self.task(p)
                 self.grid(p)
-        with self.out.block(
-            f"{_INLINE}bool feed(et::Loader& worker, const Args& args)"
-        ):
+        with self.out.block(f"{_INLINE}bool feed(et::ProducerWarp& worker, const Args& args)"):
             self.items(self.kernel.program.body, ())
             self.out.line("return true;")
         self.out.line()
@@ -97,7 +95,7 @@ class LoaderWriter:
         self.expr = replace(self.expr, rows=tables)
         with o.block(
             f"{_INLINE}void load_{name}"
-            f"(et::Loader& worker, const Args& args{self.kernel.params(p.vars)}{given})"
+            f"(et::ProducerWarp& worker, const Args& args{self.kernel.params(p.vars)}{given})"
         ):
             if self.kernel.is_ticket(p.call.name) and not self.tables.after(p):
                 self.tell(p)
@@ -113,7 +111,7 @@ class LoaderWriter:
         names = {load: f"told{k}" for k, load in enumerate(self.tables.told(p))}
         for load, name in names.items():
             self.out.line(f"const int64_t {name} = {self.expr(load)};")
-        self.out.line(f"worker.tell({', '.join(names.values())});")
+        self.out.line(f"worker.forward_tile({', '.join(names.values())});")
         self.expr = replace(self.expr, names=names)
 
     def operands(self, p: PlacedCall) -> None:
@@ -200,7 +198,7 @@ class LoaderWriter:
         by_data = loads_of(*region_exprs(region), *places(p, s))
         weight = self.kernel.program.tensor(region.tensor).role is Role.weight
         if (not weight or by_data) and not self.tables.after(p):
-            self.out.line("worker.settle();")
+            self.out.line("worker.wait_for_tasks();")
 
     def operand(self, p: PlacedCall, s: Stream, region: Region) -> None:
         data, (rows, row, stride) = self.start(region), self.rows(region)
@@ -234,7 +232,7 @@ class LoaderWriter:
         n = self.expr(product.columns)
         tensor = self.kernel.program.tensor(p.call.regions[s.arg].tensor)
         stride = self.expr(panel_stride(tensor))
-        walk = f"et::Walk({panels}, {row}, {span}, {s.bundle}, {n})"
+        walk = f"et::GemmTraversal({panels}, {row}, {span}, {s.bundle}, {n})"
         whole = isinstance(product.rows, Const) and product.span == MOST_SPAN \
             and product.rows.value % (GROUP * PANEL) == 0
         if whole and s.bundle > 1:
@@ -272,11 +270,11 @@ class LoaderWriter:
         loops = tuple(lp.var for lp in p.loops)
         with o.block(
             f"{_INLINE}bool feed_{name}"
-            f"(et::Loader& worker, const Args& args{self.kernel.params(loops)})"
+            f"(et::ProducerWarp& worker, const Args& args{self.kernel.params(loops)})"
         ):
-            o.line(f"worker.flies{self.in_flight(p)};")
+            o.line(f"worker.limit_bytes_in_flight{self.in_flight(p)};")
             if plan.header or self.kernel.is_ticket(p.call.name):
-                o.line("worker.settle();")  # it gives the cells
+                o.line("worker.wait_for_tasks();")  # it gives the cells
             self.hints(name)
             self.sync.waits(plan.header)
             tables, after = self.tables.of(p), self.tables.after(p)
@@ -290,7 +288,7 @@ class LoaderWriter:
             with self.grids.tiles(p.call, self.claim(p)):
                 if after:
                     if self.kernel.is_ticket(p.call.name):
-                        o.line("worker.tell();")  # the tasks wait by themselves
+                        o.line("worker.forward_tile();")  # the tasks wait by themselves
                     self.settle(p, tables)
                 o.line(f"load_{name}(worker, args{self.kernel.claim_args(p.vars)}{given});")
                 o.line("if (worker.stopped()) return false;")
@@ -317,7 +315,7 @@ class LoaderWriter:
         """Once, and only for a tile: the tasks of this block then do the same waits, with a limit,
         before they ask for a page. What they tell is read then, or known without them."""
         with self.out.block("if (!settled)"):
-            self.out.line("worker.settle();")
+            self.out.line("worker.wait_for_tasks();")
             self.sync.waits(self.tables.waited(p))
             self.look_up(p, tables)
             self.out.line("settled = true;")
@@ -331,7 +329,9 @@ class LoaderWriter:
             if t in again:
                 self.out.line(f"if (!{self.found(t)}) return false;")
             elif t in self.expr.flagged:
-                self.out.line(f"if (!et::flag_look_up(worker, {_here(t)}, {first})) return false;")
+                self.out.line(
+                    f"if (!et::look_up_tagged(worker, {_here(t)}, {first})) return false;"
+                )
             else:
                 self.out.line(f"{_here(t)} = {self.table_type(t)}({first});")
 
@@ -348,7 +348,7 @@ class LoaderWriter:
 
     def claim(self, p: PlacedCall) -> str:
         if self.kernel.is_ticket(p.call.name):
-            return f"et::ClaimingTiles(worker, {self.kernel.ticket(p)})"
+            return f"et::ClaimingScheduler(worker, {self.kernel.ticket(p)})"
         schedule = self.kernel.plan.call(p.call.name).schedule
         return f"et::StaticTiles(worker, {self.expr(schedule.shift)})"
 
@@ -360,7 +360,7 @@ class LoaderWriter:
                         self.items(item.body, (*loops, item.var))
                 continue
             if begins and self.lends(item.name):
-                self.out.line("if (!worker.lend(et::LENT)) return false;")
+                self.out.line("if (!worker.lend_stages(et::BORROWED_STAGES)) return false;")
             if item.name in self.streams:
                 self.out.line(f"if (!feed_{item.name}(worker, args"
                               f"{self.kernel.claim_args(loops)})) return false;")

@@ -1,6 +1,6 @@
-"""Tensor maps: matrices of which bulk copies bring boxes (device/cuda/boxes.cuh), and packed
-weights of which they bring pages whose pieces lie apart (device/cuda/loader.cuh). The host
-describes them when a kernel is bound; here is what it must know of them.
+"""Tensor maps: matrices of which bulk copies bring boxes (tma_activation.cuh), and packed weights
+of which they bring stages whose pieces lie apart (producer.cuh). The host describes them when a
+kernel is bound; here is what it must know of them.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ _BYTES = {
 }
 _ALIGN = 64
 # Rows that a product sums up in one pass, by its columns: all of them, or some.
-_ROUND = {"et::MOST_COLUMNS": 128, "et::SOME_COLUMNS": 256}
+_ROUND = {"et::N128": 128, "et::N64": 256}
 
 
 def room(program: Program, placed: PlacedCall, taken: list[tuple[Node, str]]) -> Node:

@@ -18,14 +18,14 @@ from ...targets.target import CudaTarget, Feature
 from ..cpp.dialect import Dialect
 from ..cpp.kernel import Flavour, KernelWriter
 from ..cpp.sync import Edges
-from .constants import IDLE
+from .constants import PERSISTENT_BYTES
 from .room import below, most_columns, opens_beside, where_few
 from .threads import WARPS
 
 DECLARED = 1128  # bytes of shared memory for what the kernel declares, besides its Args
-# Bytes for lines of x where products have many columns, by how many (device/cuda/ring.cuh).
+# Bytes for lines of x where products have many columns, by how many (smem_pipeline.cuh).
 LINES = (16 * 1024, 64 * 1024)
-IDLE_WARP = IDLE // WARPS  # of what the stream lends, for each warp
+PERSISTENT_BYTES_PER_WARP = PERSISTENT_BYTES // WARPS  # of what the stream lends, for each warp
 
 
 def _by_call(streams: Iterable[Stream]) -> dict[str, tuple[Stream, ...]]:
@@ -97,7 +97,7 @@ class SharedMemory(KernelWriter):
         least = costs.setup_bytes if self.wide else costs.min_temporary_bytes
         found = (self.dynamic_bytes - max(least, *fit, *large)) // self.page
         left = found - (-(-LINES[1] // self.page) if self.wide else 0)
-        borrowed = -(-IDLE // self.page) if self.has_lent else 0
+        borrowed = -(-PERSISTENT_BYTES // self.page) if self.has_lent else 0
         if left < max(self.target.costs.stream.min_stages, borrowed):
             raise NoRoom(
                 f"{self.dynamic_bytes} bytes of shared memory leave {left} pages for the stream",
@@ -108,16 +108,16 @@ class SharedMemory(KernelWriter):
     def check_kept(self) -> None:
         """Where there is no ring, what tasks keep lies beside their temporaries."""
         for p in self.program.calls:
-            if p.call.persistent_bytes_per_warp > IDLE_WARP:
+            if p.call.persistent_bytes_per_warp > PERSISTENT_BYTES_PER_WARP:
                 raise NoRoom(
                     f"call '{p.call.name}' keeps {p.call.persistent_bytes_per_warp} bytes for each "
-                    f"warp, of which there are {IDLE_WARP}", place=p.call.place)
+                    f"warp, of which there are {PERSISTENT_BYTES_PER_WARP}", place=p.call.place)
         for p in self.program.calls if not self.streams else ():
             needed = numeric_bounds(self.rooms[p.call.name])[1]
             keeps = p.call.persistent_bytes_per_warp > 0
-            if keeps and (needed is None or needed + IDLE > self.near_bytes):
+            if keeps and (needed is None or needed + PERSISTENT_BYTES > self.near_bytes):
                 raise NoRoom(f"{self.near_bytes} bytes of shared memory do not hold what its tasks "
-                             f"keep ({IDLE})", place=p.call.place)
+                             f"keep ({PERSISTENT_BYTES})", place=p.call.place)
 
     @property
     def slots(self) -> int:

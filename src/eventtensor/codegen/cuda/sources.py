@@ -16,10 +16,10 @@ def source_of(
     """Packed panels, in spans of so many bytes, or plain rows; of all products of a run, if these
     are joined. In place a run is always that."""
     if stream.loaded and stream.kind is not StreamKind.packed:
-        return "et::RowsFromRing(worker)"
+        return "et::PipelineRows(worker)"
     if stream.loaded:
         joined = run is not None and run.joined > 1
-        return f"et::PanelsFromRing<{span}, {stream.bundle}{', true' * joined}>(worker)"
+        return f"et::PipelinePanels<{span}, {stream.bundle}{', true' * joined}>(worker)"
 
     def place(arg: int) -> str:
         region = call.regions[arg]
@@ -31,7 +31,7 @@ def source_of(
     if run is not None:
         places = ", ".join(map(place, run.args))
         how = f"{span}, {stream.bundle}, {stream.laid}, {len(run.args)}"
-        return f"et::JoinedInPlace<{how}>{{{{{places}}}}}"
+        return f"et::GlobalJoinedPanels<{how}>{{{{{places}}}}}"
     region = call.regions[stream.arg]
     tensor = program.tensor(region.tensor)
     if stream.kind is StreamKind.packed:
@@ -39,6 +39,6 @@ def source_of(
         how = f"{span}, {stream.bundle}"
         how += f", {stream.laid}" * (stream.laid != stream.bundle)
         page = stream.page // stream.bundle * stream.laid
-        return f"et::PanelsInPlace<{how}>{{{place(stream.arg)}, {stride}, {page}}}"
+        return f"et::GlobalPanels<{how}>{{{place(stream.arg)}, {stride}, {page}}}"
     stride = expr(row_stride(region, tensor))
-    return f"et::RowsInPlace{{{place(stream.arg)}, {stride}, {stream.chunk}}}"
+    return f"et::GlobalRows{{{place(stream.arg)}, {stride}, {stream.chunk}}}"

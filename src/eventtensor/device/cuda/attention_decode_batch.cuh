@@ -164,7 +164,7 @@ ET_HOT bool attend_decode(const Worker& worker, uint32_t stages, float* smem, Wo
   using Queries = QueryLoader<GROUP, Mine::Keys::KEY, Mine::Keys::SOME, true>;
   if (!arrive()) return false;
   pin_address(kv.data);
-  if (leads()) output_pointers() = {out.data, ml.data, mixed.extent[0] != 0 ? mixed.data : nullptr};
+  if (is_leader()) output_pointers() = {out.data, ml.data, mixed.extent[0] != 0 ? mixed.data : nullptr};
   const bool is_prefetched = tiles.next >= 0 && tiles.now >= worker.count;  // by the task before
   Row row(qkv, ss, gains, rope);
   const Thread me;

@@ -35,14 +35,14 @@ template <int PAGE, int PARTS> ET_HOT int num_split_pages(int position, int part
 // The producer warp loads the keys and values of a head, a page of the split into each page of the
 // ring. WARPS_PER_PAGE warps share a page, sixteen tokens each, and wait for every PAGE_SHARES-th
 // page only. The page before in its slot has landed by then, because at most MAX_PAGES_IN_FLIGHT
-// are in flight (see Loader::MOST).
+// are in flight (see ProducerWarp::MOST).
 template <int HD, int PAGE, int PARTS>
-ET_HOT void produce_split(Loader& loader, int position, View<const int32_t, 2> table,
+ET_HOT void produce_split(ProducerWarp& loader, int position, View<const int32_t, 2> table,
                       View<const bf16, 4> kv, int part) {
   constexpr uint32_t BYTES = 2 * PAGE * HD * sizeof(bf16), WARPS_PER_PAGE = (PAGE + 15) / 16;
   constexpr uint32_t PAGE_SHARES = WARPS / WARPS_PER_PAGE, MAX_PAGES_IN_FLIGHT = 3;
-  static_assert(BYTES <= ::et::PAGE && WARPS % WARPS_PER_PAGE == 0);
-  static_assert(PAGE_SHARES + MAX_PAGES_IN_FLIGHT <= SLOTS);
+  static_assert(BYTES <= ::et::STAGE_BYTES && WARPS % WARPS_PER_PAGE == 0);
+  static_assert(PAGE_SHARES + MAX_PAGES_IN_FLIGHT <= STAGES);
   const int count = num_split_pages<PAGE, PARTS>(position, part);
   ET_ROLLED for (int k = 0; k < count && !loader.stopped(); ++k) {
     const int64_t page = table.data[k * PARTS + part];
@@ -76,7 +76,7 @@ template <bool STREAMED, int PARTS, class Worker> struct SplitPages {
 
   using Row = std::conditional_t<STREAMED, SmemRow, const bf16*>;
   ET_HOT Row page(int k, int part) const {
-    if constexpr (STREAMED) return {worker.pages.page(k)};
+    if constexpr (STREAMED) return {worker.pipeline.wait_stage(k)};
     else return data + uint64_t(unsigned(table[k * PARTS + part])) * pitch;
   }
   ET_HOT static Row row(const bf16* smem) {
@@ -84,10 +84,10 @@ template <bool STREAMED, int PARTS, class Worker> struct SplitPages {
     else return smem;
   }
   template <int WARPS_PER_PAGE> ET_HOT void release(int k) const {
-    if constexpr (STREAMED) worker.pages.release(k, WARPS / WARPS_PER_PAGE);
+    if constexpr (STREAMED) worker.pipeline.release(k, WARPS / WARPS_PER_PAGE);
   }
   ET_HOT void end(int count) const {
-    if constexpr (STREAMED) worker.pages.advance(count);
+    if constexpr (STREAMED) worker.pipeline.advance(count);
   }
 };
 

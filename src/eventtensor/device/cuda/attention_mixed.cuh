@@ -1,5 +1,5 @@
 // Attention of mixed batches (prefill and decode): the KV pipeline. Asynchronous copies bring keys
-// and values into shared memory that the weight pipeline lends (lent.cuh). Each warp has its own
+// and values into shared memory that the weight pipeline lends (persistent_smem.cuh). Each warp has its own
 // stages, of 16 tokens (a chunk) each; it loads some chunks ahead and waits for no other warp. The
 // order of sums is that of attend_heads (attention.cuh).
 //
@@ -11,7 +11,7 @@
 #include "bulk.cuh"
 #include "cuda/cp_async.cuh"
 #include "cuda/wgmma.cuh"
-#include "lent.cuh"
+#include "persistent_smem.cuh"
 
 namespace et::attention {
 
@@ -30,7 +30,7 @@ struct Chunk {
 // of values swap pieces by their number modulo 8. So neither copies nor loads conflict in a bank.
 template <int HD, int PAGE> struct KvPipeline {
   static constexpr uint32_t ROW = 2 * HD, BYTES = 16 * ROW;  // of keys or values of a chunk
-  static constexpr int DEPTH = IDLE_WARP / (2 * BYTES);  // stages of a warp
+  static constexpr int DEPTH = PERSISTENT_BYTES_PER_WARP / (2 * BYTES);  // stages of a warp
   static constexpr int KEY = HD / 8, VALUE = HD / 16;
   static_assert(DEPTH == 1 || DEPTH == 2);
 

@@ -1,12 +1,12 @@
 // The best of a row, found by one warp from words that carry their flags: numbers that say where
 // something lies, found again by whoever needs them.
 #pragma once
-#include "flag.cuh"
+#include "tagged.cuh"
 #include "reduce.cuh"
 
 namespace et {
 
-// By the loader: the places of the best of N elements, descending, the lower of equal ones first. Each
+// By the producer: the places of the best of N elements, descending, the lower of equal ones first. Each
 // is a sum, in order, of PARTS words that lie APART, in aligned pairs. They order nothing else: what
 // lies where the table says, nobody writes. All lanes look at one word until that has come, the last
 // one: many loaders that look at all of them are in the way of those who write.
@@ -14,40 +14,40 @@ namespace et {
 // False if the tasks are over. These wait for pages without a limit, and so does this for words: who
 // finds the numbers for all to see has one. When the launch is given up, this goes on with place 0,
 // so that its tasks come to a wait that tells them.
-template <uint32_t PARTS, uint32_t N, uint32_t APART, class Loader,
+template <uint32_t PARTS, uint32_t N, uint32_t APART, class ProducerWarp,
           template <class, uint32_t> class Table, class T, uint32_t COUNT>
-ET_HOT bool find_best(Loader& loader, Table<T, COUNT>& table, const Word<float>* from) {
+ET_HOT bool find_best(ProducerWarp& producer, Table<T, COUNT>& table, const Tagged<float>* from) {
   constexpr uint32_t EACH = N / 32;  // neighbours, of a lane
   static_assert(N % 64 == 0 && COUNT <= 32);
   const uint32_t lane = threadIdx.x % 32;
-  const Word<float>* const mine = from + lane * EACH;
-  const Word<float>* const last = from + (PARTS - 1) * APART + N - 1;
+  const Tagged<float>* const mine = from + lane * EACH;
+  const Tagged<float>* const last = from + (PARTS - 1) * APART + N - 1;
   uint32_t place[EACH];
   bool all = false;
-  bool going = loader.until([&](uint32_t epoch) {
-    const bool there = tag(word_load(last)) == epoch, gone = aborted(*loader.shared);
+  bool going = producer.until([&](uint32_t epoch) {
+    const bool there = tag(tagged_load(last)) == epoch, gone = aborted(*producer.shared);
     return there || gone;
   });
-  going = going && loader.until([&](uint32_t epoch) {
-    WordPlace pair[PARTS][EACH / 2];
+  going = going && producer.until([&](uint32_t epoch) {
+    TaggedVector pair[PARTS][EACH / 2];
 #pragma unroll
     for (uint32_t p = 0; p < PARTS; ++p)
 #pragma unroll
       for (uint32_t j = 0; j < EACH / 2; ++j)
-        place_load<16>(true, mine + p * APART + 2 * j, pair[p][j]);
+        load_vector<16>(true, mine + p * APART + 2 * j, pair[p][j]);
     all = true;
 #pragma unroll
     for (uint32_t j = 0; j < EACH; ++j) {
       float sum = 0.0f;
 #pragma unroll
       for (uint32_t p = 0; p < PARTS; ++p) {
-        const Word<float> word = word_of<Word<float>>(pair[p][j / 2], j % 2);
+        const Tagged<float> word = word_of<Tagged<float>>(pair[p][j / 2], j % 2);
         sum = p == 0 ? payload<float>(word) : sum + payload<float>(word);
         all = all && tag(word) == epoch;
       }
       place[j] = place_of(sum);
     }
-    return all || aborted(*loader.shared);
+    return all || aborted(*producer.shared);
   });
   if (!going) return false;
   uint32_t own = 0;

@@ -66,14 +66,14 @@ struct alignas(64) TensorMap { uint64_t words[16]; };
 
 // A box from element x of row y on, to a multiple of 1024 bytes. It comes whole: what lies outside
 // the matrix is 0. The contract is that of a copy.
-ET_FN void box_copy(uint32_t to, const TensorMap& map, uint32_t x, uint32_t y, uint32_t bar) {
+ET_FN void tma_load_2d(uint32_t to, const TensorMap& map, uint32_t x, uint32_t y, uint32_t bar) {
   ptx::cp_async_bulk_tensor_2d(to, &map, int32_t(x), int32_t(y), bar);
 }
 
 // A page of weights whose pieces lie apart, as a map of runs says: those from run y of panel z on. The
 // contract is that of a copy.
-ET_FN void page_copy(uint32_t to, const TensorMap& map, uint32_t y, uint32_t z, uint32_t bar,
-                     uint64_t policy) {
+ET_FN void tma_load_3d(uint32_t to, const TensorMap& map, uint32_t y, uint32_t z, uint32_t bar,
+                       uint64_t policy) {
   ptx::cp_async_bulk_tensor_3d(to, &map, int32_t(y), int32_t(z), bar, policy);
 }
 

@@ -111,7 +111,7 @@ ET_FN void route_single(float* memory, View<const float, 3> scores, View<const f
   topk_of_token<PARTS, EXPERTS, TOP, NORMED>(
       memory, scores, share, expert.data,
       [&](int lane) { return scale_of<SUMS>(squares.data, hidden, eps, lane); });
-  if (leads()) active.data[0] = TOP;
+  if (is_leader()) active.data[0] = TOP;
 }
 
 // ---- tokens by expert ---------------------------------------------------------------------------

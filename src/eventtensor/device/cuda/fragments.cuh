@@ -17,7 +17,7 @@ constexpr uint32_t STEP_BYTES = 64;  // of a row, in a step
 constexpr uint32_t BLOCK_BYTES = 128;
 
 // How the warps share pages: TURNS groups of SHARE warps take them in turn. A page that more warps
-// share is released sooner, and the loader goes on sooner; one that fewer share gives each of them
+// share is released sooner, and the producer goes on sooner; one that fewer share gives each of them
 // longer runs of loads. Four of eight warps measured best (docs/tuning-log.md).
 constexpr uint32_t SHARE = 4, TURNS = ET_THREADS / 32 / SHARE, SHARERS = TURNS * SHARE;
 static_assert(SHARERS * 32 == ET_THREADS && (TURNS & TURNS - 1) == 0);
@@ -75,12 +75,12 @@ template <uint32_t SPAN> struct Packed {
 };
 
 // A panel of a page of BUNDLE panels, from its first span on; others lie as in a bundle of LAID.
-template <uint32_t SPAN, uint32_t BUNDLE, uint32_t LAID, class At> class PanelPage {
+template <uint32_t SPAN, uint32_t BUNDLE, uint32_t LAID, class At> class PanelFill {
  public:
   static constexpr bool NATURAL = true;  // K is in its order
   struct Pair { Fragment fragment[2][2]; };
 
-  ET_HOT PanelPage(At at, Own own)
+  ET_HOT PanelFill(At at, Own own)
       : at_(at + (AHEAD ? Packed<SPAN>::block(own.k, LAID) : 0)), k_(own.k) {}
 
   // Loads COUNT steps from byte k on, a multiple of STRIDE, and gives their fragments.
@@ -113,12 +113,12 @@ ET_HOT uint32_t pick(bool first, uint32_t a, uint32_t b) { return first ? a : b;
 
 // Rows of BYTES. Eight lanes read two rows together; where rows begin in the same bank, odd rows
 // turn: they load the second step first, so that the lanes touch all banks once.
-template <uint32_t BYTES, class At> class RowsPage {
+template <uint32_t BYTES, class At> class RowsFill {
  public:
   static constexpr bool NATURAL = false;
   struct Pair { Eight low[2], high[2]; };
 
-  ET_HOT RowsPage(At low, At high, Own own)
+  ET_HOT RowsFill(At low, At high, Own own)
       : low_(low + own.k + warp_chunk() * 16), high_(high + own.k + warp_chunk() * 16) {}
 
   template <int COUNT> ET_HOT void load(Pair& w, uint32_t k) const {

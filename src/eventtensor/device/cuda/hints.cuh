@@ -1,11 +1,11 @@
-// What the loader has beside the ring: hints to the L2, and tables that its lanes keep.
+// What the producer has beside the pipeline: hints to the L2, and tables that its lanes keep.
 #pragma once
-#include "wide.cuh"
+#include "gemm_wide.cuh"
 
 namespace et {
 
 // Weights that are certain while run-time data is not: asked for as far as the L2, a page whenever
-// the loader looks for its cell in vain. So few are in flight that hops stay quick.
+// the producer looks for its cell in vain. So few are in flight that hops stay quick.
 class Hints {
  public:
 #if ET_HINTS
@@ -16,13 +16,13 @@ class Hints {
     (K == 0 ? next_ : then_) = from + skipped;
     (K == 0 ? end_ : last_) = from + bytes;
     if (K == 0) then_ = last_ = nullptr;
-    pages_ = most / PAGE;
+    pages_ = most / STAGE_BYTES;
   }
   ET_HOT void ask(int64_t blocks) {
     if (next_ >= end_) next_ = then_, end_ = last_, then_ = last_;
     if (pages_ == 0 || next_ >= end_) return;
-    bulk_prefetch(next_, end_ - next_ < PAGE ? uint32_t(end_ - next_) : PAGE);
-    next_ += blocks * PAGE;
+    bulk_prefetch(next_, end_ - next_ < STAGE_BYTES ? uint32_t(end_ - next_) : STAGE_BYTES);
+    next_ += blocks * STAGE_BYTES;
     --pages_;
   }
 
@@ -35,7 +35,7 @@ class Hints {
 };
 
 // N numbers that say where operands of a grid's tiles lie, read once and kept by the lanes of the
-// loader: a trip to the L2 for each tile would leave the memory idle.
+// producer: a trip to the L2 for each tile would leave the memory idle.
 template <class T, uint32_t N> class LaneTable {
  public:
   using Kept = std::conditional_t<(sizeof(T) < 4), int32_t, T>;

@@ -30,15 +30,15 @@ class Bins {
 template <class I, class... W>
 ET_FN void histogram(int32_t* sums, int64_t bins, int64_t n, I index, W... weight) {
   constexpr int COUNT = sizeof...(W);
-  ET_ROLLED for (int64_t b = lane(); b < COUNT * bins; b += lanes()) sums[b] = 0;
+  ET_ROLLED for (int64_t b = thread_rank(); b < COUNT * bins; b += num_threads()) sums[b] = 0;
   sync();
   const Bins all(sums);
-  ET_ROLLED for (int64_t first = lane(); first < n; first += LOOKED_AT * lanes()) {
+  ET_ROLLED for (int64_t first = thread_rank(); first < n; first += LOOKED_AT * num_threads()) {
     int64_t bin[LOOKED_AT];
     int32_t x[LOOKED_AT][COUNT];
 #pragma unroll
     for (int j = 0; j < LOOKED_AT; ++j) {
-      const int64_t mine = first + j * lanes(), k = mine < n ? mine : first;
+      const int64_t mine = first + j * num_threads(), k = mine < n ? mine : first;
       const int32_t found[] = {weight(k)...};
       const int64_t at = index(k);
       bin[j] = mine < n && at >= 0 && at < bins ? at : -1;

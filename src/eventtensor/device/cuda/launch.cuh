@@ -20,7 +20,7 @@ ET_FN void launch_wait() {
 // lives between launches is read here: in a dependent launch, after griddepcontrol.wait.
 ET_FN bool launch_begin(Worker& w) {
   const Shared& s = *w.shared;
-  const int64_t parity = for_all(w, [&] {
+  const int64_t parity = block_broadcast(w, [&] {
     if (w.index == 0) cell_set(s.control->began, now_ns());
     seen_cells().clear();
     return aborted(w) ? -1 : cell_peek(s.sets->parity);
@@ -30,7 +30,7 @@ ET_FN bool launch_begin(Worker& w) {
   w.cells = s.cells + parity * s.capacity;
   Cell* const old = s.cells + (1 - parity) * s.capacity;
   const int64_t used = cell_peek(parity == 0 ? s.sets->used_odd : s.sets->used_even);
-  ET_ROLLED for (int64_t k = w.index * lanes() + lane(); k < used; k += w.count * lanes())
+  ET_ROLLED for (int64_t k = w.index * num_threads() + thread_rank(); k < used; k += w.count * num_threads())
     cell_clear(old[k]);
   return true;
 }
@@ -64,24 +64,24 @@ ET_FN void turn_over(Worker& w, int64_t cells) {
 
 // By all threads of the last worker to leave: the epochs begin anew, so no word may carry one.
 ET_COLD void clear_words(const Shared& s) {
-  ET_ROLLED for (int64_t k = lane(); k < s.word_count; k += lanes()) cell_set(s.words[k], 0);
+  ET_ROLLED for (int64_t k = thread_rank(); k < s.word_count; k += num_threads()) cell_set(s.words[k], 0);
 }
 
 ET_FN void launch_end(Worker& w, int64_t cells) {
   sync();
   const auto last = [&] { return ct_add(w.shared->sets->left, 1) == w.count; };
-  if (leads()) w.tracer.close(w.shared->progress[w.index]);
+  if (is_leader()) w.tracer.close(w.shared->progress[w.index]);
   if (!ET_DEBUG && w.epoch != LAST_EPOCH) {
-    if (leads() && last()) turn_over(w, cells);
+    if (is_leader() && last()) turn_over(w, cells);
     return;
   }
-  if (for_all(w, last) == 0) return;
+  if (block_broadcast(w, last) == 0) return;
 #if ET_DEBUG
   check_waits(w, cells);
 #endif
   if (w.epoch == LAST_EPOCH) clear_words(*w.shared);
   sync();
-  if (leads()) turn_over(w, cells);
+  if (is_leader()) turn_over(w, cells);
 }
 
 }  // namespace et

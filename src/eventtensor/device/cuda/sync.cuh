@@ -6,7 +6,7 @@
 //  * notify: all threads that run tasks meet at sync(), then one thread does red.release on the
 //    cell. bar.sync orders every thread's earlier accesses before it (causality order at cta
 //    scope), and release is cumulative: it carries them to gpu scope with the thread's own. Or
-//    that thread sends the cell to one that notifies for it (messenger.cuh), by a barrier in shared
+//    that thread sends the cell to one that notifies for it (notifier.cuh), by a barrier in shared
 //    memory: causality order goes on through its arrive and the other's wait.
 //  * wait: one thread does ld.acquire until the cell has its count, then all meet at sync(). The
 //    adds on one cell are morally strong read-modify-writes of one release pattern chain, so an
@@ -15,7 +15,7 @@
 //    written here.
 //  * reads before a notify (write-after-read events) are ordered by the same barrier and release.
 //  * A task number travels through a queue slot by st.release and ld.acquire; it is told to the
-//    other threads of the block through shared memory and a barrier (for_all in worker.cuh).
+//    other threads of the block through shared memory and a barrier (block_broadcast in worker.cuh).
 //  * Tickets and queue heads carry no data: relaxed adds. Dispatched and pending counters decide
 //    who pushes: acq_rel adds, so that the one which completes a counter follows all the others.
 //  * Cells are cleared with relaxed stores by the launch that does not use them; the boundary
@@ -34,7 +34,7 @@ namespace et {
 
 using Cell = int64_t;
 
-// The threads of a block that run tasks (ET_THREADS of them; a loader warp has no part in it) meet.
+// The threads of a block that run tasks (ET_THREADS of them; a producer warp has no part in it) meet.
 ET_FN void sync() { ptx::bar_sync<ET_THREADS>(); }
 
 // They meet, and learn whether any of them says so.

@@ -22,9 +22,9 @@ ET_HOT unsigned anew(unsigned x) {
 // would leave all loops, layers included, and fill the registers for the whole kernel.
 ET_HOT unsigned thread_number() { return anew(threadIdx.x); }
 
-ET_FN int64_t lane() { return thread_number(); }
-ET_FN int64_t lanes() { return ET_THREADS; }
-ET_FN bool leads() { return thread_number() == 0; }
+ET_FN int64_t thread_rank() { return thread_number(); }
+ET_FN int64_t num_threads() { return ET_THREADS; }
+ET_FN bool is_leader() { return thread_number() == 0; }
 
 // The elements of a tile of rank R that a thread works on, in row-major order: neighbours in the
 // block have neighbouring elements. TOGETHER threads share one element. Indices are decoded once
@@ -45,7 +45,7 @@ template <int R, int TOGETHER = 1> class Each {
   // Where a warp goes on as long as one of its threads does: the element of this one, or another.
   ET_FN bool more_in_warp() const { return __any_sync(~0u, more()); }
   ET_FN int64_t held(int k) const { return k > 0 || more() ? at_[k] : extent_[0] - 1; }
-  ET_FN bool leads() const { return more() && thread_number() % TOGETHER == 0; }
+  ET_FN bool is_leader() const { return more() && thread_number() % TOGETHER == 0; }
   ET_FN void next() {
     uint32_t carry = 0;
 #pragma unroll
@@ -155,9 +155,9 @@ class ByFours {
 
 // A small operand on its way: a few elements a thread, asked for before a task waits and put into a
 // tile while it does. The first warp has none, since its first lane polls.
-template <class T, uint32_t COUNT> class Ahead {
+template <class T, uint32_t COUNT> class RegisterPrefetch {
  public:
-  template <int R> ET_HOT explicit Ahead(const View<const T, R>& from) {
+  template <int R> ET_HOT explicit RegisterPrefetch(const View<const T, R>& from) {
 #pragma unroll
     for (uint32_t n = 0; n < EACH; ++n) {
       uint32_t e = mine() + n * SHARERS;
@@ -197,7 +197,7 @@ template <class T, int R> ET_HOT void fetch_to_l2(const Gathered<T, R>& v) {
     run *= v.extent[--outer];
   int64_t rows = 1;
   for (int k = 0; k < outer; ++k) rows *= v.extent[k];
-  ET_ROLLED for (int64_t r = lane(); r < rows; r += lanes()) {
+  ET_ROLLED for (int64_t r = thread_rank(); r < rows; r += num_threads()) {
     const T* at = v.data;
     int64_t e = r;
     for (int k = outer - 1; k >= 0; --k) {
@@ -238,13 +238,13 @@ class Arena {
 
   // Until the next task so many bytes before its own are for temporaries too: those of lines, of
   // which none come for this task, or the first of which may hold the result of a product under way
-  // that ends in one pass (lines.cuh).
+  // that ends in one pass (activation_producer.cuh).
   ET_FN void open_beside(uint32_t bytes) { beside_ = bytes; }
 
-  // IDLE bytes at the begin of what the block has left: the same in every task of a kind, so that one
+  // PERSISTENT_BYTES bytes at the begin of what the block has left: the same in every task of a kind, so that one
   // may leave something there for the next. Temporaries keep away from it as long as they fit.
   ET_FN char* idle() const {
-    if (near_used_ + IDLE > near_size_) __trap();
+    if (near_used_ + PERSISTENT_BYTES > near_size_) __trap();
     return near_;
   }
 

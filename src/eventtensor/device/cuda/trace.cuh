@@ -11,8 +11,12 @@ ET_FN int64_t now_ns() { return ptx::globaltimer(); }
 #if ET_TRACE
 class Tracer {
  public:
-  ET_FN void claimed() { if (leads()) claim_ = now_ns(); }
-  ET_FN void ready() { if (leads()) ready_ = now_ns(); }
+  ET_FN void claimed() {
+    if (is_leader()) claim_ = now_ns();
+  }
+  ET_FN void ready() {
+    if (is_leader()) ready_ = now_ns();
+  }
 
   // By the leading thread, which has waited so long for the stream.
   ET_FN void ended(const Shared& s, int64_t worker, int64_t call, const int64_t* coords,

@@ -9,10 +9,10 @@
 #include "tile.cuh"
 #include "trace.cuh"
 #if ET_STREAM
-#include "ring.cuh"
+#include "smem_pipeline.cuh"
 #endif
 #if ET_BULK
-#include "stage.cuh"
+#include "bulk_operand.cuh"
 #endif
 
 namespace et {
@@ -21,22 +21,22 @@ namespace et {
 // the L1 cache, so a worker in local memory would cost a trip to the L2 at every look. That is why
 // no function that is not inlined takes one (debug builds aside).
 struct Worker {
-  ET_FN Worker(const Shared& s, int64_t* board_, char* near, int64_t near_bytes)
-      : index(blockIdx.x), count(gridDim.x), shared(&s), board(board_),
+  ET_FN Worker(const Shared& s, int64_t* broadcast_slot_, char* near, int64_t near_bytes)
+      : index(blockIdx.x), count(gridDim.x), shared(&s), broadcast_slot(broadcast_slot_),
         arena(near, near_bytes, s.arena + blockIdx.x * s.arena_bytes, s.arena_bytes) {}
 
   int64_t index, count;
   Cell* cells = nullptr;
   const Shared* shared;
-  int64_t* board;  // two words of shared memory, used in turn
+  int64_t* broadcast_slot;  // two words of shared memory, used in turn
   int turn = 0;
-  int ahead = -1;  // the word that holds its next tile (ahead.cuh)
+  int ahead = -1;  // the word that holds its next tile (ticket_prefetch.cuh)
   Arena arena;
 #if ET_STREAM
-  Pages pages;  // what the loader brings
+  PipelineConsumer pipeline;  // what the producer brings
 #endif
 #if ET_BULK
-  Staging staging;  // operands that are copied in bulk
+  BulkOperandLoader bulk_loader;  // operands that are copied in bulk
 #endif
   uint32_t epoch = 0;  // the number of this launch, never 0: the tag of data that carries its flag,
                        // which has room for 16 bits
@@ -61,13 +61,13 @@ ET_FN int64_t* kept() {
   return numbers;
 }
 
-// One thread decides, all threads get the answer. A word of the board is written again only two
+// One thread decides, all threads get the answer. A word of the broadcast_slot is written again only two
 // barriers later, when everybody has read it.
-template <class F> ET_FN int64_t for_all(Worker& w, F decide) {
+template <class F> ET_FN int64_t block_broadcast(Worker& w, F decide) {
   w.turn ^= 1;
-  if (leads()) w.board[w.turn] = int64_t(decide());
+  if (is_leader()) w.broadcast_slot[w.turn] = int64_t(decide());
   sync();
-  return w.board[w.turn];
+  return w.broadcast_slot[w.turn];
 }
 
 // ---- failure -------------------------------------------------------------------------------
@@ -97,20 +97,20 @@ ET_FN bool aborted(const Worker& w) { return aborted(*w.shared); }
 
 // How long a wait may last: as long as some task somewhere completes or is inside its body. One
 // that waits in its body, for a chunk of an operand, is not among those.
-class Patience {
+class StallDetector {
  public:
-  ET_FN Patience(const Shared& shared, int64_t worker)
+  ET_FN StallDetector(const Shared& shared, int64_t worker)
       : shared_(shared), mine_(shared.progress[worker].busy), busy_(cell_peek(mine_)),
         since_(now_ns()) {
     if (busy_ != 0) cell_set(mine_, 0);
   }
-  ET_FN ~Patience() {
+  ET_FN ~StallDetector() {
     if (busy_ != 0) cell_set(mine_, busy_);
   }
-  Patience(const Patience&) = delete;
+  StallDetector(const StallDetector&) = delete;
 
   // Leaves the memory system alone for a moment; false once nothing has moved for the limit.
-  ET_FN bool pause() {
+  ET_FN bool poll_backoff() {
     if (turns_ > 32) __nanosleep(turns_ < 256 ? 20 : 500);  // a poll alone takes 0.6 us
     if (++turns_ % 1024 != 0) return true;
     const int64_t now = now_ns(), seen = moved(shared_, now);
@@ -184,7 +184,7 @@ ET_COLD void note_wait(Worker& w, Event event, int64_t index, int64_t target) {
 
 // By all threads of the last worker: a cell that somebody waited for must hold exactly its count.
 ET_COLD void check_waits(Worker& w, int64_t cells) {
-  for (int64_t k = lane(); k < cells; k += lanes()) {
+  for (int64_t k = thread_rank(); k < cells; k += num_threads()) {
     Waited& x = w.shared->waited[k];
     const int64_t seen = cell_value(w.cells[k]);
     if (x.taken != 0 && seen != x.target && !aborted(w)) {
@@ -216,10 +216,10 @@ ET_COLD bool wait_cell(const Shared& shared, const Cell* cells, const Event& eve
   bool reached = false;
   ET_ROLLED for (int turn = 0; turn < 64 && !reached; ++turn) reached = ev_reached(cell, target);
   if (!reached) {
-    Patience patience(shared, blockIdx.x);
+    StallDetector stall(shared, blockIdx.x);
     for (int turn = 1; !ev_reached(cell, target); ++turn) {
       if (turn % 8 == 0 && aborted(shared)) return false;
-      if (!patience.pause())
+      if (!stall.poll_backoff())
         return fail_at(shared, blockIdx.x, where(), STUCK_WAIT, event.id, index, target,
                        cell_value(cell));
     }
@@ -229,7 +229,7 @@ ET_COLD bool wait_cell(const Shared& shared, const Cell* cells, const Event& eve
 }
 
 ET_FN bool ev_wait(Worker& w, const Event& event, int64_t index, int64_t target) {
-  return for_all(w, [&] {
+  return block_broadcast(w, [&] {
 #if ET_DEBUG
     note_wait(w, event, index, target);
 #endif
@@ -245,11 +245,11 @@ struct Look { int64_t index, target; };
 // first cell of a thread is (most have no other) is read once: an acquire empties the L1.
 template <class F>
 ET_HOT bool all_reached(const Worker& w, const Event& event, int64_t count, const F& cell) {
-  const bool some = lane() < count;
-  const Look first = some ? cell(lane()) : Look{0, 0};
+  const bool some = thread_rank() < count;
+  const Look first = some ? cell(thread_rank()) : Look{0, 0};
   ET_ROLLED for (int tries = 0; tries < 64; ++tries) {
     bool missing = some && !ev_reached(w.cells[event.base + first.index], first.target);
-    for (int64_t k = lane() + lanes(); k < count; k += lanes()) {
+    for (int64_t k = thread_rank() + num_threads(); k < count; k += num_threads()) {
       const Look one = cell(k);
       missing = missing || !ev_reached(w.cells[event.base + one.index], one.target);
     }
@@ -266,19 +266,19 @@ ET_FN void ev_notify(Worker& w, Event event, int64_t index) {
 // ---- the life of a task --------------------------------------------------------------------
 
 ET_FN void set_busy(Worker& w, bool busy) {
-  if (leads()) cell_set(w.shared->progress[w.index].busy, busy);
+  if (is_leader()) cell_set(w.shared->progress[w.index].busy, busy);
 }
 
 struct NoCoords {};  // what `{}` is where a task has no coordinates
 
 // A header wait belongs to the grid: coordinates after the loop variables are -1.
 template <int N> ET_FN void grid_begin(Worker&, int64_t call, const int64_t (&loops)[N]) {
-  if (!leads()) return;
+  if (!is_leader()) return;
   where().call = call;
   for (int k = 0; k < RANK; ++k) where().coords[k] = k < N ? loops[k < N ? k : 0] : -1;
 }
 ET_FN void grid_begin(Worker&, int64_t call, NoCoords) {
-  if (!leads()) return;
+  if (!is_leader()) return;
   where().call = call;
   for (int k = 0; k < RANK; ++k) where().coords[k] = -1;
 }
@@ -286,20 +286,20 @@ ET_FN void grid_begin(Worker&, int64_t call, NoCoords) {
 // How long the thread has waited for the stream, if that is traced, since it was asked last.
 ET_FN uint32_t stalled(Worker& w) {
 #if ET_STREAM && ET_TRACE
-  return w.pages.stalled();
+  return w.pipeline.stalled();
 #else
   return 0;
 #endif
 }
 
 ET_FN void task_claim(Worker& w, int64_t call, NoCoords) {
-  if (leads()) where().call = call;
+  if (is_leader()) where().call = call;
   w.arena.reset();
   stalled(w);
   w.tracer.claimed();
 }
 template <int N> ET_FN void task_claim(Worker& w, int64_t call, const int64_t (&coords)[N]) {
-  if (leads())
+  if (is_leader())
     for (int k = 0; k < N; ++k) where().coords[k] = coords[k];
   task_claim(w, call, NoCoords{});
 }
@@ -313,12 +313,12 @@ ET_FN void task_ready(Worker& w) {
 #endif
 }
 
-// The same where not even the first page may come, since the loader waits: a task that is busy would
+// The same where not even the first page may come, since the producer waits: a task that is busy would
 // hide from others that nothing moves any more.
 ET_FN void task_ready_for_pages(Worker& w) { w.tracer.ready(); }
 
 ET_FN void task_end(Worker& w) {
-  if (!leads()) return;
+  if (!is_leader()) return;
   w.tracer.ended(*w.shared, w.index, where().call, where().coords, stalled(w));
   Progress& mine = w.shared->progress[w.index];
   cell_set(mine.busy, 0);

@@ -12,9 +12,9 @@
 
 namespace et {
 
-class Messages {
+class NotifierWarp {
  public:
-  // By one thread, before ring_init; the whole block meets afterwards.
+  // By one thread, before init_pipeline; the whole block meets afterwards.
   ET_FN void init() {
     ET_ROLLED for (uint32_t s = 0; s < MOST; ++s) {
       bar_init(full_[s], 1);
@@ -25,22 +25,22 @@ class Messages {
 
   // By the leading thread: one or two cells. None: none will come any more.
   ET_FN void send(Cell* cell, Cell* other = nullptr) {
-    const uint32_t slot = sent_ % MOST;
-    while (!bar_over(empty_[slot], sent_ / MOST & 1 ^ 1)) {}
-    cells_[slot][0] = cell;
-    cells_[slot][1] = other;
-    bar_arrive(full_[slot]);
+    const uint32_t stage = sent_ % MOST;
+    while (!bar_over(empty_[stage], sent_ / MOST & 1 ^ 1)) {}
+    cells_[stage][0] = cell;
+    cells_[stage][1] = other;
+    bar_arrive(full_[stage]);
     ++sent_;
   }
 
   // By one thread: notifies until none comes any more.
-  ET_FN void carry() {
+  ET_FN void run() {
     ET_ROLLED for (uint32_t number = 0;; ++number) {
-      const uint32_t slot = number % MOST;
-      while (!bar_over(full_[slot], number / MOST & 1)) {}
-      Cell *const cell = cells_[slot][0], *const other = cells_[slot][1];
+      const uint32_t stage = number % MOST;
+      while (!bar_over(full_[stage], number / MOST & 1)) {}
+      Cell *const cell = cells_[stage][0], *const other = cells_[stage][1];
       if (cell == nullptr) return;
-      bar_arrive(empty_[slot]);
+      bar_arrive(empty_[stage]);
       if (other == nullptr) ev_notify(*cell);
       else ev_notify(*cell, *other);
     }
@@ -53,19 +53,19 @@ class Messages {
   uint32_t sent_;
 };
 
-static_assert(sizeof(Messages) == 136);  // MESSAGES of codegen/cuda/kernel.py
+static_assert(sizeof(NotifierWarp) == 136);  // MESSAGES of codegen/cuda/kernel.py
 
-ET_FN Messages& messages() {
-  __shared__ Messages all;
+ET_FN NotifierWarp& notifier() {
+  __shared__ NotifierWarp all;
   return all;
 }
 
 // Like ev_notify, by the messenger: of one event, or of two.
-ET_FN void ev_send(Worker& w, Event event, int64_t index) {
-  messages().send(&w.cells[event.base + index]);
+ET_FN void notify_async(Worker& w, Event event, int64_t index) {
+  notifier().send(&w.cells[event.base + index]);
 }
-ET_FN void ev_send(Worker& w, Event event, int64_t index, Event other, int64_t there) {
-  messages().send(&w.cells[event.base + index], &w.cells[other.base + there]);
+ET_FN void notify_async(Worker& w, Event event, int64_t index, Event other, int64_t there) {
+  notifier().send(&w.cells[event.base + index], &w.cells[other.base + there]);
 }
 
 }  // namespace et

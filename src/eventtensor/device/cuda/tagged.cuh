@@ -11,7 +11,7 @@
 //    the program is proved without the order that a counter would have given (schedule/flags.py).
 //  * Each word is written once a launch (the proof shows that no write of the tensor conflicts with
 //    another access but the reads of its value), and launches of a kernel are ordered. A tag equal
-//    to the epoch is then the one store of this launch. Words hold tags of earlier epochs only, or
+//    to the epoch is then the one store of this launch. TaggedLoad hold tags of earlier epochs only, or
 //    0: the memory is theirs alone, is cleared when it is made, and before the epochs, of 16 bits,
 //    begin anew (launch_end in launch.cuh).
 //  * Reads end at a block barrier (sync_or), which passes the copies on to all its threads.
@@ -21,16 +21,16 @@
 namespace et {
 
 // Payload in the low half, epoch in the high half.
-template <class S> using Word = std::conditional_t<(sizeof(S) <= 2), uint32_t, uint64_t>;
+template <class S> using Tagged = std::conditional_t<(sizeof(S) <= 2), uint32_t, uint64_t>;
 
-template <class S> ET_HOT Word<S> make_word(S x, uint32_t epoch) {
+template <class S> ET_HOT Tagged<S> make_tagged(S x, uint32_t epoch) {
   static_assert(sizeof(S) <= 4);
   uint32_t bits = 0;
   std::memcpy(&bits, &x, sizeof(S));
-  return Word<S>(epoch) << 4 * sizeof(Word<S>) | bits;
+  return Tagged<S>(epoch) << 4 * sizeof(Tagged<S>) | bits;
 }
 
-template <class S> ET_HOT S payload(Word<S> w) {
+template <class S> ET_HOT S payload(Tagged<S> w) {
   const uint32_t bits = uint32_t(w);
   S x;
   std::memcpy(&x, &bits, sizeof(S));
@@ -39,48 +39,54 @@ template <class S> ET_HOT S payload(Word<S> w) {
 
 template <class W> ET_HOT uint32_t tag(W w) { return uint32_t(w >> 4 * sizeof(W)); }
 
-ET_HOT uint32_t word_load(const uint32_t* at) { return ptx::ld_relaxed_gpu_b32(at); }
-ET_HOT uint64_t word_load(const uint64_t* at) { return ptx::ld_relaxed_gpu_b64(at); }
+ET_HOT uint32_t tagged_load(const uint32_t* at) { return ptx::ld_relaxed_gpu_b32(at); }
+ET_HOT uint64_t tagged_load(const uint64_t* at) { return ptx::ld_relaxed_gpu_b64(at); }
 
-ET_HOT void word_store(uint32_t* at, uint32_t w) { ptx::st_relaxed_gpu_b32(at, w); }
-ET_HOT void word_store(uint64_t* at, uint64_t w) { ptx::st_relaxed_gpu_b64(at, w); }
+ET_HOT void tagged_store(uint32_t* at, uint32_t w) { ptx::st_relaxed_gpu_b32(at, w); }
+ET_HOT void tagged_store(uint64_t* at, uint64_t w) { ptx::st_relaxed_gpu_b64(at, w); }
 
-template <class W> ET_HOT void words_store(W* at, const W (&w)[1]) { word_store(at, w[0]); }
-ET_HOT void words_store(uint32_t* at, const uint32_t (&w)[4]) { ptx::st_relaxed_gpu_v4_b32(at, w); }
-ET_HOT void words_store(uint64_t* at, const uint64_t (&w)[2]) { ptx::st_relaxed_gpu_v2_b64(at, w); }
+template <class W> ET_HOT void tagged_store_vector(W* at, const W (&w)[1]) {
+  tagged_store(at, w[0]);
+}
+ET_HOT void tagged_store_vector(uint32_t* at, const uint32_t (&w)[4]) {
+  ptx::st_relaxed_gpu_v4_b32(at, w);
+}
+ET_HOT void tagged_store_vector(uint64_t* at, const uint64_t (&w)[2]) {
+  ptx::st_relaxed_gpu_v2_b64(at, w);
+}
 
 // A place: words that a lane asks for at once, neighbours in 16 aligned bytes (BYTES = 16) or a
 // single one (BYTES = 4), in registers.
-using WordPlace = uint32_t[4];
-template <int BYTES, class W> constexpr uint32_t IN_PLACE = BYTES == 16 ? 16 / sizeof(W) : 1;
+using TaggedVector = uint32_t[4];
+template <int BYTES, class W> constexpr uint32_t PER_VECTOR = BYTES == 16 ? 16 / sizeof(W) : 1;
 
 // Lanes that do not want it leave it as it is.
-template <int BYTES> ET_HOT void place_load(bool wanted, const uint32_t* at, WordPlace& to) {
+template <int BYTES> ET_HOT void load_vector(bool wanted, const uint32_t* at, TaggedVector& to) {
   if constexpr (BYTES == 16) ptx::ld_relaxed_gpu_v4_b32_if(wanted, at, to);
   else ptx::ld_relaxed_gpu_b32_if(wanted, at, to);
 }
-template <int BYTES> ET_HOT void place_load(bool wanted, const uint64_t* at, WordPlace& to) {
+template <int BYTES> ET_HOT void load_vector(bool wanted, const uint64_t* at, TaggedVector& to) {
   if constexpr (BYTES == 16) ptx::ld_relaxed_gpu_v2_b64_if(wanted, at, to);
   else ptx::ld_relaxed_gpu_b64_if(wanted, at, to);
 }
-template <class W> ET_HOT W word_of(const WordPlace& place, uint32_t k) {
+template <class W> ET_HOT W word_of(const TaggedVector& place, uint32_t k) {
   if constexpr (sizeof(W) == 4) return place[k];
   else return W(place[2 * k + 1]) << 32 | place[2 * k];
 }
 
 // The address of a word of either size, 0 for none; the lowest bit is set for one of 4 bytes.
-using AnyWord = uint64_t;
-template <class W> ET_HOT AnyWord any_word(const W* at) {
-  return reinterpret_cast<AnyWord>(at) | (sizeof(W) == 4);
+using AnyTagged = uint64_t;
+template <class W> ET_HOT AnyTagged any_tagged(const W* at) {
+  return reinterpret_cast<AnyTagged>(at) | (sizeof(W) == 4);
 }
-ET_HOT uint32_t tag_at(AnyWord at) {
-  return at % 2 != 0 ? tag(word_load(reinterpret_cast<const uint32_t*>(at - 1)))
-                     : tag(word_load(reinterpret_cast<const uint64_t*>(at)));
+ET_HOT uint32_t tag_at(AnyTagged at) {
+  return at % 2 != 0 ? tag(tagged_load(reinterpret_cast<const uint32_t*>(at - 1)))
+                     : tag(tagged_load(reinterpret_cast<const uint64_t*>(at)));
 }
 
 // ---- regions of words ------------------------------------------------------------------------
 
-template <class W, int R> ET_HOT uint32_t word_count(const View<W, R>& v) {
+template <class W, int R> ET_HOT uint32_t tagged_count(const View<W, R>& v) {
   int64_t n = 1;
   for (int k = 0; k < R; ++k) n *= v.extent[k] < 0 ? 0 : v.extent[k];
   return uint32_t(n);
@@ -88,7 +94,7 @@ template <class W, int R> ET_HOT uint32_t word_count(const View<W, R>& v) {
 
 // Where element `e` (row-major in the region) lies; a region spans fewer than 2^32 words. One
 // without elements is asked too, for a place that nobody touches.
-template <class W, int R> ET_HOT W* word_at(const View<W, R>& v, uint32_t e) {
+template <class W, int R> ET_HOT W* tagged_at(const View<W, R>& v, uint32_t e) {
   uint32_t at = 0;
   for (int k = R - 1; k > 0; --k) {
     const uint32_t n = v.extent[k] > 0 ? uint32_t(v.extent[k]) : 1;
@@ -99,8 +105,8 @@ template <class W, int R> ET_HOT W* word_at(const View<W, R>& v, uint32_t e) {
 }
 
 // True if the region is made of places of 16 bytes.
-template <class W, int R> ET_HOT bool in_places(const View<W, R>& v) {
-  constexpr int last = R > 0 ? R - 1 : 0, N = IN_PLACE<16, W>;
+template <class W, int R> ET_HOT bool is_vectors(const View<W, R>& v) {
+  constexpr int last = R > 0 ? R - 1 : 0, N = PER_VECTOR<16, W>;
   if (R == 0 || v.stride[last] != 1 || v.extent[last] % N != 0) return false;
   for (int k = 0; k < last; ++k)
     if (v.stride[k] % N != 0) return false;
@@ -110,55 +116,55 @@ template <class W, int R> ET_HOT bool in_places(const View<W, R>& v) {
 // ---- publish -----------------------------------------------------------------------------------
 
 // Elements that become words as they are assigned, each once.
-template <class S> struct WordsOut {
+template <class S> struct TaggedStore {
   struct Element {
-    Word<S>* at;
+    Tagged<S>* at;
     uint32_t epoch;
-    ET_HOT void operator=(S x) const { word_store(at, make_word(x, epoch)); }
+    ET_HOT void operator=(S x) const { tagged_store(at, make_tagged(x, epoch)); }
   };
-  Word<S>* data;
+  Tagged<S>* data;
   uint32_t epoch;
   ET_HOT Element operator[](int64_t k) const { return {data + k, epoch}; }
 };
 
 template <int BYTES, class S, int R>
-ET_HOT void flag_store(uint32_t epoch, const View<Word<S>, R>& to, const S* tile) {
-  constexpr uint32_t N = IN_PLACE<BYTES, Word<S>>;
-  const uint32_t n = word_count(to) / N;
-  ET_ROLLED for (uint32_t e = uint32_t(lane()); e < n; e += uint32_t(lanes())) {
-    Word<S> w[N];
+ET_HOT void store_tagged(uint32_t epoch, const View<Tagged<S>, R>& to, const S* tile) {
+  constexpr uint32_t N = PER_VECTOR<BYTES, Tagged<S>>;
+  const uint32_t n = tagged_count(to) / N;
+  ET_ROLLED for (uint32_t e = uint32_t(thread_rank()); e < n; e += uint32_t(num_threads())) {
+    Tagged<S> w[N];
 #pragma unroll
-    for (uint32_t k = 0; k < N; ++k) w[k] = make_word(tile[e * N + k], epoch);
-    words_store(word_at(to, e * N), w);
+    for (uint32_t k = 0; k < N; ++k) w[k] = make_tagged(tile[e * N + k], epoch);
+    tagged_store_vector(tagged_at(to, e * N), w);
   }
 }
 
 // Writes a dense tile as words, each once. By all threads, after a barrier that ended the tile.
 template <class S, int R>
-ET_HOT void flag_write(const Worker& w, const View<Word<S>, R>& to, const S* tile) {
-  if (in_places(to)) flag_store<16>(w.epoch, to, tile);
-  else flag_store<4>(w.epoch, to, tile);
+ET_HOT void write_tagged(const Worker& w, const View<Tagged<S>, R>& to, const S* tile) {
+  if (is_vectors(to)) store_tagged<16>(w.epoch, to, tile);
+  else store_tagged<4>(w.epoch, to, tile);
 }
 
 // ---- await -------------------------------------------------------------------------------------
 
 // A region of words, and the dense tile that they are copied into, in places of BYTES; a thread has
 // SLOTS of them at once. `tensor` and where its first word lies are for the report.
-template <class S, int R, int BYTES, uint32_t SLOTS_> struct Words {
-  using W = Word<S>;
-  static constexpr uint32_t SLOTS = SLOTS_, N = IN_PLACE<BYTES, W>;
+template <class S, int R, int BYTES, uint32_t SLOTS_> struct TaggedLoad {
+  using W = Tagged<S>;
+  static constexpr uint32_t SLOTS = SLOTS_, N = PER_VECTOR<BYTES, W>;
   View<const W, R> from;
   S* tile;
   int64_t tensor;
   W* const* base;
 
-  ET_HOT uint32_t places() const { return word_count(from) / N; }
-  ET_HOT const W* at(uint32_t e) const { return word_at(from, N * e); }
-  ET_HOT void load(bool wanted, uint32_t e, WordPlace& to) const {
-    place_load<BYTES>(wanted, at(e), to);
+  ET_HOT uint32_t places() const { return tagged_count(from) / N; }
+  ET_HOT const W* at(uint32_t e) const { return tagged_at(from, N * e); }
+  ET_HOT void load(bool wanted, uint32_t e, TaggedVector& to) const {
+    load_vector<BYTES>(wanted, at(e), to);
   }
   // Copies place `e`, if all its words are there.
-  ET_HOT bool put(uint32_t e, const WordPlace& place, uint32_t epoch) const {
+  ET_HOT bool put(uint32_t e, const TaggedVector& place, uint32_t epoch) const {
     struct alignas(N * sizeof(S)) Some { S x[N]; } some;
     bool there = true;
 #pragma unroll
@@ -171,47 +177,47 @@ template <class S, int R, int BYTES, uint32_t SLOTS_> struct Words {
     return there;
   }
   // The element that is `word`; -1 if that lies elsewhere.
-  ET_HOT int64_t element(AnyWord word) const {
-    const uint32_t n = word_count(from);
-    if (n == 0 || word < any_word(from.data) || word > any_word(word_at(from, n - 1))) return -1;
-    return int64_t(word - any_word(*base)) / int64_t(sizeof(W));
+  ET_HOT int64_t element(AnyTagged word) const {
+    const uint32_t n = tagged_count(from);
+    if (n == 0 || word < any_tagged(from.data) || word > any_tagged(tagged_at(from, n - 1))) return -1;
+    return int64_t(word - any_tagged(*base)) / int64_t(sizeof(W));
   }
 };
 
 // The first of some neighbours that is missing (the last, if all have come meanwhile).
-ET_COLD AnyWord untagged(AnyWord at, uint32_t count, uint32_t epoch) {
+ET_COLD AnyTagged untagged(AnyTagged at, uint32_t count, uint32_t epoch) {
   for (uint32_t k = 1; k < count && tag_at(at) == epoch; ++k) at += at % 2 != 0 ? 4 : 8;
   return at;
 }
 
 // The places of a thread in one round, region by region: f(slot, number in the region, region).
 template <uint32_t SLOT = 0, class F, class W, class... More>
-ET_HOT void each_place(uint32_t me, uint32_t round, const F& f, const W& words,
+ET_HOT void each_vector(uint32_t me, uint32_t round, const F& f, const W& words,
                        const More&... more) {
 #pragma unroll
   for (uint32_t k = 0; k < W::SLOTS; ++k)
     f(SLOT + k, me + (round * W::SLOTS + k) * ET_THREADS, words);
-  if constexpr (sizeof...(More) > 0) each_place<SLOT + W::SLOTS>(me, round, f, more...);
+  if constexpr (sizeof...(More) > 0) each_vector<SLOT + W::SLOTS>(me, round, f, more...);
 }
 
 // What a look does with each place; bit f of `left`: what slot f is for is not there yet. These are
 // structs, as NVRTC 13.0 takes generic lambdas for host functions.
-struct CountPlace {
+struct CountVectors {
   unsigned& left;
   template <class W> ET_HOT void operator()(uint32_t f, uint32_t e, const W& from) const {
     left |= unsigned(e < from.places()) << f;
   }
 };
-struct AskPlace {
+struct IssueLoads {
   const unsigned& left;
-  WordPlace* at;
+  TaggedVector* at;
   template <class W> ET_HOT void operator()(uint32_t f, uint32_t e, const W& from) const {
     from.load((left >> f & 1) != 0, e, at[f]);
   }
 };
-struct PutPlace {
+struct CommitLoads {
   unsigned& left;
-  const WordPlace* at;
+  const TaggedVector* at;
   uint32_t epoch;
   template <class W> ET_HOT void operator()(uint32_t f, uint32_t e, const W& from) const {
     if ((left >> f & 1) != 0 && from.put(e, at[f], epoch)) left &= ~(1u << f);
@@ -219,10 +225,10 @@ struct PutPlace {
 };
 struct FirstLeft {
   const unsigned& left;
-  AnyWord& word;
+  AnyTagged& word;
   uint32_t& in_place;
   template <class W> ET_HOT void operator()(uint32_t f, uint32_t e, const W& from) const {
-    if (in_place == 0 && (left >> f & 1) != 0) word = any_word(from.at(e)), in_place = W::N;
+    if (in_place == 0 && (left >> f & 1) != 0) word = any_tagged(from.at(e)), in_place = W::N;
   }
 };
 
@@ -234,22 +240,22 @@ struct FirstLeft {
 // lanes of the warp miss some), else 0. All lanes of a warp stay together. Bits of `done` stand for
 // slots that are served already, in the first round.
 template <class... W>
-ET_HOT AnyWord flag_poll(uint32_t epoch, int tries, unsigned done, const W&... words) {
+ET_HOT AnyTagged poll_tagged(uint32_t epoch, int tries, unsigned done, const W&... words) {
   const uint32_t me = thread_number();
   for (uint32_t round = 0; ((round * W::SLOTS * ET_THREADS < words.places()) || ...); ++round) {
     unsigned left = 0;
-    each_place(me, round, CountPlace{left}, words...);
+    each_vector(me, round, CountVectors{left}, words...);
     if (round == 0) left &= ~done;
     for (;;) {
       const uint32_t again = anew(me);
-      WordPlace at[(W::SLOTS + ...)] = {};
-      each_place(again, round, AskPlace{left, at}, words...);
-      each_place(again, round, PutPlace{left, at, epoch}, words...);
+      TaggedVector at[(W::SLOTS + ...)] = {};
+      each_vector(again, round, IssueLoads{left, at}, words...);
+      each_vector(again, round, CommitLoads{left, at, epoch}, words...);
       if (!__any_sync(~0u, left != 0)) break;
       if (--tries > 0) continue;
-      AnyWord mine = 0;
+      AnyTagged mine = 0;
       uint32_t in_place = 0;
-      each_place(again, round, FirstLeft{left, mine, in_place}, words...);
+      each_vector(again, round, FirstLeft{left, mine, in_place}, words...);
       return untagged(mine, in_place, epoch);
     }
   }
@@ -257,14 +263,14 @@ ET_HOT AnyWord flag_poll(uint32_t epoch, int tries, unsigned done, const W&... w
 }
 
 // By all threads: one of the words that some of them miss. They meet in it.
-ET_FN AnyWord flag_missed(AnyWord missing) {
+ET_FN AnyTagged missing_tagged(AnyTagged missing) {
   constexpr int COUNT = ET_THREADS / 32;
-  __shared__ AnyWord found[COUNT];
+  __shared__ AnyTagged found[COUNT];
   const unsigned me = thread_number(), lanes_missing = __ballot_sync(~0u, missing != 0);
   const unsigned speaker = lanes_missing == 0 ? 0 : unsigned(__ffs(int(lanes_missing)) - 1);
   if (me % 32 == speaker) found[me / 32] = missing;
   sync();
-  AnyWord at = 0;
+  AnyTagged at = 0;
   ET_ROLLED for (int k = 0; k < COUNT; ++k) at = at == 0 ? found[k] : at;
   return at;
 }
@@ -272,36 +278,36 @@ ET_FN AnyWord flag_missed(AnyWord missing) {
 // By all threads, some of which miss a word: one of these is waited for. 0 when it has come; else
 // the launch is given up, and all get the word (of which the caller tells the host if it was the
 // limit that ended the wait) or, if others gave up, the place of the abort flag.
-ET_COLD AnyWord flag_wait(const Shared& shared, uint32_t epoch, AnyWord missing) {
-  const AnyWord at = flag_missed(missing);
+ET_COLD AnyTagged wait_tagged(const Shared& shared, uint32_t epoch, AnyTagged missing) {
+  const AnyTagged at = missing_tagged(missing);
   bool gone = false, stuck = false;
-  if (leads()) {
-    Patience patience(shared, blockIdx.x);
+  if (is_leader()) {
+    StallDetector stall(shared, blockIdx.x);
     while (!gone && !stuck && tag_at(at) != epoch) {
       gone = aborted(shared);
-      stuck = !patience.pause();
+      stuck = !stall.poll_backoff();
     }
   }
-  if (sync_or(gone)) return any_word(reinterpret_cast<const uint64_t*>(&shared.control->abort));
+  if (sync_or(gone)) return any_tagged(reinterpret_cast<const uint64_t*>(&shared.control->abort));
   return sync_or(stuck) ? at : 0;
 }
 
-template <class W> ET_HOT void flag_report(const Worker& w, const W& words, AnyWord stuck) {
+template <class W> ET_HOT void report_untagged(const Worker& w, const W& words, AnyTagged stuck) {
   const int64_t element = words.element(stuck);
-  if (leads() && element >= 0)
+  if (is_leader() && element >= 0)
     fail(w, STUCK_FLAG, words.tensor, element, w.epoch, tag_at(stuck));
 }
 
 template <class F, class... W>
-ET_HOT bool flag_read_rest(const Worker& w, unsigned done, const F& last, const W&... words) {
+ET_HOT bool read_tagged_rest(const Worker& w, unsigned done, const F& last, const W&... words) {
   constexpr int TRIES = 256;  // some hundred microseconds: then one may ask whether anything moves
   for (;;) {
-    const AnyWord missing = flag_poll(w.epoch, TRIES, done, words...);
+    const AnyTagged missing = poll_tagged(w.epoch, TRIES, done, words...);
     last();
     if (!sync_or(missing != 0)) return true;
-    const AnyWord stuck = flag_wait(*w.shared, w.epoch, missing);
+    const AnyTagged stuck = wait_tagged(*w.shared, w.epoch, missing);
     if (stuck == 0) continue;
-    (flag_report(w, words, stuck), ...);
+    (report_untagged(w, words, stuck), ...);
     return false;
   }
 }
@@ -309,26 +315,26 @@ ET_HOT bool flag_read_rest(const Worker& w, unsigned done, const F& last, const 
 // Copies regions of words into dense tiles, once all of them are there; false (in all threads) if
 // the launch is given up. Then `last` is done, and all meet.
 template <class F, class... W>
-ET_HOT bool flag_read_with(const Worker& w, const F& last, const W&... words) {
-  return flag_read_rest(w, 0, last, words...);
+ET_HOT bool read_tagged_with(const Worker& w, const F& last, const W&... words) {
+  return read_tagged_rest(w, 0, last, words...);
 }
-template <class... W> ET_HOT bool flag_read(const Worker& w, const W&... words) {
-  return flag_read_with(w, [] {}, words...);
+template <class... W> ET_HOT bool read_tagged(const Worker& w, const W&... words) {
+  return read_tagged_with(w, [] {}, words...);
 }
 
-// A region that is needed behind a product (panels.cuh): its words are on their way while that runs.
+// A region that is needed behind a product (gemm_skinny.cuh): its words are on their way while that runs.
 // `put` copies those that have come, and tells which places these are of this thread's; `rest` ends as
-// flag_read does.
+// read_tagged does.
 template <class W> class Late {
  public:
   ET_HOT explicit Late(const W& words) : words_(words) {
-    each_place(thread_number(), 0, [&](uint32_t f, uint32_t e, const W& from) {
+    each_vector(thread_number(), 0, [&](uint32_t f, uint32_t e, const W& from) {
       from.load(e < from.places(), e, at_[f]);
     }, words_);
   }
   ET_HOT unsigned put(const Worker& w) const {
     unsigned done = 0;
-    each_place(thread_number(), 0, [&](uint32_t f, uint32_t e, const W& from) {
+    each_vector(thread_number(), 0, [&](uint32_t f, uint32_t e, const W& from) {
       done |= unsigned(e < from.places() && from.put(e, at_[f], w.epoch)) << f;
     }, words_);
     return done;
@@ -336,30 +342,30 @@ template <class W> class Late {
   // True if no place of this thread is left.
   ET_HOT bool all(unsigned done) const {
     unsigned left = 0;
-    each_place(thread_number(), 0, CountPlace{left}, words_);
+    each_vector(thread_number(), 0, CountVectors{left}, words_);
     return (left & ~done) == 0 && words_.places() <= W::SLOTS * ET_THREADS;
   }
   ET_HOT bool rest(const Worker& w, unsigned done) const {
-    return flag_read_rest(w, done, [] {}, words_);
+    return read_tagged_rest(w, done, [] {}, words_);
   }
 
  private:
   const W words_;
-  WordPlace at_[W::SLOTS] = {};
+  TaggedVector at_[W::SLOTS] = {};
 };
 
 // ---- tables ------------------------------------------------------------------------------------
 
 // A number that says where something lies, by who has waited for the event that its writer tells.
-template <class S> ET_HOT int64_t number_in(Word<S> word) { return int64_t(payload<S>(word)); }
+template <class S> ET_HOT int64_t number_in(Tagged<S> word) { return int64_t(payload<S>(word)); }
 
-// By the loader: the numbers of a table, as soon as all of them are there. They order nothing else:
+// By the producer: the numbers of a table, as soon as all of them are there. They order nothing else:
 // what lies where they say, nobody writes. False if the tasks are over.
-template <class Loader, template <class, uint32_t> class Table, class S, uint32_t N>
-ET_HOT bool flag_look_up(Loader& loader, Table<S, N>& table, const Word<S>* from) {
-  return loader.until([&](uint32_t epoch) {
+template <class ProducerWarp, template <class, uint32_t> class Table, class S, uint32_t N>
+ET_HOT bool look_up_tagged(ProducerWarp& producer, Table<S, N>& table, const Tagged<S>* from) {
+  return producer.until([&](uint32_t epoch) {
     return table.take([&](uint32_t k, typename Table<S, N>::Kept& to) {
-      const Word<S> word = word_load(from + k);
+      const Tagged<S> word = tagged_load(from + k);
       to = payload<S>(word);
       return tag(word) == epoch;
     });

@@ -16,11 +16,11 @@
 
 namespace et {
 
-class Staging {
+class BulkOperandLoader {
  public:
   // By all threads, once a launch, before the first task; they meet afterwards.
   ET_HOT void begin() {
-    if (!leads()) return;
+    if (!is_leader()) return;
     bar_init(bar(), 1);
     bar_init_done();
   }
@@ -31,7 +31,7 @@ class Staging {
   template <class T> ET_HOT const T* bring(T* room, const T* from, int64_t count, bool own) {
     if (count <= 0) return room;
     if (__isShared(room)) {
-      if (leads()) {
+      if (is_leader()) {
         fence_global_writes();
         bar_expect(bar(), uint32_t(count * sizeof(T)));
         bulk_copy(room, from, uint32_t(count * sizeof(T)), bar());
@@ -39,7 +39,7 @@ class Staging {
       while (!bar_over(bar(), phase_)) {}
       phase_ ^= 1;
     } else if (own) {
-      for (int64_t k = lane(); k < count; k += lanes()) room[k] = from[k];
+      for (int64_t k = thread_rank(); k < count; k += num_threads()) room[k] = from[k];
     } else {
       return from;
     }

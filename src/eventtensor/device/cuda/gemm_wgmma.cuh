@@ -1,16 +1,16 @@
-// Products with many columns (walk.cuh) from the stream: four warps together ask for the products of
-// a group's panels with a line of x (lines.cuh). Both lie in shared memory, and products run beside
+// Products with many columns (gemm_traversal.cuh) from the stream: four warps together issue_wgmma for the products of
+// a group's panels with a line of x (activation_producer.cuh). Both lie in shared memory, and products run beside
 // the warps (wgmma), those of a line while the next one is asked for. sm_90a.
 #pragma once
-#include "lines.cuh"
+#include "activation_producer.cuh"
 
 namespace et {
 
-constexpr uint32_t HALF = ET_THREADS / 2;  // threads that ask together
+constexpr uint32_t HALF = ET_THREADS / 2;  // threads that issue_wgmma together
 static_assert(HALF == 128);
 
 // An operand as wgmma wants it described: where it begins, in `low`, and how it goes on.
-struct Described {
+struct SmemDescriptor {
   uint32_t low, high;
   ET_HOT uint64_t after(uint32_t bytes) const { return uint64_t(high) << 32 | low + (bytes >> 4); }
 };
@@ -18,26 +18,26 @@ struct Described {
 // An address in units of 16 bytes. All lanes have the same; only by this does the compiler know, and
 // computes what follows where wgmma takes it from. (Else every product waits until the one before
 // has read its own.)
-ET_HOT uint32_t alike(uint32_t at) { return __shfl_sync(~0u, at, 0) >> 4 & 0x3fff; }
+ET_HOT uint32_t warp_uniform(uint32_t at) { return __shfl_sync(~0u, at, 0) >> 4 & 0x3fff; }
 
 // A line of x: rows of 128 bytes, eight of them 1024 bytes apart from the next eight, swizzled.
-ET_HOT Described line_of(uint32_t at) {
-  return {alike(at) | 1u << 16, 1024 >> 4 | 1u << 30};
+ET_HOT SmemDescriptor make_desc_b(uint32_t at) {
+  return {warp_uniform(at) | 1u << 16, 1024 >> 4 | 1u << 30};
 }
 // Blocks of panels: one after the other along K, `half` bytes apart across rows.
-ET_HOT Described panels_of(uint32_t at, uint32_t half) {
-  return {alike(at) | BLOCK_BYTES >> 4 << 16, half >> 4};
+ET_HOT SmemDescriptor make_desc_a(uint32_t at, uint32_t half) {
+  return {warp_uniform(at) | BLOCK_BYTES >> 4 << 16, half >> 4};
 }
 
 // Sums of a panel's rows and N columns, held by a warp.
-template <uint32_t N> using WideSums = float[N / 2];
+template <uint32_t N> using WgmmaAccumulators = float[N / 2];
 
 // Asks for the products of a group's panels, from a byte of their SPAN on, and N columns of a line,
 // which has ALL and so much of K.
 template <class E, uint32_t N, uint32_t ALL, uint32_t SPAN, uint32_t K>
-ET_HOT void ask(WideSums<N>& sum, uint32_t panels, uint32_t line) {
+ET_HOT void issue_wgmma(WgmmaAccumulators<N>& sum, uint32_t panels, uint32_t line) {
   constexpr uint32_t EACH = STEP_BYTES / 2, COUNT = K / EACH, PER = SWIZZLE / EACH;
-  const Described w = panels_of(panels, Packed<SPAN>::HALF), x = line_of(line);
+  const SmemDescriptor w = make_desc_a(panels, Packed<SPAN>::HALF), x = make_desc_b(line);
   ptx::wgmma_fence();
 #pragma unroll
   for (uint32_t f = 0; f < COUNT; ++f) {
@@ -51,11 +51,11 @@ ET_HOT void ask(WideSums<N>& sum, uint32_t panels, uint32_t line) {
 
 // What a thread does in a product with up to N columns in a pass. ALL panels: 0, if not known here;
 // else no pass is compiled that it does not have.
-template <class E, bool BOXES, uint32_t APART, uint32_t N, uint32_t SPAN, uint32_t ALL>
-class WideWarp {
+template <class E, bool BY_TMA, uint32_t APART, uint32_t N, uint32_t SPAN, uint32_t ALL>
+class WgmmaConsumer {
  public:
-  ET_HOT WideWarp(const Wide<E, BOXES, APART>& p, Pages& pages)
-      : p_(p), pages_(pages), half_(threadIdx.x / HALF), warp_(warp_index() % GROUP) {}
+  ET_HOT WgmmaConsumer(const WideGemm<E, BY_TMA, APART>& p, PipelineConsumer& pages)
+      : p_(p), pipeline_(pages), half_(threadIdx.x / HALF), warp_(warp_index() % GROUP) {}
 
   // All rounds and passes.
   ET_HOT void all() {
@@ -74,11 +74,11 @@ class WideWarp {
   static constexpr uint32_t LEFT = (ALL + GROUP - 1) / GROUP;  // groups
   static constexpr uint32_t GROUPS = groups_for(N);            // of a round
   // Of K in a line, and lines of a span.
-  static constexpr uint32_t K = line_step<N>(SPAN), EACH = SPAN / K;
-  static_assert(K % (STEP_BYTES / 2) == 0 && K <= Places<N>::LINE);
+  static constexpr uint32_t K = activation_tile_k<N>(SPAN), EACH = SPAN / K;
+  static_assert(K % (STEP_BYTES / 2) == 0 && K <= ActivationStages<N>::LINE);
 
   template <uint32_t COUNT> ET_HOT void passes(uint32_t panel) {
-    for (uint32_t column = 0; column < p_.walk.columns; column += MOST_COLUMNS)
+    for (uint32_t column = 0; column < p_.walk.columns; column += N128)
       Pass<COUNT>(*this).run(panel, column);
   }
 
@@ -86,20 +86,21 @@ class WideWarp {
   // and behind the last group a line, when the next step is asked for and its own is through.
   template <uint32_t COUNT> class Pass {
    public:
-    ET_HOT explicit Pass(WideWarp& warp) : w_(warp), pages_(warp.pages_), walk_(warp.p_.walk) {}
+    ET_HOT explicit Pass(WgmmaConsumer& warp)
+        : w_(warp), pipeline_(warp.pipeline_), walk_(warp.p_.walk) {}
 
     ET_HOT void run(uint32_t first, uint32_t column) {
       const uint32_t lines = walk_.along() * EACH;
       piece_ = walk_.count(first) * PANEL * SPAN;
       ET_ROLLED for (uint32_t at = 0; at < lines; ++at) {
-        const uint32_t line = pages_.template line<N, BOXES>(at);
+        const uint32_t line = pipeline_.template line<N, BY_TMA>(at);
 #pragma unroll
         for (int j = 0; j < OWN; ++j) {
-          ask<E, N, N, SPAN, K>(own_[j], page(at, group(j)), line);
+          issue_wgmma<E, N, N, SPAN, K>(own_[j], page(at, group(j)), line);
           step(at, j);
         }
         if constexpr (SHARED != 0) {
-          ask<E, N / 2, N, SPAN, K>(shared_, page(at, group(OWN)), line + skipped() * SWIZZLE);
+          issue_wgmma<E, N / 2, N, SPAN, K>(shared_, page(at, group(OWN)), line + skipped() * SWIZZLE);
           step(at, OWN);
         }
       }
@@ -107,8 +108,8 @@ class WideWarp {
       for (int j = 0; j < OWN; ++j) ptx::wgmma_wait<0>(own_[j]);
       if constexpr (SHARED != 0) ptx::wgmma_wait<0>(shared_);
       release(lines - 1, LAST);
-      pages_.advance(COUNT * walk_.pages());
-      pages_.template advance_lines<N>(lines);
+      pipeline_.advance(COUNT * walk_.pages());
+      pipeline_.template advance_activation_tiles<N>(lines);
       sync();  // the result may lie where lines did
 #pragma unroll
       for (int j = 0; j < OWN; ++j) w_.put(own_[j], first + group(j) * GROUP, column);
@@ -127,7 +128,7 @@ class WideWarp {
       return line / EACH / walk_.spans() * COUNT + group;
     }
     ET_HOT uint32_t page(uint32_t line, uint32_t group) const {
-      return pages_.page(number(line, group)) + line / EACH % walk_.spans() * piece_ +
+      return pipeline_.wait_stage(number(line, group)) + line / EACH % walk_.spans() * piece_ +
              line % EACH * (K / 16) * BLOCK_BYTES;
     }
 
@@ -140,19 +141,19 @@ class WideWarp {
     ET_HOT void release(uint32_t line, int j) const {
       const uint32_t next = line / EACH + 1;
       __syncwarp();
-      if (j == LAST) pages_.template release_line<N>(line, 1);
+      if (j == LAST) pipeline_.template release_activation_tile<N>(line, 1);
       if (line % EACH != EACH - 1) return;
-      if (j < OWN) pages_.give_back(number(line, group(j)), TURNS);
+      if (j < OWN) pipeline_.give_back(number(line, group(j)), TURNS);
       else if (next % walk_.spans() == 0 || next == walk_.along())
-        pages_.give_back(number(line, group(j)), 1);
+        pipeline_.give_back(number(line, group(j)), 1);
     }
 
-    const WideWarp& w_;
-    Pages& pages_;
-    const Walk& walk_;
+    const WgmmaConsumer& w_;
+    PipelineConsumer& pipeline_;
+    const GemmTraversal& walk_;
     uint32_t piece_;  // bytes of a page: a span of the group
-    WideSums<N> own_[OWN + 1] = {};
-    WideSums<N / 2> shared_ = {};
+    WgmmaAccumulators<N> own_[OWN + 1] = {};
+    WgmmaAccumulators<N / 2> shared_ = {};
   };
 
   // Sums of a group, for the columns from one on. Where these lie close, as in a tile of shared
@@ -183,27 +184,27 @@ class WideWarp {
   }
 
   static constexpr int64_t CLOSE = 512;  // elements: as many as a tile has rows at most
-  const Wide<E, BOXES, APART>& p_;
-  Pages& pages_;
+  const WideGemm<E, BY_TMA, APART>& p_;
+  PipelineConsumer& pipeline_;
   const uint32_t half_, warp_;
 };
 
 template <class E>
-ET_HOT LineJob line_job(Matrix<E> x, const int64_t* begins, const Walk& walk, InMap in) {
+ET_HOT ActivationJob activation_job(Matrix<E> x, const int64_t* begins, const GemmTraversal& walk, InMap in) {
   const uint16_t* const data = reinterpret_cast<const uint16_t*>(x.data);
   return {{data, x.s0, x.s1}, begins, walk, in, nullptr, 0};
 }
 
-// Lines of x for a product begin to come: before what else can be done until they are there. All
+// ActivationPipeline of x for a product begin to come: before what else can be done until they are there. All
 // meet first.
 template <class E, uint32_t ROW, uint32_t SPAN>
-ET_HOT void wide_begin(Worker& w, Matrix<E> x, int64_t rows, int64_t n,
+ET_HOT void begin_activation_load(Worker& w, Matrix<E> x, int64_t rows, int64_t n,
                        const int64_t* begins = nullptr) {
   if (n < 1 || rows < 1) return;
   sync();
-  if (!leads()) return;
-  const Walk walk(uint32_t(rows) / PANEL, ROW, SPAN, 1, n);  // how panels lie is nothing to lines
-  w.pages.give(line_job(x, begins, walk, {NO_MAP, 0, 0}));
+  if (!is_leader()) return;
+  const GemmTraversal walk(uint32_t(rows) / PANEL, ROW, SPAN, 1, n);  // how panels lie is nothing to lines
+  w.pipeline.give(activation_job(x, begins, walk, {NO_MAP, 0, 0}));
 }
 
 // The same for an x in the matrix at `data`, with rows of WIDTH elements, whose map has this number.
@@ -212,40 +213,40 @@ template <class E, uint32_t WIDTH> struct Mapped {
   const E* data;
 };
 template <class E, uint32_t ROW, uint32_t SPAN, uint32_t WIDTH>
-ET_HOT void wide_begin(Worker& w, Matrix<E> x, int64_t rows, int64_t n, Mapped<E, WIDTH> in,
+ET_HOT void begin_activation_load(Worker& w, Matrix<E> x, int64_t rows, int64_t n, Mapped<E, WIDTH> in,
                        const Cell* cell = nullptr, int64_t target = 0) {
   if (n < 1 || rows < 1) return;
   fence_shared_reads();
   sync();
-  if (!leads()) return;
-  const Walk walk(uint32_t(rows) / PANEL, ROW, SPAN, 1, n);
+  if (!is_leader()) return;
+  const GemmTraversal walk(uint32_t(rows) / PANEL, ROW, SPAN, 1, n);
   const uint64_t at = uint64_t(x.data - in.data);
-  LineJob job = line_job(x, nullptr, walk, {in.map, uint32_t(at / WIDTH), uint32_t(at % WIDTH)});
+  ActivationJob job = activation_job(x, nullptr, walk, {in.map, uint32_t(at / WIDTH), uint32_t(at % WIDTH)});
   if (target > 0 && !seen_cells().has(*cell, target)) job.cell = cell, job.target = target;
-  w.pages.give(job);
+  w.pipeline.give(job);
 }
 
 // Before the task waits for x: lines begin to come when the cell of an event has reached `target`,
 // and who brings them looks for himself.
 template <class E, uint32_t ROW, uint32_t SPAN, uint32_t WIDTH>
-ET_HOT void wide_ahead(Worker& w, Matrix<E> x, int64_t rows, int64_t n, Mapped<E, WIDTH> in,
+ET_HOT void begin_activation_load_after(Worker& w, Matrix<E> x, int64_t rows, int64_t n, Mapped<E, WIDTH> in,
                        const Event& event, int64_t index, int64_t target) {
-  wide_begin<E, ROW, SPAN>(w, x, rows, n, in, &w.cells[event.base + index], target);
+  begin_activation_load<E, ROW, SPAN>(w, x, rows, n, in, &w.cells[event.base + index], target);
 }
 
-// After `wide_begin`. All meet last. (Inlined: in a function that is called, products would wait for
+// After `begin_activation_load`. All meet last. (Inlined: in a function that is called, products would wait for
 // each other.)
-template <uint32_t ALL, uint32_t MOST, class E, bool BOXES, uint32_t APART, uint32_t SPAN,
+template <uint32_t ALL, uint32_t MOST, class E, bool BY_TMA, uint32_t APART, uint32_t SPAN,
           uint32_t BUNDLE>
-ET_HOT void wide_product(Worker& w, PanelsFromRing<SPAN, BUNDLE>, const Wide<E, BOXES, APART>& p) {
+ET_HOT void run_wide_gemm(Worker& w, PipelinePanels<SPAN, BUNDLE>, const WideGemm<E, BY_TMA, APART>& p) {
   const uint32_t n = p.walk.columns;
-  if (MOST == FEW_COLUMNS || n <= FEW_COLUMNS) {
-    WideWarp<E, BOXES, APART, FEW_COLUMNS, SPAN, ALL>(p, w.pages).all();
-  } else if constexpr (MOST > FEW_COLUMNS) {
-    if (MOST == SOME_COLUMNS || n <= SOME_COLUMNS)
-      WideWarp<E, BOXES, APART, SOME_COLUMNS, SPAN, ALL>(p, w.pages).all();
-    else if constexpr (MOST > SOME_COLUMNS)
-      WideWarp<E, BOXES, APART, MOST, SPAN, ALL>(p, w.pages).all();
+  if (MOST == N16 || n <= N16) {
+    WgmmaConsumer<E, BY_TMA, APART, N16, SPAN, ALL>(p, w.pipeline).all();
+  } else if constexpr (MOST > N16) {
+    if (MOST == N64 || n <= N64)
+      WgmmaConsumer<E, BY_TMA, APART, N64, SPAN, ALL>(p, w.pipeline).all();
+    else if constexpr (MOST > N64)
+      WgmmaConsumer<E, BY_TMA, APART, MOST, SPAN, ALL>(p, w.pipeline).all();
   }
   sync();
 }

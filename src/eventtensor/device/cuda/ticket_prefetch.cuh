@@ -11,23 +11,27 @@
 
 namespace et {
 
-ET_FN int64_t* tiles_ahead() {
+ET_FN int64_t* prefetched_tickets() {
   __shared__ int64_t tiles[2];
   return tiles;
 }
 
 // After the first barrier of a task: the tile that this worker takes next, if the grid has so many;
 // -1 if its schedule does not say.
-ET_FN int64_t tile_ahead(const Worker& w) { return w.ahead < 0 ? -1 : tiles_ahead()[w.ahead]; }
+ET_FN int64_t next_tile(const Worker& w) {
+  return w.ahead < 0 ? -1 : prefetched_tickets()[w.ahead];
+}
 
-class AheadTiles {
+class PrefetchedTickets {
  public:
-  ET_FN AheadTiles(Worker& w, int64_t cell) : worker_(w), ticket_(w.cells[cell]) { w.ahead = -1; }
+  ET_FN PrefetchedTickets(Worker& w, int64_t cell) : worker_(w), ticket_(w.cells[cell]) {
+    w.ahead = -1;
+  }
   ET_FN int64_t next() {
-    const int64_t tile = worker_.ahead < 0 ? worker_.index : tiles_ahead()[worker_.ahead];
+    const int64_t tile = worker_.ahead < 0 ? worker_.index : prefetched_tickets()[worker_.ahead];
     worker_.ahead = worker_.ahead == 0 ? 1 : 0;
     if (threadIdx.x == ET_THREADS - 1)  // whose warp the others need least
-      tiles_ahead()[worker_.ahead] = worker_.count + tk_claim(ticket_);
+      prefetched_tickets()[worker_.ahead] = worker_.count + tk_claim(ticket_);
     return tile;
   }
 

@@ -1,13 +1,13 @@
-// Lines of x for products with many columns (walk.cuh): warps of their own, the bringers, copy them
-// to places beside the ring, some ahead of those that multiply. sm_90.
+// ActivationPipeline of x for products with many columns (gemm_traversal.cuh): warps of their own, the bringers, copy them
+// to places beside the pipeline, some ahead of those that multiply. sm_90.
 //
 // A line is a part of K of 16, 64 or 128 columns, as wgmma takes it: a span (256 bytes at most), or of
 // 128 columns up to 128 bytes of one. The first 128 bytes of all columns lie together, then the
 // others, pieces of 16 swapped (128-byte swizzle), so that neither copies nor products meet in a
-// bank. Lines go up in K; columns beyond the last one are anything.
+// bank. ActivationPipeline go up in K; columns beyond the last one are anything.
 //
-// Where a map says how x lies, copies bring whole boxes of it (boxes.cuh); else, and for columns that
-// are gathered or lie in shared memory, the lanes of all bringers do, as is said here (ET_LANES: if
+// Where a map says how x lies, copies bring whole boxes of it (tma_activation.cuh); else, and for columns that
+// are gathered or lie in shared memory, the lanes of all bringers do, as is said here (ET_COPIES_BY_LANES: if
 // the program has such ones).
 //
 // Contract:
@@ -19,62 +19,60 @@
 //    when: then the lane that asks for boxes acquires it first (it has a map). Every bringer has a
 //    part in every line, so a job ends only when all of them have taken it.
 #pragma once
-#include "boxes.cuh"
+#include "tma_activation.cuh"
 #include "cuda/cp_async.cuh"
-#include "wide.cuh"
+#include "gemm_wide.cuh"
 
 namespace et {
 
-class Bringer {
+class ActivationProducer {
  public:
-  ET_HOT Bringer(Ring& ring, const TensorMap* maps)
-      : ring_(ring), boxes_(ring, maps), full_(shared_address(ring.lines.full)),
-        empty_(shared_address(ring.lines.empty)), column_((threadIdx.x - ET_THREADS - 32) / 8),
+  ET_HOT ActivationProducer(SmemPipeline& pipeline, const TensorMap* maps)
+      : pipeline_(pipeline), tma_(pipeline, maps), full_(shared_address(pipeline.lines.full)),
+        empty_(shared_address(pipeline.lines.empty)), column_((threadIdx.x - ET_THREADS - 32) / 8),
         byte_(threadIdx.x % 8 * 16),
-        place_(ring.beside() + column_ * SWIZZLE +
-               (threadIdx.x % 8 ^ column_ % 8) * 16) {}
+        place_(pipeline.beside() + column_ * SWIZZLE + (threadIdx.x % 8 ^ column_ % 8) * 16) {}
 
   // All jobs, until the tasks are over.
   ET_HOT void run() {
     job_.in.map = NO_MAP;
-    for (uint32_t number = 0; wait(shared_address(&ring_.lines.given), number & 1); ++number) {
-      job_ = ring_.lines.job;
+    for (uint32_t number = 0; wait(shared_address(&pipeline_.lines.given), number & 1); ++number) {
+      job_ = pipeline_.lines.job;
       const uint32_t n = job_.walk.columns;
-      if (!(n <= FEW_COLUMNS    ? job<FEW_COLUMNS>()
-            : n <= SOME_COLUMNS ? job<SOME_COLUMNS>()
-                                : job<MOST_COLUMNS>()))
-        break;
+      if (!(n <= N16 ? job<N16>() : n <= N64 ? job<N64>() : job<N128>())) break;
     }
     if (job_.in.map == NO_MAP || !first_warp()) return;
     const uint32_t n = job_.walk.columns;
-    if (n <= FEW_COLUMNS) boxes_.land<FEW_COLUMNS>();
-    else if (n <= SOME_COLUMNS) boxes_.land<SOME_COLUMNS>();
-    else boxes_.land<MOST_COLUMNS>();
+    if (n <= N16) tma_.land<N16>();
+    else if (n <= N64) tma_.land<N64>();
+    else tma_.land<N128>();
   }
 
  private:
-  static constexpr uint32_t SWEEP = ET_BRINGERS * 4;  // columns that all lanes copy at once
+  static constexpr uint32_t SWEEP = ET_ACTIVATION_WARPS * 4;  // columns that all lanes copy at once
 
   ET_HOT static bool first_warp() { return threadIdx.x < ET_THREADS + 64; }
 
   // False if the tasks are over, here and below.
-  ET_HOT bool wait(uint32_t bar, uint32_t parity) const { return bringer_wait(ring_, bar, parity); }
+  ET_HOT bool wait(uint32_t bar, uint32_t parity) const {
+    return wait_activation(pipeline_, bar, parity);
+  }
 
   template <uint32_t N> ET_HOT bool job() {
     if (job_.in.map != NO_MAP) {
-      if (threadIdx.x % 32 == 0) bar_arrive(ring_.lines.taken);
-      return !first_warp() || boxes_.bring<N>(job_);
+      if (threadIdx.x % 32 == 0) bar_arrive(pipeline_.lines.taken);
+      return !first_warp() || tma_.bring<N>(job_);
     }
-#if ET_LANES
+#if ET_COPIES_BY_LANES
     number_ = job_.line;
     for (uint32_t panel = 0; panel < job_.walk.panels; panel += job_.walk.round(panel))
-      for (uint32_t column = 0; column < job_.walk.columns; column += MOST_COLUMNS)
+      for (uint32_t column = 0; column < job_.walk.columns; column += N128)
         if (!pass<N>(column)) return false;
 #endif
     return true;
   }
 
-#if ET_LANES
+#if ET_COPIES_BY_LANES
   template <uint32_t N> ET_HOT bool pass(uint32_t column) {
     const uint32_t n = job_.walk.columns - column, left = n < N ? n : N;
     const uint64_t first = reinterpret_cast<uint64_t>(job_.x.data);
@@ -86,7 +84,7 @@ class Bringer {
       begin_[c] = c < columns_ ? begin_of(job_.x, job_.begins, number) : 0;
       by_copy_ = by_copy_ && begin_[c] % 8 == 0;
     }
-    const uint32_t step = line_step<N>(job_.walk.span);
+    const uint32_t step = activation_tile_k<N>(job_.walk.span);
     for (uint32_t k = 0; k < job_.walk.row; k += step)
       if (!line<N>(k, step)) return false;
     return true;
@@ -94,9 +92,9 @@ class Bringer {
 
   // A lane brings up to two pieces of each of its columns.
   template <uint32_t N> ET_HOT bool line(uint32_t k, uint32_t step) {
-    const LinePlace<N> place(ring_.lines.bytes, number_++);
-    const uint32_t to = place_ + place.at * Places<N>::BYTES, bar = place.bar();
-    const bool first = byte_ < step, second = N <= SOME_COLUMNS && byte_ + SWIZZLE < step;
+    const ActivationStage<N> place(pipeline_.lines.bytes, number_++);
+    const uint32_t to = place_ + place.at * ActivationStages<N>::BYTES, bar = place.bar();
+    const bool first = byte_ < step, second = N <= N64 && byte_ + SWIZZLE < step;
     if (!wait(empty_ + bar, place.parity ^ 1)) return false;
     if (by_copy_) {
       if (first) copy<N>(k + byte_, to);
@@ -133,12 +131,12 @@ class Bringer {
   }
 #endif
 
-  Ring& ring_;
-  Boxes boxes_;
+  SmemPipeline& pipeline_;
+  TmaLoader tma_;
   const uint32_t full_, empty_, column_, byte_, place_;
-  LineJob job_;
+  ActivationJob job_;
   bool by_copy_ = false;
-  int64_t begin_[MOST_COLUMNS / SWEEP] = {};  // of this lane's columns of the pass,
+  int64_t begin_[N128 / SWEEP] = {};          // of this lane's columns of the pass,
   uint32_t columns_ = 0;                      // and how many it has
   uint32_t number_ = 0;                       // of the next line
 };

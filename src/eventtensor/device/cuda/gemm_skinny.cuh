@@ -26,10 +26,10 @@ ET_FN Columns stage_columns(Arena& arena, Matrix<E> x, int64_t k, int64_t n) {
     const E* const from = x.data + c * x.s1;
     E* const row = reinterpret_cast<E*>(to + c * pitch);
     if (wide) {
-      ET_ROLLED for (int64_t q = lane(); q < k / EACH; q += lanes())
+  ET_ROLLED for (int64_t q = thread_rank(); q < k / EACH; q += num_threads())
         reinterpret_cast<uint4*>(row)[q] = reinterpret_cast<const uint4*>(from)[q];
     } else {
-      ET_ROLLED for (int64_t q = lane(); q < k; q += lanes()) row[q] = from[q * x.s0];
+      ET_ROLLED for (int64_t q = thread_rank(); q < k; q += num_threads()) row[q] = from[q * x.s0];
     }
   }
   sync();
@@ -38,7 +38,7 @@ ET_FN Columns stage_columns(Arena& arena, Matrix<E> x, int64_t k, int64_t n) {
 
 // The sums of one warp over one panel: TILES tiles of 8 columns, in several sums that do not wait
 // for each other. Steps go to them in turn.
-template <class E, int TILES> class PanelSums {
+template <class E, int TILES> class MmaSyncAccumulators {
  public:
   static constexpr uint32_t SUMS = TILES < 4 ? 4 / TILES : 1;
 
@@ -95,15 +95,15 @@ ET_FN void fold_panels(const float* parts, uint32_t part, float* c, int64_t s_ro
   }
 }
 
-// Pages where they lie: page j, `bytes` from page to page, of bundle b, of panels that have `panel`
+// PipelineConsumer where they lie: page j, `bytes` from page to page, of bundle b, of panels that have `panel`
 // bytes each, or of rows `pitch` bytes apart. LAID: panels of a bundle there, if these are some of one.
-template <uint32_t SPAN, uint32_t BUNDLE_, uint32_t LAID = BUNDLE_> struct PanelsInPlace {
+template <uint32_t SPAN, uint32_t BUNDLE_, uint32_t LAID = BUNDLE_> struct GlobalPanels {
   static constexpr uint32_t BUNDLE = BUNDLE_;
   static constexpr bool JOINED = false;
   const char* data;
   int64_t panel, bytes;
 
-  template <uint32_t> using Page = PanelPage<SPAN, BUNDLE, LAID, const char*>;
+  template <uint32_t> using Page = PanelFill<SPAN, BUNDLE, LAID, const char*>;
   template <uint32_t BYTES>
   ET_HOT Page<BYTES> page(uint32_t b, uint32_t j, uint32_t, uint32_t, Own own) const {
     return {data + b * BUNDLE * panel + j * bytes + own.panel * SPAN * PANEL, own};
@@ -113,12 +113,12 @@ template <uint32_t SPAN, uint32_t BUNDLE_, uint32_t LAID = BUNDLE_> struct Panel
 };
 
 // The panels of TIMES products, BUNDLE of them together.
-template <uint32_t SPAN, uint32_t BUNDLE_, uint32_t LAID, uint32_t TIMES> struct JoinedInPlace {
+template <uint32_t SPAN, uint32_t BUNDLE_, uint32_t LAID, uint32_t TIMES> struct GlobalJoinedPanels {
   static constexpr uint32_t BUNDLE = BUNDLE_;
   static constexpr bool JOINED = true;
   const char* data[TIMES];
 
-  template <uint32_t> using Page = PanelPage<SPAN, BUNDLE, LAID, const char*>;
+  template <uint32_t> using Page = PanelFill<SPAN, BUNDLE, LAID, const char*>;
   template <uint32_t BYTES>
   ET_HOT Page<BYTES> page(uint32_t b, uint32_t j, uint32_t, uint32_t, Own own) const {
     return {data[b * BUNDLE + own.panel] + j * BYTES * PANEL * LAID, own};
@@ -127,13 +127,13 @@ template <uint32_t SPAN, uint32_t BUNDLE_, uint32_t LAID, uint32_t TIMES> struct
   ET_HOT void end(Worker&, uint32_t) const {}
 };
 
-struct RowsInPlace {
+struct GlobalRows {
   static constexpr uint32_t BUNDLE = 1;
   static constexpr bool JOINED = false;
   const char* data;
   int64_t pitch, chunk;
 
-  template <uint32_t BYTES> using Page = RowsPage<BYTES, const char*>;
+  template <uint32_t BYTES> using Page = RowsFill<BYTES, const char*>;
   template <uint32_t BYTES>
   ET_HOT Page<BYTES> page(uint32_t b, uint32_t j, uint32_t, uint32_t rows, Own own) const {
     const char* const at = data + b * PANEL * pitch + j * chunk;
@@ -149,14 +149,14 @@ struct RowsInPlace {
 // steps in turn with the other warps of this panel. All is known at compile time but where things lie.
 // EVERY: bundles that have a column of their own, in a run of products (0: all have all columns).
 template <class E, int TILES, uint32_t ROW, uint32_t CHUNK, uint32_t EVERY, class Source>
-class PanelWarp {
+class MmaSyncConsumer {
  public:
   static constexpr uint32_t PART = PANEL * (EVERY != 0 ? 1 : 8 * TILES);  // of a warp and bundle
   static constexpr uint32_t ROWS = PANEL * Source::BUNDLE;
   static constexpr uint32_t ACROSS = Source::JOINED ? Source::BUNDLE : 1;  // products of a bundle
   static constexpr bool NATURAL = Source::template Page<CHUNK>::NATURAL;
 
-  ET_HOT PanelWarp(Source& source, Columns x, uint32_t n)
+  ET_HOT MmaSyncConsumer(Source& source, Columns x, uint32_t n)
       : source_(source), turn_(warp_index() % TURNS), own_(warp_index() / TURNS, Source::BUNDLE),
         column_(x, n, own_.k), n_(n), step_(x.pitch * ACROSS),
         x_from_(Source::JOINED ? own_.panel * x.pitch : 0) {}
@@ -180,7 +180,7 @@ class PanelWarp {
   static constexpr uint32_t MINE = EACH / TURNS, PAIRS = CHUNK / STRIDE;
   static constexpr bool ROLLS =
       TILES == 1 && LAST == CHUNK && EACH % TURNS == 0 && CHUNK % (2 * STRIDE) == 0;
-  using Sums = PanelSums<E, TILES>;
+  using Sums = MmaSyncAccumulators<E, TILES>;
   template <uint32_t BYTES> using Page = typename Source::template Page<BYTES>;
   using Whole = Page<CHUNK>;
 
@@ -286,7 +286,7 @@ class PanelWarp {
   uint32_t x_from_;                   // where the column of this product begins
 };
 
-// All meet, and words that are needed from here on are there (Late in flag.cuh): false if the launch is
+// All meet, and words that are needed from here on are there (Late in tagged.cuh): false if the launch is
 // given up.
 template <class... L> ET_HOT bool meet_with(const Worker& w, const L&... late) {
   if constexpr (sizeof...(L) == 0) {
@@ -307,13 +307,13 @@ template <class... L> ET_HOT bool meet_with(const Worker& w, const L&... late) {
 // They are of one panel each where bundles join them.
 template <class E, int TILES, uint32_t ROW, uint32_t CHUNK, uint32_t PANELS, uint32_t TIMES = 1,
           class Source, class... L>
-ET_HOT bool panel_matmul(Worker& w, Source source, float* c, int64_t s_row, int64_t s_col,
+ET_HOT bool skinny_gemm(Worker& w, Source source, float* c, int64_t s_row, int64_t s_col,
                          Matrix<E> x, int64_t rows, int64_t columns, const L&... late) {
   constexpr uint32_t BUNDLE = Source::BUNDLE, BUNDLES = (PANELS + BUNDLE - 1) / BUNDLE;
   static_assert(Source::JOINED ? PANELS == TIMES : TIMES == 1 || PANELS % (TIMES * BUNDLE) == 0);
   constexpr uint32_t EVERY = TIMES == 1 ? 0 : Source::JOINED ? 1 : BUNDLES / TIMES;
   if (rows < 1) return meet_with(w, late...);
-  using Mine = PanelWarp<E, TILES, ROW, CHUNK, EVERY, Source>;
+  using Mine = MmaSyncConsumer<E, TILES, ROW, CHUNK, EVERY, Source>;
   constexpr uint32_t FIT = Mine::PART < BATCH_SUMS ? BATCH_SUMS / Mine::PART : 1, BATCH = BUNDLES < FIT ? BUNDLES : FIT;
   const uint32_t n = TIMES == 1 ? uint32_t(columns) : 1;  // of each product
   const Arena::Mark mark = w.arena.mark();
