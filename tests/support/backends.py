@@ -84,7 +84,7 @@ def index_data(program: Program, dims: Dims, arrays: Arrays) -> Arrays:
 
 def plan_with(state: State, derived: Any) -> Plan:
     """The plan of a state with other events than it derived."""
-    changed = State(state.options, state.program, state.choices, derived,
+    changed = State(state.options, state.program, state.gpu, state.choices, derived,
                     derived.uses(state.program), state.report)
     dict(PASSES)["plan"](changed)
     assert changed.plan is not None
