@@ -17,7 +17,7 @@ from schedules import tiny
 
 import eventtensor as et
 from eventtensor.codegen.cpp import Flavour, generate
-from eventtensor.compiler import PASSES, State
+from eventtensor.compiler import PASSES, State, gpu_of
 from eventtensor.config import Options
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
@@ -37,7 +37,7 @@ def stages(make: Callable[[], et.Program]) -> dict[str, float]:
         return result
 
     built = timed("build", lambda: make().build())
-    state = State(Options(), built)
+    state = State(Options(), built, gpu_of(Options()))
     for name, run in PASSES:
         timed(name, lambda run=run: run(state))
     timed("codegen", lambda: generate(state.plan, Flavour(False, False)))
