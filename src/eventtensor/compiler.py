@@ -21,12 +21,12 @@ from .kernel import BACKENDS, Kernel
 from .lang.program import Program as Builder
 from .progress import doing, in_pass, shown
 from .runtime.cuda.driver import device as find_gpu
-from .schedule.groups import schedules
 from .schedule.handoff import decide
 from .schedule.hints import hints
 from .schedule.memory import layout, word_layout
+from .schedule.push_groups import schedules
 from .schedule.select import Choice, mark_pushed, select
-from .schedule.stream import streams
+from .schedule.weight_prefetch import streams
 from .targets.devices import DEFAULT_DEVICE, find_device
 from .targets.target import CudaTarget
 

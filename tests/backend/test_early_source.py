@@ -30,9 +30,9 @@ from eventtensor.codegen.cuda.emitter import BlockDialect, _Loop
 from eventtensor.compiler import run_passes
 from eventtensor.config import Options
 from eventtensor.errors import StuckWait
+from eventtensor.ir.availability import Settled
 from eventtensor.ir.expr import Const, Load, Var, compare, select
 from eventtensor.ir.plan import Plan
-from eventtensor.ir.settled import Settled
 from eventtensor.ir.walk import evaluate
 from eventtensor.targets.sm80 import A100
 from eventtensor.targets.target import CudaTarget

@@ -30,8 +30,8 @@ from eventtensor.codegen.cuda.kernel import generate
 from eventtensor.compiler import run_passes
 from eventtensor.config import Options
 from eventtensor.interp import Order, Task, run
+from eventtensor.ir.availability import Settled
 from eventtensor.ir.plan import HandoffKind, Plan
-from eventtensor.ir.settled import Settled
 from eventtensor.models.decoder_tasks import Weights
 from eventtensor.models.formats.model_presets import PRESETS
 from eventtensor.models.llama import llama

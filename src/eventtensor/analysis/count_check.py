@@ -10,8 +10,8 @@ from ..ir.expr import Const, Node, add, mul
 from ..ir.plan import Nest
 from ..ir.program import EventTensor, PlacedCall, Program
 from ..ir.walk import evaluate, loads_of
-from ..place import UNKNOWN
 from ..progress import doing
+from ..source_location import UNKNOWN
 from .counts import ONE, Supply, same_product, supply, target_pw
 from .report import Kind, Obligation, Problem, Witness
 from .sets.space import Scope, Side, cell_names

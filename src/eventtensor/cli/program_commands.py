@@ -19,7 +19,7 @@ from ..explanation import explain
 from ..ir.program import Program
 from ..lang.program import Program as Builder
 from ..models.target_name import find_target
-from ..place import error_place
+from ..source_location import error_place
 
 _NAME = "__program__"  # module name of a loaded file, in sys.modules for dataclasses
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from ..place import user_place
+from ..source_location import user_place
 
 
 class EventTensorError(Exception):

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from ..errors import BadCudaBody
 from .cuda_body import CudaBody, Producer, Scratch
-from .lines import Line
+from .indented_text import Line
 from .parse_expr import Unreadable
 from .tile_parse import read_dtype
 from .tile_text import INDENT

@@ -10,8 +10,8 @@ from .cuda_body import CudaBody
 from .cuda_body_check import check_cuda_body
 from .cuda_body_text import read_cuda_body, read_source
 from .expr import Dim, Node
-from .inside import settled
-from .lines import Line, read_lines, split_once
+from .in_bounds import settled
+from .indented_text import Line, read_lines, split_once
 from .parse_expr import ExprReader, Unreadable
 from .program import (
     Call,

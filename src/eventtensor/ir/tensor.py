@@ -130,7 +130,7 @@ class Point:
 @dataclass(frozen=True, slots=True)
 class Slice:
     """start..stop, clipped at the tensor's upper end unless the region pads the axis, or the slice
-    is known to lie `inside` (ir/inside.py)."""
+    is known to lie `inside` (ir/in_bounds.py)."""
 
     start: Node
     stop: Node

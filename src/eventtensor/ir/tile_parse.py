@@ -6,7 +6,7 @@ import ast
 import re
 from typing import Any
 
-from .lines import Line, split_once
+from .indented_text import Line, split_once
 from .ops import KEYWORDS, NAMES, Form, find_row, operands
 from .parse_expr import ExprReader, Unreadable, integer, integers, number, python_ast, value_id
 from .tensor import DType

@@ -11,7 +11,7 @@ from ..errors import BadBody, NothingWritten, NotTraceable, UnknownName
 from ..ir.expr import Node
 from ..ir.tensor import Region, Tensor, tile_shape
 from ..ir.tile import Arg, ArgMode, Body, BodyArg, TileType
-from ..place import error_place
+from ..source_location import error_place
 from .args import AccumulateArg, WriteArg
 from .finish import finish
 from .hints import hint_for

@@ -7,7 +7,7 @@ from ..ir.expr import Compare, Const, Node, Var, wrap
 from ..ir.program import EventTensor, Fact, GridAxis
 from ..ir.tensor import DType, Role, Tensor
 from ..ir.walk import free_vars, loads_of
-from ..place import user_place
+from ..source_location import user_place
 from .call import Context, check_scope, extent_expr, is_lambda, parameters
 from .index import is_index, reject_products
 from .region import RegionRef

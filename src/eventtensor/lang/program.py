@@ -15,7 +15,7 @@ from ..ir.program import Call, EventTensor, Fact, Item, Loop
 from ..ir.tensor import DType, Role, Tensor, region_exprs
 from ..ir.tile import ArgMode
 from ..ir.walk import dims_of, loads_of
-from ..place import user_place
+from ..source_location import user_place
 from . import call as calls
 from . import declare
 from .body import Operand, trace_body

@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 from ..errors import BadCall, BadEvent, BadRegion, NonAffine
 from ..ir.expr import Const, Load, Node, Var, add, wrap
-from ..ir.inside import settled
+from ..ir.in_bounds import settled
 from ..ir.program import EventTensor, GridAxis
 from ..ir.tensor import Axis, DType, Pad, Point, Region, Rows, Slice, Tensor, extent
 from .index import IndexOps, is_index, reject_products

@@ -13,7 +13,7 @@ import numpy as np
 
 from ..config import environment
 from ..ir.products import BLOCK, PANEL
-from ..runtime.cuda.plain import PlainKernels
+from ..runtime.cuda.raw_kernel import PlainKernels
 from .checkpoint import Array, shapes
 from .formats.random_checkpoint import RandomCheckpoint, scale_of
 from .model_config import ModelConfig

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import BadArtifact
-from ..runtime.described import FACTS as KERNEL_FACTS
-from ..runtime.described import read_file
+from ..runtime.interface_json import FACTS as KERNEL_FACTS
+from ..runtime.interface_json import read_file
 from ..runtime.store import write_once
 from .attention_decode_batch import decode_variants
 from .decoder_tasks import Weights

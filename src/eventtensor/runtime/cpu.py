@@ -17,7 +17,7 @@ from ..errors import NoTrace
 from ..ir.plan import Plan
 from ..ir.tensor import Role
 from .build import build_library
-from .facts import check_computed, check_inputs
+from .data_contracts import check_computed, check_inputs
 from .failure import failure
 from .interface import Placed, interface_of
 from .record import LaunchRecord

@@ -14,7 +14,7 @@ from ..errors import CannotWrite, WrongDevice
 from ..ir.expr import text
 from ..targets.cpu_target import processor
 from .arguments import bind
-from .described import (
+from .interface_json import (
     FACTS,
     FactsReader,
     Json,

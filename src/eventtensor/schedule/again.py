@@ -19,7 +19,7 @@ from ..ir.tables import is_kept, loads_after
 from ..ir.tensor import region_exprs
 from ..ir.walk import free_vars
 from .flags import FlagQuestion
-from .owners import call_of
+from .tile_ownership import call_of
 
 NO_TABLE = "it is no table that the loader waits for"
 Found = tuple[str, str]  # a tensor, and a call whose loader finds its numbers

@@ -17,7 +17,7 @@ from ..analysis.ordered import Ordered, loaded, without_events
 from ..analysis.uses import Events
 from ..ir.program import Program
 from ..ir.tensor import Role, Rows
-from .owners import call_of
+from .tile_ownership import call_of
 
 
 @dataclass(frozen=True)

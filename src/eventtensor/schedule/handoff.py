@@ -21,9 +21,9 @@ from ..ir.tensor import tile_shape
 from ..targets.cost_model import HandoffCosts
 from ..targets.target import CudaTarget, Feature
 from .again import NO_TABLE, AgainQuestion, Found
-from .blocks import bulk_operand, feeds_product
+from .bulk_operands import bulk_operand, feeds_product
 from .flags import FlagQuestion
-from .owners import call_of, not_on_one_worker
+from .tile_ownership import call_of, not_on_one_worker
 
 Asked = str | tuple[tuple[str, str], ...]
 KINDS = ("auto", *(k.value for k in HandoffKind))

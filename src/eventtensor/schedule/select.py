@@ -21,7 +21,7 @@ UNBOUNDED = 1 << 62
 
 @dataclass(frozen=True)
 class Choice:
-    """`affine` means: where the grid has such a producer (groups.py finds out), else balanced."""
+    """`affine` means: where the grid has such a producer (push_groups.py), else balanced."""
 
     kind: ScheduleKind
     policy: Policy

@@ -9,10 +9,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from ...ir import tile as t
+from ...ir.availability import Settled
 from ...ir.expr import Const, Load, Node, product
 from ...ir.plan import Wait
 from ...ir.program import PlacedCall, Program
-from ...ir.settled import Settled
 from ...ir.tensor import DType, Region, Rows, region_exprs
 from ...ir.walk import loads_of
 from ..uses import analyse, read_arguments

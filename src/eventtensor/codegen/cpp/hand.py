@@ -19,11 +19,11 @@ from itertools import chain
 from math import prod
 
 from ...errors import UnboundedTile
+from ...ir.availability import Settled
 from ...ir.cuda_body import Scratch
 from ...ir.expr import Const
 from ...ir.plan import Wait
 from ...ir.program import PlacedCall, Program
-from ...ir.settled import Settled
 from ...ir.tensor import Rows, region_exprs
 from ...ir.tile import ArgMode
 from ..emitter import cpp_name

@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 
+from ...ir.availability import Settled
 from ...ir.expr import Node, product
 from ...ir.plan import CallPlan, Notify, Plan, ScheduleKind
 from ...ir.program import Call, EventTensor, Item, Loop, PlacedCall
-from ...ir.settled import Settled
 from ...ir.tensor import Role, Tensor
 from .. import abi
 from ..counts import grid_box

@@ -9,14 +9,14 @@ from dataclasses import fields, replace
 from functools import partial
 
 from ...ir import tile as t
+from ...ir.availability import Settled
 from ...ir.expr import Const, Node, add, maximum, mul
 from ...ir.expr import product as extents
 from ...ir.interval import numeric_bounds
-from ...ir.looped import loop_page
+from ...ir.loop_operands import loop_page
 from ...ir.plan import Stream, StreamKind, Wait
 from ...ir.products import PANEL, Product, argument_of, product_of
 from ...ir.program import PlacedCall, Program
-from ...ir.settled import Settled
 from ...ir.tensor import DType, Rows, region_exprs
 from ...targets.cost_model import StreamCosts
 from ..cpp.expr import ExprWriter

@@ -9,7 +9,7 @@ from typing import assert_never
 from ...ir.best import best_of
 from ...ir.expr import Const, Load, Node, Var, add, compare, floordiv, mul
 from ...ir.layout import layout_of, panel_stride, row_stride
-from ...ir.looped import loop_page
+from ...ir.loop_operands import loop_page
 from ...ir.plan import Stream, StreamKind
 from ...ir.products import BUNDLES, MOST_SPAN, PANEL, Product, product_of
 from ...ir.program import Item, Loop, PlacedCall

@@ -7,10 +7,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from ...ir.availability import Settled
 from ...ir.expr import Load, Node
 from ...ir.plan import HandoffKind, Plan, Stream, Wait
 from ...ir.program import PlacedCall
-from ...ir.settled import Settled
 from ...ir.tables import is_kept, places
 from ...ir.tensor import region_exprs
 from ...ir.walk import loads_of

@@ -12,7 +12,7 @@ from ...codegen.cuda.abi import VERSION
 from ...codegen.cuda.maps import MappedTensor, PagedTensor
 from ...errors import WrongDevice
 from ...ir.expr import text
-from ..described import (
+from ..interface_json import (
     FACTS,
     FactsReader,
     Json,

@@ -13,7 +13,7 @@ from ...codegen.cuda import KERNEL, CudaSource, generate
 from ...config import Environment, Options, environment
 from ...ir.plan import Buffer, Plan
 from ...targets.target import CudaTarget
-from ..facts import check_computed, check_inputs
+from ..data_contracts import check_computed, check_inputs
 from ..interface import Placed, interface_of
 from ..record import LaunchRecord
 from ..trace import tensors_of_maps

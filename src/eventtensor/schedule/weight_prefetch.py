@@ -13,11 +13,12 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from ..analysis.deps import dependences
+from ..ir.availability import Settled
 from ..ir.cuda_body import Producer
 from ..ir.expr import Const, Node, add, mul, product
 from ..ir.interval import Bounds, coordinate_bounds, counter_bounds, numeric_bounds, within
 from ..ir.layout import Layout, bulk_aligned, laid_bundle, layout_of
-from ..ir.looped import loop_page
+from ..ir.loop_operands import loop_page
 from ..ir.plan import (
     Plan,
     ScheduleKind,
@@ -29,7 +30,6 @@ from ..ir.plan import (
 )
 from ..ir.products import PANEL, narrow_dtype, product_of
 from ..ir.program import PlacedCall, Program
-from ..ir.settled import Settled
 from ..ir.tensor import Point, Region, Role, Tensor, region_exprs, tile_shape
 from ..ir.walk import free_vars, loads_of
 from ..targets.cost_model import StreamCosts

@@ -13,8 +13,8 @@ from ..ir.expr import Const, Node, Var, add, mul
 from ..ir.plan import Policy, Schedule, ScheduleKind
 from ..ir.program import PlacedCall, Program
 from ..ir.walk import free_vars
-from .owners import one_for_one, same_tiles, tiles_of
 from .select import Choice
+from .tile_ownership import one_for_one, same_tiles, tiles_of
 
 
 def schedules(
