@@ -48,8 +48,8 @@ def source(handoff: str) -> str:
 def tasks(text: str) -> str:
     """The functions of tasks, and what hands over in their bodies."""
     kept, in_body = [], False
-    words = ("__device__", "flag", "staging", "task_", "return true", "return false", ", by ",
-             "_words")
+    words = ("__device__", "flag", "tagged", "bulk_loader", "task_", "return true",
+             "return false", ", by ", "_words")
     for line in text[text.index("// ---- make") : text.index("// grid of make")].split("\n"):
         in_body = " body_" in line if line.startswith("__device__") else in_body
         if not in_body or line in ("", "}") or any(w in line for w in words):
@@ -248,7 +248,7 @@ def test_the_barrier_of_the_copies_is_made_before_the_block_first_meets() -> Non
 
 def test_the_copying_thread_fences_what_others_wrote_first() -> None:
     text = (DEVICE / "cuda" / "bulk_operand.cuh").read_text()
-    code = text[text.index("class Staging") :]
+    code = text[text.index("class BulkOperandLoader") :]
     assert code.index("fence_global_writes();") < code.index("bulk_copy(") < code.index("bar_over(")
 
 
@@ -259,7 +259,7 @@ def test_without_bulk_copies_the_operand_is_read_in_place() -> None:
     plan = run_passes(matrix(), counted, A100).plan
     assert plan is not None
     text = generate(plan, A100).text
-    assert "staging" not in text and "fence_shared" not in text and "ev_wait" in text
+    assert "bulk_loader" not in text and "fence_shared" not in text and "ev_wait" in text
 
 
 def test_numbers_are_found_again_by_a_loader_and_waited_for_without_one() -> None:
@@ -278,7 +278,7 @@ def test_a_kernel_without_hand_offs_has_none_of_it() -> None:
     state = run_passes(pair(), Options(target="cuda", schedule="static", handoff="counter"))
     assert state.plan is not None
     text = generate(state.plan).text
-    assert "flag_" not in text and "staging" not in text and "#define ET_BULK 0" in text
+    assert "_tagged" not in text and "bulk_loader" not in text and "#define ET_BULK 0" in text
     assert text.count("et::ev_wait(worker") == 1
 
 

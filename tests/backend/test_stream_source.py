@@ -97,7 +97,7 @@ def test_shared_memory_is_split_between_the_ring_and_temporaries() -> None:
 
 def test_without_streams_there_is_no_loader_and_pages_are_used_in_place() -> None:
     for found in (made(chain(1024, 32), stream=False), made(chain(1024, 32), target=A100)):
-        assert "Loader" not in found.text and found.threads == 256
+        assert "ProducerWarp" not in found.text and found.threads == 256
         assert (
             "et::GlobalRows{" in found.text
             and "et::skinny_gemm<et::bf16, 1, 2048, 2048, 2>" in found.text

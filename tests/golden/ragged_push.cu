@@ -3,6 +3,7 @@
 #define ET_DEBUG 0
 #define ET_TRACE 0
 #define ET_THREADS 256
+#define ET_DEPENDENT_LAUNCH 1
 #define ET_STREAM 0
 #define ET_FAR 0
 #define ET_WIDE 0
@@ -342,7 +343,7 @@ __device__ Args bind(const Launch& launch) {
 }  // namespace
 
 extern "C" __global__ void __launch_bounds__(256, 1) et_kernel(const __grid_constant__ Shared shared, const __grid_constant__ Launch launch) {
-  __shared__ int64_t board[2];
+  __shared__ int64_t broadcast_slot[2];
   extern __shared__ __align__(128) char near[];
   __shared__ Args args;
   __shared__ int64_t cells;
@@ -351,7 +352,7 @@ extern "C" __global__ void __launch_bounds__(256, 1) et_kernel(const __grid_cons
     cells = lay_out(args);
   }
   __syncthreads();
-  et::Worker worker(shared, board, near, 230400);
+  et::Worker worker(shared, broadcast_slot, near, 230400);
   et::launch_wait();
   const bool begun = et::launch_begin(worker);
   if (begun) {

@@ -60,9 +60,9 @@ def test_there_is_none_where_nobody_goes_on_meanwhile(
     """With static tiles, with one row, whose products have no bringers, and in debug builds, which
     count cells as soon as the tasks are over and look places up where they check them."""
     text = made(schedule, tokens, debug).text
-    assert "notify_async" not in text and "messenger" not in text
+    assert "notify_async" not in text and "notifier" not in text
     if debug:
-        assert "pages.told(" not in text
+        assert "tile_value(" not in text
 
 
 def test_the_scale_of_gathered_columns_is_found_while_they_come(claimed: CudaSource) -> None:

@@ -1,4 +1,4 @@
-// ActivationPipeline of x for products with many columns (gemm_traversal.cuh): warps of their own, the bringers, copy them
+// ActivationPipeactivation tile for products with many columns (gemm_traversal.cuh): warps of their own, the activation producers, copy them
 // to places beside the pipeline, some ahead of those that multiply. sm_90.
 //
 // A line is a part of K of 16, 64 or 128 columns, as wgmma takes it: a span (256 bytes at most), or of
@@ -7,16 +7,16 @@
 // bank. ActivationPipeline go up in K; columns beyond the last one are anything.
 //
 // Where a map says how x lies, copies bring whole boxes of it (tma_activation.cuh); else, and for columns that
-// are gathered or lie in shared memory, the lanes of all bringers do, as is said here (ET_COPIES_BY_LANES: if
+// are gathered or lie in shared memory, the lanes of all activation producers do, as is said here (ET_COPIES_BY_LANES: if
 // the program has such ones).
 //
 // Contract:
-//  * `full` of a place ends its phase when every lane of the bringers has arrived, its copies
+//  * `full` of a place ends its phase when every lane of the activation producers has arrived, its copies
 //    landed. What they wrote belongs to the generic proxy: who has seen the phase over does a fence
 //    before the tensor cores read it. `empty` ends when the warps that multiply with it have arrived
 //    WARPS times, after their products are through.
 //  * A job is given by one thread, after all threads may see x; or before, with the cell that tells
-//    when: then the lane that asks for boxes acquires it first (it has a map). Every bringer has a
+//    when: then the lane that asks for boxes acquires it first (it has a map). Every activation producer has a
 //    part in every line, so a job ends only when all of them have taken it.
 #pragma once
 #include "tma_activation.cuh"

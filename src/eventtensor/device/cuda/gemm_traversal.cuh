@@ -1,4 +1,4 @@
-// How a product of packed panels with many columns goes, which the producer, the bringers of x, the
+// How a product of packed panels with many columns goes, which the producer, the activation producers of x, the
 // tasks and the way without a stream agree on. Groups of four panels (the 64 rows of one wgmma) are
 // summed up for up to 128 columns (a pass), whose sums stay in registers while K goes by, span by
 // span: up to four groups in a round (two, where columns are many), in turn by one and the other

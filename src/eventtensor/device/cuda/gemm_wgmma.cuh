@@ -1,5 +1,5 @@
 // Products with many columns (gemm_traversal.cuh) from the stream: four warps together issue_wgmma for the products of
-// a group's panels with a line of x (activation_producer.cuh). Both lie in shared memory, and products run beside
+// a group's panels with an activation tile (activation_producer.cuh). Both lie in shared memory, and products run beside
 // the warps (wgmma), those of a line while the next one is asked for. sm_90a.
 #pragma once
 #include "activation_producer.cuh"
@@ -20,7 +20,7 @@ struct SmemDescriptor {
 // has read its own.)
 ET_HOT uint32_t warp_uniform(uint32_t at) { return __shfl_sync(~0u, at, 0) >> 4 & 0x3fff; }
 
-// A line of x: rows of 128 bytes, eight of them 1024 bytes apart from the next eight, swizzled.
+// An activation tile: rows of 128 bytes, eight of them 1024 bytes apart from the next eight, swizzled.
 ET_HOT SmemDescriptor make_desc_b(uint32_t at) {
   return {warp_uniform(at) | 1u << 16, 1024 >> 4 | 1u << 30};
 }
@@ -195,7 +195,7 @@ ET_HOT ActivationJob activation_job(Matrix<E> x, const int64_t* begins, const Ge
   return {{data, x.s0, x.s1}, begins, walk, in, nullptr, 0};
 }
 
-// ActivationPipeline of x for a product begin to come: before what else can be done until they are there. All
+// ActivationPipeactivation tile for a product begin to come: before what else can be done until they are there. All
 // meet first.
 template <class E, uint32_t ROW, uint32_t SPAN>
 ET_HOT void begin_activation_load(Worker& w, Matrix<E> x, int64_t rows, int64_t n,

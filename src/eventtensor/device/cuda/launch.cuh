@@ -39,7 +39,7 @@ constexpr uint32_t LAST_EPOCH = 0xfffe;
 
 // By one thread of the last worker to leave: the host hears that the launch is over, and when it
 // was. All that it has written is there by then: each worker's leave is an acquire and a release.
-// (Not the last notifies of messengers, which nobody waits for: the launch that clears their cells
+// (Not the last notifies of notifiers, which nobody waits for: the launch that clears their cells
 // comes after this one has ended.)
 ET_FN void stamp(const Shared& s) {
   Stamp& mine = s.stamps[s.number % STAMPS];

@@ -1,10 +1,10 @@
-// The messenger: a warp that notifies for the tasks of a block. A notify waits until all that the
+// The notifier: a warp that notifies for the tasks of a block. A notify waits until all that the
 // block has written is there for others, which takes as long as a trip to the memory; a worker that
 // has more tiles of the same grid goes on to the next one meanwhile.
 //
 // Contract (sync.cuh): all threads that run tasks have met before one of them sends. It writes the
-// cell's place and arrives at `full`; the messenger has seen that phase over before it notifies. So
-// what the tasks did before is ordered before the messenger's release, which is cumulative. Cells
+// cell's place and arrives at `full`; the notifier has seen that phase over before it notifies. So
+// what the tasks did before is ordered before the notifier's release, which is cumulative. Cells
 // are notified in the order in which they were sent, two of one message by one release.
 #pragma once
 #include "bulk.cuh"
@@ -60,7 +60,7 @@ ET_FN NotifierWarp& notifier() {
   return all;
 }
 
-// Like ev_notify, by the messenger: of one event, or of two.
+// Like ev_notify, by the notifier: of one event, or of two.
 ET_FN void notify_async(Worker& w, Event event, int64_t index) {
   notifier().send(&w.cells[event.base + index]);
 }

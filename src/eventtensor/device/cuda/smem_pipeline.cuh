@@ -30,7 +30,7 @@ constexpr uint32_t STAGE_BYTES = ET_STAGE_BYTES,
                    STAGES = ET_STAGES;  // these at most, where lines take some room
 constexpr uint32_t WARPS = ET_THREADS / 32;
 // Who fences what was read of a stage: who copies to it again, once for all who have read. But where
-// lines of x come by themselves, most pages are read by tensor cores, which need no fence, and the
+// activation tiles come by themselves, most pages are read by tensor cores, which need no fence, and the
 // producer has no time to spare: there each reader does.
 constexpr bool COPIER_FENCES = ET_WIDE == 0;
 
@@ -65,7 +65,7 @@ struct InMap {
 };
 constexpr uint32_t NO_MAP = ~0u;
 
-// What the bringers bring (activation_producer.cuh): elements of 16 bits, whichever they are.
+// What the activation producers bring (activation_producer.cuh): elements of 16 bits, whichever they are.
 struct ActivationJob {
   Matrix<uint16_t> x;
   const int64_t* begins;  // of columns, in elements, if they do not lie s1 apart
@@ -91,7 +91,7 @@ struct ActivationPipeline {
   uint32_t bytes;  // for all of them, a power of two
   Barrier full[PLACES], empty[PLACES];
   Barrier given;  // over once there is a job,
-  Barrier taken;  // and once all bringers have one that has a map
+  Barrier taken;  // and once all activation producers have one that has a map
   ActivationJob job;
 };
 

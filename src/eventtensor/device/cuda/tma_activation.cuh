@@ -1,4 +1,4 @@
-// ActivationPipeline of x (activation_producer.cuh) that are boxes of a matrix which the host has described: one lane asks for
+// ActivationPipeactivation tile (activation_producer.cuh) that are boxes of a matrix which the host has described: one lane asks for
 // each of them by one or two copies, and the copies do what lanes would: swap pieces, and bring
 // nothing of what lies outside. sm_90.
 //
@@ -8,7 +8,7 @@
 //  * ActivationStages of lines were touched by plain loads and stores, and by copies of lanes: before a job is
 //    given, each thread does fence_shared_reads, then all meet.
 //  * `full` of a place has as many arrivals as where lanes copy; one lane does them all.
-//  * A job is begun when all bringers have taken it: it may end without the others.
+//  * A job is begun when all activation producers have taken it: it may end without the others.
 //  * Copies that were asked for land before the block ends.
 #pragma once
 #include "smem_pipeline.cuh"
