@@ -25,8 +25,16 @@ from pathlib import Path, PurePosixPath
 ROOT = Path(__file__).resolve().parents[1]
 TABLES = ROOT / "tools" / "names"
 # Records of what was, and what others have written.
-LEFT = ("benchmarks/results/*", "tools/names/*", "CHANGELOG.md", "docs/tuning-log.md",
-        "docs/tuning/*", "constraints.txt", "tests/clients/*.txt", "LICENSE", "NOTICE")
+LEFT = (
+    "benchmarks/results/*",
+    "tools/names/*",
+    "CHANGELOG.md",
+    "docs/tuning/*",
+    "constraints.txt",
+    "tests/clients/*.txt",
+    "LICENSE",
+    "NOTICE",
+)
 SUFFIXES = {".py", ".h", ".cpp", ".cu", ".cuh", ".md", ".toml", ".yml", ".yaml", ".txt", ".html",
             ".mjs", ".sh", ".jinja", ""}
 

@@ -55,7 +55,7 @@ def test_the_makefile_and_documents_name_extras_that_are_there() -> None:
             str(p.relative_to(release.ROOT))
             for p in (
                 *release.ROOT.glob("*.md"),
-                *release.ROOT.glob("docs/*.md"),
+                *release.ROOT.glob("docs/**/*.md"),
                 *release.SOURCES.rglob("*.py"),
             )
         ),

@@ -12,7 +12,7 @@ import typer
 
 from eventtensor.cli.commands import app
 
-PAGES = [*release.ROOT.glob("*.md"), *release.ROOT.glob("docs/*.md")]
+PAGES = [*release.ROOT.glob("*.md"), *release.ROOT.glob("docs/**/*.md")]
 SHOWN = re.compile(r"^(eventtensor .*)$|`(eventtensor [^`\n]+)`", re.MULTILINE)
 MAKEFILE = re.compile(r"\$\(BIN\)/(eventtensor (?:.*\\\n)*.*)")
 

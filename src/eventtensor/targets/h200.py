@@ -1,6 +1,6 @@
 """Hopper (sm_90a): the H200, on which all costs were measured, and the H100 (SXM).
 
-The two differ in their memory alone, which no plan asks for. docs/tuning-log.md has the tables of
+The two differ in their memory alone, which no plan asks for. docs/tuning has the tables of
 the experiments.
 """
 

@@ -18,7 +18,7 @@ constexpr uint32_t BLOCK_BYTES = 128;
 
 // How the warps share pages: TURNS groups of SHARE warps take them in turn. A page that more warps
 // share is released sooner, and the producer goes on sooner; one that fewer share gives each of them
-// longer runs of loads. Four of eight warps measured best (docs/tuning-log.md).
+// longer runs of loads. Four of eight warps measured best (docs/tuning/chain.md).
 constexpr uint32_t SHARE = 4, TURNS = ET_THREADS / 32 / SHARE, SHARERS = TURNS * SHARE;
 static_assert(SHARERS * 32 == ET_THREADS && (TURNS & TURNS - 1) == 0);
 
