@@ -18,11 +18,11 @@ import numpy as np
 from measure import RESULTS, Bench, print_heads, said, torch
 
 from eventtensor import LLM
-from eventtensor.models.bandwidth import measure_bandwidth
-from eventtensor.models.checkpoint import file_names
-from eventtensor.models.formats.hf_checkpoint import _ENDS, _LAYER
-from eventtensor.models.model_source import Model, open_model
-from eventtensor.models.runner import Runner, StepToken
+from eventtensor.llm.runner.bandwidth import measure_bandwidth
+from eventtensor.llm.runner.runner import Runner, StepToken
+from eventtensor.llm.weights.checkpoint import file_names
+from eventtensor.llm.weights.formats.hf_checkpoint import _ENDS, _LAYER
+from eventtensor.llm.weights.model_source import Model, open_model
 
 PROMPT = "The sea is"
 TOKENS, SAMPLES = 128, 5

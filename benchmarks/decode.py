@@ -30,7 +30,7 @@ from read_bandwidth import measure_read
 from result_merge import MergeBench
 from torch_compiled import CompiledPeer, Measured, Task
 
-from eventtensor.models.formats.model_presets import PRESETS
+from eventtensor.llm.model.model_presets import PRESETS
 
 STEPS = 5  # in one sample
 LOADS = 5  # samples of what takes a second or so

@@ -12,12 +12,12 @@ import numpy as np
 from measure import gpu_us, here, torch
 
 from eventtensor.ir.walk import evaluate
-from eventtensor.models.attention_block import SPLIT_TOKENS, page_tokens
-from eventtensor.models.model_config import ModelConfig
-from eventtensor.models.rope import rope_tables
-from eventtensor.models.sampler import reach, search_steps
-from eventtensor.models.tile_sizes import Layout
-from eventtensor.models.weight_packing import matrices, packed_shapes
+from eventtensor.llm.model.attention_block import SPLIT_TOKENS, page_tokens
+from eventtensor.llm.model.model_config import ModelConfig
+from eventtensor.llm.model.rope import rope_tables
+from eventtensor.llm.model.sampler import reach, search_steps
+from eventtensor.llm.model.tile_sizes import Layout
+from eventtensor.llm.weights.weight_packing import matrices, packed_shapes
 from eventtensor.runtime.arguments import bind
 from eventtensor.runtime.cuda.memory import CELL
 

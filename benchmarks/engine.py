@@ -19,11 +19,11 @@ from in_process_server import run_clients, serve_in_process
 from step_times import BareSteps, Launch, LaunchLog
 
 from eventtensor import LLM, SamplingParams
-from eventtensor.bench.in_process import Workload, measure_latency
-from eventtensor.bench.results import Row, make_row, random_prompts, write_rows
-from eventtensor.bench.startup import measure_startup
-from eventtensor.models.runner_memory import DeviceMemory
-from eventtensor.models.target_name import find_target
+from eventtensor.llm.bench.in_process import Workload, measure_latency
+from eventtensor.llm.bench.results import Row, make_row, random_prompts, write_rows
+from eventtensor.llm.bench.startup import measure_startup
+from eventtensor.llm.runner.runner_memory import DeviceMemory
+from eventtensor.llm.runner.target_name import find_target
 
 HERE = Path(__file__).resolve().parent
 Pairs = list[tuple[Launch, Launch]]  # that followed each other

@@ -10,7 +10,7 @@ from typing import Any
 
 from http_client import Outcomes, exchange, post, status
 
-from eventtensor.bench.completion_client import Address
+from eventtensor.llm.bench.completion_client import Address
 
 _NUMBER = (0, -1, 1, 2.5, 1e308, -1e308, float("nan"), 1 << 70, True)
 _TEXT = ("", "x", "\x00", "ü" * 50, "a" * 5000)

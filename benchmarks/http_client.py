@@ -7,7 +7,7 @@ import re
 from collections import Counter
 from dataclasses import dataclass, field
 
-from eventtensor.bench.completion_client import Address
+from eventtensor.llm.bench.completion_client import Address
 
 LIMIT_S = 900  # an answer takes longer than this only if something is stuck
 

@@ -18,10 +18,10 @@ from pathlib import Path
 import uvicorn
 
 from eventtensor import LLM
-from eventtensor.bench.in_process import Workload
-from eventtensor.bench.results import Row
-from eventtensor.serve.app import AppOptions, make_app
-from eventtensor.serve.watchdog import Watchdog
+from eventtensor.llm.bench.in_process import Workload
+from eventtensor.llm.bench.results import Row
+from eventtensor.llm.serve.app import AppOptions, make_app
+from eventtensor.llm.serve.watchdog import Watchdog
 
 _SWITCH_INTERVAL_S = 2e-4  # as in `eventtensor serve`
 

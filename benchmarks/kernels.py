@@ -19,12 +19,12 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 import eventtensor as et
-from eventtensor.models import model_artifact
-from eventtensor.models.decoder_tasks import Weights
-from eventtensor.models.formats.model_presets import PRESETS
-from eventtensor.models.llama import llama
-from eventtensor.models.runner_kernels import KernelShape, select_kernel
-from eventtensor.models.step import MAX_TOKENS
+from eventtensor.llm.model.decoder_tasks import Weights
+from eventtensor.llm.model.llama import llama
+from eventtensor.llm.model.model_presets import PRESETS
+from eventtensor.llm.model.step import MAX_TOKENS
+from eventtensor.llm.runner import model_artifact
+from eventtensor.llm.runner.runner_kernels import KernelShape, select_kernel
 
 SECONDS = 240  # that a compile may take
 

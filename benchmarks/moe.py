@@ -31,7 +31,7 @@ from power_monitor import PowerMonitor
 from read_bandwidth import measure_read
 from result_merge import MergeBench
 
-from eventtensor.models.formats.model_presets import PRESETS
+from eventtensor.llm.model.model_presets import PRESETS
 
 PARTS = ("decode", "chain", "schedules")
 CONTEXT, SEED = 1024, 1

@@ -15,13 +15,13 @@ from typing import Any
 from kernels import compiled
 
 import eventtensor as et
-from eventtensor.models.decoder_tasks import Weights, embed
-from eventtensor.models.formats.model_presets import PRESETS
-from eventtensor.models.model_config import ModelConfig
-from eventtensor.models.moe_block import MoeBlock
-from eventtensor.models.moe_decode_single import SingleDecodeMoe
-from eventtensor.models.step import Residual, Step
-from eventtensor.models.tile_sizes import Layout, tiles_for
+from eventtensor.llm.model.decoder_tasks import Weights, embed
+from eventtensor.llm.model.model_config import ModelConfig
+from eventtensor.llm.model.model_presets import PRESETS
+from eventtensor.llm.model.moe_block import MoeBlock
+from eventtensor.llm.model.moe_decode_single import SingleDecodeMoe
+from eventtensor.llm.model.step import Residual, Step
+from eventtensor.llm.model.tile_sizes import Layout, tiles_for
 
 FIRST, SECOND, SUM = "experts_gate_up", "experts_down", "combine_experts"
 BARRIER = "barrier"

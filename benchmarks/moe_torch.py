@@ -16,8 +16,8 @@ from decoder import Cache, Model
 from torch_decode import TorchDecoder
 
 from eventtensor.ir.products import PANEL
-from eventtensor.models.model_config import ModelConfig
-from eventtensor.models.weight_packing import matrices, packed_rows, plain_rows
+from eventtensor.llm.model.model_config import ModelConfig
+from eventtensor.llm.weights.weight_packing import matrices, packed_rows, plain_rows
 
 Arrays = Mapping[str, Any]
 

@@ -12,7 +12,7 @@ from http_client import Outcomes
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from schemathesis import GenerationMode
 
-from eventtensor.bench.completion_client import Address
+from eventtensor.llm.bench.completion_client import Address
 
 _LIMIT_S = 60
 

@@ -18,9 +18,9 @@ from measure import Bench, main, torch
 from read_bandwidth import measure_read
 
 import eventtensor as et
-from eventtensor.models.formats.model_presets import PRESETS
-from eventtensor.models.model_config import ModelConfig
-from eventtensor.models.weight_packing import matrices, packed_shapes
+from eventtensor.llm.model.model_config import ModelConfig
+from eventtensor.llm.model.model_presets import PRESETS
+from eventtensor.llm.weights.weight_packing import matrices, packed_shapes
 
 CASES = (
     ("llama-3.2-1b", (1, 16, 64), 1024),

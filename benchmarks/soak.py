@@ -25,9 +25,9 @@ from fuzz_requests import fuzz
 from http_client import Outcomes, exchange, post, retry_after, status
 from openapi_fuzz import fuzz_openapi
 
-from eventtensor.bench.completion_client import Address
-from eventtensor.bench.http_load import run_server
-from eventtensor.bench.results import Row, make_row, write_rows
+from eventtensor.llm.bench.completion_client import Address
+from eventtensor.llm.bench.http_load import run_server
+from eventtensor.llm.bench.results import Row, make_row, write_rows
 
 HERE = Path(__file__).resolve().parent
 BETWEEN_BURSTS = 125  # requests

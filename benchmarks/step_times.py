@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import NamedTuple
 
-from eventtensor.bench.in_process import Workload
-from eventtensor.models.runner import Runner, StepToken
+from eventtensor.llm.bench.in_process import Workload
+from eventtensor.llm.runner.runner import Runner, StepToken
 
 Rows = tuple[int, int]  # of a step: those that get a token, and those that only fill the cache
 STEPS = 8  # bare ones of a kind that count, after WARM

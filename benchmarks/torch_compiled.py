@@ -21,7 +21,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from eventtensor.models.formats.model_presets import PRESETS
+from eventtensor.llm.model.model_presets import PRESETS
 
 THREADS = "2"  # of inductor's own, in each of many processes
 START_S = 90  # to import torch and to make the weights, beside others

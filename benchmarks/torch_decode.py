@@ -8,7 +8,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from eventtensor.models.model_config import ModelConfig
+from eventtensor.llm.model.model_config import ModelConfig
 
 
 class TorchWeights:

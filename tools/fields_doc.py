@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any, get_args
 
-from eventtensor.serve.openapi import BODIES
-from eventtensor.serve.strict_body import Body, NoEffect
+from eventtensor.llm.serve.openapi import BODIES
+from eventtensor.llm.serve.strict_body import Body, NoEffect
 
 HEAD = """# Fields of requests
 

@@ -17,10 +17,10 @@ from eventtensor.codegen.cuda import generate
 from eventtensor.compiler import run_passes
 from eventtensor.config import Options, environment
 from eventtensor.lang.program import Program
-from eventtensor.models.decoder_tasks import Weights
-from eventtensor.models.formats.model_presets import PRESETS
-from eventtensor.models.llama import llama
-from eventtensor.models.runner import layout_of
+from eventtensor.llm.model.decoder_tasks import Weights
+from eventtensor.llm.model.llama import llama
+from eventtensor.llm.model.model_presets import PRESETS
+from eventtensor.llm.runner.runner import layout_of
 from eventtensor.runtime.cuda.build import build_cubin
 
 ARCHITECTURE = "sm_90a"

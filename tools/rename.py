@@ -109,10 +109,17 @@ def module_of(path: str) -> str | None:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
+def done_before(files: list[str], moves: list[Move]) -> list[str]:
+    """What was moved earlier, by its old path: others may still name it."""
+    whole = [m.old for m in moves if not (ROOT / m.old).exists() and PurePosixPath(m.old).suffix]
+    inside = [m.old + p[len(m.new) :] for m in moves for p in files if p.startswith(m.new + "/")]
+    return whole + inside
+
+
 def do_moves(moves: list[Move]) -> None:
     before = tracked()
-    done = [m.old for m in moves if not (ROOT / m.old).exists() and PurePosixPath(m.old).suffix]
-    after = {p: moved(p, moves) for p in [*before, *done]}
+    after = {p: moved(p, moves) for p in [*done_before(before, moves), *before]}
+    earlier = {new: old for old, new in after.items() if old != new}
     modules = {a: b for p, q in after.items() if (a := module_of(p)) and (b := module_of(q))}
     packages = {".".join(m.split(".")[:k]) for m in modules for k in range(1, m.count(".") + 2)}
     for old, new in after.items():
@@ -127,24 +134,40 @@ def do_moves(moves: list[Move]) -> None:
             file = ROOT / new
             text = changed = file.read_text()
             if new.endswith(".py"):
-                changed = follow_imports(changed, module_of(old) or "", module_of(new) or "",
-                                         old.endswith("__init__.py"), modules, packages)
+                was = earlier.get(old, old) if old == new else old
+                changed = follow_imports(
+                    changed,
+                    module_of(old) or "",
+                    module_of(new) or "",
+                    module_of(was) or "",
+                    old.endswith("__init__.py"),
+                    modules,
+                    packages,
+                )
             changed = follow_paths(changed, new, after, modules)
             if changed != text:
                 file.write_text(changed)
 
 
-def follow_imports(text: str, old: str, new: str, is_package: bool, modules: dict[str, str],
-                   packages: set[str]) -> str:
-    """The imports of a module, by the names that modules have now; relative ones stay so."""
+def follow_imports(
+    text: str,
+    old: str,
+    new: str,
+    earlier: str,
+    is_package: bool,
+    modules: dict[str, str],
+    packages: set[str],
+) -> str:
+    """The imports of a module, by the names that modules have now; relative ones stay so.
+
+    One that leads nowhere from `old` was written when the module was `earlier`."""
     lines = text.splitlines(keepends=True)
     renamed: dict[str, str] = {}
     found = [n for n in ast.walk(ast.parse(text)) if isinstance(n, ast.ImportFrom)]
     for node in sorted(found, key=lambda n: -n.lineno):
-        base = old if is_package else old.rpartition(".")[0]
-        for _ in range(node.level - 1):
-            base = base.rpartition(".")[0]
-        source = ".".join(x for x in (base if node.level else "", node.module or "") if x)
+        known = modules.keys() | packages
+        places = [source_of(node, base_of(m, is_package)) for m in (old, earlier)]
+        source = next((p for p in places if p in known), places[0])
         groups: dict[str, list[str]] = {}
         is_renamed = False
         for alias in node.names:
@@ -165,10 +188,14 @@ def follow_imports(text: str, old: str, new: str, is_package: bool, modules: dic
         for target, names in groups.items():
             shown = relative(target, here) if node.level else target
             parts.append(f"from {shown} import {', '.join(names)}")
-        unchanged = len(groups) == 1 and (
-            (relative(source, base_of(old, is_package)) if node.level else source)
-            == (relative(next(iter(groups)), here) if node.level else next(iter(groups)))
-        ) and not is_renamed
+        unchanged = (
+            len(groups) == 1
+            and (
+                "." * node.level + (node.module or "")
+                == (relative(next(iter(groups)), here) if node.level else next(iter(groups)))
+            )
+            and not is_renamed
+        )
         if unchanged:
             continue
         first, last = node.lineno - 1, (node.end_lineno or node.lineno) - 1
@@ -180,6 +207,13 @@ def follow_imports(text: str, old: str, new: str, is_package: bool, modules: dic
     for a, b in renamed.items():
         text = re.sub(rf"(?<![\w.]){a}(?=\.)", b, text)
     return text
+
+
+def source_of(node: ast.ImportFrom, base: str) -> str:
+    """The module that an import in the package `base` names."""
+    for _ in range(node.level - 1):
+        base = base.rpartition(".")[0]
+    return ".".join(x for x in (base if node.level else "", node.module or "") if x)
 
 
 def base_of(module: str, is_package: bool) -> str:
@@ -209,9 +243,8 @@ def follow_paths(text: str, own: str, after: dict[str, str], modules: dict[str, 
         for k in range(len(a.parts) - 1):  # the whole path, and without its first folders
             tail = "/".join(a.parts[k:])
             if tail in text:
-                goal = new if k == 0 else "/".join(b.parts[1:] if b.parts[0] == "src" else b.parts)
-                if k > 0:
-                    goal = "/".join(b.parts[-(len(a.parts) - k):])
+                same = a.parts[:k] == b.parts[:k]
+                goal = "/".join(b.parts[k if same else -(len(a.parts) - k) :])
                 text = re.sub(rf"(?<![\w/]){re.escape(tail)}(?!\w)", goal, text)
         if a.name != b.name and len(stems[a.name]) == 1 and a.name in text:
             text = re.sub(rf"(?<![\w/.]){re.escape(a.name)}(?!\w)", b.name, text)
@@ -238,7 +271,7 @@ def old_names(words: list[Name], moves: list[Move]) -> list[str]:
     """What has an old name, in words that say where and what it is called."""
     files = tracked()
     held = [w for w in words if w.lint]
-    found = [f"{m.old} is called {m.new}" for m in moves if (ROOT / m.old).is_file()]
+    found = [f"{p} is called {moved(p, [m])}" for m in moves for p in files if moved(p, [m]) != p]
     for path in files:
         if readable(path):
             text = (ROOT / path).read_text()

@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from .analysis.report import CheckReport
     from .compiler import check, compile
     from .config import Options
-    from .engine.llm import LLM
-    from .engine.sampling_params import SamplingParams
     from .errors import EventTensorError
     from .explanation import explain
     from .ir.cuda_body import CudaBody, Producer, Scratch
@@ -86,6 +84,8 @@ if TYPE_CHECKING:
     )
     from .lang.program import Program
     from .lang.task import task
+    from .llm.engine.llm import LLM
+    from .llm.engine.sampling_params import SamplingParams
     from .runtime.loaded import load
 
     f32 = DType.f32
@@ -193,7 +193,7 @@ _COMPOSED = (
 )  # fmt: skip
 _HOMES = {
     **dict.fromkeys(_COMPOSED, "lang.composed"),
-    "LLM": "engine.llm",
+    "LLM": "llm.engine.llm",
     "CheckReport": "analysis.report",
     "CudaBody": "ir.cuda_body",
     "DType": "ir.tensor",
@@ -202,7 +202,7 @@ _HOMES = {
     "Options": "config",
     "Producer": "ir.cuda_body",
     "Program": "lang.program",
-    "SamplingParams": "engine.sampling_params",
+    "SamplingParams": "llm.engine.sampling_params",
     "Scratch": "ir.cuda_body",
     "check": "compiler",
     "compile": "compiler",

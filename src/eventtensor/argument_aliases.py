@@ -1,7 +1,7 @@
 """Old argument names of public functions: they work for one release, with a warning.
 
 A call that uses an old name gets a DeprecationWarning, which names the new one. Options of the
-command line are not here, but in cli/option_aliases.py."""
+command line are not here, but in llm/cli/option_aliases.py."""
 
 from __future__ import annotations
 

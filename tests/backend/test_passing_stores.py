@@ -11,9 +11,9 @@ from support.streams import plan_of
 
 import eventtensor as et
 from eventtensor.codegen.cuda import generate
-from eventtensor.models.decoder_tasks import Weights
-from eventtensor.models.formats.model_presets import PRESETS
-from eventtensor.models.llama import llama
+from eventtensor.llm.model.decoder_tasks import Weights
+from eventtensor.llm.model.llama import llama
+from eventtensor.llm.model.model_presets import PRESETS
 
 WIDE = 72  # elements of a fold
 

@@ -14,8 +14,8 @@ from eventtensor.codegen.cuda import generate
 from eventtensor.compiler import run_passes
 from eventtensor.config import Options
 from eventtensor.ir.plan import Plan, StreamKind
-from eventtensor.models.decoder_tasks import Weights
-from eventtensor.models.weight_packing import plain_rows
+from eventtensor.llm.model.decoder_tasks import Weights
+from eventtensor.llm.weights.weight_packing import plain_rows
 
 WEIGHTS = Weights("cuda", et.bf16)
 MATRICES = 40

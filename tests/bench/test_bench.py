@@ -11,11 +11,11 @@ from engine.tiny_chat import write_tiny_chat
 from serve.server_process import fake
 from typer.testing import CliRunner
 
-from eventtensor.bench import startup as startup_module
-from eventtensor.bench.completion_client import Address, stream_completion
-from eventtensor.bench.results import RequestTiming, make_row, random_prompts
-from eventtensor.cli import commands
 from eventtensor.errors import EngineStopped, StepFailed
+from eventtensor.llm.bench import startup as startup_module
+from eventtensor.llm.bench.completion_client import Address, stream_completion
+from eventtensor.llm.bench.results import RequestTiming, make_row, random_prompts
+from eventtensor.llm.cli import commands
 
 TINY = ("random:tiny-llama", "--target", "cpu", "--dtype", "f32", "--cache-gb", "0.1")
 

@@ -18,8 +18,8 @@ sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
 
 from cpu import reference
 
-from eventtensor.models.model_source import open_model
-from eventtensor.models.text.tokenizer import Tokenizer
+from eventtensor.llm.text.tokenizer import Tokenizer
+from eventtensor.llm.weights.model_source import open_model
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")

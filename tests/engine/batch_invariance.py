@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from eventtensor import LLM, SamplingParams
-from eventtensor.engine.llm import Completion
+from eventtensor.llm.engine.llm import Completion
 
 # Blocks of the tiny model have 128 tokens: 8 of them, in f32, are two contexts of 400.
 F32_CACHE_GB = 1 / 1024

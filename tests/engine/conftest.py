@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from engine.grammar_texts import EOS, named_tokens
-from eventtensor.engine.grammar import Grammars
+from eventtensor.llm.engine.grammar import Grammars
 
 
 @pytest.fixture(scope="session")

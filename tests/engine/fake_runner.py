@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from engine.reference import choose, draw
-from eventtensor.engine.engine_core import EngineCore, EngineOptions
-from eventtensor.engine.sampling_params import SamplingParams
-from eventtensor.models.batch_arrays import (
+from eventtensor.llm.engine.engine_core import EngineCore, EngineOptions
+from eventtensor.llm.engine.sampling_params import SamplingParams
+from eventtensor.llm.runner.batch_arrays import (
     BlockTables,
     RunnerLimits,
     StepToken,
@@ -23,7 +23,7 @@ from eventtensor.models.batch_arrays import (
     check_choices,
     check_counts,
 )
-from eventtensor.models.runner import MAX_STEPS_IN_FLIGHT, Result
+from eventtensor.llm.runner.runner import MAX_STEPS_IN_FLIGHT, Result
 
 VOCAB, PAGE, EOS = 40, 4, 1
 NOTHING = -1

@@ -7,8 +7,8 @@ import tokenizers
 
 from engine.tiny_chat import _tokenizer
 from eventtensor import SamplingParams
-from eventtensor.engine.grammar import Grammar, Grammars
-from eventtensor.models.text.tokenizer import Tokenizer
+from eventtensor.llm.engine.grammar import Grammar, Grammars
+from eventtensor.llm.text.tokenizer import Tokenizer
 
 EOS = 1
 CALL, CALL_END, TAG = "<tool_call>", "</tool_call>", "<|python_tag|>"

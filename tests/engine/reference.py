@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from eventtensor import SamplingParams
-from eventtensor.models.batch_arrays import TokenChoice
+from eventtensor.llm.runner.batch_arrays import TokenChoice
 
 
 def penalised(

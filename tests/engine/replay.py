@@ -10,8 +10,8 @@ from models.sampling_reference import Wish, decided, drawn
 
 from engine.reference import changed
 from eventtensor import LLM, SamplingParams
-from eventtensor.models.batch_arrays import LogitsChange, StepToken, TokenChoice, chance
-from eventtensor.models.runner import Runner
+from eventtensor.llm.runner.batch_arrays import LogitsChange, StepToken, TokenChoice, chance
+from eventtensor.llm.runner.runner import Runner
 
 ROWS = 128
 

@@ -6,7 +6,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from eventtensor.engine.block_manager import BlockManager
+from eventtensor.llm.engine.block_manager import BlockManager
 
 SIZE = 4
 

@@ -8,9 +8,9 @@ import time
 import pytest
 
 from engine.grammar_texts import passes
-from eventtensor.engine.closed_schema import close
-from eventtensor.engine.grammar import Grammars
 from eventtensor.errors import BadGrammar
+from eventtensor.llm.engine.closed_schema import close
+from eventtensor.llm.engine.grammar import Grammars
 
 INT, TEXT = {"type": "integer"}, {"type": "string"}
 A = {"type": "object", "properties": {"a": INT}, "required": ["a"]}

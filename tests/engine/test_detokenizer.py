@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from eventtensor.engine.detokenizer import Detokenizer
+from eventtensor.llm.engine.detokenizer import Detokenizer
 
 
 class Letters:

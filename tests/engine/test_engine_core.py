@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 
 from engine.fake_runner import VOCAB, FakeRunner, answer, engine, limits
 from eventtensor import SamplingParams
-from eventtensor.engine.request import FinishReason
 from eventtensor.errors import (
     BadOption,
     BadPrompt,
@@ -25,6 +24,7 @@ from eventtensor.errors import (
     StepFailed,
     StepStuck,
 )
+from eventtensor.llm.engine.request import FinishReason
 
 GREEDY = SamplingParams(temperature=0, max_tokens=12)
 
@@ -280,7 +280,7 @@ def test_a_choice_that_fails_ends_its_own_request_alone(monkeypatch):
     def fail(logits, token, most):
         raise ZeroDivisionError("no choice")
 
-    monkeypatch.setattr("eventtensor.engine.engine_core.compute_logprobs", fail)
+    monkeypatch.setattr("eventtensor.llm.engine.engine_core.compute_logprobs", fail)
     with engine() as made:
         other = ask(made, [4, 5])
         bad = ask(made, [4, 6], SamplingParams(logprobs=1))

@@ -10,8 +10,8 @@ import pytest
 from engine.grammar_texts import CALL, EOS, TAG, allowed, passes
 from engine.tiny_chat import END
 from eventtensor import SamplingParams
-from eventtensor.engine.grammar import Grammar
 from eventtensor.errors import BadGrammar
+from eventtensor.llm.engine.grammar import Grammar
 
 LARK = """
 start: greeting (", " NAME)* END

@@ -14,9 +14,9 @@ from engine.batch_invariance import F32_CACHE_GB, GREEDY, check_company, prompts
 from engine.replay import check_tokens
 from engine.tiny_chat import write_tiny_chat
 from eventtensor import LLM, SamplingParams
-from eventtensor.engine.request import FinishReason
 from eventtensor.errors import BadGrammar, BadOption, BadParameter, BadPrompt, PromptTooLong
-from eventtensor.models.model_source import Model, open_model
+from eventtensor.llm.engine.request import FinishReason
+from eventtensor.llm.weights.model_source import Model, open_model
 
 SIZES = {"target": "cpu", "dtype": "f32", "max_model_len": 400, "max_num_seqs": 6,
          "cache_gb": F32_CACHE_GB}

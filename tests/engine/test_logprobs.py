@@ -8,8 +8,8 @@ from models.sampling_reference import Wish, drawn
 
 from engine.reference import draw, penalised
 from eventtensor import SamplingParams
-from eventtensor.engine.logprobs import compute_logprobs
 from eventtensor.errors import StepFailed
+from eventtensor.llm.engine.logprobs import compute_logprobs
 
 RNG = np.random.default_rng(0)
 

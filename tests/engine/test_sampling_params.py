@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from eventtensor import SamplingParams
-from eventtensor.engine.sampling_params import _RULES
 from eventtensor.errors import BadParameter
+from eventtensor.llm.engine.sampling_params import _RULES
 
 NAN = float("nan")
 WRONG = [

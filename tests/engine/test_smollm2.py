@@ -16,7 +16,7 @@ from cpu import reference
 
 from eventtensor import LLM, SamplingParams
 from eventtensor.errors import MissingPackage
-from eventtensor.models.model_source import open_model
+from eventtensor.llm.weights.model_source import open_model
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")

@@ -11,9 +11,9 @@ import safetensors.numpy
 import tokenizers
 from tokenizers import decoders, models, pre_tokenizers
 
-from eventtensor.models.checkpoint import file_names
-from eventtensor.models.formats.hf_checkpoint import _ENDS, _LAYER
-from eventtensor.models.model_source import random_checkpoint
+from eventtensor.llm.weights.checkpoint import file_names
+from eventtensor.llm.weights.formats.hf_checkpoint import _ENDS, _LAYER
+from eventtensor.llm.weights.model_source import random_checkpoint
 
 BEGIN, END, TURN = "<|begin|>", "<|end|>", "<|turn|>"
 _NEVER = (0xC0, 0xC1, 0xFF)  # bytes that are in no UTF-8 text: their places go to the special ones

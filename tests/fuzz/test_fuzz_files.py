@@ -21,12 +21,12 @@ from support.gguf_files import tensors, write
 
 import eventtensor as et
 from eventtensor.config import environment
-from eventtensor.models.formats.hf_checkpoint import _ENDS, _LAYER, HfCheckpoint
-from eventtensor.models.formats.model_presets import PRESETS
-from eventtensor.models.formats.random_checkpoint import RandomCheckpoint
-from eventtensor.models.model_config import ModelConfig
-from eventtensor.models.model_source import open_model
-from eventtensor.models.weight_cache import file_digest, packed_weights
+from eventtensor.llm.model.model_config import ModelConfig
+from eventtensor.llm.model.model_presets import PRESETS
+from eventtensor.llm.weights.formats.hf_checkpoint import _ENDS, _LAYER, HfCheckpoint
+from eventtensor.llm.weights.formats.random_checkpoint import RandomCheckpoint
+from eventtensor.llm.weights.model_source import open_model
+from eventtensor.llm.weights.weight_cache import file_digest, packed_weights
 from eventtensor.runtime import build
 
 SMALL = replace(PRESETS["tiny-llama"], rope_scaling=None, vocab=64, hidden=32, heads=2, kv_heads=1,

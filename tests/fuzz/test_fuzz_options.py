@@ -15,9 +15,9 @@ import typer
 from support.fuzz import survives
 from typer.testing import CliRunner
 
-from eventtensor.cli import commands, options
-from eventtensor.engine.sampling_params import SamplingParams
 from eventtensor.errors import BadPrompt
+from eventtensor.llm.cli import commands, options
+from eventtensor.llm.engine.sampling_params import SamplingParams
 
 WORDS = ("nan", "inf", "-inf", "-1", "0", "1", "1.5", "1e400", "9" * 40, "9" * 5000, "", " ", "x",
          "\udcff", "a" * 10000, "random:tiny-llama", "random:", "random:tiny-llama?seed=x", "..",
@@ -79,7 +79,7 @@ def nothing_runs(monkeypatch: pytest.MonkeyPatch) -> None:
                  "chat_command.LLM", "bench_command.LLM", "bench_command.measure_startup",
                  "bench_command.run_server", "bench_command.measure_http_load",
                  "compile_command.compile_kernels"):
-        monkeypatch.setattr(f"eventtensor.cli.{name}", reached)
+        monkeypatch.setattr(f"eventtensor.llm.cli.{name}", reached)
 
 
 def test_words_after_commands(nothing_runs, tmp_path: Path, monkeypatch) -> None:

@@ -12,7 +12,7 @@ import pytest
 from engine.batch_invariance import DRAWN, F32_CACHE_GB, GREEDY, check_company, prompts, tokens_of
 
 from eventtensor import LLM, SamplingParams
-from eventtensor.models.runner_memory import DeviceMemory
+from eventtensor.llm.runner.runner_memory import DeviceMemory
 
 pytestmark = pytest.mark.limit(240)  # of which a compilation may take a minute
 
@@ -56,7 +56,7 @@ def test_prompts_are_scored_in_company_as_alone_and_as_answers_are(llm: LLM) -> 
 
 def test_an_artifact_answers_as_the_compiled_model_does(llm: LLM, tmp_path: Path) -> None:
     pytest.importorskip("rich")
-    compile_model = importlib.import_module("eventtensor.cli.compile_command").compile_model
+    compile_model = importlib.import_module("eventtensor.llm.cli.compile_command").compile_model
     compile_model("random:tiny-llama", tmp_path, "cuda", "bf16", batch_invariant=True)
     asked = prompts(3, (5, 200))
     with LLM("random:tiny-llama", batch_invariant=True, artifact=tmp_path, **SIZES) as loaded:

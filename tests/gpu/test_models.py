@@ -21,11 +21,11 @@ from models.sampling_reference import Wish, check_case, choice, chooser, random_
 from models.tiny_models import MODELS, MOE, Pair, Session, pairs, random_requests, relative
 
 import eventtensor as et
-from eventtensor.models.attention_block import page_tokens
-from eventtensor.models.formats.model_presets import PRESETS
-from eventtensor.models.model_config import ModelConfig
-from eventtensor.models.runner import Runner, StepToken, TokenChoice, layout_of
-from eventtensor.models.sampler import TILE
+from eventtensor.llm.model.attention_block import page_tokens
+from eventtensor.llm.model.model_config import ModelConfig
+from eventtensor.llm.model.model_presets import PRESETS
+from eventtensor.llm.model.sampler import TILE
+from eventtensor.llm.runner.runner import Runner, StepToken, TokenChoice, layout_of
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from eventtensor import LLM, SamplingParams
-from eventtensor.models.device_random_weights import random_weights_on_device
-from eventtensor.models.formats.model_presets import PRESETS
-from eventtensor.models.formats.random_checkpoint import RandomCheckpoint
-from eventtensor.models.runner_memory import DeviceMemory
-from eventtensor.models.weight_packing import pack_weights
+from eventtensor.llm.model.model_presets import PRESETS
+from eventtensor.llm.runner.runner_memory import DeviceMemory
+from eventtensor.llm.weights.device_random_weights import random_weights_on_device
+from eventtensor.llm.weights.formats.random_checkpoint import RandomCheckpoint
+from eventtensor.llm.weights.weight_packing import pack_weights
 
 
 @pytest.mark.parametrize("dtype", [ml_dtypes.bfloat16, np.float32])

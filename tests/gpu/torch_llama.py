@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from eventtensor.models.model_config import ModelConfig
-from eventtensor.models.rope import rope_tables
-from eventtensor.models.tile_sizes import Layout
-from eventtensor.models.weight_packing import matrices, packed_rows, packed_shapes, plain_rows
+from eventtensor.llm.model.model_config import ModelConfig
+from eventtensor.llm.model.rope import rope_tables
+from eventtensor.llm.model.tile_sizes import Layout
+from eventtensor.llm.weights.weight_packing import matrices, packed_rows, packed_shapes, plain_rows
 
 
 def random_packed(

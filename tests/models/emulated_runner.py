@@ -13,9 +13,9 @@ from models.tiny_models import Pair
 from support.emulated import DEVICE, EmulatedDriver, Emulation, _no_cubin
 from support.fake_driver import installed
 
-from eventtensor.models import model_artifact as artifact_module
-from eventtensor.models.llama import llama
-from eventtensor.models.runner import Runner
+from eventtensor.llm.model.llama import llama
+from eventtensor.llm.runner import model_artifact as artifact_module
+from eventtensor.llm.runner.runner import Runner
 from eventtensor.runtime.cuda import compiled
 
 

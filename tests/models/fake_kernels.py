@@ -8,7 +8,7 @@ from typing import Any
 from unittest.mock import patch
 
 from eventtensor.lang.program import Program
-from eventtensor.models import runner_kernels as kernels_module
+from eventtensor.llm.runner import runner_kernels as kernels_module
 from eventtensor.runtime.arguments import bind
 from eventtensor.runtime.cuda.arrays import DeviceArray
 from eventtensor.runtime.interface import interface_of

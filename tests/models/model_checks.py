@@ -15,7 +15,7 @@ from models.tiny_models import (
     relative,
 )
 
-from eventtensor.models.runner import Runner, StepToken, TokenChoice
+from eventtensor.llm.runner.runner import Runner, StepToken, TokenChoice
 
 # Around the ends of pages (64 to 256 tokens) and of splits (128, 256).
 LENGTHS = (600, 257, 129, 64, 17, 1)

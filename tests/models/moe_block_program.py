@@ -9,14 +9,14 @@ from dataclasses import replace
 import numpy as np
 
 import eventtensor as et
-from eventtensor.models.checkpoint import shapes
-from eventtensor.models.decoder_tasks import Weights, embed
-from eventtensor.models.model_config import Experts, ModelConfig
-from eventtensor.models.moe_block import MoeBlock
-from eventtensor.models.moe_decode_single import SingleDecodeMoe
-from eventtensor.models.step import Step
-from eventtensor.models.tile_sizes import Layout, tiles_for
-from eventtensor.models.weight_packing import pack_weights
+from eventtensor.llm.model.decoder_tasks import Weights, embed
+from eventtensor.llm.model.model_config import Experts, ModelConfig
+from eventtensor.llm.model.moe_block import MoeBlock
+from eventtensor.llm.model.moe_decode_single import SingleDecodeMoe
+from eventtensor.llm.model.step import Step
+from eventtensor.llm.model.tile_sizes import Layout, tiles_for
+from eventtensor.llm.weights.checkpoint import shapes
+from eventtensor.llm.weights.weight_packing import pack_weights
 
 COUNT, TOP, HIDDEN, WIDE, LAYERS = 16, 4, 128, 96, 2  # two tiles of each product
 Arrays = dict[str, np.ndarray]

@@ -9,10 +9,10 @@ import numpy as np
 from engine.reference import changed
 
 import eventtensor as et
-from eventtensor.models.batch_arrays import LogitsChange, TokenChoice
-from eventtensor.models.decoder_tasks import choose
-from eventtensor.models.logits_processors import Logits
-from eventtensor.models.sampler import Sampler, reach, search_steps
+from eventtensor.llm.model.decoder_tasks import choose
+from eventtensor.llm.model.logits_processors import Logits
+from eventtensor.llm.model.sampler import Sampler, reach, search_steps
+from eventtensor.llm.runner.batch_arrays import LogitsChange, TokenChoice
 
 Arrays = dict[str, np.ndarray]
 NOISE = 1e-5  # of masses in float32; cases that it could decide are not asked

@@ -24,17 +24,17 @@ from eventtensor.codegen.cuda.kernel import generate
 from eventtensor.compiler import run_passes
 from eventtensor.config import Options
 from eventtensor.ir.plan import Plan, ScheduleKind
-from eventtensor.models.attention_block import SPLIT_TOKENS, AttentionBlock, page_tokens
-from eventtensor.models.attention_decode_batch import (
+from eventtensor.llm.model.attention_block import SPLIT_TOKENS, AttentionBlock, page_tokens
+from eventtensor.llm.model.attention_decode_batch import (
     BatchDecodeAttention,
     decode_variant,
     decode_variants,
 )
-from eventtensor.models.decoder_tasks import Weights
-from eventtensor.models.formats.model_presets import PRESETS
-from eventtensor.models.llama import llama
-from eventtensor.models.step import Step
-from eventtensor.models.tile_sizes import Tiles
+from eventtensor.llm.model.decoder_tasks import Weights
+from eventtensor.llm.model.llama import llama
+from eventtensor.llm.model.model_presets import PRESETS
+from eventtensor.llm.model.step import Step
+from eventtensor.llm.model.tile_sizes import Tiles
 
 LAYERS = 2
 # Shapes whose keys flow; each with heads of keys at once, of so many.

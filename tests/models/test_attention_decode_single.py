@@ -19,21 +19,21 @@ from eventtensor.compiler import run_passes
 from eventtensor.config import Options
 from eventtensor.ir.expr import Const
 from eventtensor.ir.plan import HandoffKind, Plan, StreamKind
-from eventtensor.models import attention_decode_single
-from eventtensor.models.attention_block import SPLIT_TOKENS, page_tokens
-from eventtensor.models.attention_decode_single import (
+from eventtensor.llm.model import attention_decode_single
+from eventtensor.llm.model.attention_block import SPLIT_TOKENS, page_tokens
+from eventtensor.llm.model.attention_decode_single import (
     SingleDecodeAttention,
     combined_columns,
     has_single_decode,
     kv_heads_per_append,
     parts_for,
 )
-from eventtensor.models.decoder_tasks import Weights
-from eventtensor.models.formats.model_presets import PRESETS
-from eventtensor.models.llama import llama
-from eventtensor.models.step import Step, cut
-from eventtensor.models.tile_sizes import tiles_for
-from eventtensor.models.weight_packing import packed_rows
+from eventtensor.llm.model.decoder_tasks import Weights
+from eventtensor.llm.model.llama import llama
+from eventtensor.llm.model.model_presets import PRESETS
+from eventtensor.llm.model.step import Step, cut
+from eventtensor.llm.model.tile_sizes import tiles_for
+from eventtensor.llm.weights.weight_packing import packed_rows
 from eventtensor.runtime.cpu import CpuKernel
 from eventtensor.targets.h200 import H200
 

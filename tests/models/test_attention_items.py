@@ -17,24 +17,24 @@ from eventtensor.codegen.cuda.kernel import generate
 from eventtensor.compiler import run_passes
 from eventtensor.config import Options
 from eventtensor.ir.plan import Plan
-from eventtensor.models.attention import (
+from eventtensor.llm.model.attention import (
     apply_rope,
     attend,
     combine,
     max_item_splits,
     plan_attention,
 )
-from eventtensor.models.attention_block import (
+from eventtensor.llm.model.attention_block import (
     kv_heads_per_combine,
     kv_heads_per_rope,
     kv_heads_per_task,
     span_for,
 )
-from eventtensor.models.attention_mixed import attend_mixed, fits_kv_pipeline
-from eventtensor.models.decoder_tasks import Weights
-from eventtensor.models.formats.model_presets import PRESETS
-from eventtensor.models.llama import llama
-from eventtensor.models.model_config import ModelConfig
+from eventtensor.llm.model.attention_mixed import attend_mixed, fits_kv_pipeline
+from eventtensor.llm.model.decoder_tasks import Weights
+from eventtensor.llm.model.llama import llama
+from eventtensor.llm.model.model_config import ModelConfig
+from eventtensor.llm.model.model_presets import PRESETS
 from eventtensor.runtime.cpu import CpuKernel
 
 Arrays = dict[str, np.ndarray]

@@ -12,10 +12,10 @@ from engine.tiny_chat import write_tiny_chat
 from typer.testing import CliRunner
 
 from eventtensor import SamplingParams
-from eventtensor.cli import commands
-from eventtensor.cli.chat_command import Conversation, converse
-from eventtensor.engine.request import Output
 from eventtensor.errors import PromptTooLong
+from eventtensor.llm.cli import commands
+from eventtensor.llm.cli.chat_command import Conversation, converse
+from eventtensor.llm.engine.request import Output
 
 
 class Echo:
@@ -96,6 +96,6 @@ def test_a_model_that_cannot_chat_is_refused() -> None:
 
 def test_a_model_without_a_template_is_refused(monkeypatch) -> None:
     bare = SimpleNamespace(tokenizer=SimpleNamespace(template=None))
-    monkeypatch.setattr("eventtensor.cli.chat_command.open_model", lambda name: bare)
+    monkeypatch.setattr("eventtensor.llm.cli.chat_command.open_model", lambda name: bare)
     done = CliRunner().invoke(commands.app, ["chat", "smollm2"])
     assert done.exit_code == 1 and "ET411: smollm2 has no chat template" in done.output

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from eventtensor.errors import BadChat
-from eventtensor.models.text.chat_template import render
+from eventtensor.llm.text.chat_template import render
 
 USER = {"role": "user", "content": "hi"}
 GROW = "{% set n = namespace(x=SEED) %}{% for i in range(64) %}{% set n.x = STEP %}{% endfor %}"

@@ -17,8 +17,8 @@ from eventtensor.errors import (
     UnsupportedTensorType,
     WrongTensorShape,
 )
-from eventtensor.models.checkpoint import shapes
-from eventtensor.models.formats.hf_checkpoint import HfCheckpoint
+from eventtensor.llm.weights.checkpoint import shapes
+from eventtensor.llm.weights.formats.hf_checkpoint import HfCheckpoint
 
 
 def expected(model) -> dict[str, np.ndarray]:

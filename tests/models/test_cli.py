@@ -14,12 +14,12 @@ from typer.testing import CliRunner
 
 import eventtensor as et
 from eventtensor import SamplingParams, __version__
-from eventtensor.cli import commands, generate_command
-from eventtensor.engine.request import Output
 from eventtensor.errors import MissingPackage
-from eventtensor.models.bandwidth import Bandwidth
-from eventtensor.models.model_source import smollm2_path
-from eventtensor.models.runner import StepToken
+from eventtensor.llm.cli import commands, generate_command
+from eventtensor.llm.engine.request import Output
+from eventtensor.llm.runner.bandwidth import Bandwidth
+from eventtensor.llm.runner.runner import StepToken
+from eventtensor.llm.weights.model_source import smollm2_path
 
 ROOT = Path(__file__).parents[2]
 
@@ -145,8 +145,8 @@ def test_a_server_that_makes_no_sense_is_refused_in_words(words, shown):
 
 def test_a_package_that_is_missing_is_named_with_its_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "uvicorn", None)
-    monkeypatch.delitem(sys.modules, "eventtensor.cli.server_launch", raising=False)
-    monkeypatch.delitem(sys.modules, "eventtensor.serve.server", raising=False)
+    monkeypatch.delitem(sys.modules, "eventtensor.llm.cli.server_launch", raising=False)
+    monkeypatch.delitem(sys.modules, "eventtensor.llm.serve.server", raising=False)
     done = CliRunner().invoke(commands.app, ["serve", "random:tiny-llama"])
     assert done.exit_code == 1 and "ET401: uvicorn" in done.output
     assert "eventtensor[llm]" in done.output

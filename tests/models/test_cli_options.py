@@ -12,10 +12,10 @@ import typer
 from typer.testing import CliRunner
 
 from eventtensor import LLM
-from eventtensor.cli import commands, compile_command, options, server_launch
-from eventtensor.cli.capacity_table import capacity_table
-from eventtensor.cli.terminal import terminal
 from eventtensor.errors import BadOption, BadPrompt
+from eventtensor.llm.cli import commands, compile_command, options, server_launch
+from eventtensor.llm.cli.capacity_table import capacity_table
+from eventtensor.llm.cli.terminal import terminal
 
 MODEL = "random:tiny-llama"
 ODD = ("nan", "inf", "-inf", "-1", "1e400", "9" * 40, "", "x", "-0.0", "1.5")
@@ -60,11 +60,11 @@ def no_models(monkeypatch: pytest.MonkeyPatch) -> None:
     def reached(*_: object, **__: object) -> None:
         raise BadPrompt("reached")
 
-    monkeypatch.setattr("eventtensor.cli.server_launch.bind", reached)
-    monkeypatch.setattr("eventtensor.cli.generate_command.open_model", reached)
-    monkeypatch.setattr("eventtensor.cli.bench_command.LLM", reached)
-    monkeypatch.setattr("eventtensor.cli.bench_command.measure_startup", reached)
-    monkeypatch.setattr("eventtensor.cli.bench_command.run_server", reached)
+    monkeypatch.setattr("eventtensor.llm.cli.server_launch.bind", reached)
+    monkeypatch.setattr("eventtensor.llm.cli.generate_command.open_model", reached)
+    monkeypatch.setattr("eventtensor.llm.cli.bench_command.LLM", reached)
+    monkeypatch.setattr("eventtensor.llm.cli.bench_command.measure_startup", reached)
+    monkeypatch.setattr("eventtensor.llm.cli.bench_command.run_server", reached)
 
 
 @pytest.mark.parametrize("option, known", [
@@ -87,8 +87,8 @@ def test_schemas_are_closed_unless_asked(no_models, monkeypatch, given, wanted) 
         found.append(options["additional_properties"])
         raise BadPrompt("reached")
 
-    monkeypatch.setattr("eventtensor.cli.server_launch.bind", lambda *_: [])
-    monkeypatch.setattr("eventtensor.cli.server_launch.LLM", make)
+    monkeypatch.setattr("eventtensor.llm.cli.server_launch.bind", lambda *_: [])
+    monkeypatch.setattr("eventtensor.llm.cli.server_launch.LLM", make)
     assert "reached" in refused("serve", MODEL, *given)
     assert found == [wanted]
 
@@ -135,7 +135,7 @@ def test_a_prompt_that_is_not_utf8_is_refused(option: str) -> None:
 def test_half_a_character_is_no_prompt_in_python_either(tmp_path: Path) -> None:
     from tokenizers import Tokenizer, models
 
-    from eventtensor.models.text.tokenizer import Tokenizer as Ours
+    from eventtensor.llm.text.tokenizer import Tokenizer as Ours
 
     ours = Ours(Tokenizer(models.BPE({"a": 0}, [])), eos=(), special={}, template=None)
     assert ours.encode("a") == [0]

@@ -9,12 +9,12 @@ from models.test_tokenizer import CHATS, TEXTS, metadata
 from tokenizers import AddedToken, normalizers, pre_tokenizers
 
 from eventtensor.errors import BadChat, MissingPackage
-from eventtensor.models.formats.gguf_checkpoint import GgufCheckpoint
-from eventtensor.models.model_source import smollm2_path
-from eventtensor.models.text.chat_template import render
-from eventtensor.models.text.control_tokens import MARK
-from eventtensor.models.text.tokenizer import Tokenizer
-from eventtensor.models.text.tokenizer_files import from_folder, from_gguf
+from eventtensor.llm.text.chat_template import render
+from eventtensor.llm.text.control_tokens import MARK
+from eventtensor.llm.text.tokenizer import Tokenizer
+from eventtensor.llm.text.tokenizer_files import from_folder, from_gguf
+from eventtensor.llm.weights.formats.gguf_checkpoint import GgufCheckpoint
+from eventtensor.llm.weights.model_source import smollm2_path
 
 ROUND = "{{ bos_token }}{% for m in messages %}[{{ m.role }}]{{ m.content | trim }}{{ eos_token }}"
 TEMPLATE = ROUND + "{% endfor %}[assistant]"

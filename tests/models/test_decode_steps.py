@@ -20,10 +20,10 @@ sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
 from decoder import TOP_P, Asked, Cache, Model, Steps, floor_bytes, wrong
 
 import eventtensor as et
-from eventtensor.models.attention_block import page_tokens
-from eventtensor.models.decoder_tasks import Weights
-from eventtensor.models.formats.model_presets import PRESETS
-from eventtensor.models.llama import llama
+from eventtensor.llm.model.attention_block import page_tokens
+from eventtensor.llm.model.decoder_tasks import Weights
+from eventtensor.llm.model.llama import llama
+from eventtensor.llm.model.model_presets import PRESETS
 from eventtensor.runtime.cuda import compiled as compiled_kernels
 
 CONFIG, ROWS = PRESETS["tiny-qwen3"], 16

@@ -11,9 +11,9 @@ from support.emulated import emulated_kernel
 import eventtensor as et
 from eventtensor.compiler import run_passes
 from eventtensor.config import Options
-from eventtensor.models.formats.model_presets import PRESETS
-from eventtensor.models.model_config import Experts
-from eventtensor.models.moe_block import pick_experts, route, route_single
+from eventtensor.llm.model.model_config import Experts
+from eventtensor.llm.model.model_presets import PRESETS
+from eventtensor.llm.model.moe_block import pick_experts, route, route_single
 
 ROWS = 70
 CONFIG, SUMS = PRESETS["qwen3-30b-a3b"], 40

@@ -20,12 +20,12 @@ from eventtensor.errors import (
     UnsupportedTensorType,
     WrongTensorShape,
 )
-from eventtensor.models.checkpoint import shapes
-from eventtensor.models.formats.gguf_checkpoint import GgufCheckpoint
-from eventtensor.models.formats.gguf_file import read_gguf
-from eventtensor.models.formats.model_presets import PRESETS
-from eventtensor.models.formats.random_checkpoint import RandomCheckpoint
-from eventtensor.models.model_config import Llama3Rope
+from eventtensor.llm.model.model_config import Llama3Rope
+from eventtensor.llm.model.model_presets import PRESETS
+from eventtensor.llm.weights.checkpoint import shapes
+from eventtensor.llm.weights.formats.gguf_checkpoint import GgufCheckpoint
+from eventtensor.llm.weights.formats.gguf_file import read_gguf
+from eventtensor.llm.weights.formats.random_checkpoint import RandomCheckpoint
 
 
 @pytest.fixture

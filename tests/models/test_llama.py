@@ -19,8 +19,8 @@ from models.model_checks import (
 )
 from models.tiny_models import MODELS, Pair, Session, pairs, random_requests, relative
 
-from eventtensor.models.runner import Runner
-from eventtensor.models.tile_sizes import tiles_for
+from eventtensor.llm.model.tile_sizes import tiles_for
+from eventtensor.llm.runner.runner import Runner
 
 pytest.importorskip("torch")
 pytest.importorskip("transformers")

@@ -6,7 +6,12 @@ import numpy as np
 import pytest
 
 from eventtensor.errors import BoundViolated, DimOutOfRange
-from eventtensor.models.batch_arrays import MAX_BIASES, LogitsChange, RunnerLimits, check_changes
+from eventtensor.llm.runner.batch_arrays import (
+    MAX_BIASES,
+    LogitsChange,
+    RunnerLimits,
+    check_changes,
+)
 
 LIMITS = RunnerLimits(2000, 8, 4, 4, 32, 16, 4, 2)
 NONE = np.zeros(0, np.int32)

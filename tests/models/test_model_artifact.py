@@ -12,9 +12,9 @@ from typer.testing import CliRunner
 
 import eventtensor as et
 from eventtensor import LLM, SamplingParams
-from eventtensor.cli import commands
 from eventtensor.errors import BadArtifact
-from eventtensor.models import runner_kernels as kernels_module
+from eventtensor.llm.cli import commands
+from eventtensor.llm.runner import runner_kernels as kernels_module
 
 SIZES = {"target": "cpu", "dtype": "f32", "max_model_len": 256, "max_num_seqs": 4, "cache_gb": 0.01}
 PARAMS = SamplingParams(seed=3, top_p=0.9, max_tokens=12)

@@ -6,8 +6,8 @@ from __future__ import annotations
 import pytest
 
 from eventtensor.errors import BadModelConfig, UnsupportedModel
-from eventtensor.models.formats.model_presets import PRESETS
-from eventtensor.models.model_config import Experts, Llama3Rope, from_hf
+from eventtensor.llm.model.model_config import Experts, Llama3Rope, from_hf
+from eventtensor.llm.model.model_presets import PRESETS
 
 LLAMA_1B = {
     "architectures": ["LlamaForCausalLM"], "attention_bias": False, "attention_dropout": 0.0,

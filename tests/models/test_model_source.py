@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from eventtensor.errors import BadModelFile, MissingPackage, UnknownModel
-from eventtensor.models.formats.model_presets import PRESETS
-from eventtensor.models.model_source import open_model
+from eventtensor.llm.model.model_presets import PRESETS
+from eventtensor.llm.weights.model_source import open_model
 
 
 @pytest.fixture(scope="module")
@@ -90,7 +90,7 @@ def test_a_missing_package_is_named(monkeypatch, save):
 
 def test_models_are_imported_without_the_packages_they_may_need():
     code = (
-        "import sys, eventtensor.models.model_source, eventtensor.models.weight_cache\n"
+        "import sys, eventtensor.llm.weights.model_source, eventtensor.llm.weights.weight_cache\n"
         "print([m for m in ('gguf', 'safetensors', 'tokenizers', 'jinja2', 'torch', 'islpy')"
         " if m in sys.modules])"
     )

@@ -32,9 +32,9 @@ from eventtensor.config import Options
 from eventtensor.interp import Order, Task, run
 from eventtensor.ir.availability import Settled
 from eventtensor.ir.plan import HandoffKind, Plan
-from eventtensor.models.decoder_tasks import Weights
-from eventtensor.models.formats.model_presets import PRESETS
-from eventtensor.models.llama import llama
+from eventtensor.llm.model.decoder_tasks import Weights
+from eventtensor.llm.model.llama import llama
+from eventtensor.llm.model.model_presets import PRESETS
 from eventtensor.runtime.cpu import CpuKernel, HoldBack
 
 RNG = np.random.default_rng(7)

@@ -20,9 +20,9 @@ from eventtensor.codegen.cuda.kernel import generate
 from eventtensor.compiler import run_passes
 from eventtensor.config import Options
 from eventtensor.ir.plan import Plan
-from eventtensor.models.decoder_tasks import Weights
-from eventtensor.models.formats.model_presets import PRESETS
-from eventtensor.models.llama import llama
+from eventtensor.llm.model.decoder_tasks import Weights
+from eventtensor.llm.model.llama import llama
+from eventtensor.llm.model.model_presets import PRESETS
 from eventtensor.schedule import hints
 
 

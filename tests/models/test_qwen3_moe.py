@@ -19,7 +19,7 @@ from models.model_checks import (
 from models.tiny_models import MOE, Pair, Session, make_pair, pairs, random_requests, relative
 
 from eventtensor import LLM, SamplingParams
-from eventtensor.models.runner import Runner, StepToken
+from eventtensor.llm.runner.runner import Runner, StepToken
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")

@@ -13,13 +13,13 @@ import pytest
 from support.fake_driver import FakeDriver, installed
 
 from eventtensor.config import environment
-from eventtensor.models import device_random_weights
-from eventtensor.models.checkpoint import shapes
-from eventtensor.models.formats import random_checkpoint
-from eventtensor.models.formats.model_presets import PRESETS
-from eventtensor.models.formats.random_checkpoint import RandomCheckpoint
-from eventtensor.models.runner_memory import DeviceMemory
-from eventtensor.models.weight_packing import pack_weights
+from eventtensor.llm.model.model_presets import PRESETS
+from eventtensor.llm.runner.runner_memory import DeviceMemory
+from eventtensor.llm.weights import device_random_weights
+from eventtensor.llm.weights.checkpoint import shapes
+from eventtensor.llm.weights.formats import random_checkpoint
+from eventtensor.llm.weights.formats.random_checkpoint import RandomCheckpoint
+from eventtensor.llm.weights.weight_packing import pack_weights
 from eventtensor.runtime.build import build_library
 from eventtensor.runtime.cuda.build import build_cubin
 

@@ -7,9 +7,9 @@ import dataclasses
 import numpy as np
 import pytest
 
-from eventtensor.models.formats.model_presets import PRESETS
-from eventtensor.models.model_config import Llama3Rope, from_hf
-from eventtensor.models.rope import frequencies, rope_tables
+from eventtensor.llm.model.model_config import Llama3Rope, from_hf
+from eventtensor.llm.model.model_presets import PRESETS
+from eventtensor.llm.model.rope import frequencies, rope_tables
 
 
 def by_the_rule(config) -> np.ndarray:

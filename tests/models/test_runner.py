@@ -15,14 +15,14 @@ from eventtensor.errors import (
     DimOutOfRange,
     FactViolated,
 )
-from eventtensor.models import runner as runner_module
-from eventtensor.models import runner_memory as memory_module
-from eventtensor.models.batch_arrays import BatchArrays, RunnerLimits
-from eventtensor.models.model_source import open_model
-from eventtensor.models.runner import Runner, StepToken, TokenChoice
-from eventtensor.models.runner_memory import DeviceMemory, HostMemory, Shared
-from eventtensor.models.step_inputs import DeviceBlockTables
-from eventtensor.models.weight_packing import pack_weights
+from eventtensor.llm.runner import runner as runner_module
+from eventtensor.llm.runner import runner_memory as memory_module
+from eventtensor.llm.runner.batch_arrays import BatchArrays, RunnerLimits
+from eventtensor.llm.runner.runner import Runner, StepToken, TokenChoice
+from eventtensor.llm.runner.runner_memory import DeviceMemory, HostMemory, Shared
+from eventtensor.llm.runner.step_inputs import DeviceBlockTables
+from eventtensor.llm.weights.model_source import open_model
+from eventtensor.llm.weights.weight_packing import pack_weights
 
 MODEL = open_model("random:tiny-llama")
 SIZES = {"pages": 8, "positions": 512, "requests": 3}

@@ -18,10 +18,10 @@ from models.tiny_models import Session, pairs, random_requests, relative
 from support.fake_driver import FakeDriver, installed
 
 from eventtensor.errors import BadOption, BadPacking, CompileFailed, KernelClosed, StuckWait
-from eventtensor.models.model_source import open_model
-from eventtensor.models.runner import DTYPES, Runner, StepToken, TokenChoice, layout_of
-from eventtensor.models.tile_sizes import Layout
-from eventtensor.models.weight_packing import pack_weights
+from eventtensor.llm.model.tile_sizes import Layout
+from eventtensor.llm.runner.runner import DTYPES, Runner, StepToken, TokenChoice, layout_of
+from eventtensor.llm.weights.model_source import open_model
+from eventtensor.llm.weights.weight_packing import pack_weights
 
 MODEL = open_model("random:tiny-llama")
 WEIGHTS = {layout: pack_weights(MODEL.checkpoint, layout, DTYPES["bf16"].numpy)

@@ -30,11 +30,11 @@ from eventtensor.codegen.cuda import generate
 from eventtensor.compiler import run_passes
 from eventtensor.config import Options, environment
 from eventtensor.ir.plan import HandoffKind
-from eventtensor.models.batch_arrays import LogitsChange, TokenChoice
-from eventtensor.models.decoder_tasks import Weights
-from eventtensor.models.formats.model_presets import PRESETS
-from eventtensor.models.llama import llama
-from eventtensor.models.sampler import TILE
+from eventtensor.llm.model.decoder_tasks import Weights
+from eventtensor.llm.model.llama import llama
+from eventtensor.llm.model.model_presets import PRESETS
+from eventtensor.llm.model.sampler import TILE
+from eventtensor.llm.runner.batch_arrays import LogitsChange, TokenChoice
 from eventtensor.runtime.cuda.build import build_cubin
 from eventtensor.targets.h200 import H200
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from eventtensor.errors import BadOption, NoDevice
-from eventtensor.models import target_name
-from eventtensor.models.target_name import find_target
+from eventtensor.llm.runner import target_name
+from eventtensor.llm.runner.target_name import find_target
 
 
 def test_auto_is_the_gpu_where_there_is_one(monkeypatch):

@@ -19,10 +19,10 @@ from eventtensor.errors import (
     MissingPackage,
     UnsupportedTokenizer,
 )
-from eventtensor.models.formats.gguf_checkpoint import GgufCheckpoint
-from eventtensor.models.model_source import smollm2_path
-from eventtensor.models.text.chat_template import render
-from eventtensor.models.text.tokenizer_files import from_folder, from_gguf
+from eventtensor.llm.text.chat_template import render
+from eventtensor.llm.text.tokenizer_files import from_folder, from_gguf
+from eventtensor.llm.weights.formats.gguf_checkpoint import GgufCheckpoint
+from eventtensor.llm.weights.model_source import smollm2_path
 
 TEXTS = [
     "", "Hello world", "  two  spaces \n\n\ttabs", "1234567890 and 3.14159", "I've, he'll, WE'RE",

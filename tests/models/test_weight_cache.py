@@ -15,10 +15,10 @@ import pytest
 
 from eventtensor.config import environment
 from eventtensor.errors import BadWeightsCache, DiskFull
-from eventtensor.models import weight_cache
-from eventtensor.models.formats.model_presets import PRESETS
-from eventtensor.models.formats.random_checkpoint import RandomCheckpoint
-from eventtensor.models.weight_cache import packed_weights
+from eventtensor.llm.model.model_presets import PRESETS
+from eventtensor.llm.weights import weight_cache
+from eventtensor.llm.weights.formats.random_checkpoint import RandomCheckpoint
+from eventtensor.llm.weights.weight_cache import packed_weights
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
 

@@ -15,16 +15,16 @@ import eventtensor as et
 from eventtensor.config import environment
 from eventtensor.errors import BadPacking
 from eventtensor.ir.expr import Const
-from eventtensor.models import weight_cache, weight_packing
-from eventtensor.models.decoder_tasks import Matrix, Weights
-from eventtensor.models.formats.model_presets import PRESETS
-from eventtensor.models.formats.random_checkpoint import RandomCheckpoint
-from eventtensor.models.llama import llama
-from eventtensor.models.model_config import Experts
-from eventtensor.models.step import Step
-from eventtensor.models.tile_sizes import Tiles, bundles_for, tiles_for
-from eventtensor.models.weight_cache import file_digest, packed_weights
-from eventtensor.models.weight_packing import (
+from eventtensor.llm.model.decoder_tasks import Matrix, Weights
+from eventtensor.llm.model.llama import llama
+from eventtensor.llm.model.model_config import Experts
+from eventtensor.llm.model.model_presets import PRESETS
+from eventtensor.llm.model.step import Step
+from eventtensor.llm.model.tile_sizes import Tiles, bundles_for, tiles_for
+from eventtensor.llm.weights import weight_cache, weight_packing
+from eventtensor.llm.weights.formats.random_checkpoint import RandomCheckpoint
+from eventtensor.llm.weights.weight_cache import file_digest, packed_weights
+from eventtensor.llm.weights.weight_packing import (
     pack_weights,
     packed_rows,
     packed_shape,

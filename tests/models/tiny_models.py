@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from eventtensor.models.formats.hf_checkpoint import HfCheckpoint
-from eventtensor.models.runner import DTYPES, Runner, StepToken, TokenChoice, layout_of
-from eventtensor.models.runner_memory import DeviceMemory
-from eventtensor.models.weight_packing import pack_weights
+from eventtensor.llm.runner.runner import DTYPES, Runner, StepToken, TokenChoice, layout_of
+from eventtensor.llm.runner.runner_memory import DeviceMemory
+from eventtensor.llm.weights.formats.hf_checkpoint import HfCheckpoint
+from eventtensor.llm.weights.weight_packing import pack_weights
 from eventtensor.runtime.cuda.driver import upload
 
 LLAMA3 = {

@@ -43,10 +43,31 @@ def test_imports_and_paths_follow_a_file(tree: Path) -> None:
     assert user == "from . import blocks\nfrom .blocks import Pages\n\nprint(blocks.Pages)\n"
     assert (tree / "tests/test_it.py").read_text().startswith("from pack.c.a.blocks import Pages")
     assert (tree / "docs/text.md").read_text() == "`blocks.py` and pack.c.a.blocks\n"
-    assert (tree / "src/pack/b/other.py").read_text() == "thing = 1  # see a/blocks.py\n"
+    assert (tree / "src/pack/b/other.py").read_text() == "thing = 1  # see c/a/blocks.py\n"
     before = {p: p.read_text() for p in tree.rglob("*.py")}
     rename.do_moves(moves)
     assert before == {p: p.read_text() for p in tree.rglob("*.py")}
+
+
+def test_a_change_beside_a_move_follows_it_later(tree: Path) -> None:
+    """A change that was written before the move names modules by their old places."""
+    moves = [rename.Move("src/pack/a", "src/pack/c/a")]
+    rename.do_moves(moves)
+    user, other = tree / "src/pack/c/a/user.py", tree / "src/pack/b/other.py"
+    user.write_text("from ..b.other import thing\n\nprint(thing)\n")
+    other.write_text("from ..a.pages import Pages  # a/pages.py\n")
+    rename.do_moves(moves)
+    assert user.read_text() == "from ...b.other import thing\n\nprint(thing)\n"
+    assert other.read_text() == "from ..c.a.pages import Pages  # c/a/pages.py\n"
+    assert rename.old_names([], moves) == []
+
+
+def test_a_file_in_a_folder_that_moved_is_an_old_name(tree: Path) -> None:
+    moves = [rename.Move("src/pack/a", "src/pack/c/a")]
+    rename.do_moves(moves)
+    (tree / "src/pack/a").mkdir(exist_ok=True)
+    (tree / "src/pack/a/late.py").write_text("")
+    assert rename.old_names([], moves) == ["src/pack/a/late.py is called src/pack/c/a/late.py"]
 
 
 def test_a_word_is_renamed_where_its_row_says(tree: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 import release
 import typer
 
-from eventtensor.cli.commands import app
+from eventtensor.llm.cli.commands import app
 
 PAGES = [*release.ROOT.glob("*.md"), *release.ROOT.glob("docs/**/*.md")]
 SHOWN = re.compile(r"^(eventtensor .*)$|`(eventtensor [^`\n]+)`", re.MULTILINE)

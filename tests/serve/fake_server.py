@@ -15,12 +15,12 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from engine.fake_runner import FakeRunner
 
-from eventtensor.engine import llm as llm_module
 from eventtensor.errors import EventTensorError
-from eventtensor.models.batch_arrays import RunnerLimits
-from eventtensor.models.model_config import ModelConfig
-from eventtensor.serve.app import AppOptions
-from eventtensor.serve.server import ServeOptions, serve
+from eventtensor.llm.engine import llm as llm_module
+from eventtensor.llm.model.model_config import ModelConfig
+from eventtensor.llm.runner.batch_arrays import RunnerLimits
+from eventtensor.llm.serve.app import AppOptions
+from eventtensor.llm.serve.server import ServeOptions, serve
 
 PAGE = 8
 

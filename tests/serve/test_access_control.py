@@ -17,11 +17,11 @@ import pytest
 from serve.server_process import fake, running
 from starlette.requests import Request
 
-from eventtensor.engine.grammar import Grammar
-from eventtensor.engine.sampling_params import SamplingParams
 from eventtensor.errors import BadGrammar
-from eventtensor.serve.generation_service import GenerationService
-from eventtensor.serve.output_queue import ClientDisconnected
+from eventtensor.llm.engine.grammar import Grammar
+from eventtensor.llm.engine.sampling_params import SamplingParams
+from eventtensor.llm.serve.generation_service import GenerationService
+from eventtensor.llm.serve.output_queue import ClientDisconnected
 
 ASKED = {"model": "tiny", "prompt": "ab", "max_tokens": 3}
 SITE = "https://example.org"

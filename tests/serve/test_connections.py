@@ -15,8 +15,8 @@ from serve.server_process import fake
 from uvicorn import Config
 from uvicorn.server import ServerState
 
-from eventtensor.serve.connection import Connection, ConnectionLimits
-from eventtensor.serve.listen_sockets import bind
+from eventtensor.llm.serve.connection import Connection, ConnectionLimits
+from eventtensor.llm.serve.listen_sockets import bind
 
 BODY = json.dumps({"model": "tiny", "prompt": "ab", "max_tokens": 3}).encode()
 HEAD = (b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from eventtensor.serve.deltas import (
+from eventtensor.llm.serve.deltas import (
     ArgumentsDelta,
     CallDelta,
     ParsedAnswer,

@@ -13,17 +13,17 @@ import pytest
 from serve.server_process import fake
 from starlette.requests import Request
 
-from eventtensor.engine.request import Output
 from eventtensor.errors import EngineStopped, PromptTooLong, QueueFull
-from eventtensor.serve.error_formats import ErrorInfo, error_format
-from eventtensor.serve.error_responses import (
+from eventtensor.llm.engine.request import Output
+from eventtensor.llm.serve.error_formats import ErrorInfo, error_format
+from eventtensor.llm.serve.error_responses import (
     HANDLERS,
     RefusedRequest,
     error_info,
     handle_user_error,
 )
-from eventtensor.serve.response_writer import Event, ResponseWriter
-from eventtensor.serve.streaming import CompletionStream, EventStreamResponse
+from eventtensor.llm.serve.response_writer import Event, ResponseWriter
+from eventtensor.llm.serve.streaming import CompletionStream, EventStreamResponse
 
 ASKED = {"model": "tiny", "prompt": "ab", "max_tokens": 3}
 BOTH = ("Input tokens exceed the configured limit of 64 tokens.",

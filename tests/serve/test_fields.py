@@ -10,11 +10,11 @@ import pytest
 from pydantic import ValidationError
 
 from eventtensor.errors import BadTool
-from eventtensor.serve.chat.chat_body import ChatBody
-from eventtensor.serve.completions.completion_body import CompletionBody
-from eventtensor.serve.messages.messages_body import MessagesBody
-from eventtensor.serve.responses.responses_body import ResponsesBody
-from eventtensor.serve.strict_body import NoEffect
+from eventtensor.llm.serve.chat.chat_body import ChatBody
+from eventtensor.llm.serve.completions.completion_body import CompletionBody
+from eventtensor.llm.serve.messages.messages_body import MessagesBody
+from eventtensor.llm.serve.responses.responses_body import ResponsesBody
+from eventtensor.llm.serve.strict_body import NoEffect
 
 ROOT = Path(__file__).parents[2]
 CHAT = {"model": "tiny", "messages": [{"role": "user", "content": "Hi"}]}

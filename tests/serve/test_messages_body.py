@@ -6,8 +6,8 @@ import pytest
 from pydantic import ValidationError
 
 from eventtensor.errors import BadParameter
-from eventtensor.serve.messages import message_blocks
-from eventtensor.serve.messages.messages_body import CountBody, MessagesBody
+from eventtensor.llm.serve.messages import message_blocks
+from eventtensor.llm.serve.messages.messages_body import CountBody, MessagesBody
 
 TOOLS = [{"name": "f", "description": "d", "input_schema": {"type": "object"}},
          {"type": "custom", "name": "g", "input_schema": {"type": "object"}, "strict": True}]

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from eventtensor.engine.request import FinishReason
-from eventtensor.serve.deltas import (
+from eventtensor.llm.engine.request import FinishReason
+from eventtensor.llm.serve.deltas import (
     ArgumentsDelta,
     CallDelta,
     ParsedAnswer,
     ReasoningDelta,
     TextDelta,
 )
-from eventtensor.serve.messages.messages_writer import MessagesWriter
-from eventtensor.serve.response_writer import AnswerDelta, Usage, WholeAnswer
+from eventtensor.llm.serve.messages.messages_writer import MessagesWriter
+from eventtensor.llm.serve.response_writer import AnswerDelta, Usage, WholeAnswer
 
 USAGE = Usage(prompt=7, cached=4, answer=9, reasoning=2)
 DELTAS = [ReasoningDelta("hm"), ReasoningDelta(" .."), TextDelta("Hel"), TextDelta("lo"),

@@ -12,9 +12,9 @@ import pytest
 from engine.fake_runner import FakeRunner, engine, limits
 from serve.server_process import fake
 
-from eventtensor.engine.sampling_params import SamplingParams
 from eventtensor.errors import BadOption
-from eventtensor.serve.metrics import check_prefix, metrics_text
+from eventtensor.llm.engine.sampling_params import SamplingParams
+from eventtensor.llm.serve.metrics import check_prefix, metrics_text
 
 ROOT = Path(__file__).parents[2]
 SAMPLE = re.compile(r'([a-zA-Z_:][\w:]*)\{((?:[a-z_]+="(?:[^"\\\n]|\\[\\"n])*",?)+)\} (\S+)')

@@ -17,7 +17,7 @@ import pytest
 from serve.server_process import fake
 
 from eventtensor.errors import BadAddress
-from eventtensor.serve.listen_sockets import bind
+from eventtensor.llm.serve.listen_sockets import bind
 
 LONG = {"model": "tiny", "prompt": "ab", "max_tokens": 200, "ignore_eos": True}
 SHORT = LONG | {"max_tokens": 5}

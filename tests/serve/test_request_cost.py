@@ -15,8 +15,8 @@ from serve.server_process import fake
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
-from eventtensor.serve.body_reader import BodyLimits, BodyMeter, RequestBodyReader
-from eventtensor.serve.tokenize_bodies import TokenizeBody
+from eventtensor.llm.serve.body_reader import BodyLimits, BodyMeter, RequestBodyReader
+from eventtensor.llm.serve.tokenize_bodies import TokenizeBody
 
 MANY = 4 << 20
 GOOD = {"model": "tiny", "prompt": "ab", "max_tokens": 5, "seed": 1, "ignore_eos": True}

@@ -14,7 +14,7 @@ import openai
 import pytest
 from serve.server_process import fake
 
-from eventtensor.serve.request_ids import RequestIdMiddleware
+from eventtensor.llm.serve.request_ids import RequestIdMiddleware
 
 ASKED = {"model": "tiny", "prompt": "ab", "max_tokens": 3}
 SITE = "https://example.org"

@@ -7,11 +7,11 @@ import json
 import pytest
 
 from eventtensor.errors import BadParameter
-from eventtensor.serve.error_responses import RefusedRequest
-from eventtensor.serve.responses import stored_chats
-from eventtensor.serve.responses.response_store import ResponseStore
-from eventtensor.serve.responses.responses_body import ResponsesBody
-from eventtensor.serve.responses.stored_chats import load_chat
+from eventtensor.llm.serve.error_responses import RefusedRequest
+from eventtensor.llm.serve.responses import stored_chats
+from eventtensor.llm.serve.responses.response_store import ResponseStore
+from eventtensor.llm.serve.responses.responses_body import ResponsesBody
+from eventtensor.llm.serve.responses.stored_chats import load_chat
 
 
 def put(store, id, previous=None, text="hello", answer="yes"):

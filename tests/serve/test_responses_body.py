@@ -6,7 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from eventtensor.errors import BadParameter
-from eventtensor.serve.responses.responses_body import ResponsesBody
+from eventtensor.llm.serve.responses.responses_body import ResponsesBody
 
 TOOLS = [{"type": "function", "name": name, "parameters": {"type": "object"}, "strict": None}
          for name in ("f", "g")]

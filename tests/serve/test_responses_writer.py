@@ -6,18 +6,18 @@ import pytest
 from openai.types.responses import Response, ResponseStreamEvent
 from pydantic import BaseModel, TypeAdapter
 
-from eventtensor.engine.request import FinishReason, Logprobs, ScoredToken
-from eventtensor.serve.deltas import (
+from eventtensor.llm.engine.request import FinishReason, Logprobs, ScoredToken
+from eventtensor.llm.serve.deltas import (
     ArgumentsDelta,
     CallDelta,
     ParsedAnswer,
     ReasoningDelta,
     TextDelta,
 )
-from eventtensor.serve.response_writer import AnswerDelta, Usage, WholeAnswer
-from eventtensor.serve.responses.responses_body import ResponsesBody
-from eventtensor.serve.responses.responses_writer import ResponsesWriter
-from eventtensor.serve.token_texts import TokenTexts
+from eventtensor.llm.serve.response_writer import AnswerDelta, Usage, WholeAnswer
+from eventtensor.llm.serve.responses.responses_body import ResponsesBody
+from eventtensor.llm.serve.responses.responses_writer import ResponsesWriter
+from eventtensor.llm.serve.token_texts import TokenTexts
 
 EVENT = TypeAdapter(ResponseStreamEvent)
 USAGE = Usage(prompt=7, cached=4, answer=9, reasoning=2)

@@ -12,7 +12,7 @@ import httpx
 import pytest
 from serve.server_process import fake, running
 
-from eventtensor.bench.completion_client import Address
+from eventtensor.llm.bench.completion_client import Address
 
 sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
 

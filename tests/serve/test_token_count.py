@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from eventtensor.serve.deltas import ArgumentsDelta, CallDelta, ReasoningDelta, TextDelta
-from eventtensor.serve.openai_writer import usage_json
-from eventtensor.serve.response_writer import Usage
-from eventtensor.serve.token_count import TokenCount
+from eventtensor.llm.serve.deltas import ArgumentsDelta, CallDelta, ReasoningDelta, TextDelta
+from eventtensor.llm.serve.openai_writer import usage_json
+from eventtensor.llm.serve.response_writer import Usage
+from eventtensor.llm.serve.token_count import TokenCount
 
 
 def test_tokens_of_reasoning_are_counted_apart():

@@ -17,7 +17,7 @@ from project.test_extras import EXTRAS
 from serve.server_process import fake
 
 from eventtensor.errors import BadOption, MissingPackage
-from eventtensor.serve.tracing import check_endpoint
+from eventtensor.llm.serve.tracing import check_endpoint
 
 DECODE = """
 import json, sys

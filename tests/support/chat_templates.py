@@ -6,7 +6,7 @@ from __future__ import annotations
 import tokenizers
 from engine.tiny_chat import _tokenizer
 
-from eventtensor.models.text.tokenizer import Tokenizer
+from eventtensor.llm.text.tokenizer import Tokenizer
 
 QWEN3 = """\
 {%- if tools %}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gguf
 import numpy as np
 
-from eventtensor.models.checkpoint import shapes
+from eventtensor.llm.weights.checkpoint import shapes
 
 LAYER = {"attn_norm": "attn_norm", "wq": "attn_q", "wk": "attn_k", "wv": "attn_v",
          "q_norm": "attn_q_norm", "k_norm": "attn_k_norm", "wo": "attn_output",

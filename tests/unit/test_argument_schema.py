@@ -7,8 +7,8 @@ import json
 import pytest
 
 from eventtensor.errors import BadTool
-from eventtensor.serve.chat_request import Tool
-from eventtensor.serve.tools.argument_schema import argument_rule
+from eventtensor.llm.serve.chat_request import Tool
+from eventtensor.llm.serve.tools.argument_schema import argument_rule
 
 
 def schema(parameters, strict=False):

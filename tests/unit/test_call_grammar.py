@@ -12,12 +12,12 @@ from hypothesis import given
 from support.chat_templates import LLAMA_3_2, QWEN3, SMOLLM2, THINKER, byte_tokenizer
 from unit.test_call_parser import PIECES
 
-from eventtensor.engine.grammar import Grammars
-from eventtensor.engine.sampling_params import SamplingParams
 from eventtensor.errors import BadGrammar, BadTool
-from eventtensor.serve.chat_format import ChatFormat
-from eventtensor.serve.chat_request import ChatRequest, Tool, ToolChoice
-from eventtensor.serve.deltas import ParsedAnswer
+from eventtensor.llm.engine.grammar import Grammars
+from eventtensor.llm.engine.sampling_params import SamplingParams
+from eventtensor.llm.serve.chat_format import ChatFormat
+from eventtensor.llm.serve.chat_request import ChatRequest, Tool, ToolChoice
+from eventtensor.llm.serve.deltas import ParsedAnswer
 
 TREE = {"type": "object", "properties": {"name": {"type": "string"}, "kids": {
     "type": "array", "items": {"$ref": "#/$defs/tree"}}}, "required": ["name"]}

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eventtensor.serve.chat_request import Tool
-from eventtensor.serve.deltas import CallDelta, ParsedAnswer, merge_deltas
-from eventtensor.serve.tools.hermes import Hermes
-from eventtensor.serve.tools.llama3_json import Llama3Json
+from eventtensor.llm.serve.chat_request import Tool
+from eventtensor.llm.serve.deltas import CallDelta, ParsedAnswer, merge_deltas
+from eventtensor.llm.serve.tools.hermes import Hermes
+from eventtensor.llm.serve.tools.llama3_json import Llama3Json
 
 TOOLS = [Tool("get", {}), Tool("get_more", {}), Tool("put", {})]
 SYNTAXES = {"hermes": Hermes(""), "llama3_json": Llama3Json("")}

@@ -7,11 +7,11 @@ import json
 import pytest
 from support.chat_templates import LLAMA_3_2, QWEN3, SMOLLM2, THINKER, byte_tokenizer
 
-from eventtensor.engine.sampling_params import SamplingParams
 from eventtensor.errors import BadChat, BadOption, BadParameter
-from eventtensor.serve.chat_format import ChatFormat
-from eventtensor.serve.chat_request import ChatRequest, Tool, ToolChoice
-from eventtensor.serve.deltas import ParsedAnswer
+from eventtensor.llm.engine.sampling_params import SamplingParams
+from eventtensor.llm.serve.chat_format import ChatFormat
+from eventtensor.llm.serve.chat_request import ChatRequest, Tool, ToolChoice
+from eventtensor.llm.serve.deltas import ParsedAnswer
 
 WEATHER = Tool("get_weather", {"type": "object", "properties": {"city": {"type": "string"}}}, "now")
 SAY = Tool("say", {})

@@ -29,7 +29,7 @@ from decode_cases import CASES, Chosen, parse
 from kernels import Made, Wanted
 from torch_compiled import CompiledPeer, Task, TooLong, limited, two_halves
 
-from eventtensor.models.formats.model_presets import PRESETS
+from eventtensor.llm.model.model_presets import PRESETS
 
 # ---- which rows ------------------------------------------------------------------------------
 

@@ -31,11 +31,11 @@ from kernels import Made
 import eventtensor as et
 from eventtensor.compiler import run_passes
 from eventtensor.config import Options
-from eventtensor.models.decoder_tasks import Weights
-from eventtensor.models.formats.model_presets import PRESETS
-from eventtensor.models.formats.random_checkpoint import RandomCheckpoint
-from eventtensor.models.llama import llama
-from eventtensor.models.weight_packing import pack_weights
+from eventtensor.llm.model.decoder_tasks import Weights
+from eventtensor.llm.model.llama import llama
+from eventtensor.llm.model.model_presets import PRESETS
+from eventtensor.llm.weights.formats.random_checkpoint import RandomCheckpoint
+from eventtensor.llm.weights.weight_packing import pack_weights
 
 # By its place: an example has the same name.
 _found = spec_from_file_location("moe_benchmark", Path(moe_chain.__file__).with_name("moe.py"))

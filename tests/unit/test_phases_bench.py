@@ -13,7 +13,7 @@ sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
 
 from phases import EDGE, Layers, bytes_of
 
-from eventtensor.models.formats.model_presets import PRESETS
+from eventtensor.llm.model.model_presets import PRESETS
 
 LAYERS = 2 * EDGE + 3
 RECORD = np.dtype([("call", "i4"), ("coords", "i8", (2,)), ("t_ready", "u8"), ("t_end", "u8"),

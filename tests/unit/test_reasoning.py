@@ -8,16 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eventtensor.serve.chat_request import Tool
-from eventtensor.serve.deltas import (
+from eventtensor.llm.serve.chat_request import Tool
+from eventtensor.llm.serve.deltas import (
     CallDelta,
     ParsedAnswer,
     PlainText,
     ReasoningDelta,
     merge_deltas,
 )
-from eventtensor.serve.reasoning import Thinking, ThinkTags
-from eventtensor.serve.tools.hermes import Hermes
+from eventtensor.llm.serve.reasoning import Thinking, ThinkTags
+from eventtensor.llm.serve.tools.hermes import Hermes
 
 TOOLS = [Tool("get", {})]
 CALL = '<tool_call>\n{"name": "get", "arguments": {"a": 1}}\n</tool_call>'

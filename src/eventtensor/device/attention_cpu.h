@@ -1,5 +1,5 @@
 // Attention over a paged KV cache for one thread of a CPU: the hand-tuned body of `attend` in
-// models/attention.py, whose Python body defines the result. It reads keys and values in place, and
+// llm/model/attention.py, whose Python body defines the result. It reads keys and values in place, and
 // only those of existing tokens.
 #pragma once
 #include "gathered.h"

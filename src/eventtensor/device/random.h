@@ -1,5 +1,5 @@
 // Random weights by counter: a key and the number of an element decide it, so that threads fill any
-// part of a packed matrix by themselves. models/formats/random_checkpoint.py gives the same bits.
+// part of a packed matrix by themselves. llm/weights/formats/random_checkpoint.py gives the same bits.
 #pragma once
 #include "numerics.h"
 
@@ -25,7 +25,7 @@ template <class T> ET_FN T stored(bf16 x) {
   else return value(x);
 }
 
-// How a packed matrix is made from its sources (models/weight_packing.py): in turns, of which each has some
+// How a packed matrix is made from its sources (llm/weights/weight_packing.py): in turns, of which each has some
 // panels of every source. `first`: where those of a source begin in a turn; the last is its length.
 struct Packing {
   static constexpr uint32_t SOURCES = 3, ROWS = 16, BLOCK = 8;

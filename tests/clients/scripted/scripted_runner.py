@@ -13,8 +13,8 @@ import numpy as np
 from clients.scripted.scripted_rules import Rule
 from engine.fake_runner import FakeRunner
 
-from eventtensor.models.batch_arrays import RunnerLimits
-from eventtensor.models.text.tokenizer import Tokenizer
+from eventtensor.llm.runner.batch_arrays import RunnerLimits
+from eventtensor.llm.text.tokenizer import Tokenizer
 
 _USER, _RESULT = "<|im_start|>user\n", "<tool_response>"
 _ANSWER = re.compile(r"<\|im_start\|>assistant\n(<think>\n\n</think>\n\n)?")

@@ -13,13 +13,13 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 from clients.scripted.scripted_rules import RULES
 from clients.scripted.scripted_runner import ScriptedRunner
 
-from eventtensor.engine import llm as llm_module
-from eventtensor.models.attention_block import page_tokens
-from eventtensor.models.batch_arrays import RunnerLimits
-from eventtensor.models.model_config import ModelConfig
-from eventtensor.models.model_source import open_model
-from eventtensor.serve.app import AppOptions
-from eventtensor.serve.server import ServeOptions, serve
+from eventtensor.llm.engine import llm as llm_module
+from eventtensor.llm.model.attention_block import page_tokens
+from eventtensor.llm.model.model_config import ModelConfig
+from eventtensor.llm.runner.batch_arrays import RunnerLimits
+from eventtensor.llm.serve.app import AppOptions
+from eventtensor.llm.serve.server import ServeOptions, serve
+from eventtensor.llm.weights.model_source import open_model
 
 TEMPLATE = Path(__file__).parent / "scripted_template.jinja"
 CONTEXT = 8192

@@ -1,5 +1,5 @@
 // Attention over a paged KV cache for the threads of a block: the hand-tuned body of `attend` in
-// models/attention.py, whose Python body defines the result. Templates over the shapes of a head
+// llm/model/attention.py, whose Python body defines the result. Templates over the shapes of a head
 // and of a page serve all models. The length of a sequence alone decides the order of its sums.
 //
 // GROUP: query heads of one KV head; HD: the width of a head, a multiple of 16.

@@ -1,4 +1,4 @@
-// Attention of a decode batch (models/attention_decode_batch.py): each token has its own sequence.
+// Attention of a decode batch (llm/model/attention_decode_batch.py): each token has its own sequence.
 // An attention task applies RoPE to its queries itself and takes the new key and value from the
 // projection while the KV pipeline (attention_mixed.cuh) fills. The order of sums is that of
 // attention_mixed.cuh.
@@ -7,7 +7,7 @@
 
 namespace et::attention {
 
-// Runs after `plan`: the fields of items that models/attention_decode_batch.py defines.
+// Runs after `plan`: the fields of items that llm/model/attention_decode_batch.py defines.
 ET_FN void place_items(View<const int32_t, 1> position, View<int32_t, 1> first,
                        View<int32_t, 1> row, View<int32_t, 1> left, View<int32_t, 1> num_cached,
                        View<int32_t, 1> rope_position, View<int32_t, 1> kv_tokens,

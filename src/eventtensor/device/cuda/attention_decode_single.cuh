@@ -1,5 +1,5 @@
 // Attention of a single decode token for the threads of a block: hand-tuned bodies of
-// models/attention_decode_single.py, whose Python bodies define the result. Split `part` of PARTS
+// llm/model/attention_decode_single.py, whose Python bodies define the result. Split `part` of PARTS
 // takes every PARTS-th page of the sequence, and each warp of it sixteen tokens at a time. So the
 // length alone decides the order of sums.
 //

@@ -1,5 +1,5 @@
 // Attention before its first product, for the threads of a block: hand-tuned bodies of `plan` (the
-// work items) and of RoPE in models/attention.py, whose Python bodies define the result.
+// work items) and of RoPE in llm/model/attention.py, whose Python bodies define the result.
 //
 // GROUP: query heads of one KV head; HD: the width of a head, a multiple of 16.
 #pragma once

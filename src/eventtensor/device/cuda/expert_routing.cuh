@@ -1,5 +1,5 @@
 // Routing of tokens to experts for the threads of a block: hand-tuned bodies of
-// models/moe_block.py, whose Python bodies define the result. EXPERTS: their number; TOP: the
+// llm/model/moe_block.py, whose Python bodies define the result. EXPERTS: their number; TOP: the
 // experts of a token.
 #pragma once
 #include "histogram.cuh"

@@ -1,5 +1,0 @@
-"""python -m eventtensor.cli"""
-
-from . import main
-
-main()

@@ -1,0 +1,1 @@
+"""Model families: their configs, blocks and tasks, and the step of a model as one program."""

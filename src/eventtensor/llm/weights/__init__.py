@@ -1,0 +1,1 @@
+"""Weights: readers of checkpoints, random weights, packing of matrices, and a cache on disk."""
