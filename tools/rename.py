@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import posixpath
 import re
 import subprocess
 import sys
@@ -35,6 +36,7 @@ LEFT = (
     "LICENSE",
     "NOTICE",
 )
+INCLUDES = "src/eventtensor/device"  # what compilers get as -I
 SUFFIXES = {".py", ".h", ".cpp", ".cu", ".cuh", ".md", ".toml", ".yml", ".yaml", ".txt", ".html",
             ".mjs", ".sh", ".jinja", ""}
 
@@ -144,6 +146,8 @@ def do_moves(moves: list[Move]) -> None:
                     modules,
                     packages,
                 )
+            if PurePosixPath(new).suffix in (".h", ".cuh", ".cu", ".cpp"):
+                changed = follow_includes(changed, old, new, earlier.get(old, old), after)
             changed = follow_paths(changed, new, after, modules)
             if changed != text:
                 file.write_text(changed)
@@ -226,6 +230,22 @@ def relative(target: str, here: str) -> str:
     while same < min(len(a), len(b)) and a[same] == b[same]:
         same += 1
     return "." * (len(b) - same + 1) + ".".join(a[same:])
+
+
+def follow_includes(text: str, old: str, new: str, earlier: str, after: dict[str, str]) -> str:
+    """What a file includes; if either of them moves, written from the include folder."""
+
+    def follow(found: re.Match[str]) -> str:
+        folders = [str(PurePosixPath(old).parent), INCLUDES, str(PurePosixPath(earlier).parent)]
+        paths = [posixpath.normpath(posixpath.join(f, found[1])) for f in folders]
+        path = next((p for p in paths if p in after), None)
+        if path is None or (path == after[path] and old == new and path in paths[:2]):
+            return found[0]
+        goal = after[path]
+        start = INCLUDES if goal.startswith(INCLUDES + "/") else str(PurePosixPath(new).parent)
+        return f'#include "{posixpath.relpath(goal, start)}"'
+
+    return re.sub(r'#include "([^"\n]+)"', follow, text)
 
 
 def follow_paths(text: str, own: str, after: dict[str, str], modules: dict[str, str]) -> str:

@@ -112,7 +112,7 @@ def late_reader() -> et.Program:
 def test_all_who_touch_a_flagged_tensor_use_words() -> None:
     text = generate(plan_of(late_reader(), "flag", "ticket")).text
     assert "et::Tagged<et::bf16>* x;  // scratch bf16[64], with flags" in text
-    assert '#include "cuda/tagged.cuh"' in text
+    assert '#include "cuda/sync/tagged.cuh"' in text
     reads = re.findall(
         r"et::TaggedLoad<et::bf16, 1, 16, 1>\{\w+, \w+_tile, TENSOR_x, &args\.x\}", text
     )
@@ -149,7 +149,7 @@ def test_a_body_with_several_stores_publishes_once_when_all_are_done() -> None:
 
 
 def test_words_are_touched_by_relaxed_accesses_of_their_size_only() -> None:
-    text = (DEVICE / "cuda" / "tagged.cuh").read_text()
+    text = (DEVICE / "cuda/sync/tagged.cuh").read_text()
     found = set(re.findall(r"\bptx::(\w+)", text))
     singles = {f"{op}_relaxed_gpu_{n}" for op in ("ld", "st") for n in ("b32", "b64")}
     asked = {f"ld_relaxed_gpu_{n}_if" for n in ("b32", "b64", "v4_b32", "v2_b64")}
@@ -247,7 +247,7 @@ def test_the_barrier_of_the_copies_is_made_before_the_block_first_meets() -> Non
 
 
 def test_the_copying_thread_fences_what_others_wrote_first() -> None:
-    text = (DEVICE / "cuda" / "bulk_operand.cuh").read_text()
+    text = (DEVICE / "cuda/memory/bulk_operand.cuh").read_text()
     code = text[text.index("class BulkOperandLoader") :]
     assert code.index("fence_global_writes();") < code.index("bulk_copy(") < code.index("bar_over(")
 

@@ -94,7 +94,7 @@ def multiply(x, w, y):
 
 
 def test_a_product_that_takes_room_by_itself_says_for_all() -> None:
-    """Of 16-bit numbers: device/cuda/matmul.cuh folds through what it takes."""
+    """Of 16-bit numbers: device/cuda/ops/matmul.cuh folds through what it takes."""
     p = weighed(16)
     n = et.dim("n")
     x, w = p.input("a", (n, 64), et.bf16), p.input("w", (64, 64), et.bf16)

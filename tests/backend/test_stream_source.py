@@ -107,7 +107,7 @@ def test_without_streams_there_is_no_loader_and_pages_are_used_in_place() -> Non
 @pytest.mark.parametrize("schedule", ("static", "ticket"))
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_a_program_compiles_and_keeps_its_registers(name: str, schedule: str) -> None:
-    """Local memory would cost a trip to the L2 at every look (device/cuda/worker.cuh)."""
+    """Local memory would cost a trip to the L2 at every look (device/cuda/roles/worker.cuh)."""
     found = made(PROGRAMS[name][0](), schedule)
     usage = build_cubin(found.text, name, H200.architecture, environment()).usage
     assert usage.registers <= 168 and usage.spill_bytes == 0

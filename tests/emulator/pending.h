@@ -1,6 +1,6 @@
 // What threads of a block have asked for and is not there yet: copies of 16 bytes, and products of
-// warpgroups; and which of their writes tensor cores do not see yet. See cuda/cp_async.cuh and
-// cuda/wgmma.cuh.
+// warpgroups; and which of their writes tensor cores do not see yet. See cuda/ptx/cp_async.cuh and
+// cuda/ptx/wgmma.cuh.
 #pragma once
 #include <cstddef>
 #include <cstdint>

@@ -1,8 +1,8 @@
 // out = w x', 128 rows of w by two warpgroups; x comes in parts of 64 of K through two buffers, a
 // part ahead of the products. A launch names what is left out or done wrong, if anything is.
-#include "cuda/ptx.cuh"
-#include "cuda/cp_async.cuh"
-#include "cuda/wgmma.cuh"
+#include "cuda/ptx/ptx.cuh"
+#include "cuda/ptx/cp_async.cuh"
+#include "cuda/ptx/wgmma.cuh"
 #include "numerics.h"
 
 using namespace et;

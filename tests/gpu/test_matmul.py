@@ -1,5 +1,5 @@
 """Matrix multiplication on the GPU: 16-bit operands on tensor cores within the bound that
-device/cuda/mma.cuh states, all others in the exact order, over layouts, strides and odd shapes."""
+cuda/mma/mma.cuh states, all others in the exact order, over layouts, strides and odd shapes."""
 
 from __future__ import annotations
 

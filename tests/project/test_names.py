@@ -19,12 +19,16 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "src/pack/__init__.py": "",
         "src/pack/a/__init__.py": "",
         "src/pack/a/pages.py": "from ..b.other import thing\n\nPages = thing\n",
-        "src/pack/a/user.py":
-            "from . import pages\nfrom .pages import Pages\n\nprint(pages.Pages)\n",
+        "src/pack/a/user.py": "from . import pages\n"
+        "from .pages import Pages\n\nprint(pages.Pages)\n",
         "src/pack/b/__init__.py": "",
         "src/pack/b/other.py": "thing = 1  # see a/pages.py\n",
         "tests/test_it.py": "from pack.a.pages import (\n    Pages,\n)\n",
         "docs/text.md": "`pages.py` and pack.a.pages\n",
+        "src/eventtensor/device/view.h": "#pragma once\n",
+        "src/eventtensor/device/cuda/sum.cuh": '#include "../view.h"\n',
+        "src/eventtensor/device/cuda/row.cuh": '#include "sum.cuh"\n#include <cmath>\n',
+        "src/eventtensor/device/run.cpp": '#include "view.h"\n#include "cuda/row.cuh"\n',
     }.items():
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).write_text(text)
@@ -47,6 +51,23 @@ def test_imports_and_paths_follow_a_file(tree: Path) -> None:
     before = {p: p.read_text() for p in tree.rglob("*.py")}
     rename.do_moves(moves)
     assert before == {p: p.read_text() for p in tree.rglob("*.py")}
+
+
+def test_includes_follow_a_header(tree: Path) -> None:
+    """They are written from the include folder, which no later move of the includer changes."""
+    device = tree / "src/eventtensor/device"
+    moves = [
+        rename.Move(
+            "src/eventtensor/device/cuda/sum.cuh", "src/eventtensor/device/cuda/ops/sum.cuh"
+        )
+    ]
+    for _ in range(2):
+        rename.do_moves(moves)
+        assert (device / "cuda/ops/sum.cuh").read_text() == '#include "view.h"\n'
+        row = (device / "cuda/row.cuh").read_text()
+        assert row == '#include "cuda/ops/sum.cuh"\n#include <cmath>\n'
+        run = (device / "run.cpp").read_text()
+        assert run == '#include "view.h"\n#include "cuda/row.cuh"\n'
 
 
 def test_a_change_beside_a_move_follows_it_later(tree: Path) -> None:

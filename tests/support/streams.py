@@ -195,8 +195,8 @@ def told_twice(k: int = 512) -> et.Program:
 
 # Rows of 1 KB through memory that lasts from task to task: lanes give each other their 16 bytes.
 _KEPT = """
-#include "cuda/cp_async.cuh"
-#include "cuda/persistent_smem.cuh"
+#include "cuda/ptx/cp_async.cuh"
+#include "cuda/memory/persistent_smem.cuh"
 const uint32_t lane = threadIdx.x % 32, piece = threadIdx.x ^ 1;
 const uint32_t* const from = reinterpret_cast<const uint32_t*>(x.data) + threadIdx.x * 4;
 uint32_t* const to = reinterpret_cast<uint32_t*>(out.data) + piece * 4;

@@ -2,7 +2,7 @@
 // Tiles are numbered in lexicographic order of their coordinates.
 #pragma once
 #if defined(__CUDACC__)
-#include "cuda/worker.cuh"
+#include "cuda/roles/worker.cuh"
 #else
 #include "worker.h"
 #endif

@@ -34,7 +34,7 @@ class DType(Enum):
 
     @property
     def word(self) -> int:
-        """Bytes of a word: an element of at most four, and its flag (device/cuda/tagged.cuh)."""
+        """Bytes of a word: an element of at most four, and its flag (cuda/sync/tagged.cuh)."""
         return 4 if self.size <= 2 else 8
 
     @cached_property

@@ -39,7 +39,8 @@ def device_digest(*patterns: str) -> str:
     """Of the files in device/ that these patterns name, pattern by pattern."""
     digest = hashlib.sha256()
     for path in (p for pattern in patterns for p in sorted(DEVICE.glob(pattern))):
-        digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
+        name = path.relative_to(DEVICE).as_posix()
+        digest.update(name.encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()
 
 

@@ -2,7 +2,7 @@
 flags: which experts are in use, from their scores. Nobody waits for who found them first.
 
 A loader then knows where weights lie a task and two hops sooner. Its tasks take no more than its
-pages, and wait for nothing else. Who finds the numbers first has a limit (device/cuda/best.cuh).
+pages, and wait for nothing else. Who finds the numbers first has a limit (cuda/ops/best.cuh).
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from ..ir.program import Loop, PlacedCall
 from ..ir.tensor import Point, Role, region_exprs
 from ..ir.walk import loads_of
 
-RANGES = 2  # that a loader keeps at a time, as in device/cuda/producer.cuh
+RANGES = 2  # that a loader keeps at a time, as in device/cuda/roles/producer.cuh
 LEAST = 1 << 20  # bytes that are worth it
 
 

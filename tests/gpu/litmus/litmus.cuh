@@ -1,4 +1,4 @@
-// What the litmus tests share. They use the names of the back end (device/cuda/sync.cuh, bulk.cuh),
+// What the litmus tests share. They use the names of the back end (device/cuda/sync/sync.cuh, bulk.cuh),
 // so that what is tried is what kernels do. A row of JSON a variant; waits are bounded.
 #pragma once
 #include <cuda_runtime.h>
@@ -8,7 +8,7 @@
 #include <cstdlib>
 
 #define ET_THREADS 128
-#include "cuda/bulk.cuh"
+#include "cuda/memory/bulk.cuh"
 
 #define CK(call)                                                                   \
   do {                                                                             \

@@ -3,7 +3,7 @@
 // reader or of who copies. A thread that sees a value of a later page has been overtaken by the async
 // proxy.
 #include "litmus.cuh"
-#include "cuda/wgmma.cuh"
+#include "cuda/ptx/wgmma.cuh"
 
 using namespace et;
 

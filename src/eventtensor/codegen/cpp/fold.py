@@ -14,7 +14,7 @@ from .args import Target, stored_once
 from .frame import BodyFrame
 from .value import Index, Value, ctype, elsewhere, long_axes, of_view, scalar
 
-# Names in device/numerics.h and in device/cuda/reduce.cuh.
+# Names in device/numerics.h and in device/cuda/ops/reduce.cuh.
 _FOLDS: Layer[str, tuple[str, str]] = Layer("folds (codegen/cpp/fold.py)", (*t.REDUCE, "argmax"))
 _FOLDS.add(("lane_sum", "half_sum"), "sum")
 _FOLDS.add(("fold_max", "half_max"), "max")

@@ -43,8 +43,14 @@ TABLE = (
 
 def header() -> str:
     """The text of device/cuda/constants.cuh."""
-    lines = ["// Constants that generated code and these headers share. Printed from the table in",
-             "// codegen/cuda/constants.py: change them there, then `make constants`.",
-             "#pragma once", '#include "../portable.h"', "", "namespace et {", ""]
+    lines = [
+        "// Constants that generated code and these headers share. Printed from the table in",
+        "// codegen/cuda/constants.py: change them there, then `make constants`.",
+        "#pragma once",
+        '#include "portable.h"',
+        "",
+        "namespace et {",
+        "",
+    ]
     lines += [f"constexpr uint32_t {c.name} = {c.value};  // {c.meaning}" for c in TABLE]
     return "\n".join([*lines, "", "}  // namespace et", ""])

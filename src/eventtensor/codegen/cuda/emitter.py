@@ -169,7 +169,7 @@ class BlockDialect(Dialect):
         return at if name in self.plain else f"et::global({at})"
 
     def matmul_room(self, left: DType, right: DType) -> None:
-        """What the warps fold through where they split K (device/cuda/matmul.cuh)."""
+        """What the warps fold through where they split K (device/cuda/ops/matmul.cuh)."""
         if left is right and left in _MMA:
             self.taken.append((Const(16 * self.threads), "float"))
             self.inner = True

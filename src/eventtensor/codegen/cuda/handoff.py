@@ -62,8 +62,8 @@ class HandoffEdges(Edges):
 
     def includes(self) -> list[str]:
         again = any(h.kind is HandoffKind.again for h in self.plan.handoffs)
-        flags = ['#include "cuda/tagged.cuh"'] if self.flagged else []
-        return flags + ['#include "cuda/best.cuh"'] * again
+        flags = ['#include "cuda/sync/tagged.cuh"'] if self.flagged else []
+        return flags + ['#include "cuda/ops/best.cuh"'] * again
 
     def begin(self) -> list[str]:
         """What all threads do once a launch; they meet before the first task."""

@@ -175,16 +175,16 @@ class BlockWriter(SharedMemory):
         o.line()
         o.line('#include "claim.h"')
         if any(p.call.prefetches_next_tile for p in self.program.calls):
-            o.line('#include "cuda/ticket_prefetch.cuh"')
+            o.line('#include "cuda/roles/ticket_prefetch.cuh"')
         o.extend(self.handoffs.includes())
         if self.streams:
-            o.line('#include "cuda/operand_source.cuh"')
+            o.line('#include "cuda/roles/operand_source.cuh"')
             if self.has_messenger:
-                o.line('#include "cuda/notifier.cuh"')
+                o.line('#include "cuda/roles/notifier.cuh"')
         if not self.wide and any(s.wide for every in self.paged.values() for s in every):
-            o.line('#include "cuda/gemm_wide.cuh"')
+            o.line('#include "cuda/mma/gemm_wide.cuh"')
         elif self.paged and not self.streams:
-            o.line('#include "cuda/gemm_skinny.cuh"')
+            o.line('#include "cuda/mma/gemm_skinny.cuh"')
 
     def cell_count(self) -> Node:
         total: Node = Const(0)

@@ -18,13 +18,13 @@ CUDA.share(CPP, t.Arg, t.Literal, t.Index, t.Iota, t.Unary, t.Binary, t.Where, t
            t.Transpose, t.Reshape, t.Gather)
 # What may take a page of a stream (codegen/cuda/body.py).
 CUDA.share(CPP, t.SliceOf, t.MatMul)
-# Several threads fold an element together (device/cuda/reduce.cuh).
+# Several threads fold an element together (device/cuda/ops/reduce.cuh).
 CUDA.share(CPP, t.Reduce, t.ArgMax)
 # Loops in which a thread has a line of the operand, or for a sort an element of it.
 CUDA.share(CPP, t.TopK, t.Scan, t.Sort)
 # Copies into memory of the arena.
 CUDA.share(CPP, t.Concat, t.Update)
-# A function of device/cuda/histogram.cuh for all threads, between two barriers.
+# A function of device/cuda/ops/histogram.cuh for all threads, between two barriers.
 CUDA.share(CPP, t.Histogram)
 
 CUDA.require_all()

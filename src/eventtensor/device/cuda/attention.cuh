@@ -4,7 +4,7 @@
 //
 // GROUP: query heads of one KV head; HD: the width of a head, a multiple of 16.
 #pragma once
-#include "attention_tile.cuh"
+#include "cuda/attention_tile.cuh"
 
 namespace et::attention {
 

@@ -7,11 +7,11 @@
 // others have copied. They meet again after the reads and before the stage is filled anew. The data
 // of a stage belongs to the generic proxy.
 #pragma once
-#include "attention.cuh"
-#include "bulk.cuh"
-#include "cuda/cp_async.cuh"
-#include "cuda/wgmma.cuh"
-#include "persistent_smem.cuh"
+#include "cuda/attention.cuh"
+#include "cuda/memory/bulk.cuh"
+#include "cuda/ptx/cp_async.cuh"
+#include "cuda/ptx/wgmma.cuh"
+#include "cuda/memory/persistent_smem.cuh"
 
 namespace et::attention {
 

@@ -3,7 +3,7 @@
 //
 // GROUP: query heads of one KV head; HD: the width of a head, a multiple of 16.
 #pragma once
-#include "reduce.cuh"
+#include "cuda/ops/reduce.cuh"
 
 namespace et::attention {
 

@@ -1,9 +1,9 @@
 // Tiles of attention (attention.cuh): a warp multiplies 16 tokens at a time into an online softmax,
 // and the block reduces the results of its warps (split softmax).
 #pragma once
-#include "../gathered.h"
-#include "attention_combine.cuh"
-#include "mma.cuh"
+#include "gathered.h"
+#include "cuda/attention_combine.cuh"
+#include "cuda/mma/mma.cuh"
 
 namespace et::attention {
 

@@ -1,7 +1,7 @@
 // Constants that generated code and these headers share. Printed from the table in
 // codegen/cuda/constants.py: change them there, then `make constants`.
 #pragma once
-#include "../portable.h"
+#include "portable.h"
 
 namespace et {
 

@@ -2,8 +2,8 @@
 // llm/model/moe_block.py, whose Python bodies define the result. EXPERTS: their number; TOP: the
 // experts of a token.
 #pragma once
-#include "histogram.cuh"
-#include "reduce.cuh"
+#include "cuda/ops/histogram.cuh"
+#include "cuda/ops/reduce.cuh"
 
 namespace et::experts {
 

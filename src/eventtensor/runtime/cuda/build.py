@@ -70,7 +70,7 @@ def build_cubin(source: str, name: str, architecture: str, env: Environment) -> 
             "there is neither NVRTC (cuda-bindings) nor nvcc",
             hint="pip install 'eventtensor[cuda]', or put nvcc on PATH",
         )
-    headers = device_digest("*.h", "cuda/*.cuh")
+    headers = device_digest("*.h", "cuda/**/*.cuh")
     parts = (source, headers, compiler.version, architecture, " ".join(FLAGS))
     key = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
     folder = open_folder(env.cache_dir, key[:2], key)
