@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from .config import Options
     from .errors import EventTensorError
     from .explanation import explain
+    from .ir.cpp_body import CppBody
     from .ir.cuda_body import CudaBody, Producer, Scratch
     from .ir.expr import dim
     from .ir.parse import parse_program as parse
@@ -99,6 +100,7 @@ if TYPE_CHECKING:
 __all__ = [
     "LLM",
     "CheckReport",
+    "CppBody",
     "CudaBody",
     "DType",
     "EventTensorError",
@@ -195,6 +197,7 @@ _HOMES = {
     **dict.fromkeys(_COMPOSED, "lang.composed"),
     "LLM": "llm.engine.llm",
     "CheckReport": "analysis.report",
+    "CppBody": "ir.cpp_body",
     "CudaBody": "ir.cuda_body",
     "DType": "ir.tensor",
     "EventTensorError": "errors",

@@ -23,6 +23,7 @@ from eventtensor.ir.plan import Plan
 from eventtensor.runtime.build import DEVICE
 from eventtensor.runtime.cuda import compiled
 from eventtensor.runtime.cuda.build import Cubin, Usage
+from eventtensor.runtime.headers import own_digest
 from support.fake_driver import FakeDriver, Launched, installed
 
 EMULATOR = Path(__file__).parents[1] / "emulator"
@@ -83,6 +84,7 @@ def library(text: str, device: Path = DEVICE) -> ctypes.CDLL:
     folder = prepared(environment().cache_dir)
     folders = (device, EMULATOR / "cuda")
     headers = b"".join(p.read_bytes() for f in folders for p in sorted(f.rglob("*.*h")))
+    headers += own_digest(source).encode()
     out = folder / f"{sha256(source.encode() + headers).hexdigest()[:24]}.so"
     if not out.exists():
         code = out.with_suffix(".cpp")

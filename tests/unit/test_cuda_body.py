@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -76,6 +77,18 @@ def test_each_attribute_changes_the_text(fewer: dict[str, object]) -> None:
     assert body_of(et.parse(str(program))) == body != FULL
 
 
+def test_program_text_has_the_paths_of_headers(tmp_path: Path) -> None:
+    header = tmp_path / "a header.cuh"
+    header.touch()
+    program = program_of(replace(FULL, headers=(header,)), cpp=et.CppBody("x;", headers=(header,)))
+    text = str(program)
+    assert text.count(f"header {header}\n") == 2
+    assert et.parse(text) == program and body_of(program).headers == (str(header),)
+    header.unlink()
+    with pytest.raises(BadText, match="there is no header"):
+        et.parse(text)
+
+
 # ---- refusals ------------------------------------------------------------------------------
 
 DIFFERENCES = {
@@ -119,6 +132,29 @@ def test_a_source_that_differs_from_its_declaration_is_refused(name: str) -> Non
     error = caught.value
     assert error.code == "ET107" and cause in error.message and "call 'take'" in error.message
     assert error.place.startswith("test_cuda_body.py:") and error.hint
+
+
+@pytest.mark.parametrize(
+    ("headers", "cause"),
+    [
+        (("/no/such/file.cuh",), "there is no header '/no/such/file.cuh'"),
+        (("/",), "there is no header '/'"),
+        ("file.cuh", "'file.cuh' is no sequence of files"),
+        ((3,), "has 3, which is no path"),
+    ],
+)
+def test_headers_are_files(headers: object, cause: str) -> None:
+    with pytest.raises(BadCudaBody, match=cause):
+        et.CudaBody("x;", headers=headers)
+    with pytest.raises(BadCall, match=cause):
+        et.CppBody("x;", headers=headers)
+
+
+def test_a_header_that_no_line_can_include_is_refused(tmp_path: Path) -> None:
+    header = tmp_path / 'a".cuh'
+    header.touch()
+    with pytest.raises(BadCudaBody, match="no line of C"):
+        et.CudaBody("x;", headers=(header,))
 
 
 def test_program_text_whose_source_differs_is_refused() -> None:

@@ -344,7 +344,7 @@ def test_an_error_inside_a_loop_leaves_the_program_usable():
 
 def test_task_options_are_checked():
     made = et.task(cpp="x;", name="other")(lambda out: None)
-    assert made.name == "other" and made.cpp_body == "x;"
+    assert made.name == "other" and made.cpp_body == et.CppBody("x;")
     for bad in (lambda: et.task(opencl="x"), lambda: et.task(cpp=" "), lambda: et.task(3),
                 lambda: et.task(lambda out: None)):
         with pytest.raises(errors.BadCall):

@@ -10,6 +10,7 @@ import re
 from dataclasses import dataclass
 
 from ..errors import BadCudaBody
+from .body_headers import Headers, resolve_headers
 from .tensor import DType
 
 _COUNT = re.compile(r"\w+( *[*+] *\w+)*")
@@ -59,7 +60,9 @@ class CudaBody:
     `persistent_bytes_per_warp`: shared memory of each warp that lasts from one task of the grid to
     the next on the same worker.
     `scratch`: temporaries of one task.
-    `producer`: its `streamed` branch takes the pages that this producer loads."""
+    `producer`: its `streamed` branch takes the pages that this producer loads.
+    `headers`: files that the source and the producer's need, by their paths; they stand before
+    them, and are a part of the key of what is compiled."""
 
     source: str
     waits_inside: tuple[str, ...] = ()
@@ -67,11 +70,13 @@ class CudaBody:
     persistent_bytes_per_warp: int = 0
     scratch: tuple[Scratch, ...] = ()
     producer: Producer | None = None
+    headers: Headers = ()
 
     def __post_init__(self) -> None:
         _require_source(self.source, "a CUDA body")
         object.__setattr__(self, "waits_inside", _names(self.waits_inside, "waits_inside"))
         object.__setattr__(self, "scratch", tuple(self.scratch))
+        object.__setattr__(self, "headers", resolve_headers(self.headers, BadCudaBody))
         if not all(isinstance(s, Scratch) for s in self.scratch):
             raise BadCudaBody("scratch= of a CUDA body takes et.Scratch(name, dtype, count)")
         if self.producer is not None and not isinstance(self.producer, Producer):

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from itertools import takewhile
 
-from ..errors import BadCudaBody
+from ..errors import BadCall, BadCudaBody
+from .cpp_body import CppBody
 from .cuda_body import CudaBody, Producer, Scratch
 from .indented_text import Line
 from .parse_expr import Unreadable
@@ -19,7 +21,13 @@ def source_lines(source: str) -> Iterator[str]:
     yield from (f"{INDENT}| {line}" for line in source.split("\n"))
 
 
+def cpp_body_lines(body: CppBody) -> Iterator[str]:
+    yield from (f"{INDENT}header {path}" for path in body.headers)
+    yield from source_lines(body.source)
+
+
 def cuda_body_lines(body: CudaBody) -> Iterator[str]:
+    yield from (f"header {path}" for path in body.headers)
     if body.waits_inside:
         yield f"waits_inside {', '.join(body.waits_inside)}"
     if body.prefetches_next_tile:
@@ -35,14 +43,32 @@ def cuda_body_lines(body: CudaBody) -> Iterator[str]:
 
 
 def read_source(line: Line) -> str:
+    return _read_source(line.children)
+
+
+def _read_source(lines: list[Line]) -> str:
     kept = []
-    for child in line.children:
+    for child in lines:
         with child:
             if not child.text.startswith("|"):
                 raise Unreadable("a line of hand-written code begins with '|'")
             child.no_children()
             kept.append(child.text[2:])
     return "\n".join(kept)
+
+
+def read_cpp_body(line: Line) -> CppBody:
+    headers = list(takewhile(lambda child: child.text.startswith("header "), line.children))
+    try:
+        return CppBody(
+            _read_source(line.children[len(headers) :]), tuple(_rest(child) for child in headers)
+        )
+    except BadCall as error:
+        raise Unreadable(error.message) from error
+
+
+def _rest(line: Line) -> str:
+    return line.text.partition(" ")[2]
 
 
 def read_cuda_body(line: Line) -> CudaBody:
@@ -57,10 +83,13 @@ def _read(line: Line) -> CudaBody:
     waits: tuple[str, ...] = ()
     prefetches, persistent, producer = False, 0, None
     scratch: list[Scratch] = []
+    headers: list[str] = []
     for child in line.children:
         with child:
             word, _, rest = child.text.partition(" ")
             match word:
+                case "header":
+                    headers.append(rest)
                 case "waits_inside":
                     waits = _names(rest)
                 case "prefetches_next_tile" if not rest:
@@ -77,7 +106,7 @@ def _read(line: Line) -> CudaBody:
                     raise Unreadable(f"'{child.text}' declares nothing of a CUDA body")
     if source is None:
         raise Unreadable("a CUDA body has a source")
-    return CudaBody(source, waits, prefetches, persistent, tuple(scratch), producer)
+    return CudaBody(source, waits, prefetches, persistent, tuple(scratch), producer, tuple(headers))
 
 
 def _names(text: str) -> tuple[str, ...]:

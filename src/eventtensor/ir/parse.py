@@ -6,9 +6,10 @@ import keyword
 import re
 
 from ..errors import BadText
+from .cpp_body import CppBody
 from .cuda_body import CudaBody
 from .cuda_body_check import check_cuda_body
-from .cuda_body_text import read_cuda_body, read_source
+from .cuda_body_text import read_cpp_body, read_cuda_body
 from .expr import Dim, Node
 from .in_bounds import settled
 from .indented_text import Line, read_lines, split_once
@@ -214,7 +215,7 @@ class _Parts:
         self.waits: list[Region] | None = None
         self.notifies: list[Region] | None = None
         self.body: Body | None = None
-        self.cpp_body: str | None = None
+        self.cpp_body: CppBody | None = None
         self.cuda_body: CudaBody | None = None
 
     def add(self, line: Line) -> None:
@@ -223,7 +224,7 @@ class _Parts:
             self.body = BodyReader(self.owner.reader).body(line.children)
             return
         if line.text == "cpp body":
-            self.cpp_body = read_source(line)
+            self.cpp_body = read_cpp_body(line)
             return
         if line.text == "cuda body":
             self.cuda_body = read_cuda_body(line)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from .cpp_body import CppBody
 from .cuda_body import CudaBody
 from .expr import Dim, Node
 from .tensor import Region, Tensor, region_exprs
@@ -38,7 +39,7 @@ class GridAxis:
 class Call:
     """A grid of tasks of one kind. `waits`/`notifies` None means derived; () means none. `pushed`
     is set by the schedule: whoever completes a cell evaluates this call's wait maps. A custom body
-    (`cpp_body` is C++ source) stands in place of the code that `body` would give."""
+    stands in place of the code that `body` would give."""
 
     name: str
     kind: str
@@ -50,7 +51,7 @@ class Call:
     unordered: bool = False
     waits: tuple[Region, ...] | None = None
     notifies: tuple[Region, ...] | None = None
-    cpp_body: str | None = None
+    cpp_body: CppBody | None = None
     cuda_body: CudaBody | None = None
     pushed: bool = False
     place: str = field(default="<unknown>", compare=False)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import assert_never
 
-from .cuda_body_text import cuda_body_lines, source_lines
+from .cuda_body_text import cpp_body_lines, cuda_body_lines
 from .expr import Const, Dim, Node, text
 from .plan import CallPlan, Handoff, Nest, NestAxis, Plan, Release, Wait
 from .program import Call, EventTensor, Fact, GridAxis, Item, Loop, Program
@@ -103,7 +103,7 @@ def _call_parts(call: Call) -> Iterator[str]:
     yield from _indented(body_lines(call.body))
     if call.cpp_body is not None:
         yield "cpp body"
-        yield from source_lines(call.cpp_body)
+        yield from cpp_body_lines(call.cpp_body)
     if call.cuda_body is not None:
         yield "cuda body"
         yield from _indented(cuda_body_lines(call.cuda_body))

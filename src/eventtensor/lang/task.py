@@ -8,10 +8,12 @@ from dataclasses import dataclass
 from typing import Any, overload
 
 from ..errors import BadBody, BadCall
+from ..ir.cpp_body import CppBody
 from ..ir.cuda_body import CudaBody
 from .undeclared_body import declared
 
 OPTIONS = ("cpp", "cuda", "loader", "name")
+_BODIES = {"cpp": CppBody, "cuda": CudaBody}
 
 
 @dataclass(frozen=True, eq=False)
@@ -20,7 +22,7 @@ class Task:
 
     name: str
     body: Callable[..., object]
-    cpp_body: str | None = None
+    cpp_body: CppBody | None = None
     cuda_body: CudaBody | None = None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -58,14 +60,18 @@ def task(fn: Callable[..., object], /) -> Task: ...
 
 @overload
 def task(
-    *, cpp: str | None = None, cuda: str | CudaBody | None = None, loader: str | None = None,
+    *,
+    cpp: str | CppBody | None = None,
+    cuda: str | CudaBody | None = None,
+    loader: str | None = None,
     name: str | None = None,
 ) -> Callable[[Callable[..., object]], Task]: ...
 
 
 def task(fn: Callable[..., object] | None = None, /, **options: Any) -> Any:
     """Make a task kind of a Python tile body: `@et.task` or `@et.task(cpp="...", cuda="...")`. A
-    source given as `cuda` declares nothing; `et.CudaBody` declares what a source does besides."""
+    source given as `cuda` declares nothing; `et.CudaBody` declares what a source does besides, and
+    it and `et.CppBody` name headers."""
     unknown = set(options) - set(OPTIONS)
     if unknown:
         raise BadCall(
@@ -74,7 +80,7 @@ def task(fn: Callable[..., object] | None = None, /, **options: Any) -> Any:
         )
     cpp, cuda, loader = (options.get(k) for k in ("cpp", "cuda", "loader"))
     for option, source in (("cpp", cpp), ("cuda", cuda), ("loader", loader)):
-        is_body = isinstance(source, CudaBody) and option == "cuda"
+        is_body = isinstance(source, _BODIES.get(option, ()))
         if source is not None and not is_body and not (isinstance(source, str) and source.strip()):
             raise BadCall(f"{option}= of a task must be source text")
     if loader is not None and not isinstance(cuda, str):
@@ -90,6 +96,6 @@ def task(fn: Callable[..., object] | None = None, /, **options: Any) -> Any:
                 f"a task needs a name and {chosen!r} is none", hint="use def, or name='...'"
             )
         cuda_body = declared(cuda, loader, body) if isinstance(cuda, str) else cuda
-        return Task(chosen, body, cpp, cuda_body)
+        return Task(chosen, body, CppBody(cpp) if isinstance(cpp, str) else cpp, cuda_body)
 
     return make if fn is None else make(fn)

@@ -1,7 +1,7 @@
 """Compiles generated C++ into a content-addressed cache; safe with several processes at once. An
 entry that is not what was built is built again.
 
-The key holds everything that changes the code: source, device headers, compiler, flags, processor.
+The key holds everything that changes the code: source, headers, compiler, flags, processor.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from pathlib import Path
 from ..config import Environment
 from ..errors import CompileFailed, DiskFull, NoCompiler
 from ..targets.cpu_target import CpuTarget, cpu_target
+from .headers import own_digest
 from .store import open_folder, vouch, vouched, write_once, writing
 
 DEVICE = Path(__file__).parent.parent / "device"
@@ -45,7 +46,8 @@ def device_digest(*patterns: str) -> str:
 
 
 def cache_key(source: str, target: CpuTarget, flags: tuple[str, ...]) -> str:
-    parts = (source, device_digest("*.h", "*.cpp"), target.identity(), " ".join(flags))
+    headers = (device_digest("*.h", "*.cpp"), own_digest(source))
+    parts = (source, *headers, target.identity(), " ".join(flags))
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
 
 

@@ -20,6 +20,7 @@ from math import prod
 
 from ...errors import UnboundedTile
 from ...ir.availability import Settled
+from ...ir.body_headers import Headers, include_lines
 from ...ir.cuda_body import Scratch
 from ...ir.expr import Const
 from ...ir.plan import Wait
@@ -38,12 +39,20 @@ class HandWriter(BodyFrame):
     """Writes the function, and a body that calls it."""
 
     def __init__(
-        self, out: Dialect, expr: ExprWriter, program: Program, placed: PlacedCall,
-        source: str, streamed: bool = False, waits_inside: tuple[str, ...] = (),
+        self,
+        out: Dialect,
+        expr: ExprWriter,
+        program: Program,
+        placed: PlacedCall,
+        source: str,
+        headers: Headers,
+        streamed: bool = False,
+        waits_inside: tuple[str, ...] = (),
         scratch: tuple[Scratch, ...] = (),
     ) -> None:
         super().__init__(out, expr, program, placed)
         self.source, self.streamed, self.scratch = source, streamed, scratch
+        self.headers = include_lines(headers)
         self.passed: dict[int, str] = {}  # arguments that stand in the body already
         taken = {a.name for a in self.call.body.args}
         named = set(re.findall(r"\w+", source))
@@ -85,6 +94,7 @@ class HandWriter(BodyFrame):
 
     def includes(self, wanted: list[str]) -> None:
         """Headers have namespaces of their own: they stand outside that of the kernel."""
+        wanted = [*self.headers, *wanted]
         if any(self.gathered(k) for k in range(len(self.call.body.args))):
             wanted = ['#include "gathered.h"', *wanted]
         if wanted:

@@ -10,6 +10,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from ...ir.availability import Settled
+from ...ir.cpp_body import CppBody
+from ...ir.cuda_body import CudaBody
 from ...ir.expr import Node, product
 from ...ir.plan import CallPlan, Notify, Plan, ScheduleKind
 from ...ir.program import Call, EventTensor, Item, Loop, PlacedCall
@@ -263,19 +265,19 @@ class KernelWriter:
                        checks)
 
     def body_writer(self, p: PlacedCall) -> BodyWriter | HandWriter:
-        source = self.custom_source(p)
-        if source is not None:
-            return HandWriter(self.out, self.expr, self.program, p, source)
+        custom = self.custom_body(p)
+        if custom is not None:
+            return HandWriter(self.out, self.expr, self.program, p, custom.source, custom.headers)
         return BodyWriter(self.out, self.expr, self.program, p)
 
-    def custom_source(self, p: PlacedCall) -> str | None:
-        """That of the custom body of a call for this back end."""
+    def custom_body(self, p: PlacedCall) -> CppBody | CudaBody | None:
+        """That of a call for this back end."""
         return p.call.cpp_body
 
     def staged(self, p: PlacedCall) -> tuple[int, ...]:
         """Arguments that the body brings into the arena first."""
         read = read_arguments(p.call.body)
-        custom = self.custom_source(p) is not None
+        custom = self.custom_body(p) is not None
         return tuple(k for k in self.edges.staged(p.call) if k in read or custom)
 
     def gives_up(self, p: PlacedCall) -> bool:

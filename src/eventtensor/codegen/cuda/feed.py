@@ -3,6 +3,7 @@ producer sees its operands as the body does, and the loader as `worker`."""
 
 from __future__ import annotations
 
+from ...ir.body_headers import Headers
 from ...ir.cuda_body import Producer
 from ...ir.program import PlacedCall, Program
 from ..cpp.dialect import Dialect
@@ -15,10 +16,15 @@ class FeedWriter(HandWriter):
     """Writes the function `feed_x_pages`, and a call of it where the loader has a tile."""
 
     def __init__(
-        self, out: Dialect, expr: ExprWriter, program: Program, placed: PlacedCall,
+        self,
+        out: Dialect,
+        expr: ExprWriter,
+        program: Program,
+        placed: PlacedCall,
         producer: Producer,
+        headers: Headers,
     ) -> None:
-        super().__init__(out, expr, program, placed, producer.source)
+        super().__init__(out, expr, program, placed, producer.source, headers)
         self.given = [k for k in range(len(self.call.reads))
                       if self.call.body.args[k].name in producer.operands]
 

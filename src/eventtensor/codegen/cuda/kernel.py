@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
+from ...ir.cpp_body import CppBody
+from ...ir.cuda_body import CudaBody
 from ...ir.expr import Const, Load, Node, add, product
 from ...ir.plan import Plan, follows
 from ...ir.program import PlacedCall
@@ -250,8 +252,17 @@ class BlockWriter(SharedMemory):
     def body_writer(self, p: PlacedCall) -> BodyWriter | HandWriter:
         streams, custom = self.paged.get(p.call.name), p.call.cuda_body
         if custom is not None:
-            return HandWriter(self.block_out, self.expr, self.program, p, custom.source,
-                              p.call.name in self.streams, custom.waits_inside, custom.scratch)
+            return HandWriter(
+                self.block_out,
+                self.expr,
+                self.program,
+                p,
+                custom.source,
+                custom.headers,
+                p.call.name in self.streams,
+                custom.waits_inside,
+                custom.scratch,
+            )
         if streams is None:
             return super().body_writer(p)
         writer = StreamBody(self.block_out, self.expr, self.program, p, streams, self.maps,
@@ -260,8 +271,8 @@ class BlockWriter(SharedMemory):
         writer.known.update(self.told(p))
         return writer
 
-    def custom_source(self, p: PlacedCall) -> str | None:
-        return None if p.call.cuda_body is None else p.call.cuda_body.source
+    def custom_body(self, p: PlacedCall) -> CppBody | CudaBody | None:
+        return p.call.cuda_body
 
     def enter(self, call: str, what: str) -> None:
         if self.lends(call):

@@ -135,8 +135,13 @@ class LoaderWriter:
     def by_hand(self, p: PlacedCall) -> FeedWriter | None:
         """What writes the producer of the call's custom body."""
         body = p.call.cuda_body
-        return None if body is None or body.producer is None else \
-            FeedWriter(self.out, self.expr, self.kernel.program, p, body.producer)
+        return (
+            None
+            if body is None or body.producer is None
+            else FeedWriter(
+                self.out, self.expr, self.kernel.program, p, body.producer, body.headers
+            )
+        )
 
     def loop(self, p: PlacedCall, loop: For) -> None:
         """The pages of all operands that a loop walks, iteration by iteration."""

@@ -10,31 +10,34 @@ from typing import Any
 
 import eventtensor as et
 
+from ..kernels import header
 from .decoder_tasks import norm_scale
 from .model_config import ModelConfig
 
-# CUDA bodies, from device/cuda/attention.cuh. `q_1` is the extent of axis 1 of q.
-_INCLUDE = '#include "cuda/attention.cuh"\n'
-_PLAN = _INCLUDE + """
+# CUDA bodies. `q_1` is the extent of axis 1 of q.
+_HEADERS = header("attention.cuh")
+_PLAN = """
 et::attention::plan<{span}, {fill}>(position, request, table, first, row_, left, pages, {split});
 """
-_APPLY_ROPE = _INCLUDE + """
+_APPLY_ROPE = """
 const float norm = et::attention::sum_row_parts<qkv_0, out_0 * (out_1 + 2), out_2>(
     row, qkv, ss, {hidden}.0f, {eps}f);
 et::attention::apply_rope<out_0, out_1, out_2, {norm}>(
     row, norm, gains, rope, out, kv, {eps}f, {scale}f);
 """
-_ATTEND = _INCLUDE + """
+_ATTEND = """
 constexpr int SMEM_FLOATS = 8 * q_0 * q_1 + 8 * q_1 + 16 * q_0;
 et::attention::attend<q_0, q_1, kv_0, kv_2, SMEM_FLOATS>(
     smem, q, left, kv, {{all_left, all_left, all_pages, {after}, {heads} * 2 * kv_2 * q_1}}, out,
     ml);
 """
-_ATTEND_CPP = """
-#include "attention_cpu.h"
-et::attention::attend<q_0, q_1, kv_0, kv_2>(q, left, kv, out, ml);
-"""
-_COMBINE = _INCLUDE + "et::attention::combine<part_1, part_2, part_3>(part, ml, out);"
+_ATTEND_CPP = et.CppBody(
+    "et::attention::attend<q_0, q_1, kv_0, kv_2>(q, left, kv, out, ml);",
+    headers=header("attention_cpu.h"),
+)
+_COMBINE = et.CudaBody(
+    "et::attention::combine<part_1, part_2, part_3>(part, ml, out);", headers=_HEADERS
+)
 
 
 def max_item_splits(span: int) -> int:
@@ -70,7 +73,9 @@ def _span(splits: Any, most: int, fill: int) -> Any:
 def plan_attention(split_tokens: int, most: int, fill: int = 0) -> Any:
     """Items of `most` splits. A step with few tokens has smaller items, as long as their number
     stays within `fill`."""
-    @et.task(cuda=_PLAN.format(split=split_tokens, span=most, fill=fill))
+    source = _PLAN.format(split=split_tokens, span=most, fill=fill)
+
+    @et.task(cuda=et.CudaBody(source, headers=_HEADERS))
     def plan(position, request, table, first, row, left, pages):
         """The work items of token t are first[t] .. first[t + 1]. Pages that an item does not need
         are arbitrary pages of its sequence. Items after those of the last token are 0."""
@@ -133,7 +138,7 @@ def apply_rope(c: ModelConfig) -> Any:
                                 scale=scale, hidden=c.hidden)
     row = et.Scratch("row", et.f32, "qkv_1 + 8*out_0*out_1 + 16*out_0")
 
-    @et.task(cuda=et.CudaBody(source, scratch=(row,)))
+    @et.task(cuda=et.CudaBody(source, scratch=(row,), headers=_HEADERS))
     def apply_rope(qkv, ss, gains, rope, out, kv):
         row = qkv[0]
         for k in range(1, int(qkv.shape[0])):
@@ -150,7 +155,8 @@ def attend(dtype: Any, heads: int) -> Any:
     """`heads`: the KV heads of an item, one task each."""
     smem = et.Scratch("smem", et.f32, "8 * q_0 * q_1 + 8 * q_1 + 16 * q_0")
     source = _ATTEND.format(heads=heads, after=items_in_flight(heads))
-    body = et.CudaBody(source, scratch=(smem,)) if dtype is et.bf16 else None
+    fits = dtype is et.bf16
+    body = et.CudaBody(source, scratch=(smem,), headers=_HEADERS) if fits else None
 
     @et.task(cuda=body, cpp=_ATTEND_CPP)
     def attend(q, left, kv, all_left, all_pages, out, ml):

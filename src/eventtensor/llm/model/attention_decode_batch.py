@@ -12,6 +12,7 @@ from typing import Any
 import eventtensor as et
 
 from ...targets.devices import DEFAULT_DEVICE
+from ..kernels import header
 from .attention import find_items, items_in_flight, norm_and_rope, softmax
 from .attention_block import AttentionBlock, kv_heads_per_task, page_tokens
 from .attention_mixed import NEXT_KV_BYTES_PER_WARP, fits_kv_pipeline, reduce_floats
@@ -22,17 +23,14 @@ from .step import MAX_REQUESTS, MAX_TOKENS, Step, cut
 HEADS_PER_TASK = (1, 2, 4)  # KV heads
 SMEM_BYTES = 64 * 1024  # for several KV heads: what the B operand of large batches has
 
-# For a GPU, of device/cuda/attention_decode_batch.cuh; `arrive()` returns when qkv and ss are
-# there.
-_INCLUDE = '#include "cuda/attention_decode_batch.cuh"\n'
-_PLAN = _INCLUDE + """
+# CUDA bodies. `arrive()` returns when qkv and ss are there.
+_HEADERS = header("attention_decode_batch.cuh")
+_PLAN = """
 et::attention::plan<{span}, {fill}>(position, request, table, first, row_, left, pages, {split});
 et::attention::place_items(position, first, row_, left, num_cached, rope_position, kv_tokens,
                            result_tokens, num_combined);
 """
-_ATTEND = (
-    _INCLUDE
-    + """
+_ATTEND = """
 const int64_t next = et::next_tile(worker);
 return et::attention::attend_decode<qkv_0, out_0, out_1, out_2, kv_3, {heads}, {floats}, {norm}>(
     worker, et::persistent_smem(worker), smem, {{{heads} / out_0 * w + g, next}}, qkv, ss, gains,
@@ -40,10 +38,10 @@ return et::attention::attend_decode<qkv_0, out_0, out_1, out_2, kv_3, {heads}, {
     {{all_left, all_cached, all_pages, {after}, {heads} * 2 * kv_3 * out_2}},
     out, ml, mixed, step_kv, {{{hidden}.0f, {eps}f, {scale}f}}, arrive);
 """
+_APPEND = et.CudaBody(
+    "et::attention::append_kv_layers<step_kv_0, step_kv_1, step_kv_3>(step_kv, kv);",
+    headers=_HEADERS,
 )
-_APPEND = _INCLUDE + """
-et::attention::append_kv_layers<step_kv_0, step_kv_1, step_kv_3>(step_kv, kv);
-"""
 
 
 @dataclass(frozen=True)
@@ -99,10 +97,22 @@ def plan_decode(split_tokens: int, most: int, fill: int) -> Any:
     one token for the last item of a sequence, else none. It writes the normalised result of tokens
     result_tokens[w] .. result_tokens[w + 1]: one token for each item if no sequence has several
     items, else none. `num_combined`: the number of tokens to combine, all or none."""
-    @et.task(cuda=_PLAN.format(split=split_tokens, span=most, fill=fill))
+    source = _PLAN.format(split=split_tokens, span=most, fill=fill)
+
+    @et.task(cuda=et.CudaBody(source, headers=_HEADERS))
     def plan(
-        position, request, table, first, row, left, pages, num_cached, rope_position, kv_tokens,
-        result_tokens, num_combined
+        position,
+        request,
+        table,
+        first,
+        row,
+        left,
+        pages,
+        num_cached,
+        rope_position,
+        kv_tokens,
+        result_tokens,
+        num_combined,
     ):
         count, rows = row.shape[0], position.shape[0]
         found = find_items(position, count, split_tokens, most, fill)
@@ -129,13 +139,32 @@ def attend_decode(c: ModelConfig, dtype: Any, some: int) -> Any:
         heads=c.kv_heads, floats=floats, after=items_in_flight(c.kv_heads),
         norm="true" if c.qk_norm else "false", hidden=c.hidden, eps=float(c.norm_eps), scale=scale)
 
-    @et.task(cuda=et.CudaBody(
-        source, waits_inside=("qkv", "ss"), prefetches_next_tile=True,
-        persistent_bytes_per_warp=NEXT_KV_BYTES_PER_WARP,
-        scratch=(et.Scratch("smem", et.f32, floats),)))
+    @et.task(
+        cuda=et.CudaBody(
+            source,
+            waits_inside=("qkv", "ss"),
+            prefetches_next_tile=True,
+            persistent_bytes_per_warp=NEXT_KV_BYTES_PER_WARP,
+            scratch=(et.Scratch("smem", et.f32, floats),),
+            headers=_HEADERS,
+        )
+    )
     def attend(
-        qkv, ss, gains, rope, left, num_cached, kv, all_left, all_cached, all_pages, all_kv, out,
-        ml, mixed, step_kv
+        qkv,
+        ss,
+        gains,
+        rope,
+        left,
+        num_cached,
+        kv,
+        all_left,
+        all_cached,
+        all_pages,
+        all_kv,
+        out,
+        ml,
+        mixed,
+        step_kv,
     ):
         row = qkv[0]
         for k in range(1, int(qkv.shape[0])):

@@ -12,6 +12,7 @@ import eventtensor as et
 from ...ir.products import PANEL
 from ...targets.cost_model import AttentionCosts
 from ...targets.devices import DEFAULT_DEVICE
+from ..kernels import header
 from .attention import norm_and_rope
 from .attention_block import AttentionBlock
 from .attention_mixed import reduce_floats
@@ -26,16 +27,18 @@ STREAMED_HEADS, STREAMED_COLUMNS = 8, 64
 COLUMNS = 64  # of a head, at most, for a task of `combine`
 
 # CUDA bodies. `out_1` is the extent of axis 1 of out; `arrive()` returns when qkv is there.
-_INCLUDE = '#include "cuda/attention_decode_single.cuh"\n'
-_ATTEND = _INCLUDE + """
+_HEADERS = header("attention_decode_single.cuh")
+_ATTEND = """
 return et::attention::attend_single<streamed, out_0, out_1, kv_2, {parts}, {norm}>(
     worker, smem, qkv, gains, rope, position, table, kv, int(s), out, ml, {eps}f, {scale}f, arrive);
 """
-_PRODUCE = _INCLUDE + """
+_PRODUCE = """
 et::attention::produce_split<kv_3, kv_2, {parts}>(worker, position, table, kv, int(s));
 """
-_COMBINE = _INCLUDE + "et::attention::combine_single<part_0, part_1>(part, ml, out);"
-_APPEND = _INCLUDE + """
+_COMBINE = et.CudaBody(
+    "et::attention::combine_single<part_0, part_1>(part, ml, out);", headers=_HEADERS
+)
+_APPEND = """
 et::attention::append_kv<kv_0, {group}, kv_2, {norm}>(qkv, gains, rope, kv, {eps}f);
 """
 
@@ -75,8 +78,15 @@ def attend_single(c: ModelConfig, dtype: Any, parts: int) -> Any:
     streams = group <= STREAMED_HEADS and c.head_dim % STREAMED_COLUMNS == 0
     producer = et.Producer(_PRODUCE.format(parts=parts), operands=("position", "table", "kv"))
 
-    @et.task(cuda=et.CudaBody(source, waits_inside=("qkv",), scratch=(smem,),
-                              producer=producer if streams else None))
+    @et.task(
+        cuda=et.CudaBody(
+            source,
+            waits_inside=("qkv",),
+            scratch=(smem,),
+            producer=producer if streams else None,
+            headers=_HEADERS,
+        )
+    )
     def attend(qkv, gains, rope, position, table, kv, out, ml, *, s):
         heads = qkv.reshape(1, group + 2, c.head_dim)
         q = (norm_and_rope(heads[:, :group], gains[0], rope, c) * scale).cast(dtype)
@@ -112,7 +122,7 @@ def append(c: ModelConfig) -> Any:
     group = c.heads // c.kv_heads
     source = _APPEND.format(group=group, norm=_norm(c), eps=float(c.norm_eps))
 
-    @et.task(cuda=source)
+    @et.task(cuda=et.CudaBody(source, headers=_HEADERS))
     def append(qkv, gains, rope, kv):
         heads = qkv.reshape(kv.shape[0], group + 2, c.head_dim)
         key = norm_and_rope(heads[:, group : group + 1], gains[1], rope, c)

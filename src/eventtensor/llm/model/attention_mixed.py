@@ -8,13 +8,12 @@ from typing import Any
 
 import eventtensor as et
 
+from ..kernels import header
 from .attention import items_in_flight, softmax
 
 NEXT_KV_BYTES_PER_WARP = 8 * 1024  # keys and values that a warp loads for its next task
 
-# The CUDA body, from device/cuda/attention_mixed.cuh.
 _ATTEND = """
-#include "cuda/attention_mixed.cuh"
 constexpr int SMEM_FLOATS = {floats};
 const int64_t next = et::next_tile(worker);
 et::attention::attend_mixed<q_0, q_1, kv_2, {heads}, SMEM_FLOATS>(
@@ -30,7 +29,7 @@ def fits_kv_pipeline(group: int, width: int, page: int) -> bool:
 
 def reduce_floats(group: int, width: int, heads: int = 1) -> int:
     """Floats of shared memory for SplitSoftmaxReduce of `heads` KV heads
-    (device/cuda/attention_tile.cuh): half of the KV partitions of a large head, or all but the last
+    (llm/kernels/attention_tile.cuh): half of the KV partitions of a large head, or all but the last
     ones of several heads."""
     even = group + group % 2
     partitions = 8 - 8 // heads if heads > 1 else 8 if even * width <= 512 else 4
@@ -44,9 +43,15 @@ def attend_mixed(dtype: Any, heads: int, group: int, width: int, tile: str) -> A
     floats = reduce_floats(group, width)
     source = _ATTEND.format(heads=heads, floats=floats, after=items_in_flight(heads), tile=tile)
 
-    @et.task(cuda=et.CudaBody(
-        source, prefetches_next_tile=True, persistent_bytes_per_warp=NEXT_KV_BYTES_PER_WARP,
-        scratch=(et.Scratch("smem", et.f32, floats),)))
+    @et.task(
+        cuda=et.CudaBody(
+            source,
+            prefetches_next_tile=True,
+            persistent_bytes_per_warp=NEXT_KV_BYTES_PER_WARP,
+            scratch=(et.Scratch("smem", et.f32, floats),),
+            headers=header("attention_mixed.cuh"),
+        )
+    )
     def attend(q, left, kv, all_left, all_pages, all_kv, out, ml):
         out[:], ml[:] = softmax(q, left, kv, dtype)
 

@@ -11,23 +11,21 @@ from typing import Any
 import eventtensor as et
 
 from ...ir.products import PANEL
+from ..kernels import header
 from .decoder_tasks import gate_up, multiply, norm_scale, project
 from .model_config import Experts, ModelConfig
 from .step import Step, cut
 
-# For a GPU, of device/cuda/expert_routing.cuh. Sizes are those of all experts and of the largest
-# step.
+# CUDA bodies. Sizes are those of all experts and of the largest step.
+_HEADERS = header("expert_routing.cuh")
 _ROUTE = """
-#include "cuda/expert_routing.cuh"
 et::experts::route<expert_0, chosen_1, {rows}>(
     smem, chosen, given, share, rank, pair, active, expert, begin, member);
 """
 _PICK = """
-#include "cuda/expert_routing.cuh"
 et::experts::pick_experts<scores_0, scores_2, share_1, {normed}>(smem, scores, chosen, share);
 """
 _ROUTE_ROW = """
-#include "cuda/expert_routing.cuh"
 et::experts::route_single<scores_0, scores_2, share_1, {normed}, squares_1>(
     smem, scores, squares, share, active, expert, {hidden}f, {eps}f);
 """
@@ -36,14 +34,14 @@ et::experts::route_single<scores_0, scores_2, share_1, {normed}, squares_1>(
 def _route_on_gpu(experts: Experts, rows: int) -> et.CudaBody:
     words = -(-rows // 32)  # of an expert: a bit for each token
     smem = et.Scratch("smem", et.i32, (2 + words) * experts.count)
-    return et.CudaBody(_ROUTE.format(rows=rows), scratch=(smem,))
+    return et.CudaBody(_ROUTE.format(rows=rows), scratch=(smem,), headers=_HEADERS)
 
 
 def _on_gpu(text: str, experts: Experts, **more: float) -> et.CudaBody:
     """The CUDA body for a token, with shared memory for padded scores and the top-k."""
     smem = et.Scratch("smem", et.f32, experts.count + 2 * experts.top + 32)
     source = text.format(normed=str(experts.normed).lower(), **more)
-    return et.CudaBody(source, scratch=(smem,))
+    return et.CudaBody(source, scratch=(smem,), headers=_HEADERS)
 
 
 def _shares(scores: Any, best: Any, normed: bool) -> Any:

@@ -19,6 +19,7 @@ from typing import Any
 from ...config import Environment
 from ...errors import CompileFailed, NoCompiler, NoDevice
 from ..build import DEVICE, Built, device_digest
+from ..headers import own_digest
 from ..store import open_folder, vouch, vouched, write_once
 from .driver import bindings
 
@@ -71,7 +72,7 @@ def build_cubin(source: str, name: str, architecture: str, env: Environment) -> 
             hint="pip install 'eventtensor[cuda]', or put nvcc on PATH",
         )
     headers = device_digest("*.h", "cuda/**/*.cuh")
-    parts = (source, headers, compiler.version, architecture, " ".join(FLAGS))
+    parts = (source, headers, own_digest(source), compiler.version, architecture, " ".join(FLAGS))
     key = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
     folder = open_folder(env.cache_dir, key[:2], key)
     done = folder / f"{name}.cubin"

@@ -2,7 +2,7 @@
 // and the block reduces the results of its warps (split softmax).
 #pragma once
 #include "gathered.h"
-#include "cuda/attention_combine.cuh"
+#include "attention_combine.cuh"
 #include "cuda/mma/mma.cuh"
 
 namespace et::attention {

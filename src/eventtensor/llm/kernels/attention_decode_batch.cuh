@@ -3,7 +3,7 @@
 // projection while the KV pipeline (attention_mixed.cuh) fills. The order of sums is that of
 // attention_mixed.cuh.
 #pragma once
-#include "cuda/attention_mixed.cuh"
+#include "attention_mixed.cuh"
 
 namespace et::attention {
 

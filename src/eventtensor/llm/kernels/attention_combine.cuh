@@ -1,7 +1,7 @@
 // Combines the splits of a sequence (split-KV attention) by the threads of a block: the hand-tuned
 // body of `combine` in llm/model/attention.py, whose Python body defines the result.
 #pragma once
-#include "cuda/attention_prologue.cuh"
+#include "attention_prologue.cuh"
 
 namespace et::attention {
 

@@ -4,7 +4,7 @@
 //
 // GROUP: query heads of one KV head; HD: the width of a head, a multiple of 16.
 #pragma once
-#include "cuda/attention_tile.cuh"
+#include "attention_tile.cuh"
 
 namespace et::attention {
 

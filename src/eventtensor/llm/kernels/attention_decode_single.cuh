@@ -5,7 +5,7 @@
 //
 // GROUP: query heads of one KV head; HD: the width of a head, a multiple of 16.
 #pragma once
-#include "cuda/attention.cuh"
+#include "attention.cuh"
 
 namespace et::attention {
 

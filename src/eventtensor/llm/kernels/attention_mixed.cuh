@@ -7,7 +7,7 @@
 // others have copied. They meet again after the reads and before the stage is filled anew. The data
 // of a stage belongs to the generic proxy.
 #pragma once
-#include "cuda/attention.cuh"
+#include "attention.cuh"
 #include "cuda/memory/bulk.cuh"
 #include "cuda/ptx/cp_async.cuh"
 #include "cuda/ptx/wgmma.cuh"
