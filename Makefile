@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 GPU_PYTHON ?= $(BIN)/python
 GPU_RESULTS ?= benchmarks/results
 
-.PHONY: demo install test test-core test-fast test-nightly test-gpu lint format dist bench bench-cpu bench-gpu errors fields constants grafana clients performance versions clean
+.PHONY: demo install test test-core test-fast test-nightly test-gpu lint format dist bench bench-cpu bench-gpu errors fields architecture constants grafana clients performance versions clean
 
 demo: $(VENV)/installed
 	$(BIN)/python examples/tour.py
@@ -69,6 +69,10 @@ errors: $(VENV)/installed
 # Regenerates docs/fields.md from the bodies that the server checks.
 fields: $(VENV)/installed
 	$(BIN)/python tools/fields_doc.py > docs/fields.md
+
+# Prints into ARCHITECTURE.md what the compiler makes of a program.
+architecture: $(VENV)/installed
+	$(BIN)/python tools/architecture_doc.py
 
 # Regenerates the constants that generated code shares with the headers.
 constants: $(VENV)/installed
