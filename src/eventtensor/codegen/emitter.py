@@ -5,7 +5,7 @@ code needs it; then it gets a trailing underscore, and names that end in one get
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 _KEYWORDS_TEXT = """
@@ -74,6 +74,20 @@ class Emitter:
     def extend(self, lines: list[str]) -> None:
         for text in lines:
             self.line(text)
+
+    def cut(self, first: int) -> list[str]:
+        """Takes away the lines from number `first` on."""
+        lines = self._lines[first:]
+        del self._lines[first:]
+        return lines
+
+    def paste(self, lines: Iterable[str]) -> None:
+        """Lines that are indented already."""
+        self._lines += lines
+
+    def __len__(self) -> int:
+        """Of lines."""
+        return len(self._lines)
 
     def text(self) -> str:
         return "\n".join(self._lines) + "\n"

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 
+from ...ir import tile
 from ...ir.availability import Settled
 from ...ir.cpp_body import CppBody
 from ...ir.cuda_body import CudaBody
@@ -16,6 +17,7 @@ from ...ir.expr import Node, product
 from ...ir.plan import CallPlan, Notify, Plan, ScheduleKind
 from ...ir.program import Call, EventTensor, Item, Loop, PlacedCall
 from ...ir.tensor import Role, Tensor
+from ...kernel_ir.body_record import ArenaDemand, BodyRecord, Opaque, OpaqueReason, PipeTerm
 from .. import abi
 from ..counts import grid_box
 from ..emitter import cpp_name
@@ -64,7 +66,7 @@ class KernelWriter:
         self.sync = SyncWriter(self.out, self.expr, plan)
         self.grids = GridWriter(self.out, self.expr)
         self.groups = push_groups(plan)
-        self.ended: dict[str, bool] = {}  # bodies that end at a barrier
+        self.bodies: dict[str, BodyRecord] = {}  # by call
         self.queues = [GroupWriter(self.out, self.expr, self.sync, self.grids, plan, g)
                        for g in self.groups]
 
@@ -207,7 +209,8 @@ class KernelWriter:
     def task(self, p: PlacedCall) -> None:
         o, call, plan = self.out, p.call, self.plan.call(p.call.name)
         o.comment(f"---- {call.name}: task kind {call.kind} ".ljust(92, "-"))
-        self.body(p)
+        record = self.bodies[call.name] = self.body(p)
+        o.paste(record.code.lines)
         coords = ", ".join(cpp_name(v) for v in p.vars)
         with o.block(
             f"{o.function}bool task_{call.name}"
@@ -215,8 +218,8 @@ class KernelWriter:
         ):
             o.line(f"et::task_claim(worker, CALL_{call.name}, {{{coords}}});")
             body = f"body_{call.name}(worker, args{self.claim_args(p.vars)})"
-            o.line(f"if (!{body}) return false;" if self.gives_up(p) else f"{body};")
-            if not self.ended[call.name]:
+            o.line(f"if (!{body}) return false;" if record.fallible else f"{body};")
+            if not record.ends_converged:
                 o.barrier()
             if self.edges.notifies(plan):
                 with o.leading():
@@ -234,9 +237,9 @@ class KernelWriter:
         headers = {w.event for c in self.plan.calls for w in c.header}
         return tuple(sorted(notifies, key=lambda n: n.event not in headers))
 
-    def body(self, p: PlacedCall) -> None:
+    def body(self, p: PlacedCall) -> BodyRecord:
         params = f"(et::Worker& worker, const Args& args{self.params(p.vars)})"
-        result = "bool" if self.gives_up(p) else "void"
+        fallible, first = self.gives_up(p), len(self.out)
         writer = self.body_writer(p)
         streamed = frozenset(s.arg for s in self.plan.streams if s.call == p.call.name)
         writer.args = replace(
@@ -245,13 +248,23 @@ class KernelWriter:
         writer.enter = partial(self.sync.chunk_waits, self.plan.call(p.call.name))
         if isinstance(writer, HandWriter):
             writer.function()
+        result = "bool" if fallible else "void"
         with self.out.block(f"{self.out.function}{result} body_{p.call.name}{params}"):
             self.prepare(p, writer)
             writer.write()
-            self.ended[p.call.name] = self.out.met()
-            if self.gives_up(p):
+            converged = self.out.met()
+            if fallible:
                 self.out.line("return true;")
         self.out.line()
+        code = Opaque(self.opaque_reason(p), tuple(self.out.cut(first)))
+        return BodyRecord(p.call.name, code, ArenaDemand(), (), PipeTerm(), converged, fallible)
+
+    def opaque_reason(self, p: PlacedCall) -> OpaqueReason:
+        if self.custom_body(p) is not None:
+            return OpaqueReason.custom
+        ops = (s.op for s in tile.all_stmts(p.call.body.stmts) if isinstance(s, tile.Let))
+        product = any(isinstance(op, tile.MatMul) for op in ops)
+        return OpaqueReason.product if product else OpaqueReason.statement
 
     def prepare(self, p: PlacedCall, writer: BodyWriter | HandWriter) -> None:
         """The waits of a task, and the checks of its places."""

@@ -41,13 +41,20 @@ _PASSES = dict(zip(("et::N16", "et::N64", "et::N128"), (*COLUMNS, N128), strict=
 
 class StreamBody(ColumnsBody):
     """`streams` are those of the call, in the order of their pages. `follows`: a worker has tiles
-    of it one after the other. Runs of products that share pages go to `joined`."""
+    of it one after the other. First arguments of runs that share pages go to `joined`."""
 
     lowering = CUDA
 
     def __init__(
-        self, out: BlockDialect, expr: ExprWriter, program: Program, placed: PlacedCall,
-        streams: tuple[Stream, ...], maps: Maps, joined: set[tuple[str, int]], follows: bool,
+        self,
+        out: BlockDialect,
+        expr: ExprWriter,
+        program: Program,
+        placed: PlacedCall,
+        streams: tuple[Stream, ...],
+        maps: Maps,
+        joined: set[int],
+        follows: bool,
         costs: StreamCosts,
     ) -> None:
         super().__init__(out, expr, program, placed, maps)
@@ -247,7 +254,7 @@ class StreamBody(ColumnsBody):
         product, stream = self.products[id]
         if run is not None and run.joined > 1:
             stream = run.of(stream)
-            self.joined.add((self.call.name, run.args[0]))
+            self.joined.add(run.args[0])
         if stream.wide and stream.loaded and id not in self.begun:
             self._set_off(id, self.columns(product, stream))
         kind, row, span = self._sizes(product, stream)

@@ -13,6 +13,7 @@ from ...ir.cuda_body import CudaBody
 from ...ir.expr import Const, Load, Node, add, product
 from ...ir.plan import Plan, follows
 from ...ir.program import PlacedCall
+from ...kernel_ir.body_record import ArenaDemand, BodyRecord, PipeTerm
 from ...targets.devices import DEFAULT_DEVICE
 from ...targets.target import CudaTarget, Feature
 from ..cpp.body import BodyWriter
@@ -83,8 +84,7 @@ class BlockWriter(SharedMemory):
         self.maps = Maps()
         self.kept = Kept(plan.program, flavour.debug)
         self.tables = Tables(plan, self.streams)
-        self.inner: set[str] = set()  # calls for whose temporaries other texts ask too
-        self.joined: set[tuple[str, int]] = set()  # runs of products that share pages (body.py)
+        self.joined: set[int] = set()  # first arguments of the runs of a body that share stages
 
     @property
     def threads(self) -> int:
@@ -132,12 +132,13 @@ class BlockWriter(SharedMemory):
                 for every in self.paged.values() for s in every]
         read += [r.tensor for p in self.program.calls for r in p.call.reads
                  if p.call.cuda_body is not None]
-        return tuple(dict.fromkeys([*read, *(m.tensor for m in self.maps.found)]))
+        mapped = [x for b in self.bodies.values() for x in b.tensor_maps]
+        return tuple(dict.fromkeys([*read, *mapped]))
 
     def text(self) -> str:
         text = super().text()
         self.check_kept()
-        far = any(not self.is_near(name) for name in self.inner)
+        far = any(not self.is_near(b.call) for b in self.bodies.values() if b.arena.in_headers)
         known = {_SLOTS: self.slots, _ROOM: self.ring_bytes, _LANES: int(self.maps.lacking),
                  _FAR: int(far)}
         for mark, number in known.items():
@@ -231,18 +232,22 @@ class BlockWriter(SharedMemory):
             return {}
         return {x: f"worker.pipeline.tile_value({k})" for k, x in enumerate(self.tables.told(p))}
 
-    def body(self, p: PlacedCall) -> None:
-        out = self.block_out
+    def body(self, p: PlacedCall) -> BodyRecord:
+        out, name, maps = self.block_out, p.call.name, len(self.maps.found)
         out.taken.clear()
-        out.inner, out.far = False, _far_of(p.call.name)
-        out.before = [] if self.without_lines(p.call.name) else None
+        out.inner, out.far = False, _far_of(name)
+        out.before = [] if self.without_lines(name) else None
+        self.joined.clear()
         with self.knowing(p, self.told(p)):
-            super().body(p)
-        self.rooms[p.call.name] = room(self.program, p, out.taken)
-        if out.inner:
-            self.inner.add(p.call.name)
-        if out.before is not None:
-            self.before[p.call.name] = room(self.program, p, out.before)
+            record = super().body(p)
+        early = None if out.before is None else tuple(out.before)
+        arena = ArenaDemand(tuple(out.taken), early, out.inner)
+        self.rooms[name] = room(self.program, p, arena.tiles)
+        if arena.early is not None:
+            self.before[name] = room(self.program, p, arena.early)
+        mapped = tuple(m.tensor for m in self.maps.found[maps:])
+        pipe = PipeTerm(self.paged.get(name, ()), frozenset(self.joined))
+        return replace(record, arena=arena, tensor_maps=mapped, pipe=pipe)
 
     def prepare(self, p: PlacedCall, writer: BodyWriter | HandWriter) -> None:
         if self.without_lines(p.call.name):
@@ -292,8 +297,10 @@ class BlockWriter(SharedMemory):
     def entry(self) -> None:
         o = self.out
         if self.streams:
-            LoaderWriter(self, self.tables, self.lends, self.maps, self.joined,
-                         self.target.costs.stream).write()
+            joined = {(b.call, k) for b in self.bodies.values() for k in b.pipe.joined}
+            LoaderWriter(
+                self, self.tables, self.lends, self.maps, joined, self.target.costs.stream
+            ).write()
         self.bind()
         o.line("}  // namespace")
         o.line()

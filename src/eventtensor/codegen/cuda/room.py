@@ -6,7 +6,7 @@ data; a clipped extent (a minimum) by whichever side is known.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from functools import partial
 
 from ...errors import UnboundedTile
@@ -25,7 +25,7 @@ _ALIGN = 64
 _ROUND = {"et::N128": 128, "et::N64": 256}
 
 
-def room(program: Program, placed: PlacedCall, taken: list[tuple[Node, str]]) -> Node:
+def room(program: Program, placed: PlacedCall, taken: Iterable[tuple[Node, str]]) -> Node:
     """Bytes for all of `taken` (extent, element type) of one task."""
     scope = _scope(program, placed)
     total: Node = Const(0)
