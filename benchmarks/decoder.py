@@ -19,7 +19,7 @@ from eventtensor.llm.model.sampler import reach, search_steps
 from eventtensor.llm.model.tile_sizes import Layout
 from eventtensor.llm.weights.weight_packing import matrices, packed_shapes
 from eventtensor.runtime.arguments import bind
-from eventtensor.runtime.cuda.memory import CELL
+from eventtensor.runtime.cuda.device_memory import CELL
 
 TEMPERATURE, TOP_P = 0.8, 0.9
 SLACK = 1e-3  # of a sum of probabilities, between two ways to add them

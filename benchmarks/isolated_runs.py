@@ -54,7 +54,7 @@ def deadlock(samples: str) -> dict[str, Any]:
     from eventtensor.config import Options
     from eventtensor.errors import StuckWait
     from eventtensor.ir.expr import Var, compare, select
-    from eventtensor.runtime.cuda.compiled import CudaKernel
+    from eventtensor.runtime.cuda.cuda_kernel import CudaKernel
 
     options = Options(target="cuda", schedule="static", handoff="counter")
     plan = run_passes(row_sum(), options).plan

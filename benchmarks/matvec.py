@@ -21,7 +21,7 @@ from measure import RESULTS, WARM, Bench, print_heads, said, slope
 
 import eventtensor as et
 from eventtensor.config import environment
-from eventtensor.runtime.build import build_library
+from eventtensor.runtime.cpp_build import build_library
 
 HIDDEN, INNER, WORDS, LAYERS = 576, 1536, 49152, 30
 WIDE = 16  # columns of a panel

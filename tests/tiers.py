@@ -66,7 +66,7 @@ FILES = {
     "unit/test_guide.py": "core",
     "unit/test_moe_bench.py": "core",
     "unit/test_ops_table.py": "core",
-    "unit/test_reuse.py": "core",
+    "unit/test_scratch_reuse.py": "core",
 }
 
 

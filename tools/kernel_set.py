@@ -16,12 +16,12 @@ import eventtensor as et
 from eventtensor.codegen.cuda import generate
 from eventtensor.compiler import run_passes
 from eventtensor.config import Options, environment
-from eventtensor.lang.program import Program
+from eventtensor.lang.program_builder import Program
 from eventtensor.llm.model.decoder_tasks import Weights
 from eventtensor.llm.model.llama import llama
 from eventtensor.llm.model.model_presets import PRESETS
 from eventtensor.llm.runner.runner import layout_of
-from eventtensor.runtime.cuda.build import build_cubin
+from eventtensor.runtime.cuda.cuda_build import build_cubin
 
 ARCHITECTURE = "sm_90a"
 ROWS = 128  # of a model's largest step

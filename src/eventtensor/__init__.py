@@ -9,7 +9,7 @@ from sys import modules
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .analysis.report import CheckReport
+    from .analysis.check_report import CheckReport
     from .compiler import check, compile
     from .config import Options
     from .errors import EventTensorError
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from .ir.parse import parse_program as parse
     from .ir.tensor import DType
     from .kernel import Kernel
-    from .lang.composed import (
+    from .lang.composite_functions import (
         all,
         any,
         arange,
@@ -43,7 +43,9 @@ if TYPE_CHECKING:
         var,
         zeros_like,
     )
-    from .lang.functions import (
+    from .lang.program_builder import Program
+    from .lang.task import task
+    from .lang.tile_functions import (
         abs,
         argmax,
         argmin,
@@ -83,11 +85,9 @@ if TYPE_CHECKING:
         where,
         zeros,
     )
-    from .lang.program import Program
-    from .lang.task import task
     from .llm.engine.llm import LLM
     from .llm.engine.sampling_params import SamplingParams
-    from .runtime.loaded import load
+    from .runtime.artifact_loader import load
 
     f32 = DType.f32
     bf16 = DType.bf16
@@ -194,9 +194,9 @@ _COMPOSED = (
     "zeros_like",
 )  # fmt: skip
 _HOMES = {
-    **dict.fromkeys(_COMPOSED, "lang.composed"),
+    **dict.fromkeys(_COMPOSED, "lang.composite_functions"),
     "LLM": "llm.engine.llm",
-    "CheckReport": "analysis.report",
+    "CheckReport": "analysis.check_report",
     "CppBody": "ir.cpp_body",
     "CudaBody": "ir.cuda_body",
     "DType": "ir.tensor",
@@ -204,14 +204,14 @@ _HOMES = {
     "Kernel": "kernel",
     "Options": "config",
     "Producer": "ir.cuda_body",
-    "Program": "lang.program",
+    "Program": "lang.program_builder",
     "SamplingParams": "llm.engine.sampling_params",
     "Scratch": "ir.cuda_body",
     "check": "compiler",
     "compile": "compiler",
     "dim": "ir.expr",
     "explain": "explanation",
-    "load": "runtime.loaded",
+    "load": "runtime.artifact_loader",
     "parse": "ir.parse",
     "task": "lang.task",
 }
@@ -228,14 +228,14 @@ def __getattr__(name: str) -> Any:
 def _missing(name: str) -> str:
     if name.startswith("_"):
         return f"module {__name__!r} has no attribute {name!r}"
-    hint = import_module(".lang.hints", __name__).hint_for(name, frozenset(__all__), "et")
+    hint = import_module(".lang.numpy_hints", __name__).hint_for(name, frozenset(__all__), "et")
     return f"module {__name__!r} has no attribute {name!r}" + (f" ({hint})" if hint else "")
 
 
 def _find(name: str) -> Any:
     if name in _DTYPES:
         return getattr(import_module(".ir.tensor", __name__).DType, name)
-    home = import_module(f".{_HOMES.get(name, 'lang.functions')}", __name__)
+    home = import_module(f".{_HOMES.get(name, 'lang.tile_functions')}", __name__)
     return getattr(home, "parse_program" if name == "parse" else name)
 
 

@@ -8,17 +8,17 @@ from threading import RLock
 from typing import Any
 
 from .analysis.check import precheck, verify
+from .analysis.check_report import CheckReport, Kind, Problem, make_report
 from .analysis.derive import Derived, derive
-from .analysis.ordered import without_events
-from .analysis.report import CheckReport, Kind, Problem, make_report
+from .analysis.event_maps import Events
+from .analysis.order_check import without_events
 from .analysis.reuse import own_iteration, reused, without_axes
-from .analysis.uses import Events
 from .config import Options
 from .errors import BadOption, NoDevice, Unproved
 from .ir.plan import CallPlan, HandoffKind, Plan
 from .ir.program import Program
 from .kernel import BACKENDS, Kernel
-from .lang.program import Program as Builder
+from .lang.program_builder import Program as Builder
 from .progress import doing, in_pass, shown
 from .runtime.cuda.driver import device as find_gpu
 from .schedule.handoff import decide

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from .analysis.report import CheckReport
+from .analysis.check_report import CheckReport
 from .compiler import State, gpu_of, read_options, run_passes
 from .config import Options
 from .errors import BadOption
@@ -18,9 +18,9 @@ from .ir.program import PlacedCall, Program
 from .ir.text import nest_axis_text
 from .ir.walk import evaluate
 from .kernel import Kernel
-from .lang.program import Program as Builder
-from .runtime.cpu import generate_source
-from .runtime.cuda.compiled import generate_source as generate_cuda_source
+from .lang.program_builder import Program as Builder
+from .runtime.cpu_kernel import generate_source
+from .runtime.cuda.cuda_kernel import generate_source as generate_cuda_source
 
 STAGES = ("plan", "source")
 

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import numpy.typing as npt
 
-from .analysis.report import CheckReport
+from .analysis.check_report import CheckReport
 from .config import Options
 from .errors import BadOption, DataRefused, NoTrace, OutOfMemory
 from .interp.run import run
@@ -17,16 +17,16 @@ from .ir.allocate import at_dims
 from .ir.plan import Plan
 from .ir.program import Program
 from .runtime.arguments import bind
-from .runtime.cpu import CpuKernel
+from .runtime.chrome_trace import write_trace
 from .runtime.cpu_artifact import save as save_threads
+from .runtime.cpu_kernel import CpuKernel
 from .runtime.cuda.aot_kernel import AotKernel
-from .runtime.cuda.arrays import DeviceArray, adopt, on_host
-from .runtime.cuda.artifact import save
-from .runtime.cuda.compiled import CudaKernel
+from .runtime.cuda.cuda_artifact import save
+from .runtime.cuda.cuda_kernel import CudaKernel
+from .runtime.cuda.device_arrays import DeviceArray, adopt, on_host
 from .runtime.cuda.launch import Step
-from .runtime.cuda.loaded import bind_step, call_kernel
+from .runtime.cuda.loaded_kernel import bind_step, call_kernel
 from .runtime.interface import Interface, interface_of
-from .runtime.trace import write_trace
 
 Array = npt.NDArray[Any]
 

@@ -12,7 +12,7 @@ import pytest
 import eventtensor as et
 from eventtensor.compiler import run_passes
 from eventtensor.config import Options
-from eventtensor.interp.direct import direct
+from eventtensor.interp.reference import run_reference
 from eventtensor.ir.plan import Plan
 from eventtensor.ir.tensor import Role
 from eventtensor.ir.walk import evaluate
@@ -114,7 +114,7 @@ def make_arrays(plan: Plan, dims: Mapping[str, int], seed: int = 0) -> Arrays:
 
 def reference(plan: Plan, dims: Mapping[str, int], arrays: Arrays) -> Arrays:
     copy = {k: v.copy() for k, v in arrays.items()}
-    direct(plan.program, dims, copy)
+    run_reference(plan.program, dims, copy)
     return copy
 
 

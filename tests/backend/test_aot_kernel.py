@@ -22,7 +22,7 @@ from eventtensor.errors import (
     WrongDevice,
 )
 from eventtensor.runtime.cuda import driver as cuda_driver
-from eventtensor.runtime.cuda.artifact import read
+from eventtensor.runtime.cuda.cuda_artifact import read
 
 ARCHITECTURES = {"h200": "sm_90a", "a100": "sm_80", "sm_86": "sm_86", "B200": "sm_100a"}
 

@@ -23,8 +23,8 @@ from eventtensor.config import Options
 from eventtensor.errors import BadArtifact, StuckWait, WrongDevice
 from eventtensor.ir.plan import Plan
 from eventtensor.ir.walk import evaluate
-from eventtensor.runtime.cuda.artifact import check_architecture, read, save
-from eventtensor.runtime.cuda.compiled import image_of
+from eventtensor.runtime.cuda.cuda_artifact import check_architecture, read, save
+from eventtensor.runtime.cuda.cuda_kernel import image_of
 from eventtensor.runtime.cuda.image import Image
 from eventtensor.runtime.failure import failure
 
@@ -157,11 +157,13 @@ unwanted = [m for m in sys.modules if m.startswith("eventtensor.") and sys.modul
 assert not unwanted, unwanted
 assert "eventtensor.codegen.cpp" not in sys.modules and "eventtensor.ir.tile" not in sys.modules
 """
-HALVES = BLOCKED + """
+HALVES = (
+    BLOCKED
+    + """
 import numpy as np
 from eventtensor.runtime.arguments import bind
-from eventtensor.runtime.cuda.artifact import read
-from eventtensor.runtime.cuda.arrays import adopt
+from eventtensor.runtime.cuda.cuda_artifact import read
+from eventtensor.runtime.cuda.device_arrays import adopt
 
 class Tensor:  # what is used of a CUDA tensor of torch
     is_cuda, dtype, shape = True, "torch.bfloat16", (4, 8)
@@ -172,6 +174,7 @@ class Tensor:  # what is used of a CUDA tensor of torch
 dims, arrays = bind(read(sys.argv[1]).interface, adopt({"x": Tensor(), "y": Tensor()}))
 assert dims == {"n": 4} and arrays["x"].nbytes == 64
 """
+)
 NAMES = """
 import sys
 import eventtensor as et

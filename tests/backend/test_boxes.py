@@ -24,10 +24,10 @@ from eventtensor.errors import Misaligned, StuckWait
 from eventtensor.ir.expr import Const
 from eventtensor.ir.plan import Plan
 from eventtensor.runtime.cuda import driver as cuda_driver
-from eventtensor.runtime.cuda.artifact import read, save
-from eventtensor.runtime.cuda.compiled import image_of
-from eventtensor.runtime.cuda.kernel import DeviceKernel
-from eventtensor.runtime.cuda.maps import encoded
+from eventtensor.runtime.cuda.cuda_artifact import read, save
+from eventtensor.runtime.cuda.cuda_kernel import image_of
+from eventtensor.runtime.cuda.device_kernel import DeviceKernel
+from eventtensor.runtime.cuda.tensor_maps import encoded
 
 WORDS = 16  # of a map, of which the fake driver fills 7: known, address, width, rows, stride, box
 

@@ -11,7 +11,7 @@ import pytest
 
 from eventtensor.config import environment
 from eventtensor.errors import CompileFailed, DiskFull, NoCompiler
-from eventtensor.runtime import build
+from eventtensor.runtime import cpp_build
 from eventtensor.targets.cpu_target import CpuTarget, cpu_target
 
 SOURCE = "extern \"C\" int answer() { return 42; }\n"
@@ -19,24 +19,30 @@ SOURCE = "extern \"C\" int answer() { return 42; }\n"
 
 def test_a_second_build_comes_from_the_cache(tmp_path: Path) -> None:
     env = replace(environment(), cache_dir=tmp_path)
-    first = build.build_library(SOURCE, "answer", env)
-    second = build.build_library(SOURCE, "answer", env)
+    first = cpp_build.build_library(SOURCE, "answer", env)
+    second = cpp_build.build_library(SOURCE, "answer", env)
     assert first.fresh and not second.fresh and first.path == second.path
     assert first.path.with_suffix(".cpp").read_text() == SOURCE
 
 
 def test_the_key_holds_all_that_changes_code(monkeypatch: pytest.MonkeyPatch) -> None:
     base = CpuTarget("/usr/bin/c++", "12", ("-O3",), "arm")
-    key = build.cache_key(SOURCE, base, ("-shared",))
+    key = cpp_build.cache_key(SOURCE, base, ("-shared",))
     others = [
-        build.cache_key(SOURCE + " ", base, ("-shared",)),
-        build.cache_key(SOURCE, base, ("-g",)),
-        *(build.cache_key(SOURCE, replace(base, **change), ("-shared",))
-          for change in ({"compiler": "/bin/c++"}, {"version": "13"}, {"flags": ("-O2",)},
-                         {"processor": "x86"})),
+        cpp_build.cache_key(SOURCE + " ", base, ("-shared",)),
+        cpp_build.cache_key(SOURCE, base, ("-g",)),
+        *(
+            cpp_build.cache_key(SOURCE, replace(base, **change), ("-shared",))
+            for change in (
+                {"compiler": "/bin/c++"},
+                {"version": "13"},
+                {"flags": ("-O2",)},
+                {"processor": "x86"},
+            )
+        ),
     ]
-    monkeypatch.setattr(build, "device_digest", lambda *_: "other headers")
-    others.append(build.cache_key(SOURCE, base, ("-shared",)))
+    monkeypatch.setattr(cpp_build, "device_digest", lambda *_: "other headers")
+    others.append(cpp_build.cache_key(SOURCE, base, ("-shared",)))
     assert len({key, *others}) == 8
 
 
@@ -46,7 +52,7 @@ import ctypes
 from dataclasses import replace
 from pathlib import Path
 from eventtensor.config import environment
-from eventtensor.runtime.build import build_library
+from eventtensor.runtime.cpp_build import build_library
 env = replace(environment(), cache_dir=Path({str(tmp_path)!r}))
 for k in range(3):
     text = f'extern "C" int answer() {{{{ return {{k}}; }}}}'
@@ -63,7 +69,7 @@ for k in range(3):
 def test_compiler_errors_are_shown(tmp_path: Path) -> None:
     env = replace(environment(), cache_dir=tmp_path)
     with pytest.raises(CompileFailed, match="no_such_thing"):
-        build.build_library("int x = no_such_thing;", "broken", env)
+        cpp_build.build_library("int x = no_such_thing;", "broken", env)
     assert not list(tmp_path.rglob("broken.so"))
 
 
@@ -74,14 +80,14 @@ def test_a_disk_that_is_full_for_the_compiler_is_no_fault_of_the_source(tmp_path
     compiler.chmod(0o700)
     env = replace(environment(), cache_dir=tmp_path / "cache", cxx=str(compiler))
     with pytest.raises(DiskFull, match=r"no room for answer.*\n.*/t/x\.s"):
-        build.build_library(SOURCE, "answer", env)
+        cpp_build.build_library(SOURCE, "answer", env)
     assert not list(tmp_path.rglob("*.so"))
 
 
 def test_a_missing_compiler_is_an_error(tmp_path: Path) -> None:
     env = replace(environment(), cache_dir=tmp_path, cxx="no-such-compiler")
     with pytest.raises(NoCompiler, match="no-such-compiler"):
-        build.build_library(SOURCE, "answer", env)
+        cpp_build.build_library(SOURCE, "answer", env)
 
 
 def test_no_flag_changes_numbers() -> None:

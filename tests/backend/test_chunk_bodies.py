@@ -13,7 +13,7 @@ import eventtensor as et
 from eventtensor.codegen.cpp import generate
 from eventtensor.codegen.cuda import generate as generate_cuda
 from eventtensor.config import environment
-from eventtensor.runtime.cuda import build as cuda_build
+from eventtensor.runtime.cuda import cuda_build
 
 T = 4
 MAKERS = {

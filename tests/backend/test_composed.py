@@ -13,11 +13,11 @@ from support.emulated import emulated_kernel
 
 import eventtensor as et
 from eventtensor.config import Options
-from eventtensor.interp.direct import direct
+from eventtensor.interp.reference import run_reference
 from eventtensor.ir.expr import Const
 from eventtensor.ir.plan import CallPlan, Plan, Policy, Schedule, ScheduleKind
 from eventtensor.ir.program import Program
-from eventtensor.runtime.cpu import CpuKernel
+from eventtensor.runtime.cpu_kernel import CpuKernel
 
 M, K = 6, 10
 KINDS = {"float32": et.f32, "int32": et.i32, "int64": et.i64, "bool": et.bool_}
@@ -180,7 +180,7 @@ def arrays_of(names: list[str]) -> dict[str, np.ndarray]:
 def launched(target: str, names: list[str]) -> dict[str, np.ndarray]:
     program, arrays = all_ops(names), arrays_of(names)
     if target == "interp":
-        direct(program, {}, arrays)
+        run_reference(program, {}, arrays)
     elif target == "cpu":
         kernel = CpuKernel(plan_of(program), Options(workers=2))
         kernel.launch({}, arrays)

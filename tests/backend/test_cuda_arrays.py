@@ -11,7 +11,7 @@ import pytest
 import eventtensor as et
 from eventtensor.errors import NotContiguous, ReadOnlyOutput, WrongDType, WrongShape
 from eventtensor.runtime.arguments import bind
-from eventtensor.runtime.cuda.arrays import DeviceArray, adopt
+from eventtensor.runtime.cuda.device_arrays import DeviceArray, adopt
 from eventtensor.runtime.interface import interface_of
 
 

@@ -19,9 +19,9 @@ from eventtensor.codegen.cuda import generate
 from eventtensor.config import environment
 from eventtensor.errors import CompileFailed, NoCompiler
 from eventtensor.ir.tensor import DType
-from eventtensor.runtime.cuda import build as cuda_build
+from eventtensor.runtime.cuda import cuda_build
 from eventtensor.runtime.cuda import driver as cuda_driver
-from eventtensor.runtime.cuda.build import Usage, build_cubin
+from eventtensor.runtime.cuda.cuda_build import Usage, build_cubin
 from eventtensor.runtime.store import vouched
 from eventtensor.targets.h200 import H200
 from eventtensor.targets.sm80 import A100

@@ -32,10 +32,10 @@ from eventtensor.errors import (
 from eventtensor.ir.expr import Dim
 from eventtensor.ir.plan import Plan
 from eventtensor.runtime.cuda import driver as cuda_driver
-from eventtensor.runtime.cuda.compiled import image_of
-from eventtensor.runtime.cuda.kernel import DeviceKernel
+from eventtensor.runtime.cuda.cuda_kernel import image_of
+from eventtensor.runtime.cuda.device_kernel import DeviceKernel
 from eventtensor.runtime.cuda.launch import LaunchConfig, Step, stream_handle
-from eventtensor.runtime.cuda.loaded import LoadedKernel
+from eventtensor.runtime.cuda.loaded_kernel import LoadedKernel
 
 RANK, WORKERS = 2, 132
 

@@ -12,8 +12,8 @@ from support.fake_driver import FakeDriver, installed
 
 import eventtensor as et
 from eventtensor.errors import DataRefused
-from eventtensor.runtime.cuda import compiled
-from eventtensor.runtime.cuda.build import Cubin, Usage
+from eventtensor.runtime.cuda import cuda_kernel
+from eventtensor.runtime.cuda.cuda_build import Cubin, Usage
 
 
 @et.task
@@ -27,7 +27,8 @@ def kernel(tmp_path: Path, monkeypatch) -> Iterator[et.Kernel]:
     cubin = tmp_path / "no.cubin"
     cubin.write_bytes(b"no code")
     monkeypatch.setattr(
-        compiled, "build_cubin", lambda *_: Cubin(cubin, "", True, Usage(0, 0, 0, 0)))
+        cuda_kernel, "build_cubin", lambda *_: Cubin(cubin, "", True, Usage(0, 0, 0, 0))
+    )
     p, n = et.Program("pick"), et.dim("n", max=64)
     at = p.input("at", (n,), et.i32, bound=7)
     x, y = p.input("x", (8,), et.f32), p.output("y", (n,), et.f32)

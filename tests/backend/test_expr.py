@@ -29,7 +29,7 @@ from eventtensor.ir.expr import (
 from eventtensor.ir.program import Program
 from eventtensor.ir.tensor import Role, Tensor
 from eventtensor.ir.walk import evaluate
-from eventtensor.runtime.build import build_library
+from eventtensor.runtime.cpp_build import build_library
 
 N = et.dim("n", max=100)
 DATA = np.arange(-6, 6).reshape(3, 4).astype(np.int32)

@@ -23,7 +23,7 @@ from eventtensor.errors import (
 from eventtensor.ir.expr import Const, Select, Var, compare, load, select
 from eventtensor.ir.plan import Plan
 from eventtensor.ir.program import Fact, GridAxis
-from eventtensor.runtime.cpu import CpuKernel
+from eventtensor.runtime.cpu_kernel import CpuKernel
 
 QUICK = replace(environment(), wait_limit_s=0.3)
 

@@ -14,7 +14,7 @@ from eventtensor.compiler import run_passes
 from eventtensor.config import Options
 from eventtensor.errors import UnboundedTile
 from eventtensor.ir.plan import Plan
-from eventtensor.runtime.cpu import CpuKernel
+from eventtensor.runtime.cpu_kernel import CpuKernel
 
 # out[c] = scale * sum over rows r of x[rows[r], c], through memory of the arena on the GPU
 CUDA = """

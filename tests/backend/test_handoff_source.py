@@ -20,9 +20,9 @@ from eventtensor.config import Options, environment
 from eventtensor.errors import BadOption
 from eventtensor.ir.plan import HandoffKind, Plan
 from eventtensor.ir.walk import evaluate
-from eventtensor.runtime.build import DEVICE
-from eventtensor.runtime.cpu import CpuKernel
-from eventtensor.runtime.cuda.build import build_cubin
+from eventtensor.runtime.cpp_build import DEVICE
+from eventtensor.runtime.cpu_kernel import CpuKernel
+from eventtensor.runtime.cuda.cuda_build import build_cubin
 from eventtensor.targets.h200 import H200
 from eventtensor.targets.sm80 import A100
 

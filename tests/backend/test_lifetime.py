@@ -12,7 +12,7 @@ import weakref
 import pytest
 
 from eventtensor.config import Options, environment
-from eventtensor.runtime.cpu import CpuKernel
+from eventtensor.runtime.cpu_kernel import CpuKernel
 
 
 def threads() -> int:

@@ -10,11 +10,11 @@ import pytest
 
 import eventtensor as et
 from eventtensor.config import Options
-from eventtensor.interp.direct import direct
+from eventtensor.interp.reference import run_reference
 from eventtensor.ir.expr import Const
 from eventtensor.ir.plan import CallPlan, Plan, Policy, Schedule, ScheduleKind
 from eventtensor.ir.program import Program
-from eventtensor.runtime.cpu import CpuKernel
+from eventtensor.runtime.cpu_kernel import CpuKernel
 
 M, K = 20, 37
 KINDS = {
@@ -256,7 +256,7 @@ def both_ways(kernel_of: Callable[[Plan, Options], Any]) -> Results:
     kernel.launch({}, mine)
     kernel.close()
     theirs = {**given, **{n: x.copy() for n, x in blank.items()}}
-    direct(program, {}, theirs)
+    run_reference(program, {}, theirs)
     return {n: (mine[f"out_{n}"], theirs[f"out_{n}"]) for n in OPS}
 
 

@@ -14,9 +14,9 @@ from eventtensor.codegen.cuda.kernel import generate
 from eventtensor.compiler import run_passes
 from eventtensor.config import Options, environment
 from eventtensor.ir.plan import Plan
-from eventtensor.runtime import build
-from eventtensor.runtime.cpu import CpuKernel
-from eventtensor.runtime.cuda import build as cuda_build
+from eventtensor.runtime import cpp_build
+from eventtensor.runtime.cpu_kernel import CpuKernel
+from eventtensor.runtime.cuda import cuda_build as cuda_build
 from eventtensor.runtime.headers import own_headers
 
 SCALE = """#pragma once
@@ -97,10 +97,10 @@ def test_the_contents_of_all_of_them_are_a_part_of_the_key(header: Path, tmp_pat
     env = replace(environment(), cache_dir=tmp_path / "cache")
     source = f'#include <cstdint>\n#include "numerics.h"\n#include "{header}"\n'
     assert own_headers(source) == [header.parent / "parts/factor.h", header]
-    first = build.build_library(source, "scaled", env)
-    assert first.fresh and not build.build_library(source, "scaled", env).fresh
+    first = cpp_build.build_library(source, "scaled", env)
+    assert first.fresh and not cpp_build.build_library(source, "scaled", env).fresh
     set_factor(header.parent, 5.0)
-    again = build.build_library(source, "scaled", env)
+    again = cpp_build.build_library(source, "scaled", env)
     assert again.fresh and again.key != first.key
 
 

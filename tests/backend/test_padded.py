@@ -14,7 +14,7 @@ import eventtensor as et
 from eventtensor.config import Options
 from eventtensor.interp import run
 from eventtensor.ir.plan import Plan
-from eventtensor.runtime.cpu import CpuKernel
+from eventtensor.runtime.cpu_kernel import CpuKernel
 
 Arrays = dict[str, np.ndarray]
 Launch = Callable[[Plan, dict[str, int], Arrays], None]

@@ -9,7 +9,7 @@ import pytest
 
 import eventtensor as et
 from eventtensor.config import Options
-from eventtensor.runtime.cpu import CpuKernel
+from eventtensor.runtime.cpu_kernel import CpuKernel
 
 PAIRS = {
     "f32": (et.f32, et.f32), "f32_bf16": (et.f32, et.bf16), "bf16": (et.bf16, et.bf16),

@@ -9,7 +9,7 @@ from eventtensor.codegen.cpp import generate
 from eventtensor.config import Options, environment
 from eventtensor.ir.expr import Const, Var
 from eventtensor.ir.plan import Nest, Notify
-from eventtensor.runtime.cpu import CpuKernel, HoldBack
+from eventtensor.runtime.cpu_kernel import CpuKernel, HoldBack
 
 
 def order_of(kernel: CpuKernel) -> list[tuple[str, tuple[int, ...]]]:

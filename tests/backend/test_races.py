@@ -7,7 +7,7 @@ import re
 import pytest
 
 from eventtensor.codegen.cpp import Flavour, generate
-from eventtensor.runtime.standalone import run_standalone
+from eventtensor.runtime.standalone_program import run_standalone
 
 SIZES = {
     "row_sum": [{"n": n} for n in (33, 200, 7)],

@@ -14,7 +14,7 @@ from eventtensor.ir.expr import Const, load
 from eventtensor.ir.plan import CallPlan, Plan, Policy, Schedule, ScheduleKind
 from eventtensor.ir.program import Call, Program
 from eventtensor.ir.tensor import Point, Region, Role, Slice, Tensor
-from eventtensor.runtime.cpu import CpuKernel
+from eventtensor.runtime.cpu_kernel import CpuKernel
 
 
 def run(lab, program: et.Program, dims, arrays, workers: int = 2, debug: bool = False) -> None:

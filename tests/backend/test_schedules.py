@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from eventtensor.config import Options
-from eventtensor.runtime.cpu import CpuKernel
+from eventtensor.runtime.cpu_kernel import CpuKernel
 
 SCHEDULES = ("static", "ticket", "push")
 SIZES = {

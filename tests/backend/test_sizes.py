@@ -11,7 +11,7 @@ from eventtensor.ir.expr import Const, Dim, product
 from eventtensor.ir.tensor import DType, Role, Tensor
 from eventtensor.runtime.arguments import bind
 from eventtensor.runtime.interface import interface_of
-from eventtensor.runtime.sizes import Count, Sizes
+from eventtensor.runtime.overflow_check import Count, Sizes
 
 TARGETS = ("interp", "cpu")
 
@@ -108,11 +108,13 @@ def test_an_extent_that_would_wrap_on_the_way_is_refused() -> None:
 
 
 def test_a_check_is_made_once_for_each_set_of_dims(monkeypatch) -> None:
-    from eventtensor.runtime import sizes
+    from eventtensor.runtime import overflow_check
 
     seen: list[str] = []
-    check = sizes._check
-    monkeypatch.setattr(sizes, "_check", lambda c, dims: (seen.append(c.what), check(c, dims)))
+    check = overflow_check._check
+    monkeypatch.setattr(
+        overflow_check, "_check", lambda c, dims: (seen.append(c.what), check(c, dims))
+    )
     known = interface_of(squares().build())
     for a in (3, 4, 3, 4, 3):
         known.check_sizes({"a": a, "b": 2})

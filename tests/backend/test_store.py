@@ -13,8 +13,8 @@ import pytest
 
 from eventtensor.config import environment
 from eventtensor.errors import CacheUnusable, CannotWrite, DiskFull, LibraryRefused
-from eventtensor.runtime import build, store
-from eventtensor.runtime.threads import _load
+from eventtensor.runtime import cpp_build, store
+from eventtensor.runtime.thread_kernel import _load
 
 SOURCE = "extern \"C\" int answer() { return 42; }\n"
 STRANGER = 4321
@@ -36,8 +36,8 @@ def strangers(monkeypatch: pytest.MonkeyPatch) -> set[Path]:
     return found
 
 
-def built(root: Path) -> build.Built:
-    return build.build_library(SOURCE, "answer", replace(environment(), cache_dir=root))
+def built(root: Path) -> cpp_build.Built:
+    return cpp_build.build_library(SOURCE, "answer", replace(environment(), cache_dir=root))
 
 
 # ---- folders -------------------------------------------------------------------------------

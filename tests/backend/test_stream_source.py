@@ -15,7 +15,7 @@ import eventtensor as et
 from eventtensor.codegen.cuda import CudaSource, generate
 from eventtensor.compiler import run_passes
 from eventtensor.config import Options, environment
-from eventtensor.runtime.cuda.build import build_cubin
+from eventtensor.runtime.cuda.cuda_build import build_cubin
 from eventtensor.targets.h200 import H200
 from eventtensor.targets.sm80 import A100
 from eventtensor.targets.target import CudaTarget

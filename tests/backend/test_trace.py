@@ -14,8 +14,8 @@ from support.streams import packed, plan_of
 
 from eventtensor.config import Options
 from eventtensor.errors import NoTrace
-from eventtensor.runtime.cpu import CpuKernel
-from eventtensor.runtime.trace import chrome_trace, write_trace
+from eventtensor.runtime.chrome_trace import chrome_trace, write_trace
+from eventtensor.runtime.cpu_kernel import CpuKernel
 
 
 @pytest.mark.parametrize("schedule", ("static", "push"))

@@ -6,7 +6,7 @@ import numpy as np
 
 import eventtensor as et
 from eventtensor.config import Options
-from eventtensor.runtime.cpu import CpuKernel
+from eventtensor.runtime.cpu_kernel import CpuKernel
 
 
 @et.task

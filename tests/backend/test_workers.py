@@ -19,7 +19,7 @@ import eventtensor as et
 from eventtensor.config import Options, environment
 from eventtensor.errors import BadOption, NoThreads, OutOfMemory
 from eventtensor.ir.expr import Dim
-from eventtensor.runtime.cpu import CpuKernel
+from eventtensor.runtime.cpu_kernel import CpuKernel
 
 CPU = {"target": "cpu", "workers": 2}
 

@@ -27,7 +27,7 @@ from support.tables import listed
 
 import eventtensor as et
 from eventtensor.ir.plan import Plan
-from eventtensor.runtime.build import DEVICE
+from eventtensor.runtime.cpp_build import DEVICE
 
 # Most cases are found by the first one; where blocks must meet in an order that the host chooses,
 # by one in four, or fewer on a busy machine.

@@ -10,7 +10,7 @@ from moe_reference import moe_arrays, moe_reference
 from eventtensor.compiler import run_passes
 from eventtensor.config import Options
 from eventtensor.interp import Task, run
-from eventtensor.runtime.cpu import CpuKernel, HoldBack
+from eventtensor.runtime.cpu_kernel import CpuKernel, HoldBack
 
 N = 12
 

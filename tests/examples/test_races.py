@@ -12,8 +12,8 @@ from tour import mlp_arrays, row_sum_arrays
 
 from eventtensor.compiler import run_passes
 from eventtensor.config import Options
-from eventtensor.interp import direct
-from eventtensor.runtime.standalone import run_standalone
+from eventtensor.interp import run_reference
+from eventtensor.runtime.standalone_program import run_standalone
 
 CASES = {
     "row_sum": (row_sum, row_sum_arrays),
@@ -34,7 +34,7 @@ def test_no_race_is_seen_in_an_example(name, schedule):
     assert found.status == 0 and found.races == 0, found.log
     for (dims, values), seen in zip(launches, found.tensors, strict=True):
         expected = {k: v.copy() for k, v in values.items()}
-        direct(plan.program, dims, expected)
+        run_reference(plan.program, dims, expected)
         for k, v in expected.items():
             got, wanted = seen[k].astype(np.float64), v.astype(np.float64)
             np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-6)

@@ -13,7 +13,7 @@ from support.verdict import Subject, complaints
 
 import eventtensor as et
 from eventtensor.analysis.check import verify
-from eventtensor.analysis.report import CheckReport
+from eventtensor.analysis.check_report import CheckReport
 from eventtensor.ir.expr import Const, Dim, Var, compare, maximum, mod
 
 N = Dim("n", 1, 4096)

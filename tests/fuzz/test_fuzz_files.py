@@ -27,7 +27,7 @@ from eventtensor.llm.weights.formats.hf_checkpoint import _ENDS, _LAYER, HfCheck
 from eventtensor.llm.weights.formats.random_checkpoint import RandomCheckpoint
 from eventtensor.llm.weights.model_source import open_model
 from eventtensor.llm.weights.weight_cache import file_digest, packed_weights
-from eventtensor.runtime import build
+from eventtensor.runtime import cpp_build
 
 SMALL = replace(PRESETS["tiny-llama"], rope_scaling=None, vocab=64, hidden=32, heads=2, kv_heads=1,
                 head_dim=16, intermediate=32, layers=1)
@@ -157,11 +157,13 @@ def test_tokenizers_of_folders(tmp_path: Path) -> None:
 
 def test_entries_of_the_kernel_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     code = os.urandom(5000)
-    monkeypatch.setattr(build, "_compile", lambda target, text, out, extra: out.write_bytes(code))
+    monkeypatch.setattr(
+        cpp_build, "_compile", lambda target, text, out, extra: out.write_bytes(code)
+    )
     env = replace(environment(), cache_dir=tmp_path)
 
-    def built() -> build.Built:
-        return build.build_library("int x;", "x", env)
+    def built() -> cpp_build.Built:
+        return cpp_build.build_library("int x;", "x", env)
 
     first = built().path
     names = ("x.so", "x.so.json")

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from eventtensor.runtime.cuda.device_kernel import DeviceKernel
 from eventtensor.runtime.cuda.driver import Buffer, download, upload
-from eventtensor.runtime.cuda.kernel import DeviceKernel
 
 Arrays = Mapping[str, np.ndarray]
 Launch = tuple[Mapping[str, int], Arrays]

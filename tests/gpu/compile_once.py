@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from eventtensor.config import environment
-from eventtensor.runtime.cuda.build import build_cubin
+from eventtensor.runtime.cuda.cuda_build import build_cubin
 
 
 def main(source: str, name: str, architecture: str) -> None:

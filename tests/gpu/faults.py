@@ -14,7 +14,7 @@ from support.mutate import Mutant, mutants
 from eventtensor.compiler import State
 from eventtensor.config import Options
 from eventtensor.errors import EventTensorError
-from eventtensor.runtime.cuda.compiled import CudaKernel
+from eventtensor.runtime.cuda.cuda_kernel import CudaKernel
 
 SCHEDULES = ("static", "ticket", "push")
 PLANTED = ("drop wait", "count +1", "count -1")

@@ -11,7 +11,7 @@ from backend import conftest as lab
 from eventtensor.config import Options
 from eventtensor.errors import NotContiguous, WrongDType
 from eventtensor.runtime.arguments import bind
-from eventtensor.runtime.cuda.compiled import CudaKernel
+from eventtensor.runtime.cuda.cuda_kernel import CudaKernel
 from eventtensor.runtime.cuda.driver import Buffer, device, download, upload
 from eventtensor.runtime.interface import interface_of
 

@@ -13,8 +13,8 @@ from backend.test_failures import QUICK, with_count
 
 from eventtensor.config import Options
 from eventtensor.ir.expr import Const
-from eventtensor.runtime.cuda.artifact import save
-from eventtensor.runtime.cuda.compiled import CudaKernel
+from eventtensor.runtime.cuda.cuda_artifact import save
+from eventtensor.runtime.cuda.cuda_kernel import CudaKernel
 
 HEAD = """
 import sys, time

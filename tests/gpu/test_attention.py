@@ -15,7 +15,7 @@ from models.test_attention_items import (
 )
 
 from eventtensor.config import Options, environment
-from eventtensor.runtime.cuda.compiled import CudaKernel
+from eventtensor.runtime.cuda.cuda_kernel import CudaKernel
 
 
 @pytest.mark.parametrize("name", SHAPES)

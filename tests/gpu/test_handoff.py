@@ -25,8 +25,8 @@ from eventtensor.config import Options, environment
 from eventtensor.errors import StuckWait
 from eventtensor.ir.expr import Const, add, compare, mul
 from eventtensor.ir.plan import HandoffKind, Plan
-from eventtensor.runtime.cpu import CpuKernel
-from eventtensor.runtime.cuda.compiled import CudaKernel
+from eventtensor.runtime.cpu_kernel import CpuKernel
+from eventtensor.runtime.cuda.cuda_kernel import CudaKernel
 
 SCHEDULES = ("static", "static:round_robin", "static:affine", "ticket", "push", "auto")
 LAUNCHES = 100

@@ -14,8 +14,8 @@ import eventtensor as et
 from eventtensor.config import Options
 from eventtensor.errors import CountMismatch, HostArgument, StuckWait
 from eventtensor.ir.expr import Const, Var, compare, select
-from eventtensor.runtime.cuda.compiled import CudaKernel
-from eventtensor.runtime.cuda.loaded import LoadedKernel
+from eventtensor.runtime.cuda.cuda_kernel import CudaKernel
+from eventtensor.runtime.cuda.loaded_kernel import LoadedKernel
 
 torch = pytest.importorskip("torch")
 SCHEDULES = ("static", "ticket", "push")

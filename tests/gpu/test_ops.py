@@ -10,7 +10,7 @@ from backend import test_ops as ops
 
 import eventtensor as et
 from eventtensor.config import Options
-from eventtensor.runtime.cuda.compiled import CudaKernel
+from eventtensor.runtime.cuda.cuda_kernel import CudaKernel
 
 PARTS = 6
 

@@ -14,8 +14,8 @@ from support.streams import packed, panels_shape, plan_of
 import eventtensor as et
 from eventtensor.config import Options
 from eventtensor.errors import NoTrace
-from eventtensor.runtime.cuda.compiled import CudaKernel
-from eventtensor.runtime.trace import write_trace
+from eventtensor.runtime.chrome_trace import write_trace
+from eventtensor.runtime.cuda.cuda_kernel import CudaKernel
 
 SCHEDULES = ("static", "ticket", "push")
 

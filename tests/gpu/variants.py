@@ -17,7 +17,7 @@ from eventtensor.compiler import PASSES, State, run_passes
 from eventtensor.config import Options
 from eventtensor.errors import BadOption
 from eventtensor.ir.plan import HandoffKind, Plan
-from eventtensor.runtime.cuda.compiled import CudaKernel
+from eventtensor.runtime.cuda.cuda_kernel import CudaKernel
 from eventtensor.runtime.cuda.driver import device
 
 COMPILE = Path(__file__).parent / "compile_once.py"

@@ -16,7 +16,7 @@ from support.fake_driver import installed
 from eventtensor.llm.model.llama import llama
 from eventtensor.llm.runner import model_artifact as artifact_module
 from eventtensor.llm.runner.runner import Runner
-from eventtensor.runtime.cuda import compiled
+from eventtensor.runtime.cuda import cuda_kernel
 
 
 class EmulatedKernels(EmulatedDriver):
@@ -27,7 +27,7 @@ class EmulatedKernels(EmulatedDriver):
         self._numbers = count(8)
         self._kernels: dict[int, tuple[int, int, bool, Emulation]] = {}
 
-    def add(self, kernel: compiled.CudaKernel, seed: int) -> None:
+    def add(self, kernel: cuda_kernel.CudaKernel, seed: int) -> None:
         known, run = kernel.image.interface, Emulation(kernel.source, self, seed, 20.0, DEVICE)
         words = max(1, len(known.dims)) + max(1, len(known.tensors))
         self._kernels[kernel._function] = (
@@ -48,12 +48,13 @@ def emulated_runner(
     """`span`: that of attention, instead of the model's own."""
     driver = EmulatedKernels()
     with (
-        installed(lambda: driver), patch.object(compiled, "build_cubin", _no_cubin),
+        installed(lambda: driver),
+        patch.object(cuda_kernel, "build_cubin", _no_cubin),
         patch.object(artifact_module, "llama", partial(llama, span=span)),
         closing(pair.runner("cuda", workers=2, batch_invariant=batch_invariant)) as runner,
     ):
         for made in runner.kernels.all():
             kernel = made.backend
-            assert isinstance(kernel, compiled.CudaKernel)
+            assert isinstance(kernel, cuda_kernel.CudaKernel)
             driver.add(kernel, seed)
         yield runner

@@ -7,10 +7,10 @@ from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
 
-from eventtensor.lang.program import Program
+from eventtensor.lang.program_builder import Program
 from eventtensor.llm.runner import runner_kernels as kernels_module
 from eventtensor.runtime.arguments import bind
-from eventtensor.runtime.cuda.arrays import DeviceArray
+from eventtensor.runtime.cuda.device_arrays import DeviceArray
 from eventtensor.runtime.interface import interface_of
 
 

@@ -34,7 +34,7 @@ from eventtensor.llm.model.model_presets import PRESETS
 from eventtensor.llm.model.step import Step, cut
 from eventtensor.llm.model.tile_sizes import tiles_for
 from eventtensor.llm.weights.weight_packing import packed_rows
-from eventtensor.runtime.cpu import CpuKernel
+from eventtensor.runtime.cpu_kernel import CpuKernel
 from eventtensor.targets.h200 import H200
 
 LAYERS = 2

@@ -35,7 +35,7 @@ from eventtensor.llm.model.decoder_tasks import Weights
 from eventtensor.llm.model.llama import llama
 from eventtensor.llm.model.model_config import ModelConfig
 from eventtensor.llm.model.model_presets import PRESETS
-from eventtensor.runtime.cpu import CpuKernel
+from eventtensor.runtime.cpu_kernel import CpuKernel
 
 Arrays = dict[str, np.ndarray]
 

@@ -24,7 +24,7 @@ from eventtensor.llm.model.attention_block import page_tokens
 from eventtensor.llm.model.decoder_tasks import Weights
 from eventtensor.llm.model.llama import llama
 from eventtensor.llm.model.model_presets import PRESETS
-from eventtensor.runtime.cuda import compiled as compiled_kernels
+from eventtensor.runtime.cuda import cuda_kernel
 
 CONFIG, ROWS = PRESETS["tiny-qwen3"], 16
 
@@ -112,7 +112,7 @@ def test_steps_of_an_artifact_are_bound_and_take_a_workspace(tmp_path: Path) -> 
     """On a driver whose launches do nothing."""
     driver, model = FakeDriver(devices=1), Model(CONFIG, "cuda", "bfloat16", "cpu")
     program = llama(CONFIG, Weights("cuda", et.bf16), tokens=ROWS, sampling=True)
-    with installed(lambda: driver), patch.object(compiled_kernels, "build_cubin", _no_cubin):
+    with installed(lambda: driver), patch.object(cuda_kernel, "build_cubin", _no_cubin):
         with closing(et.compile(program, target="cuda")) as kernel:
             kernel.save(tmp_path)
             image = kernel.backend.image

@@ -35,7 +35,7 @@ from eventtensor.ir.plan import HandoffKind, Plan
 from eventtensor.llm.model.decoder_tasks import Weights
 from eventtensor.llm.model.llama import llama
 from eventtensor.llm.model.model_presets import PRESETS
-from eventtensor.runtime.cpu import CpuKernel, HoldBack
+from eventtensor.runtime.cpu_kernel import CpuKernel, HoldBack
 
 RNG = np.random.default_rng(7)
 SOME = [list(RNG.permutation(COUNT)[:TOP]) for _ in range(128)]

@@ -20,8 +20,8 @@ from eventtensor.llm.weights.checkpoint import shapes
 from eventtensor.llm.weights.formats import random_checkpoint
 from eventtensor.llm.weights.formats.random_checkpoint import RandomCheckpoint
 from eventtensor.llm.weights.weight_packing import pack_weights
-from eventtensor.runtime.build import build_library
-from eventtensor.runtime.cuda.build import build_cubin
+from eventtensor.runtime.cpp_build import build_library
+from eventtensor.runtime.cuda.cuda_build import build_cubin
 
 
 @pytest.mark.parametrize(("name", "parameters"), [

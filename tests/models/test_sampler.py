@@ -35,7 +35,7 @@ from eventtensor.llm.model.llama import llama
 from eventtensor.llm.model.model_presets import PRESETS
 from eventtensor.llm.model.sampler import TILE
 from eventtensor.llm.runner.batch_arrays import LogitsChange, TokenChoice
-from eventtensor.runtime.cuda.build import build_cubin
+from eventtensor.runtime.cuda.cuda_build import build_cubin
 from eventtensor.targets.h200 import H200
 
 VOCAB, PART = 1200, 512  # the last part is not whole

@@ -7,7 +7,7 @@ import pytest
 from kernel_set import ARCHITECTURE, KERNELS
 
 from eventtensor.config import environment
-from eventtensor.runtime.cuda.build import build_cubin
+from eventtensor.runtime.cuda.cuda_build import build_cubin
 
 SOURCE = """extern "C" __global__ void kernel(float* x) {
   float sum = 0;

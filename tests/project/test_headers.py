@@ -12,7 +12,7 @@ from moe import moe
 
 import eventtensor as et
 from eventtensor.config import environment
-from eventtensor.runtime.build import DEVICE, build_library
+from eventtensor.runtime.cpp_build import DEVICE, build_library
 
 
 @pytest.mark.parametrize("debug", [False, True])

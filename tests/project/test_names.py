@@ -8,9 +8,23 @@ from pathlib import Path
 import pytest
 import rename
 
+SOURCES = ("src", "eventtensor")
+REPEATED = ("__init__.py",)
+# The kernel IR replaces these folders, and names its files.
+UNNAMED = ("codegen", "schedule")
+
 
 def test_no_old_name_is_left() -> None:
     assert rename.old_names(*rename.read_tables([])) == []
+
+
+def test_a_file_name_is_in_the_sources_once() -> None:
+    files: dict[str, list[str]] = {}
+    for path in rename.tracked():
+        parts = Path(path).parts
+        if parts[:2] == SOURCES and parts[2] not in UNNAMED and parts[-1] not in REPEATED:
+            files.setdefault(parts[-1], []).append(path)
+    assert {name: paths for name, paths in files.items() if len(paths) > 1} == {}
 
 
 @pytest.fixture

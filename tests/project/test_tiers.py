@@ -19,14 +19,17 @@ def test_every_folder_of_tests_has_a_tier_and_every_name_is_a_file() -> None:
     assert {*tiers.FOLDERS.values(), *tiers.FILES.values()} <= set(tiers.TIERS)
 
 
-@pytest.mark.parametrize(("name", "marks", "tier"), [
-    ("unit/test_order.py", set(), "fast"),
-    ("unit/test_order.py", {"core", "parametrize"}, "core"),
-    ("faults/test_corpus.py", {"core"}, "full"),
-    ("engine/test_sampling_params.py", set(), "fast"),
-    ("unit/test_fuzz_of_text.py", set(), "core"),
-    ("somewhere/test_new.py", set(), "core"),
-])
+@pytest.mark.parametrize(
+    ("name", "marks", "tier"),
+    [
+        ("unit/test_order_graph.py", set(), "fast"),
+        ("unit/test_order_graph.py", {"core", "parametrize"}, "core"),
+        ("faults/test_corpus.py", {"core"}, "full"),
+        ("engine/test_sampling_params.py", set(), "fast"),
+        ("unit/test_fuzz_of_text.py", set(), "core"),
+        ("somewhere/test_new.py", set(), "core"),
+    ],
+)
 def test_a_mark_raises_a_test_above_its_file(name: str, marks: set[str], tier: str) -> None:
     assert tiers.tier_of(TESTS / name, marks) == tier
 

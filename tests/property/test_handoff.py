@@ -15,7 +15,7 @@ from support.handoffs import broadcast, halo, layers, matrix, pair, two_ways
 from eventtensor.compiler import run_passes
 from eventtensor.config import Options
 from eventtensor.errors import BadOption
-from eventtensor.interp.report import RaceKind
+from eventtensor.interp.run_report import RaceKind
 from eventtensor.ir.plan import HandoffKind, Plan, visit
 from eventtensor.ir.walk import evaluate
 

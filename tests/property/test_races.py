@@ -11,10 +11,10 @@ from support.draw import Drawn
 from support.race_oracle import all_races, assert_same_races, random_trace
 
 from eventtensor.interp.clocks import Clocks
-from eventtensor.interp.memory import make_memory
-from eventtensor.interp.order import Order, Ready
 from eventtensor.interp.races import Conflicts
+from eventtensor.interp.ready_queue import Order, Ready
 from eventtensor.interp.run import Machine
+from eventtensor.interp.shadow_memory import make_memory
 from eventtensor.interp.tasks import Execution
 
 

@@ -10,7 +10,7 @@ from hypothesis import assume, given, note
 from hypothesis import strategies as st
 
 import eventtensor as et
-from eventtensor.interp.direct import direct
+from eventtensor.interp.reference import run_reference
 
 KINDS = {"float32": et.f32, "int32": et.i32, "bool": et.bool_}
 Body = Callable[..., Any]
@@ -32,7 +32,7 @@ def assert_as_numpy(body: Body, numpy: Body, *arrays: np.ndarray) -> None:
 
     p.call(et.task(kind if len(xs) == 1 else kind_of_two), grid=(), reads=tuple(xs), writes=out)
     got = np.zeros(want.shape, want.dtype)
-    direct(p.build(), {}, {**{f"x{k}": a for k, a in enumerate(arrays)}, "out": got})
+    run_reference(p.build(), {}, {**{f"x{k}": a for k, a in enumerate(arrays)}, "out": got})
     np.testing.assert_allclose(got, want, rtol=1e-6)
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from eventtensor.compiler import PASSES, State, run_passes
 from eventtensor.config import Options
-from eventtensor.interp import Order, Report, direct, run
+from eventtensor.interp import Order, Report, run, run_reference
 from eventtensor.ir.plan import Plan
 from eventtensor.ir.program import Program
 from eventtensor.ir.tensor import Role
@@ -47,7 +47,7 @@ def copies(arrays: Arrays) -> Arrays:
 def run_direct(program: Program, dims: Dims, arrays: Arrays) -> Arrays:
     """Program order, no events: what every other way to run must equal."""
     out = copies(arrays)
-    direct(program, dims, out)
+    run_reference(program, dims, out)
     return out
 
 
@@ -61,7 +61,7 @@ def run_interp(
 @contextmanager
 def cpu_kernel(plan: Plan, workers: int) -> Iterator[Any]:
     """A compiled kernel, closed at the end."""
-    from eventtensor.runtime.cpu import CpuKernel
+    from eventtensor.runtime.cpu_kernel import CpuKernel
 
     kernel = CpuKernel(plan, Options(workers=workers))
     try:
@@ -78,7 +78,7 @@ def index_data(program: Program, dims: Dims, arrays: Arrays) -> Arrays:
     )
     opened = replace(program, tensors=shown)
     full = {**make_arrays(opened, dims), **copies(arrays)}
-    direct(opened, dims, full)
+    run_reference(opened, dims, full)
     return {n: a for n, a in full.items() if np.issubdtype(a.dtype, np.integer)}
 
 

@@ -20,9 +20,9 @@ import numpy as np
 
 from eventtensor.config import Environment, Options, environment
 from eventtensor.ir.plan import Plan
-from eventtensor.runtime.build import DEVICE
-from eventtensor.runtime.cuda import compiled
-from eventtensor.runtime.cuda.build import Cubin, Usage
+from eventtensor.runtime.cpp_build import DEVICE
+from eventtensor.runtime.cuda import cuda_kernel
+from eventtensor.runtime.cuda.cuda_build import Cubin, Usage
 from eventtensor.runtime.headers import own_digest
 from support.fake_driver import FakeDriver, Launched, installed
 
@@ -133,16 +133,23 @@ class Emulation:
 
 @contextmanager
 def emulated_kernel(
-    plan: Plan, workers: int = 3, seed: int = 0, debug: bool = False, trace: bool = False, *,
-    wait_limit_s: float = 20.0, still_s: float = 20.0, device: Path = DEVICE,
-) -> Iterator[compiled.CudaKernel]:
+    plan: Plan,
+    workers: int = 3,
+    seed: int = 0,
+    debug: bool = False,
+    trace: bool = False,
+    *,
+    wait_limit_s: float = 20.0,
+    still_s: float = 20.0,
+    device: Path = DEVICE,
+) -> Iterator[cuda_kernel.CudaKernel]:
     """A kernel like any other, whose device is this host; closed at the end. `still_s`: so long
     may nothing move; `device`: the headers."""
     driver = EmulatedDriver(devices=1)
     options = Options(target="cuda", workers=workers, debug=debug, trace=trace)
     env = replace(environment(), wait_limit_s=wait_limit_s)
-    with installed(lambda: driver), patch.object(compiled, "build_cubin", _no_cubin):
-        kernel = compiled.CudaKernel(plan, options, env)
+    with installed(lambda: driver), patch.object(cuda_kernel, "build_cubin", _no_cubin):
+        kernel = cuda_kernel.CudaKernel(plan, options, env)
         known = kernel.image.interface
         driver.rank = kernel.image.rank
         driver.words = max(1, len(known.dims)) + max(1, len(known.tensors))

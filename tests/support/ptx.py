@@ -5,8 +5,8 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-from eventtensor.runtime.build import DEVICE
-from eventtensor.runtime.cuda.build import FLAGS
+from eventtensor.runtime.cpp_build import DEVICE
+from eventtensor.runtime.cuda.cuda_build import FLAGS
 from eventtensor.runtime.cuda.driver import bindings
 
 

@@ -7,9 +7,9 @@ from itertools import combinations, product
 import numpy as np
 
 from eventtensor.interp.clocks import Access, Clocks, Trace, Waited
+from eventtensor.interp.footprints import Footprint, Span
 from eventtensor.interp.races import LIMIT_EACH
-from eventtensor.interp.regions import Footprint, Span
-from eventtensor.interp.report import Race, RaceKind
+from eventtensor.interp.run_report import Race, RaceKind
 from eventtensor.interp.tasks import Mode, Task
 
 Found = tuple[str, Task, Task, str, bool]

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from eventtensor.analysis.check_report import CheckReport, Kind, Problem
 from eventtensor.analysis.derive import Derived
-from eventtensor.analysis.report import CheckReport, Kind, Problem
 from eventtensor.compiler import State
 from eventtensor.errors import OutOfRange
 from eventtensor.interp import Order, Report, Task

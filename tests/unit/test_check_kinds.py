@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 import eventtensor as et
-from eventtensor.analysis.report import Kind
+from eventtensor.analysis.check_report import Kind
 
 F = et.f32
 

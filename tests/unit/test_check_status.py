@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 import eventtensor as et
-from eventtensor.analysis.report import Kind
+from eventtensor.analysis.check_report import Kind
 from eventtensor.errors import ContradictoryFacts, UnboundedIndex, UncoveredRead
 
 F, I = et.f32, et.i32  # noqa: E741

@@ -135,7 +135,7 @@ def test_error_codes_are_unique_and_every_error_has_a_test():
     codes = [c.code for c in catalogue()]
     assert len(set(codes)) == len(codes)
     tests = "\n".join(f.read_text() for f in (ROOT / "tests").rglob("*.py"))
-    kinds = (ROOT / "src/eventtensor/analysis/report.py").read_text()
+    kinds = (ROOT / "src/eventtensor/analysis/check_report.py").read_text()
     named = dict(re.findall(r"Kind\.(\w+): errors\.(\w+)", kinds))
     by_class = {v: k for k, v in named.items()}
     for c in catalogue():

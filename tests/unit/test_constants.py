@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from eventtensor.codegen.cuda.constants import TABLE, header
-from eventtensor.runtime.build import DEVICE
+from eventtensor.runtime.cpp_build import DEVICE
 
 
 def test_the_header_is_printed_from_the_table() -> None:

@@ -12,7 +12,7 @@ import pytest
 
 import eventtensor as et
 from eventtensor.errors import BadPlan, CountMismatch
-from eventtensor.interp import Order, RaceKind, Report, Task, direct, run
+from eventtensor.interp import Order, RaceKind, Report, Task, run, run_reference
 from eventtensor.ir.expr import Const, ExprLike, Node, Var, load, wrap
 from eventtensor.ir.plan import (
     CallPlan,
@@ -127,7 +127,7 @@ def test_a_grid_and_counts_that_are_read_run_clean(order: Order, seed: int) -> N
     assert arrays["z"].tolist() == [0 + 1 + 2 + 3, 0, 12 + 13 + 14 + 3]
     assert report.cells["D", (1,)] == 0 and report.cells["D", (2,)] == 3
     again = expert_arrays()
-    direct(experts(), {}, again, debug=True)
+    run_reference(experts(), {}, again, debug=True)
     np.testing.assert_array_equal(again["z"], arrays["z"])
 
 

@@ -13,7 +13,7 @@ from eventtensor.errors import ExtentMismatch, OutOfRange
 from eventtensor.interp.evaluate import Place, evaluate
 from eventtensor.ir import tile as t
 from eventtensor.ir.expr import Const, Node, Var, add
-from eventtensor.ir.functions import Functions
+from eventtensor.ir.expr_functions import Functions
 from eventtensor.ir.tensor import DType, Point, Slice
 
 F, I32, I64, B = DType.f32, DType.i32, DType.i64, DType.bool_

@@ -26,7 +26,7 @@ from eventtensor.errors import (
     WrongDType,
     WrongShape,
 )
-from eventtensor.interp import Order, RaceKind, direct, run
+from eventtensor.interp import Order, RaceKind, run, run_reference
 from eventtensor.ir.expr import Const
 from eventtensor.ir.plan import CallPlan, Plan, Policy, Schedule, ScheduleKind
 from eventtensor.ir.program import Program
@@ -149,8 +149,10 @@ def test_a_region_out_of_range_is_an_error_that_names_task_and_tensor(name: str)
     y = p.output("y", (n,), et.f32)
     p.call(copy, name="f", grid=(n,), reads=lambda i: read(x, i), writes=lambda i: write(y, i))
     arrays = {"x": np.zeros(4, np.float32), "y": np.zeros(4, np.float32)}
-    for go in (lambda: run(plain_plan(p.build()), {"n": 4}, arrays, order=Order.program),
-               lambda: direct(p.build(), {"n": 4}, arrays)):
+    for go in (
+        lambda: run(plain_plan(p.build()), {"n": 4}, arrays, order=Order.program),
+        lambda: run_reference(p.build(), {"n": 4}, arrays),
+    ):
         with pytest.raises(OutOfRange, match=message):
             go()
 
@@ -191,7 +193,7 @@ def test_debug_checks_what_the_proof_took_as_true(
     with pytest.raises(error, match=message):
         run(plain_plan(program), {}, pointers(*values), debug=True)
     with pytest.raises(error, match=message):
-        direct(program, {}, pointers(*values), debug=True)
+        run_reference(program, {}, pointers(*values), debug=True)
     good = indirect(bound=(0, 9), monotone=True, distinct=True)
     assert run(plain_plan(good), {}, pointers(0, 2, 3, 5), debug=True).ok
 
@@ -208,7 +210,7 @@ def test_facts_are_looked_at_again_after_the_data_has_changed() -> None:
     arrays = {"src": np.array([[1, 2, 3], [3, 2, 1]], np.int32),
               "x": np.zeros(10, np.float32), "y": np.zeros(2, np.float32)}
     with pytest.raises(FactViolated, match=r"ptr\[0\] = 3 .* \(loaded by get\(1, 0\)\)"):
-        direct(p.build(), {}, arrays, debug=True)
+        run_reference(p.build(), {}, arrays, debug=True)
 
 
 def test_debug_finds_an_element_that_a_task_declares_but_does_not_assign() -> None:
@@ -282,7 +284,7 @@ def test_reading_what_nothing_wrote_is_reported_though_no_task_races() -> None:
     with pytest.raises(UninitialisedRead, match=r"f\(0\) reads s\[0\]"):
         report.raise_if_bad()
     with pytest.raises(UninitialisedRead, match=r"f\(0\) reads s\[0\]"):
-        direct(p.build(), {}, {"y": y_array})
+        run_reference(p.build(), {}, {"y": y_array})
 
 
 # ---- bad inputs ----------------------------------------------------------------------------
@@ -324,6 +326,6 @@ def test_arrays_that_do_not_fit_are_an_error_before_anything_runs(
 
 def test_dims_that_do_not_fit_are_an_error() -> None:
     with pytest.raises(DimUnknown, match="no value for dim 'm'"):
-        direct(five(), {}, {})
+        run_reference(five(), {}, {})
     with pytest.raises(DimOutOfRange, match=r"m = 9 is outside 1\.\.8"):
-        direct(five(), {"m": 9}, {})
+        run_reference(five(), {"m": 9}, {})

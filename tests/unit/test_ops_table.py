@@ -13,7 +13,7 @@ import eventtensor
 from eventtensor.errors import OpWithoutEntry
 from eventtensor.ir import tile as t
 from eventtensor.ir.elementwise import FUNCTIONS
-from eventtensor.ir.layers import Layer
+from eventtensor.ir.handler_table import Layer
 from eventtensor.ir.ops import KEYWORDS, OPS, ROWS, find_row
 
 # Modules by the start of the name of their layer.
@@ -21,7 +21,7 @@ LAYERS = {
     "the interpreter": "eventtensor.interp.evaluate",
     "the C++ back end": "eventtensor.codegen.cpp.body",
     "the CUDA back end": "eventtensor.codegen.cuda.body",
-    "the language (lang/values.py)": "eventtensor.lang.program",
+    "the language (lang/values.py)": "eventtensor.lang.program_builder",
 }
 PACKAGE = str(Path(eventtensor.__file__).parent)
 
@@ -32,7 +32,7 @@ def import_without(layer: str, key: str, module: str) -> str:
 import sys, types
 sys.modules["eventtensor"] = package = types.ModuleType("eventtensor")
 package.__path__ = [{PACKAGE!r}]
-from eventtensor.ir.layers import Layer
+from eventtensor.ir.handler_table import Layer
 add = Layer.add
 def forget(self, handler, *keys):
     left = [k for k in keys if getattr(k, "__name__", k) != {key!r}]
@@ -52,8 +52,10 @@ def test_a_layer_that_lacks_an_op_fails_at_import(layer: str) -> None:
 
 
 def test_a_function_that_python_cannot_spell_fails_at_import() -> None:
-    shown = import_without("the language (lang/functions.py)", "tanh", "eventtensor.lang.functions")
-    assert "ET106" in shown and "lang/functions.py" in shown and "'tanh'" in shown
+    shown = import_without(
+        "the language (lang/tile_functions.py)", "tanh", "eventtensor.lang.tile_functions"
+    )
+    assert "ET106" in shown and "lang/tile_functions.py" in shown and "'tanh'" in shown
 
 
 def test_a_complete_package_imports() -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import eventtensor as et
-from eventtensor.analysis.report import Kind
+from eventtensor.analysis.check_report import Kind
 from eventtensor.compiler import run_passes
 from eventtensor.config import Options
 from eventtensor.errors import BadBody, NonAffine, OrderedDataAccumulate

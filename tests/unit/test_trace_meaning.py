@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import eventtensor as et
 from eventtensor.interp.evaluate import Place, evaluate
-from eventtensor.ir.functions import Functions
+from eventtensor.ir.expr_functions import Functions
 
 Array = np.ndarray
 

@@ -15,7 +15,7 @@ from ..ir.tensor import Axis, Point, Region, Rows, Slice, region_exprs
 from ..ir.walk import free_vars, loads_of, substitute
 
 HEADER = "#header"
-MARK = "@"  # between a call and the value of a loop in its body (see chunks.py)
+MARK = "@"  # between a call and the value of a loop in its body (see iteration_nodes.py)
 
 
 @dataclass(frozen=True)

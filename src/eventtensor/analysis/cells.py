@@ -16,7 +16,7 @@ from ..ir.expr import Const, Node, Var, add, floordiv, product
 from ..ir.interval import at_least_zero
 from ..ir.program import PlacedCall, Program, has_data_extent
 from ..ir.walk import free_vars, loads_of, substitute
-from .counts import box_sizes
+from .notify_counts import box_sizes
 from .sets.nests import expr_of
 from .sets.space import Scope, cell_names, sides_of, task_domain
 from .sets.versions import before_text, tile_before_text

@@ -11,13 +11,12 @@ from ..ir.program import EventTensor, PlacedCall, Program
 from ..ir.walk import loads_of
 from ..progress import doing
 from .access import HEADER, accesses, is_header
-from .assigned import assignment_problems
 from .cells import before
-from .chunks import base_name, chunk_elements, chunked, is_chunk, split
-from .concrete import unordered_pair
+from .check_report import CheckReport, Kind, Obligation, Problem, Task, Witness, make_report
 from .contradictions import contradictions
 from .count_check import count_problems
 from .coverage import closed, shown, unordered
+from .definite_assignment import assignment_problems
 from .deps import (
     Dependence,
     dependences,
@@ -26,15 +25,16 @@ from .deps import (
     same_task_conflicts,
 )
 from .derive import Derived
-from .guards import Unguarded, unguarded
-from .order import OrderGraph, add_fences
-from .ranges import range_problems, unbounded
-from .report import CheckReport, Kind, Obligation, Problem, Task, Witness, make_report
+from .event_maps import Events
+from .instance import unordered_pair
+from .iteration_nodes import base_name, chunk_elements, chunked, is_chunk, split
+from .order_graph import OrderGraph, add_fences
+from .output_writes import output_problems
+from .region_bounds import range_problems, unbounded
 from .sets.budget import DERIVATION, QUESTION, OutOfBudget, budget
-from .sets.texts import NotAffine
+from .sets.isl_text import NotAffine
 from .sets.witness import Pair, pair_witness, smallest, smallest_pair, task_of
-from .uses import Events
-from .written import output_problems
+from .wait_reads import Unguarded, unguarded
 
 
 @dataclass(frozen=True)

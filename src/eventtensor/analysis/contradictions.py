@@ -13,10 +13,10 @@ from ..ir.expr import Const, Node, maximum, minimum, product
 from ..ir.program import Fact, Program
 from ..ir.tensor import DType, Tensor
 from ..ir.walk import loads_of
-from .report import Kind, Problem, Witness
+from .check_report import Kind, Problem, Witness
 from .sets.budget import CLOSURE, OutOfBudget, budget
+from .sets.isl_text import NotAffine, isl_text
 from .sets.space import Scope, Side
-from .sets.texts import NotAffine, isl_text
 from .sets.witness import Pair, smallest
 
 _BITS = {DType.i32: (31, True), DType.i64: (63, True), DType.u8: (8, False)}

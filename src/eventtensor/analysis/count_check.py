@@ -12,13 +12,13 @@ from ..ir.program import EventTensor, PlacedCall, Program
 from ..ir.walk import evaluate, loads_of
 from ..progress import doing
 from ..source_location import UNKNOWN
-from .counts import ONE, Supply, same_product, supply, target_pw
-from .report import Kind, Obligation, Problem, Witness
+from .check_report import Kind, Obligation, Problem, Witness
+from .event_maps import Events, Use
+from .notify_counts import ONE, Supply, same_product, supply, target_pw
+from .sets.isl_text import NotAffine
 from .sets.space import Scope, Side, cell_names
-from .sets.texts import NotAffine
 from .sets.witness import at, smallest, task_of
 from .totals import Notifies, WrongTotal, one_each, wrong_total
-from .uses import Events, Use
 
 
 def count_problems(

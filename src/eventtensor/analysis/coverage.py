@@ -13,11 +13,11 @@ import islpy as isl
 from ..ir.program import EventTensor, Program
 from .access import Access, is_header
 from .deps import Dependence
-from .order import PATH, OrderGraph
+from .event_maps import Events, Use
+from .order_graph import PATH, OrderGraph
 from .sets.budget import CLOSURE, OutOfBudget, budget
 from .sets.space import Scope, Side, sides_of, task_domain
 from .sets.versions import common_loops, tile_before_text
-from .uses import Events, Use
 
 
 def shown(

@@ -17,7 +17,7 @@ from ..ir.tensor import Tensor, region_exprs
 from ..ir.walk import loads_of
 from ..progress import doing
 from .access import Access, accesses, is_header, nodes
-from .assigned import assigns_all
+from .definite_assignment import assigns_all
 from .sets.space import Scope, Side, sides_of
 from .sets.versions import common_loops, loops_before_text, tile_before_text
 

@@ -38,18 +38,18 @@ from .cells import (
     keeps_run_time_axis,
     shape_of_cells,
 )
-from .chunks import base_name, renamed, whole
-from .counts import existence, notify_count
 from .deps import Dependence, dependences
 from .edges import Edge, Given, drop_implied, edges_of, joined, push_notes
-from .guards import unguarded
-from .order import PATH, OrderGraph, add_fences, iterations, sure_pairs
+from .event_maps import Events, collect
+from .iteration_nodes import base_name, renamed, whole
+from .notify_counts import existence, notify_count
+from .order_graph import PATH, OrderGraph, add_fences, iterations, sure_pairs
 from .sets.budget import DERIVATION, OutOfBudget, budget
+from .sets.isl_text import NotAffine
 from .sets.nests import nests_of
 from .sets.space import cell_map, cell_names, cell_space, task_domain
-from .sets.texts import NotAffine
 from .sets.versions import common_loops
-from .uses import Events, collect
+from .wait_reads import unguarded
 
 
 @dataclass(frozen=True)

@@ -15,9 +15,9 @@ from ..ir.plan import Chunk, Guard, Hazard
 from ..ir.program import PlacedCall, Program
 from ..progress import doing
 from .access import is_header
-from .chunks import base_name, later_too, lift_sink, operand_of, refined, worthwhile
 from .deps import Dependence, dependences
-from .order import PATH, OrderGraph, iterations
+from .iteration_nodes import base_name, later_too, lift_sink, operand_of, refined, worthwhile
+from .order_graph import PATH, OrderGraph, iterations
 from .sets.budget import DETOUR, OutOfBudget, budget
 from .sets.versions import common_loops
 
@@ -29,7 +29,7 @@ Given = tuple[str, str, isl.Map]  # an order of tasks of two calls, by name
 
 @dataclass(frozen=True)
 class Edge:
-    """`sink` is a call, a header or, with `chunk`, a chunk node (see chunks.py)."""
+    """`sink` is a call, a header or, with `chunk`, a chunk node (see iteration_nodes.py)."""
 
     source: PlacedCall
     sink: PlacedCall

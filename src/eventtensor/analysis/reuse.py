@@ -24,7 +24,7 @@ from ..ir.walk import free_vars
 from .access import Access, accesses
 from .deps import Dependence, dependences, dependences_of, same_call_conflicts, writes_all
 from .derive import Derived
-from .ordered import Ordered, loaded
+from .order_check import Ordered, loaded
 from .sets.budget import DERIVATION, OutOfBudget, budget
 
 T = TypeVar("T")

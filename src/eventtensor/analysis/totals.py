@@ -17,11 +17,11 @@ from ..ir.interval import DeclaredBounds, SymbolicBounds, at_least_zero, numeric
 from ..ir.plan import Nest
 from ..ir.program import EventTensor, PlacedCall, Program
 from ..ir.walk import free_vars, loads_of, rebuild, substitute
-from .report import Kind
+from .check_report import Kind
+from .event_maps import Events, Use
+from .sets.isl_text import NotAffine, isl_text
 from .sets.space import Scope, Side, cell_names, cell_space
-from .sets.texts import NotAffine, isl_text
 from .sets.versions import equal_loops
-from .uses import Events, Use
 
 Notifies = list[tuple[PlacedCall, Nest]]
 

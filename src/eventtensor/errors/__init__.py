@@ -9,4 +9,4 @@ from .engine import *
 from .language import *
 from .models import *
 from .proof import *
-from .running import *
+from .runtime import *

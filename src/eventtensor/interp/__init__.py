@@ -1,9 +1,9 @@
 """The interpreter, the meaning of record: NumPy, any legal order, vector clocks."""
 
-from .direct import direct
-from .order import Order
-from .report import Deadlock, Race, RaceKind, Report
+from .ready_queue import Order
+from .reference import run_reference
 from .run import run
+from .run_report import Deadlock, Race, RaceKind, Report
 from .tasks import Task
 
-__all__ = ["Deadlock", "Order", "Race", "RaceKind", "Report", "Task", "direct", "run"]
+__all__ = ["Deadlock", "Order", "Race", "RaceKind", "Report", "Task", "run", "run_reference"]

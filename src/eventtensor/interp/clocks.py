@@ -14,9 +14,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from .footprints import Footprint
 from .numbers import Array
-from .regions import Footprint
-from .report import Cell, Unwritten
+from .run_report import Cell, Unwritten
 from .tasks import Mode, Task
 
 # A stage that is behind all waits of a task.

@@ -12,8 +12,8 @@ import numpy as np
 from ..errors import ExtentMismatch, OutOfRange
 from ..ir import tile as t
 from ..ir.expr import Node
-from ..ir.functions import Functions
-from ..ir.layers import Layer
+from ..ir.expr_functions import Functions
+from ..ir.handler_table import Layer
 from ..ir.ops import ROWS
 from ..ir.tensor import DType, Point, Slice
 from ..ir.walk import LoadFn

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from ..ir.data_facts import Broken, Data, broken_facts
 from .evaluate import Place
-from .memory import Memory
+from .shadow_memory import Memory
 
 Found = Callable[[list[Broken], Place | None], None]
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from .footprints import Footprint, Span
 from .numbers import Array
-from .regions import Footprint, Span
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,10 +14,10 @@ import numpy as np
 
 from .clocks import Access, Clocks, Trace
 from .epochs import Visit, contested, kind_of
+from .footprints import Footprint
 from .numbers import Array
 from .pieces import Pieces, cut
-from .regions import Footprint
-from .report import Race, RaceKind
+from .run_report import Race, RaceKind
 from .tasks import Mode, Task
 
 # A program without events has millions of races; nobody reads more than these.

@@ -15,20 +15,20 @@ import numpy as np
 
 from ..errors import BadPlan, CountMismatch, OutOfRange
 from ..ir.expr import Const, Node
-from ..ir.functions import no_load
+from ..ir.expr_functions import no_load
 from ..ir.plan import Notify, Plan, Wait, nest_exprs, visit
 from ..ir.program import PlacedCall, has_data_extent
 from ..ir.walk import LoadFn, evaluate, loads_of
-from .chunks import ReadStep, Step, WaitStep, read_in_parts, steps_before_body, steps_of
 from .clocks import Access, Clocks, Trace, Waited
 from .evaluate import Place
-from .memory import make_memory
+from .footprints import Footprint, grid_points, point
 from .numbers import Array
 from .obligations import Obligations
-from .order import Hold, Order, Ready, dependents
 from .races import Conflicts
-from .regions import Footprint, grid_points, point
-from .report import Cell, CellState, Deadlock, Report, Stuck, Unwritten
+from .ready_queue import Hold, Order, Ready, dependents
+from .run_report import Cell, CellState, Deadlock, Report, Stuck, Unwritten
+from .shadow_memory import make_memory
+from .task_steps import ReadStep, Step, WaitStep, read_in_parts, steps_before_body, steps_of
 from .tasks import Abandoned, Execution, Mode, iterations, program_rank, task_of
 
 

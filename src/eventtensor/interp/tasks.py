@@ -14,17 +14,17 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from ..errors import NotWritten
-from ..ir.functions import Functions, no_load
+from ..ir.expr_functions import Functions, no_load
 from ..ir.program import Call, GridAxis, PlacedCall
 from ..ir.tensor import Region
 from ..ir.tile import SubAxis
 from ..ir.walk import LoadFn
-from .chunks import part_of
 from .evaluate import Effects, Place, evaluate
-from .memory import Memory
+from .footprints import Footprint, Locate, add_into, fetch, grid_points, locator, point, put
 from .numbers import Array
 from .obligations import Obligations
-from .regions import Footprint, Locate, add_into, fetch, grid_points, locator, point, put
+from .shadow_memory import Memory
+from .task_steps import part_of
 
 
 @dataclass(frozen=True, slots=True, order=True)

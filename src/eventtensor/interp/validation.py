@@ -19,13 +19,13 @@ from ..ir.plan import Notify, Plan, Wait, nest_exprs, visit
 from ..ir.program import Call, Item, Loop, PlacedCall, Program
 from ..ir.tensor import Region, region_exprs
 from ..ir.walk import LoadFn, evaluate, loads_of
-from .direct import Strict
 from .evaluate import Place
-from .memory import make_memory
+from .footprints import grid_points
 from .numbers import Array
 from .obligations import Obligations
-from .regions import grid_points
-from .report import Cell
+from .reference import Strict
+from .run_report import Cell
+from .shadow_memory import make_memory
 from .tasks import Execution, task_of
 
 

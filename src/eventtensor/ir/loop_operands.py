@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .chunks import chunked_reads
 from .expr import Node, add
+from .loop_reads import chunked_reads
 from .program import Call
 from .tensor import Axis, Point, Region, Slice
 from .tile import Arg, For, Let, SliceOf, SubAxis

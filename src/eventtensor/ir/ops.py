@@ -2,7 +2,7 @@
 
 A row says how an op is written, which values and expressions it takes, what type it gives, and
 what it needs of extents. Text, renaming, dead code and the walks over operands follow from it.
-Meaning and code are handlers that each layer registers by node class (ir/layers.py).
+Meaning and code are handlers that each layer registers by node class (ir/handler_table.py).
 """
 
 from __future__ import annotations
@@ -51,7 +51,8 @@ Types = Sequence[t.TileType]
 class Row:
     """`names` in text, with what each stands for in the field `tag`. `result`: the type that
     follows from those of the operands; none, if the statement says it. `needs`: what extents must
-    be, which the proof shows (analysis/needs.py). `rereads`: operands of which an element is read
+    be, which the proof shows (analysis/extent_requirements.py). `rereads`: operands of which an
+    element is read
     more than once, so that they deserve memory of their own."""
 
     node: type[Any]

@@ -1,7 +1,7 @@
 """The tile IR: what a task body means. Straight-line ops over immutable tiles, and run-time loops.
 
 Values are numbered; `%7` in an index expression is the 0-d integer value 7. Every op has one result
-type. All shape rules (broadcasts are explicit ops) are settled by the tracer (lang/trace.py), so
+type. All shape rules (broadcasts are explicit ops) are settled by the tracer (lang/tracer.py), so
 back ends only evaluate. bf16 and f16 are storage: a loaded tile is f32, a store rounds. Every node
 class has a row in ir/ops.py, every element-wise function one in ir/elementwise.py.
 """

@@ -22,8 +22,8 @@ from ..ir.program import EventTensor, GridAxis
 from ..ir.tensor import DType, Region, Rows, Tensor, is_data_dependent, region_exprs
 from ..ir.tile import Body
 from ..ir.walk import free_vars, loads_of
-from .index import is_index, reject_products
-from .region import EventRef, PaddedRef, RegionRef, TensorRef
+from .index_ops import is_index, reject_products
+from .region_refs import EventRef, PaddedRef, RegionRef, TensorRef
 
 Lambda = Callable[..., object]
 

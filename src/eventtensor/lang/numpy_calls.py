@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from ..errors import UnknownName
-from .hints import hint_for_numpy
+from .numpy_hints import hint_for_numpy
 
 _OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
     "add": operator.add, "subtract": operator.sub, "multiply": operator.mul,
@@ -33,7 +33,7 @@ def numpy_call(name: str, args: tuple[object, ...]) -> Any:
     if name in _OPERATORS and any(isinstance(a, np.ndarray) for a in args):
         array_meets_tile()
     from .. import __all__ as functions
-    from .tile import Tile
+    from .symbolic_tile import Tile
 
     methods = frozenset(n for n in dir(Tile) if not n.startswith("_"))
     hint = hint_for_numpy(name, frozenset(functions), methods)

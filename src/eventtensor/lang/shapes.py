@@ -7,8 +7,8 @@ from ..ir.expr import Const, Node, Sum, add, maximum, minimum, mul, product, wra
 from ..ir.interval import at_least_zero
 from ..ir.tensor import Point, Slice, extent
 from ..ir.tile import SubAxis
-from .index import is_index
-from .trace import Tracer, current
+from .index_ops import is_index
+from .tracer import Tracer, current
 
 ONE = Const(1)
 Shape = tuple[Node, ...]

@@ -10,10 +10,10 @@ from ..ir.expr import Const
 from ..ir.tensor import DType
 from . import values
 from .shapes import expand_key
-from .trace import current
+from .tracer import current
 
 if TYPE_CHECKING:
-    from .tile import Tile
+    from .symbolic_tile import Tile
 
 
 def has_step(key: object) -> bool:

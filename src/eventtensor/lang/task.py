@@ -10,7 +10,7 @@ from typing import Any, overload
 from ..errors import BadBody, BadCall
 from ..ir.cpp_body import CppBody
 from ..ir.cuda_body import CudaBody
-from .undeclared_body import declared
+from .cuda_body_inference import declared
 
 OPTIONS = ("cpp", "cuda", "loader", "name")
 _BODIES = {"cpp": CppBody, "cuda": CudaBody}

@@ -8,7 +8,7 @@ from typing import Any
 from ..errors import BadDType, BadShape
 from ..ir.elementwise import FUNCTIONS, NUMERIC
 from ..ir.expr import Const, Node, maximum, minimum
-from ..ir.layers import Layer
+from ..ir.handler_table import Layer
 from ..ir.ops import ROWS, result_type
 from ..ir.tensor import DType
 from ..ir.tile import (
@@ -38,9 +38,9 @@ from ..ir.tile import (
     Update,
     Where,
 )
-from .index import INDEX_OPS
+from .index_ops import INDEX_OPS
 from .shapes import Shape, fit_into, is_whole, join, require_equal, shape_text, sub_shape
-from .trace import Tracer, Value
+from .tracer import Tracer, Value
 
 INTS = (DType.i32, DType.i64)
 DIVIDE = "x.cast(et.f32) / y.cast(et.f32) gives fractions, x // y whole numbers"
@@ -291,7 +291,7 @@ def histogram(tr: Tracer, index: Value, weights: list[Value], bins: int) -> Valu
     return tr.emit(Histogram(at, tuple(shown)), type_)
 
 
-# By which function a body makes each op; Arg is made for the arguments of a body (lang/body.py).
+# The function that emits each op. lang/trace_body.py emits Arg for the arguments of a body.
 MAKERS: Layer[type[Any], Callable[..., Any]] = Layer("the language (lang/values.py)", ROWS)
 MAKERS.add(Tracer.emit, Arg)
 MAKERS.add(literal, Literal)

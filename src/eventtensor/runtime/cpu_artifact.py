@@ -24,7 +24,7 @@ from .interface_json import (
     read_facts,
 )
 from .store import facts_of_data, write_once, writing
-from .threads import CpuImage, ThreadKernel
+from .thread_kernel import CpuImage, ThreadKernel
 
 LIBRARY, SOURCE = "kernel.so", "kernel.cpp"
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from ..ir.expr import Dim, Node
 from ..ir.tensor import Tensor
-from .sizes import Count, Sizes
+from .overflow_check import Count, Sizes
 
 if TYPE_CHECKING:
     from ..ir.plan import Plan

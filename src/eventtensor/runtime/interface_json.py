@@ -14,7 +14,7 @@ from ..ir.parse_expr import ExprReader, Unreadable
 from ..ir.tensor import DType, Role, Tensor
 from ..ir.walk import evaluate
 from .interface import CallNames, EventNames, Interface, Placed
-from .sizes import Count
+from .overflow_check import Count
 from .store import facts_of_data
 
 FACTS = "kernel.json"

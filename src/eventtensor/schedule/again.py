@@ -11,11 +11,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ..analysis.access import data_reads
-from ..analysis.uses import Events
+from ..analysis.event_maps import Events
 from ..ir.best import best_of, writer_of
 from ..ir.expr import Load, Var
+from ..ir.index_tables import is_kept, loads_after
 from ..ir.plan import Plan
-from ..ir.tables import is_kept, loads_after
 from ..ir.tensor import region_exprs
 from ..ir.walk import free_vars
 from .flags import FlagQuestion

@@ -12,9 +12,9 @@ from functools import cached_property
 from ..analysis.access import accesses
 from ..analysis.deps import Dependence, dependences
 from ..analysis.derive import Derived
-from ..analysis.guards import unguarded
-from ..analysis.ordered import Ordered, loaded, without_events
-from ..analysis.uses import Events
+from ..analysis.event_maps import Events
+from ..analysis.order_check import Ordered, loaded, without_events
+from ..analysis.wait_reads import unguarded
 from ..ir.program import Program
 from ..ir.tensor import Role, Rows
 from .tile_ownership import call_of

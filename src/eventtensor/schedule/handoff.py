@@ -9,14 +9,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ..analysis.derive import Derived
-from ..analysis.uses import Events, Use
+from ..analysis.event_maps import Events, Use
 from ..errors import BadOption
 from ..ir.expr import Load
+from ..ir.index_tables import is_kept, loads_after
 from ..ir.interval import nonnegative, numeric_bounds
 from ..ir.plan import Handoff, HandoffKind, Plan
 from ..ir.products import argument_of, product_of
 from ..ir.program import PlacedCall
-from ..ir.tables import is_kept, loads_after
 from ..ir.tensor import tile_shape
 from ..targets.cost_model import HandoffCosts
 from ..targets.target import CudaTarget, Feature

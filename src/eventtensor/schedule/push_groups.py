@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import islpy as isl
 
-from ..analysis.uses import Events, Use
+from ..analysis.event_maps import Events, Use
 from ..ir.expr import Const, Node, Var, add, mul
 from ..ir.plan import Policy, Schedule, ScheduleKind
 from ..ir.program import PlacedCall, Program

@@ -5,7 +5,7 @@ from __future__ import annotations
 import islpy as isl
 
 from ..analysis.access import HEADER, MARK
-from ..analysis.uses import Events, Use
+from ..analysis.event_maps import Events, Use
 from ..ir.expr import Node, product
 from ..ir.interval import at_least_zero
 from ..ir.plan import Schedule, ScheduleKind

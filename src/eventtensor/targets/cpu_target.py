@@ -1,6 +1,6 @@
 """The processor of this computer and its C++ compiler, as a target.
 
-The compiler is asked once for each command. What it is called with is in runtime/build.py.
+The compiler is asked once for each command. What it is called with is in runtime/cpp_build.py.
 """
 
 from __future__ import annotations

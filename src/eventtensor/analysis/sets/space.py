@@ -28,7 +28,7 @@ from ...ir.plan import Nest
 from ...ir.program import EventTensor, Fact, PlacedCall, Program
 from ...ir.tensor import Point, Region, Rows, Slice
 from ...ir.walk import loads_of, rebuild, substitute
-from .texts import different, isl_cond, isl_text, least_of, rising
+from .isl_text import different, isl_cond, isl_text, least_of, rising
 from .versions import equal_loops
 
 

@@ -9,7 +9,7 @@ import islpy as isl
 
 from ...ir.program import PlacedCall
 from ..access import HEADER, MARK
-from ..report import Task, Witness
+from ..check_report import Task, Witness
 from .space import Scope
 
 Pair = tuple[dict[str, int], tuple[int, ...]]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from ...ir import tile as t
 from ...ir.expr import Const, Node, product
-from ...ir.layers import Layer
+from ...ir.handler_table import Layer
 from ...ir.walk import free_vars
 from .args import Target, stored_once
 from .frame import BodyFrame

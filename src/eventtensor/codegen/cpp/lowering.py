@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ...ir import tile as t
-from ...ir.layers import Layer
+from ...ir.handler_table import Layer
 from ...ir.ops import ROWS
 from . import value as cv
 from .value import Value, ctype, scalar

@@ -8,12 +8,12 @@ from typing import assert_never
 
 from ...ir.best import best_of
 from ...ir.expr import Const, Load, Node, Var, add, compare, floordiv, mul
+from ...ir.index_tables import places
 from ...ir.layout import layout_of, panel_stride, row_stride
 from ...ir.loop_operands import loop_page
 from ...ir.plan import Stream, StreamKind
 from ...ir.products import BUNDLES, MOST_SPAN, PANEL, Product, product_of
 from ...ir.program import Item, Loop, PlacedCall
-from ...ir.tables import places
 from ...ir.tensor import Region, Role, Tensor, region_exprs, tile_shape
 from ...ir.tile import For
 from ...ir.walk import loads_of

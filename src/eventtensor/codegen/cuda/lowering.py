@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...ir import tile as t
-from ...ir.layers import Layer
+from ...ir.handler_table import Layer
 from ...ir.ops import ROWS
 from ..cpp.lowering import CPP, Lowering
 

@@ -1,6 +1,6 @@
-"""Tables (ir/tables.py): the loader reads the row of a grid once, and its lanes keep it. Where it
-claims the tiles it tells the tasks what it has looked up for each, which spares them a trip to the
-memory."""
+"""Tables (ir/index_tables.py): the loader reads the row of a grid once, and its lanes keep it.
+Where it claims the tiles it tells the tasks what it has looked up for each, which spares them a
+trip to the memory."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 from ...ir.availability import Settled
 from ...ir.expr import Load, Node
+from ...ir.index_tables import is_kept, places
 from ...ir.plan import HandoffKind, Plan, Stream, Wait
 from ...ir.program import PlacedCall
-from ...ir.tables import is_kept, places
 from ...ir.tensor import region_exprs
 from ...ir.walk import loads_of
 

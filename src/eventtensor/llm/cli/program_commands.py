@@ -17,7 +17,7 @@ from ...compiler import check
 from ...errors import BadOption, BrokenProgramFile, EventTensorError
 from ...explanation import explain
 from ...ir.program import Program
-from ...lang.program import Program as Builder
+from ...lang.program_builder import Program as Builder
 from ...source_location import error_place
 from ..runner.target_name import find_target
 

@@ -13,10 +13,10 @@ from typing import Any, Self
 from ...compiler import planned
 from ...errors import KernelClosed
 from ...kernel import Kernel
-from ...lang.program import Program
+from ...lang.program_builder import Program
+from ...runtime.artifact_loader import load
 from ...runtime.cpu_artifact import LoadedThreads
-from ...runtime.cuda.loaded import LoadedKernel
-from ...runtime.loaded import load
+from ...runtime.cuda.loaded_kernel import LoadedKernel
 
 # Kernels with the interface that a runner needs.
 AnyKernel = Kernel | LoadedKernel | LoadedThreads

@@ -15,7 +15,7 @@ import numpy as np
 from ...errors import DeviceFailed
 from ...runtime.arguments import bind
 from ...runtime.cpu_artifact import LoadedThreads
-from ...runtime.cuda.arrays import DeviceArray, adopt
+from ...runtime.cuda.device_arrays import DeviceArray, adopt
 from ...runtime.cuda.driver import Buffer, Device, Pinned, Stream, call, download, upload
 from ...runtime.cuda.driver import device as device_of
 from ..weights.checkpoint import Array, Shape

@@ -13,9 +13,9 @@ from ...config import Environment, Options, environment
 from ...errors import KernelClosed, NoDevice, NoTrace
 from ...ir.plan import Plan
 from ...targets.devices import find_device
-from ..record import LaunchRecord
-from .compiled import CudaKernel, build_image
-from .kernel import Array
+from ..launch_record import LaunchRecord
+from .cuda_kernel import CudaKernel, build_image
+from .device_kernel import Array
 
 
 class AotKernel:

@@ -1,7 +1,7 @@
 """The CUDA driver: libcuda.so.1 through ctypes, loaded only when a kernel is made for a GPU.
 
 Every refusal of the driver is a user error with the driver's own words. Names and numbers are those
-of cuda.h; `bindings` is for NVRTC (build.py) alone.
+of cuda.h; `bindings` is for NVRTC (cuda_build.py) alone.
 """
 
 from __future__ import annotations

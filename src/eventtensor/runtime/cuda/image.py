@@ -1,5 +1,5 @@
 """A built CUDA kernel with all that a launch needs to know of it: code, interface, and the sizes of
-what it uses, as expressions over dims. `artifact.py` writes one to a folder."""
+what it uses, as expressions over dims. `cuda_artifact.py` writes one to a folder."""
 
 from __future__ import annotations
 

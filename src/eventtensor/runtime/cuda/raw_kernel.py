@@ -10,7 +10,7 @@ from typing import Any
 
 from ...config import Environment
 from ...errors import DeviceFailed
-from .build import build_cubin
+from .cuda_build import build_cubin
 from .driver import Device, asked, call
 from .launch import LaunchConfig
 

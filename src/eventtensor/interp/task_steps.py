@@ -1,0 +1,89 @@
+"""Waits that stand in a loop of a body: what a task does step by step before it can end.
+
+A chunked operand is read piece by piece, at the moment at which the waits of its iteration are
+done; everything else happens when the task ends, as for other tasks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from ..ir.loop_reads import ChunkedRead, chunked_reads
+from ..ir.plan import Wait
+from ..ir.program import Call
+from ..ir.tensor import Point, Slice
+from ..ir.tile import For, SubAxis
+from ..ir.walk import evaluate
+from .footprints import Footprint, Span
+
+
+class WaitStep(NamedTuple):
+    wait: Wait
+    env: dict[str, int]
+
+
+class ReadStep(NamedTuple):
+    """The reads of one iteration; `env` binds the loop's value too."""
+
+    reads: Mapping[int, ChunkedRead]
+    env: dict[str, int]
+
+
+Step = WaitStep | ReadStep
+
+
+def steps_of(call: Call, waits: tuple[Wait, ...], env: dict[str, int]) -> list[Step]:
+    """Waits before the body, then for each iteration of a loop its waits and what they guard."""
+    steps: list[Step] = [WaitStep(w, env) for w in waits if w.chunk is None]
+    if len(steps) == len(waits):
+        return steps
+    chunks = {w.chunk.var: w.chunk for w in waits if w.chunk is not None}
+    for loop in (s.var for s in call.body.stmts if isinstance(s, For) and s.var in chunks):
+        reads = {k: r for k, r in chunked_reads(call).items() if r.loop.var == loop}
+        here = [w for w in waits if w.chunk == chunks[loop]]
+        for v in range(evaluate(chunks[loop].extent, env)):
+            inside = {**env, f"%{loop}": v}
+            steps += [*(WaitStep(w, inside) for w in here), ReadStep(reads, inside)]
+    return steps
+
+
+def steps_before_body(steps: list[Step]) -> int:
+    """How many steps are done when the body begins."""
+    return sum(isinstance(s, WaitStep) and s.wait.chunk is None for s in steps)
+
+
+def read_in_parts(call: Call, waits: tuple[Wait, ...]) -> list[int]:
+    """The arguments that some ReadStep reads."""
+    loops = {w.chunk.var for w in waits if w.chunk is not None}
+    return [k for k, r in chunked_reads(call).items() if r.loop.var in loops] if loops else []
+
+
+def part_of(
+    f: Footprint, axes: tuple[SubAxis, ...], env: Mapping[str, int]
+) -> tuple[Footprint, tuple[slice, ...]]:
+    """The elements of a slice of a tile, and where it lies in the tile (points as slices of 1)."""
+    spans: list[Span] = []
+    key: list[slice] = []
+    rest = iter(axes)
+    for span in f.spans:
+        if not span.kept:
+            spans.append(span)
+            continue
+        at, first = _range(next(rest), span.extent, env), span.bounds[0]
+        size = at.stop - at.start
+        spans.append(Span(slice(first + at.start, first + at.stop), slice(0, size), size))
+        key.append(at)
+    return Footprint(f.tensor, tuple(spans)), tuple(key)
+
+
+def _range(axis: SubAxis, size: int, env: Mapping[str, int]) -> slice:
+    """Clipped to the tile; what lies outside is reported when the body runs."""
+    match axis:
+        case Point(index):
+            lo = evaluate(index, env)
+            hi = lo + 1
+        case Slice(start, stop):
+            lo, hi = evaluate(start, env), evaluate(stop, env)
+    first = min(max(lo, 0), size)
+    return slice(first, max(first, min(hi, size)))

@@ -1,0 +1,176 @@
+"""Methods of tiles that other methods make up: NumPy's names, no ops of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any, NoReturn
+
+import numpy as np
+
+from ..errors import BadDType, BadShape, UnknownName
+from ..ir.tensor import DType
+from .numpy_hints import hint_for
+from .shapes import normal_axes, normal_axis
+
+_BY_NUMPY = {
+    "float32": DType.f32, "float16": DType.f16, "bfloat16": DType.bf16, "int32": DType.i32,
+    "int64": DType.i64, "uint8": DType.u8, "bool": DType.bool_,
+}  # fmt: skip
+
+
+def dtype_of(dtype: object) -> DType:
+    """A dtype of `et`, or of NumPy where there is one of the same name."""
+    if isinstance(dtype, DType):
+        return dtype
+    try:
+        return _BY_NUMPY[np.dtype(dtype).name]  # type: ignore[call-overload]
+    except (TypeError, KeyError):
+        raise BadDType(
+            f"cast to {dtype!r}, which is not a dtype",
+            hint="dtypes are et.f32, et.bf16, et.f16, et.i32, et.i64, et.u8 and et.bool_",
+        ) from None
+
+
+
+class Methods:
+    """What `Tile` inherits."""
+
+    __slots__ = ()
+
+    # ---- conversions ------------------------------------------------------------------------
+
+    def astype(self: Any, dtype: object) -> Any:
+        """The same as `cast`."""
+        return self.cast(dtype)
+
+    def copy(self: Any) -> Any:
+        """A tile of its own: assigning to parts of it leaves this one as it is."""
+        return type(self)(self.tracer, self.read())
+
+    # ---- reductions -------------------------------------------------------------------------
+
+    def mean(self: Any, axis: object = None, keepdims: bool = False) -> Any:
+        if self.dtype is not DType.f32:
+            raise BadDType(f"the mean of a {self.dtype} tile",
+                           hint="x.cast(et.f32).mean(axis): nothing becomes a float by itself")
+        total = self.sum(axis, keepdims)
+        return total / self._count(axis)
+
+    def var(self: Any, axis: object = None, ddof: int = 0, keepdims: bool = False) -> Any:
+        """The mean of squared distances from the mean; `ddof` is taken from the count."""
+        away = self - self.mean(axis, keepdims=True)
+        total = (away * away).sum(axis, keepdims)
+        return total / (self._count(axis) - float(ddof))
+
+    def std(self: Any, axis: object = None, ddof: int = 0, keepdims: bool = False) -> Any:
+        """The square root of the variance."""
+        from .tile_functions import sqrt
+
+        return sqrt(self.var(axis, ddof, keepdims))
+
+    def any(self: Any, axis: object = None, keepdims: bool = False) -> Any:
+        """Whether some element is not zero; of none it is false."""
+        return self._truth().cast(DType.i32).max(axis, keepdims) > 0
+
+    def all(self: Any, axis: object = None, keepdims: bool = False) -> Any:
+        """Whether no element is zero; of none it is true."""
+        return self._truth().cast(DType.i32).min(axis, keepdims) > 0
+
+    def argmax(self: Any, axis: object = None) -> Any:
+        """The i32 index of the largest; of a tile with several axes the axis is named."""
+        from .tile_functions import argmax
+
+        return argmax(self, self._only_axis("argmax", axis))
+
+    def argmin(self: Any, axis: object = None) -> Any:
+        from .tile_functions import argmin
+
+        return argmin(self, self._only_axis("argmin", axis))
+
+    def argsort(self: Any, axis: int = -1) -> Any:
+        from .tile_functions import argsort
+
+        return argsort(self, axis)
+
+    def _only_axis(self: Any, what: str, axis: object) -> Any:
+        if axis is None and self.ndim != 1:
+            raise BadShape(f"{what} of a tile with {self.ndim} axes, without an axis",
+                           hint=f"x.{what}(axis=-1), or x.flatten().{what}() over all")
+        return 0 if axis is None else axis
+
+    def _truth(self: Any) -> Any:
+        return self if self.dtype is DType.bool_ else self != 0
+
+    def _count(self: Any, axis: object) -> Any:
+        """How many elements a reduction takes together, as something f32 can be divided by."""
+        extents = [self.shape[k] for k in normal_axes(axis, self.ndim)]
+        known = float(prod(e for e in extents if isinstance(e, int)))
+        for e in extents:
+            if not isinstance(e, int):
+                known = e.cast(DType.f32) * known
+        return known
+
+    # ---- shapes -----------------------------------------------------------------------------
+
+    def flatten(self: Any) -> Any:
+        return self.reshape(-1)
+
+    ravel = flatten
+
+    def squeeze(self: Any, axis: object = None) -> Any:
+        """Without axes of extent 1: those given, or all."""
+        ones = [k for k, e in enumerate(self.shape) if isinstance(e, int) and e == 1]
+        drop = ones if axis is None else normal_axes(axis, self.ndim)
+        wide = [k for k in drop if k not in ones]
+        if wide:
+            raise BadShape(f"squeeze of axis {wide[0]}, whose extent is {self.shape[wide[0]]}",
+                           hint="only an axis of extent 1 goes away; x[i] or x.sum(axis) take one")
+        return self.reshape(*(e for k, e in enumerate(self.shape) if k not in drop))
+
+    def swapaxes(self: Any, first: int, second: int) -> Any:
+        perm = list(range(self.ndim))
+        a, b = normal_axis(first, self.ndim), normal_axis(second, self.ndim)
+        perm[a], perm[b] = b, a
+        return self.transpose(*perm)
+
+    def repeat(self: Any, times: int, axis: object = None) -> Any:
+        """Each entry of an axis `times` times in a row; without an axis, of the flattened tile."""
+        from .composite_functions import repeat
+
+        return repeat(self, times, axis)
+
+    # ---- arithmetic -------------------------------------------------------------------------
+
+    def clip(self: Any, low: object = None, high: object = None) -> Any:
+        from .composite_functions import clip
+
+        return clip(self, low, high)
+
+    def dot(self: Any, other: object) -> Any:
+        from .composite_functions import dot
+
+        return dot(self, other)
+
+    # ---- names that tiles do not have -------------------------------------------------------
+
+    def __getattr__(self, name: str) -> NoReturn:
+        """Python asks for names with underscores by itself; those are just not there."""
+        if name.startswith("_"):
+            raise AttributeError(name)
+        raise UnknownName(f"a tile has no '{name}'", hint=_hint(name, type(self)))
+
+
+def method_names(kind: type) -> frozenset[str]:
+    return frozenset(n for n in dir(kind) if not n.startswith("_"))
+
+
+def _hint(name: str, kind: type) -> str | None:
+    from .. import __all__ as functions
+
+    return hint_for(name, method_names(kind), "x", frozenset(functions))
+
+
+def axis_slices(rank: int, axis: int, items: Sequence[object]) -> list[tuple[object, ...]]:
+    """Keys that take each of `items` on one axis, and the others whole."""
+    return [(slice(None),) * axis + (item,) + (slice(None),) * (rank - axis - 1) for item in items]
