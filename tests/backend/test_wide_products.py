@@ -213,13 +213,6 @@ def test_the_largest_behind_a_product_is_the_first_of_equals(panels: int, first:
     np.testing.assert_array_equal(arrays["top"], want[np.arange(n), place])
 
 
-def test_the_largest_behind_a_product_is_found_and_stored_by_fours() -> None:
-    text = source_of(best(8))
-    found = re.search(r"et::half_arg_max_fours\(128, .*\);", text)
-    assert found is not None and "return &out.data[" in found[0] and "[i0 * 132 + k" in found[0]
-    assert text.count("out.data[") == 1 and "et::half_arg_max_fours(" not in source_of(best(6))
-
-
 @pytest.mark.parametrize("panels", (8, 4, 2))
 def test_a_product_that_is_only_stored_goes_straight_to_its_place(panels: int) -> None:
     text = source_of(packed(panels, 512, MOST, 8))

@@ -56,10 +56,6 @@ class Dialect(Emitter):
         """True if several threads fold an element of a reduction of `shape` over `axis`."""
         return False
 
-    def folds_fours(self, extent: Node, dtype: DType) -> bool:
-        """True if threads that fold so many elements together have four neighbours at once."""
-        return False
-
     def shared_loop(self, var: str, size: str) -> str:
         """Head of a loop whose iterations the worker's threads share."""
         return loop(var, size)

@@ -116,9 +116,6 @@ class FoldWriter(BodyFrame):
         n, k = self.extent(x.type.shape[axis]), f"k{id}"
         element = (*index[:axis], k, *index[axis:])
         inner, to = x.at(element), "" if x.to is None else x.to.place(element)
-        if name == "half_arg_max" and self.out.folds_fours(x.type.shape[axis], x.type.dtype):
-            stores = f", [&](int64_t {k}) {{ return &{to}; }}" if to else ""
-            return f"et::{name}_fours({n}, [&](et::Behind {k}) {{ return {inner}; }}{stores})"
         inner = f"et::passed({to}, {inner})" if to else inner
         kind = ctype(x.type.dtype if name.endswith("arg_max") else type.dtype)
         return f"et::{name}<{kind}>({n}, [&](int64_t {k}) {{ return {inner}; }})"

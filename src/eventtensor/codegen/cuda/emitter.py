@@ -185,10 +185,6 @@ class BlockDialect(Dialect):
         wide = isinstance(last, Const) and last.value >= _WIDE
         return axis == len(shape) - 1 or not wide
 
-    def folds_fours(self, extent: Node, dtype: DType) -> bool:
-        whole = isinstance(extent, Const) and extent.value % (4 * _HALF) == 0
-        return self.quads and whole and dtype is DType.f32
-
     def shared_loop(self, var: str, size: str) -> str:
         step = f"{var} += et::num_threads()"
         return f"{self.rolled}for (int64_t {var} = et::thread_rank(); {var} < {size}; {step})"

@@ -131,24 +131,5 @@ template <class T, class F> ET_FN int32_t half_arg_max(int64_t n, F at) {
     return index < 0 ? 0 : index;
   }
 }
-// The same of floats, a multiple of 4 * LANES: a thread has four neighbours at a time, at(Behind),
-// which are also stored where to(first) says.
-template <class F, class... To> ET_FN int32_t half_arg_max_fours(int64_t n, F at, To... to) {
-  Largest found;
-  const auto some = [&](int32_t k) {
-    return Batch<float, 4>([&](int j) { return at(Behind{k, j}); });
-  };
-  int32_t k = half_lane() * 4;
-  Batch<float, 4> next = some(k);
-#pragma unroll
-  for (int32_t left = int32_t(n) / (4 * LANES); left > 0; --left, k += 4 * LANES) {
-    const Batch<float, 4> now = next;
-    if (left > 1) next = some(k + 4 * LANES);  // before a store, as in Batch
-    (now.put(to(k)), ...);
-#pragma unroll
-    for (int j = 0; j < 4; ++j) found.take(now.at[j], k + j);
-  }
-  return found.of_half();
-}
 
 }  // namespace et
