@@ -23,7 +23,6 @@
 
 struct uint2 { uint32_t x, y; };
 struct alignas(16) uint4 { uint32_t x, y, z, w; };
-struct alignas(16) float4 { float x, y, z, w; };
 
 namespace emu {
 

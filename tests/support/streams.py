@@ -103,18 +103,19 @@ def packed(
     return p
 
 
-def normed(most: int, dtype: et.DType = et.f32, first: int = 0) -> et.Program:
-    """Columns have a scale, which does not need the product; the result has some elements of x
-    ahead."""
+def normed(most: int, dtype: et.DType = et.f32) -> et.Program:
+    """Columns have a scale, which does not need the product."""
     n = et.dim("n", max=most)
     p = et.Program("normed")
     x, ss = p.input("x", (n, 512), et.bf16), p.input("ss", (n, 16), et.f32)
-    w, y = p.weight("w", panels_shape(8, 512), et.bf16), p.output("y", (n, first + 128), dtype)
-    p.call(normed_product, name="go", grid=(1,),
-           reads=lambda i: (x[:, :], ss[:, :], w[:, :, :, :, :, :, :]),
-           writes=lambda i: y[:, first:])
-    if first:
-        p.call(copy, name="ahead", grid=(), reads=lambda: x[:, :first], writes=lambda: y[:, :first])
+    w, y = p.weight("w", panels_shape(8, 512), et.bf16), p.output("y", (n, 128), dtype)
+    p.call(
+        normed_product,
+        name="go",
+        grid=(1,),
+        reads=lambda i: (x[:, :], ss[:, :], w[:, :, :, :, :, :, :]),
+        writes=lambda i: y[:, :],
+    )
     return p
 
 

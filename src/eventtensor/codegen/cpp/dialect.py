@@ -62,12 +62,9 @@ class Dialect(Emitter):
 
     looks = False  # whether the threads of a worker can look at many cells at once
 
-    def assign(
-        self, name: str, kind: str, place: str, text: str, far: bool, neighbours: bool
-    ) -> None:
+    def assign(self, name: str, kind: str, place: str, text: str, far: bool) -> None:
         """Write an element of `name`, of this kind, in the loop that has just begun. What it is
-        made of, maybe from `far` memory, may be loaded for all elements of a thread first; along
-        the last axis they may be `neighbours` in memory."""
+        made of, maybe from `far` memory, may be loaded for all elements of a thread first."""
         self.line(f"{place} = {text};")
 
     def next_loop(self, reads: Mapping[str, bool], assigns: str) -> None:

@@ -259,10 +259,7 @@ class BodyFrame:
             else:
                 text = self.rounded(value.at(index), value.type.dtype, to)
             far = any(self._memory(x)[0].startswith("args.") for x in value.leaves.items())
-            neighbours = to.strides[-1:] == ("1",) and not to.tables \
-                and to.data != f"{to.buffer}_words"
-            kind, place = STORAGE[to.storage], to.place(index)
-            self.out.assign(to.buffer, kind, place, text, far, neighbours)
+            self.out.assign(to.buffer, STORAGE[to.storage], to.place(index), text, far)
 
     def add(self, to: View, value: Value, shared: bool = True) -> None:
         """Add element by element; to a `shared` place other tasks may add at the same time."""

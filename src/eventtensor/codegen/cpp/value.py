@@ -181,23 +181,6 @@ def split(x: Value, type: TileType) -> Value | None:
     return Value(type, at, elsewhere(x.leaves), None, x.cheap, x.storage)
 
 
-def joined_by_division(x: Value, type: TileType) -> Value | None:
-    """A value whose neighbouring axes become one: an index of it is divided."""
-    cut = cut_axes(type.shape, x.type.shape)
-    if cut is None:
-        return None
-
-    def at(index: Index) -> str:
-        found, sizes = [], iter(x.type.shape)
-        for i, steps in zip(index, cut, strict=True):
-            for k, (n, size) in enumerate(zip(steps, sizes, strict=False)):
-                part = i if n == 1 else f"{_factor(i)} / {n}"
-                found.append(part if k == 0 else f"{_factor(part)} % {size}")
-        return x.at(tuple(found))
-
-    return Value(type, at, elsewhere(x.leaves), None, x.cheap, x.storage)
-
-
 def transpose(x: Value, perm: tuple[int, ...], type: TileType) -> Value:
     def at(index: Index) -> str:
         back = [""] * len(perm)

@@ -93,7 +93,7 @@ class StreamBody(ColumnsBody):
                 self.regions.expect(self.args.name(k), self.call.regions[k])
         self.block_out.plain = self._stored_by_products()
         super().write()
-        self.block_out.plain, self.block_out.quads = frozenset(), False
+        self.block_out.plain, self.block_out.together = frozenset(), False
         if self.lent != Const(0):
             self.block_out.taken.append((self.lent, "uint8_t"))
             self.block_out.inner = True
@@ -261,26 +261,20 @@ class StreamBody(ColumnsBody):
         x = self.columns(product, stream) if run is None else self.stepped_columns(product, run)
         rows, n = self.extent(product.rows), self.extent(product.columns)
         self.open_beside(product, stream)
-        apart = 0
         if id in self.straight:
             result = self.targets[self.straight[id].arg].view
-        elif run is not None:
-            result = self.begin_run(run, type)
         else:
-            apart = self.apart(product) if stream.wide else 0
-            result = self.columns_apart(product, apart) if apart else self.own(f"v{id}", type)
+            result = self.own(f"v{id}", type) if run is None else self.begin_run(run, type)
         across, along = result.strides if product.left else reversed(result.strides)
-        tile = f"{result.data}_columns" if apart else result.data
-        out = f"{tile}, {across}, {along}"
+        out = f"{result.data}, {across}, {along}"
         self.staging_room(product, stream, row, run)
         source = source_of(self.call, self.program, self.expr, stream, span, run)
         for arg in (stream.arg,) if run is None else run.args:
             self.out.comment(f"{self.args.name(arg)} = {self.call.regions[arg]}, by pages")
         if stream.wide:
             known = product.rows.value // PANEL if isinstance(product.rows, Const) else 0
-            more = ", true" if x.mapped else ", false" if apart else ""
-            more += f", {apart}" if apart else ""
-            how = f"et::wide_gemm<{kind}, {row}, {span}, {known}, {self.pass_of(product)}{more}>"
+            mapped = ", true" if x.mapped else ""
+            how = f"et::wide_gemm<{kind}, {row}, {span}, {known}, {self.pass_of(product)}{mapped}>"
         else:
             panels, times = -(-stream.rows // PANEL), ""
             if run is not None:
@@ -292,9 +286,7 @@ class StreamBody(ColumnsBody):
         what = f"{x.matrix}, {rows}, {n}{x.begins}"
         if stream.wide:
             self.block_out.ends_met(f"{how}(worker, {source}, {out}, {what});")
-            if apart:
-                self.block_out.ends_met(f"const et::ByFours {result.data}({tile});")
-            self.block_out.quads = True
+            self.block_out.together = True
         else:
             late = self.args.take_late()
             did = f"{how}({', '.join(['worker', source, out, what, *late])})"

@@ -1,5 +1,5 @@
 """The other side of a product that uses up pages: as a matrix in memory, in the storage of the
-streamed one, without a copy where that is possible; and how columns of its result lie.
+streamed one, without a copy where that is possible.
 """
 
 from __future__ import annotations
@@ -8,19 +8,16 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from ...ir import tile as t
-from ...ir.expr import Const, Node, add, floordiv, mul
+from ...ir.expr import Const, Node
 from ...ir.plan import Stream
-from ...ir.products import PANEL, Product, argument_of, merged_axes
+from ...ir.products import Product, argument_of, merged_axes
 from ...ir.program import PlacedCall, Program
-from ...ir.tensor import DType
 from ..cpp.body import BodyWriter
 from ..cpp.expr import ExprWriter
-from ..cpp.value import STORAGE, Value, View, cut_axes, joined_by_division, of_view
+from ..cpp.value import STORAGE, Value, View, of_view
 from ..emitter import cpp_name
 from .emitter import BlockDialect
 from .maps import ROW_ALIGN, Maps
-
-_BANKS = 4  # elements that columns of a tile lie further apart, so that they meet in no bank
 
 
 @dataclass(frozen=True)
@@ -41,29 +38,13 @@ class ColumnsBody(BodyWriter):
         self.maps = maps
 
     def reshape(self, id: int, x: Value, type: t.TileType) -> Value:
-        """No copy where axes of extent 1 come and go, axes are cut, or neighbours join that lie
-        side by side or in a tile of this body."""
-        cut = self._cut(x, type)
-        if cut is not None:
-            return of_view(cut, type)
+        """No copy where axes of extent 1 come and go, or neighbours that lie side by side join."""
         joined = self._joined(x, type)
         if joined is None or x.view is None:
-            near = x.view is not None and not x.view.dense and x.view.buffer in self.temps
-            divided = joined_by_division(x, type) if near else None
-            return super().reshape(id, x, type) if divided is None else divided
+            return super().reshape(id, x, type)
         strides = iter([x.view.strides[g[-1]] for g in joined])
         moved = tuple("0" if n == Const(1) else next(strides) for n in type.shape)
         return of_view(replace(x.view, strides=moved, dense=False), type)
-
-    def _cut(self, x: Value, type: t.TileType) -> View | None:
-        """A tile that is not dense, with axes cut into several."""
-        view = x.view
-        steps = cut_axes(x.type.shape, type.shape)
-        if view is None or view.dense or view.tables or steps is None \
-                or not all(s.isdecimal() for s in view.strides):
-            return None
-        apart = zip(view.strides, steps, strict=True)
-        return replace(view, strides=tuple(str(int(s) * n) for s, each in apart for n in each))
 
     def _joined(self, x: Value, type: t.TileType) -> tuple[tuple[int, ...], ...] | None:
         """For each axis of the shape (but those of extent 1) the axes of x that become it."""
@@ -113,26 +94,6 @@ class ColumnsBody(BodyWriter):
             return ""
         kind = f"et::Mapped<{STORAGE[storage]}, {width}>"
         return f", {kind}{{{number}, args.{cpp_name(tensor)}}}"
-
-    def apart(self, product: Product) -> int:
-        """Elements from a column of its result to the next where they lie apart; 0 if somebody may
-        want it dense."""
-        lets = [s for s in t.all_stmts(self.call.body.stmts) if isinstance(s, t.Let)]
-        if product.left or not isinstance(product.rows, Const) \
-                or sum(isinstance(s.op, t.MatMul) for s in lets) > 1:
-            return 0
-        shape = (product.columns, product.rows)
-        new = [s.type.shape for s in lets if s.op == t.Reshape(product.id)]
-        cut = all(cut_axes(shape, s) or cut_axes(s, shape) for s in new)
-        return -(-product.rows.value // PANEL) * PANEL + _BANKS if cut else 0
-
-    def columns_apart(self, product: Product, apart: int) -> View:
-        """A tile for a product, with room for columns by eights."""
-        name = f"v{product.id}"
-        columns = mul(floordiv(add(product.columns, Const(7)), 8), Const(8 * apart))
-        self.out.take(f"{name}_columns", "float", self.extent(columns), columns)
-        self.temps.add(name)
-        return View(name, (str(apart), "1"), DType.f32, name)
 
 
 def _side_by_side(view: View, shape: tuple[Node, ...], axes: tuple[int, ...]) -> bool:

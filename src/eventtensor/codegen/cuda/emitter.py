@@ -16,8 +16,7 @@ from ..cpp.dialect import Dialect, loop
 _HALF = 16  # threads that fold one element of a reduction: LANES of device/numerics.h
 _SHORT, _WIDE = 16, 64
 _BATCH = 8  # elements of a thread that are loaded together
-_QUADS = 16  # elements of four threads that have four neighbours each,
-_TOGETHER = ("float", "int32_t", "et::bf16", "et::f16")  # which one store can hold if they are such
+_TOGETHER = 4  # elements of a thread that are found together in loops over several axes
 _MMA = (DType.bf16, DType.f16)
 
 # Lines that end at a barrier whenever the worker goes on behind them.
@@ -69,15 +68,13 @@ class _Loop:
 class _Batch:
     """Some elements of a thread: the line that their loop begins at, the one that stores begin at,
     how many there are, the indices of number n. All that they read may be found before the first
-    is stored, or (`far`) what lies far away. Neighbours along the last axis are stored together
-    where memory has them so: `first` are the indices of the first."""
+    is stored, or (`far`) what lies far away."""
 
     line: int
     stores: int
     each: int
     indices: str
     far: bool
-    first: str = ""
 
 
 class BlockDialect(Dialect):
@@ -87,7 +84,7 @@ class BlockDialect(Dialect):
     goes on in device memory. `before`: what it has to hold before lines of a product give room, if
     they always do.
     `plain` are views of tensors whose place is left for the compiler to see.
-    `quads`: in loops over several axes threads have neighbours along the last, where that fits.
+    `together`: in loops over several axes a thread finds some elements before it stores them.
     `folding`: tiles that some threads may still be at work on; a line that names one, and a block,
     comes after a barrier."""
 
@@ -108,7 +105,7 @@ class BlockDialect(Dialect):
         self.folding: frozenset[str] = frozenset()
         self._told: tuple[Mapping[str, bool], str] | None = None
         self._last: _Loop | None = None
-        self.quads = False
+        self.together = False
         self._batch: _Batch | None = None
 
     def line(self, text: str = "") -> None:
@@ -207,8 +204,8 @@ class BlockDialect(Dialect):
                 yield
             return
         spread = [k for k in range(len(names)) if k not in serial]
-        if len(spread) == len(names) > 1 and self._in_quads(sizes):
-            with self._quads(names, sizes):
+        if self.together and len(spread) == len(names) > 1:
+            with self._found_together(names, sizes):
                 yield
             return
         with self._each(names, sizes, spread):
@@ -281,24 +278,18 @@ class BlockDialect(Dialect):
             yield
         self._batch = None
 
-    def assign(
-        self, name: str, kind: str, place: str, text: str, far: bool, neighbours: bool
-    ) -> None:
+    def assign(self, name: str, kind: str, place: str, text: str, far: bool) -> None:
         """Stores of one element would hold up the loads of the next."""
         some = self._batch
         if some is None or some.stores != len(self._lines) or (some.far and not far):
-            super().assign(name, kind, place, text, far, neighbours)
+            super().assign(name, kind, place, text, far)
             return
         indent = self._lines[some.line].split("ET_UNROLLED")[0]
         given = f"[&](int n) {{ {some.indices} return {text}; }}"
-        found = f"{indent}const et::Batch<{kind}, {some.each}> {name}_all({given});"
-        if some.first and neighbours and kind in _TOGETHER:
-            stored = f"{indent}{name}_all.put(&{place});"
-            self._lines[some.line :] = [found, indent + some.first, stored]
-            self._batch = None
-        else:
-            self._lines.insert(some.line, found)
-            super().assign(name, kind, place, f"{name}_all.at[n]", far, neighbours)
+        self._lines.insert(
+            some.line, f"{indent}const et::Batch<{kind}, {some.each}> {name}_all({given});"
+        )
+        super().assign(name, kind, place, f"{name}_all.at[n]", far)
 
     @contextmanager
     def folds(self, names: Sequence[str], sizes: Sequence[str]) -> Iterator[str]:
@@ -315,30 +306,24 @@ class BlockDialect(Dialect):
                 yield "et::is_leader()"
         self.barrier()
 
-    def _in_quads(self, sizes: Sequence[str]) -> bool:
-        """True if threads may have neighbours along the last of these axes."""
-        inner = [int(n) if n.isdecimal() else 0 for n in sizes[1:]]
-        return self.quads and all(n > 0 for n in inner) and inner[-1] % _QUADS == 0
-
     @contextmanager
-    def _quads(self, names: Sequence[str], sizes: Sequence[str]) -> Iterator[None]:
-        """One loop over the elements of several axes, four neighbours of a thread together."""
+    def _found_together(self, names: Sequence[str], sizes: Sequence[str]) -> Iterator[None]:
+        """One loop over the elements of several axes, some of a thread together: they lie apart
+        along the first axis, so that neighbours in the block have neighbours every time. Those
+        beyond the last are found like it, but not stored."""
         self.barrier()
-        each = f"et::Quads<{', '.join(sizes[1:])}> t1({sizes[0]})"
+        apart = f"({sizes[0]} + {_TOGETHER - 1}) / {_TOGETHER}"
+        each = f"et::Each<{len(names)}> t1({', '.join([apart, *sizes[1:]])})"
         with self.block(f"for ({each}; t1.more(); t1.next())"):
-            self.line("if (!t1.has()) continue;")
-            shown = [f"{name} = t1[{at}]" for at, name in enumerate(names)]
-            first, begin = f"const int64_t {', '.join(shown)};", len(self._lines)
-            found = f"const int64_t {', '.join(shown[:-1])}; " \
-                f"const et::Behind {names[-1]}{{t1[{len(names) - 1}], n}};"
-            self._batch = _Batch(begin, begin + 2, 4, found, far=False, first=first)
-            self.line("ET_UNROLLED for (int n = 0; n < 4; ++n) {")
-            self.deeper()
-            self.line(found)
-            yield
-            self.shallower()
-            if self._batch is not None:
-                self.line("}")
+            at = f"t1[0] + n * ({apart})"
+            others = ", ".join(f"{name} = t1[{k}]" for k, name in enumerate(names[1:], 1))
+            held = f"std::min<int64_t>({at}, {sizes[0]} - 1)"
+            found, begin = f"const int64_t {names[0]} = {held}, {others};", len(self._lines)
+            self._batch = _Batch(begin, begin + 3, _TOGETHER, found, far=False)
+            with self.block(f"ET_UNROLLED for (int n = 0; n < {_TOGETHER}; ++n)"):
+                self.line(f"const int64_t {names[0]} = {at}, {others};")
+                self.line(f"if ({names[0]} >= {sizes[0]}) break;")
+                yield
             self._batch = None
         self.barrier()
 

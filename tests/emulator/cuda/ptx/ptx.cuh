@@ -211,11 +211,6 @@ ET_HOT void cp_async_bulk_prefetch_l2(const void*, uint32_t) {}
 template <class T> ET_HOT T either(bool first, T a, T b) { return first ? a : b; }
 template <class T> ET_HOT T* in_shared(T* p) { return p; }
 template <class T> ET_HOT T* in_global(T* p) { return p; }
-ET_HOT void wanted(const float4&) {}
-template <class T, int COUNT> ET_HOT void store(T* to, const T (&x)[COUNT]) {
-  if (reinterpret_cast<uint64_t>(to) % sizeof(x) != 0) emu::block->fault("a vector at %p", to);
-  for (int n = 0; n < COUNT; ++n) to[n] = x[n];
-}
 constexpr uint64_t EVICT_FIRST = 0, EVICT_NORMAL = 0;
 ET_HOT void fence_proxy_async_shared() { emu::block->fence_proxies(); }
 ET_HOT void fence_proxy_async_global() {}

@@ -51,10 +51,9 @@ ET_HOT void issue_wgmma(WgmmaAccumulators<N>& sum, uint32_t panels, uint32_t lin
 
 // What a thread does in a product with up to N columns in a pass. ALL panels: 0, if not known here;
 // else no pass is compiled that it does not have.
-template <class E, bool BY_TMA, uint32_t APART, uint32_t N, uint32_t SPAN, uint32_t ALL>
-class WgmmaConsumer {
+template <class E, bool BY_TMA, uint32_t N, uint32_t SPAN, uint32_t ALL> class WgmmaConsumer {
  public:
-  ET_HOT WgmmaConsumer(const WideGemm<E, BY_TMA, APART>& p, PipelineConsumer& pages)
+  ET_HOT WgmmaConsumer(const WideGemm<E, BY_TMA>& p, PipelineConsumer& pages)
       : p_(p), pipeline_(pages), half_(threadIdx.x / HALF), warp_(warp_index() % GROUP) {}
 
   // All rounds and passes.
@@ -158,19 +157,11 @@ class WgmmaConsumer {
 
   // Sums of a group, for the columns from one on. Where these lie close, as in a tile of shared
   // memory, lanes of odd chunks begin with the panel's other half: else all chunks meet in a bank.
-  // (APART is such that they do not.)
   template <uint32_t COUNT>
   ET_HOT void put(const float (&sum)[COUNT], uint32_t panel, uint32_t column) const {
     if (panel + warp_ >= p_.walk.panels) return;
     const uint32_t row = (panel + warp_) * PANEL + warp_row(), first = column + warp_chunk() * 2;
     const uint32_t n = p_.walk.columns;
-    if constexpr (APART != 0) {
-      float* const c = p_.c + first * APART + row;
-#pragma unroll
-      for (uint32_t j = 0; j < COUNT; ++j)
-        if (column + j / 4 * 8 < n) c[(j / 4 * 8 + j % 2) * APART + j % 4 / 2 * 8] = sum[j];
-      return;
-    }
     float* const c = p_.c + row * p_.s_row + first * p_.s_col;
     const uint32_t left = first < n ? n - first : 0;
     const int64_t s_col = p_.s_col, below = PANEL / 2 * p_.s_row;
@@ -184,7 +175,7 @@ class WgmmaConsumer {
   }
 
   static constexpr int64_t CLOSE = 512;  // elements: as many as a tile has rows at most
-  const WideGemm<E, BY_TMA, APART>& p_;
+  const WideGemm<E, BY_TMA>& p_;
   PipelineConsumer& pipeline_;
   const uint32_t half_, warp_;
 };
@@ -236,17 +227,16 @@ ET_HOT void begin_activation_load_after(Worker& w, Matrix<E> x, int64_t rows, in
 
 // After `begin_activation_load`. All meet last. (Inlined: in a function that is called, products would wait for
 // each other.)
-template <uint32_t ALL, uint32_t MOST, class E, bool BY_TMA, uint32_t APART, uint32_t SPAN,
-          uint32_t BUNDLE>
-ET_HOT void run_wide_gemm(Worker& w, PipelinePanels<SPAN, BUNDLE>, const WideGemm<E, BY_TMA, APART>& p) {
+template <uint32_t ALL, uint32_t MOST, class E, bool BY_TMA, uint32_t SPAN, uint32_t BUNDLE>
+ET_HOT void run_wide_gemm(Worker& w, PipelinePanels<SPAN, BUNDLE>, const WideGemm<E, BY_TMA>& p) {
   const uint32_t n = p.walk.columns;
   if (MOST == N16 || n <= N16) {
-    WgmmaConsumer<E, BY_TMA, APART, N16, SPAN, ALL>(p, w.pipeline).all();
+    WgmmaConsumer<E, BY_TMA, N16, SPAN, ALL>(p, w.pipeline).all();
   } else if constexpr (MOST > N16) {
     if (MOST == N64 || n <= N64)
-      WgmmaConsumer<E, BY_TMA, APART, N64, SPAN, ALL>(p, w.pipeline).all();
+      WgmmaConsumer<E, BY_TMA, N64, SPAN, ALL>(p, w.pipeline).all();
     else if constexpr (MOST > N64)
-      WgmmaConsumer<E, BY_TMA, APART, MOST, SPAN, ALL>(p, w.pipeline).all();
+      WgmmaConsumer<E, BY_TMA, MOST, SPAN, ALL>(p, w.pipeline).all();
   }
   sync();
 }

@@ -7,9 +7,8 @@
 namespace et {
 
 // A product c = W x; `begins` says where columns of x begin, in elements, if they do not lie
-// s1 apart. From the stream, x may come in BY_TMA (tma_activation.cuh). With an s_col of APART, rows of c are
-// neighbours, and it has room for columns by eights.
-template <class E, bool BY_TMA, uint32_t APART> struct WideGemm {
+// s1 apart. From the stream, x may come in BY_TMA (tma_activation.cuh).
+template <class E, bool BY_TMA> struct WideGemm {
   float* c;
   int64_t s_row, s_col;
   Matrix<E> x;
@@ -34,8 +33,8 @@ template <class E> ET_HOT Eight column_step(const Matrix<E>& x, int64_t begin, u
   return found;
 }
 
-template <class E, bool BY_TMA, uint32_t APART, uint32_t SPAN, uint32_t BUNDLE>
-ET_COLD void wide_gemm_in_place(GlobalPanels<SPAN, BUNDLE> w, WideGemm<E, BY_TMA, APART> p) {
+template <class E, bool BY_TMA, uint32_t SPAN, uint32_t BUNDLE>
+ET_COLD void wide_gemm_in_place(GlobalPanels<SPAN, BUNDLE> w, WideGemm<E, BY_TMA> p) {
   const uint32_t n = p.walk.columns, across = (n + 7) / 8;
   for (uint32_t at = warp_index(); at < p.walk.panels * across; at += SHARERS) {
     const uint32_t panel = at / across, column = at % across * 8 + warp_row();
@@ -70,13 +69,13 @@ ET_HOT void run_wide_gemm(Worker&, GlobalPanels<SPAN, BUNDLE> w, const P& p) {
 // c = W x for packed panels, in place or from the stream, ALL of them if that is known, with MOST
 // columns in a pass. No pages come for no columns.
 template <class E, uint32_t ROW, uint32_t SPAN, uint32_t ALL, uint32_t MOST, bool BY_TMA = false,
-          uint32_t APART = 0, class Source>
+          class Source>
 ET_HOT void wide_gemm(Worker& w, Source source, float* c, int64_t s_row, int64_t s_col, Matrix<E> x,
                       int64_t rows, int64_t n, const int64_t* begins = nullptr) {
   static_assert(ROW % SPAN == 0 && SPAN % STEP_BYTES == 0 && SPAN <= MOST_SPAN);
   if (n < 1 || rows < 1) return sync();
   const GemmTraversal walk(uint32_t(rows) / PANEL, ROW, SPAN, Source::BUNDLE, n);
-  run_wide_gemm<ALL, MOST>(w, source, WideGemm<E, BY_TMA, APART>{c, s_row, s_col, x, begins, walk});
+  run_wide_gemm<ALL, MOST>(w, source, WideGemm<E, BY_TMA>{c, s_row, s_col, x, begins, walk});
 }
 
 }  // namespace et

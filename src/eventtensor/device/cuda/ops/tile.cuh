@@ -71,43 +71,6 @@ template <int R, int TOGETHER = 1> class Each {
   uint32_t extent_[R], at_[R], step_[R];
 };
 
-// The same for tiles whose last axes have INNER elements, known here, the last one a multiple of 16:
-// a thread has four neighbours at a time, four threads 16 of them, and a warp those of eight
-// elements of the first axis. (Four of them are 16 bytes of shared memory, and where elements of the
-// first axis lie 4 more than a multiple of 16 apart, eight threads in a row meet in no bank.)
-template <uint32_t... INNER> class Quads {
- public:
-  ET_FN explicit Quads(int64_t first) : end_(uint32_t(first)), item_(thread_number() / 32) {
-    if (first > INT32_MAX) __trap();
-  }
-  ET_FN bool more() const { return item_ / EACH * 8 < end_; }
-  ET_FN void next() { item_ += ET_THREADS / 32; }
-  // Whether this thread has elements; the first of them.
-  ET_FN bool has() const { return first() < end_; }
-  ET_FN int64_t operator[](int k) const {
-    constexpr uint32_t extent[] = {INNER...};
-    if (k == 0) return first();
-    uint32_t rest = item_ % EACH;
-#pragma unroll
-    for (int j = RANK - 1; j >= 0; --j) {
-      const uint32_t n = j == RANK - 1 ? extent[j] / 16 : extent[j], at = rest % n;
-      if (j == k - 1) return j == RANK - 1 ? at * 16 + thread_number() % 4 * 4 : at;
-      rest /= n;
-    }
-    return 0;
-  }
-
- private:
-  static constexpr int RANK = sizeof...(INNER);
-  static constexpr uint32_t EACH = (INNER * ...) / 16;
-  ET_FN uint32_t first() const {
-    const uint32_t lane = thread_number() % 32;
-    return item_ / EACH * 8 + lane / 8 + lane / 4 % 2 * 4;
-  }
-
-  uint32_t end_, item_;
-};
-
 // Elements of a thread, all of them loaded before the first is stored: as far as a compiler can
 // tell, a store might change the next.
 template <class T, int COUNT> struct Batch {
@@ -115,42 +78,6 @@ template <class T, int COUNT> struct Batch {
   template <class F> ET_HOT explicit Batch(const F& element) {
     ET_UNROLLED for (int n = 0; n < COUNT; ++n) at[n] = element(n);
   }
-  // To neighbours, together where they lie so.
-  ET_HOT void put(T* to) const {
-    if (reinterpret_cast<uint64_t>(to) % sizeof(at) == 0) {
-      ptx::store(to, at);
-    } else {
-      ET_UNROLLED for (int n = 0; n < COUNT; ++n) to[n] = at[n];
-    }
-  }
-};
-
-// An index that is number n from another one on.
-struct Behind {
-  int64_t first;
-  int n;
-  ET_HOT operator int64_t() const { return first + n; }
-  template <class T> friend ET_HOT Behind operator+(T a, Behind b) { return {a + b.first, b.n}; }
-};
-
-// A tile of floats: four neighbours are one load, if they begin at a multiple of four and a compiler
-// sees that they do.
-class ByFours {
- public:
-  ET_HOT explicit ByFours(const float* tile, int64_t begin = 0) : tile_(tile), begin_(begin) {}
-  ET_HOT ByFours operator+(int64_t by) const { return ByFours(tile_, begin_ + by); }
-  ET_HOT float operator[](int64_t at) const { return tile_[begin_ + at]; }
-  ET_HOT float operator[](Behind at) const {
-    const int64_t first = begin_ + at.first;
-    if (first % 4 != 0) return tile_[first + at.n];
-    const float4 all = *reinterpret_cast<const float4*>(tile_ + first);
-    ptx::wanted(all);
-    return at.n < 2 ? at.n < 1 ? all.x : all.y : at.n < 3 ? all.z : all.w;
-  }
-
- private:
-  const float* tile_;
-  int64_t begin_;
 };
 
 // A small operand on its way: a few elements a thread, asked for before a task waits and put into a

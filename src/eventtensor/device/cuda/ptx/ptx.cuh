@@ -242,21 +242,6 @@ template <class T> ET_HOT T* in_global(T* p) {
   return static_cast<T*>(__cvta_global_to_generic(at));
 }
 
-// All four are used, as far as a compiler can tell: else it would load each by itself.
-ET_HOT void wanted(const float4& x) { asm("" ::"f"(x.x), "f"(x.y), "f"(x.z), "f"(x.w)); }
-
-// Elements of 8 or 16 bytes, to a multiple of as many.
-template <class T, int COUNT> ET_HOT void store(T* to, const T (&x)[COUNT]) {
-  static_assert(sizeof(x) == 8 || sizeof(x) == 16);
-  uint32_t words[sizeof(x) / 4];
-  std::memcpy(words, x, sizeof(x));
-  if constexpr (sizeof(x) == 8)
-    asm volatile("st.v2.b32 [%0], {%1, %2};" ::"l"(to), "r"(words[0]), "r"(words[1]) : "memory");
-  else
-    asm volatile("st.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(words[0]), "r"(words[1]),
-                 "r"(words[2]), "r"(words[3]) : "memory");
-}
-
 // One of two, where a compiler would choose an address of them.
 template <class T> ET_HOT T either(bool first, T a, T b) {
   static_assert(sizeof(T) == 4 || sizeof(T) == 8);
