@@ -107,9 +107,6 @@ ET_FN T cast(S x) {
   else return static_cast<T>(x);
 }
 
-// What is stored on its way to somebody who reads it.
-template <class T> ET_FN T passed(T& place, T x) { return place = x; }
-
 // ---- element-wise --------------------------------------------------------------------------
 template <class T> ET_FN T lowest() {
   if constexpr (std::is_floating_point_v<T>) return -std::numeric_limits<T>::infinity();

@@ -38,7 +38,6 @@ class BodyWriter(FoldWriter):
             else:
                 self.targets[k] = self.args.write(k, self.uses)
         self.direct = self.direct_stores()
-        self.passing = self.passing_stores()
         self.block(self.call.body.stmts)
         self.args.finish(self.targets)
 
@@ -52,7 +51,7 @@ class BodyWriter(FoldWriter):
                         self.let(s)
                 case t.For():
                     self.loop(s)
-                case t.Store(_, _, value) if value in self.direct or value in self.passing:
+                case t.Store(_, _, value) if value in self.direct:
                     pass
                 case t.Store(arg, axes, value):
                     whole, view = self.call.body.args[arg].type, self.targets[arg].view
@@ -66,9 +65,7 @@ class BodyWriter(FoldWriter):
 
     def let(self, s: t.Let) -> None:
         value = self.op(s.id, s.op, s.type)
-        if s.id in self.passing:
-            value = cv.passed(value, self.passing[s.id].view)
-        elif value.is_scalar:
+        if value.is_scalar:
             if value.at(()) != f"v{s.id}" and not self._plain(s):
                 value = self.stored(s.id, value)
         elif not value.cheap and s.id in self.uses.again:

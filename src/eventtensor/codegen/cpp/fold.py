@@ -44,33 +44,13 @@ class FoldWriter(BodyFrame):
         return {s.value: self.targets[s.arg] for s in stmts
                 if isinstance(s, t.Store) and s.value in folded and self.is_straight(s)}
 
-    def passing_stores(self) -> dict[int, Target]:
-        """Where values go that are folded along their last axis, many of them, each by several
-        threads, and that nobody else reads: an element is stored when it is folded."""
-        stmts = self.call.body.stmts
-        stored = {s.value: self.targets[s.arg] for s in stmts
-                  if isinstance(s, t.Store) and self.is_straight(s, uses=2)
-                  and not self.args.has_flags(s.arg)}
-        found = {}
-        for s in stmts:
-            if not isinstance(s, t.Let) or not isinstance(s.op, t.Reduce | t.ArgMax) \
-                    or not self.uses.is_used(s.id):
-                continue
-            last = isinstance(s.op, t.ArgMax) or s.op.axis == len(s.type.shape)
-            target = stored.get(s.op.x) if last and self._folds_together(s) else None
-            if target is not None and target.view.storage is target.type.dtype \
-                    and not is_few(product(s.type.shape)):
-                found[s.op.x] = target
-        return found
-
-    def is_straight(self, s: t.Store, uses: int = 1) -> bool:
+    def is_straight(self, s: t.Store) -> bool:
         """True if a value is stored whole, to a place where it stays and nothing else goes, so that
-        it may come earlier or later, and if it has so many uses with this one."""
+        it may come earlier or later, and used by nobody else."""
         target = self.targets[s.arg]
         plain = target.home is None and not target.words and not target.view.tables
         alone = stored_once(self.call.body, s.arg) and not self.args.overwritten(s.arg)
-        return plain and alone and self.uses.count[s.value] == uses \
-            and s.value not in self.uses.named
+        return plain and alone and self.uses.count[s.value] == 1 and s.value not in self.uses.named
 
     def _folds_together(self, s: t.Let) -> bool:
         """Of what another statement found: a tile that a loop leaves behind is folded as it is."""
@@ -114,10 +94,8 @@ class FoldWriter(BodyFrame):
     ) -> str:
         """The fold of x along an axis, at an index of the result."""
         n, k = self.extent(x.type.shape[axis]), f"k{id}"
-        element = (*index[:axis], k, *index[axis:])
-        inner, to = x.at(element), "" if x.to is None else x.to.place(element)
-        inner = f"et::passed({to}, {inner})" if to else inner
         kind = ctype(x.type.dtype if name.endswith("arg_max") else type.dtype)
+        inner = x.at((*index[:axis], k, *index[axis:]))
         return f"et::{name}<{kind}>({n}, [&](int64_t {k}) {{ return {inner}; }})"
 
     def staged(self, id: int, x: Value, type: t.TileType) -> Value:

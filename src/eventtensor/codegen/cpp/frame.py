@@ -100,8 +100,7 @@ class BodyFrame:
         self.temps: set[str] = set()  # names of what lies in the arena
         self.targets: dict[int, Target] = {}
         self.reads: dict[int, Value] = {}
-        self.direct: dict[int, Target] = {}  # where folds go that are only stored,
-        self.passing: dict[int, Target] = {}  # and what is stored by the fold that reads it
+        self.direct: dict[int, Target] = {}  # where folds go that are only stored
         # Writes what an iteration of a loop begins with: waits for the chunks that it reads.
         self.enter: Callable[[t.For], None] = lambda loop: None
 

@@ -71,8 +71,7 @@ def _factor(text: str) -> str:
 @dataclass(frozen=True, slots=True)
 class Value:
     """`cheap` values cost nothing to read again. One with a `storage` has elements which that dtype
-    holds exactly, and its text is `et::value(..)` of the stored element. Who reads elements of one
-    with a place `to` stores them there."""
+    holds exactly, and its text is `et::value(..)` of the stored element."""
 
     type: TileType
     at: At
@@ -80,7 +79,6 @@ class Value:
     view: View | None = None
     cheap: bool = True
     storage: DType | None = None
-    to: View | None = None
 
     def stored_at(self, index: Index) -> str:
         """The element as it is stored."""
@@ -94,11 +92,6 @@ class Value:
 
 def of_view(view: View, type: TileType) -> Value:
     return Value(type, view.at, {view.buffer: True}, view, storage=packed(view.storage))
-
-
-def passed(x: Value, to: View) -> Value:
-    """A value whose elements are stored when they are read."""
-    return Value(x.type, x.at, x.leaves, None, cheap=False, to=to)
 
 
 def packed(dtype: DType) -> DType | None:
