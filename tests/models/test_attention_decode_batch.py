@@ -193,7 +193,7 @@ def test_nothing_stands_before_attention_nor_behind_that_of_lone_items() -> None
     before, inside = body["attend"].split("const auto arrive = [&]")
     assert "ev_wait" not in before and "et::ev_wait(worker, args.cell.qkv_proj_done" in inside
     assert (
-        "args.cell.attended, l, (et::kept()[0]) * 8);"
+        "args.cell.attended, l, int64_t(args.first[args.S]) * 8);"
         in body["out_proj"].split("begin_activation_load_after")[1]
     )
 

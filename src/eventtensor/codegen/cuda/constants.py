@@ -12,7 +12,6 @@ from ...ir.products import BUNDLES, MOST_SPAN, PANEL
 from .maps import BOX_BYTES, COLUMNS, RUN
 
 MAX_CLAIMED_TILES = 2  # tiles that may be claimed before they are begun
-KEPT = 8  # numbers that a worker keeps for later iterations of a loop
 N128 = 128  # of a pass over a product
 PERSISTENT_BYTES = 64 * 1024  # bytes of a pipeline that tasks may borrow
 BATCH_SUMS = 512  # sums of a warp that are folded at once, or more if a bundle has more
@@ -35,7 +34,6 @@ TABLE = (
     Constant("N128", N128, "in several passes"),
     Constant("RUN", RUN, "bytes of weights that lie together in all boxes"),
     Constant("MAX_CLAIMED_TILES", MAX_CLAIMED_TILES, "tiles claimed before they are begun"),
-    Constant("KEPT", KEPT, "numbers that a worker keeps for later iterations of a loop"),
     Constant("PERSISTENT_BYTES", PERSISTENT_BYTES, "bytes of a pipeline that tasks may borrow"),
     Constant("BATCH_SUMS", BATCH_SUMS, "sums of a warp that are folded at once"),
 )

@@ -4,8 +4,6 @@ back end, written for blocks; what is here is the frame around them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from ...ir.cpp_body import CppBody
@@ -20,13 +18,11 @@ from ..cpp.body import BodyWriter
 from ..cpp.frame import KnownExpr
 from ..cpp.hand import HandWriter
 from ..cpp.kernel import Flavour, coordinate_rank
-from ..emitter import cpp_name
 from . import abi
 from .body import StreamBody
 from .constants import MAX_CLAIMED_TILES
 from .emitter import BlockDialect
 from .handoff import HandoffEdges
-from .kept import Kept
 from .loader import LoaderWriter
 from .maps import MappedTensor, Maps, PagedTensor
 from .room import room
@@ -82,7 +78,6 @@ class BlockWriter(SharedMemory):
         self.handoffs = HandoffEdges(plan, target)
         super().__init__(plan, target, flavour, self.block_out, self.handoffs)
         self.maps = Maps()
-        self.kept = Kept(plan.program, flavour.debug)
         self.tables = Tables(plan, self.streams)
         self.joined: set[int] = set()  # first arguments of the runs of a body that share stages
 
@@ -197,35 +192,6 @@ class BlockWriter(SharedMemory):
             total = add(total, size)
         return total
 
-    @contextmanager
-    def knowing(self, p: PlacedCall, told: dict[Load, str]) -> Iterator[None]:
-        """Around what is written of a call: numbers that its workers keep or are told go by their
-        places."""
-        before = self.sync, self.grids
-        known = KnownExpr(self.program, self.flavour.debug, self.expr.flagged,
-                          self.kept.known(p) | told)
-        self.sync, self.grids = replace(self.sync, expr=known), replace(self.grids, expr=known)
-        yield
-        self.sync, self.grids = before
-
-    def header(self, p: PlacedCall) -> None:
-        found = self.kept.read_by(p)
-        if not found:
-            super().header(p)
-            return
-        (loop,) = p.loops
-        with self.out.block(f"if ({cpp_name(loop.var)} == 0)"):
-            known, self.sync = self.sync, replace(self.sync, expr=self.expr)
-            super().header(p)
-            self.sync = known
-            for load, place in found.items():
-                self.out.line(f"if (et::is_leader()) {place} = {self.expr(load)};")
-            self.out.barrier()
-
-    def grid(self, p: PlacedCall) -> None:
-        with self.knowing(p, {}):
-            super().grid(p)
-
     def told(self, p: PlacedCall) -> dict[Load, str]:
         """What a task knows with its tile. (In debug builds it looks, and checks, for itself.)"""
         if not self.is_told(p) or self.flavour.debug:
@@ -238,8 +204,10 @@ class BlockWriter(SharedMemory):
         out.inner, out.far = False, _far_of(name)
         out.before = [] if self.without_lines(name) else None
         self.joined.clear()
-        with self.knowing(p, self.told(p)):
-            record = super().body(p)
+        known = KnownExpr(self.program, self.flavour.debug, self.expr.flagged, self.told(p))
+        before, self.sync = self.sync, replace(self.sync, expr=known)
+        record = super().body(p)
+        self.sync = before
         early = None if out.before is None else tuple(out.before)
         arena = ArenaDemand(tuple(out.taken), early, out.inner)
         self.rooms[name] = room(self.program, p, arena.tiles)

@@ -14,7 +14,6 @@ constexpr uint32_t N64 = 64;  // or go over them
 constexpr uint32_t N128 = 128;  // in several passes
 constexpr uint32_t RUN = 2048;  // bytes of weights that lie together in all boxes
 constexpr uint32_t MAX_CLAIMED_TILES = 2;  // tiles claimed before they are begun
-constexpr uint32_t KEPT = 8;  // numbers that a worker keeps for later iterations of a loop
 constexpr uint32_t PERSISTENT_BYTES = 65536;  // bytes of a pipeline that tasks may borrow
 constexpr uint32_t BATCH_SUMS = 512;  // sums of a warp that are folded at once
 

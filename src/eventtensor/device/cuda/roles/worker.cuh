@@ -55,12 +55,6 @@ ET_FN Where& where() {
   return here;
 }
 
-// Numbers that a worker has found for later iterations of a loop (codegen/cuda/kept.py).
-ET_FN int64_t* kept() {
-  __shared__ int64_t numbers[KEPT];
-  return numbers;
-}
-
 // One thread decides, all threads get the answer. A word of the broadcast_slot is written again only two
 // barriers later, when everybody has read it.
 template <class F> ET_FN int64_t block_broadcast(Worker& w, F decide) {
