@@ -168,24 +168,19 @@ def test_an_odd_number_of_words_is_read_one_by_one() -> None:
     assert "et::TaggedLoad<float, 1, 4, 1>" in body_of(odd(), "flag")
 
 
-def test_words_that_only_the_end_needs_are_on_their_way_while_the_product_runs() -> None:
+def test_words_of_a_product_and_of_its_scale_are_read_together() -> None:
+    body = body_of(normed(), "flag")
     in_order(
-        body_of(normed(), "flag"),
+        body,
         "et::read_tagged(worker, et::TaggedLoad<et::bf16, 2, 16, 1>{x",
-        "const et::Late ss_late(et::TaggedLoad<float, 1, 16, 1>{ss",
+        "et::TaggedLoad<float, 1, 16, 1>{ss",
         "et::task_ready",
-        "if (!et::skinny_gemm<",
-        ", ss_late)) return false;",
-        "ss_tile[",
-        "et::sync();",
-        "for (",
+        "et::skinny_gemm<",
     )
-    for other in (normed(before=True), normed(old=True)):
-        body = body_of(other, "flag")
-        assert "Late" not in body and body.count("et::read_tagged(") == 1
+    assert body.count("et::read_tagged(") == 1
 
 
-def test_late_words_give_what_program_order_does() -> None:
+def test_words_of_a_product_give_what_program_order_does() -> None:
     plan = plan_of(normed(), "flag")
     for seed in range(4):
         with emulated_kernel(plan, 2 + seed % 2, seed) as kernel:
@@ -194,16 +189,6 @@ def test_late_words_give_what_program_order_does() -> None:
                 kernel.launch({}, got)
                 wanted = run_direct(plan.program, {}, arrays_of(plan, {}, k))
                 assert_close(got, wanted, f"seed {seed}, launch {k}")
-
-
-def test_a_late_word_that_does_not_come_is_reported() -> None:
-    plan = plan_of(normed(), "flag")
-    make, sums, use = plan.program.body
-    short = replace(sums, grid=(replace(sums.grid[0], extent=Const(7)),))
-    broken = replace(plan, program=replace(plan.program, body=(make, short, use)))
-    stuck = pytest.raises(StuckWait, match=r"use\(\d\) waits for.*ss\[7\]")
-    with emulated_kernel(broken, wait_limit_s=0.3) as kernel, stuck:
-        kernel.launch({}, arrays_of(plan, {}))
 
 
 @pytest.mark.parametrize("dtype", (et.f32, et.bf16))

@@ -18,7 +18,7 @@ from pathlib import Path
 from backend.test_cuda_emulated import arrays_of, assert_close, plan_of
 from moe import moe
 from support.backends import run_direct
-from support.early import normed, residual, word_by_word
+from support.early import residual, word_by_word
 from support.emulated import emulated_kernel
 from support.handoffs import pair
 from support.streams import PROGRAMS, gathered, keeping, packed, told_twice, wide_layers
@@ -38,7 +38,6 @@ Case = tuple[Callable[[], et.Program], dict[str, str], dict[str, int]]
 LAYERS: Case = (PROGRAMS["layers"][0], {"schedule": "ticket"}, {"n": 8, "depth": 4})
 PUSHED: Case = (moe, {"schedule": "push"}, {"n": 9})
 THIN: Case = (lambda: word_by_word(et.bf16), {"schedule": "static", "handoff": "flag"}, {})
-LATE: Case = (normed, {"schedule": "static", "handoff": "flag"}, {})
 FLAGS: Case = (pair, {"schedule": "static", "handoff": "flag"}, {"n": 4})
 COUNTED: Case = (LAYERS[0], {"schedule": "static", "handoff": "counter"}, LAYERS[2])
 WIDE: Case = (lambda: packed(1, 2048, 128, 6), {"schedule": "static"}, {"n": 100})
@@ -90,14 +89,8 @@ BROKEN: dict[str, tuple[Case, str, str, str]] = {
     "parts are folded before all are there": (
         LAYERS,
         "cuda/mma/gemm_skinny.cuh",
-        "    sync();\n    return true;",
-        "    return true;",
-    ),
-    "late words are not waited for behind a product": (
-        LATE,
-        "cuda/mma/gemm_skinny.cuh",
-        "return !sync_or(!there) ||",
-        "return there ||",
+        "    sync();  // all parts are there\n",
+        "",
     ),
     "the threads do not wait for the one that decides": (
         LAYERS,
@@ -268,18 +261,6 @@ BROKEN: dict[str, tuple[Case, str, str, str]] = {
         "cuda/sync/tagged.cuh",
         "left &= ~(1u << f);",
         "left = 0;",
-    ),
-    "late words are not waited for": (
-        LATE,
-        "cuda/sync/tagged.cuh",
-        "return read_tagged_rest(w, done, [] {}, words_);",
-        "return sync_or(false) || true;",
-    ),
-    "late words count as there": (
-        LATE,
-        "cuda/sync/tagged.cuh",
-        "done |= unsigned(e < from.places() && from.put(",
-        "done |= unsigned(1 | from.put(",
     ),
     "numbers of the loader are taken before they are there": (
         LISTED,

@@ -140,9 +140,8 @@ def word_by_word(dtype=et.f32) -> et.Program:
     return p
 
 
-def normed(before: bool = False, old: bool = False) -> et.Program:
-    """A product by pages, of words, and a scale from other words, used after it or `before`; these
-    are made after those or, if they are `old`, first."""
+def normed() -> et.Program:
+    """A product by pages, of words, and a scale from other words."""
     p = et.Program("normed")
     a, b = p.input("a", (1, 512), et.bf16), p.input("b", (8,), et.f32)
     w = p.weight("w", (96, 512), et.bf16)
@@ -150,22 +149,17 @@ def normed(before: bool = False, old: bool = False) -> et.Program:
     o = p.output("o", (1, 96), et.f32)
 
     @et.task
-    def after(x, ss, w, out):
-        found = x @ w.T
-        out[:] = found * ss.sum()
+    def scaled(x, ss, w, out):
+        out[:] = (x @ w.T) * ss.sum()
 
-    @et.task
-    def ahead(x, ss, w, out):
-        scale = ss.sum()
-        out[:] = (x @ w.T) * scale
-
-    if old:
-        p.call(copy, name="sums", grid=(8,), reads=lambda i: b[i], writes=lambda i: ss[i])
     p.call(copy, name="make", grid=(4,), reads=lambda i: a[:, i * 128 : i * 128 + 128],
            writes=lambda i: x[:, i * 128 : i * 128 + 128])
-    if not old:
-        p.call(copy, name="sums", grid=(8,), reads=lambda i: b[i], writes=lambda i: ss[i])
-    p.call(ahead if before else after, name="use", grid=(3,),
-           reads=lambda i: (x[:, :], ss[:], w[i * 32 : i * 32 + 32, :]),
-           writes=lambda i: o[:, i * 32 : i * 32 + 32])
+    p.call(copy, name="sums", grid=(8,), reads=lambda i: b[i], writes=lambda i: ss[i])
+    p.call(
+        scaled,
+        name="use",
+        grid=(3,),
+        reads=lambda i: (x[:, :], ss[:], w[i * 32 : i * 32 + 32, :]),
+        writes=lambda i: o[:, i * 32 : i * 32 + 32],
+    )
     return p

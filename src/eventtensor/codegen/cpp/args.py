@@ -45,9 +45,8 @@ class Target:
 class ArgWriter:
     """`temp` allocates a dense tile, `fill` assigns to one, `add` adds to one. `staged` are the
     arguments that `edges` bring into the arena, as far as the body reads them, `streamed` those
-    that come by pages, `late` those that a body needs after its product only. `brought` holds what
-    is brought once that is written, `asked` how small ones among them end, `waiting` the names of
-    late ones."""
+    that come by pages. `brought` holds what is brought once that is written, `asked` how small ones
+    among them end."""
 
     out: Dialect
     regions: RegionWriter
@@ -60,10 +59,8 @@ class ArgWriter:
     edges: Edges = field(default_factory=Edges)
     staged: tuple[int, ...] = ()
     streamed: frozenset[int] = frozenset()
-    late: frozenset[int] = frozenset()
     brought: dict[int, Value] = field(default_factory=dict)
     asked: list[str] = field(default_factory=list)
-    waiting: list[str] = field(default_factory=list)
 
     def name(self, k: int) -> str:
         name = self.call.body.args[k].name
@@ -168,28 +165,14 @@ class ArgWriter:
         return f"et::read_tagged(worker, {', '.join(words)})" if words else ""
 
     def bring_words(self) -> None:
-        """Words are asked for together, and there when all have come. What a body needs late sets
-        off then."""
-        flagged = self.words_come()
-        late = self.edges.apart(self.call, [k for k in flagged if k not in self.late],
-                                [k for k in flagged if k in self.late])
-        words = self._by_words([k for k in flagged if k not in late])
+        """Words are asked for together, and there when all have come."""
+        words = self._by_words(self.words_come())
         if words and self.asked:
             words.insert(0, f"[&] {{ {' '.join(self.asked)} }}")
         if words:
             name = "read_tagged_with" if self.asked else "read_tagged"
             self.out.line(f"if (!et::{name}(worker, {', '.join(words)})) return false;")
             self.asked.clear()
-        for k in late:
-            (text,), name = self._by_words([k]), f"{self.name(k)}_late"
-            self.out.line(f"const et::Late {name}({text});")
-            self.waiting.append(name)
-
-    def take_late(self) -> list[str]:
-        """What has set off late, for whoever waits for it."""
-        names = list(self.waiting)
-        self.waiting.clear()
-        return names
 
     def bring_copies(self) -> None:
         """What hand-offs bring in bulk."""

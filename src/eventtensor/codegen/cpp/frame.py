@@ -148,10 +148,6 @@ class BodyFrame:
         way = "_for_pages" if self.args.edges.finds(self.call) else ""
         self.out.line(f"et::task_ready{way}(worker);")
 
-    def late(self) -> frozenset[int]:
-        """Arguments that nothing needs before the product of a body."""
-        return frozenset()
-
     def early(self, settled: Settled) -> None:
         """Run-time data that decides places, small operands, and hints for others."""
         self.learn(settled)

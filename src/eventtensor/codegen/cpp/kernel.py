@@ -243,8 +243,8 @@ class KernelWriter:
         writer = self.body_writer(p)
         streamed = frozenset(s.arg for s in self.plan.streams if s.call == p.call.name)
         writer.args = replace(
-            writer.args, edges=self.edges, staged=self.staged(p), streamed=streamed,
-            late=writer.late())
+            writer.args, edges=self.edges, staged=self.staged(p), streamed=streamed
+        )
         writer.enter = partial(self.sync.chunk_waits, self.plan.call(p.call.name))
         if isinstance(writer, HandWriter):
             writer.function()

@@ -72,10 +72,6 @@ class Edges:
         """True if the loader of a call waits for words, and its tasks for nothing but its pages."""
         return False
 
-    def apart(self, call: Call, first: Sequence[int], late: Sequence[int]) -> list[int]:
-        """Of arguments that are needed late, those that are worth a look of their own."""
-        return []
-
     def words_first(self, call: Call, waits: tuple[Wait, ...]) -> bool:
         """True if the words that a task reads are there before the last of its waits is over, as
         far as the order of calls tells."""

@@ -22,7 +22,7 @@ from ...targets.cost_model import StreamCosts
 from ..cpp.expr import ExprWriter
 from ..cpp.sync import SyncWriter
 from ..cpp.value import STORAGE, Value, View, of_view
-from ..uses import needless_first, read_arguments, stmt_operands
+from ..uses import needless_first, read_arguments
 from .batched_gemv import Run, runs_of
 from .columns import Columns, ColumnsBody
 from .constants import BATCH_SUMS, N128
@@ -288,10 +288,8 @@ class StreamBody(ColumnsBody):
             self.block_out.ends_met(f"{how}(worker, {source}, {out}, {what});")
             self.block_out.together = True
         else:
-            late = self.args.take_late()
-            did = f"{how}({', '.join(['worker', source, out, what, *late])})"
             made = [f"v{id}"] if run is None else [f"v{k}" for k in run.ids]
-            self.block_out.ends_folding(f"if (!{did}) return false;" if late else f"{did};", made)
+            self.block_out.ends_folding(f"{how}(worker, {source}, {out}, {what});", made)
         return of_view(result, type)
 
     def run_of(self, id: int) -> Run | None:
@@ -339,19 +337,6 @@ class StreamBody(ColumnsBody):
         """True if it never has more columns."""
         most = numeric_bounds(product.columns)[1]
         return most is not None and most <= _PASSES[columns]
-
-    def late(self) -> frozenset[int]:
-        """Those that no statement up to the first product names, if that is done once and is not
-        wide: then others have time before it."""
-        stmts = self.call.body.stmts
-        first = self._first_product(stmts)
-        if first is None or self.products[first.id][1].wide:
-            return frozenset()
-        used = {x for s in t.all_stmts(stmts[: stmts.index(first) + 1]) for x in stmt_operands(s)}
-        args = [(s.op.arg, s.id) for s in t.all_stmts(stmts)
-                if isinstance(s, t.Let) and isinstance(s.op, t.Arg)]
-        early = {arg for arg, id in args if id in used or id in self.uses.named}
-        return frozenset(arg for arg, _ in args) - early
 
     def open_beside(self, product: Product, stream: Stream) -> None:
         """Where lines of x are, temporaries may be from the end of a lone product on."""

@@ -41,7 +41,7 @@ _PLAIN = {
 
 def _quiet(text: str) -> bool:
     """True if a line touches no memory of tasks: that takes `[`, or a function."""
-    if text in _KEPT or text.startswith(("//", "const et::Late ")):
+    if text in _KEPT or text.startswith("//"):
         return True
     plain = set(re.findall(r"([\w:<>]+)\(", text)) <= _PLAIN
     return plain and "[" not in text and _NAMES.fullmatch(text) is not None

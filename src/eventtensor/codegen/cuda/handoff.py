@@ -80,14 +80,6 @@ class HandoffEdges(Edges):
         return bool(writers and notifiers) and \
             self._latest(call, writers) < self._latest(call, notifiers)
 
-    def apart(self, call: Call, first: Sequence[int], late: Sequence[int]) -> list[int]:
-        """Those that come when the last of the others do, or after them."""
-        if not first:
-            return []
-        others = self._latest(call, self._writers(call.reads[k].tensor for k in first))
-        return [k for k in late
-                if self._latest(call, self._writers([call.reads[k].tensor])) >= others]
-
     def _writers(self, tensors: Iterable[str]) -> set[str]:
         names = set(tensors)
         return {p.call.name for p in self.plan.program.calls for r in p.call.writes

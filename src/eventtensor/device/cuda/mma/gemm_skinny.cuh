@@ -286,33 +286,18 @@ class MmaSyncConsumer {
   uint32_t x_from_;                   // where the column of this product begins
 };
 
-// All meet, and words that are needed from here on are there (Late in tagged.cuh): false if the launch is
-// given up.
-template <class... L> ET_HOT bool meet_with(const Worker& w, const L&... late) {
-  if constexpr (sizeof...(L) == 0) {
-    sync();
-    return true;
-  } else {
-    const unsigned done[] = {late.put(w)...};
-    uint32_t k = 0, n = 0;
-    const bool there = (late.all(done[k++]) && ...);
-    return !sync_or(!there) || (late.rest(w, done[n++]) && ...);
-  }
-}
-
 // c = W x for W of `rows` rows of ROW bytes, in pages of a bundle's rows by CHUNK bytes. The threads
-// have not met since. False if the launch is given up: before that all `late` words are there.
-// PANELS at most; as many bundles are summed up before they are folded as 16 KB of parts hold. TIMES
-// > 1: so many products, each of its share of the rows by a column of its own; the result is a column.
-// They are of one panel each where bundles join them.
+// have not met since. PANELS at most; as many bundles are summed up before they are folded as 16 KB of
+// parts hold. TIMES > 1: so many products, each of its share of the rows by a column of its own; the
+// result is a column. They are of one panel each where bundles join them.
 template <class E, int TILES, uint32_t ROW, uint32_t CHUNK, uint32_t PANELS, uint32_t TIMES = 1,
-          class Source, class... L>
-ET_HOT bool skinny_gemm(Worker& w, Source source, float* c, int64_t s_row, int64_t s_col,
-                         Matrix<E> x, int64_t rows, int64_t columns, const L&... late) {
+          class Source>
+ET_HOT void skinny_gemm(Worker& w, Source source, float* c, int64_t s_row, int64_t s_col,
+                         Matrix<E> x, int64_t rows, int64_t columns) {
   constexpr uint32_t BUNDLE = Source::BUNDLE, BUNDLES = (PANELS + BUNDLE - 1) / BUNDLE;
   static_assert(Source::JOINED ? PANELS == TIMES : TIMES == 1 || PANELS % (TIMES * BUNDLE) == 0);
   constexpr uint32_t EVERY = TIMES == 1 ? 0 : Source::JOINED ? 1 : BUNDLES / TIMES;
-  if (rows < 1) return meet_with(w, late...);
+  if (rows < 1) return sync();
   using Mine = MmaSyncConsumer<E, TILES, ROW, CHUNK, EVERY, Source>;
   constexpr uint32_t FIT = Mine::PART < BATCH_SUMS ? BATCH_SUMS / Mine::PART : 1, BATCH = BUNDLES < FIT ? BUNDLES : FIT;
   const uint32_t n = TIMES == 1 ? uint32_t(columns) : 1;  // of each product
@@ -325,13 +310,11 @@ ET_HOT bool skinny_gemm(Worker& w, Source source, float* c, int64_t s_row, int64
     const uint32_t left = rows - r < BATCH * Mine::ROWS ? uint32_t(rows - r) : BATCH * Mine::ROWS;
     if (r > 0) sync();  // the parts before are folded
     mine.panels(parts, left);
-    if (r > 0) sync();
-    else if (!meet_with(w, late...)) return false;
+    sync();  // all parts are there
     fold_panels<BATCH, BUNDLE>(parts, Mine::PART, c + r * s_row, s_row, s_col, left, n);
   }
   source.end(w, mine.pages());
   w.arena.rewind(mark);
-  return true;
 }
 
 }  // namespace et

@@ -237,15 +237,13 @@ struct FirstLeft {
 // together, for each look is a trip to the L2; so each slot has registers of its own. A thread asks
 // for what it misses, and for nothing else: with few words in all, idle lanes would crowd the one
 // that everybody waits for. After `tries` looks in vain a word that is missing (0 if only other
-// lanes of the warp miss some), else 0. All lanes of a warp stay together. Bits of `done` stand for
-// slots that are served already, in the first round.
+// lanes of the warp miss some), else 0. All lanes of a warp stay together.
 template <class... W>
-ET_HOT AnyTagged poll_tagged(uint32_t epoch, int tries, unsigned done, const W&... words) {
+ET_HOT AnyTagged poll_tagged(uint32_t epoch, int tries, const W&... words) {
   const uint32_t me = thread_number();
   for (uint32_t round = 0; ((round * W::SLOTS * ET_THREADS < words.places()) || ...); ++round) {
     unsigned left = 0;
     each_vector(me, round, CountVectors{left}, words...);
-    if (round == 0) left &= ~done;
     for (;;) {
       const uint32_t again = anew(me);
       TaggedVector at[(W::SLOTS + ...)] = {};
@@ -298,11 +296,13 @@ template <class W> ET_HOT void report_untagged(const Worker& w, const W& words, 
     fail(w, STUCK_FLAG, words.tensor, element, w.epoch, tag_at(stuck));
 }
 
+// Copies regions of words into dense tiles, once all of them are there; false (in all threads) if
+// the launch is given up. Then `last` is done, and all meet.
 template <class F, class... W>
-ET_HOT bool read_tagged_rest(const Worker& w, unsigned done, const F& last, const W&... words) {
+ET_HOT bool read_tagged_with(const Worker& w, const F& last, const W&... words) {
   constexpr int TRIES = 256;  // some hundred microseconds: then one may ask whether anything moves
   for (;;) {
-    const AnyTagged missing = poll_tagged(w.epoch, TRIES, done, words...);
+    const AnyTagged missing = poll_tagged(w.epoch, TRIES, words...);
     last();
     if (!sync_or(missing != 0)) return true;
     const AnyTagged stuck = wait_tagged(*w.shared, w.epoch, missing);
@@ -311,48 +311,9 @@ ET_HOT bool read_tagged_rest(const Worker& w, unsigned done, const F& last, cons
     return false;
   }
 }
-
-// Copies regions of words into dense tiles, once all of them are there; false (in all threads) if
-// the launch is given up. Then `last` is done, and all meet.
-template <class F, class... W>
-ET_HOT bool read_tagged_with(const Worker& w, const F& last, const W&... words) {
-  return read_tagged_rest(w, 0, last, words...);
-}
 template <class... W> ET_HOT bool read_tagged(const Worker& w, const W&... words) {
   return read_tagged_with(w, [] {}, words...);
 }
-
-// A region that is needed behind a product (gemm_skinny.cuh): its words are on their way while that runs.
-// `put` copies those that have come, and tells which places these are of this thread's; `rest` ends as
-// read_tagged does.
-template <class W> class Late {
- public:
-  ET_HOT explicit Late(const W& words) : words_(words) {
-    each_vector(thread_number(), 0, [&](uint32_t f, uint32_t e, const W& from) {
-      from.load(e < from.places(), e, at_[f]);
-    }, words_);
-  }
-  ET_HOT unsigned put(const Worker& w) const {
-    unsigned done = 0;
-    each_vector(thread_number(), 0, [&](uint32_t f, uint32_t e, const W& from) {
-      done |= unsigned(e < from.places() && from.put(e, at_[f], w.epoch)) << f;
-    }, words_);
-    return done;
-  }
-  // True if no place of this thread is left.
-  ET_HOT bool all(unsigned done) const {
-    unsigned left = 0;
-    each_vector(thread_number(), 0, CountVectors{left}, words_);
-    return (left & ~done) == 0 && words_.places() <= W::SLOTS * ET_THREADS;
-  }
-  ET_HOT bool rest(const Worker& w, unsigned done) const {
-    return read_tagged_rest(w, done, [] {}, words_);
-  }
-
- private:
-  const W words_;
-  TaggedVector at_[W::SLOTS] = {};
-};
 
 // ---- tables ------------------------------------------------------------------------------------
 
