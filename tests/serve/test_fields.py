@@ -64,17 +64,36 @@ def test_tools_become_a_choice():
 
 def test_a_history_of_calls_is_as_templates_take_it():
     call = {"id": "a", "type": "function", "function": {"name": "f", "arguments": '{"x": 1}'}}
-    cut = {"id": "b", "type": "function", "function": {"name": "f", "arguments": '{"x": '}}
+    bare = {"id": "b", "type": "function", "function": {"name": "f", "arguments": ""}}
     messages = [
-        {"role": "developer", "content": [{"type": "text", "text": "Be "},
-                                          {"type": "text", "text": "brief."}]},
-        {"role": "assistant", "content": None, "tool_calls": [call, cut], "refusal": None},
-        {"role": "tool", "tool_call_id": "a", "content": "2"}]
+        {
+            "role": "developer",
+            "content": [{"type": "text", "text": "Be "}, {"type": "text", "text": "brief."}],
+        },
+        {"role": "assistant", "content": None, "tool_calls": [call, bare], "refusal": None},
+        {"role": "tool", "tool_call_id": "a", "content": "2"},
+    ]
     system, assistant, result = ChatBody.model_validate(
         CHAT | {"messages": messages}).to_chat_request().messages
     assert system == {"role": "system", "content": "Be brief."}
     assert assistant["content"] is None and result["tool_call_id"] == "a"
-    assert [c["function"]["arguments"] for c in assistant["tool_calls"]] == [{"x": 1}, '{"x": ']
+    assert [c["function"]["arguments"] for c in assistant["tool_calls"]] == [{"x": 1}, {}]
+
+
+CUT = ["{", '{"x": ', '{"x": 1}}', "x", " ", "[" * 100_000, '{"a": "\\u12"}']
+
+
+@pytest.mark.parametrize("arguments", CUT, ids=lambda text: text[:10])
+def test_calls_with_cut_arguments_are_refused_by_place(arguments):
+    call = {"id": "a", "type": "function", "function": {"name": "f", "arguments": arguments}}
+    answer = {"role": "assistant", "content": None, "tool_calls": [call]}
+    with pytest.raises(ValidationError, match="cut or wrong") as found:
+        ChatBody.model_validate(CHAT | {"messages": [*CHAT["messages"], answer]})
+    place = ("messages", 1, "tool_calls", 0, "function", "arguments")
+    assert found.value.errors()[0]["loc"] == place
+    item = {"type": "function_call", "call_id": "a", "name": "f", "arguments": arguments}
+    with pytest.raises(ValidationError, match="cut or wrong"):
+        ResponsesBody.model_validate({"model": "tiny", "input": [item]})
 
 
 def test_what_clients_add_to_answers_is_taken_when_they_send_them_back():

@@ -6,6 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from eventtensor.errors import BadParameter
+from eventtensor.llm.serve.responses.item_messages import build_messages
 from eventtensor.llm.serve.responses.responses_body import ResponsesBody
 
 TOOLS = [{"type": "function", "name": name, "parameters": {"type": "object"}, "strict": None}
@@ -67,10 +68,15 @@ def test_reasoning_text_and_calls_of_an_answer_are_one_message_again():
         {"role": "tool", "tool_call_id": "call_2", "content": "two"}]
 
 
-def test_calls_without_a_text_are_a_message_and_cut_arguments_stay_text():
-    found = asked([user("q"), call(1, arguments='{"a'), user("r")]).messages
+def test_calls_without_a_text_are_a_message():
+    found = asked([user("q"), call(1), user("r")]).messages
     assert found[1]["content"] is None
-    assert found[1]["tool_calls"][0]["function"]["arguments"] == '{"a'
+    assert found[1]["tool_calls"][0]["function"]["arguments"] == {"a": 1}
+
+
+def test_cut_arguments_of_a_stored_answer_stay_text():
+    message = build_messages([call(1, arguments='{"a')])[0]
+    assert message["tool_calls"][0]["function"]["arguments"] == '{"a'
 
 
 @pytest.mark.parametrize(("choice", "kind", "name", "tools"), [

@@ -4,7 +4,6 @@ Sampling fields are in `sampling_fields.py`."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Annotated, Any, ClassVar, Literal
@@ -13,6 +12,7 @@ from pydantic import Field
 
 from ....errors import BadParameter
 from ...engine.sampling_params import SamplingParams
+from ..call_arguments import CallArguments, parse_arguments
 from ..chat_request import ChatRequest, Tool, ToolChoice, template_options
 from ..sampling_fields import SamplingFields
 from ..strict_body import Body, Integer, MaxItems, Name, NoEffect
@@ -34,10 +34,8 @@ class TextPart(Body):
 
 
 class CalledFunction(Body):
-    """`arguments` is JSON text, as the model wrote it."""
-
     name: Name
-    arguments: str
+    arguments: CallArguments
 
 
 class MessageCall(Body):
@@ -50,11 +48,7 @@ class MessageCall(Body):
     }
 
     def to_call(self) -> dict[str, Any]:
-        """The call with parsed arguments, because templates format arguments themselves."""
-        try:
-            arguments = json.loads(self.function.arguments or "{}")
-        except (ValueError, RecursionError):
-            arguments = self.function.arguments  # truncated JSON
+        arguments = parse_arguments(self.function.arguments)
         return {"id": self.id, "type": "function",
                 "function": {"name": self.function.name, "arguments": arguments}}
 

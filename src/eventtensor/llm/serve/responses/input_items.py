@@ -8,6 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Discriminator, Field, Tag
 
+from ..call_arguments import CallArguments
 from ..response_writer import Json
 from ..strict_body import Body, MaxItems, Name, NoEffect
 from ..unions import TEXT_OR_OTHER, type_tag
@@ -84,7 +85,7 @@ class CallItem(Body):
     type: Literal["function_call"]
     call_id: Name
     name: Name
-    arguments: str
+    arguments: CallArguments
     id: Name | None = None
     accepted: ClassVar[Mapping[str, NoEffect]] = _ITEM | {
         "namespace": NoEffect("tools have no namespaces here, and their names are whole")}

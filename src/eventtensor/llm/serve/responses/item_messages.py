@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 
+from ..call_arguments import parse_arguments
 from ..response_writer import Json
 
 
@@ -41,10 +41,6 @@ def build_messages(items: Iterable[Json], instructions: str | None = None) -> li
 
 
 def _call(item: Json) -> Json:
-    """The call with parsed arguments, because templates format arguments themselves."""
-    try:
-        arguments = json.loads(item["arguments"] or "{}")
-    except (ValueError, RecursionError):
-        arguments = item["arguments"]  # truncated JSON
+    arguments = parse_arguments(item["arguments"])
     return {"id": item["call_id"], "type": "function",
             "function": {"name": item["name"], "arguments": arguments}}
