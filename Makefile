@@ -42,6 +42,7 @@ lint: $(VENV)/installed-test
 	$(BIN)/python tools/format_changed.py --check --base $(BASE)
 	$(BIN)/codespell
 	$(BIN)/mypy
+	$(BIN)/lint-imports
 
 format: $(VENV)/installed-test
 	$(BIN)/python tools/format_changed.py --base $(BASE) || true
@@ -116,4 +117,4 @@ versions:
 	$(BIN)/pip freeze --exclude-editable --exclude torch > constraints.txt
 
 clean:
-	rm -rf $(VENV) dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) dist .mypy_cache .ruff_cache .import_linter_cache .pytest_cache .hypothesis

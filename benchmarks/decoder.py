@@ -14,10 +14,10 @@ from measure import gpu_us, here, torch
 from eventtensor.ir.walk import evaluate
 from eventtensor.llm.model.attention_block import SPLIT_TOKENS, page_tokens
 from eventtensor.llm.model.model_config import ModelConfig
+from eventtensor.llm.model.packed_layout import matrices, packed_shapes
 from eventtensor.llm.model.rope import rope_tables
 from eventtensor.llm.model.sampler import reach, search_steps
 from eventtensor.llm.model.tile_sizes import Layout
-from eventtensor.llm.weights.weight_packing import matrices, packed_shapes
 from eventtensor.runtime.arguments import bind
 from eventtensor.runtime.cuda.device_memory import CELL
 

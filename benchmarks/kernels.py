@@ -22,7 +22,7 @@ import eventtensor as et
 from eventtensor.llm.model.decoder_tasks import Weights
 from eventtensor.llm.model.llama import llama
 from eventtensor.llm.model.model_presets import PRESETS
-from eventtensor.llm.model.step import MAX_TOKENS
+from eventtensor.llm.model.step_limits import MAX_TOKENS
 from eventtensor.llm.runner import model_artifact
 from eventtensor.llm.runner.runner_kernels import KernelShape, select_kernel
 

@@ -16,7 +16,7 @@ from measure import Bench, Row, gpu_us, graph_us, here, torch
 from moe_program import SCHEDULES, WantedChain, config_of, layout_for
 
 from eventtensor.llm.model.model_config import ModelConfig
-from eventtensor.llm.weights.weight_packing import matrices, packed_rows, packed_shapes, plain_rows
+from eventtensor.llm.model.packed_layout import matrices, packed_rows, packed_shapes, plain_rows
 
 MODEL, LAYERS, MOST = "qwen3-30b-a3b", 8, 64
 TOKENS, COMPARED = (1, 8, 32, 64), (1, 8, 64)

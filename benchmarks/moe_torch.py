@@ -17,7 +17,7 @@ from torch_decode import TorchDecoder
 
 from eventtensor.ir.products import PANEL
 from eventtensor.llm.model.model_config import ModelConfig
-from eventtensor.llm.weights.weight_packing import matrices, packed_rows, plain_rows
+from eventtensor.llm.model.packed_layout import matrices, packed_rows, plain_rows
 
 Arrays = Mapping[str, Any]
 

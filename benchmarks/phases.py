@@ -20,7 +20,7 @@ from read_bandwidth import measure_read
 import eventtensor as et
 from eventtensor.llm.model.model_config import ModelConfig
 from eventtensor.llm.model.model_presets import PRESETS
-from eventtensor.llm.weights.weight_packing import matrices, packed_shapes
+from eventtensor.llm.model.packed_layout import matrices, packed_shapes
 
 CASES = (
     ("llama-3.2-1b", (1, 16, 64), 1024),

@@ -8,6 +8,8 @@ from importlib import import_module
 from sys import modules
 from typing import TYPE_CHECKING, Any
 
+from .public_names import COMPOSED, DTYPES, FUNCTIONS
+
 if TYPE_CHECKING:
     from .analysis.check_report import CheckReport
     from .compiler import check, compile
@@ -187,14 +189,9 @@ __all__ = [
 
 __version__ = "0.1.0"
 
-_DTYPES = ("f32", "bf16", "f16", "i32", "i64", "u8", "bool_")
-_COMPOSED = (
-    "all", "any", "arange", "clip", "concatenate", "dot", "expand_dims", "flip", "full_like",
-    "mean", "ones", "ones_like", "outer", "repeat", "split", "square", "stack", "std", "sum", "var",
-    "zeros_like",
-)  # fmt: skip
 _HOMES = {
-    **dict.fromkeys(_COMPOSED, "lang.composite_functions"),
+    **dict.fromkeys(COMPOSED, "lang.composite_functions"),
+    **dict.fromkeys(FUNCTIONS, "lang.tile_functions"),
     "LLM": "llm.engine.llm",
     "CheckReport": "analysis.check_report",
     "CppBody": "ir.cpp_body",
@@ -233,9 +230,9 @@ def _missing(name: str) -> str:
 
 
 def _find(name: str) -> Any:
-    if name in _DTYPES:
+    if name in DTYPES:
         return getattr(import_module(".ir.tensor", __name__).DType, name)
-    home = import_module(f".{_HOMES.get(name, 'lang.tile_functions')}", __name__)
+    home = import_module(f".{_HOMES[name]}", __name__)
     return getattr(home, "parse_program" if name == "parse" else name)
 
 

@@ -16,7 +16,7 @@ from eventtensor.codegen.cuda import generate
 from eventtensor.errors import StuckWait
 from eventtensor.ir.expr import Const, add
 from eventtensor.ir.plan import Plan
-from eventtensor.llm.weights.weight_packing import plain_rows
+from eventtensor.llm.model.packed_layout import plain_rows
 
 TILES = 8
 

@@ -11,7 +11,7 @@ import eventtensor as et
 from eventtensor.compiler import run_passes
 from eventtensor.config import Options
 from eventtensor.ir.plan import Plan
-from eventtensor.llm.weights.weight_packing import plain_rows
+from eventtensor.llm.model.packed_layout import plain_rows
 
 STAGED = 32 * 1024  # bytes of x up to which a product takes it as a whole
 # Panels of a task and in all, columns of a row (pages have up to 512 of them), panels of a bundle.

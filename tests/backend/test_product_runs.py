@@ -15,7 +15,7 @@ from eventtensor.compiler import run_passes
 from eventtensor.config import Options
 from eventtensor.ir.plan import Plan, StreamKind
 from eventtensor.llm.model.decoder_tasks import Weights
-from eventtensor.llm.weights.weight_packing import plain_rows
+from eventtensor.llm.model.packed_layout import plain_rows
 
 WEIGHTS = Weights("cuda", et.bf16)
 MATRICES = 40

@@ -17,7 +17,7 @@ from eventtensor.compiler import run_passes
 from eventtensor.config import Options
 from eventtensor.errors import NoRoom
 from eventtensor.ir.plan import Plan
-from eventtensor.llm.weights.weight_packing import plain_rows
+from eventtensor.llm.model.packed_layout import plain_rows
 from eventtensor.targets.h200 import H200
 
 MOST = 128

@@ -11,9 +11,9 @@ import numpy as np
 import torch
 
 from eventtensor.llm.model.model_config import ModelConfig
+from eventtensor.llm.model.packed_layout import matrices, packed_rows, packed_shapes, plain_rows
 from eventtensor.llm.model.rope import rope_tables
 from eventtensor.llm.model.tile_sizes import Layout
-from eventtensor.llm.weights.weight_packing import matrices, packed_rows, packed_shapes, plain_rows
 
 
 def random_packed(

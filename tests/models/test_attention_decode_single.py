@@ -31,9 +31,9 @@ from eventtensor.llm.model.attention_decode_single import (
 from eventtensor.llm.model.decoder_tasks import Weights
 from eventtensor.llm.model.llama import llama
 from eventtensor.llm.model.model_presets import PRESETS
+from eventtensor.llm.model.packed_layout import packed_rows
 from eventtensor.llm.model.step import Step, cut
 from eventtensor.llm.model.tile_sizes import tiles_for
-from eventtensor.llm.weights.weight_packing import packed_rows
 from eventtensor.runtime.cpu_kernel import CpuKernel
 from eventtensor.targets.h200 import H200
 

@@ -12,10 +12,11 @@ import pytest
 from tokenizers import Tokenizer, models
 
 from eventtensor.errors import BadModelConfig, BadModelFile, EventTensorError
+from eventtensor.llm.model_files import read_json, read_text
 from eventtensor.llm.text.tokenizer_files import from_folder
 from eventtensor.llm.weights.formats.gguf_checkpoint import GgufCheckpoint
 from eventtensor.llm.weights.formats.gguf_file import read_gguf
-from eventtensor.llm.weights.formats.hf_checkpoint import _open, read_config, read_json, read_text
+from eventtensor.llm.weights.formats.hf_checkpoint import _open, read_config
 from eventtensor.llm.weights.model_source import open_model
 
 _FAR = 1 << 34  # bytes of a file with a hole: nobody reads it to its end

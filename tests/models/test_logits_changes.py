@@ -6,12 +6,8 @@ import numpy as np
 import pytest
 
 from eventtensor.errors import BoundViolated, DimOutOfRange
-from eventtensor.llm.runner.batch_arrays import (
-    MAX_BIASES,
-    LogitsChange,
-    RunnerLimits,
-    check_changes,
-)
+from eventtensor.llm.model.step_limits import MAX_BIASES
+from eventtensor.llm.runner.batch_arrays import LogitsChange, RunnerLimits, check_changes
 
 LIMITS = RunnerLimits(2000, 8, 4, 4, 32, 16, 4, 2)
 NONE = np.zeros(0, np.int32)

@@ -19,18 +19,13 @@ from eventtensor.llm.model.decoder_tasks import Matrix, Weights
 from eventtensor.llm.model.llama import llama
 from eventtensor.llm.model.model_config import Experts
 from eventtensor.llm.model.model_presets import PRESETS
+from eventtensor.llm.model.packed_layout import packed_rows, packed_shape, packed_shapes, plain_rows
 from eventtensor.llm.model.step import Step
 from eventtensor.llm.model.tile_sizes import Tiles, bundles_for, tiles_for
 from eventtensor.llm.weights import weight_cache, weight_packing
 from eventtensor.llm.weights.formats.random_checkpoint import RandomCheckpoint
 from eventtensor.llm.weights.weight_cache import file_digest, packed_weights
-from eventtensor.llm.weights.weight_packing import (
-    pack_weights,
-    packed_rows,
-    packed_shape,
-    packed_shapes,
-    plain_rows,
-)
+from eventtensor.llm.weights.weight_packing import pack_weights
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
 MATRICES = ("w_qkv", "w_o", "w_gate_up", "w_down", "head")

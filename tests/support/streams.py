@@ -12,7 +12,7 @@ import eventtensor as et
 from eventtensor.compiler import run_passes
 from eventtensor.config import Options
 from eventtensor.ir.plan import Plan, StreamKind
-from eventtensor.llm.weights.weight_packing import packed_shape
+from eventtensor.llm.model.packed_layout import packed_shape
 
 from .handoffs import copy
 from .tables import product, ranked

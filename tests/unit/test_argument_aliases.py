@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from eventtensor.argument_aliases import accept_old_names
 from eventtensor.llm.cli.option_aliases import replace_old_options
+from eventtensor.llm.engine.argument_aliases import accept_old_names
 
 
 @accept_old_names(before="after")

@@ -11,8 +11,10 @@ import pytest
 
 import eventtensor as et
 from eventtensor.errors import EventTensorError
+from eventtensor.lang import composite_functions, tile_functions
 from eventtensor.lang.numpy_hints import HINTS, SPELLED
 from eventtensor.lang.symbolic_tile import Tile
+from eventtensor.public_names import BODY_NAMES, COMPOSED, DTYPES, FUNCTIONS
 
 FIXED = np.arange(4, dtype=np.float32)
 
@@ -164,3 +166,15 @@ def test_hints_name_functions_that_there_are() -> None:
     words = " ".join([*HINTS.values(), *SPELLED.values()])
     named = set(re.findall(r"\bet\.(\w+)", words))
     assert named and named <= set(et.__all__)
+
+
+def test_names_of_the_language_are_those_of_its_modules() -> None:
+    for names, module in ((FUNCTIONS, tile_functions), (COMPOSED, composite_functions)):
+        defined = {
+            n
+            for n, f in vars(module).items()
+            if getattr(f, "__module__", "") == module.__name__ and not n.startswith("_")
+        }
+        assert set(names) <= defined and list(names) == sorted(names)
+    assert set(et.__all__) >= BODY_NAMES == {*FUNCTIONS, *COMPOSED, *DTYPES}
+    assert not set(FUNCTIONS) & set(COMPOSED)

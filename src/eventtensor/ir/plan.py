@@ -13,6 +13,7 @@ from .expr import Const, Node, Var, minimum, product
 from .products import PANEL
 from .program import Call, EventTensor, PlacedCall, Program
 from .tensor import Point, Region, Rows, Slice
+from .text import plan_text
 from .tile import ArgMode
 from .walk import LoadFn, evaluate
 
@@ -359,8 +360,6 @@ class Plan:
         return frozenset(t for h in self.handoffs if h.kind in kinds for t in h.tensors)
 
     def __str__(self) -> str:
-        from .text import plan_text
-
         return plan_text(self)
 
 

@@ -10,6 +10,7 @@ from .cpp_body import CppBody
 from .cuda_body import CudaBody
 from .expr import Dim, Node
 from .tensor import Region, Tensor, region_exprs
+from .text import call_lines, loop_lines, program_text
 from .tile import Body
 from .walk import dims_of, loads_of
 
@@ -79,6 +80,10 @@ class Call:
         """Shared memory of its CUDA body that lasts from task to task."""
         return 0 if self.cuda_body is None else self.cuda_body.persistent_bytes_per_warp
 
+    def lines(self) -> Iterator[str]:
+        """The lines of its text, as those of a loop."""
+        return call_lines(self)
+
 
 @dataclass(frozen=True, slots=True)
 class Loop:
@@ -87,6 +92,9 @@ class Loop:
     var: str
     extent: Node
     body: tuple[Item, ...]
+
+    def lines(self) -> Iterator[str]:
+        return loop_lines(self)
 
 
 Item = Call | Loop
@@ -158,8 +166,6 @@ class Program:
         return tuple(sorted(dims_of(*exprs), key=lambda d: d.name))
 
     def __str__(self) -> str:
-        from .text import program_text
-
         return program_text(self)
 
 

@@ -1,19 +1,22 @@
 """Programs and plans as text. `program_text` is what ir/parse.py reads back; plans are for people.
 
-Two spaces a level, one thing a line, the order of the program.
+Two spaces a level, one thing a line, the order of the program. Programs and plans print themselves
+by this module, so it knows their classes by name alone.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import assert_never
+from typing import TYPE_CHECKING
 
 from .cuda_body_text import cpp_body_lines, cuda_body_lines
 from .expr import Const, Dim, Node, text
-from .plan import CallPlan, Handoff, Nest, NestAxis, Plan, Release, Wait
-from .program import Call, EventTensor, Fact, GridAxis, Item, Loop, Program
 from .tensor import Region, Tensor
 from .tile_text import INDENT, body_lines
+
+if TYPE_CHECKING:
+    from .plan import CallPlan, Handoff, Nest, NestAxis, Plan, Release, Wait
+    from .program import Call, EventTensor, Fact, GridAxis, Loop, Program
 
 # ---- programs ------------------------------------------------------------------------------
 
@@ -29,7 +32,8 @@ def _program_lines(program: Program) -> Iterator[str]:
     yield from (tensor_text(t) for t in program.tensors)
     yield from (event_text(e) for e in program.events)
     yield from (fact_text(f) for f in program.facts)
-    yield from _item_lines(program.body)
+    for item in program.body:
+        yield from item.lines()
 
 
 def dim_text(d: Dim) -> str:
@@ -70,16 +74,10 @@ def _indented(lines: Iterable[str]) -> Iterator[str]:
     return (INDENT + line for line in lines)
 
 
-def _item_lines(items: tuple[Item, ...]) -> Iterator[str]:
-    for item in items:
-        match item:
-            case Call():
-                yield from call_lines(item)
-            case Loop(var, extent, body):
-                yield f"loop {var} < {text(extent)}"
-                yield from _indented(_item_lines(body))
-            case _:
-                assert_never(item)
+def loop_lines(loop: Loop) -> Iterator[str]:
+    yield f"loop {loop.var} < {text(loop.extent)}"
+    for item in loop.body:
+        yield from _indented(item.lines())
 
 
 def call_lines(call: Call) -> Iterator[str]:

@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from ..errors import UnknownName
+from ..public_names import BODY_NAMES
 from .numpy_hints import hint_for_numpy
 
 _OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
@@ -32,9 +33,8 @@ def numpy_call(name: str, args: tuple[object, ...]) -> Any:
         return _OPERATORS[name](args[0].item(), args[1])
     if name in _OPERATORS and any(isinstance(a, np.ndarray) for a in args):
         array_meets_tile()
-    from .. import __all__ as functions
     from .symbolic_tile import Tile
 
     methods = frozenset(n for n in dir(Tile) if not n.startswith("_"))
-    hint = hint_for_numpy(name, frozenset(functions), methods)
+    hint = hint_for_numpy(name, BODY_NAMES, methods)
     raise UnknownName(f"NumPy's {name} is used on a tile", hint=hint)

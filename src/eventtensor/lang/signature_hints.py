@@ -5,6 +5,8 @@ from __future__ import annotations
 import inspect
 import re
 
+from ..public_names import COMPOSED, FUNCTIONS
+from . import composite_functions, tile_functions
 from .symbolic_tile import Tile
 
 _CALLED = re.compile(r"^(Tile\.)?(\w+)\(\) ")
@@ -15,10 +17,11 @@ def parameters_hint(complaint: str) -> str | None:
     found = _CALLED.match(complaint)
     if found is None:
         return None
-    import eventtensor as et
-
-    owner, name = (Tile if found[1] else et), found[2]
-    if owner is et and name not in et.__all__:
+    name = found[2]
+    owner: object = (
+        Tile if found[1] else composite_functions if name in COMPOSED else tile_functions
+    )
+    if owner is tile_functions and name not in FUNCTIONS:
         return None
     signature = inspect.signature(getattr(owner, name))
     plain = [

@@ -10,6 +10,7 @@ import numpy as np
 
 from ..errors import BadDType, BadShape, UnknownName
 from ..ir.tensor import DType
+from ..public_names import BODY_NAMES
 from .numpy_hints import hint_for
 from .shapes import normal_axes, normal_axis
 
@@ -166,9 +167,7 @@ def method_names(kind: type) -> frozenset[str]:
 
 
 def _hint(name: str, kind: type) -> str | None:
-    from .. import __all__ as functions
-
-    return hint_for(name, method_names(kind), "x", frozenset(functions))
+    return hint_for(name, method_names(kind), "x", BODY_NAMES)
 
 
 def axis_slices(rank: int, axis: int, items: Sequence[object]) -> list[tuple[object, ...]]:

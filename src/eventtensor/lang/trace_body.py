@@ -11,6 +11,7 @@ from ..errors import BadBody, NothingWritten, NotTraceable, UnknownName
 from ..ir.expr import Node
 from ..ir.tensor import Region, Tensor, tile_shape
 from ..ir.tile import Arg, ArgMode, Body, BodyArg, TileType
+from ..public_names import BODY_NAMES
 from ..source_location import error_place
 from .numpy_hints import hint_for
 from .signature_hints import parameters_hint
@@ -64,9 +65,7 @@ def _complaint(kind: Task, error: TypeError | AttributeError) -> NotTraceable:
         takes = parameters_hint(str(error)) or UnknownName.default_hint
         return NotTraceable(f"task {kind.name} does what tiles cannot: {error}", place=place,
                             hint=takes)
-    from .. import __all__ as known
-
-    hint = hint_for(name, frozenset(known), "et", method_names(Tile))
+    hint = hint_for(name, BODY_NAMES, "et", method_names(Tile))
     if getattr(error, "obj", None) is sys.modules["eventtensor"]:
         return UnknownName(f"eventtensor has no '{name}'", place=place, hint=hint)
     return NotTraceable(f"task {kind.name} does what tiles cannot: {error}", place=place, hint=hint)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ...errors import BadOption
 from ..model.decoder_tasks import Weights
-from ..model.step import MAX_TOKENS
+from ..model.step_limits import MAX_TOKENS
 from ..runner.model_artifact import KernelSetSpec, compile_kernels, save_kernels
 from ..runner.runner import DTYPES, layout_of
 from ..runner.target_name import find_target

@@ -13,11 +13,10 @@ from typing import Any
 
 import typer
 
-from ...compiler import check
+import eventtensor as et
+
 from ...errors import BadOption, BrokenProgramFile, EventTensorError
-from ...explanation import explain
 from ...ir.program import Program
-from ...lang.program_builder import Program as Builder
 from ...source_location import error_place
 from ..runner.target_name import find_target
 
@@ -26,7 +25,7 @@ _NAME = "__program__"  # module name of a loaded file, in sys.modules for datacl
 
 def check_program(name: str) -> bool:
     """Prints the report. True if the program is proved, possibly with obligations."""
-    report = check(find_program(name))
+    report = et.check(find_program(name))
     typer.echo(str(report))
     return report.ok
 
@@ -35,7 +34,7 @@ def explain_program(name: str, target: str, device: str | None, stage: str) -> N
     """Source goes out as it is compiled, without another line end."""
     where = find_target(target, device)
     machine = 0 if device is None else device
-    text = explain(find_program(name), target=where, device=machine, stage=stage)
+    text = et.explain(find_program(name), target=where, device=machine, stage=stage)
     typer.echo(text, nl=not text.endswith("\n"))
 
 
@@ -48,7 +47,7 @@ def find_program(name: str) -> Any:
         raise BadOption(f"{home} has no function {function!r}", hint="as in examples/mlp.py:mlp")
     with _user_file_errors(home):
         program = found()
-    if not isinstance(program, Builder | Program):
+    if not isinstance(program, et.Program | Program):
         raise BadOption(f"{home}:{function} gives a {type(program).__name__}, and not a program",
                         hint="as in examples/mlp.py:mlp")
     return program

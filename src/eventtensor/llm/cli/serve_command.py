@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import Annotated, Any
 
 from ...errors import MissingPackage
-from ..model.step import MAX_TOKENS
+from ..model.step_limits import MAX_TOKENS
 from .options import (
     SIZES,
     Artifact,

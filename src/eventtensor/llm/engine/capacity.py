@@ -11,10 +11,10 @@ from math import prod
 from ...errors import BadOption, EventTensorError, OutOfMemory
 from ..model.attention_block import SPLIT_TOKENS, page_tokens
 from ..model.model_config import ModelConfig
-from ..model.step import MAX_REQUESTS
+from ..model.packed_layout import packed_shapes
+from ..model.step_limits import MAX_REQUESTS
 from ..model.tile_sizes import Layout
 from ..runner.free_memory import FreeMemory
-from ..weights.weight_packing import packed_shapes
 
 MAX_CACHE_GB = 1 << 20
 GB = 1 << 30

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from ...errors import BadGrammar, BadPrompt
+from ..array_types import Array
 from ..optional_packages import need
 from ..text.tokenizer import Tokenizer
-from ..weights.checkpoint import Array
 from .grammar_source import grammar_source
 from .sampling_params import SamplingParams
 

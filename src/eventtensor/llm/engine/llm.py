@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from ...argument_aliases import accept_old_names
 from ...errors import BadOption, BadParameter, BadPrompt, PromptTooLong
-from ..model.step import MAX_REQUESTS
+from ..array_types import Progress
+from ..model.step_limits import MAX_REQUESTS
 from ..runner.free_memory import free_memory
 from ..runner.runner import DTYPES, Runner, layout_of
 from ..runner.target_name import find_target
@@ -23,7 +23,7 @@ from ..text.control_tokens import texts_in
 from ..text.tokenizer import Tokenizer
 from ..weights.model_source import Model, open_model
 from ..weights.weight_loader import load_weights
-from ..weights.weight_packing import Progress
+from .argument_aliases import accept_old_names
 from .capacity import CapacityOptions, compute_capacity, max_prefill_items
 from .engine_core import EngineCore, EngineOptions
 from .request import FinishReason, Output, Request, ScoredToken

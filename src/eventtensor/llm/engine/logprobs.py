@@ -15,7 +15,7 @@ from typing import NamedTuple, overload
 import numpy as np
 
 from ...errors import StepFailed
-from ..weights.checkpoint import Array
+from ..array_types import Array
 
 _CLASSES = 512  # more than a request may ask for, and few beside a vocabulary
 _ROWS_PER_THREAD = 8  # with fewer, threads cost more than they save

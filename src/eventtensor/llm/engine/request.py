@@ -15,8 +15,8 @@ from typing import NamedTuple
 import numpy as np
 
 from ...errors import EventTensorError
+from ..array_types import Array
 from ..runner.batch_arrays import LogitsChange, StepToken, TokenChoice
-from ..weights.checkpoint import Array
 from .block_manager import BlockTable
 from .detokenizer import Detokenizer
 from .grammar import Grammar

@@ -12,7 +12,8 @@ from types import MappingProxyType
 from typing import Any
 
 from ...errors import BadParameter
-from ..runner.batch_arrays import MAX_BIASES, LogitsChange, TokenChoice, chance
+from ..model.step_limits import MAX_BIASES
+from ..runner.batch_arrays import LogitsChange, TokenChoice, chance
 
 MAX_LOGPROBS = 20
 MAX_STOP = 1024  # characters: what may be the begin of a stop is looked at with every token

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from ..weights.checkpoint import Array
+from ..array_types import Array
 
 
 def bitmask_without(tokens: Iterable[int], vocab: int) -> Array:

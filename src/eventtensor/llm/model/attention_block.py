@@ -14,7 +14,8 @@ from .attention_mixed import attend_mixed, fits_kv_pipeline
 from .decoder_tasks import Weights, multiply
 from .model_config import ModelConfig
 from .residual_projection import ResidualProjection, Source
-from .step import MAX_REQUESTS, Step, cut
+from .step import Step, cut
+from .step_limits import MAX_REQUESTS
 from .tile_sizes import Layout
 
 PAGE_BYTES = 16384  # keys and values of one head in a page of the cache

@@ -18,7 +18,8 @@ from .attention_block import AttentionBlock, kv_heads_per_task, page_tokens
 from .attention_mixed import NEXT_KV_BYTES_PER_WARP, fits_kv_pipeline, reduce_floats
 from .decoder_tasks import norm_scale
 from .model_config import ModelConfig
-from .step import MAX_REQUESTS, MAX_TOKENS, Step, cut
+from .step import Step, cut
+from .step_limits import MAX_REQUESTS, MAX_TOKENS
 
 HEADS_PER_TASK = (1, 2, 4)  # KV heads
 SMEM_BYTES = 64 * 1024  # for several KV heads: what the B operand of large batches has

@@ -10,8 +10,8 @@ import eventtensor as et
 
 from ...errors import BadPacking
 from ...ir.products import PANEL
-from ..weights.weight_packing import matrices, packed_shapes
 from .model_config import ModelConfig
+from .packed_layout import matrices, packed_shapes
 from .tile_sizes import Layout
 
 # ---- weights ---------------------------------------------------------------------------------
@@ -64,7 +64,7 @@ class Matrix:
 
 @dataclass(frozen=True)
 class Weights:
-    """How matrices lie (weight_packing.py): in panels of 16 rows. For threads the 16 rows lie side
+    """How matrices lie (packed_layout.py): in panels of 16 rows. For threads the 16 rows lie side
     by side, for a GPU in blocks of 8 by 8."""
 
     layout: Layout

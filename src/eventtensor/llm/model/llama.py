@@ -22,7 +22,8 @@ from .moe_block import MoeBlock
 from .moe_decode_single import SingleDecodeMoe
 from .residual_projection import ResidualProjection
 from .sampler import Sampler
-from .step import MAX_TOKENS, Step, cut
+from .step import Step, cut
+from .step_limits import MAX_TOKENS
 from .tile_sizes import Tiles, tiles_for
 
 

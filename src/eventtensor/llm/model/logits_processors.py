@@ -8,9 +8,9 @@ from typing import Any
 
 import eventtensor as et
 
-from ..runner.batch_arrays import MAX_BIASES
 from .decoder_tasks import choose
-from .step import MAX_REQUESTS, cut
+from .step import cut
+from .step_limits import MAX_BIASES, MAX_REQUESTS
 
 NEVER = 3e38  # negative: the logit of a masked token; positive: a target that no sum reaches
 TILE = 1024  # vocabulary entries of a task, about

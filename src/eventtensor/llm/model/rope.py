@@ -6,7 +6,7 @@ from math import pi
 
 import numpy as np
 
-from ..weights.checkpoint import Array
+from ..array_types import Array
 from .model_config import Llama3Rope, ModelConfig
 
 

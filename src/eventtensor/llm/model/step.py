@@ -16,11 +16,11 @@ from ...targets.devices import DEFAULT_DEVICE
 from ...targets.target import CudaTarget
 from .decoder_tasks import Weights
 from .model_config import ModelConfig
+from .step_limits import MAX_REQUESTS
 from .tile_sizes import Tiles
 
 ROW_SUMS = 16  # sums of squares of a token behind a split-K product, whatever its pieces
 PIECES = (8, 4, 2)  # of such a token, a task each
-MAX_TOKENS, MAX_REQUESTS = 128, 64
 
 
 def cut(i: Any, size: int) -> slice:

@@ -1,5 +1,5 @@
 """Tile sizes of the matrices of a model, for each target and number of tokens. They decide the
-packed layout (weight_packing.py), because all kernels of a model share its weights."""
+packed layout (packed_layout.py), because all kernels of a model share its weights."""
 
 from __future__ import annotations
 

@@ -11,9 +11,9 @@ from math import isfinite
 import numpy as np
 
 from ...errors import BoundViolated, DimOutOfRange, FactViolated
-from ..weights.checkpoint import Array
+from ..array_types import Array
+from ..model.step_limits import MAX_BIASES
 
-MAX_BIASES = 1024  # tokens of a sequence
 _MAX_BIAS = 1e30  # so that a logit stays finite
 _U64 = (1 << 64) - 1
 _HINT = "see the sizes that the runner was made with: pages, positions, requests, rows"

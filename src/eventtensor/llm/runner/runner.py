@@ -15,14 +15,14 @@ import numpy as np
 import eventtensor as et
 
 from ...errors import BadOption, BadPacking
+from ..array_types import Array, Progress
 from ..model.attention_block import SPLIT_TOKENS, page_tokens
 from ..model.decoder_tasks import Weights
 from ..model.model_config import ModelConfig
+from ..model.packed_layout import matrices, packed_shapes
 from ..model.rope import rope_tables
-from ..model.step import MAX_REQUESTS, MAX_TOKENS
+from ..model.step_limits import MAX_REQUESTS, MAX_TOKENS
 from ..model.tile_sizes import Layout
-from ..weights.checkpoint import Array
-from ..weights.weight_packing import Progress, matrices, packed_shapes
 from .batch_arrays import (
     LogitsChange,
     RunnerLimits,

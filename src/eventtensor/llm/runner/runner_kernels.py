@@ -10,11 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
+from eventtensor import Kernel, Program, load
+
 from ...compiler import planned
 from ...errors import KernelClosed
-from ...kernel import Kernel
-from ...lang.program_builder import Program
-from ...runtime.artifact_loader import load
 from ...runtime.cpu_artifact import LoadedThreads
 from ...runtime.cuda.loaded_kernel import LoadedKernel
 

@@ -18,8 +18,7 @@ from ...runtime.cpu_artifact import LoadedThreads
 from ...runtime.cuda.device_arrays import DeviceArray, adopt
 from ...runtime.cuda.driver import Buffer, Device, Pinned, Stream, call, download, upload
 from ...runtime.cuda.driver import device as device_of
-from ..weights.checkpoint import Array, Shape
-from ..weights.weight_packing import Progress
+from ..array_types import Array, Progress, Shape
 from .runner_kernels import AnyKernel
 
 _COPY_BYTES = 64 << 20  # of a weight at once

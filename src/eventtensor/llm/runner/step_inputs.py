@@ -10,10 +10,10 @@ import numpy as np
 
 from ...errors import BadOption
 from ...runtime.interface import Interface
+from ..array_types import Array
 from ..model.sampler import reach, search_steps
-from ..weights.checkpoint import Array
+from ..model.step_limits import MAX_BIASES
 from .batch_arrays import (
-    MAX_BIASES,
     BatchArrays,
     BlockTables,
     LogitsChange,

@@ -10,8 +10,8 @@ from typing import Any
 
 from ...errors import BadModelConfig, BadModelFile, UnsupportedTokenizer
 from ..model.model_config import shown
+from ..model_files import MAX_TOKENIZER_BYTES, check_size, read_json, read_text
 from ..optional_packages import need
-from ..weights.formats.hf_checkpoint import MAX_TOKENIZER_BYTES, check_size, read_json, read_text
 from .tokenizer import Tokenizer
 
 _NAMES = ("bos_token", "eos_token", "pad_token", "unk_token")

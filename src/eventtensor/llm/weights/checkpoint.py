@@ -9,15 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from types import MappingProxyType
-from typing import Any, Protocol
-
-import numpy as np
+from typing import Protocol
 
 from ...errors import MissingTensor, UnexpectedTensor, WrongTensorShape
+from ..array_types import Array, Shape
 from ..model.model_config import ModelConfig
-
-Array = np.ndarray[Any, np.dtype[Any]]
-Shape = tuple[int, ...]
 
 
 class Checkpoint(Protocol):

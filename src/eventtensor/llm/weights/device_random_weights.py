@@ -14,12 +14,14 @@ import numpy as np
 from ...config import environment
 from ...ir.products import BLOCK, PANEL
 from ...runtime.cuda.raw_kernel import PlainKernels
+from ..array_types import Array
 from ..model.model_config import ModelConfig
+from ..model.packed_layout import matrices, packed_shapes
 from ..model.tile_sizes import Layout
 from ..runner.runner_memory import DeviceMemory
-from .checkpoint import Array, shapes
+from .checkpoint import shapes
 from .formats.random_checkpoint import RandomCheckpoint, scale_of
-from .weight_packing import matrices, pack_weights, packed_shapes, sources_of
+from .weight_packing import pack_weights, sources_of
 
 MAX_SOURCES = 3  # of a matrix, as in device/random.h
 _BLOCKS, _THREADS = 8, 256  # of a multiprocessor, of a block

@@ -29,9 +29,11 @@ from ...runtime.store import (
     write_once,
     writing,
 )
+from ..array_types import Array, Progress, Shape
+from ..model.packed_layout import packed_shapes
 from ..model.tile_sizes import Layout
-from .checkpoint import Array, Checkpoint, Shape
-from .weight_packing import Progress, pack_weights, packed_shapes
+from .checkpoint import Checkpoint
+from .weight_packing import pack_weights
 
 _VERSION = 3  # of the result of pack_weights: increase it if the layout changes but no shape
 _INDEX = "index.json"

@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 
+from ..array_types import Progress
 from ..model.tile_sizes import Layout
 from ..runner.runner_memory import DeviceMemory
 from .device_random_weights import random_weights_on_device
 from .formats.random_checkpoint import RandomCheckpoint
 from .model_source import Model
 from .weight_cache import packed_weights
-from .weight_packing import Progress
 
 
 @dataclass(frozen=True)

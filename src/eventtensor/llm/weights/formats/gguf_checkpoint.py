@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 
 from ....errors import UnsupportedModel
+from ...array_types import Array
 from ...model.model_config import Llama3Rope, ModelConfig, checked, count, number, shown, token_ids
 from ...model.rope import frequencies, scale_frequencies
-from ..checkpoint import Array, check_name, check_tensors, file_names
+from ..checkpoint import check_name, check_tensors, file_names
 from .gguf_file import GgufFile, read_gguf
 
 FAMILIES = ("llama", "qwen3")

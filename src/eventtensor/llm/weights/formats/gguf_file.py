@@ -18,8 +18,8 @@ import ml_dtypes
 import numpy as np
 
 from ....errors import BadModelFile, UnsupportedTensorType
+from ...array_types import Array, Shape
 from ...optional_packages import need
-from ..checkpoint import Array, Shape
 
 T = TypeVar("T")
 

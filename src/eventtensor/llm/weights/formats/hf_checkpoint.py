@@ -3,8 +3,6 @@ an index. The tokenizer of a folder is in text/tokenizer_files.py."""
 
 from __future__ import annotations
 
-import json
-import stat
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -20,9 +18,11 @@ from ....errors import (
     UnsupportedTensorType,
     WrongTensorShape,
 )
+from ...array_types import Array, Shape
 from ...model.model_config import ModelConfig, checked, from_hf, shown, token_ids
+from ...model_files import check_size, read_json
 from ...optional_packages import need
-from ..checkpoint import Array, Shape, check_name, check_tensors, file_names
+from ..checkpoint import check_name, check_tensors, file_names
 
 _ENDS = {
     "embed": "model.embed_tokens.weight",
@@ -46,8 +46,6 @@ _LAYER = {
     "experts.w_up": "model.layers.{}.mlp.experts.{}.up_proj.weight",
     "experts.w_down": "model.layers.{}.mlp.experts.{}.down_proj.weight",
 }
-MAX_TEXT_BYTES = 1 << 26  # of a JSON file or template
-MAX_TOKENIZER_BYTES = 1 << 28  # of a tokenizer.json
 # Old Llama files store the RoPE frequencies, which follow from the config.
 _FREQUENCIES = "model.layers.{}.self_attn.rotary_emb.inv_freq"
 # The import of ml_dtypes registers bfloat16 with NumPy, as safetensors needs it.
@@ -116,42 +114,6 @@ def read_config(folder: Path) -> ModelConfig:
         eos = token_ids(read_json(extra), "eos_token_id")
         config = checked(replace(config, eos=eos or config.eos))
     return config
-
-
-def read_json(path: Path) -> Mapping[str, Any]:
-    try:
-        found = json.loads(read_text(path))
-    except ValueError as e:
-        raise BadModelFile(f"{path} is not JSON: {e}") from e
-    except RecursionError as e:
-        raise BadModelFile(f"{path} is nested too deeply") from e
-    if not isinstance(found, dict):
-        raise BadModelFile(f"{path} holds a {type(found).__name__}; it should hold a table")
-    return found
-
-
-def check_size(path: Path, most: int | None) -> None:
-    """Checks the size of a file. Other than plain files are errors too, because opening a pipe
-    waits for a writer."""
-    try:
-        found = path.stat()
-    except OSError as e:
-        raise BadModelFile(f"{path} cannot be read: {e.strerror}") from e
-    if not stat.S_ISREG(found.st_mode):
-        raise BadModelFile(f"{path} is no plain file")
-    if most is not None and found.st_size > most:
-        raise BadModelFile(
-            f"{path} has {found.st_size} bytes; files of its kind have {most} at most")
-
-
-def read_text(path: Path) -> str:
-    check_size(path, MAX_TEXT_BYTES)
-    try:
-        return path.read_text(encoding="utf-8")
-    except OSError as e:
-        raise BadModelFile(f"{path} cannot be read: {e.strerror}") from e
-    except UnicodeError as e:
-        raise BadModelFile(f"{path} is not UTF-8: {e}") from e
 
 
 def _tensor_files(folder: Path) -> tuple[Path, ...]:

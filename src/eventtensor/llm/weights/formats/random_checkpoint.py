@@ -13,8 +13,9 @@ from math import prod
 import ml_dtypes
 import numpy as np
 
+from ...array_types import Array, Shape
 from ...model.model_config import ModelConfig
-from ..checkpoint import Array, Shape, check_name, shapes
+from ..checkpoint import check_name, shapes
 
 _PIECE = 1 << 20  # elements of a thread: enough to be worth a start
 _SLAB = 1 << 15  # elements at once, within a cache
