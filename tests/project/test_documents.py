@@ -165,7 +165,7 @@ def too_long(page: Path) -> list[str]:
 
 @pytest.mark.parametrize(
     "page",
-    [p for p in PAGES if name_of(p) not in LISTS and p.parent.name != "tuning"],
+    [p for p in PAGES if name_of(p) not in LISTS],
     ids=name_of,
 )
 def test_no_sentence_is_long(page: Path) -> None:
