@@ -60,6 +60,7 @@ FILES = {
     "models/test_runner_kernels.py": "full",
     "models/test_sampler.py": "full",
     "models/test_moe_tile_forwarding.py": "full",
+    "project/test_documents.py": "fast",
     "property/test_interval.py": "core",
     "serve/test_soak.py": "full",
     "unit/test_decode_bench.py": "core",

@@ -7,6 +7,7 @@ Code is what stands between backquotes. Tables and blocks of code have no senten
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Iterator
 from dataclasses import asdict
 from functools import cache
@@ -136,6 +137,16 @@ def test_the_architecture_shows_what_the_compiler_prints() -> None:
 def test_the_architecture_lists_the_passes_in_their_order() -> None:
     shown = re.findall(r"^\| `(\w+)` \|.*`[\w/]+\.py` \|$", architecture_doc.PAGE.read_text(), re.M)
     assert shown == [name for name, _ in PASSES]
+
+
+def test_the_architecture_lists_the_layers_that_lint_checks() -> None:
+    shown = re.findall(
+        r"^\| `(\w+)(?:/|\.py)`.*\| [^|]*\|$", architecture_doc.PAGE.read_text(), re.M
+    )
+    lint = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]
+    layers = lint["contracts"][0]["layers"][::-1]
+    known = [name.strip("() ") for layer in layers for name in layer.split("|")]
+    assert len(shown) > 10 and shown == sorted(shown, key=known.index)
 
 
 def test_the_constants_of_the_h200_are_those_of_its_target() -> None:
