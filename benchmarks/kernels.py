@@ -1,8 +1,7 @@
 """The kernels that decode.py measures, each compiled by a process of its own and handed over as an
 artifact: many at a time, and also without any cache, to say what a cold compile takes.
 
-A child is started as `kernels.py MODEL TOKENS SAMPLING PREFETCH ALONE FOLDER` and prints one JSON
-object.
+A child is started as `kernels.py MODEL TOKENS SAMPLING ALONE FOLDER` and prints one JSON object.
 """
 
 from __future__ import annotations
@@ -51,7 +50,6 @@ class Wanted:
     model: str
     tokens: int
     sampling: bool = False
-    prefetch: int = 0
     decode_only: bool = False
 
     def program(self) -> et.Program:
@@ -60,22 +58,21 @@ class Wanted:
 
     def options(self) -> dict[str, Any]:
         """Of the compile."""
-        return {"prefetch": self.prefetch}
+        return {}
 
     def words(self) -> tuple[str, ...]:
-        return (self.model, str(self.tokens), str(int(self.sampling)), str(self.prefetch),
-                str(int(self.decode_only)))
+        return (self.model, str(self.tokens), str(int(self.sampling)), str(int(self.decode_only)))
 
     def script(self) -> Path:
         return Path(__file__)
 
 
-def for_requests(model: str, count: int, sampling: bool = False, prefetch: int = 0) -> Wanted:
+def for_requests(model: str, count: int, sampling: bool = False) -> Wanted:
     """The kernel that a runner takes for a step of so many requests that decode."""
     runner = model_artifact.KernelSetSpec(PRESETS[model], "cuda", "bf16", MAX_TOKENS, sampling,
                                           False)
     steps = select_kernel(runner.kernels, KernelShape(count, decode_only=True))
-    return Wanted(model, steps.rows, sampling, prefetch, steps.decode_only)
+    return Wanted(model, steps.rows, sampling, steps.decode_only)
 
 
 @dataclass(frozen=True)
@@ -123,11 +120,9 @@ def no_caches(folder: Path) -> dict[str, str]:
             "CUDA_CACHE_PATH": str(folder / "nv")}
 
 
-def child(
-    model: str, tokens: str, sampling: str, prefetch: str, decode_only: str, folder: str
-) -> dict[str, Any]:
-    return compiled(Wanted(model, int(tokens), bool(int(sampling)), int(prefetch),
-                           bool(int(decode_only))), folder)
+def child(model: str, tokens: str, sampling: str, decode_only: str, folder: str) -> dict[str, Any]:
+    wanted = Wanted(model, int(tokens), bool(int(sampling)), bool(int(decode_only)))
+    return compiled(wanted, folder)
 
 
 def compiled(wanted: Compiled, folder: str) -> dict[str, Any]:

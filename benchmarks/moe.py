@@ -44,18 +44,14 @@ SHALLOW, DIFFERENT = 4, 0.2  # layers, and of the norm of their logits: 1.4 for 
 
 @dataclass(frozen=True)
 class Case:
-    """`prefetch`: see Options."""
-
     batch: int
-    prefetch: int = 0
 
     @property
     def wanted(self) -> Wanted:
-        return for_requests(MODEL, self.batch, prefetch=self.prefetch)
+        return for_requests(MODEL, self.batch)
 
     def fields(self) -> dict[str, Any]:
-        more = {"prefetch": self.prefetch} if self.prefetch else {}
-        return {"model": MODEL, "batch": self.batch, "context": CONTEXT, **more}
+        return {"model": MODEL, "batch": self.batch, "context": CONTEXT}
 
     def limits(self, floor: float) -> dict[str, float]:
         times = 1.0 if self.batch == 1 else floor
@@ -173,7 +169,7 @@ def measure_decode(bench: Bench, made: dict[Any, Made], bandwidth: float,
     for case in cases(args):
         measured = Measured(bench, case, Cache(model, case.batch, CONTEXT + 1), bandwidth)
         measured.ours(made[case.wanted], args.repeats)
-        if not args.no_peers and not case.prefetch:
+        if not args.no_peers:
             measured.peer()
         del measured  # and with it the cache
         freed()
@@ -183,8 +179,7 @@ def measure_decode(bench: Bench, made: dict[Any, Made], bandwidth: float,
 
 
 def cases(args: argparse.Namespace) -> list[Case]:
-    found = [Case(b, p) for b in LIMITS if not args.batch or b in args.batch
-             for p in args.prefetch or (0,)]
+    found = [Case(b) for b in LIMITS if not args.batch or b in args.batch]
     return found[:1] if args.quick and not args.batch else found
 
 
@@ -214,7 +209,6 @@ def parse(words: Sequence[str] | None) -> argparse.Namespace:
     add("--out", type=Path, default=RESULTS, help="folder of the JSON files")
     add("--only", action="append", choices=PARTS, help="may be repeated, as the next one")
     add("--batch", action="append", type=int, choices=tuple(LIMITS), help="of decode")
-    add("--prefetch", action="append", type=int, help="of decode: bytes a worker, see Options")
     add("--no-peers", action="store_true", help="nothing of PyTorch and Triton")
     add("--repeats", type=int, default=20, help="steps whose bits are compared")
     add("--jobs", type=int, default=os.cpu_count() or 1, help="compilers at a time")

@@ -10,9 +10,22 @@ from pathlib import Path
 from measure import Bench, Row, print_row, write
 
 # The fields that identify a row; all others are results.
-PARAMETERS = ("name", "engine", "model", "batch", "context", "tokens", "part", "prompt",
-              "temperature", "top_p", "kernel", "megabytes", "layers", "schedule",
-              "prefetch")
+PARAMETERS = (
+    "name",
+    "engine",
+    "model",
+    "batch",
+    "context",
+    "tokens",
+    "part",
+    "prompt",
+    "temperature",
+    "top_p",
+    "kernel",
+    "megabytes",
+    "layers",
+    "schedule",
+)
 
 
 def key(row: Row) -> tuple[object, ...]:

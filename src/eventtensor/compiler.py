@@ -15,6 +15,7 @@ from .analysis.order_check import without_events
 from .analysis.reuse import own_iteration, reused, without_axes
 from .config import Options
 from .errors import BadOption, NoDevice, Unproved
+from .ignored_arguments import ignore_arguments
 from .ir.plan import CallPlan, HandoffKind, Plan
 from .ir.program import Program
 from .kernel import BACKENDS, Kernel
@@ -22,7 +23,6 @@ from .lang.program_builder import Program as Builder
 from .progress import doing, in_pass, shown
 from .runtime.cuda.driver import device as find_gpu
 from .schedule.handoff import decide
-from .schedule.hints import hints
 from .schedule.memory import layout, word_layout
 from .schedule.push_groups import schedules
 from .schedule.select import Choice, mark_pushed, select
@@ -86,7 +86,6 @@ def _stream(s: State) -> None:
     if s.options.target == "cuda" and s.report.ok:
         found = streams(s.plan, s.options.stream, s.options.debug, s.gpu)
         s.plan = replace(s.plan, streams=found)
-        s.plan = replace(s.plan, hints=hints(s.plan, s.options.prefetch))
 
 
 def _handoff(s: State) -> None:
@@ -204,6 +203,7 @@ def planned(
     return built
 
 
+@ignore_arguments("prefetch")
 def compile(
     program: Builder | Program,
     target: str = "cpu",
@@ -213,14 +213,22 @@ def compile(
     trace: bool = False,
     handoff: str | Mapping[str, str] = "auto",
     stream: bool = True,
-    prefetch: int = 0,
     device: int | str = 0,
 ) -> Kernel:
     """Derive, prove, schedule and build a program for a target, once for all sizes. `handoff` (for
     target cuda) is counter, worker, flag, bulk, table or again: one word is followed wherever it is
     legal, a word for a named event must be. `device` is a GPU of this machine by its number, or a
     kind of GPU by its name (`h200`), for which a machine without a GPU compiles too."""
-    return planned(program, target, {
-        "schedule": schedule, "workers": workers, "debug": debug, "trace": trace,
-        "handoff": handoff, "stream": stream, "prefetch": prefetch, "device": device,
-    })()
+    return planned(
+        program,
+        target,
+        {
+            "schedule": schedule,
+            "workers": workers,
+            "debug": debug,
+            "trace": trace,
+            "handoff": handoff,
+            "stream": stream,
+            "device": device,
+        },
+    )()

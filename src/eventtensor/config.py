@@ -19,10 +19,9 @@ MAX_BLOCKS = 2**31 - 1  # of a GPU, which itself says how many it runs at the sa
 @dataclass(frozen=True, slots=True)
 class Options:
     """How a program is compiled. `schedule` is auto, static, static:round_robin, ticket or push,
-    for all calls or as pairs (call, schedule); `workers` 0 means one for each core. `handoff`,
-    `stream` (False: no loader) and `prefetch` (bytes of certain weights that each worker asks for,
-    as far as the L2, while its loader waits for run-time data) are for target cuda, and so is
-    `device`: a GPU of this machine by its number, or a kind of GPU by its name (`h200`)."""
+    for all calls or as pairs (call, schedule); `workers` 0 means one for each core. `handoff`
+    and `stream` (False: no loader) are for target cuda, and so is `device`: a GPU of this machine
+    by its number, or a kind of GPU by its name (`h200`)."""
 
     target: str = "cpu"
     schedule: str | tuple[tuple[str, str], ...] = "auto"
@@ -31,7 +30,6 @@ class Options:
     trace: bool = False
     handoff: str | tuple[tuple[str, str], ...] = "auto"
     stream: bool = True
-    prefetch: int = 0
     device: int | str = 0
 
     def __post_init__(self) -> None:

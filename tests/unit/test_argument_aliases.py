@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+import eventtensor as et
 from eventtensor.llm.cli.option_aliases import replace_old_options
 from eventtensor.llm.engine.argument_aliases import accept_old_names
 
@@ -36,6 +37,15 @@ def test_an_argument_has_one_of_its_names():
         call(before=2, after=2)
     with pytest.raises(TypeError, match="unknown"):
         call(unknown=2)
+
+
+def test_an_argument_that_is_gone_is_ignored_with_a_warning():
+    p = et.Program("empty")
+    with pytest.warns(DeprecationWarning, match="prefetch has no effect any more"):
+        kernel = et.compile(p, target="interp", prefetch=1 << 16)
+    kernel()
+    with pytest.raises(TypeError, match="unknown"):
+        et.compile(p, target="interp", unknown=2)
 
 
 def test_an_old_option_becomes_the_new_one_and_a_note_says_so(capsys):

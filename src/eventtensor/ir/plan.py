@@ -306,20 +306,6 @@ class Stream:
         return PANEL * self.bundle * self.chunk
 
 
-@dataclass(frozen=True, slots=True)
-class Hint:
-    """Weights that the next iteration surely takes, `tensor[at]`, if `at` is less than `below`:
-    while the loader waits for run-time data at `call`, workers ask for them in turn, as far as the
-    L2, for `most` bytes each. `bytes` is the size of all."""
-
-    call: str
-    tensor: str
-    at: Node
-    below: Node
-    bytes: int
-    most: int
-
-
 def in_place(streams: Iterable[Stream]) -> list[Stream]:
     """The same without a loader: only products care, what else comes by pages is read in place."""
     return [replace(s, loaded=False, after=()) for s in streams if s.kind.of_product]
@@ -342,7 +328,6 @@ class Plan:
     reused: tuple[str, ...] = ()
     own: frozenset[str] = frozenset()
     streams: tuple[Stream, ...] = ()
-    hints: tuple[Hint, ...] = ()
     handoffs: tuple[Handoff, ...] = ()
     words: tuple[Buffer, ...] = ()
     word_bytes: Node = field(default_factory=lambda: Const(0))

@@ -157,7 +157,6 @@ class BlockWriter(SharedMemory):
             o.line(f"#define ET_STAGES {_SLOTS}")
             o.line(f"#define ET_PIPELINE_BYTES {_ROOM}")
             o.line(f"#define ET_LENDS_STAGES {int(self.has_lent)}")
-            o.line(f"#define ET_HINTS {int(bool(self.plan.hints))}")
             o.line(f"#define ET_TILE_VALUES {self.most_told}")
         o.line(f"#define ET_WIDE {int(self.wide)}")
         if self.wide:

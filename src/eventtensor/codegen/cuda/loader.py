@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import assert_never
 
 from ...ir.best import best_of
-from ...ir.expr import Const, Load, Node, Var, add, compare, floordiv, mul
+from ...ir.expr import Const, Load, Node, Var, add, floordiv, mul
 from ...ir.index_tables import places
 from ...ir.layout import layout_of, panel_stride, row_stride
 from ...ir.loop_operands import loop_page
@@ -280,7 +280,6 @@ class LoaderWriter:
             o.line(f"worker.limit_bytes_in_flight{self.in_flight(p)};")
             if plan.header or self.kernel.is_ticket(p.call.name):
                 o.line("worker.wait_for_tasks();")  # it gives the cells
-            self.hints(name)
             self.sync.waits(plan.header)
             tables, after = self.tables.of(p), self.tables.after(p)
             given = "".join(f", {_here(t)}" for t in tables)
@@ -305,16 +304,6 @@ class LoaderWriter:
         shape = self.kernel.program.tensor(tensor).shape
         at = self.expr.linear([*map(self.expr, row), "0"], shape)
         return f"args.{cpp_name(tensor)} + {paren(at)}"
-
-    def hints(self, name: str) -> None:
-        """What may be asked for while the next wait takes time."""
-        for k, h in enumerate(h for h in self.kernel.plan.hints if h.call == name):
-            tensor = self.kernel.program.tensor(h.tensor)
-            slice_ = mul(h.at, Const(h.bytes // tensor.dtype.size))
-            self.out.comment(f"{h.tensor}[{h.at}], as far as the L2")
-            self.out.line(
-                f"worker.hint<{k}>(args.{cpp_name(h.tensor)} + {paren(self.expr(slice_))}, "
-                f"{self.expr(compare('<', h.at, h.below))} ? {h.bytes} : 0, {h.most});")
 
     def settle(self, p: PlacedCall, tables: Mapping[str, tuple[Node, ...]]) -> None:
         """Once, and only for a tile: the tasks of this block then do the same waits, with a limit,

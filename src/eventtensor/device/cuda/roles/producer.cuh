@@ -3,7 +3,8 @@
 // slowly) and issues the copies of pages without gaps; where rows lie apart every lane copies one
 // of them, since a thread needs 40 ns for each copy.
 #pragma once
-#include "cuda/roles/hints.cuh"
+#include "cuda/mma/gemm_wide.cuh"
+#include "cuda/roles/lane_table.cuh"
 
 namespace et {
 
@@ -147,13 +148,6 @@ class ProducerWarp {
     __syncwarp();
   }
 
-#if ET_HINTS
-  // The k-th of what it may ask for while it waits: `most` bytes of these, in turn with others.
-  template <uint32_t K> ET_HOT void hint(const void* data, int64_t bytes, uint32_t most) {
-    hints_.set<K>(data, bytes, index * STAGE_BYTES, most);
-  }
-#endif
-
   // Waits for a cell, like a worker; the worker's own wait for it is the one that is bounded. Where
   // grids wait for the same, it is looked at once: cells only count up.
   ET_HOT bool wait(Event event, int64_t at, int64_t target) {
@@ -166,7 +160,6 @@ class ProducerWarp {
       while (!ev_reached(cells[event.base + at], target)) {
         seen = !over();
         if (!seen) break;
-        hints_.ask(count);
         __nanosleep(200);
       }
     __syncwarp();
@@ -177,10 +170,8 @@ class ProducerWarp {
   // Asks until there(epoch) is true in all lanes; false if the tasks are over.
   template <class F> ET_HOT bool until(const F& there) {
     const uint32_t epoch = pipeline_.epoch;
-    while (stopped_ == 0 && __any_sync(~0u, !there(epoch))) {
-      if (lane_id() == 0) hints_.ask(count);
+    while (stopped_ == 0 && __any_sync(~0u, !there(epoch)))
       stopped_ = __shfl_sync(~0u, uint32_t(over()), 0);
-    }
     return stopped_ == 0;
   }
 
@@ -382,7 +373,6 @@ class ProducerWarp {
   // before it is wanted: the answer may be on its way.
   int64_t tickets_ = NONE, ticket_ = 0;
   uint32_t first_ = false, claimed_ = false;
-  Hints hints_;
   Look last_ = {-1, 0};  // the cell that it has waited for last
   uint32_t stopped_ = 0;
 };
