@@ -34,8 +34,6 @@ from eventtensor.ir.availability import Settled
 from eventtensor.ir.expr import Const, Load, Var, compare, select
 from eventtensor.ir.plan import Plan
 from eventtensor.ir.walk import evaluate
-from eventtensor.targets.sm80 import A100
-from eventtensor.targets.target import CudaTarget
 
 Dims = dict[str, int]
 PROGRAMS: dict[str, tuple[Callable[[], et.Program], list[Dims]]] = {
@@ -54,10 +52,8 @@ HOW = [(name, "counter") for name in PROGRAMS] + [
     ("residual_16", "auto")]
 
 
-def plan_of(
-    program: et.Program, handoff: str = "counter", gpu: CudaTarget | None = None
-) -> Plan:
-    state = run_passes(program, Options(target="cuda", schedule="static", handoff=handoff), gpu)
+def plan_of(program: et.Program, handoff: str = "counter") -> Plan:
+    state = run_passes(program, Options(target="cuda", schedule="static", handoff=handoff))
     assert state.plan is not None and state.report is not None and state.report.ok
     return state.plan
 
@@ -201,14 +197,6 @@ def test_a_word_whose_neighbour_came_without_it_is_reported(dtype: et.DType) -> 
     stuck = pytest.raises(StuckWait, match=r"use\(\d\) waits for.*x\[15\]")
     with emulated_kernel(broken, wait_limit_s=0.3) as kernel, stuck:
         kernel.launch({}, arrays_of(plan, {}))
-
-
-def test_part_of_a_state_is_brought_nearer_before_the_wait() -> None:
-    body = body_of(paged())
-    in_order(body, "et::fetch_to_l2(", "args.cell.change_done", "et::task_ready")
-    assert body.count("args.kv") == 1
-    sm_80 = generate(plan_of(paged(), gpu=A100), A100).text
-    assert "fetch_to_l2" not in sm_80
 
 
 # ---- barriers --------------------------------------------------------------------------------

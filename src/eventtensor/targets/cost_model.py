@@ -52,7 +52,6 @@ class HandoffCosts:
     max_tagged_bytes_polled: int
     min_bulk_bytes: int
     max_prefetch_elements: int
-    max_l2_prefetch_bytes: int
     tagged_loads_in_flight: int
 
 

@@ -76,9 +76,6 @@ _HANDOFF = HandoffCosts(
     # Three elements for each thread, but for the warp that polls. A stage of the stream would come
     # no sooner, and take a slot.
     max_prefetch_elements=672,
-    # A task that waits asks for so much of an operand as far as the L2. 256 KB of keys delayed what
-    # others wait for (rotate 9.0 us beside 7.5), 64 KB did not (6.6).
-    max_l2_prefetch_bytes=64 * KB,
     # Loads of 16 bytes that the registers of a thread hold at once.
     tagged_loads_in_flight=9,
 )

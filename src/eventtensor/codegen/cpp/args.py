@@ -17,7 +17,7 @@ from ...ir import tile as t
 from ...ir.expr import Const, floordiv, mul, product
 from ...ir.layout import divisor
 from ...ir.program import Call, Program
-from ...ir.tensor import Region, Role, Rows, Slice, apart, axis_exprs, tile_shape
+from ...ir.tensor import Region, Rows, Slice, apart, axis_exprs, tile_shape
 from ..emitter import cpp_name
 from ..uses import Uses
 from .dialect import Dialect
@@ -112,29 +112,6 @@ class ArgWriter:
             return False
         size = product(shape)
         return bool(shape) and isinstance(size, Const) and 0 < size.value <= self.edges.ahead
-
-    def is_far(self, k: int) -> bool:
-        """True for a part of a state, which may lie in far memory since an earlier launch, of a
-        size that can be brought nearer while the task waits."""
-        region, size = self.call.regions[k], product(self.type(k).shape)
-        if k in (*self.staged, *self.streamed, *self.brought) or self.overwritten(k):
-            return False
-        tensor = self.program.tensor(region.tensor)
-        if tensor.role is not Role.state or region.pad is not None or not isinstance(size, Const):
-            return False
-        return 0 < size.value * tensor.dtype.size <= self.edges.fetched
-
-    def fetch(self, k: int) -> None:
-        """Part of a state is brought nearer; what is read of it waits all the same."""
-        region, name, type = self.call.regions[k], self.name(k), self.type(k)
-        self.out.comment(f"{name} = {region}, on its way while the task waits")
-        view = self.regions.view(name, region, True)
-        self.brought[k] = of_view(view, type)
-        kind = f"et::Gathered<const {STORAGE[self.call.body.args[k].storage]}, {len(type.shape)}>"
-        tables = [view.table(axis) or "nullptr" for axis in range(len(type.shape))]
-        parts = ([self.regions.extent(n) for n in type.shape], view.strides, tables)
-        listed = ", ".join(f"{{{', '.join(part)}}}" for part in parts)
-        self.out.line(f"et::fetch_to_l2({kind}{{{view.data}, {listed}}});")
 
     def ask(self, k: int) -> None:
         """A small argument sets off."""

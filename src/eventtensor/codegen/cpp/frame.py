@@ -149,7 +149,7 @@ class BodyFrame:
         self.out.line(f"et::task_ready{way}(worker);")
 
     def early(self, settled: Settled) -> None:
-        """Run-time data that decides places, small operands, and hints for others."""
+        """Run-time data that decides places, and small operands."""
         self.learn(settled)
         for k, region in enumerate(self.call.regions):
             if region.pad is None:
@@ -160,8 +160,6 @@ class BodyFrame:
                 continue  # the checks of its places come first
             if self.args.is_small(k) and settled.region(region):
                 self.args.ask(k)
-            elif self.args.is_far(k) and settled.loads(*region_exprs(region)):
-                self.args.fetch(k)
 
     def learn(self, settled: Settled) -> None:
         """Run-time data that decides places, each read once."""

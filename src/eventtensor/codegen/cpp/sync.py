@@ -78,7 +78,6 @@ class Edges:
         return False
 
     ahead = 0  # elements of an operand that may be asked for before the waits
-    fetched = 0  # bytes of an operand that may be brought nearer before the waits
 
     def before_copies(self, call: Call) -> list[str]:
         """What all threads do before they meet and one of them asks for copies in bulk."""

@@ -14,7 +14,7 @@ from ...ir.expr import Node
 from ...ir.interval import nonnegative, numeric_bounds
 from ...ir.plan import CallPlan, HandoffKind, Notify, Plan, Wait
 from ...ir.program import Call
-from ...targets.target import CudaTarget, Feature
+from ...targets.target import CudaTarget
 from ..cpp.sync import Edges
 from .threads import THREADS
 
@@ -28,8 +28,6 @@ class HandoffEdges(Edges):
     def __init__(self, plan: Plan, target: CudaTarget) -> None:
         self.plan, self.costs = plan, target.costs.handoff
         self.ahead = self.costs.max_prefetch_elements
-        # Bulk copies into the L2.
-        self.fetched = self.costs.max_l2_prefetch_bytes if target.supports(Feature.tma) else 0
         self.flagged = plan.flagged
         self.kinds = {(h.event, h.call): h.kind for h in plan.handoffs}
 

@@ -114,29 +114,6 @@ template <class T, uint32_t COUNT> class RegisterPrefetch {
   T value_[EACH] = {};
 };
 
-// A region of which old data may be far away is asked for as far as the L2, a thread each run of
-// neighbours: no more than a hint, so its writers need not be done. Copies ask for multiples of 16
-// bytes. sm_90 and later.
-template <class T, int R> ET_HOT void fetch_to_l2(const Gathered<T, R>& v) {
-  int64_t run = 1;
-  int outer = R;
-  while (outer > 0 && v.rows[outer - 1] == nullptr && v.stride[outer - 1] == run)
-    run *= v.extent[--outer];
-  int64_t rows = 1;
-  for (int k = 0; k < outer; ++k) rows *= v.extent[k];
-  ET_ROLLED for (int64_t r = thread_rank(); r < rows; r += num_threads()) {
-    const T* at = v.data;
-    int64_t e = r;
-    for (int k = outer - 1; k >= 0; --k) {
-      const int64_t i = e % v.extent[k];
-      at += v.rows[k] != nullptr ? v.rows[k][i] : i * v.stride[k];
-      e /= v.extent[k];
-    }
-    if ((reinterpret_cast<uint64_t>(at) | run * sizeof(T)) % 16 == 0)
-      ptx::cp_async_bulk_prefetch_l2(at, uint32_t(run * sizeof(T)));
-  }
-}
-
 // Where something of a tensor lies.
 template <class T> ET_HOT T* global(T* at) { return ptx::in_global(at); }
 
