@@ -71,9 +71,6 @@ class TileCosts:
     """How the matrices of a model are cut. Costs in bytes are those of the weights that stream in
     the same time."""
 
-    short_part_rows: int
-    short_part_columns: int
-    short_part_tile_rows: int
     activation_line_bytes: int
     partial_sum_bytes: int
     min_worker_share: float

@@ -92,12 +92,6 @@ _SHARED_MEMORY = SharedMemoryCosts(
 )
 
 _TILES = TileCosts(
-    # In steps of 34 rows or more, tiles of the residual are halved if parts of K would be shorter
-    # than 512 columns: sums of short parts cost more than lines of activations. With 64 rows the
-    # 1B takes 1.479 ms instead of 1.491, and the 8B, whose parts are longer, loses 0.3%.
-    short_part_rows=34,
-    short_part_columns=512,
-    short_part_tile_rows=64,
     # A line of activations and a part of K, in streamed weights.
     activation_line_bytes=20000,
     partial_sum_bytes=4 * KB,

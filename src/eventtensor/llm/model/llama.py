@@ -36,8 +36,7 @@ def llama(
     each token is the newest of its own sequence and gets a successor."""
     c, span = config, span or span_for(weights, tokens)
     least = decode_variant(c, tokens, target.multiprocessors).least if decode_only else 1
-    tiles = tiles or tiles_for(c, weights.layout, span > 1, target,
-                               1 if batch_invariant else least)
+    tiles = tiles or tiles_for(c, weights.layout, span > 1, target)
     step = Step(c, weights, tiles, tokens, decode_only, least, target)
     attention = _attention(step, span, batch_invariant)
     mlp = _mlp(step)

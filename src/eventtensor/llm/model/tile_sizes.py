@@ -37,7 +37,6 @@ class Tiles:
 
 def tiles_for(
     c: ModelConfig, layout: Layout, many: bool = False, target: CudaTarget = DEFAULT_DEVICE,
-    rows: int = 1,
 ) -> Tiles:
     """On a GPU a matrix has a tile for each worker where its rows divide so, because each task pays
     for a hop and a reduction; the experts of a token count together. On a CPU a tile fits a cache.
@@ -46,8 +45,7 @@ def tiles_for(
     With `many` tokens, tiles of residual projections have up to WIDE_ROWS rows, so that x is read
     less often, and as many split-K parts as give each worker a task. Experts have few tokens each
     and many tiles together, so they need no parts. The RoPE task adds the parts of queries, keys
-    and values; with experts these tiles are smaller and have fewer parts. `rows`: the smallest
-    number of tokens of a step."""
+    and values; with experts these tiles are smaller and have fewer parts."""
     workers, costs = target.multiprocessors, target.costs.tiles
     qkv, hidden = (c.heads + 2 * c.kv_heads) * c.head_dim, c.hidden
     if layout == "cpu":
@@ -64,7 +62,7 @@ def tiles_for(
         first, larger = _uneven(qkv, first, workers)
         return Tiles(first, _least(hidden, PANEL, workers), gate_up, down,
                      _most(c.vocab, PANEL, 16 * PANEL), score_parts=scores, qkv_larger=larger)
-    out, out_parts = _residual_tile(hidden, c.heads * c.head_dim, target, rows)
+    out, out_parts = _residual_tile(hidden, c.heads * c.head_dim, target)
     head = _most(c.vocab, PANEL, WIDE_ROWS)
     if c.experts is not None:
         gate_up = _most(2 * c.intermediate, 2 * PANEL, WIDE_ROWS)
@@ -73,7 +71,7 @@ def tiles_for(
                      score_parts=scores,
                      qkv_parts=_parts(hidden, max(1, workers // (qkv // first))))
     first, qkv_parts = _tile_and_parts(qkv, hidden, target) or (first, 1)
-    down, down_parts = _residual_tile(hidden, c.intermediate, target, rows)
+    down, down_parts = _residual_tile(hidden, c.intermediate, target)
     return Tiles(first, out, gate_up, down, head, out_parts, down_parts, qkv_parts=qkv_parts)
 
 
@@ -119,20 +117,11 @@ def _most(rows: int, step: int, top: int) -> int:
     return max(fit, default=rows)
 
 
-def _residual_tile(
-    hidden: int, columns: int, target: CudaTarget, rows: int
-) -> tuple[int, int]:
+def _residual_tile(hidden: int, columns: int, target: CudaTarget) -> tuple[int, int]:
     """Rows of a tile of a residual projection, and as many split-K parts as give each worker a
-    task. Half tiles have whole bundles too."""
-    costs = target.costs.tiles
-
-    def found(most: int) -> tuple[int, int]:
-        tile = _most(hidden, PANEL, most)
-        return tile, _parts(columns, target.multiprocessors // (hidden // tile))
-
-    wide, half = found(WIDE_ROWS), found(costs.short_part_tile_rows)
-    short = rows >= costs.short_part_rows and columns // wide[1] < costs.short_part_columns
-    return half if short and half[1] < wide[1] and half[0] == costs.short_part_tile_rows else wide
+    task."""
+    tile = _most(hidden, PANEL, WIDE_ROWS)
+    return tile, _parts(columns, target.multiprocessors // (hidden // tile))
 
 
 def _tile_and_parts(rows: int, columns: int, target: CudaTarget) -> tuple[int, int] | None:
