@@ -30,7 +30,6 @@ CASES = (
 )
 MATRICES = {"qkv_proj": "w_qkv", "out_proj": "w_o", "gate_up": "w_gate_up", "down_proj": "w_down",
             "router": "w_router", "experts_gate_up": "w_gate_up", "experts_down": "w_down"}
-REST = {"qkv_rest": "qkv_proj"}  # calls that are tiles of the one before
 EDGE = 2  # layers at both ends that are left out: they have other neighbours
 
 
@@ -47,11 +46,12 @@ class Layers:
         if found.lost:
             raise RuntimeError(f"the trace has lost {found.lost} tasks")
         records, known = found.records, kernel.backend.image.interface.calls
-        own: dict[str, list[np.ndarray]] = {}
-        for k, c in enumerate(known):
-            if c.vars and c.vars[0] == "l" and (records["call"] == k).any():
-                own.setdefault(REST.get(c.name, c.name), []).append(records[records["call"] == k])
-        return Layers({name: np.concatenate(some) for name, some in own.items()}, layers)
+        own = {
+            c.name: records[records["call"] == k]
+            for k, c in enumerate(known)
+            if c.vars and c.vars[0] == "l"
+        }
+        return Layers({name: r for name, r in own.items() if len(r)}, layers)
 
     def phases(self) -> Iterator[tuple[str, list[float], list[float], list[float]]]:
         """For each call what it adds to a layer, what its tasks take, and how long they stand still

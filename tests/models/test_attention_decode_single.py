@@ -17,7 +17,6 @@ import eventtensor as et
 from eventtensor.codegen.cuda.kernel import generate
 from eventtensor.compiler import run_passes
 from eventtensor.config import Options
-from eventtensor.ir.expr import Const
 from eventtensor.ir.plan import HandoffKind, Plan, StreamKind
 from eventtensor.llm.model import attention_decode_single
 from eventtensor.llm.model.attention_block import SPLIT_TOKENS, page_tokens
@@ -31,11 +30,9 @@ from eventtensor.llm.model.attention_decode_single import (
 from eventtensor.llm.model.decoder_tasks import Weights
 from eventtensor.llm.model.llama import llama
 from eventtensor.llm.model.model_presets import PRESETS
-from eventtensor.llm.model.packed_layout import packed_rows
-from eventtensor.llm.model.step import Step, cut
+from eventtensor.llm.model.step import Step
 from eventtensor.llm.model.tile_sizes import tiles_for
 from eventtensor.runtime.cpu_kernel import CpuKernel
-from eventtensor.targets.h200 import H200
 
 LAYERS = 2
 # Around sixteen tokens, pages, a page for each part and sixteen tokens for each warp of each part.
@@ -118,51 +115,6 @@ def check(name: str, length: int, each: list[Arrays], given: Arrays, got: Arrays
     assert changed[:, at // page, :, :, at % page].all()
     changed[:, at // page, :, :, at % page] = False
     assert not changed.any()
-
-
-@et.task
-def squared(x, out, ss):
-    out[:] = x
-    ss[:] = (x * x).sum(axis=1)
-
-
-@pytest.mark.parametrize("workers", (5, 7))
-def test_tiles_of_the_projection_differ_by_a_panel_where_even_ones_were_larger(
-    workers: int,
-) -> None:
-    """Forty-eight panels for five or seven workers: some have one more."""
-    c = replace(shaped("llama").config, layers=LAYERS, hidden=64)
-    gpu = replace(H200, capabilities=replace(H200.capabilities, multiprocessors=workers))
-    tiles = tiles_for(c, "cuda", target=gpu)
-    step = Step(c, Weights("cuda", et.bf16), tiles, 1)
-    p, attention = step.p, SingleDecodeAttention(step)
-    columns = (c.heads + 2 * c.kv_heads) * c.head_dim
-    assert columns == 48 * 16
-    assert (tiles.qkv, tiles.qkv_larger) == {5: (160, 3), 7: (112, 6)}[workers]
-    sums = c.hidden // tiles.down
-    x = p.input("x", (1, 64), et.bf16)
-    result = p.output("result", (LAYERS, columns), et.f32)
-    with p.loop("l", LAYERS) as at:
-        p.call(squared, name="give", grid=(sums,),
-               reads=lambda i: x[:, cut(i, 64 // sums)],
-               writes=lambda i: (step.attn.x[at, :, cut(i, 64 // sums)], step.attn.ss[at, :, i]))
-        attention._project(at)
-        p.call(copy, name="take", grid=(), reads=lambda: attention.qkv[at, 0, :],
-               writes=lambda: result[at, :])
-    plan = run_passes(p, Options(target="cuda")).plan
-    assert plan is not None
-    grids = {c.call.name: c.call.grid for c in plan.program.calls}
-    assert grids["qkv_proj"][0].extent == Const(tiles.qkv_larger)
-    rng = np.random.default_rng(workers)
-    w = rng.standard_normal((LAYERS, columns, 64)).astype(et.bf16.numpy)
-    given = rng.standard_normal((1, 64)).astype(et.bf16.numpy)
-    dims, got = filled(plan, {"R": 1, "M": 1, "pages": 1, "positions": 1},
-                       {"x": given, "w_qkv": packed_rows(w, 1)})
-    with emulated_kernel(plan, 3) as kernel:
-        kernel.launch(dims, got)
-    row = given.astype(np.float64)[0]
-    wanted = w.astype(np.float64) @ row / np.sqrt((row * row).mean() + c.norm_eps)
-    assert np.abs(got["result"] - wanted).max() < 1e-4
 
 
 NAMES = ("llama", "qwen", "one_head", "eight", "odd", "many", "short")

@@ -9,7 +9,6 @@ from typing import Any
 
 import eventtensor as et
 
-from ...ir.products import PANEL
 from ...targets.cost_model import AttentionCosts
 from ...targets.devices import DEFAULT_DEVICE
 from ..kernels import header
@@ -158,18 +157,14 @@ class SingleDecodeAttention(AttentionBlock):
 
     def _project(self, at: Any) -> None:
         """One task computes all of K and applies the scale of the norm."""
-        tile, larger = self.step.tiles.qkv, self.step.tiles.qkv_larger
-        self._project_some(at, "qkv_proj", 0, larger or self.w_qkv.tiles(tile), tile)
-        if larger:
-            first, less = larger * tile, tile - PANEL
-            self._project_some(at, "qkv_rest", first, self.w_qkv.skip_rows(first).tiles(less), less)
-
-    def _project_some(self, at: Any, name: str, first: int, tiles: int, rows: int) -> None:
-        step, w = self.step, self.w_qkv.skip_rows(first)
+        step, w, tile = self.step, self.w_qkv, self.step.tiles.qkv
         step.p.call(
-            project(step.weights, step.c), name=name, grid=(tiles,),
-            reads=lambda i: (*step.attn.normed(at), w[at, i, rows]),
-            writes=lambda i: self.qkv[at, :, first + i * rows : first + i * rows + rows])
+            project(step.weights, step.c),
+            name="qkv_proj",
+            grid=(w.tiles(tile),),
+            reads=lambda i: (*step.attn.normed(at), w[at, i, tile]),
+            writes=lambda i: self.qkv[at, :, cut(i, tile)],
+        )
 
     def attend(self, at: Any) -> None:
         step, c, group = self.step, self.step.c, self.step.c.heads // self.step.c.kv_heads

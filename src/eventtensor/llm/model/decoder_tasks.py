@@ -3,7 +3,7 @@ Sums are f32; activations between tasks have the dtype of the weights."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import eventtensor as et
@@ -21,13 +21,11 @@ from .tile_sizes import Layout
 class Matrix:
     """A packed weight with `rows` outputs, of which an index of its first axis has `bundle_rows`.
     [layer, tile, rows of a tile] is the region of a tile: whole bundles, or some panels of one. The
-    axes before those of the matrix replace `layer` (none, or layer and expert). Tiles begin at
-    bundle `first`."""
+    axes before those of the matrix replace `layer` (none, or layer and expert)."""
 
     ref: Any
     rows: int
     bundle_rows: int
-    first: int = 0
 
     def tiles(self, rows: int) -> int:
         """The number of tiles of `rows` rows."""
@@ -47,11 +45,7 @@ class Matrix:
             panel, panels = tile % of * (rows // PANEL), rows // PANEL
             inner = (slice(None), slice(panel, panel + panels), *inner[2:])
         at = tile * n if of <= 1 else tile // of
-        return self.ref[(*ahead, slice(at + self.first, at + self.first + max(n, 1)), *inner)]
-
-    def skip_rows(self, rows: int) -> Matrix:
-        """The matrix without its first `rows` rows."""
-        return replace(self, rows=self.rows - rows, first=self.first + rows // self.bundle_rows)
+        return self.ref[(*ahead, slice(at, at + max(n, 1)), *inner)]
 
     def part(self, layer: Any, tile: Any, rows: int, part: Any, parts: int) -> Any:
         """Split-K part `part` of `parts` of a tile; a CPU has one part only."""

@@ -32,7 +32,6 @@ class Tiles:
     down_parts: int = 1
     score_parts: int = 1
     qkv_parts: int = 1
-    qkv_larger: int = 0  # first tiles of `qkv` rows; later tiles have a panel less
 
 
 def tiles_for(
@@ -59,9 +58,14 @@ def tiles_for(
     most = costs.max_batch_score_parts if many else costs.max_score_parts
     scores = 1 if c.experts is None else _parts(hidden, most)
     if not many:
-        first, larger = _uneven(qkv, first, workers)
-        return Tiles(first, _least(hidden, PANEL, workers), gate_up, down,
-                     _most(c.vocab, PANEL, 16 * PANEL), score_parts=scores, qkv_larger=larger)
+        return Tiles(
+            first,
+            _least(hidden, PANEL, workers),
+            gate_up,
+            down,
+            _most(c.vocab, PANEL, 16 * PANEL),
+            score_parts=scores,
+        )
     out, out_parts = _residual_tile(hidden, c.heads * c.head_dim, target)
     head = _most(c.vocab, PANEL, WIDE_ROWS)
     if c.experts is not None:
@@ -81,18 +85,21 @@ def bundles_for(c: ModelConfig, layout: Layout = "cuda") -> dict[str, int]:
     weights. A tile for one token may also be some panels of a bundle. Experts exclude that: their
     tiles come all at the same time, and the producer warp has no time for more copies."""
     few, many = tiles_for(c, "cuda"), tiles_for(c, "cuda", many=True)
-    uneven = (few.qkv - PANEL,) if few.qkv_larger else ()
-    rows = {"w_qkv": (many.qkv, few.qkv, *uneven), "w_o": (many.out, few.out),
-            "w_gate_up": (many.gate_up, few.gate_up), "w_down": (many.down, few.down),
-            "head": (many.head, few.head)}
+    rows = {
+        "w_qkv": (many.qkv, few.qkv),
+        "w_o": (many.out, few.out),
+        "w_gate_up": (many.gate_up, few.gate_up),
+        "w_down": (many.down, few.down),
+        "head": (many.head, few.head),
+    }
 
     def fits(name: str, panels: int) -> bool:
         """True if tiles of both sizes have whole bundles."""
-        size, (whole, first, *rest) = panels * PANEL, rows[name]
+        size, (whole, first) = panels * PANEL, rows[name]
         if layout == "cuda_many":
-            return bool(whole % size == 0)
-        some = size % first == 0 and not rest and (name != "w_down" or c.experts is None)
-        return all(r % size == 0 for r in (whole, *rest)) and (some or first % size == 0)
+            return whole % size == 0
+        some = size % first == 0 and (name != "w_down" or c.experts is None)
+        return whole % size == 0 and (some or first % size == 0)
 
     return {name: max((n for n in BUNDLES if fits(name, n)), default=1) for name in rows}
 
@@ -101,14 +108,6 @@ def _least(rows: int, step: int, most: int) -> int:
     """The smallest tile with at most `most` tiles in all; else all rows."""
     sizes = range(step, rows + 1, step)
     return next((r for r in sizes if rows % r == 0 and rows // r <= most), rows)
-
-
-def _uneven(rows: int, even: int, workers: int) -> tuple[int, int]:
-    """Rows of a tile and the number of tiles of this size, where later tiles have a panel less. The
-    number is 0 if even tiles are as small."""
-    panels = rows // PANEL
-    most = -(-panels // workers)
-    return (even, 0) if even <= most * PANEL else (most * PANEL, panels - (most - 1) * workers)
 
 
 def _most(rows: int, step: int, top: int) -> int:
