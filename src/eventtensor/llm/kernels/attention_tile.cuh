@@ -216,15 +216,12 @@ struct SplitSoftmaxReduce {
   static constexpr int PAIRS = HD / 16 * 2 * 8 * ACROSS;  // of one partition
   static constexpr int FLOATS = H * (2 * AT_ONCE * PAIRS + 2 * WARPS * GROUP);
 
-  // Pairs of a thread. If a thread has several, one pass computes the weights of partitions for all
-  // of them (ONCE). EVEN: a thread has the same query head in all of its pairs.
-  static constexpr int OWN = (H * PAIRS + ET_THREADS - 1) / ET_THREADS;
-  static constexpr bool ONCE = OWN > 1;
-  static constexpr bool EVEN = ET_THREADS % (16 * ACROSS) == 0 &&
-                               (ET_THREADS % PAIRS == 0 || PAIRS % ET_THREADS == 0);
+  static constexpr int OWN = (H * PAIRS + ET_THREADS - 1) / ET_THREADS;  // pairs of a thread
 
   struct alignas(8) FloatPair { float even, odd; };
-  struct PairSum { float even, odd, total, best; };  // `total` and `best` are unused if ONCE
+  struct PairSum {
+    float even, odd, total, best;
+  };
   FloatPair* pairs;
   float *row_max, *sum;
 
@@ -252,10 +249,6 @@ struct SplitSoftmaxReduce {
       if (first > 0) sync();
       if (mine >= 0 && mine < AT_ONCE) store_values(part, mine, me);
       sync();
-      if (ONCE && first == 0) {
-        rescale_weights(me);
-        sync();
-      }
 #pragma unroll
       for (int e = 0; e < OWN; ++e) add(found[e], first, Pair(e, me));
     }
@@ -288,40 +281,15 @@ struct SplitSoftmaxReduce {
         mine[(2 * w + k) * 8 * ACROSS] = {part.value[w][k], part.value[w][k + 2]};
   }
 
-  // Replaces the largest score of each partition by its weight. The sums of the first three become
-  // the total, the largest score and the factor of the result. WARPS lanes compute a head, by whole
-  // warps; lanes beyond the last head read it but write nothing.
-  ET_HOT void rescale_weights(Thread me) const {
-    static_assert(WARP % WARPS == 0);
-    ET_ROLLED for (int from = me.warp * WARP; from < H * GROUP * WARPS; from += ET_THREADS) {
-      const int head = min((from + me.lane) / WARPS, H * GROUP - 1), kv_partition = me.lane % WARPS;
-      const int at = (head / GROUP * WARPS + kv_partition) * GROUP + head % GROUP;
-      float best = row_max[at], total = 0.0f;
-#pragma unroll
-      for (int by = 1; by < WARPS; by *= 2) best = fast_max(best, shuffle_xor(best, by, me));
-      const float weight = fast_exp(row_max[at] - best), share = sum[at] * weight;
-#pragma unroll
-      for (int n = 0; n < WARPS; ++n) total += __shfl_sync(~0u, share, n, WARPS);
-      if (from + me.lane >= H * GROUP * WARPS) continue;
-      row_max[at] = weight;
-      if (kv_partition < 3)
-        sum[at] = kv_partition == 0 ? total : kv_partition == 1 ? best : 1.0f / total;
-    }
-  }
-
   // The e-th pair of a thread: its KV head, its place among the pairs of a partition, its query
   // head.
   struct Pair {
     int key, at, head;
-    ET_HOT Pair(int e, Thread me)
-        : key((me.number + e * ET_THREADS) / PAIRS), at((me.number + e * ET_THREADS) % PAIRS) {
-      if (EVEN) {  // the same, computed from the thread's number only
-        const unsigned own = me.number;
-        key = e * ET_THREADS / PAIRS + (PAIRS < ET_THREADS ? own / PAIRS : 0);
-        at = e * ET_THREADS % PAIRS + (PAIRS < ET_THREADS ? own % PAIRS : own);
-      }
-      const unsigned from = EVEN ? me.number : at;
-      head = 2 * (from % ACROSS) + from / ACROSS / 8 % 2;
+    ET_HOT Pair(int e, Thread me) {
+      const unsigned number = me.number + e * ET_THREADS;
+      key = number / PAIRS;
+      at = number % PAIRS;
+      head = 2 * (number % ACROSS) + number / ACROSS / 8 % 2;
     }
     ET_HOT bool is_real() const {
       return (H * PAIRS % ET_THREADS == 0 || key < H) && (GROUP % 2 == 0 || head < GROUP);
@@ -342,15 +310,14 @@ struct SplitSoftmaxReduce {
     const float* const row_maxes = row_max + pair.key * WARPS * GROUP + pair.head;
     const float* const sums = sum + pair.key * WARPS * GROUP + pair.head;
     const FloatPair* const mine = pairs + pair.key * AT_ONCE * PAIRS + pair.at;
-    if (!ONCE) found.best = best_of(row_maxes);
+    found.best = best_of(row_maxes);
 #pragma unroll
     for (int n = 0; n < AT_ONCE; ++n) {
       if (WARPS % AT_ONCE != 0 && first + n >= WARPS) break;
-      const float own = row_maxes[(first + n) * GROUP];
-      const float weight = ONCE ? own : fast_exp(own - found.best);
+      const float weight = fast_exp(row_maxes[(first + n) * GROUP] - found.best);
       found.even += mine[n * PAIRS].even * weight;
       found.odd += mine[n * PAIRS].odd * weight;
-      if (!ONCE) found.total += sums[(first + n) * GROUP] * weight;
+      found.total += sums[(first + n) * GROUP] * weight;
     }
   }
   ET_HOT void store(View<float, 2> out, View<float, 2> ml, bf16* mixed, const PairSum& found,
@@ -359,19 +326,18 @@ struct SplitSoftmaxReduce {
     const unsigned w = unsigned(pair.at) / ACROSS / 16, g = unsigned(pair.at) / ACROSS % 8;
     const int column = APART ? 16 * w + g : column_of<HD / 16, 8>(w, g);
     const int key = pair.key, head = pair.head;
-    const float* const sums = sum + key * WARPS * GROUP + head;
     float* const to = out.data + (key * GROUP + head) * out.stride[0] + column;
     to[0] = found.even;
     to[APART ? 8 : 1] = found.odd;
     if (mixed != nullptr) {
-      const float by = ONCE ? sums[2 * GROUP] : 1.0f / found.total;
+      const float by = 1.0f / found.total;
       bf16* const row = mixed + (key * GROUP + head) * HD + column;
       row[0] = cast<bf16>(found.even * by);
       row[APART ? 8 : 1] = cast<bf16>(found.odd * by);
     }
     if (column != 0) return;
-    ml.data[key * 2 * ml.stride[0] + head] = ONCE ? sums[GROUP] : found.best;
-    ml.data[(key * 2 + 1) * ml.stride[0] + head] = ONCE ? sums[0] : found.total;
+    ml.data[key * 2 * ml.stride[0] + head] = found.best;
+    ml.data[(key * 2 + 1) * ml.stride[0] + head] = found.total;
   }
 };
 
