@@ -92,15 +92,6 @@ def panel_stride(tensor: Tensor) -> Node:
     return mul(mul(tensor.shape[-6], product(tensor.shape[-4:])), Const(tensor.dtype.size))
 
 
-def laid_bundle(tensor: Tensor) -> int:
-    """Panels of a bundle of packed rows."""
-    match tensor.shape[-5]:
-        case Const(n):
-            return n
-        case other:
-            raise AssertionError(f"a bundle has {other} panels")
-
-
 def divisor(e: Node) -> int:
     """A number that divides the value whatever the variables are; 0 divides only 0."""
     match e:

@@ -272,8 +272,7 @@ class Stream:
     """A read operand (argument number `arg` of a call) that no event guards and whose bytes the
     loader brings into shared memory ahead of the waits. Where it does not (`loaded` false), a
     product takes the pages where they lie, in the same order, so to the same bits. `chunk` are the
-    bytes of a row in one page (0: all) of `bundle` panels, whose spans lie in one of `laid` panels;
-    `rows` and `columns` the most that the
+    bytes of a row in one page (0: all) of `bundle` panels, `rows` and `columns` the most that the
     operand and the product's other side have; where that side is not staged as a whole (`wide`), K
     goes by line by line. While the loader is at this call `cap` bytes may be in flight, and with
     the ring full and nothing in flight it asks for `ahead` pages as far as the L2; `rush` bytes (0:
@@ -297,7 +296,6 @@ class Stream:
     loaded: bool = True
     after: tuple[str, ...] = ()
     bundle: int = 1
-    laid: int = 1
     strategy: str = ""
 
     @property

@@ -17,7 +17,7 @@ from ..ir.availability import Settled
 from ..ir.cuda_body import Producer
 from ..ir.expr import Const, Node, add, mul, product
 from ..ir.interval import Bounds, coordinate_bounds, counter_bounds, numeric_bounds, within
-from ..ir.layout import Layout, bulk_aligned, laid_bundle, layout_of
+from ..ir.layout import Layout, bulk_aligned, layout_of
 from ..ir.loop_operands import loop_page
 from ..ir.plan import (
     Plan,
@@ -244,15 +244,12 @@ def _paged(
         return None
     if rows is None or columns is None:
         return None
-    laid = laid_bundle(tensor) if product.packed else 1
-    some = product.packed and laid != product.bundle  # panels of one bundle
-    if some and product.rows != Const(PANEL * product.bundle):
-        return None
-    # Whole bundles that lie apart come only by groups.
-    apart = product.packed and layout.rows != Const(1) and not some
+    if product.packed and tensor.shape[-5] != Const(product.bundle):
+        return None  # some panels of a bundle: their spans lie apart
+    apart = product.packed and layout.rows != Const(1)  # bundles, which come only by groups
     many = product.packed and columns > costs.max_packed_whole_columns
     wide = apart or many or not costs.stages_whole_operand(columns, k.value * size)
-    if wide and (some or not product.packed or not free_vars(product.columns) <= limits.keys()):
+    if wide and not (product.packed and free_vars(product.columns) <= limits.keys()):
         return None
     # By the number of columns the order of pages is chosen, where they go by chunks.
     told = (*region_exprs(p.call.reads[arg]), *((product.columns,) if wide else ()))
@@ -269,8 +266,19 @@ def _paged(
     why = "no event guards it; packed panels, used up by a matrix product"
     why += ", line by line for many columns" if wide else ""
     kind = StreamKind.packed
-    return product.id, Stream(p.call.name, arg, kind, 0, why, chunk, rows, columns, wide,
-                              after=after, bundle=product.bundle, laid=laid)
+    return product.id, Stream(
+        p.call.name,
+        arg,
+        kind,
+        0,
+        why,
+        chunk,
+        rows,
+        columns,
+        wide,
+        after=after,
+        bundle=product.bundle,
+    )
 
 
 def _looped(

@@ -84,9 +84,8 @@ def _run(call: Call, run: list[_Taken], costs: StreamCosts) -> Run:
 
 def _goes_on(last: _Taken, next: _Taken) -> bool:
     (p, s, x), (q, r, y) = last, next
-    sizes = (p.left, p.rows, p.k, p.columns, p.span, p.bundle, s.chunk, s.laid)
-    return y.behind(x) and sizes == (
-        q.left, q.rows, q.k, q.columns, q.span, q.bundle, r.chunk, r.laid)
+    sizes = (p.left, p.rows, p.k, p.columns, p.span, p.bundle, s.chunk)
+    return y.behind(x) and sizes == (q.left, q.rows, q.k, q.columns, q.span, q.bundle, r.chunk)
 
 
 def _sliced(body: t.Body, product: Product) -> _Sliced | None:

@@ -161,28 +161,16 @@ class LoaderWriter:
         some = [r for r in regions if r is not None]
         if not some:
             return False
-        v = cpp_name(each.name)
+        v, (_, bytes, _) = cpp_name(each.name), self.rows(some[0])
         loop = f"int64_t {v} = 0; {v} < {len(run.args)}; {v} += {run.joined}"
         with self.out.block(f"ET_ROLLED for ({loop})"):
             for region in some:
                 self.place(p, s, region)
-            self.pieces(p, s, [self.start(region) for region in some],
-                        run.of(s).page // run.joined)
+            starts = ", ".join(self.start(region) for region in some)
+            piece = run.of(s).page // run.joined
+            self.out.line(f"worker.run_on<{s.ahead}, {s.rush}>({{{starts}}}, {bytes}, {piece});")
         self.out.line("worker.follow();")
         return True
-
-    def pieces(self, p: PlacedCall, s: Stream, starts: list[str], bytes: int) -> None:
-        """So many bytes of each of some operands in a page: in one piece, or by spans, if these are
-        some panels of a bundle."""
-        product = product_of(p.call.body, s.arg)
-        assert product is not None and isinstance(product.k, Const)
-        size = p.call.body.args[s.arg].storage.size
-        piece, apart = bytes, bytes
-        if s.laid != s.bundle:
-            piece, apart = (PANEL * n * product.span * size for n in (s.bundle, s.laid))
-        all_bytes = s.rows * product.k.value * size
-        self.out.line(f"worker.run_on<{s.ahead}, {s.rush}, {bytes // piece}>"
-                      f"({{{', '.join(starts)}}}, {all_bytes}, {piece}, {apart});")
 
     def start(self, region: Region) -> str:
         layout = layout_of(region, self.kernel.program.tensor(region.tensor))
@@ -222,12 +210,8 @@ class LoaderWriter:
                 assert_never(s.kind)
 
     def packed(self, p: PlacedCall, s: Stream, data: str, bytes: str) -> None:
-        if not s.wide and s.laid == s.bundle:
-            self.out.line(f"worker.run<{s.ahead}, {s.rush}>({data}, {bytes}, {s.page});")
-            return
         if not s.wide:
-            self.pieces(p, s, [data], s.page)
-            self.out.line("worker.follow();")
+            self.out.line(f"worker.run<{s.ahead}, {s.rush}>({data}, {bytes}, {s.page});")
             return
         product = product_of(p.call.body, s.arg)
         assert product is not None and isinstance(product.k, Const)

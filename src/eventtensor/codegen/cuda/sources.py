@@ -30,15 +30,15 @@ def source_of(
 
     if run is not None:
         places = ", ".join(map(place, run.args))
-        how = f"{span}, {stream.bundle}, {stream.laid}, {len(run.args)}"
+        how = f"{span}, {stream.bundle}, {len(run.args)}"
         return f"et::GlobalJoinedPanels<{how}>{{{{{places}}}}}"
     region = call.regions[stream.arg]
     tensor = program.tensor(region.tensor)
     if stream.kind is StreamKind.packed:
         stride = expr(panel_stride(tensor))
-        how = f"{span}, {stream.bundle}"
-        how += f", {stream.laid}" * (stream.laid != stream.bundle)
-        page = stream.page // stream.bundle * stream.laid
-        return f"et::GlobalPanels<{how}>{{{place(stream.arg)}, {stride}, {page}}}"
+        return (
+            f"et::GlobalPanels<{span}, {stream.bundle}>"
+            f"{{{place(stream.arg)}, {stride}, {stream.page}}}"
+        )
     stride = expr(row_stride(region, tensor))
     return f"et::GlobalRows{{{place(stream.arg)}, {stride}, {stream.chunk}}}"

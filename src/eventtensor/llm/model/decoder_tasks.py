@@ -20,8 +20,8 @@ from .tile_sizes import Layout
 @dataclass(frozen=True)
 class Matrix:
     """A packed weight with `rows` outputs, of which an index of its first axis has `bundle_rows`.
-    [layer, tile, rows of a tile] is the region of a tile: whole bundles, or some panels of one. The
-    axes before those of the matrix replace `layer` (none, or layer and expert)."""
+    [layer, tile, rows of a tile] is the region of a tile. The axes before those of the matrix
+    replace `layer` (none, or layer and expert)."""
 
     ref: Any
     rows: int
@@ -29,23 +29,18 @@ class Matrix:
 
     def tiles(self, rows: int) -> int:
         """The number of tiles of `rows` rows."""
-        if (rows % self.bundle_rows and self.bundle_rows % rows) or self.rows % rows:
+        if rows % self.bundle_rows or self.rows % rows:
             raise BadPacking(
                 f"{self.ref.name} has {self.rows} rows: not a number of tiles of {rows}",
-                hint=f"a tile is a multiple of {self.bundle_rows} rows, or a part of them, that "
-                     "divides the matrix",
+                hint=f"a tile is a multiple of {self.bundle_rows} rows that divides the matrix",
             )
         return self.rows // rows
 
     def __getitem__(self, key: tuple[Any, ...]) -> Any:
         *ahead, tile, rows = key
-        n, of = rows // self.bundle_rows, self.bundle_rows // rows
+        n = rows // self.bundle_rows
         inner = (slice(None),) * (len(self.ref.shape) - len(ahead) - 1)
-        if of > 1:
-            panel, panels = tile % of * (rows // PANEL), rows // PANEL
-            inner = (slice(None), slice(panel, panel + panels), *inner[2:])
-        at = tile * n if of <= 1 else tile // of
-        return self.ref[(*ahead, slice(at, at + max(n, 1)), *inner)]
+        return self.ref[(*ahead, slice(tile * n, tile * n + n), *inner)]
 
     def part(self, layer: Any, tile: Any, rows: int, part: Any, parts: int) -> Any:
         """Split-K part `part` of `parts` of a tile; a CPU has one part only."""

@@ -82,26 +82,21 @@ def tiles_for(
 def bundles_for(c: ModelConfig, layout: Layout = "cuda") -> dict[str, int]:
     """The panels of a bundle of each matrix on a GPU: the most with which every tile has whole
     bundles, in kernels for one token (if there are any) and for many, because all kernels share the
-    weights. A tile for one token may also be some panels of a bundle. Experts exclude that: their
-    tiles come all at the same time, and the producer warp has no time for more copies."""
+    weights."""
     few, many = tiles_for(c, "cuda"), tiles_for(c, "cuda", many=True)
-    rows = {
-        "w_qkv": (many.qkv, few.qkv),
-        "w_o": (many.out, few.out),
-        "w_gate_up": (many.gate_up, few.gate_up),
-        "w_down": (many.down, few.down),
-        "head": (many.head, few.head),
+    kernels = (many,) if layout == "cuda_many" else (many, few)
+
+    def most(*rows: int) -> int:
+        """The most panels that all tiles have as whole bundles."""
+        return max((n for n in BUNDLES if all(r % (n * PANEL) == 0 for r in rows)), default=1)
+
+    return {
+        "w_qkv": most(*(t.qkv for t in kernels)),
+        "w_o": most(*(t.out for t in kernels)),
+        "w_gate_up": most(*(t.gate_up for t in kernels)),
+        "w_down": most(*(t.down for t in kernels)),
+        "head": most(*(t.head for t in kernels)),
     }
-
-    def fits(name: str, panels: int) -> bool:
-        """True if tiles of both sizes have whole bundles."""
-        size, (whole, first) = panels * PANEL, rows[name]
-        if layout == "cuda_many":
-            return whole % size == 0
-        some = size % first == 0 and (name != "w_down" or c.experts is None)
-        return whole % size == 0 and (some or first % size == 0)
-
-    return {name: max((n for n in BUNDLES if fits(name, n)), default=1) for name in rows}
 
 
 def _least(rows: int, step: int, most: int) -> int:

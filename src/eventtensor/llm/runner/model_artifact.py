@@ -20,7 +20,7 @@ from ..model.llama import llama
 from ..model.model_config import ModelConfig
 from .runner_kernels import KernelShape, RunnerKernels
 
-_FACTS, _VERSION = "model.json", 6
+_FACTS, _VERSION = "model.json", 7
 _HINT = "eventtensor compile MODEL -o FOLDER writes one"
 
 

@@ -96,14 +96,14 @@ ET_FN void fold_panels(const float* parts, uint32_t part, float* c, int64_t s_ro
 }
 
 // PipelineConsumer where they lie: page j, `bytes` from page to page, of bundle b, of panels that have `panel`
-// bytes each, or of rows `pitch` bytes apart. LAID: panels of a bundle there, if these are some of one.
-template <uint32_t SPAN, uint32_t BUNDLE_, uint32_t LAID = BUNDLE_> struct GlobalPanels {
+// bytes each, or of rows `pitch` bytes apart.
+template <uint32_t SPAN, uint32_t BUNDLE_> struct GlobalPanels {
   static constexpr uint32_t BUNDLE = BUNDLE_;
   static constexpr bool JOINED = false;
   const char* data;
   int64_t panel, bytes;
 
-  template <uint32_t> using Page = PanelFill<SPAN, BUNDLE, LAID, const char*>;
+  template <uint32_t> using Page = PanelFill<SPAN, BUNDLE, BUNDLE, const char*>;
   template <uint32_t BYTES>
   ET_HOT Page<BYTES> page(uint32_t b, uint32_t j, uint32_t, uint32_t, Own own) const {
     return {data + b * BUNDLE * panel + j * bytes + own.panel * SPAN * PANEL, own};
@@ -113,15 +113,15 @@ template <uint32_t SPAN, uint32_t BUNDLE_, uint32_t LAID = BUNDLE_> struct Globa
 };
 
 // The panels of TIMES products, BUNDLE of them together.
-template <uint32_t SPAN, uint32_t BUNDLE_, uint32_t LAID, uint32_t TIMES> struct GlobalJoinedPanels {
+template <uint32_t SPAN, uint32_t BUNDLE_, uint32_t TIMES> struct GlobalJoinedPanels {
   static constexpr uint32_t BUNDLE = BUNDLE_;
   static constexpr bool JOINED = true;
   const char* data[TIMES];
 
-  template <uint32_t> using Page = PanelFill<SPAN, BUNDLE, LAID, const char*>;
+  template <uint32_t> using Page = PanelFill<SPAN, BUNDLE, 1, const char*>;
   template <uint32_t BYTES>
   ET_HOT Page<BYTES> page(uint32_t b, uint32_t j, uint32_t, uint32_t, Own own) const {
-    return {data[b * BUNDLE + own.panel] + j * BYTES * PANEL * LAID, own};
+    return {data[b * BUNDLE + own.panel] + j * BYTES * PANEL, own};
   }
   ET_HOT void done(uint32_t) const {}
   ET_HOT void end(Worker&, uint32_t) const {}

@@ -53,27 +53,25 @@ class ProducerWarp {
   // RUSH bytes are in flight.
   template <uint32_t AHEAD, uint32_t RUSH>
   ET_HOT void run(const void* data, uint32_t bytes, uint32_t page) {
-    run_on<AHEAD, RUSH, 1>({data}, bytes, page, page);
+    run_on<AHEAD, RUSH>({data}, bytes, page);
     follow();
   }
 
-  // The same by one lane; the others follow later. PipelineConsumer have EACH pieces, which lie `apart`, of each
-  // of N operands.
-  template <uint32_t AHEAD, uint32_t RUSH, uint32_t EACH, uint32_t N>
-  ET_HOT void run_on(const void* const (&data)[N], uint32_t bytes, uint32_t piece, uint32_t apart) {
-    const uint32_t pages = bytes / (EACH * piece);
+  // The same by one lane; the others follow later. A stage has a piece of each of N operands.
+  template <uint32_t AHEAD, uint32_t RUSH, uint32_t N>
+  ET_HOT void run_on(const void* const (&data)[N], uint32_t bytes, uint32_t piece) {
+    const uint32_t pages = bytes / piece;
     left_ = pages > LAST ? pages : LAST + 1;
     if (lane_id() != 0) return;
     const char *const first = static_cast<const char*>(data[0]), *asked = first;
     const uint32_t few = cap_, then = then_;
-    for (uint32_t k = 0, at = 0; k < pages && stopped_ == 0; ++k, at += EACH * apart) {
-      if (AHEAD != 0 && N == 1)
-        ask(first + at, asked, first + pages * EACH * apart, piece, apart, AHEAD * EACH * apart);
+    for (uint32_t k = 0, at = 0; k < pages && stopped_ == 0; ++k, at += piece) {
+      if (AHEAD != 0 && N == 1) ask(first + at, asked, first + bytes, piece, AHEAD * piece);
       if (RUSH != 0 && k == stages_.count) limit_bytes_in_flight(RUSH);
-      if (!open(N * EACH * piece)) break;
+      if (!open(N * piece)) break;
 #pragma unroll
-      for (uint32_t e = 0; e < N * EACH; ++e)
-        copy_once(e * piece, static_cast<const char*>(data[e / EACH]) + at + e % EACH * apart, piece);
+      for (uint32_t e = 0; e < N; ++e)
+        copy_once(e * piece, static_cast<const char*>(data[e]) + at, piece);
       advance();
     }
     cap_ = slow_ != 0 ? few : then;
@@ -293,13 +291,13 @@ class ProducerWarp {
   }
 
   // Uses the time until the next stage is free: what lies before `asked` is on its way to the L2.
-  ET_HOT void ask(const char* from, const char*& asked, const char* end, uint32_t piece,
-                  uint32_t apart, uint32_t most) {
+  ET_HOT void ask(const char* from, const char*& asked, const char* end, uint32_t page,
+                  uint32_t most) {
     if (asked < from) asked = from;
     while (!has_room() && !over() && asked < end && asked - from < most) {
       if (!idle()) continue;
-      bulk_prefetch(asked, piece);
-      asked += apart;
+      bulk_prefetch(asked, page);
+      asked += page;
     }
   }
 
