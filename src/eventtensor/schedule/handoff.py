@@ -11,8 +11,6 @@ from dataclasses import dataclass, field
 from ..analysis.derive import Derived
 from ..analysis.event_maps import Events, Use
 from ..errors import BadOption
-from ..ir.expr import Load
-from ..ir.index_tables import is_kept, loads_after
 from ..ir.interval import nonnegative, numeric_bounds
 from ..ir.plan import Handoff, HandoffKind, Plan
 from ..ir.products import argument_of, product_of
@@ -20,9 +18,10 @@ from ..ir.program import PlacedCall
 from ..ir.tensor import tile_shape
 from ..targets.cost_model import HandoffCosts
 from ..targets.target import CudaTarget, Feature
-from .again import NO_TABLE, AgainQuestion, Found
+from .again import AgainQuestion, Found
 from .bulk_operands import bulk_operand, feeds_product
 from .flags import FlagQuestion
+from .index_table import NO_TABLE, TableQuestion
 from .tile_ownership import call_of, not_on_one_worker
 
 Asked = str | tuple[tuple[str, str], ...]
@@ -193,7 +192,7 @@ class _Decision:
             reason = "the tile before it on the same worker made what it needs"
             return Handoff(event, call, HandoffKind.worker, reason)
         if word in ("auto", "table"):
-            found = self._table(wait)
+            found = self._table(event, call)
             if found is not None:
                 return found
         if word in ("auto", "bulk"):
@@ -206,32 +205,14 @@ class _Decision:
     def _loader_waits(self, event: str, call: str) -> bool:
         return any(s.call == call and event in s.after for s in self.plan.streams)
 
-    def _table(self, wait: Use) -> Handoff | None:
+    def _table(self, event: str, call: str) -> Handoff | None:
         """What the loader waits for are numbers of a table, and it looks at these alone."""
-        event, call = wait.event.name, call_of(wait.node)
-        p = self.plan.program.placed(call)
-        makers = [self.plan.program.placed(n.node) for n in self.events.notifies
-                  if n.event.name == event]
-        made = {r.tensor for m in makers for r in m.call.writes}
-        loads = [x for x in loads_after(self.plan, call, event) if x.tensor in made]
-        why = next(filter(None, (self._no_table(p, x, makers) for x in loads)),
-                   "" if loads else NO_TABLE)
+        tensors, why = TableQuestion(self.plan, self.events, self.flags).found(event, call)
         if why:
             self.refused[event, call, "table"] = why
             return None
-        tensors = tuple(dict.fromkeys(x.tensor for x in loads))
         reason = "the loader goes on with its numbers: no fence, no second trip"
         return Handoff(event, call, HandoffKind.table, reason, tensors)
-
-    def _no_table(self, p: PlacedCall, load: Load, makers: list[PlacedCall]) -> str:
-        """Why the loader cannot take a number from words: it looks at a row, all of it."""
-        tensor = self.plan.program.tensor(load.tensor)
-        if not is_kept(self.plan.program, p, load):
-            return f"the loader cannot keep a row of {load.tensor}"
-        regions = [(m, r) for m in makers for r in m.call.writes if r.tensor == load.tensor]
-        if any(m.call.grid or tile_shape(r, tensor)[-1] != tensor.shape[-1] for m, r in regions):
-            return f"several tasks write a row of {load.tensor}"
-        return self.flags.refusal(load.tensor, decides=True)
 
     def _why_counter(self, event: str, call: str, word: str) -> str:
         kinds = ("worker", "flag") if word == "auto" else (word,)

@@ -11,7 +11,8 @@ from ...targets.devices import DEFAULT_DEVICE
 from ...targets.target import CudaTarget
 from .model_config import ModelConfig
 
-# cuda: for kernels of any number of tokens; cuda_many: for kernels of many tokens only.
+# cuda: for kernels of any number of tokens; cuda_many: for kernels of many tokens only. Experts
+# gain 1% to 2% by it. It becomes a plug-in of the kernel IR.
 Layout = Literal["cpu", "cuda", "cuda_many"]
 
 WIDE_ROWS, PART_COLUMNS = 128, 128  # of a tile with many tokens, and the unit of split-K parts
