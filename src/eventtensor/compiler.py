@@ -12,7 +12,7 @@ from .analysis.check_report import CheckReport, Kind, Problem, make_report
 from .analysis.derive import Derived, derive
 from .analysis.event_maps import Events
 from .analysis.order_check import without_events
-from .analysis.reuse import own_iteration, reused, without_axes
+from .analysis.reuse import is_iteration_private, shared_scratch, without_axes
 from .config import Options
 from .errors import BadOption, NoDevice, Unproved
 from .ignored_arguments import ignore_arguments
@@ -103,19 +103,29 @@ def _memory(s: State) -> None:
     the interpreter check that what is read was written, so they keep iterations apart. Copies in
     bulk were decided by where iterations lie.)"""
     assert s.derived is not None and s.plan is not None and s.report is not None
-    flagged = s.plan.flagged
+    flagged = s.plan.tagged_tensors
     program, axes = s.program, dict[str, int]()
     if s.report.ok and not s.options.debug and s.options.target != "interp":
         gone = {h.event for h in s.plan.handoffs if h.kind in (HandoffKind.flag, HandoffKind.again)}
         order = without_events(s.derived, frozenset(gone))
         copied = {t for h in s.plan.handoffs if h.kind is HandoffKind.bulk for t in h.tensors}
-        axes = reused(program, order, flagged | copied)
+        axes = shared_scratch(program, order, flagged | copied)
         program = without_axes(program, axes)
     buffers, workspace = layout(program, flagged)
     words, word_bytes = word_layout(program, flagged)
-    own = frozenset(name for name, k in axes.items() if own_iteration(s.program, name, k))
-    s.plan = replace(s.plan, program=program, reused=tuple(axes), own=own, buffers=buffers,
-                     workspace=workspace, words=words, word_bytes=word_bytes)
+    private = frozenset(
+        name for name, k in axes.items() if is_iteration_private(s.program, name, k)
+    )
+    s.plan = replace(
+        s.plan,
+        program=program,
+        shared_scratch=tuple(axes),
+        iteration_private=private,
+        buffers=buffers,
+        workspace=workspace,
+        words=words,
+        word_bytes=word_bytes,
+    )
 
 
 PASSES = (

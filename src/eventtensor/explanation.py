@@ -104,8 +104,8 @@ def _lines(plan: Plan, report: CheckReport, options: Options) -> Iterator[str]:
         yield f"  {e.name}[{shape}]  count {e.count}  ({origin})"
         yield from _uses(plan, e.name)
     yield f"workspace: {plan.workspace} bytes{_example(plan, plan.workspace)}"
-    if plan.reused:
-        yield f"  one place for all iterations: {', '.join(plan.reused)}"
+    if plan.shared_scratch:
+        yield f"  one place for all iterations: {', '.join(plan.shared_scratch)}"
     if plan.words:
         names = ", ".join(b.tensor for b in plan.words)
         yield f"words of {names}: {plan.word_bytes} bytes{_example(plan, plan.word_bytes)}"
@@ -124,7 +124,11 @@ def _grid(p: PlacedCall, c: CallPlan, streams: tuple[Stream, ...]) -> Iterator[s
     for s in streams:
         if s.call == p.call.name:
             region = p.call.regions[s.arg]
-            way = f"streams {region} as {s.kind.value}" if s.loaded else f"reads {region} in place"
+            way = (
+                f"streams {region} as {s.kind.value}"
+                if s.is_streamed
+                else f"reads {region} in place"
+            )
             way += f" by {s.strategy}" * bool(s.strategy)
             yield f"    {way}: {s.reason}"
 
@@ -139,8 +143,8 @@ def _uses(plan: Plan, event: str) -> Iterator[str]:
             for w in waits:
                 if w.event == event:
                     who = f"every worker, before {c.call}," if header else f"{c.call}({coords})"
-                    if w.chunk is not None:
-                        who += f", in each iteration %{w.chunk.var},"
+                    if w.loop is not None:
+                        who += f", in each iteration %{w.loop.var},"
                     yield f"    {who} waits for {_cells(w.cells)}  [{w.reason}]"
     for h in plan.handoffs:
         if h.event == event:

@@ -33,7 +33,7 @@ def chosen() -> Plan:
            reads=lambda i: (x[:, :], w[which[i], :, :, :, :, :, :, :]),
            writes=lambda i: y[i, :, :])
     plan = plan_of(p, schedule=(("make", "static"), ("go", "ticket")))
-    assert [s.after for s in plan.streams if s.call == "go"] == [("make_done",)]
+    assert [s.wait_events for s in plan.streams if s.call == "go"] == [("make_done",)]
     return plan
 
 

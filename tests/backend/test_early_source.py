@@ -30,7 +30,7 @@ from eventtensor.codegen.cuda.emitter import BlockDialect, _Loop
 from eventtensor.compiler import run_passes
 from eventtensor.config import Options
 from eventtensor.errors import StuckWait
-from eventtensor.ir.availability import Settled
+from eventtensor.ir.availability import DataAvailability
 from eventtensor.ir.expr import Const, Load, Var, compare, select
 from eventtensor.ir.plan import Plan
 from eventtensor.ir.walk import evaluate
@@ -109,16 +109,16 @@ def test_data_is_settled_by_a_wait_that_counts_all_its_writers(
     plan = plan_of(make())
     placed = next(p for p in plan.program.calls if p.call.name == "use")
     (load,) = place_loads(placed.call.regions)
-    before = Settled(plan, placed)
-    assert not before.loads(load)
-    assert before.after(plan.call("use").waits[0]).loads(load) == known
+    before = DataAvailability(plan, placed)
+    assert not before.are_loads_known(load)
+    assert before.with_wait(plan.call("use").waits[0]).are_loads_known(load) == known
 
 
 def test_a_writer_behind_the_reader_is_never_settled() -> None:
     plan = plan_of(layered())
     plan_call, use = plan.program.calls[0], plan.program.calls[-1]
     (load,) = place_loads(use.call.regions)
-    assert not Settled(plan, plan_call, plan.call("use").waits).loads(load)
+    assert not DataAvailability(plan, plan_call, plan.call("use").waits).are_loads_known(load)
 
 
 # ---- operands --------------------------------------------------------------------------------

@@ -47,8 +47,9 @@ def ptx_for(plan: Plan, device: str) -> str:
 @pytest.mark.parametrize("device", ARCHITECTURES)
 def test_wgmma_is_on_hopper_alone(device: str) -> None:
     plan = plan_for(wide(), device)
-    assert [(s.strategy, s.loaded) for s in plan.streams] == \
-        [(TAKEN[device][0], device == "sm_90")]
+    assert [(s.strategy, s.is_streamed) for s in plan.streams] == [
+        (TAKEN[device][0], device == "sm_90")
+    ]
     ptx = ptx_for(plan, device)
     assert ("wgmma" in ptx) == (device == "sm_90")
     assert ("mma.sync" in ptx) == (device != "sm_90")
@@ -59,8 +60,9 @@ def test_wgmma_is_on_hopper_alone(device: str) -> None:
 @pytest.mark.parametrize("device", ARCHITECTURES)
 def test_weights_of_skinny_products_stream_where_bulk_copies_exist(device: str) -> None:
     plan = plan_for(linear(k=256, most=8), device)
-    assert [(s.strategy, s.loaded) for s in plan.streams if s.kind.of_product] == \
-        [TAKEN[device][1:]]
+    assert [(s.strategy, s.is_streamed) for s in plan.streams if s.kind.is_product] == [
+        TAKEN[device][1:]
+    ]
     ptx = ptx_for(plan, device)
     assert ("cp.async.bulk" in ptx) == (device != "sm_80")
     assert "mma.sync" in ptx and "wgmma" not in ptx
@@ -75,7 +77,7 @@ def test_examples_compile_for_each_architecture(name: str, device: str) -> None:
 @pytest.mark.parametrize("device", ("sm_80", "sm_100"))
 def test_layers_of_wide_and_skinny_products_compile_without_wgmma(device: str) -> None:
     plan = plan_for(layers(), device)
-    assert {s.strategy for s in plan.streams if s.kind.of_product} <= set(TAKEN[device][:2])
+    assert {s.strategy for s in plan.streams if s.kind.is_product} <= set(TAKEN[device][:2])
     assert "wgmma" not in ptx_for(plan, device)
 
 

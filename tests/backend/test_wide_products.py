@@ -42,7 +42,7 @@ def plan_of(name: str, stream: bool) -> Plan:
     panels, total, k, dtype, bundle = SHAPES[name]
     program = packed(panels, k, MOST, total, dtype, bundle)
     plan = run_passes(program, Options(target="cuda", schedule="static", stream=stream)).plan
-    assert plan is not None and [s.loaded for s in plan.streams] == [stream]
+    assert plan is not None and [s.is_streamed for s in plan.streams] == [stream]
     return plan
 
 

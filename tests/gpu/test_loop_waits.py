@@ -37,7 +37,7 @@ def case(program: Program, n: int) -> tuple[dict[str, int], Arrays, Arrays]:
 def test_a_hundred_launches_give_what_program_order_does(name: str, schedule: str) -> None:
     state = proved(MAKERS[name](), schedule)
     assert state.plan is not None and state.derived is not None
-    assert any(w.chunk for ws in state.derived.waits.values() for w in ws)
+    assert any(w.loop for ws in state.derived.waits.values() for w in ws)
     wanted = stored(f"chunks_{name}", lambda: {n: case(state.program, n) for n in SIZES})
     turns = [wanted[SIZES[k * k % 7 % len(SIZES)]] for k in range(100)]
     with cuda_kernel(state.plan) as kernel:

@@ -186,7 +186,7 @@ def test_nothing_stands_before_attention_nor_behind_that_of_lone_items() -> None
     assert not any(x.call.name == "apply_rope" for x in state.plan.program.calls)
     kinds = {x.call: x.schedule.kind for x in state.plan.calls}
     assert (kinds["attend"], kinds["combine"]) == (ScheduleKind.ticket, ScheduleKind.static)
-    assert {"h_attn", "mixed", "qkv", "part"} <= set(state.plan.reused)
+    assert {"h_attn", "mixed", "qkv", "part"} <= set(state.plan.shared_scratch)
     text = generate(state.plan).text
     body = {n: text[text.index(f"bool body_{n}(") :].split("\n}\n")[0]
             for n in ("attend", "out_proj")}

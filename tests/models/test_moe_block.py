@@ -30,7 +30,7 @@ from eventtensor.codegen.cuda.kernel import generate
 from eventtensor.compiler import run_passes
 from eventtensor.config import Options
 from eventtensor.interp import Order, Task, run
-from eventtensor.ir.availability import Settled
+from eventtensor.ir.availability import DataAvailability
 from eventtensor.ir.plan import HandoffKind, Plan
 from eventtensor.llm.model.decoder_tasks import Weights
 from eventtensor.llm.model.llama import llama
@@ -186,7 +186,9 @@ def emulated(
             assert np.abs(arrays["result"] - wanted).max() < 0.05
             assert arrays["active"].tolist() == [len(set.union(*layer)) for layer in used]
             found.append(arrays["result"].tobytes())
-    return found, {(s.call, s.loaded, s.wide) for s in state.plan.streams if s.call in how}
+    return found, {
+        (s.call, s.is_streamed, s.is_b_streamed) for s in state.plan.streams if s.call in how
+    }
 
 
 def test_weights_of_experts_are_streamed_to_the_same_bits() -> None:
@@ -266,18 +268,18 @@ def test_scores_and_picks_carry_flags_and_the_routing_waits_for_the_residual(
 
 def test_layers_share_what_goes_between_the_products(published: Plan) -> None:
     """What each had for itself would go out to the memory."""
-    assert {"act", "y"} <= set(published.reused)
+    assert {"act", "y"} <= set(published.shared_scratch)
 
 
 def test_shares_are_asked_for_while_a_token_waits_for_its_experts(published: Plan) -> None:
     """They come with the routing, though layers share their place."""
-    assert "share" in published.own
+    assert "share" in published.iteration_private
     p, (routed, done) = published.program.placed("combine_experts"), \
         published.call("combine_experts").waits
-    settled = Settled(published, p).after(routed)
+    settled = DataAvailability(published, p).after(routed)
     _, y, share, _ = p.call.reads
     assert settled.region(share) and not settled.after(done).region(y)
-    assert not Settled(published, p).region(share)
+    assert not DataAvailability(published, p).region(share)
 
 
 # ---- proof -----------------------------------------------------------------------------------

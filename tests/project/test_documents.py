@@ -104,7 +104,7 @@ def test_a_wrong_path_or_name_is_noticed() -> None:
         "Plan.no_field_of_a_plan",
     ):
         assert problem(span)
-    for span in ("ir/plan.py", "tests/emulator", "kernel.cubin", "Plan.own", "n // 32"):
+    for span in ("ir/plan.py", "tests/emulator", "kernel.cubin", "Plan.tagged_tensors", "n // 32"):
         assert problem(span) is None
 
 

@@ -28,9 +28,9 @@ class Touch:
 
 def in_turn(call: Call, waits: tuple[Wait, ...], env: Env) -> list[tuple[Wait, Env]]:
     """All waits of a task, those of its loops iteration by iteration, each with what it sees."""
-    found: list[tuple[Wait, Env]] = [(w, env) for w in waits if w.chunk is None]
+    found: list[tuple[Wait, Env]] = [(w, env) for w in waits if w.loop is None]
     for loop in (s for s in call.body.stmts if isinstance(s, t.For)):
-        here = [w for w in waits if w.chunk is not None and w.chunk.var == loop.var]
+        here = [w for w in waits if w.loop is not None and w.loop.var == loop.var]
         for v in range(evaluate(loop.extent, env)) if here else ():
             found += [(w, {**env, f"%{loop.var}": v}) for w in here]
     return found
@@ -38,7 +38,7 @@ def in_turn(call: Call, waits: tuple[Wait, ...], env: Env) -> list[tuple[Wait, E
 
 def touches(call: Call, waits: tuple[Wait, ...], env: Env) -> Iterator[Touch]:
     """Every use of a read argument. Outside the loops that wait, the task may read as it begins."""
-    before = sum(w.chunk is None for w in waits)
+    before = sum(w.loop is None for w in waits)
     written = {r.tensor for r in (*call.accumulates, *call.writes)}
     args = {s.id: s.op.arg for s in call.body.stmts
             if isinstance(s, t.Let) and isinstance(s.op, t.Arg)}
@@ -47,8 +47,9 @@ def touches(call: Call, waits: tuple[Wait, ...], env: Env) -> Iterator[Touch]:
             yield Touch(k, before)
     done = before
     for s in call.body.stmts:
-        here = sum(w.chunk is not None and isinstance(s, t.For) and w.chunk.var == s.var
-                   for w in waits)
+        here = sum(
+            w.loop is not None and isinstance(s, t.For) and w.loop.var == s.var for w in waits
+        )
         if not isinstance(s, t.For) or not here:
             yield from _uses((s,), args, env, before)
             continue

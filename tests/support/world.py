@@ -115,7 +115,7 @@ class World:
         call = placed.call
         act = Act(call.name, tuple(env[v] for v in placed.vars), time, unordered=call.unordered)
         waits = self.edges.waits[call.name]
-        act.begin = sum(w.chunk is None for w in waits)
+        act.begin = sum(w.loop is None for w in waits)
         load = self._loader(act.reads, act.begin)
         try:
             self._waits(act, in_turn(call, waits, env))
@@ -138,7 +138,7 @@ class World:
         """What a task reads of argument k, at the first moment at which it is touched; without
         waits inside the body that is its start."""
         call, waits = placed.call, self.edges.waits[placed.call.name]
-        inside = any(w.chunk is not None for w in waits)
+        inside = any(w.loop is not None for w in waits)
         parts = [x for x in touches(call, waits, env) if x.arg == k] if inside else [
             Touch(k, len(waits))]
         for x in parts:

@@ -13,7 +13,7 @@ from eventtensor.errors import ExtentMismatch, OutOfRange
 from eventtensor.interp.evaluate import Place, evaluate
 from eventtensor.ir import tile as t
 from eventtensor.ir.expr import Const, Node, Var, add
-from eventtensor.ir.expr_functions import Functions
+from eventtensor.ir.expr_functions import ExprFunctions
 from eventtensor.ir.tensor import DType, Point, Slice
 
 F, I32, I64, B = DType.f32, DType.i32, DType.i64, DType.bool_
@@ -52,8 +52,13 @@ def evaluate_stmts(
     store = t.Store(len(xs), whole(shape), out)
     body = t.Body(tuple(args), (*lets, *stmts, store))
     effects = evaluate(
-        body, env or {}, dict(enumerate(xs)), {len(xs): shape}, no_load,
-        Place("f(0)", "here:1"), Functions(),
+        body,
+        env or {},
+        dict(enumerate(xs)),
+        {len(xs): shape},
+        no_load,
+        Place("f(0)", "here:1"),
+        ExprFunctions(),
     )
     assert effects.assigned[len(xs)].all()
     return effects.tiles[len(xs)]
@@ -230,7 +235,7 @@ def test_a_partial_store_marks_only_what_it_assigns() -> None:
     args = (t.BodyArg("out", "write", kind, F),)
     one_let = t.Let(0, t.Literal(3.0), type_of(F, ()))
     body = t.Body(args, (one_let, t.Store(0, (Point(Const(2)),), 0)))
-    effects = evaluate(body, {}, {}, {0: (4,)}, no_load, Place("f(0)", "here:1"), Functions())
+    effects = evaluate(body, {}, {}, {0: (4,)}, no_load, Place("f(0)", "here:1"), ExprFunctions())
     assert effects.assigned[0].tolist() == [False, False, True, False]
     assert effects.tiles[0][2] == 3.0
 

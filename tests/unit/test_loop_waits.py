@@ -32,13 +32,16 @@ SIZES = (1, 2, 3, 4, 5, 7, 8, 9, 13, 16, 17, 31)
 def waits_of(state: State, call: str, chunked: bool) -> tuple[Wait, ...]:
     assert state.derived is not None and state.report is not None
     assert state.report.ok, str(state.report)
-    return tuple(w for w in state.derived.waits[call] if (w.chunk is not None) == chunked)
+    return tuple(w for w in state.derived.waits[call] if (w.loop is not None) == chunked)
 
 
 def texts(waits: tuple[Wait, ...]) -> list[str]:
     """Cells, with the loop's value named v."""
-    return [f"{w.event}: {nest_text(n)}".replace(f"%{w.chunk.var}" if w.chunk else "%", "v")
-            for w in waits for n in w.cells]
+    return [
+        f"{w.event}: {nest_text(n)}".replace(f"%{w.loop.var}" if w.loop else "%", "v")
+        for w in waits
+        for n in w.cells
+    ]
 
 
 # ---- what is derived -----------------------------------------------------------------------
@@ -77,7 +80,7 @@ def test_each_iteration_waits_for_its_producers_and_no_others(chunk, tile):
         for v in range(-(-n // chunk)):
             rows = range(v * chunk, min(v * chunk + chunk, n))
             needed = {r // tile for r in rows}
-            env = {"n": n, "i": 0, f"%{wait.chunk.var}": v}
+            env = {"n": n, "i": 0, f"%{wait.loop.var}": v}
             waited = {p for nest in wait.cells for c in visit(nest, env) for p in cells[c]}
             assert waited <= needed <= waited | done, (n, v)
             done |= waited
@@ -86,9 +89,9 @@ def test_each_iteration_waits_for_its_producers_and_no_others(chunk, tile):
 def test_the_plan_and_explain_say_where_a_wait_stands():
     state = passes(chunks())
     (wait,) = waits_of(state, "walk", chunked=True)
-    assert f"wait part_done at each %{wait.chunk.var}: [%{wait.chunk.var}]" in str(state.plan)
+    assert f"wait part_done at each %{wait.loop.var}: [%{wait.loop.var}]" in str(state.plan)
     told = et.explain(chunks(), "static")
-    assert f"walk(i), in each iteration %{wait.chunk.var}, waits for" in told
+    assert f"walk(i), in each iteration %{wait.loop.var}, waits for" in told
 
 
 def test_a_task_that_overwrites_what_producers_read_waits_for_them_before_its_body():
@@ -218,7 +221,7 @@ def test_producers_that_are_not_tiled_along_the_walk_are_waited_for_at_the_start
 
 def test_push_waits_before_the_body_since_it_dispatches_whole_tasks():
     assert not read_by(plain, schedule="push")
-    assert "note: waits for all chunks of b before its body" in str(passes(chunks(), "push").plan)
+    assert "note: waits for all slices of b before its body" in str(passes(chunks(), "push").plan)
 
 
 def test_a_hand_tuned_body_may_read_when_it_likes():
@@ -272,22 +275,26 @@ def test_a_chunk_is_read_before_the_last_producer_has_run():
 def changed(state: State, change) -> State:
     """The chunk waits of `walk` as `change` gives them (None: dropped)."""
     assert state.derived is not None
-    waits = tuple(c for w in state.derived.waits["walk"]
-                  for c in (change(w) if w.chunk is not None else w,) if c is not None)
+    waits = tuple(
+        c
+        for w in state.derived.waits["walk"]
+        for c in (change(w) if w.loop is not None else w,)
+        if c is not None
+    )
     return replace(state, derived=replace(state.derived, waits={
         **state.derived.waits, "walk": waits}))
 
 
 def one_back(wait: Wait) -> Wait:
     """Iteration v waits for what iteration v - 1 needs."""
-    v = Var(f"%{wait.chunk.var}")
+    v = Var(f"%{wait.loop.var}")
     guard = compare("<=", Const(1), v)
     return replace(wait, cells=tuple(
         replace(n, index=(add(v, Const(-1)),), guards=(guard,)) for n in wait.cells))
 
 
 def only_first(wait: Wait) -> Wait:
-    v = Var(f"%{wait.chunk.var}")
+    v = Var(f"%{wait.loop.var}")
     guard = compare("<=", v, Const(0))
     return replace(wait, cells=tuple(replace(n, guards=(guard,)) for n in wait.cells))
 
@@ -314,7 +321,7 @@ def test_a_chunk_wait_that_is_missing_is_refuted_with_a_witness(change, first, i
 def test_waits_of_earlier_iterations_count():
     """Iteration v may lean on what iteration v - 1 has waited for."""
     def early(wait: Wait) -> Wait:
-        v = Var(f"%{wait.chunk.var}")
+        v = Var(f"%{wait.loop.var}")
         size = next(e for e in state.derived.events if e.name == "part_done").shape[0]
         inside = compare("<=", add(v, Const(2)), size)
         first = compare("<=", v, Const(0))

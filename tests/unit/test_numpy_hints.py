@@ -12,7 +12,7 @@ import pytest
 import eventtensor as et
 from eventtensor.errors import EventTensorError
 from eventtensor.lang import composite_functions, tile_functions
-from eventtensor.lang.numpy_hints import HINTS, SPELLED
+from eventtensor.lang.numpy_hints import EQUIVALENTS, HINTS
 from eventtensor.lang.symbolic_tile import Tile
 from eventtensor.public_names import BODY_NAMES, COMPOSED, DTYPES, FUNCTIONS
 
@@ -158,12 +158,12 @@ def test_tables_of_hints_name_nothing_that_there_is() -> None:
     """A name that `et` or tiles have needs no hint."""
     there = {*et.__all__, *(n for n in dir(Tile) if not n.startswith("_"))}
     assert not set(HINTS) & there
-    assert not set(HINTS) & set(SPELLED)
-    assert list(HINTS) == sorted(HINTS) and list(SPELLED) == sorted(SPELLED)
+    assert not set(HINTS) & set(EQUIVALENTS)
+    assert list(HINTS) == sorted(HINTS) and list(EQUIVALENTS) == sorted(EQUIVALENTS)
 
 
 def test_hints_name_functions_that_there_are() -> None:
-    words = " ".join([*HINTS.values(), *SPELLED.values()])
+    words = " ".join([*HINTS.values(), *EQUIVALENTS.values()])
     named = set(re.findall(r"\bet\.(\w+)", words))
     assert named and named <= set(et.__all__)
 

@@ -13,11 +13,11 @@ import eventtensor
 from eventtensor.errors import OpWithoutEntry
 from eventtensor.ir import tile as t
 from eventtensor.ir.elementwise import FUNCTIONS
-from eventtensor.ir.handler_table import Layer
-from eventtensor.ir.ops import KEYWORDS, OPS, ROWS, find_row
+from eventtensor.ir.handler_table import HandlerTable
+from eventtensor.ir.ops import KEYWORDS, OP_SPECS, OPS, find_op
 
-# Modules by the start of the name of their layer.
-LAYERS = {
+# Modules by the start of the name of their handlers.
+TABLES = {
     "the interpreter": "eventtensor.interp.evaluate",
     "the C++ back end": "eventtensor.codegen.cpp.body",
     "the CUDA back end": "eventtensor.codegen.cuda.body",
@@ -26,18 +26,18 @@ LAYERS = {
 PACKAGE = str(Path(eventtensor.__file__).parent)
 
 
-def import_without(layer: str, key: str, module: str) -> str:
-    """What Python prints that imports a module whose layer registers no handler for a key."""
+def import_without(table: str, key: str, module: str) -> str:
+    """What Python prints that imports a module whose table registers no handler for a key."""
     code = f"""
 import sys, types
 sys.modules["eventtensor"] = package = types.ModuleType("eventtensor")
 package.__path__ = [{PACKAGE!r}]
-from eventtensor.ir.handler_table import Layer
-add = Layer.add
+from eventtensor.ir.handler_table import HandlerTable
+add = HandlerTable.add
 def forget(self, handler, *keys):
     left = [k for k in keys if getattr(k, "__name__", k) != {key!r}]
-    return add(self, handler, *(left if self.name.startswith({layer!r}) else keys))
-Layer.add = forget
+    return add(self, handler, *(left if self.name.startswith({table!r}) else keys))
+HandlerTable.add = forget
 del sys.modules["eventtensor"]
 import {module}
 """
@@ -45,10 +45,10 @@ import {module}
     return done.stderr if done.returncode else ""
 
 
-@pytest.mark.parametrize("layer", LAYERS)
-def test_a_layer_that_lacks_an_op_fails_at_import(layer: str) -> None:
-    shown = import_without(layer, "Gather", LAYERS[layer])
-    assert "ET106" in shown and layer in shown and "'Gather'" in shown
+@pytest.mark.parametrize("table", TABLES)
+def test_a_table_that_lacks_an_op_fails_at_import(table: str) -> None:
+    shown = import_without(table, "Gather", TABLES[table])
+    assert "ET106" in shown and table in shown and "'Gather'" in shown
 
 
 def test_a_function_that_python_cannot_spell_fails_at_import() -> None:
@@ -59,28 +59,28 @@ def test_a_function_that_python_cannot_spell_fails_at_import() -> None:
 
 
 def test_a_complete_package_imports() -> None:
-    for module in LAYERS.values():
-        assert import_without("no layer", "Gather", module) == ""
+    for module in TABLES.values():
+        assert import_without("no table", "Gather", module) == ""
 
 
-def test_a_layer_names_all_that_it_lacks() -> None:
-    layer: Layer[type, int] = Layer("a back end", ROWS)
-    layer.add(1, *(set(ROWS) - {t.TopK, t.Scan}))
+def test_a_table_names_all_that_it_lacks() -> None:
+    table: HandlerTable[type, int] = HandlerTable("a back end", OP_SPECS)
+    table.add(1, *(set(OP_SPECS) - {t.TopK, t.Scan}))
     with pytest.raises(OpWithoutEntry, match="a back end has no entry for 'Scan', 'TopK'"):
-        layer.require_all()
+        table.require_all()
 
 
-def test_a_layer_takes_each_op_of_the_table_once() -> None:
-    layer: Layer[str, int] = Layer("a back end", FUNCTIONS)
-    layer.add(1, "exp")
+def test_a_table_takes_each_op_once() -> None:
+    table: HandlerTable[str, int] = HandlerTable("a back end", FUNCTIONS)
+    table.add(1, "exp")
     with pytest.raises(OpWithoutEntry, match="'exp' twice"):
-        layer.add(2, "exp")
+        table.add(2, "exp")
     with pytest.raises(OpWithoutEntry, match="'expm1', which the table lacks"):
-        layer.add(2, "expm1")
+        table.add(2, "expm1")
 
 
 def test_every_node_class_has_one_row() -> None:
-    assert {row.node for row in OPS} == set(get_args(t.Op)) and len(OPS) == len(ROWS)
+    assert {row.node for row in OPS} == set(get_args(t.Op)) and len(OPS) == len(OP_SPECS)
 
 
 @pytest.mark.parametrize("row", OPS, ids=lambda row: row.node.__name__)
@@ -91,4 +91,4 @@ def test_a_row_names_all_fields_of_its_node(row) -> None:
 
 @pytest.mark.parametrize("row", OPS, ids=lambda row: row.node.__name__)
 def test_a_name_and_keywords_belong_to_one_row(row) -> None:
-    assert all(find_row(name, row.of_form(*KEYWORDS)) is row for name in row.names)
+    assert all(find_op(name, row.fields_of_form(*KEYWORDS)) is row for name in row.names)

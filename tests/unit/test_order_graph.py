@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 import eventtensor as et
-from eventtensor.analysis.order_graph import PATH, OrderGraph
+from eventtensor.analysis.order_graph import MAX_PATH, OrderGraph
 from eventtensor.analysis.sets.space import Scope, sides_of
 
 CALLS = ("one", "two", "three", "four")
@@ -41,11 +41,11 @@ def link(graph: OrderGraph, source: str, sink: str, condition: str = "{0} = {1}"
     graph.add(source, sink, tiles(graph, source, sink, condition))
 
 
-def ordered(graph: OrderGraph, condition: str = "{0} = {1}", longest: int = PATH) -> bool:
+def ordered(graph: OrderGraph, condition: str = "{0} = {1}", longest: int = MAX_PATH) -> bool:
     want = tiles(graph, "one", "four", condition)
-    by_parts = graph.left_over("one", "four", want).is_empty()
-    found = graph.implied("one", "four", want, 1, longest)
-    assert longest < PATH or found == by_parts
+    by_parts = graph.unordered_part("one", "four", want).is_empty()
+    found = graph.is_implied("one", "four", want, 1, longest)
+    assert longest < MAX_PATH or found == by_parts
     return found
 
 
@@ -80,6 +80,6 @@ def test_a_limited_graph_has_its_own_paths(graph):
     link(graph, "one", "two")
     link(graph, "two", "four")
     assert ordered(graph)
-    other = graph.limited("four", [])
+    other = graph.with_edges_to("four", [])
     assert not ordered(other)
     assert ordered(graph)

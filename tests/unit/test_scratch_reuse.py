@@ -77,8 +77,8 @@ def planned(p: et.Program, **options: Any) -> Plan:
 
 def test_iterations_in_turn_share_their_scratch():
     plan = planned(program(in_turn, a=(L, N)))
-    assert plan.reused == ("h", "a")
-    assert plan.own == {"a"}  # what is read of h, the iteration before has written
+    assert plan.shared_scratch == ("h", "a")
+    assert plan.iteration_private == {"a"}  # what is read of h, the iteration before has written
     assert evaluate(plan.workspace, {}) == 2 * 128  # of N floats each, to a cache line
 
 
@@ -88,7 +88,7 @@ def results(p: et.Program, **options: Any) -> tuple[np.ndarray, np.ndarray]:
     found = []
     for debug in (True, False):
         kernel = et.compile(p, target="cpu", debug=debug, **options)
-        assert not debug or not kernel.plan.reused
+        assert not debug or not kernel.plan.shared_scratch
         out = np.full(N, np.nan, np.float32)
         kernel(x=x, out=out)
         found.append(out)
@@ -103,7 +103,7 @@ def test_results_are_those_of_iterations_kept_apart(schedule):
 
 
 def test_the_interpreter_knows_what_each_iteration_has_written():
-    assert planned(program(in_turn, a=(L, N)), target="interp").reused == ()
+    assert planned(program(in_turn, a=(L, N)), target="interp").shared_scratch == ()
 
 
 # ---- each task must read what it did before ------------------------------------------------------
@@ -161,7 +161,7 @@ def test_no_task_reads_what_another_wrote(build: Callable[..., None], points: in
         build(p, at, h, c)
     p.call(step, name="end", grid=(), reads=lambda: h[L, :], writes=lambda: out[:])
     np.testing.assert_array_equal(*results(p))
-    assert "c" not in planned(p).reused
+    assert "c" not in planned(p).shared_scratch
 
 
 def test_an_inner_loop_has_what_the_outer_iteration_before_wrote():
@@ -183,14 +183,14 @@ def test_an_inner_loop_has_what_the_outer_iteration_before_wrote():
                writes=lambda: h[m * L + at + 1, :])
     p.call(step, name="end", grid=(), reads=lambda: h[3 * L, :], writes=lambda: out[:])
     np.testing.assert_array_equal(*results(p))
-    assert "a" not in planned(p).reused
+    assert "a" not in planned(p).shared_scratch
 
 
 def test_what_is_copied_in_bulk_lies_where_that_was_decided():
     p = program(in_turn, a=(L, N))
     plan = planned(p, target="cuda", handoff="bulk")
     copied = {t for h in plan.handoffs if h.kind is HandoffKind.bulk for t in h.tensors}
-    assert copied and not copied & set(plan.reused)
+    assert copied and not copied & set(plan.shared_scratch)
 
 
 # ---- order -------------------------------------------------------------------------------------
@@ -215,8 +215,8 @@ def test_a_tile_that_nothing_holds_back_keeps_its_own():
         p.call(step, name="next", grid=(TILES,), reads=lambda i: c[at, cut(i)],
                writes=lambda i: h[at + 1, cut(i)])
 
-    assert planned(program(loose, a=(L, N), b=(L, N))).reused == ()
-    assert "a" not in planned(program(kept, a=(L, N), b=(L, N), c=(L, N))).reused
+    assert planned(program(loose, a=(L, N), b=(L, N))).shared_scratch == ()
+    assert "a" not in planned(program(kept, a=(L, N), b=(L, N), c=(L, N))).shared_scratch
 
 
 def test_what_an_older_iteration_wrote_stays():
@@ -231,14 +231,14 @@ def test_what_an_older_iteration_wrote_stays():
         p.call(both, name="take", grid=(), reads=lambda: (old[at, :], old[at + 1, :]),
                writes=lambda: h[at + 1, :])
     p.call(step, name="end", grid=(), reads=lambda: h[L, :], writes=lambda: out[:])
-    assert planned(p).reused == ("h",)
+    assert planned(p).shared_scratch == ("h",)
 
 
 def test_a_task_that_reads_what_it_writes_keeps_them_apart():
     def itself(p: et.Program, at: Any, h: Any) -> None:
         p.call(step, name="only", grid=(), reads=lambda: h[at, :], writes=lambda: h[at + 1, :])
 
-    assert planned(program(itself)).reused == ()
+    assert planned(program(itself)).shared_scratch == ()
 
 
 def test_a_sum_that_begins_at_zero_begins_anew_in_each_iteration():
@@ -251,15 +251,15 @@ def test_a_sum_that_begins_at_zero_begins_anew_in_each_iteration():
                accumulates=lambda i: a[at, cut(i)])
         p.call(total, name="second", grid=(), reads=lambda: a[at, :], writes=lambda: h[at + 1, :])
 
-    assert planned(program(sums, a=(L, N))).reused == ("h",)
+    assert planned(program(sums, a=(L, N))).shared_scratch == ("h",)
 
 
 def test_tensors_that_carry_flags_stay():
     p = program(in_turn, a=(L, N))
     flags = planned(p, target="cuda", handoff="flag")
     assert {h.kind for h in flags.handoffs} == {HandoffKind.flag}
-    assert flags.reused == ()
-    assert planned(p, target="cuda", handoff="counter").reused == ("h", "a")
+    assert flags.shared_scratch == ()
+    assert planned(p, target="cuda", handoff="counter").shared_scratch == ("h", "a")
 
 
 def test_flags_order_nothing_but_their_words():
@@ -285,8 +285,8 @@ def test_flags_order_nothing_but_their_words():
     p.call(step, name="end", grid=(), reads=lambda: h[L, :], writes=lambda: out[:])
     found = planned(p, target="cuda", handoff="flag")
     assert {t for h in found.handoffs for t in h.tensors} == {"h"}
-    assert found.reused == ()
-    assert planned(p, target="cuda", handoff="counter").reused == ("h", "a")
+    assert found.shared_scratch == ()
+    assert planned(p, target="cuda", handoff="counter").shared_scratch == ("h", "a")
 
 
 @pytest.mark.parametrize("stated", [False, True])
@@ -308,4 +308,4 @@ def test_a_grid_that_surely_has_a_tile_lets_order_through(stated):
         p.call(step, name="last", grid=(), reads=lambda: part[at, 0 : n[0]],
                writes=lambda: h[at + 1, 0 : n[0]])
     p.call(step, name="end", grid=(), reads=lambda: h[L, 0 : n[0]], writes=lambda: out[0 : n[0]])
-    assert ("a" in planned(p).reused) == stated
+    assert ("a" in planned(p).shared_scratch) == stated

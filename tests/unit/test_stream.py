@@ -42,12 +42,12 @@ def test_weights_that_a_product_uses_up_come_by_rows() -> None:
     plan = plan_of(linear())
     assert kinds(plan)[("go", "w")] is ROWS
     (s,) = (s for s in plan.streams if s.kind is ROWS)
-    assert s.chunk == 1024 and s.columns == 16  # 512 columns of two bytes
+    assert s.k_bytes_per_stage == 1024 and s.columns == 16  # 512 columns of two bytes
 
 
 def test_a_long_row_is_cut_into_chunks() -> None:
     (s,) = (s for s in plan_of(linear(16, 1056, 20, most=8)).streams if s.kind is ROWS)
-    assert s.chunk == 2048  # of 2112 bytes
+    assert s.k_bytes_per_stage == 2048  # of 2112 bytes
 
 
 def test_the_other_side_must_fit_beside_the_ring() -> None:
@@ -103,7 +103,12 @@ def test_many_columns_go_by_lines_if_the_loader_learns_how_many(
 ) -> None:
     """By their number the order of pages is chosen; few are staged as a whole in any case."""
     (s,) = (s for s in plan_of(parts_of_rows(maker, most)).streams if s.call == "go")
-    assert s.kind is PACKED and s.columns == most and s.wide is (most > 8) and s.after == after
+    assert (
+        s.kind is PACKED
+        and s.columns == most
+        and s.is_b_streamed is (most > 8)
+        and s.wait_events == after
+    )
 
 
 def test_many_columns_whose_number_each_tile_waits_for_are_not_streamed() -> None:
@@ -135,7 +140,7 @@ def test_packed_panels_are_recognised_through_their_views() -> None:
 def test_a_page_has_four_spans_of_panels(bundle: int, columns: int) -> None:
     """Whichever way they lie together, a page is one copy."""
     (s,) = plan_of(packed(4, 1024, 8, 8, bundle=bundle)).streams
-    assert (s.bundle, s.chunk, s.page) == (bundle, 2 * columns, 16 * 1024)
+    assert (s.bundle, s.k_bytes_per_stage, s.stage_bytes) == (bundle, 2 * columns, 16 * 1024)
 
 
 def test_three_panels_do_not_lie_together() -> None:
@@ -194,7 +199,7 @@ def test_a_loop_takes_a_page_an_iteration_and_still_waits_chunk_by_chunk() -> No
     plan = plan_of(chunked())
     assert kinds(plan)[("go", "w")] is LOOP and ("go", "scale") not in kinds(plan)
     (wait,) = plan.call("go").waits
-    assert wait.chunk is not None
+    assert wait.loop is not None
     assert list(kinds(plan_of(walks())).values()) == [LOOP, LOOP]
 
 
@@ -238,13 +243,13 @@ def test_a_state_may_be_read_ahead_of_the_call_that_renews_it() -> None:
                                                 ("push", False)])
 def test_tasks_from_a_queue_are_not_known_ahead(schedule: str, streamed: bool) -> None:
     found = plan_of(linear(), schedule=schedule).streams
-    assert [s.loaded for s in found if s.kind is ROWS] == [streamed]
-    assert all(s.loaded is streamed for s in found)
+    assert [s.is_streamed for s in found if s.kind is ROWS] == [streamed]
+    assert all(s.is_streamed is streamed for s in found)
 
 
 def test_the_stream_can_be_switched_off_and_is_only_for_cuda() -> None:
     (s,) = plan_of(linear(), stream=False).streams
-    assert s.kind is ROWS and not s.loaded
+    assert s.kind is ROWS and not s.is_streamed
     assert run_passes(linear(), Options(target="cpu")).plan.streams == ()
 
 
@@ -311,7 +316,7 @@ def test_an_index_is_known_ahead_if_waits_for_one_cell_settle_it(
     """Inputs are settled; else the loader waits before the grid, or as a task does."""
     plan = plan_of(routed(computed, ragged))
     (s,) = (s for s in plan.streams if s.call == "go")
-    assert s.kind is ROWS and s.after == after
+    assert s.kind is ROWS and s.wait_events == after
     assert bool(plan.call("go").header) is ragged
 
 
@@ -338,7 +343,7 @@ def test_what_the_loader_waits_for_keeps_its_cell() -> None:
 def test_in_debug_run_time_places_are_checked_before_anything_is_read_there() -> None:
     for debug in (False, True):
         (s,) = (s for s in plan_of(routed(True, True), debug=debug).streams if s.call == "go")
-        assert s.loaded is not debug
+        assert s.is_streamed is not debug
 
 
 def test_explain_says_what_is_streamed_and_why() -> None:

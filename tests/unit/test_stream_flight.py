@@ -38,7 +38,7 @@ def test_long_tasks_may_have_more_in_flight_once_they_have_begun_or_data_places_
 ) -> None:
     """8 panels of 4 KB a row are 512 KB, 2 are 128 KB."""
     (s,) = (s for s in plan_of(waits(panels, by_data)).streams if s.call == "go")
-    assert (s.cap, s.rush) == (cap * 1024, rush * 1024)
+    assert (s.max_bytes_in_flight, s.burst_bytes_in_flight) == (cap * 1024, rush * 1024)
 
 
 @pytest.mark.parametrize("tiles, cap", [(132, 48), (66, 96), (12, 128)])
@@ -52,7 +52,7 @@ def test_fewer_tasks_than_workers_share_what_may_be_in_flight(tiles: int, cap: i
            reads=lambda i: (y[:, :], w[4 * i : 4 * i + 4, :, :, :, :, :, :]),
            writes=lambda i: z[:, 64 * i : 64 * i + 64])
     (s,) = (s for s in plan_of(p).streams if s.call == "go")
-    assert s.cap == cap * 1024
+    assert s.max_bytes_in_flight == cap * 1024
 
 
 @pytest.mark.parametrize("panels, tiles, text", [

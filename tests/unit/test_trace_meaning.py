@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import eventtensor as et
 from eventtensor.interp.evaluate import Place, evaluate
-from eventtensor.ir.expr_functions import Functions
+from eventtensor.ir.expr_functions import ExprFunctions
 
 Array = np.ndarray
 
@@ -28,8 +28,15 @@ def meaning(fn: Callable[..., object], reads: list[Array], shape: tuple[int, ...
     body = p.build().calls[0].call.body
     at = len(reads)
     with np.errstate(all="ignore"):
-        effects = evaluate(body, {"i": 0, **coords}, dict(enumerate(reads)), {at: shape},
-                           lambda t, index: 0, Place("t", "here"), Functions())
+        effects = evaluate(
+            body,
+            {"i": 0, **coords},
+            dict(enumerate(reads)),
+            {at: shape},
+            lambda t, index: 0,
+            Place("t", "here"),
+            ExprFunctions(),
+        )
     assert effects.assigned[at].all()
     return effects.tiles[at]
 

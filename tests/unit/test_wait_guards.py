@@ -46,7 +46,7 @@ ALL = {Guard("a", Hazard.raw), Guard("b", Hazard.raw), Guard("a", Hazard.waw)}
 def test_a_derived_wait_lists_what_it_orders() -> None:
     plan = mixed(declared=False)
     (wait,) = plan.call("mix").waits
-    assert set(wait.guards) == ALL and not wait.declared
+    assert set(wait.guards) == ALL and not wait.is_declared
     assert wait.reason == ", ".join(map(str, wait.guards)) and "b (raw)" in wait.reason
     assert f"wait make_done: [i]; for {wait.reason}" in plan_text(plan)
 
@@ -55,14 +55,14 @@ def test_a_declared_wait_lists_the_tensors_that_both_calls_name() -> None:
     plan = mixed(declared=True)
     (wait,) = plan.call("mix").waits
     assert set(wait.guards) == ALL
-    assert wait.declared and wait.reason == "declared"
+    assert wait.is_declared and wait.reason == "declared"
 
 
 def test_guards_name_the_arguments_that_they_concern() -> None:
     plan = mixed(declared=False)
     (wait,) = plan.call("mix").waits
     read, write = ArgMode.read, ArgMode.write
-    assert wait.guarded(plan.program.call("mix")) == ((0, read), (1, read), (3, write))
+    assert wait.guarded_args(plan.program.call("mix")) == ((0, read), (1, read), (3, write))
 
 
 def test_a_write_after_a_read_concerns_the_write_alone() -> None:
@@ -80,4 +80,4 @@ def test_a_write_after_a_read_concerns_the_write_alone() -> None:
     assert plan is not None
     (wait,) = plan.call("second").waits
     assert wait.guards == (Guard("a", Hazard.war),)
-    assert wait.guarded(plan.program.call("second")) == ((1, ArgMode.write),)
+    assert wait.guarded_args(plan.program.call("second")) == ((1, ArgMode.write),)

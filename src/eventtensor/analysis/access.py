@@ -1,7 +1,7 @@
-"""Who touches what: every access of every call, the run-time data that maps read included.
+"""The accesses of every call to every tensor, with the run-time data that maps read.
 
-A call whose extents read run-time data also gets a *header* node: the reading of those extents,
-which every worker does before it enumerates the grid. It has the call's loops and no tiles.
+A call whose extents read run-time data also gets a *header* node: every worker reads those extents
+before it enumerates the grid. A header has the call's loops and no tiles.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from ..ir.tensor import Axis, Point, Region, Rows, Slice, region_exprs
 from ..ir.walk import free_vars, loads_of, substitute
 
 HEADER = "#header"
-MARK = "@"  # between a call and the value of a loop in its body (see iteration_nodes.py)
+ITERATION_MARK = "@"  # between a call and a loop of its body (iteration_nodes.py)
 
 
 @dataclass(frozen=True)
 class Access:
-    """A region that a call reads, writes, or accumulates into; `arg` is its place among the
-    arguments of the body, for writes."""
+    """A region that a call reads, writes or accumulates into. For a write, `arg` is the number of
+    the argument of the body."""
 
     node: PlacedCall
     region: Region
@@ -30,8 +30,8 @@ class Access:
     arg: int = -1
 
     @property
-    def data(self) -> bool:
-        """True if which elements are touched, or whether the task exists, is run-time data."""
+    def is_data_dependent(self) -> bool:
+        """True if run-time data decides which elements are touched, or whether the task exists."""
         return bool(loads_of(*region_exprs(self.region))) or has_data_extent(self.node.call)
 
 
@@ -51,8 +51,8 @@ def nodes(program: Program) -> tuple[PlacedCall, ...]:
 
 
 def header_reads(program: Program, call: Call) -> tuple[Region, ...]:
-    """Run-time data in the extents of the grid; under push also in the maps of declared waits,
-    since whoever completes a cell evaluates them for the tasks that it releases."""
+    """Run-time data in the extents of the grid. Under push it includes the maps of declared waits,
+    because the worker that completes a cell evaluates them for the tasks that it releases."""
     reads: list[Region] = []
     outer: tuple[GridAxis, ...] = ()
     for axis in call.grid:
@@ -128,14 +128,14 @@ def _count_loads(
 
 
 def data_reads(program: Program, call: Call) -> tuple[Region, ...]:
-    """Elements of run-time data that a task reads to find its regions, waits and notifies. What a
-    notify map reads of the task's own writes is no read of others'."""
+    """The run-time data that a task reads to find its regions, waits and notifies. A notify map
+    that reads what the task itself writes is no read of other tasks' data."""
     found: list[Region] = []
     for region in (*call.regions, *(call.waits or ())):
         found += _region_loads(program, region)
     for region in call.notifies or ():
         loads = _region_loads(program, region)
-        found += [r for r in loads if not any(_within(r, w) for w in call.writes)]
+        found += [r for r in loads if not any(_is_within(r, w) for w in call.writes)]
     for wait in call.waits or ():
         found += _count_loads(program, wait)
     for axis in call.grid:
@@ -143,14 +143,12 @@ def data_reads(program: Program, call: Call) -> tuple[Region, ...]:
     return tuple(dict.fromkeys(found))
 
 
-def _within(inner: Region, outer: Region) -> bool:
+def _is_within(inner: Region, outer: Region) -> bool:
     """True if `inner` lies in `outer` by form."""
-    return inner.tensor == outer.tensor and all(
-        map(_axis_within, inner.axes, outer.axes)
-    )
+    return inner.tensor == outer.tensor and all(map(_is_axis_within, inner.axes, outer.axes))
 
 
-def _axis_within(inner: Axis, outer: Axis) -> bool:
+def _is_axis_within(inner: Axis, outer: Axis) -> bool:
     match inner, outer:
         case Point(i), Point(j):
             return i == j
@@ -164,7 +162,8 @@ def _axis_within(inner: Axis, outer: Axis) -> bool:
 
 @lru_cache(maxsize=16)
 def accesses(program: Program) -> dict[str, list[Access]]:
-    """By tensor, in program order; an accumulation is one access that reads and writes."""
+    """The accesses by tensor, in program order. An accumulation is one access that reads and
+    writes."""
     found: dict[str, list[Access]] = {t.name: [] for t in program.tensors}
     for node in nodes(program):
         call = node.call

@@ -1,4 +1,7 @@
-"""Indices inside task bodies lie in their tiles."""
+"""Proves that indices inside task bodies lie in their tiles.
+
+Indices that the body computes are obligations instead. Gathers are in gather_bounds.py.
+"""
 
 from __future__ import annotations
 
@@ -21,15 +24,15 @@ from ..ir.tile import (
 )
 from ..ir.walk import free_vars
 from .check_report import Kind, Obligation, Problem, Task, Witness
-from .gather_bounds import open_gathers
+from .gather_bounds import unproved_gathers
 from .sets.isl_text import NotAffine
 from .sets.space import Scope, Side
 from .sets.witness import smallest_of
 
 
 @dataclass(frozen=True)
-class _Site:
-    """One use of sub-tile axes: the shape they index, and the run-time loops around it."""
+class _SubTile:
+    """One use of sub-tile axes, the shape that they index, and the run-time loops around it."""
 
     what: str
     shape: tuple[Node, ...]
@@ -38,14 +41,14 @@ class _Site:
 
 
 def body_problems(program: Program, p: PlacedCall) -> tuple[list[Problem], list[Obligation]]:
-    """Sub-tile indices that may miss their tile. What run-time values decide is an obligation."""
+    """Sub-tile indices that may miss their tile. Those by run-time values are obligations."""
     problems: list[Problem] = []
     obligations: list[Obligation] = []
     place = p.call.place
-    for site in _sites(p.call.body):
+    for site in _sub_tiles(p.call.body):
         try:
-            hit = None if _computed(site) else _miss(program, p, site)
-            known = not _computed(site)
+            hit = None if _is_computed(site) else _smallest_miss(program, p, site)
+            known = not _is_computed(site)
         except NotAffine:
             hit, known = None, False
         if not known:
@@ -58,25 +61,25 @@ def body_problems(program: Program, p: PlacedCall) -> tuple[list[Problem], list[
                 Kind.out_of_range, f"the body of call '{p.call.name}' {site.what} outside its tile",
                 place, "loop over the extent of the tile, or slice (slices are clipped)",
                 Witness(tuple(hit[0].items()), (task,))))
-    if open_gathers(p.call.body):
+    if unproved_gathers(p.call.body):
         obligations.append(Obligation(
             f"the indices that '{p.call.name}' gathers by lie in their tile", place,
             call=p.call.name))
     return problems, obligations
 
 
-def _computed(site: _Site) -> bool:
-    """True if values that the body computes are in the indices, the shape or the loops."""
+def _is_computed(site: _SubTile) -> bool:
+    """True if the indices, the shape or the loops use values that the body computes."""
     exprs = [*site.shape, *(f.extent for f in site.loops)]
     exprs += [e for a in site.axes for e in axis_exprs(a)]
     values = {v for v in free_vars(*exprs) if v.startswith("%")}
     return bool(values - {f"%{f.var}" for f in site.loops})
 
 
-def _sites(body: Body) -> Iterator[_Site]:
+def _sub_tiles(body: Body) -> Iterator[_SubTile]:
     types: dict[int, TileType] = {}
 
-    def walk(stmts: tuple[Stmt, ...], loops: tuple[For, ...]) -> Iterator[_Site]:
+    def walk(stmts: tuple[Stmt, ...], loops: tuple[For, ...]) -> Iterator[_SubTile]:
         for s in stmts:
             match s:
                 case For():
@@ -84,24 +87,24 @@ def _sites(body: Body) -> Iterator[_Site]:
                         types[c.phi] = types[c.out] = c.type
                     yield from walk(s.body, (*loops, s))
                 case Store(arg, axes, _):
-                    yield _Site("assigns", body.args[arg].type.shape, axes, loops)
+                    yield _SubTile("assigns", body.args[arg].type.shape, axes, loops)
                 case Let(id, op, type):
                     types[id] = type
                     if isinstance(op, SliceOf | Update):
-                        yield _Site("reads", types[op.x].shape, op.axes, loops)
+                        yield _SubTile("reads", types[op.x].shape, op.axes, loops)
                 case _:
                     pass
 
     return walk(body.stmts, ())
 
 
-def _miss(
-    program: Program, p: PlacedCall, site: _Site
+def _smallest_miss(
+    program: Program, p: PlacedCall, site: _SubTile
 ) -> tuple[dict[str, int], tuple[int, ...]] | None:
     """The smallest task in which an index may miss the tile."""
     for axis, extent in zip(site.axes, site.shape, strict=True):
         scope, side = Scope(program), Side(p, "a_")
-        bound = open_loops(scope, side, site.loops)
+        bound = enter_loops(scope, side, site.loops)
         size = scope.text(extent, side, bound)
         match axis:
             case Point(index):
@@ -117,8 +120,8 @@ def _miss(
     return None
 
 
-def open_loops(scope: Scope, side: Side, loops: tuple[For, ...]) -> dict[str, str]:
-    """A task, and an iteration of each loop of its body."""
+def enter_loops(scope: Scope, side: Side, loops: tuple[For, ...]) -> dict[str, str]:
+    """Require a task, and an iteration of each loop of its body."""
     scope.domain(side)
     bound: dict[str, str] = {}
     for f in loops:

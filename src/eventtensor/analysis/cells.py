@@ -1,7 +1,7 @@
-"""The cell map of an edge: for each producer coordinate keep, drop, or divide by a constant.
+"""Chooses the cell map of an edge: it keeps, drops or divides each producer coordinate.
 
-A map is taken only if no consumer waits for a task it does not need (before coarsening), every
-fibre is a box (so that its count has a closed form), and every producer precedes every waiter.
+No consumer waits for a task that it does not need, unless run-time data makes the map coarser.
+Every fibre is a box, so that the count has a closed form. Every producer precedes every waiter.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from .sets.space import Scope, cell_names, sides_of, task_domain
 from .sets.versions import before_text, tile_before_text
 
 KEEP, DROP = 1, 0
-DIVISORS_TRIED = 64
-FEW = 4  # waits that cost a consumer less than one more notify costs every producer
-SIMPLE = 2  # pieces of a relation that are still worth waiting for exactly
+MAX_DIVISOR = 64
+MAX_FEW_WAITS = 4  # so many waits cost less than one more notify by every producer
+MAX_EXACT_PIECES = 2  # of a relation for which exact waits are cheap
 
 
 @dataclass(frozen=True)
 class CellMap:
-    """`steps[k]` for producer coordinate k: 0 drop, 1 keep, m > 1 divide by m. `producers` are the
-    tasks that notify; `relation` maps them to cells."""
+    """`steps[k]` of producer coordinate k: 0 drops it, 1 keeps it, m > 1 divides it by m.
+    `producers` are the tasks that notify, `relation` maps them to cells."""
 
     steps: tuple[int, ...]
     producers: isl.Set
@@ -50,19 +50,20 @@ def make_map(steps: tuple[int, ...], producers: isl.Set) -> CellMap:
     return CellMap(steps, producers, m.intersect_domain(producers).coalesce())
 
 
-def fits(cells: CellMap, edge: isl.Map) -> bool:
-    """No consumer of the edge would wait for a producer it does not need."""
-    return bool(through(cells, edge).is_subset(edge))
+def is_exact(cells: CellMap, edge: isl.Map) -> bool:
+    """True if no consumer of the edge would wait for a producer that it does not need."""
+    return bool(realised_edge(cells, edge).is_subset(edge))
 
 
-def through(cells: CellMap, edge: isl.Map) -> isl.Map:
-    """producer -> consumer as the cells realise it: all producers of a cell before its waiters."""
+def realised_edge(cells: CellMap, edge: isl.Map) -> isl.Map:
+    """producer -> consumer as the cells realise it: all producers of a cell precede its waiters."""
     together = cells.relation.apply_range(cells.relation.reverse())
     return together.apply_range(edge)
 
 
-def before(program: Program, a: PlacedCall, b: PlacedCall) -> isl.Map:
-    """Program order between two calls (tiles of one call by coordinate, for accumulation)."""
+def program_order(program: Program, a: PlacedCall, b: PlacedCall) -> isl.Map:
+    """Program order between two calls. Tiles of one call are ordered by coordinate, for
+    accumulation."""
     scope, sides = Scope(program), sides_of(a, b)
     text = before_text(a, b, "a_", "b_")
     if a.call.name == b.call.name:
@@ -72,15 +73,15 @@ def before(program: Program, a: PlacedCall, b: PlacedCall) -> isl.Map:
     return scope.map(sides[0].names, sides[1].names)
 
 
-def choose(
+def choose_cells(
     program: Program, source: PlacedCall, edge: isl.Map, order: isl.Map | None, certain: bool
 ) -> tuple[CellMap, isl.Map]:
     """The coarsest exact cell map, greedily from the last coordinate, and the edge it realises.
 
-    With `order` (edges that run-time data decides) a cell may also hold producers that a consumer
-    does not need, if they come before it: the edge falls back towards all-to-all. Unless it is
-    `certain` that the producers exist, coordinates with run-time extents are not cells of their
-    own where that has a closed count: the count of a cell without producers is then 0."""
+    Edges that run-time data decides have an `order`. A cell may then hold producers that a consumer
+    does not need, if they precede it; in the end the edge is all-to-all. Unless it is `certain`
+    that the producers exist, coordinates with run-time extents are dropped if the count then has a
+    closed form, because a cell without producers has the count 0."""
     whole = order is not None or has_data_extent(source.call)
     producers = task_domain(program, source) if whole else edge.domain().coalesce()
     steps = [
@@ -91,49 +92,51 @@ def choose(
         steps = [KEEP] * len(steps)
         best = make_map(tuple(steps), producers)
     if DROP in steps:
-        edge = through(best, edge)
-    if order is not None and edge.n_basic_map() <= SIMPLE:
+        edge = realised_edge(best, edge)
+    if order is not None and edge.n_basic_map() <= MAX_EXACT_PIECES:
         order = None
     for k in reversed(range(len(steps))):
-        for step in _coarser(edge, k) if steps[k] == KEEP else ():
+        for step in _coarser_steps(edge, k) if steps[k] == KEEP else ():
             trial = make_map((*steps[:k], step, *steps[k + 1 :]), producers)
-            exact = fits(trial, edge)
-            loose = order is not None and k >= len(source.loops) and bool(
-                through(trial, edge).is_subset(order)
+            exact = is_exact(trial, edge)
+            loose = (
+                order is not None
+                and k >= len(source.loops)
+                and bool(realised_edge(trial, edge).is_subset(order))
             )
             if (exact or loose) and _has_count(source, trial):
-                edge = edge if exact else through(trial, edge)
+                edge = edge if exact else realised_edge(trial, edge)
                 steps[k], best = step, trial
                 break
     return best, edge
 
 
-def keeps_run_time_axis(source: PlacedCall, cells: CellMap) -> bool:
-    """True if which cells have producers is run-time data."""
+def has_run_time_axis(source: PlacedCall, cells: CellMap) -> bool:
+    """True if run-time data decides which cells have producers."""
     return any(
         step != DROP and loads_of(a.extent)
         for a, step in zip(source.axes, cells.steps, strict=True)
     )
 
 
-def few_waits(cells: CellMap, edge: isl.Map) -> bool:
-    """No consumer of the edge would wait for more than a few of these cells."""
+def has_few_waits(cells: CellMap, edge: isl.Map) -> bool:
+    """True if every consumer of the edge would wait for few of these cells."""
     waits = edge.reverse().apply_range(cells.relation)
-    widths = [_width(waits, k) for k in range(cells.rank)]
-    return None not in widths and prod(w for w in widths if w is not None) <= FEW
+    widths = [_value_span(waits, k) for k in range(cells.rank)]
+    return None not in widths and prod(w for w in widths if w is not None) <= MAX_FEW_WAITS
 
 
-def _coarser(edge: isl.Map, k: int) -> Iterator[int]:
-    """Steps worth trying for coordinate k: to drop it, then to divide it by the number of its
-    values that one consumer needs. (That number costs isl much, and is asked for only then.)"""
+def _coarser_steps(edge: isl.Map, k: int) -> Iterator[int]:
+    """Coarser steps of coordinate k: to drop it, then to divide it by the number of its values that
+    one consumer needs. That number is expensive, so it is computed only if the first step fails."""
     yield DROP
-    width = _width(edge.reverse(), k)
-    if width is not None and 1 < width <= DIVISORS_TRIED:
+    width = _value_span(edge.reverse(), k)
+    if width is not None and 1 < width <= MAX_DIVISOR:
         yield width
 
 
-def _width(per_consumer: isl.Map, k: int) -> int | None:
-    """How far the values of coordinate k lie apart for one consumer; None without a bound."""
+def _value_span(per_consumer: isl.Map, k: int) -> int | None:
+    """The number of values that coordinate k spans for one consumer; None without a bound."""
     dims = per_consumer.dim(isl.dim_type.out)
     line = per_consumer.project_out(isl.dim_type.out, k + 1, dims - k - 1)
     line = line.project_out(isl.dim_type.out, 0, k)
@@ -142,7 +145,7 @@ def _width(per_consumer: isl.Map, k: int) -> int | None:
 
 
 def count_of(program: Program, source: PlacedCall, cells: CellMap) -> Node | None:
-    """Number of producers of a cell over c0, c1, ..; None if a fibre is not a box."""
+    """The number of producers of a cell, over c0, c1, ... None if a fibre is not a box."""
     if loads_of(*(a.extent for a in source.axes)):
         return _count_by_extents(source, cells)
     sizes = box_sizes(cells.relation.reverse())
@@ -160,7 +163,8 @@ def _has_count(source: PlacedCall, cells: CellMap) -> bool:
 
 
 def _count_by_extents(source: PlacedCall, cells: CellMap) -> Node | None:
-    """For run-time extents: the product of the dropped extents, if they depend on kept ones."""
+    """The count for run-time extents: the product of the dropped extents, if they depend on kept
+    coordinates alone."""
     kept: dict[str, Node] = {}
     names = iter(cell_names(cells.rank))
     sizes: list[Node] = []
@@ -176,7 +180,7 @@ def _count_by_extents(source: PlacedCall, cells: CellMap) -> Node | None:
 
 
 def shape_of_cells(program: Program, source: PlacedCall, cells: CellMap) -> tuple[Node, ...]:
-    """Extents of the cell space: enough for every producer, over dims only."""
+    """The extents of the cell space, over dims alone, with a cell for every producer."""
     out: list[Node] = []
     for k, (axis, step) in enumerate(zip(source.axes, cells.steps, strict=True)):
         if step == DROP:

@@ -1,4 +1,8 @@
-"""The proof: runs every question over a program and its events, and words the answers."""
+"""The proof: asks every question about a program and its events, and words the answers.
+
+The other modules of this folder answer the questions. A problem has the smallest witness. What only
+run-time data can decide is an obligation.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +15,11 @@ from ..ir.program import EventTensor, PlacedCall, Program
 from ..ir.walk import loads_of
 from ..progress import doing
 from .access import HEADER, accesses, is_header
-from .cells import before
+from .cells import program_order
 from .check_report import CheckReport, Kind, Obligation, Problem, Task, Witness, make_report
 from .contradictions import contradictions
 from .count_check import count_problems
-from .coverage import closed, shown, unordered
+from .coverage import is_ordered_by_closure, proved_order, unordered_part
 from .definite_assignment import assignment_problems
 from .deps import (
     Dependence,
@@ -27,38 +31,44 @@ from .deps import (
 from .derive import Derived
 from .event_maps import Events
 from .instance import unordered_pair
-from .iteration_nodes import base_name, chunk_elements, chunked, is_chunk, split
+from .iteration_nodes import (
+    base_name,
+    is_iteration,
+    iteration_elements,
+    sliced_operands,
+    split_dependence,
+)
 from .order_graph import OrderGraph, add_fences
 from .output_writes import output_problems
-from .region_bounds import range_problems, unbounded
+from .region_bounds import bounds_problems, unbounded_problems
 from .sets.budget import DERIVATION, QUESTION, OutOfBudget, budget
 from .sets.isl_text import NotAffine
 from .sets.witness import Pair, pair_witness, smallest, smallest_pair, task_of
-from .wait_reads import Unguarded, unguarded
+from .wait_reads import UnorderedRead, unordered_reads
 
 
 @dataclass(frozen=True)
-class _Ask:
+class _Proof:
     program: Program
     derived: Derived
     events: Events
 
 
 def precheck(program: Program) -> CheckReport:
-    """What must hold before events can be derived at all. Where it does not, what else is found
-    without events is told too."""
-    problems = [*contradictions(program), *unbounded(program)]
+    """Problems that keep events from being derived. If there are some, the report also has the
+    problems that are found without events."""
+    problems = [*contradictions(program), *unbounded_problems(program)]
     if problems:
-        problems += range_problems(program)[0]
+        problems += bounds_problems(program)[0]
     return make_report(problems, [])
 
 
 def verify(program: Program, derived: Derived, events: Events | None = None) -> CheckReport:
-    """All findings of a program with its (derived and declared) events; `events` are their uses, if
-    they were collected already (order that is shown on the way is added to their graph)."""
+    """The proof of a program with its derived and declared events. `events` are the waits and
+    notifies, if they are collected already; edges of fences are added to their graph."""
     try:
         with budget(DERIVATION):
-            return _verify(_Ask(program, derived, events or derived.uses(program)))
+            return _verify(_Proof(program, derived, events or derived.uses(program)))
     except NotAffine as e:
         why, hint = f"the product '{e}' is beyond the proof", NonAffine.default_hint
     except OutOfBudget:
@@ -66,31 +76,33 @@ def verify(program: Program, derived: Derived, events: Events | None = None) -> 
     return make_report([Problem(Kind.unproved, why, program.calls[0].call.place, hint)], [])
 
 
-def _verify(ask: _Ask) -> CheckReport:
-    program, derived = ask.program, ask.derived
-    problems, obligations = range_problems(program)
+def _verify(proof: _Proof) -> CheckReport:
+    program, derived = proof.program, proof.derived
+    problems, obligations = bounds_problems(program)
     problems += assignment_problems(program)
-    problems += _orphans(program, obligations)
+    problems += _orphan_reads(program, obligations)
     problems += output_problems(program, obligations)
-    problems += _same_call(program) + _same_task(program)
+    problems += _same_call_problems(program) + _same_task_problems(program)
     for e in derived.events:
-        problems += count_problems(program, ask.events, e, obligations)
-    problems += _cycles(ask)
-    chunks = ask.events.graph.chunks
-    deps = [s for d in dependences(program).deps for s in split(program, d, chunks)]
-    if any(d.later for d in deps):
-        add_fences(ask.events.graph)
+        problems += count_problems(program, proof.events, e, obligations)
+    problems += _cycle_problems(proof)
+    iteration_nodes = proof.events.graph.iteration_nodes
+    deps = [
+        s for d in dependences(program).deps for s in split_dependence(program, d, iteration_nodes)
+    ]
+    if any(d.is_later_iteration for d in deps):
+        add_fences(proof.events.graph)
     plain = [(d.source.call.name, d.sink.call.name, d.relation) for d in deps]
-    known = shown(program, ask.events, [*derived.hints, *plain])
+    known = proved_order(program, proof.events, [*derived.hints, *plain])
     for d in deps:
-        problems += _coverage(ask, known, d)
-    problems += [_unguarded(u) for u in unguarded(program, ask.events)]
-    obligations += _facts(program)
-    return make_report(_once(problems), obligations)
+        problems += _order_problems(proof, known, d)
+    problems += [_wait_read_problem(u) for u in unordered_reads(program, proof.events)]
+    obligations += _fact_obligations(program)
+    return make_report(_without_repeats(problems), obligations)
 
 
-def _once(problems: list[Problem]) -> list[Problem]:
-    """One finding for each kind and pair of calls: a read and a write of one pair say the same."""
+def _without_repeats(problems: list[Problem]) -> list[Problem]:
+    """The first problem for each kind and pair of calls, because the others say the same."""
     seen: dict[object, Problem] = {}
     for p in problems:
         calls = tuple(t.call for t in p.witness.tasks) if p.witness else p.message
@@ -102,11 +114,11 @@ def _once(problems: list[Problem]) -> list[Problem]:
 # ---- conflicts inside a call, and reads of nothing -----------------------------------------
 
 
-def _orphans(program: Program, obligations: list[Obligation]) -> list[Problem]:
+def _orphan_reads(program: Program, obligations: list[Obligation]) -> list[Problem]:
     out = []
     for orphan in dependences(program).orphans:
         node, name = orphan.access.node, orphan.access.region.tensor
-        if orphan.maybe:
+        if orphan.is_possible:
             obligations.append(Obligation(
                 f"every element of {name} that '{node.call.name}' reads has been written",
                 node.call.place, f"let the data that places the writes of {name} cover what "
@@ -124,7 +136,7 @@ def _orphans(program: Program, obligations: list[Obligation]) -> list[Problem]:
     return out
 
 
-def _same_call(program: Program) -> list[Problem]:
+def _same_call_problems(program: Program) -> list[Problem]:
     out = []
     for a, b, pairs in same_call_conflicts(program):
         kind = Kind.write_write if a.writes and b.writes else Kind.uncovered_read
@@ -140,7 +152,7 @@ def _same_call(program: Program) -> list[Problem]:
     return out
 
 
-def _same_task(program: Program) -> list[Problem]:
+def _same_task_problems(program: Program) -> list[Problem]:
     out = []
     for a, b, tasks in same_task_conflicts(program):
         pair = smallest_pair(tasks)
@@ -164,30 +176,30 @@ _KINDS = {"raw": Kind.uncovered_read, "war": Kind.write_after_read, "waw": Kind.
 _VERBS = {"raw": "reads", "war": "overwrites", "waw": "overwrites"}
 
 
-def _coverage(ask: _Ask, known: OrderGraph, d: Dependence) -> list[Problem]:
+def _order_problems(proof: _Proof, known: OrderGraph, d: Dependence) -> list[Problem]:
     doing(f"'{d.source.call.name}' before '{d.sink.call.name}' on {d.tensor} ({d.kind})")
     try:
         with budget(QUESTION):
-            left = unordered(ask.program, ask.events, known, d)
+            left = unordered_part(proof.program, proof.events, known, d)
     except OutOfBudget:
         return [_unproved(d, "the proof takes too many steps", None)]
     if left.is_empty():
         return []
     elements = None
     if d.accesses is None:
-        elements = _touched(ask.program, d, 0), _touched(ask.program, d, 1)
+        elements = _touched_elements(proof.program, d, 0), _touched_elements(proof.program, d, 1)
     pair = smallest_pair(left)
     assert pair is not None
     if is_header(d.source):
         return [_header_overwritten(d, pair_witness(d.source, d.sink, pair, elements, d.tensor))]
-    real = _refutation(ask, d, left, pair)
+    real = _refutation(proof, d, left, pair)
     w = pair_witness(d.source, d.sink, real or pair, elements, d.tensor)
     if real is None:
-        if closed(ask.events, d, left):
+        if is_ordered_by_closure(proof.events, d, left):
             return []
         return [_unproved(d, "no event or chain of events was found that orders them", w)]
     done = "written" if d.kind != "war" else "read"
-    when = f" in iteration {real[1][-1]} of its loop" if is_chunk(d.sink) else ""
+    when = f" in iteration {real[1][-1]} of its loop" if is_iteration(d.sink) else ""
     return [Problem(
         _KINDS[d.kind],
         f"{w.tasks[1]} {_VERBS[d.kind]} {_element(w)}{when}, {done} by {w.tasks[0]}, "
@@ -195,10 +207,12 @@ def _coverage(ask: _Ask, known: OrderGraph, d: Dependence) -> list[Problem]:
         d.sink.call.place, _KINDS[d.kind].error.default_hint, w)]
 
 
-def _touched(program: Program, d: Dependence, which: int) -> isl.Map:
+def _touched_elements(program: Program, d: Dependence, which: int) -> isl.Map:
     node = (d.source, d.sink)[which]
-    if is_chunk(node):
-        return chunk_elements(program, chunked(program)[base_name(node.call.name), d.tensor])
+    if is_iteration(node):
+        return iteration_elements(
+            program, sliced_operands(program)[base_name(node.call.name), d.tensor]
+        )
     total = None
     for a in accesses(program)[d.tensor]:
         if a.node.call.name == node.call.name:
@@ -207,25 +221,25 @@ def _touched(program: Program, d: Dependence, which: int) -> isl.Map:
     return total
 
 
-def _refutation(ask: _Ask, d: Dependence, left: isl.Map, first: Pair) -> Pair | None:
-    """A pair that nothing orders. Where run-time data decides, that is so if not even the widest
-    reading of the events could."""
-    if _has_data(ask):
-        return first if _never_ordered(ask, d) else None
-    return unordered_pair(ask.program, ask.derived, d.source, d.sink, left)
+def _refutation(proof: _Proof, d: Dependence, left: isl.Map, first: Pair) -> Pair | None:
+    """A pair that nothing orders. Where run-time data decides, no chain of events may lead from the
+    one call to the other."""
+    if _reads_data(proof):
+        return first if _has_no_chain(proof, d) else None
+    return unordered_pair(proof.program, proof.derived, d.source, d.sink, left)
 
 
-def _has_data(ask: _Ask) -> bool:
-    return any(u.data for u in (*ask.events.waits, *ask.events.notifies)) or any(
-        loads_of(*(a.extent for a in p.axes)) for p in ask.program.calls
+def _reads_data(proof: _Proof) -> bool:
+    return any(u.is_data_dependent for u in (*proof.events.waits, *proof.events.notifies)) or any(
+        loads_of(*(a.extent for a in p.axes)) for p in proof.program.calls
     )
 
 
-def _never_ordered(ask: _Ask, d: Dependence) -> bool:
-    """No chain of events leads from the one call to the other at all."""
+def _has_no_chain(proof: _Proof, d: Dependence) -> bool:
+    """True if no chain of events leads from the source to the sink."""
     into: dict[str, set[str]] = {}
-    for w in ask.events.waits:
-        for n in ask.events.notifies:
+    for w in proof.events.waits:
+        for n in proof.events.notifies:
             if n.event.name == w.event.name:
                 into.setdefault(_call_of(w.node), set()).add(n.node)
     todo, seen = [_call_of(d.sink.call.name)], set()
@@ -241,7 +255,7 @@ def _call_of(node: str) -> str:
     return base_name(node.removesuffix(HEADER))
 
 
-def _unguarded(u: Unguarded) -> Problem:
+def _wait_read_problem(u: UnorderedRead) -> Problem:
     pair = smallest_pair(u.relation)
     assert pair is not None
     w = pair_witness(u.source, u.sink, pair, None, u.tensor)
@@ -275,26 +289,26 @@ def _unproved(d: Dependence, why: str, w: Witness | None) -> Problem:
 # ---- cycles ------------------------------------------------------------------------------
 
 
-def _cycles(ask: _Ask) -> list[Problem]:
+def _cycle_problems(proof: _Proof) -> list[Problem]:
     out = []
-    graph = ask.events.graph
-    for w in ask.events.waits:
-        for n in ask.events.notifies:
+    graph = proof.events.graph
+    for w in proof.events.waits:
+        for n in proof.events.notifies:
             if n.event.name != w.event.name:
                 continue
             a, b = graph.nodes[n.node], graph.nodes[w.node]
-            pairs = ask.events.map(n).apply_range(ask.events.map(w).reverse())
-            wrong = pairs.subtract(_forward(ask, a, b))
+            pairs = proof.events.map(n).apply_range(proof.events.map(w).reverse())
+            wrong = pairs.subtract(_forward(proof, a, b))
             if not wrong.is_empty():
-                out.append(_cycle(a, b, wrong, n.event))
+                out.append(_cycle_problem(a, b, wrong, n.event))
     return out
 
 
-def _forward(ask: _Ask, a: PlacedCall, b: PlacedCall) -> isl.Map:
-    return before(ask.program, a, b)
+def _forward(proof: _Proof, a: PlacedCall, b: PlacedCall) -> isl.Map:
+    return program_order(proof.program, a, b)
 
 
-def _cycle(a: PlacedCall, b: PlacedCall, wrong: isl.Map, event: EventTensor) -> Problem:
+def _cycle_problem(a: PlacedCall, b: PlacedCall, wrong: isl.Map, event: EventTensor) -> Problem:
     hit = smallest(wrong.wrap().flatten())
     assert hit is not None
     dims, values = hit
@@ -309,7 +323,7 @@ def _cycle(a: PlacedCall, b: PlacedCall, wrong: isl.Map, event: EventTensor) -> 
 # ---- what run-time data must satisfy -------------------------------------------------------
 
 
-def _facts(program: Program) -> list[Obligation]:
+def _fact_obligations(program: Program) -> list[Obligation]:
     out = []
     for t in program.tensors:
         if t.bound is not None:

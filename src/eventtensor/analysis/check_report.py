@@ -1,4 +1,7 @@
-"""What the proof says: status, problems with witnesses, obligations. Only the driver raises."""
+"""The result of the proof: status, problems with witnesses, and obligations.
+
+All are values. Only the driver (compiler.py) raises errors.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +12,8 @@ from .. import errors
 
 
 class Kind(Enum):
-    """Causes of a failed proof, each with its error class. A cause comes before what follows from
-    it: an index without a bound makes races, a wrong count makes reads that nothing orders."""
+    """Kinds of problems, each with its error class. A cause comes before its consequences: an index
+    without a bound also gives races, and a wrong count gives unordered reads."""
 
     contradiction = "contradiction"
     unbounded_index = "unbounded-index"
@@ -61,7 +64,7 @@ _ERRORS: dict[Kind, type[errors.ProofError]] = {
 
 @dataclass(frozen=True)
 class Task:
-    """One tile: its call and all coordinates, loops first."""
+    """One task: its call and all coordinates, those of loops first."""
 
     call: str
     coords: tuple[tuple[str, int], ...]
@@ -72,7 +75,7 @@ class Task:
 
 @dataclass(frozen=True)
 class Witness:
-    """The smallest case that fails: dims, the tasks, and the element or cell."""
+    """The smallest case that fails: dims, tasks, and the element or cell."""
 
     dims: tuple[tuple[str, int], ...]
     tasks: tuple[Task, ...] = ()
@@ -106,7 +109,7 @@ class Problem:
 
     @property
     def line(self) -> str:
-        """Everything but the witness and the hint, in one line."""
+        """The problem in one line, without witness and hint."""
         return f"{self.code} {self.kind}: {self.message} (at {self.place})"
 
     def __str__(self) -> str:
@@ -117,9 +120,9 @@ class Problem:
 
 @dataclass(frozen=True)
 class Obligation:
-    """Something that run-time data must satisfy. `kernel.validate(**arrays)` checks it, and so does
-    a debug build. It is about the counts of an `event`, or about the elements of a `tensor` that
-    somebody reads, or what a `call` does with its data; else it is a declared fact."""
+    """A condition that run-time data must satisfy. `kernel.validate(**arrays)` and debug builds
+    check it. It concerns the counts of an `event`, elements of a `tensor` that tasks read, or
+    indices that a `call` computes. Otherwise it is a declared fact."""
 
     what: str
     place: str
@@ -166,7 +169,7 @@ class CheckReport:
 
 
 def make_report(problems: list[Problem], obligations: list[Obligation]) -> CheckReport:
-    """The report of all that was found; causes stand before what follows from them."""
+    """The report. Causes come before their consequences."""
     owed = tuple(dict.fromkeys(obligations))
     rank = {kind: k for k, kind in enumerate(Kind)}
     ordered = tuple(sorted(problems, key=lambda p: rank[p.kind]))

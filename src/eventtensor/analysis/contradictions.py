@@ -1,7 +1,7 @@
-"""Declared facts that no run-time data can satisfy, whatever the dims. Anything follows from a
-contradiction, so a program with one would always be proved.
+"""Declared facts that no run-time data can satisfy, at any dims.
 
-Facts that exclude each other at some dims only are taken: they say that nobody launches with those.
+Anything follows from a contradiction, so a program with one would always be proved. Facts that
+exclude each other at some dims only are legal: nobody launches with those dims.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ _BITS = {DType.i32: (31, True), DType.i64: (63, True), DType.u8: (8, False)}
 
 
 def contradictions(program: Program) -> list[Problem]:
-    """Bounds without a value, distinct values without room, and facts that exclude each other."""
+    """Empty bounds, more distinct values than a bound has, and facts that exclude each other."""
     out = []
     for t in program.tensors:
         if t.bound is not None:
-            out += [*_empty_bound(program, t), *_no_room(program, t)]
-    return out or list(_facts(program))
+            out += [*_empty_bound(program, t), *_too_few_values(program, t)]
+    return out or list(_fact_problems(program))
 
 
 def _range(t: Tensor) -> tuple[Node, Node]:
@@ -43,7 +43,7 @@ def _empty_bound(program: Program, t: Tensor) -> Iterator[Problem]:
     assert t.bound is not None
     scope = Scope(program)
     low, high = (isl_text(e, scope) for e in _range(t))
-    hit = _always(scope, _filled(t, scope), f"{high} < {low}")
+    hit = _always(scope, _has_elements(t, scope), f"{high} < {low}")
     if hit is not None:
         yield _problem(
             f"no {t.dtype} lies in the bound {t.bound[0]}..{t.bound[1]} of {t.name}{_at(hit)}",
@@ -51,8 +51,8 @@ def _empty_bound(program: Program, t: Tensor) -> Iterator[Problem]:
             Witness(tuple(hit[0].items()), tensor=t.name))
 
 
-def _no_room(program: Program, t: Tensor) -> Iterator[Problem]:
-    """Distinct values need as many values as there are elements."""
+def _too_few_values(program: Program, t: Tensor) -> Iterator[Problem]:
+    """A tensor with distinct values has more elements than its bound has values."""
     if not t.distinct:
         return
     scope = Scope(program)
@@ -63,7 +63,7 @@ def _no_room(program: Program, t: Tensor) -> Iterator[Problem]:
         more = f"{isl_text(product(axes), scope)} > {values}"
     except NotAffine:
         more = "(" + " or ".join(f"{isl_text(s, scope)} > {values}" for s in axes) + ")"
-    hit = _always(scope, [*_filled(t, scope), f"{low} <= {high}"], more)
+    hit = _always(scope, [*_has_elements(t, scope), f"{low} <= {high}"], more)
     if hit is not None:
         assert t.bound is not None
         yield _problem(
@@ -74,7 +74,7 @@ def _no_room(program: Program, t: Tensor) -> Iterator[Problem]:
 
 
 def _always(scope: Scope, case: list[str], wrong: str) -> Pair | None:
-    """The smallest dims of a case, if it is wrong at all of them."""
+    """The smallest dims of a case, if `wrong` holds at all its dims."""
     bad = scope.copy()
     scope.require(*case)
     bad.require(*case, wrong)
@@ -82,20 +82,20 @@ def _always(scope: Scope, case: list[str], wrong: str) -> Pair | None:
     return smallest(found) if cases.is_subset(found) else None
 
 
-def _filled(t: Tensor, scope: Scope) -> list[str]:
-    """isl texts: the tensor has an element."""
+def _has_elements(t: Tensor, scope: Scope) -> list[str]:
+    """isl text: the tensor has an element."""
     return [f"{isl_text(s, scope)} >= 1" for s in t.shape]
 
 
-def _facts(program: Program) -> Iterator[Problem]:
+def _fact_problems(program: Program) -> Iterator[Problem]:
     """The first fact, or pair of facts, that no data satisfies."""
     if not program.calls:
         return
-    # where data decides the range of a fact, it may be empty
+    # a range that data decides may be empty
     known = [f for f in program.facts if not loads_of(*(a.extent for a in f.over))]
     for group in (*((f,) for f in known), *combinations(known, 2)):
         try:
-            with budget(CLOSURE):  # facts of many loads stay unasked; debug builds check them
+            with budget(CLOSURE):  # too many loads; debug builds check the facts
                 hit = _impossible(program, group)
         except (NotAffine, OutOfBudget):
             continue
@@ -115,8 +115,8 @@ def _facts(program: Program) -> Iterator[Problem]:
 
 
 def _impossible(program: Program, facts: tuple[Fact, ...]) -> Pair | None:
-    """The smallest dims, and values of the facts' variables, at which no data satisfies them, if
-    there are such values at all dims. Facts over one range are asked at one place of it."""
+    """The smallest dims and values of the facts' variables at which no data satisfies the facts, if
+    there are such values at all dims. Facts over one range share their variables."""
     scope, side = Scope(program), Side(program.calls[0], "a_")
     bound: list[dict[str, str]] = []
     for fact in facts:

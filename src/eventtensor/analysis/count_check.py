@@ -1,4 +1,8 @@
-"""Whether every waited cell gets exactly as many notifies as its count says."""
+"""Proves that every waited cell gets exactly as many notifies as its count.
+
+isl compares affine counts. Other counts are compared by form or factor by factor. If run-time data
+decides, and some data makes the counts right, they are an obligation.
+"""
 
 from __future__ import annotations
 
@@ -13,18 +17,18 @@ from ..ir.walk import evaluate, loads_of
 from ..progress import doing
 from ..source_location import UNKNOWN
 from .check_report import Kind, Obligation, Problem, Witness
-from .event_maps import Events, Use
+from .event_maps import Events, EventUse
 from .notify_counts import ONE, Supply, same_product, supply, target_pw
 from .sets.isl_text import NotAffine
 from .sets.space import Scope, Side, cell_names
-from .sets.witness import at, smallest, task_of
-from .totals import Notifies, WrongTotal, one_each, wrong_total
+from .sets.witness import image_of, smallest, task_of
+from .totals import Notifies, TotalMismatch, find_total_mismatch, gives_one_each
 
 
 def count_problems(
     program: Program, events: Events, event: EventTensor, obligations: list[Obligation]
 ) -> list[Problem]:
-    """Cells that expect more or fewer notifies than they get; the first of each event."""
+    """The first problem of an event: a cell that expects more or fewer notifies than it gets."""
     doing(f"the counts of event '{event.name}'")
     each = [
         (n, nest, supply(program, events.graph.nodes[n.node], event, nest))
@@ -33,38 +37,42 @@ def count_problems(
         for nest in n.nests
     ]
     by = [(events.graph.nodes[n.node], nest) for n, nest, _ in each]
-    given = _Given([n for n, _, _ in each], [s for _, _, s in each], by)
+    given = _Notifiers([n for n, _, _ in each], [s for _, _, s in each], by)
     for wait in events.waits:
         if wait.event.name == event.name:
-            found = _wait_problems(program, events, wait, given, obligations)
+            found = _count_problems_of_wait(program, events, wait, given, obligations)
             if found:
                 return found
     return []
 
 
 @dataclass(frozen=True)
-class _Given:
-    """Who notifies an event: the uses, what each supplies, and its call and nest."""
+class _Notifiers:
+    """The notifies of an event, with the supply, the call and the nest of each."""
 
-    notifies: list[Use]
+    notifies: list[EventUse]
     supplies: list[Supply]
     by: Notifies
 
 
-def _wait_problems(
-    program: Program, events: Events, wait: Use, given: _Given, obligations: list[Obligation]
+def _count_problems_of_wait(
+    program: Program,
+    events: Events,
+    wait: EventUse,
+    given: _Notifiers,
+    obligations: list[Obligation],
 ) -> list[Problem]:
     event, place = wait.event, events.graph.nodes[wait.node].call.place
     supplies = given.supplies
     assert event.count is not None
     waited = events.map(wait).range()
-    total = _by_form(events, wait, given.notifies, supplies)
+    total = _supply_by_form(events, wait, given.notifies, supplies)
     if total is not None and all(waited.is_subset(s.cells) for s in supplies):
         if add(total, mul(Const(-1), event.count)) == Const(0):
             return []
         if loads_of(event.count, total):
-            return _compare_form(program, events, wait, total, obligations)
-    if loads_of(event.count) or any(n.data for n in given.notifies):
+            return _compare_by_form(program, events, wait, total, obligations)
+    if loads_of(event.count) or any(n.is_data_dependent for n in given.notifies):
         return _compare_data(program, events, wait, given, obligations)
     if any(s.exact is None for s in supplies):
         return _compare_factors(program, wait, waited, supplies, place)
@@ -75,24 +83,28 @@ def _wait_problems(
     exact = None
     for s in supplies:
         exact = s.exact if exact is None else exact.union_add(s.exact)
-    return _compare(events, wait, target, exact, place)
+    return _compare_exact(events, wait, target, exact, place)
 
 
 def _compare_data(
-    program: Program, events: Events, wait: Use, given: _Given, obligations: list[Obligation]
+    program: Program,
+    events: Events,
+    wait: EventUse,
+    given: _Notifiers,
+    obligations: list[Obligation],
 ) -> list[Problem]:
-    """Counts where data decides who notifies a cell: refuted if no data makes them right, nothing
-    if all data does, else an obligation."""
+    """Counts where data decides which tasks notify a cell. They are refuted if no data makes them
+    right, proved if all data does, and otherwise an obligation."""
     event, node = wait.event, events.graph.nodes[wait.node]
     silent = events.map(wait).range()
     for s in given.supplies:
         silent = silent.subtract(s.cells)
     if not silent.is_empty() and _always_positive(program, wait, silent):
         return [_count_problem(events, wait, Kind.count_high, silent, None, node.call.place)]
-    wrong = wrong_total(program, events, wait, given.by)
+    wrong = find_total_mismatch(program, events, wait, given.by)
     if wrong is not None:
         return [_total_problem(events, wait, wrong)]
-    if event.count != ONE or not one_each(program, event, given.by):
+    if event.count != ONE or not gives_one_each(program, event, given.by):
         obligations.append(_count_obligation(event, node, given.by))
     return []
 
@@ -109,7 +121,7 @@ def _count_obligation(event: EventTensor, node: PlacedCall, by: Notifies) -> Obl
 
 
 def _notifier(placed: PlacedCall, nest: Nest) -> str:
-    """In words: which tasks notify a cell."""
+    """The tasks that notify a cell, as text."""
     axes = [a.var for a in nest.axes]
     cell = [f"{i} = {c}" for c, i in zip(cell_names(len(nest.index)), nest.index, strict=True)]
     where = f" where {' and '.join(cell)}" if cell else ""
@@ -118,9 +130,9 @@ def _notifier(placed: PlacedCall, nest: Nest) -> str:
 
 
 def _compare_factors(
-    program: Program, wait: Use, waited: isl.Set, supplies: list[Supply], place: str
+    program: Program, wait: EventUse, waited: isl.Set, supplies: list[Supply], place: str
 ) -> list[Problem]:
-    """Counts that are products of varying factors: equal factor by factor, or unproved."""
+    """Counts that are products of varying factors are compared factor by factor."""
     event = wait.event
     assert event.count is not None
     try:
@@ -133,8 +145,8 @@ def _compare_factors(
     return [_count_unproved(event, place)]
 
 
-def _always_positive(program: Program, wait: Use, cells: isl.Set) -> bool:
-    """True if the count is at least 1 on all of `cells`, whatever run-time data says."""
+def _always_positive(program: Program, wait: EventUse, cells: isl.Set) -> bool:
+    """True if the count is at least 1 on all `cells`, for all run-time data."""
     scope, names = Scope(program), cell_names(len(wait.event.shape))
     side = Side(program.calls[0], "a_")
     assert wait.event.count is not None
@@ -143,25 +155,25 @@ def _always_positive(program: Program, wait: Use, cells: isl.Set) -> bool:
     return bool(scope.set(names).intersect(cells).is_empty())
 
 
-def _by_form(
-    events: Events, wait: Use, notifies: list[Use], supplies: list[Supply]
+def _supply_by_form(
+    events: Events, wait: EventUse, notifies: list[EventUse], supplies: list[Supply]
 ) -> Node | None:
-    """What a waited cell gets, as an expression. Tasks that run-time data decides count only if
-    they exist, unless the waiter's own existence says that they do."""
+    """The notifies that a waited cell gets, as an expression. Tasks that run-time data decides
+    count if they exist. They always do if the existence of the waiter implies it."""
     total: Node = Const(0)
     for n, s in zip(notifies, supplies, strict=True):
-        if s.closed is None:
+        if s.closed_form is None:
             return None
-        sure = s.guard == ONE or events.exist_given(wait, n)
-        total = add(total, s.closed if sure else mul(s.closed, s.guard))
+        sure = s.guard == ONE or events.imply_notifiers(wait, n)
+        total = add(total, s.closed_form if sure else mul(s.closed_form, s.guard))
     return total if supplies else None
 
 
-def _compare_form(
-    program: Program, events: Events, wait: Use, supplied: Node, obligations: list[Obligation]
+def _compare_by_form(
+    program: Program, events: Events, wait: EventUse, supplied: Node, obligations: list[Obligation]
 ) -> list[Problem]:
-    """Counts over run-time data, where what a cell gets is an expression over such data as well:
-    refuted if no data makes the two equal, nothing if all data does, else an obligation."""
+    """Counts and supplies that are both expressions over run-time data. They are refuted if no data
+    makes the two equal, proved if all data does, and otherwise an obligation."""
     event = wait.event
     assert event.count is not None
     node, cells = events.graph.nodes[wait.node], cell_names(len(event.shape))
@@ -190,10 +202,10 @@ def _compare_form(
 
 
 def _cells_where(
-    program: Program, wait: Use, node: PlacedCall, supplied: Node, sign: str
+    program: Program, wait: EventUse, node: PlacedCall, supplied: Node, sign: str
 ) -> isl.Set:
-    """Cells, each with a task that waits for it, for which some data makes the count compare so
-    with what is supplied."""
+    """Cells and waiting tasks for which some data gives this comparison of the count with the
+    supply."""
     assert wait.event.count is not None
     cells = cell_names(len(wait.event.shape))
     scope, side = Scope(program), Side(node, "a_")
@@ -208,8 +220,8 @@ def _cells_where(
     return scope.set((*cells, *side.names))
 
 
-def _compare(
-    events: Events, wait: Use, target: isl.PwAff, total: isl.PwAff | None, place: str
+def _compare_exact(
+    events: Events, wait: EventUse, target: isl.PwAff, total: isl.PwAff | None, place: str
 ) -> list[Problem]:
     waited = events.map(wait).range()
     silent = waited if total is None else waited.subtract(total.domain())
@@ -225,7 +237,7 @@ def _compare(
 
 
 def _count_problem(
-    events: Events, wait: Use, kind: Kind, cells: isl.Set, total: isl.PwAff | None, place: str
+    events: Events, wait: EventUse, kind: Kind, cells: isl.Set, total: isl.PwAff | None, place: str
 ) -> Problem:
     event = wait.event
     node = events.graph.nodes[wait.node]
@@ -235,7 +247,7 @@ def _count_problem(
     dims, values = hit
     rank = len(event.shape)
     cell, task = values[:rank], task_of(node, values[rank:])
-    got = 0 if total is None else _value(total, dims, cell)
+    got = 0 if total is None else _value_at(total, dims, cell)
     assert event.count is not None
     want: Node | int = event.count
     if not loads_of(event.count):
@@ -246,7 +258,7 @@ def _count_problem(
         Witness(tuple(dims.items()), (task,), event=event.name, cell=cell))
 
 
-def _total_problem(events: Events, wait: Use, wrong: WrongTotal) -> Problem:
+def _total_problem(events: Events, wait: EventUse, wrong: TotalMismatch) -> Problem:
     event, node = wait.event, events.graph.nodes[wait.node]
     pairs = events.map(wait).reverse().intersect_params(wrong.where.params())
     hit = smallest(pairs.wrap().flatten())
@@ -260,8 +272,8 @@ def _total_problem(events: Events, wait: Use, wrong: WrongTotal) -> Problem:
                 cell=hit[1][:rank]))
 
 
-def _value(pw: isl.PwAff, dims: dict[str, int], cell: tuple[int, ...]) -> int:
-    hit = smallest(at(isl.Map.from_pw_aff(pw), dims, cell))
+def _value_at(pw: isl.PwAff, dims: dict[str, int], cell: tuple[int, ...]) -> int:
+    hit = smallest(image_of(isl.Map.from_pw_aff(pw), dims, cell))
     return hit[1][0] if hit else 0
 
 

@@ -1,7 +1,7 @@
-"""Every conflict is ordered: by a direct event, by bounded composition, or by an exact closure.
+"""Proves that events order every conflict: directly, by a bounded chain, or by an exact closure.
 
-Events whose maps read run-time data order tasks too: there a conflict and the wait (or notify) that
-covers it are put into one scope, so that both speak of the same run-time values.
+Events whose maps read run-time data order tasks too. A conflict and the wait or notify that covers
+it then share one scope, so that both use the same run-time values.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ import islpy as isl
 from ..ir.program import EventTensor, Program
 from .access import Access, is_header
 from .deps import Dependence
-from .event_maps import Events, Use
-from .order_graph import PATH, OrderGraph
+from .event_maps import Events, EventUse
+from .order_graph import MAX_PATH, OrderGraph
 from .sets.budget import CLOSURE, OutOfBudget, budget
 from .sets.space import Scope, Side, sides_of, task_domain
 from .sets.versions import common_loops, tile_before_text
 
 
-def shown(
+def proved_order(
     program: Program, events: Events, hints: Iterable[tuple[str, str, isl.Map]]
 ) -> OrderGraph:
-    """Order that holds by direct events, in the plain form of `hints` that are true: paths through
-    them stay simple where paths through the maps of the events would not."""
-    graph = OrderGraph(program, events.graph.chunks.values())
+    """The `hints` that direct events prove, as a graph. Paths through hints stay simple where paths
+    through the maps of the events would not."""
+    graph = OrderGraph(program, events.graph.iteration_nodes.values())
     for source, sink, relation in hints:
         direct = events.graph.direct(source, sink)
         if direct is not None and relation.is_subset(direct):
@@ -33,44 +33,42 @@ def shown(
     return graph
 
 
-def unordered(
-    program: Program, events: Events, known: OrderGraph, dep: Dependence
-) -> isl.Map:
+def unordered_part(program: Program, events: Events, known: OrderGraph, dep: Dependence) -> isl.Map:
     """The part of a dependence that no event and no bounded chain of events orders. `known` is
-    order that was shown already."""
+    order that is proved already."""
     source, sink = dep.source.call.name, dep.sink.call.name
     if is_header(dep.source):
         return dep.relation
-    for graph, longest in ((events.graph, 1), (known, PATH), (events.graph, PATH)):
-        if graph.implied(source, sink, dep.relation, 1, longest):
+    for graph, longest in ((events.graph, 1), (known, MAX_PATH), (events.graph, MAX_PATH)):
+        if graph.is_implied(source, sink, dep.relation, 1, longest):
             return dep.relation.subtract(dep.relation)
-    left = events.graph.left_over(source, sink, dep.relation)
-    return left if dep.accesses is None else _by_data(program, events, dep, left)
+    left = events.graph.unordered_part(source, sink, dep.relation)
+    return left if dep.accesses is None else _unordered_by_data(program, events, dep, left)
 
 
-def closed(events: Events, dep: Dependence, left: isl.Map) -> bool:
-    """True if the transitive closure of all edges orders `left` and isl says that it is exact."""
+def is_ordered_by_closure(events: Events, dep: Dependence, left: isl.Map) -> bool:
+    """True if the transitive closure of all edges orders `left`, and isl has it exactly."""
     try:
         with budget(CLOSURE):
             closure, exact = _edges_to(events.graph, dep).transitive_closure()
-            want = _named(left, dep.source.call.name, dep.sink.call.name)
+            want = _with_tuple_names(left, dep.source.call.name, dep.sink.call.name)
             return bool(exact and want.is_subset(closure))
     except OutOfBudget:
         return False
 
 
 def _edges_to(graph: OrderGraph, dep: Dependence) -> isl.UnionMap:
-    """Edges on the way to the sink, between tasks that surely exist."""
+    """Edges on paths to the sink, between tasks that always exist."""
     source, sink = dep.source.call.name, dep.sink.call.name
     useful = graph.ancestors(sink) | {sink}
     total = isl.UnionMap("{ }")
     for (a, b), m in graph.edges.items():
-        if a in useful and b in useful and graph.sure(source, b) is None:
-            total = total.union(_named(m, a, b))
+        if a in useful and b in useful and graph.certain_pairs(source, b) is None:
+            total = total.union(_with_tuple_names(m, a, b))
     return total
 
 
-def _named(m: isl.Map, source: str, sink: str) -> isl.UnionMap:
+def _with_tuple_names(m: isl.Map, source: str, sink: str) -> isl.UnionMap:
     named = m.set_tuple_name(isl.dim_type.in_, _tuple(source))
     return isl.UnionMap.from_map(named.set_tuple_name(isl.dim_type.out, _tuple(sink)))
 
@@ -82,15 +80,15 @@ def _tuple(name: str) -> str:
 # ---- events that run-time data maps --------------------------------------------------------
 
 
-def _by_data(program: Program, events: Events, dep: Dependence, left: isl.Map) -> isl.Map:
+def _unordered_by_data(program: Program, events: Events, dep: Dependence, left: isl.Map) -> isl.Map:
     """Subtract conflicts covered by an event whose map reads run-time data.
 
     A wait of the sink on cell w covers source p if p comes before some notifier of w; a notify of
     the source on cell n covers sink c if c comes after some waiter on n."""
     assert dep.accesses is not None
     source, sink = dep.source.call.name, dep.sink.call.name
-    waits = [w for w in events.waits if w.node == sink and w.data]
-    notifies = [n for n in events.notifies if n.node == source and n.data]
+    waits = [w for w in events.waits if w.node == sink and w.is_data_dependent]
+    notifies = [n for n in events.notifies if n.node == source and n.is_data_dependent]
     if not waits and not notifies:
         return left
     scope, sides, rows = _open_conflict(program, dep.accesses)
@@ -100,7 +98,7 @@ def _by_data(program: Program, events: Events, dep: Dependence, left: isl.Map) -
         (n, sides[0], False) for n in notifies
     ]:
         reach = _before_cell(events, source, use) if is_wait else _after_cell(events, sink, use)
-        for cell in _cells(scope, use, side if is_wait else side.later(), rows[is_wait]):
+        for cell in _cells(scope, use, side if is_wait else side.after_body(), rows[is_wait]):
             tests.append((len(visible), len(cell), reach, is_wait))
             visible += cell
     scope.finish()
@@ -118,7 +116,7 @@ def _by_data(program: Program, events: Events, dep: Dependence, left: isl.Map) -
 def _open_conflict(
     program: Program, pair: tuple[Access, Access]
 ) -> tuple[Scope, tuple[Side, Side], dict[bool, list[str]]]:
-    """A conflict whose loads are not tied yet, and the row variables of each side."""
+    """A conflict whose loads are not related yet, and the row variables of each side."""
     a, b = pair
     scope, sides = Scope(program), sides_of(a.node, b.node, common_loops(a.node, b.node))
     elements = tuple(scope.fresh("e") for _ in a.region.axes)
@@ -133,9 +131,9 @@ def _open_conflict(
     return scope, sides, rows
 
 
-def _cells(scope: Scope, use: Use, side: Side, rows: list[str]) -> list[tuple[str, ...]]:
-    """Cells that the task surely visits, as fresh variables: each nest variable is taken to be a
-    row of the conflicting region, which is one of the values it runs over if it is in range."""
+def _cells(scope: Scope, use: EventUse, side: Side, rows: list[str]) -> list[tuple[str, ...]]:
+    """Cells that the task always visits, as fresh variables. Each nest variable is taken to be a
+    row of the conflicting region. If the row is in range, it is a value of that variable."""
     out = []
     for nest in use.nests:
         choices: list[dict[str, str]] = [{}]
@@ -158,28 +156,41 @@ def _cells(scope: Scope, use: Use, side: Side, rows: list[str]) -> list[tuple[st
     return out
 
 
-def _before_cell(events: Events, source: str, wait: Use) -> isl.Map:
-    """source task -> cells with a notifier that comes after it (or is it)."""
-    return _past(events, source, wait.event, events.notifies,
-                 lambda notifier: _paths(events, source, notifier))
+def _before_cell(events: Events, source: str, wait: EventUse) -> isl.Map:
+    """source task -> cells with a notifier that comes after the task, or is it."""
+    return _reached_cells(
+        events,
+        source,
+        wait.event,
+        events.notifies,
+        lambda notifier: _paths(events, source, notifier),
+    )
 
 
-def _after_cell(events: Events, sink: str, notify: Use) -> isl.Map:
-    """sink task -> cells with a waiter that comes before it (or is it)."""
-    return _past(events, sink, notify.event, events.waits,
-                 lambda waiter: [m.reverse() for m in _paths(events, waiter, sink)])
+def _after_cell(events: Events, sink: str, notify: EventUse) -> isl.Map:
+    """sink task -> cells with a waiter that comes before the task, or is it."""
+    return _reached_cells(
+        events,
+        sink,
+        notify.event,
+        events.waits,
+        lambda waiter: [m.reverse() for m in _paths(events, waiter, sink)],
+    )
 
 
-def _past(
-    events: Events, node: str, event: EventTensor, uses: tuple[Use, ...],
+def _reached_cells(
+    events: Events,
+    node: str,
+    event: EventTensor,
+    uses: tuple[EventUse, ...],
     paths: Callable[[str], list[isl.Map]],
 ) -> isl.Map:
-    """task of `node` -> cells that a task which it reaches by `paths` (or it itself) uses."""
+    """task of `node` -> cells that the task uses, or a task which it reaches by `paths`."""
     domain = task_domain(events.graph.program, events.graph.nodes[node])
     every = isl.Map.from_domain(domain).add_dims(isl.dim_type.out, len(event.shape))
     total = every.subtract(every)
     for u in uses:
-        if u.event.name == event.name and not u.data:
+        if u.event.name == event.name and not u.is_data_dependent:
             cells = events.map(u)
             found = [m.apply_range(cells) for m in paths(u.node)]
             for f in [cells, *found] if u.node == node else found:
@@ -188,10 +199,10 @@ def _past(
 
 
 def _paths(events: Events, source: str, sink: str) -> list[isl.Map]:
-    """Order by one or two edges, through tasks that surely exist given either end."""
+    """Order by one or two edges, through tasks that exist if either end does."""
     found = [events.graph.direct(source, sink), events.graph.two_steps(source, sink)]
-    sure = events.graph.sure(source, sink)
-    other = events.graph.sure(sink, source)
+    sure = events.graph.certain_pairs(source, sink)
+    other = events.graph.certain_pairs(sink, source)
     if sure is not None:
         found = [None if f is None else f.intersect(sure) for f in found]
     if other is not None:

@@ -1,4 +1,8 @@
-"""Which elements of its write regions a task body surely assigns, for all sizes and all values."""
+"""Definite assignment: the elements of its write regions that a task body always assigns.
+
+They hold for all sizes and all values. Whether tasks together write a whole output is decided in
+output_writes.py.
+"""
 
 from __future__ import annotations
 
@@ -19,8 +23,8 @@ from .sets.witness import Pair, smallest, task_of
 
 
 @dataclass(frozen=True)
-class _Site:
-    """One assignment, with the run-time loops around it."""
+class _Assignment:
+    """One assignment, and the run-time loops around it."""
 
     axes: tuple[SubAxis, ...]
     loops: tuple[For, ...]
@@ -32,26 +36,26 @@ class _Site:
 
 
 def assignment_problems(program: Program) -> list[Problem]:
-    """Writes that leave elements of their region unassigned. What the task reads as well keeps its
-    value, so it needs no assignment."""
-    return [q for p in program.calls for q in _of_call(program, p)]
+    """Writes that may leave elements of their region unassigned. Elements that the task reads too
+    keep their value, and need no assignment."""
+    return [q for p in program.calls for q in _call_problems(program, p)]
 
 
 def assigns_all(program: Program, p: PlacedCall, arg: int) -> bool:
-    """True if the body surely assigns the whole region of a write."""
-    return _assigned_by_form(p, arg) or bool(_left(program, p, arg, ()).is_empty())
+    """True if the body always assigns the whole region of a write."""
+    return _is_assigned_by_form(p, arg) or bool(_unassigned(program, p, arg, ()).is_empty())
 
 
-def _of_call(program: Program, p: PlacedCall) -> Iterator[Problem]:
+def _call_problems(program: Program, p: PlacedCall) -> Iterator[Problem]:
     call = p.call
     if not call.body.args:
         return
     first = len(call.reads) + len(call.accumulates)
     for k, region in enumerate(call.writes):
         read = tuple(r for r in call.reads if r.tensor == region.tensor)
-        if _assigned_by_form(p, first + k) or region in read:
+        if _is_assigned_by_form(p, first + k) or region in read:
             continue
-        hit = smallest(_left(program, p, first + k, read))
+        hit = smallest(_unassigned(program, p, first + k, read))
         if hit is not None:
             yield _problem(p, region, hit)
 
@@ -64,8 +68,8 @@ def _problem(p: PlacedCall, region: Region, hit: Pair) -> Problem:
     if not loads_of(*region_exprs(region)):
         names = {**dims, **dict(zip(p.vars, values, strict=False))}
         index = tuple(
-            evaluate(e, {**names, **dict(zip(_axes(len(inside)), inside, strict=True))})
-            for e in _elements(region)
+            evaluate(e, {**names, **dict(zip(_axis_names(len(inside)), inside, strict=True))})
+            for e in _element_indices(region)
         )
     what = f"{region.tensor}{list(index)}" if index is not None else f"element {list(inside)} of it"
     return Problem(
@@ -74,24 +78,26 @@ def _problem(p: PlacedCall, region: Region, hit: Pair) -> Problem:
         Witness(tuple(dims.items()), (task,), region.tensor, index))
 
 
-def _assigned_by_form(p: PlacedCall, arg: int) -> bool:
-    """An assignment to the whole tile, outside of loops."""
+def _is_assigned_by_form(p: PlacedCall, arg: int) -> bool:
+    """True if a statement outside of loops assigns the whole tile."""
     whole = tuple(Slice(Const(0), size) for size in p.call.body.args[arg].type.shape)
     return any(isinstance(s, Store) and s.arg == arg and s.axes == whole
                for s in p.call.body.stmts)
 
 
-def _left(program: Program, p: PlacedCall, arg: int, read: tuple[Region, ...]) -> isl.Set:
-    """Tasks and elements of their tile that, for some values read or computed at run time, no
-    assignment and none of the regions `read` covers."""
+def _unassigned(program: Program, p: PlacedCall, arg: int, read: tuple[Region, ...]) -> isl.Set:
+    """Tasks and elements of their tile which no assignment covers for some run-time values. The
+    regions `read` count as covered."""
     scope, side = Scope(program), Side(p, "a_")
     scope.domain(side)
     shape = p.call.body.args[arg].type.shape
-    elements = _axes(len(shape))
+    elements = _axis_names(len(shape))
     for e, size in zip(elements, shape, strict=True):
         scope.require(f"0 <= {e} < {scope.text(size, side)}")
-    sites = [s for s in _sites(p.call.body.stmts, arg) if _is_sure(s)]
-    plain = [r for r in read if not loads_of(*region_exprs(r), *region_exprs(_write(p, arg)))]
+    sites = [s for s in _assignments(p.call.body.stmts, arg) if _is_invariant(s)]
+    plain = [
+        r for r in read if not loads_of(*region_exprs(r), *region_exprs(_write_region(p, arg)))
+    ]
     for site in sites:
         for expr in site.exprs:
             scope.resolve(expr, side, {f"%{f.var}": "f" for f in site.loops})
@@ -103,36 +109,36 @@ def _left(program: Program, p: PlacedCall, arg: int, read: tuple[Region, ...]) -
     for site in sites:
         here = scope.copy()
         try:
-            _assigns(here, side, site, elements)
+            _require_assigned(here, side, site, elements)
         except NotAffine:
             continue
         left = left.subtract(here.set(visible))
     for region in plain:
         here = scope.copy()
-        _reads(here, side, region, _elements(_write(p, arg)), elements)
+        _require_read(here, side, region, _element_indices(_write_region(p, arg)), elements)
         left = left.subtract(here.set(visible))
     return left.project_out(isl.dim_type.set, len(side.names), len(between))
 
 
-def _write(p: PlacedCall, arg: int) -> Region:
+def _write_region(p: PlacedCall, arg: int) -> Region:
     return p.call.regions[arg]
 
 
-def _axes(count: int) -> tuple[str, ...]:
+def _axis_names(count: int) -> tuple[str, ...]:
     return tuple(f"e{k}" for k in range(count))
 
 
-def _elements(region: Region) -> tuple[Node, ...]:
-    """The index in the tensor of the element e0, e1, .. of the tile."""
+def _element_indices(region: Region) -> tuple[Node, ...]:
+    """The index in the tensor of element e0, e1, .. of the tile."""
     found: list[Node] = []
     used = 0
     for axis in region.axes:
-        found.append(_element(axis, Var(f"e{used}")))
+        found.append(_element_index(axis, Var(f"e{used}")))
         used += not isinstance(axis, Point)
     return tuple(found)
 
 
-def _element(axis: Axis, e: Var) -> Node:
+def _element_index(axis: Axis, e: Var) -> Node:
     match axis:
         case Point(index):
             return index
@@ -142,28 +148,28 @@ def _element(axis: Axis, e: Var) -> Node:
             return substitute(index, {var: e})
 
 
-def _sites(
+def _assignments(
     stmts: tuple[Stmt, ...], arg: int, loops: tuple[For, ...] = ()
-) -> Iterator[_Site]:
+) -> Iterator[_Assignment]:
     for s in stmts:
         if isinstance(s, For):
-            yield from _sites(s.body, arg, (*loops, s))
+            yield from _assignments(s.body, arg, (*loops, s))
         elif isinstance(s, Store) and s.arg == arg:
-            yield _Site(s.axes, loops)
+            yield _Assignment(s.axes, loops)
 
 
-def _is_sure(site: _Site) -> bool:
-    """False if values that an iteration computes or reads decide where it assigns: they differ from
-    iteration to iteration, so nothing is known of all together."""
-    changing = {f"%{v}" for f in site.loops for v in _values(f.body)}
+def _is_invariant(site: _Assignment) -> bool:
+    """False if an iteration computes or reads the values that decide where it assigns. They differ
+    between iterations, so nothing is known of all iterations together."""
+    changing = {f"%{v}" for f in site.loops for v in _defined_values(f.body)}
     own = {f"%{f.var}" for f in site.loops}
     if free_vars(*site.exprs) & (changing - own):
         return False
     return not any(v.startswith("%") for ld in loads_of(*site.exprs) for v in free_vars(*ld.index))
 
 
-def _values(stmts: tuple[Stmt, ...]) -> Iterator[int]:
-    """Values that statements define, their loops' carried ones included."""
+def _defined_values(stmts: tuple[Stmt, ...]) -> Iterator[int]:
+    """The values that statements define, with the carried values of loops."""
     for s in stmts:
         match s:
             case Let(id, _, _):
@@ -172,13 +178,15 @@ def _values(stmts: tuple[Stmt, ...]) -> Iterator[int]:
                 yield var
                 for c in carries:
                     yield from (c.phi, c.out)
-                yield from _values(body)
+                yield from _defined_values(body)
             case _:
                 pass
 
 
-def _assigns(scope: Scope, side: Side, site: _Site, elements: tuple[str, ...]) -> None:
-    """The element lies in the sub-tile of some iteration."""
+def _require_assigned(
+    scope: Scope, side: Side, site: _Assignment, elements: tuple[str, ...]
+) -> None:
+    """Require that the element lies in the sub-tile of some iteration."""
     bound: dict[str, str] = {}
     for f in site.loops:
         v = scope.fresh("f")
@@ -193,10 +201,10 @@ def _assigns(scope: Scope, side: Side, site: _Site, elements: tuple[str, ...]) -
                 scope.require(f"{lo} <= {e} < {hi}")
 
 
-def _reads(
+def _require_read(
     scope: Scope, side: Side, region: Region, at: tuple[Node, ...], elements: tuple[str, ...]
 ) -> None:
-    """The element of the tensor that lies `at` this place is in a region that the task reads."""
+    """Require that the tensor element with index `at` lies in a region that the task reads."""
     bound = {e: e for e in elements}
     names = tuple(scope.fresh("t") for _ in at)
     for name, e in zip(names, at, strict=True):

@@ -1,8 +1,8 @@
-"""What must be ordered: consecutive conflicts between tasks, exact for all dims in range.
+"""The dependences between tasks: consecutive conflicts, exact for all dims in range.
 
 Where the elements are known, isl's dependence flow gives last write -> read, last write -> write
 and reads since the last write -> write. Where run-time data decides, every earlier access that may
-touch the same element counts (a may-write hides nothing).
+touch the same element counts, because a possible write hides nothing.
 """
 
 from __future__ import annotations
@@ -24,27 +24,28 @@ from .sets.versions import common_loops, loops_before_text, tile_before_text
 
 @dataclass(frozen=True)
 class Dependence:
-    """`relation`: source task -> sink task. kind: raw, war or waw. `data`: run-time data decides,
-    so the relation holds what may happen; `later` then marks conflicts with a later iteration."""
+    """`relation` maps source tasks to sink tasks; `kind` is raw, war or waw. If run-time data
+    decides (`is_data_dependent`), the relation has all possible conflicts, and `is_later_iteration`
+    marks those with a later iteration."""
 
     source: PlacedCall
     sink: PlacedCall
     kind: str
     tensor: str
     relation: isl.Map
-    data: bool
+    is_data_dependent: bool
     accesses: tuple[Access, Access] | None = None
-    later: bool = False
+    is_later_iteration: bool = False
 
 
 @dataclass(frozen=True)
 class Orphan:
-    """Tasks -> elements that they read and nobody wrote before; with `maybe`, elements that only
-    run-time data can have written."""
+    """Reads without a producer: tasks -> elements that no earlier task writes. With `is_possible`,
+    run-time data decides whether one writes them."""
 
     access: Access
     relation: isl.Map
-    maybe: bool = False
+    is_possible: bool = False
 
 
 @dataclass(frozen=True)
@@ -61,23 +62,26 @@ def dependences(program: Program) -> Dependences:
 
 
 def dependences_of(program: Program, tensor: Tensor) -> Dependences:
-    """Those of one tensor."""
+    """The dependences of one tensor."""
     doing(f"who reads and writes {tensor.name}")
     found = accesses(program)[tensor.name]
     deps: list[Dependence] = []
     if not any(a.writes for a in found):
         lost = [Orphan(a, element_map(program, a)) for a in found]
-    elif any(a.data for a in found):
-        deps, lost = _pairwise(program, tensor.name, found), _data_orphans(program, found)
+    elif any(a.is_data_dependent for a in found):
+        deps, lost = (
+            _pairwise_dependences(program, tensor.name, found),
+            _possible_orphans(program, found),
+        )
     else:
-        deps, lost = _flow(program, tensor.name, found)
-    # what somebody accumulates into starts at 0
+        deps, lost = _flow_dependences(program, tensor.name, found)
+    # a tensor that a task accumulates into starts at 0
     defined = tensor.role.starts_defined or any(a.accumulates for a in found)
     return Dependences(tuple(deps), () if defined else tuple(lost))
 
 
 def element_map(program: Program, access: Access) -> isl.Map:
-    """Task -> elements it touches (for run-time data: may touch)."""
+    """Task -> elements that it touches, or by run-time data may touch."""
     scope, side = Scope(program), Side(access.node, "a_")
     elements = tuple(f"e{k}" for k in range(len(access.region.axes)))
     scope.domain(side)
@@ -89,43 +93,43 @@ def element_map(program: Program, access: Access) -> isl.Map:
 # ---- known elements: dependence flow -------------------------------------------------------
 
 
-def _flow(
+def _flow_dependences(
     program: Program, tensor: str, found: list[Access]
 ) -> tuple[list[Dependence], list[Orphan]]:
     number = {n.call.name: k for k, n in enumerate(nodes(program))}
-    reads = _union(program, number, [a for a in found if not a.writes or a.accumulates])
-    writes = _union(program, number, [a for a in found if a.writes])
-    # tiles that accumulate in any order stand at one time: none of them hides another
-    mixed = _union(program, number, [a for a in found if _any_order(a)])
-    final = _union(program, number, [a for a in found if a.writes and not _any_order(a)])
+    reads = _union_map(program, number, [a for a in found if not a.writes or a.accumulates])
+    writes = _union_map(program, number, [a for a in found if a.writes])
+    # tiles that accumulate in any order have one time stamp: none of them hides another
+    mixed = _union_map(program, number, [a for a in found if _is_unordered(a)])
+    final = _union_map(program, number, [a for a in found if a.writes and not _is_unordered(a)])
     order = _schedule(number, found)
-    raw = _run_flow(reads, final, mixed, order)
-    other = _run_flow(writes, final, reads.union(mixed), order)
+    raw = _compute_flow(reads, final, mixed, order)
+    other = _compute_flow(writes, final, reads.union(mixed), order)
     deps = []
     for kind, relation in (("raw", raw.get_may_dependence()), ("", other.get_may_dependence())):
-        deps += _split(program, number, tensor, kind, relation, found)
-    if all(writes_all(program, a) for a in found if a.writes):
+        deps += _dependences_of_flow(program, number, tensor, kind, relation, found)
+    if all(assigns_region(program, a) for a in found if a.writes):
         return deps, _orphans(program, number, found, raw.get_must_no_source())
-    return deps, _data_orphans(program, found)
+    return deps, _possible_orphans(program, found)
 
 
-def writes_all(program: Program, a: Access) -> bool:
-    """False if the body may leave elements of the region as they were."""
+def assigns_region(program: Program, a: Access) -> bool:
+    """False if the body may leave elements of the region unassigned."""
     return a.accumulates or not a.node.call.body.args or assigns_all(program, a.node, a.arg)
 
 
-def _any_order(a: Access) -> bool:
+def _is_unordered(a: Access) -> bool:
     return a.accumulates and a.node.call.unordered
 
 
-def _run_flow(
+def _compute_flow(
     sink: isl.UnionMap, must: isl.UnionMap, may: isl.UnionMap, order: isl.UnionMap
 ) -> isl.UnionFlow:
     info = isl.UnionAccessInfo.from_sink(sink).set_must_source(must).set_may_source(may)
     return info.set_schedule_map(order).compute_flow()
 
 
-def _union(program: Program, number: dict[str, int], found: list[Access]) -> isl.UnionMap:
+def _union_map(program: Program, number: dict[str, int], found: list[Access]) -> isl.UnionMap:
     total = isl.UnionMap("{ }")
     for a in found:
         name = f"S{number[a.node.call.name]}"
@@ -135,7 +139,7 @@ def _union(program: Program, number: dict[str, int], found: list[Access]) -> isl
 
 
 def _schedule(number: dict[str, int], found: list[Access]) -> isl.UnionMap:
-    """Time stamps: position, loop, position, .., then the tile where accumulation orders tiles."""
+    """Time stamps: position, loop, position, .. and the tile, where accumulation orders tiles."""
     involved = {a.node.call.name: a.node for a in found}
     depth = max(len(p.loops) for p in involved.values())
     tiles = max(len(p.call.grid) for p in involved.values())
@@ -162,8 +166,12 @@ def _maps_of(union: isl.UnionMap) -> list[isl.Map]:
                                         m.get_tuple_name(isl.dim_type.out) or ""))
 
 
-def _split(
-    program: Program, number: dict[str, int], tensor: str, kind: str, relation: isl.UnionMap,
+def _dependences_of_flow(
+    program: Program,
+    number: dict[str, int],
+    tensor: str,
+    kind: str,
+    relation: isl.UnionMap,
     found: list[Access],
 ) -> list[Dependence]:
     by_number = {number[p.call.name]: p for p in nodes(program)}
@@ -173,11 +181,11 @@ def _split(
         a = by_number[int(m.get_tuple_name(isl.dim_type.in_)[1:])]
         b = by_number[int(m.get_tuple_name(isl.dim_type.out)[1:])]
         named = kind or ("waw" if a.call.name in writer else "war")
-        out.append(Dependence(a, b, named, tensor, _plain(m), False))
+        out.append(Dependence(a, b, named, tensor, _without_tuple_names(m), False))
     return out
 
 
-def _plain(m: isl.Map) -> isl.Map:
+def _without_tuple_names(m: isl.Map) -> isl.Map:
     clean = m.reset_tuple_id(isl.dim_type.in_).reset_tuple_id(isl.dim_type.out)
     return clean.coalesce()
 
@@ -190,35 +198,42 @@ def _orphans(
         k = int(m.get_tuple_name(isl.dim_type.in_)[1:])
         for a in found:
             if number[a.node.call.name] == k and not a.writes:
-                here = _plain(m).intersect(element_map(program, a))
+                here = _without_tuple_names(m).intersect(element_map(program, a))
                 if not here.is_empty():
                     out.append(Orphan(a, here))
                     break
     return out
 
 
-def _data_orphans(program: Program, found: list[Access]) -> list[Orphan]:
-    """Reads of a tensor some of whose writes may not happen: run-time data or bodies decide."""
+def _possible_orphans(program: Program, found: list[Access]) -> list[Orphan]:
+    """Orphans of a tensor of which run-time data or bodies decide some writes."""
     number = {n.call.name: k for k, n in enumerate(nodes(program))}
-    reads = _union(program, number, [a for a in found if not a.writes])
+    reads = _union_map(program, number, [a for a in found if not a.writes])
     if reads.is_empty():
         return []
-    maybe = [a for a in found if a.writes and (
-        a.data or _any_order(a) or not writes_all(program, a))]
+    maybe = [
+        a
+        for a in found
+        if a.writes and (a.is_data_dependent or _is_unordered(a) or not assigns_region(program, a))
+    ]
     sure = [a for a in found if a.writes and a not in maybe]
-    flow = _run_flow(reads, _union(program, number, sure), _union(program, number, maybe),
-                     _schedule(number, found))
+    flow = _compute_flow(
+        reads,
+        _union_map(program, number, sure),
+        _union_map(program, number, maybe),
+        _schedule(number, found),
+    )
     never = flow.get_must_no_source()
     perhaps = flow.get_may_no_source().subtract(never)
     return _orphans(program, number, found, never) + [
-        replace(o, maybe=True) for o in _orphans(program, number, found, perhaps)
+        replace(o, is_possible=True) for o in _orphans(program, number, found, perhaps)
     ]
 
 
 # ---- run-time data: pairs that may conflict ------------------------------------------------
 
 
-def _pairwise(program: Program, tensor: str, found: list[Access]) -> list[Dependence]:
+def _pairwise_dependences(program: Program, tensor: str, found: list[Access]) -> list[Dependence]:
     deps = []
     for a in found:
         for b in found:
@@ -228,14 +243,23 @@ def _pairwise(program: Program, tensor: str, found: list[Access]) -> list[Depend
             for later, relation in ((False, _same_iteration(program, a, b)),
                                     (True, _later_iteration(program, a, b))):
                 if relation is not None and not relation.is_empty():
-                    deps.append(Dependence(
-                        a.node, b.node, kind, tensor, relation, a.data or b.data,
-                        None if later else (a, b), later))
+                    deps.append(
+                        Dependence(
+                            a.node,
+                            b.node,
+                            kind,
+                            tensor,
+                            relation,
+                            a.is_data_dependent or b.is_data_dependent,
+                            None if later else (a, b),
+                            later,
+                        )
+                    )
     return deps
 
 
 def _same_iteration(program: Program, a: Access, b: Access) -> isl.Map | None:
-    """Conflicts in one iteration of all loops that the two calls share."""
+    """Conflicts in one iteration of all common loops."""
     depth = common_loops(a.node, b.node)
     in_order = a.accumulates and b.accumulates and not a.node.call.unordered
     if a.node is not b.node:
@@ -251,8 +275,8 @@ def _same_iteration(program: Program, a: Access, b: Access) -> isl.Map | None:
 
 
 def _later_iteration(program: Program, a: Access, b: Access) -> isl.Map | None:
-    """Conflicts with a later iteration. Where values decide which tiles meet, all may: they are of
-    different iterations, so nothing relates them."""
+    """Conflicts with a later iteration. Where values decide which tiles conflict, all tiles may,
+    because nothing relates values of different iterations."""
     depth = common_loops(a.node, b.node)
     if depth == 0:
         return None
@@ -278,7 +302,7 @@ def _later_iteration(program: Program, a: Access, b: Access) -> isl.Map | None:
 def conflict(
     program: Program, a: Access, b: Access, shared: int = 0
 ) -> tuple[Scope, tuple[Side, Side]]:
-    """Two tasks, in the same iteration of their `shared` outermost loops, that touch one element.
+    """Two tasks that touch one element, in the same iteration of their `shared` outermost loops.
     The caller finishes the scope, or leaves the run-time values unrelated."""
     scope, sides = Scope(program), sides_of(a.node, b.node, shared)
     elements = tuple(scope.fresh("e") for _ in a.region.axes)
@@ -289,7 +313,7 @@ def conflict(
 
 
 def same_call_conflicts(program: Program) -> list[tuple[Access, Access, isl.Map]]:
-    """Pairs of different tiles of one call, in one iteration, that conflict."""
+    """Conflicts between different tiles of one call in one iteration."""
     out = []
     for found in accesses(program).values():
         for k, a in enumerate(found):
@@ -309,14 +333,14 @@ def same_call_conflicts(program: Program) -> list[tuple[Access, Access, isl.Map]
 
 
 def same_task_conflicts(program: Program) -> list[tuple[Access, Access, isl.Map]]:
-    """Pairs of written arguments of one call, and the tasks in which both are one element. Nothing
-    says which comes last. Additions in any order may meet: all of them count."""
+    """Pairs of written arguments of one call, and the tasks in which both write one element. Their
+    order is undefined. Additions in any order are no conflict."""
     out = []
     for found in accesses(program).values():
         written = [a for a in found if a.writes]
         for k, a in enumerate(written):
             for b in written[:k]:
-                if a.node is not b.node or (_any_order(a) and _any_order(b)):
+                if a.node is not b.node or (_is_unordered(a) and _is_unordered(b)):
                     continue
                 scope, sides = conflict(program, b, a, len(a.node.loops))
                 scope.finish()

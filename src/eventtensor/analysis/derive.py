@@ -1,7 +1,8 @@
-"""Derive event tensors from regions: edges between calls, the cells of each edge, and the maps.
+"""Derives event tensors from regions: edges between calls, their cells, and the maps.
 
-Pre: a built program. Post: every call without declared waits gets the waits it needs, each on cells
-whose producers it all needs (edges decided by run-time data may be coarser, with a note).
+Pre: a built program. Post: a call without declared waits has the waits that it needs. It needs all
+producers of the cells that it waits for, except where run-time data makes an edge coarser, which a
+note says.
 """
 
 from __future__ import annotations
@@ -30,32 +31,32 @@ from ..progress import doing
 from .access import HEADER, is_header
 from .cells import (
     CellMap,
-    before,
-    choose,
+    choose_cells,
     count_of,
-    few_waits,
-    fits,
-    keeps_run_time_axis,
+    has_few_waits,
+    has_run_time_axis,
+    is_exact,
+    program_order,
     shape_of_cells,
 )
 from .deps import Dependence, dependences
-from .edges import Edge, Given, drop_implied, edges_of, joined, push_notes
-from .event_maps import Events, collect
-from .iteration_nodes import base_name, renamed, whole
+from .edges import Edge, KnownOrder, drop_implied, edges_of, join_edges, push_notes
+from .event_maps import Events, collect_events
+from .iteration_nodes import base_name, rename_var, task_relation
 from .notify_counts import existence, notify_count
-from .order_graph import PATH, OrderGraph, add_fences, iterations, sure_pairs
+from .order_graph import MAX_PATH, OrderGraph, add_fences, certain_pairs, iteration_order
 from .sets.budget import DERIVATION, OutOfBudget, budget
 from .sets.isl_text import NotAffine
 from .sets.nests import nests_of
 from .sets.space import cell_map, cell_names, cell_space, task_domain
 from .sets.versions import common_loops
-from .wait_reads import unguarded
+from .wait_reads import unordered_reads
 
 
 @dataclass(frozen=True)
 class Derived:
-    """What the plan needs of the events; `notes` say where run-time data made an edge coarser.
-    `hints` are the edges that the events stand for: the proof uses those that it finds true."""
+    """The events for a plan. `notes` say where run-time data makes an edge coarser. `hints` are the
+    edges behind the events: the proof uses those that it finds true."""
 
     events: tuple[EventTensor, ...]
     headers: dict[str, tuple[Wait, ...]]
@@ -66,15 +67,17 @@ class Derived:
     hints: tuple[tuple[str, str, isl.Map], ...] = ()
 
     def uses(self, program: Program) -> Events:
-        """Waits and notifies as maps, and the order they give."""
-        return collect(program, self.events, self.headers, self.waits, self.notifies)
+        """The waits and notifies as maps, and the order that they give."""
+        return collect_events(program, self.events, self.headers, self.waits, self.notifies)
 
 
 @dataclass
 class _Builder:
     program: Program
     events: list[EventTensor] = field(default_factory=list)
-    made: dict[str, list[tuple[str, CellMap]]] = field(default_factory=lambda: defaultdict(list))
+    cell_maps: dict[str, list[tuple[str, CellMap]]] = field(
+        default_factory=lambda: defaultdict(list)
+    )
     waits: dict[str, list[Wait]] = field(default_factory=lambda: defaultdict(list))
     notifies: dict[str, list[Notify]] = field(default_factory=lambda: defaultdict(list))
     releases: list[Release] = field(default_factory=list)
@@ -97,8 +100,8 @@ def derive(program: Program) -> Derived:
 
 def _derive(program: Program) -> Derived:
     build = _Builder(program)
-    _declared(build)
-    for edge in drop_implied(program, edges_of(program), _given(build)):
+    _add_declared(build)
+    for edge in drop_implied(program, edges_of(program), _declared_order(build)):
         _add_edge(build, edge)
     _order_iterations(build)
     _guard_counts(build)
@@ -107,8 +110,8 @@ def _derive(program: Program) -> Derived:
     names = [p.call.name for p in program.calls]
     return Derived(
         tuple(build.events),
-        {n: _in_order(build, n + HEADER) for n in names},
-        {n: _in_order(build, n) for n in names},
+        {n: _sorted_waits(build, n + HEADER) for n in names},
+        {n: _sorted_waits(build, n) for n in names},
         {n: tuple(build.notifies[n]) for n in names},
         tuple(build.releases),
         {n: tuple(build.notes[n]) for n in names},
@@ -120,25 +123,32 @@ def _derive(program: Program) -> Derived:
 
 
 def _order_iterations(build: _Builder) -> None:
-    """Where run-time data makes later iterations conflict with earlier ones, let a call that orders
-    iterations (a fence), as late as possible before the sink, wait for the source one iteration
-    back. Without a fence, or in nested loops, the sink waits for all earlier iterations."""
+    """Order iterations that conflict by run-time data. The last fence before the sink waits for the
+    source of the previous iteration. Without a fence, or in nested loops, the sink waits for all
+    earlier iterations."""
     program = build.program
-    later = [d for d in dependences(program).deps if d.later and not is_header(d.source)]
+    later = [
+        d for d in dependences(program).deps if d.is_later_iteration and not is_header(d.source)
+    ]
     if not later:
         return
-    graph = collect(program, build.events, {}, build.waits, build.notifies).graph
+    graph = collect_events(program, build.events, {}, build.waits, build.notifies).graph
     fences = add_fences(graph)
     for d in later:
         source, sink = d.source.call.name, d.sink.call.name
-        if graph.implied(source, sink, d.relation, 1, PATH):
+        if graph.is_implied(source, sink, d.relation, 1, MAX_PATH):
             continue
-        gate = _gate(graph, fences, d.sink)
-        if gate is not None and common_loops(d.source, gate) == 1:
-            loop = gate.loops[0].var
+        fence = _last_fence(graph, fences, d.sink)
+        if fence is not None and common_loops(d.source, fence) == 1:
+            loop = fence.loops[0].var
             step = f"b_{loop} = a_{loop} + {_distance(d, 1)}"
-            edge = Edge(d.source, gate, iterations(program, d.source, gate, step), True,
-                        (Guard(d.tensor, Hazard(d.kind)),))
+            edge = Edge(
+                d.source,
+                fence,
+                iteration_order(program, d.source, fence, step),
+                True,
+                (Guard(d.tensor, Hazard(d.kind)),),
+            )
         elif d.sink.call.waits is None:
             edge = Edge(d.source, d.sink, d.relation, True, (Guard(d.tensor, Hazard(d.kind)),))
         else:
@@ -152,24 +162,24 @@ def _order_iterations(build: _Builder) -> None:
 
 
 def _guard_counts(build: _Builder) -> None:
-    """Counts of derived events may read run-time data (the extents of the producers): order the
-    waiter after its writers by plain waits, which come first, and later writers after it."""
+    """Order the run-time data in counts of derived events (the extents of producers). Plain waits,
+    which come first, order the waiter after its writers. Later writers come after it."""
     program = build.program
-    waits = {n: _in_order(build, n) for n in list(build.waits)}
-    if not any(_wait_loads(build, w) for ws in waits.values() for w in ws):
+    waits = {n: _sorted_waits(build, n) for n in list(build.waits)}
+    if not any(_wait_reads_data(build, w) for ws in waits.values() for w in ws):
         return
-    events = collect(program, build.events, {}, waits, build.notifies)
+    events = collect_events(program, build.events, {}, waits, build.notifies)
     missing = [
         Edge(u.source, u.sink, u.relation, False, (Guard(u.tensor, Hazard(u.kind)),))
-        for u in unguarded(program, events)
+        for u in unordered_reads(program, events)
         if not is_header(u.source) and (u.sink.call.waits is None or is_header(u.sink))
     ]
-    for edge in joined(missing):
+    for edge in join_edges(missing):
         _add_edge(build, edge)
 
 
-def _gate(graph: OrderGraph, fences: set[str], sink: PlacedCall) -> PlacedCall | None:
-    """The last fence before the sink in the same loop that all its tiles are ordered after."""
+def _last_fence(graph: OrderGraph, fences: set[str], sink: PlacedCall) -> PlacedCall | None:
+    """The last fence of the same loop that all tiles of the sink are ordered after."""
     loop = sink.loops[-1].var
     for node in reversed(list(graph.nodes.values())):
         name = node.call.name
@@ -177,8 +187,8 @@ def _gate(graph: OrderGraph, fences: set[str], sink: PlacedCall) -> PlacedCall |
             continue
         if node.position > sink.position:
             continue
-        same = iterations(graph.program, node, sink, f"a_{loop} = b_{loop}")
-        if name == sink.call.name or graph.implied(name, sink.call.name, same, 1, PATH):
+        same = iteration_order(graph.program, node, sink, f"a_{loop} = b_{loop}")
+        if name == sink.call.name or graph.is_implied(name, sink.call.name, same, 1, MAX_PATH):
             return node
     return None
 
@@ -204,50 +214,50 @@ def _add_edge(build: _Builder, edge: Edge) -> None:
     waits = relation.reverse().apply_range(cells.relation)
     domain = task_domain(program, sink)
     nests = nests_of(program, waits, domain, sink.vars)
-    if edge.chunk:
-        nests = renamed(nests, sink.vars[-1], f"%{edge.chunk.var}")
-        waits = whole(waits.reverse()).reverse()
+    if edge.loop:
+        nests = rename_var(nests, sink.vars[-1], f"%{edge.loop.var}")
+        waits = task_relation(waits.reverse()).reverse()
     call = base_name(sink.call.name)
-    build.waits[call].append(Wait(name, nests, edge.guards, edge.chunk))
+    build.waits[call].append(Wait(name, nests, edge.guards, edge.loop))
     if not is_header(sink):
         event = next(e for e in build.events if e.name == name)
-        tasks = _inverse(program, event, waits)
+        tasks = _inverse_map(program, event, waits)
         build.releases.append(Release(name, call, tasks))
-    if edge.data and not relation.is_equal(edge.relation):
+    if edge.is_data_dependent and not relation.is_equal(edge.relation):
         build.notes[sink.call.name].append(
             f"waits on {source.call.name} more widely than each tile needs: "
             f"run-time data decides {', '.join(map(str, edge.guards))}"
         )
 
 
-def _inverse(program: Program, event: EventTensor, waits: isl.Map) -> tuple[Nest, ...]:
-    """cell -> waiting tasks, for every cell of the event: it may have other waiters too."""
+def _inverse_map(program: Program, event: EventTensor, waits: isl.Map) -> tuple[Nest, ...]:
+    """cell -> waiting tasks, for every cell of the event. Other calls may wait for it too."""
     names = cell_names(len(event.shape))
     return nests_of(program, waits.reverse(), cell_space(program, event), names)
 
 
 def _event_for(build: _Builder, edge: Edge) -> tuple[str, CellMap, isl.Map]:
-    """An event tensor of the same producer that fits, or a new one. Before a grid it may also be a
-    declared one that tells the same: that wait counts in any case, others may have flags."""
+    """An event tensor of the same producer that is exact for the edge, or a new one. A header may
+    also use an equal declared event, because its wait always counts cells."""
     program, source = build.program, edge.source
-    sure = sure_pairs(program, edge.sink, source)
+    sure = certain_pairs(program, edge.sink, source)
     certain = sure is None or bool(edge.relation.reverse().is_subset(sure))
-    for name, known in build.made[source.call.name]:
+    for name, known in build.cell_maps[source.call.name]:
         if (
             edge.relation.domain().is_subset(known.producers)
-            and fits(known, edge.relation)
-            and few_waits(known, edge.relation)
-            and (certain or not keeps_run_time_axis(source, known))
+            and is_exact(known, edge.relation)
+            and has_few_waits(known, edge.relation)
+            and (certain or not has_run_time_axis(source, known))
         ):
             return name, known, edge.relation
-    order = before(program, source, edge.sink) if edge.data else None
-    cells, relation = choose(program, source, edge.relation, order, certain)
-    for name, known in build.made[source.call.name]:
+    order = program_order(program, source, edge.sink) if edge.is_data_dependent else None
+    cells, relation = choose_cells(program, source, edge.relation, order, certain)
+    for name, known in build.cell_maps[source.call.name]:
         if known.steps == cells.steps and known.producers.is_equal(cells.producers):
             return name, known, relation
     count = count_of(program, source, cells)
     assert count is not None, f"no closed count for {source.call.name}"
-    if not certain and keeps_run_time_axis(source, cells):
+    if not certain and has_run_time_axis(source, cells):
         kept = [v for v, step in zip(source.vars, cells.steps, strict=True) if step]
         count = mul(count, existence(source, dict(zip(kept, cell_names(cells.rank), strict=True))))
     shape = shape_of_cells(program, source, cells)
@@ -259,7 +269,7 @@ def _event_for(build: _Builder, edge: Edge) -> tuple[str, CellMap, isl.Map]:
                 return told.event, cells, relation
     name = _event_name(build, source)
     build.events.append(EventTensor(name, shape, count, derived=True))
-    build.made[source.call.name].append((name, cells))
+    build.cell_maps[source.call.name].append((name, cells))
     build.notifies[source.call.name].append(Notify(name, nests))
     return name, cells, relation
 
@@ -273,16 +283,16 @@ def _event_name(build: _Builder, source: PlacedCall) -> str:
     return name
 
 
-def _in_order(build: _Builder, call: str) -> tuple[Wait, ...]:
-    """Waits that read run-time data go after the plain ones, which guard that data; those inside
+def _sorted_waits(build: _Builder, call: str) -> tuple[Wait, ...]:
+    """Waits that read run-time data come after the plain ones, which guard that data. Waits inside
     the body come last."""
     waits = build.waits[call]
     if not call.endswith(HEADER) and build.program.call(call).waits is not None:
         return tuple(waits)
-    return tuple(sorted(waits, key=lambda w: (w.chunk is not None, _wait_loads(build, w))))
+    return tuple(sorted(waits, key=lambda w: (w.loop is not None, _wait_reads_data(build, w))))
 
 
-def _wait_loads(build: _Builder, wait: Wait) -> bool:
+def _wait_reads_data(build: _Builder, wait: Wait) -> bool:
     count = next(e.count for e in build.events if e.name == wait.event)
     exprs = [x for n in wait.cells for x in nest_exprs(n)]
     return bool(loads_of(*exprs, *(() if count is None else (count,))))
@@ -291,8 +301,8 @@ def _wait_loads(build: _Builder, wait: Wait) -> bool:
 # ---- declared events -----------------------------------------------------------------------
 
 
-def _declared(build: _Builder) -> None:
-    """Declared event tensors, with counts filled in, and the waits and notifies that use them."""
+def _add_declared(build: _Builder) -> None:
+    """Add the declared event tensors, with their counts, and their waits and notifies."""
     program = build.program
     for e in program.events:
         count = e.count if e.count is not None else notify_count(program, e)
@@ -300,8 +310,12 @@ def _declared(build: _Builder) -> None:
     for p in program.calls:
         for region in p.call.waits or ():
             nest = region_nest(region, program.event(region.tensor))
-            wait = Wait(region.tensor, (nest,), _hazards(program, region.tensor, p.call),
-                        declared=True)
+            wait = Wait(
+                region.tensor,
+                (nest,),
+                _declared_hazards(program, region.tensor, p.call),
+                is_declared=True,
+            )
             build.waits[p.call.name].append(wait)
             build.releases.append(_release(program, p, region.tensor, nest))
         for region in p.call.notifies or ():
@@ -309,8 +323,8 @@ def _declared(build: _Builder) -> None:
             build.notifies[p.call.name].append(Notify(region.tensor, (nest,)))
 
 
-def _hazards(program: Program, event: str, sink: Call) -> tuple[Guard, ...]:
-    """Those between a call and the calls that notify an event, by the tensors that both name."""
+def _declared_hazards(program: Program, event: str, sink: Call) -> tuple[Guard, ...]:
+    """The hazards between a call and the calls that notify an event, on the tensors of both."""
     sources = [p.call for p in program.calls
                if any(r.tensor == event for r in p.call.notifies or ())]
     read = {r.tensor for s in sources for r in (*s.reads, *s.accumulates)}
@@ -321,19 +335,19 @@ def _hazards(program: Program, event: str, sink: Call) -> tuple[Guard, ...]:
     return tuple(dict.fromkeys(Guard(t, hazard) for t, hazard, there in found if t in there))
 
 
-def _given(build: _Builder) -> list[Given]:
-    """The order that they give, as the proof will see it."""
+def _declared_order(build: _Builder) -> list[KnownOrder]:
+    """The order of the declared events, as the proof sees it."""
     if not any(build.waits.values()):
         return []
-    uses = collect(build.program, build.events, {}, build.waits, build.notifies)
+    uses = collect_events(build.program, build.events, {}, build.waits, build.notifies)
     return [(source, w.node, relation) for w in uses.waits for source, relation in uses.edges(w)]
 
 
 def _release(program: Program, placed: PlacedCall, event: str, nest: Nest) -> Release:
-    """The inverse of a declared wait. Where run-time data is in the map, all tasks are searched."""
+    """The inverse of a declared wait. If its map reads run-time data, it searches all tasks."""
     if not loads_of(*nest_exprs(nest), *(a.extent for a in placed.axes)):
         e = program.event(event)
-        tasks = _inverse(program, e, cell_map(program, placed, e, (nest,)))
+        tasks = _inverse_map(program, e, cell_map(program, placed, e, (nest,)))
         return Release(event, placed.call.name, tasks)
     axes = [NestAxis(a.var, Const(0), a.extent) for a in placed.axes]
     guards = [equal(at, Var(f"c{k}")) for k, at in enumerate(nest.index)]

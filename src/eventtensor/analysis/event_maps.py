@@ -1,4 +1,8 @@
-"""Waits and notifies of a plan as integer maps, and the order that they give."""
+"""The waits and notifies of a plan as integer maps, and the order that they give.
+
+A map goes from the tasks of a call to the cells that they visit. Order comes from maps without
+run-time data alone; coverage.py treats the others.
+"""
 
 from __future__ import annotations
 
@@ -11,34 +15,35 @@ from ..ir.plan import Nest, Notify, Wait, nest_exprs
 from ..ir.program import EventTensor, PlacedCall, Program
 from ..ir.walk import loads_of
 from .access import HEADER, nodes
-from .iteration_nodes import chunk_node, renamed
+from .iteration_nodes import iteration_node, rename_var
 from .order_graph import OrderGraph
 from .sets.isl_text import isl_text
 from .sets.space import Scope, Side, cell_map
 
 
 @dataclass(frozen=True)
-class Use:
-    """One wait or notify of a call on an event; `node` is the call, its header or an iteration of
-    a loop in its body."""
+class EventUse:
+    """One wait or notify on an event. `node` is the call, its header or an iteration node."""
 
     node: str
     event: EventTensor
     nests: tuple[Nest, ...]
 
     @property
-    def data(self) -> bool:
-        """True if run-time data is in the map."""
+    def is_data_dependent(self) -> bool:
+        """True if the map reads run-time data."""
         return bool(loads_of(*(x for n in self.nests for x in nest_exprs(n))))
 
     @property
-    def reads(self) -> bool:
-        """True if run-time data is in the map or in the count of the event."""
-        return self.data or (self.event.count is not None and bool(loads_of(self.event.count)))
+    def reads_data(self) -> bool:
+        """True if the map or the count of the event reads run-time data."""
+        return self.is_data_dependent or (
+            self.event.count is not None and bool(loads_of(self.event.count))
+        )
 
 
-def wait_reads(program: Program, node: PlacedCall, wait: Use) -> list[tuple[str, isl.Map]]:
-    """Tensors whose run-time values a wait needs: task -> elements that it reads for it."""
+def wait_reads(program: Program, node: PlacedCall, wait: EventUse) -> list[tuple[str, isl.Map]]:
+    """The run-time data that a wait reads: tensors, and task -> elements."""
     found: dict[tuple[str, str], tuple[str, isl.Map]] = {}
     for nest in wait.nests:
         scope, side = Scope(program), Side(node, "a_")
@@ -48,8 +53,9 @@ def wait_reads(program: Program, node: PlacedCall, wait: Use) -> list[tuple[str,
         for load in scope.loads[known:]:
             here = scope.copy()
             elements = tuple(f"e{k}" for k in range(len(load.index)))
-            here.require(*(
-                f"{e} = {isl_text(i, here)}" for e, i in zip(elements, load.index, strict=True)))
+            here.require(
+                *(f"{e} = {isl_text(i, here)}" for e, i in zip(elements, load.index, strict=True))
+            )
             m = here.map(side.names, elements)
             found[load.tensor, str(m)] = (load.tensor, m)
     return list(found.values())
@@ -57,39 +63,50 @@ def wait_reads(program: Program, node: PlacedCall, wait: Use) -> list[tuple[str,
 
 @dataclass(frozen=True)
 class Events:
-    """All uses of the events of a plan, and the order they give where no run-time data is read."""
+    """All waits and notifies of a plan, and the order of those without run-time data."""
 
-    waits: tuple[Use, ...]
-    notifies: tuple[Use, ...]
+    waits: tuple[EventUse, ...]
+    notifies: tuple[EventUse, ...]
     graph: OrderGraph
     maps: dict[int, isl.Map]
 
-    def map(self, use: Use) -> isl.Map:
+    def map(self, use: EventUse) -> isl.Map:
         return self.maps[id(use)]
 
-    def edges(self, wait: Use) -> Iterator[tuple[str, isl.Map]]:
-        """Calls that a wait orders before it, where no run-time data is in the maps."""
+    def edges(self, wait: EventUse) -> Iterator[tuple[str, isl.Map]]:
+        """The calls that a wait puts before its own, and the order, without run-time data."""
         for n in self.notifies:
-            if n.event.name == wait.event.name and not (wait.data or n.data):
+            if n.event.name == wait.event.name and not (
+                wait.is_data_dependent or n.is_data_dependent
+            ):
                 yield n.node, self.map(n).apply_range(self.map(wait).reverse())
 
-    def exist_given(self, wait: Use, notify: Use) -> bool:
-        """True if a waiter's existence implies that of all notifiers of the cells it waits for."""
-        sure = self.graph.sure(wait.node, notify.node)
+    def imply_notifiers(self, wait: EventUse, notify: EventUse) -> bool:
+        """True if a waiter exists only if all notifiers of its cells do."""
+        sure = self.graph.certain_pairs(wait.node, notify.node)
         pairs = self.map(wait).apply_range(self.map(notify).reverse())
         return sure is None or bool(pairs.is_subset(sure))
 
 
-def collect(
-    program: Program, events: Iterable[EventTensor], headers: Mapping[str, Iterable[Wait]],
-    waits: Mapping[str, Iterable[Wait]], notifies: Mapping[str, Iterable[Notify]],
+def collect_events(
+    program: Program,
+    events: Iterable[EventTensor],
+    headers: Mapping[str, Iterable[Wait]],
+    waits: Mapping[str, Iterable[Wait]],
+    notifies: Mapping[str, Iterable[Notify]],
 ) -> Events:
     event = {e.name: e for e in events}
-    chunks: dict[str, PlacedCall] = {}
-    by_wait = [_use(program, c, event[w.event], w, chunks) for c, ws in waits.items() for w in ws]
-    by_wait += [Use(c + HEADER, event[w.event], w.cells) for c, ws in headers.items() for w in ws]
-    by_notify = [Use(c, event[n.event], n.cells) for c, ns in notifies.items() for n in ns]
-    graph = OrderGraph(program, chunks.values())
+    iteration_nodes: dict[str, PlacedCall] = {}
+    by_wait = [
+        _wait_use(program, c, event[w.event], w, iteration_nodes)
+        for c, ws in waits.items()
+        for w in ws
+    ]
+    by_wait += [
+        EventUse(c + HEADER, event[w.event], w.cells) for c, ws in headers.items() for w in ws
+    ]
+    by_notify = [EventUse(c, event[n.event], n.cells) for c, ns in notifies.items() for n in ns]
+    graph = OrderGraph(program, iteration_nodes.values())
     maps = {
         id(u): cell_map(program, graph.nodes[u.node], u.event, u.nests)
         for u in (*by_wait, *by_notify)
@@ -101,13 +118,19 @@ def collect(
     return found
 
 
-def _use(
-    program: Program, call: str, event: EventTensor, wait: Wait, chunks: dict[str, PlacedCall]
-) -> Use:
-    """A wait that stands in a loop is one of the loop's iterations, which go into `chunks`."""
-    if wait.chunk is None:
-        return Use(call, event, wait.cells)
+def _wait_use(
+    program: Program,
+    call: str,
+    event: EventTensor,
+    wait: Wait,
+    iteration_nodes: dict[str, PlacedCall],
+) -> EventUse:
+    """A wait in a loop is a use by the iterations of the loop, which go into `iteration_nodes`."""
+    if wait.loop is None:
+        return EventUse(call, event, wait.cells)
     placed = next(n for n in nodes(program) if n.call.name == call)
-    node = chunk_node(placed, wait.chunk)
-    chunks[node.call.name] = node
-    return Use(node.call.name, event, renamed(wait.cells, f"%{wait.chunk.var}", node.vars[-1]))
+    node = iteration_node(placed, wait.loop)
+    iteration_nodes[node.call.name] = node
+    return EventUse(
+        node.call.name, event, rename_var(wait.cells, f"%{wait.loop.var}", node.vars[-1])
+    )

@@ -1,7 +1,7 @@
-"""What ops need of extents: no extent is negative, and nothing is picked of too few elements.
+"""Proves the requirements of ops on extents: none is negative, and no axis is too short.
 
-The table of ops says what each op needs (`Row.needs`). A need is proved for all tasks and
-iterations in which it matters, or refused with the smallest task and extent that break it.
+The table of ops has the requirements (`OpSpec.requirements`). One is proved for all tasks and
+iterations in which it matters, or refuted by the smallest task and extent that break it.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from dataclasses import dataclass, replace
 
 from ..ir.expr import Const, Min, Node, Prod
 from ..ir.interval import numeric_bounds
-from ..ir.ops import Need, needs_of, operands
+from ..ir.ops import ExtentRequirement, operands, requirements_of
 from ..ir.program import PlacedCall, Program
 from ..ir.tensor import DType, Point
 from ..ir.tile import For, Let, SliceOf, Stmt, Store, SubAxis, TileType, Update
 from ..ir.walk import free_vars
-from .body_bounds import open_loops
+from .body_bounds import enter_loops
 from .check_report import Kind, Obligation, Problem, Task, Witness
 from .sets.isl_text import NotAffine
 from .sets.space import Scope, Side
@@ -24,75 +24,84 @@ from .sets.witness import smallest_of
 
 
 @dataclass(frozen=True)
-class _Use:
-    """A need, the extents without which it does not matter, and the run-time loops around it."""
+class _Site:
+    """A requirement in a body, and the run-time loops around it. It does not matter if one of the
+    extents `unless_empty` is 0."""
 
-    need: Need
+    requirement: ExtentRequirement
     unless_empty: tuple[Node, ...]
     loops: tuple[For, ...]
 
     @property
     def is_negative(self) -> bool:
-        return self.need.least == 0
+        return self.requirement.min_extent == 0
 
     @property
     def kind(self) -> Kind:
         return Kind.negative_extent if self.is_negative else Kind.too_few
 
     def text(self, call: str) -> str:
-        does, e = f"the body of call '{call}' {self.need.what}", self.need.extent
+        does, e = f"the body of call '{call}' {self.requirement.what}", self.requirement.extent
         if self.is_negative:
             return f"{does} the extent {e}"
-        return f"{does} an axis of extent {e}, which needs {self.need.least}"
+        return f"{does} an axis of extent {e}, which needs {self.requirement.min_extent}"
 
 
-def need_problems(program: Program, p: PlacedCall) -> tuple[list[Problem], list[Obligation]]:
-    """Needs that some task breaks, or that could not be proved; those of computed extents are
+def requirement_problems(program: Program, p: PlacedCall) -> tuple[list[Problem], list[Obligation]]:
+    """Requirements that some task breaks, or that are unproved. Those on computed extents are
     obligations."""
     problems: list[Problem] = []
     obligations: list[Obligation] = []
     place = p.call.place
-    for use in _open_uses(p):
-        what, kind = use.text(p.call.name), use.kind
-        if _computed(use):
-            obligations.append(Obligation(
-                f"{what}: a value of the body decides it", place, call=p.call.name))
+    for site in _open_sites(p):
+        what, kind = site.text(p.call.name), site.kind
+        if _is_computed(site):
+            obligations.append(
+                Obligation(f"{what}: a value of the body decides it", place, call=p.call.name)
+            )
             continue
         try:
-            hit = _breaks(program, p, use)
+            hit = _smallest_break(program, p, site)
         except NotAffine:
-            problems.append(Problem(
-                Kind.unproved, f"{what}: it is not affine", place, kind.error.default_hint))
+            problems.append(
+                Problem(Kind.unproved, f"{what}: it is not affine", place, kind.error.default_hint)
+            )
             continue
         if hit is not None:
             dims, coords = hit
             task = Task(p.call.name, tuple(zip(p.vars, coords, strict=False)))
-            problems.append(Problem(
-                kind, f"{what} and may have {coords[-1]}", place, kind.error.default_hint,
-                Witness(tuple(dims.items()), (task,))))
+            problems.append(
+                Problem(
+                    kind,
+                    f"{what} and may have {coords[-1]}",
+                    place,
+                    kind.error.default_hint,
+                    Witness(tuple(dims.items()), (task,)),
+                )
+            )
     return problems, obligations
 
 
-def _open_uses(p: PlacedCall) -> Iterator[_Use]:
-    """Those that the ranges of the dims leave open, each once."""
-    # What a region gives is never negative: slices are clipped.
+def _open_sites(p: PlacedCall) -> Iterator[_Site]:
+    """The sites that the ranges of the dims do not prove, each once."""
+    # The extents of regions are never negative, because slices are clipped.
     known = {e for a in p.call.body.args for e in a.type.shape}
-    seen: set[_Use] = set()
-    for use in _uses(p):
-        e, least = use.need.extent, use.need.least
+    seen: set[_Site] = set()
+    for site in _sites(p):
+        e, least = site.requirement.extent, site.requirement.min_extent
         low, _ = numeric_bounds(e)
-        if (low is not None and low >= least) or (use.is_negative and e in known) or use in seen:
+        if (low is not None and low >= least) or (site.is_negative and e in known) or site in seen:
             continue
-        seen.add(use)
-        if use.is_negative:
+        seen.add(site)
+        if site.is_negative:
             known.add(e)
-        yield use
+        yield site
 
 
-def _uses(p: PlacedCall) -> Iterator[_Use]:
+def _sites(p: PlacedCall) -> Iterator[_Site]:
     types: dict[int, TileType] = {}
 
-    def walk(stmts: tuple[Stmt, ...], loops: tuple[For, ...]) -> Iterator[_Use]:
+    def walk(stmts: tuple[Stmt, ...], loops: tuple[For, ...]) -> Iterator[_Site]:
         for s in stmts:
             match s:
                 case For(var, _, carries, body):
@@ -101,8 +110,8 @@ def _uses(p: PlacedCall) -> Iterator[_Use]:
                     yield from walk(body, (*loops, s))
                 case Let(id, op, type):
                     types[id] = type
-                    for need in needs_of(op, type, [types[x] for x in operands(op)]):
-                        yield _use(need, type.shape, loops)
+                    for requirement in requirements_of(op, type, [types[x] for x in operands(op)]):
+                        yield _site(requirement, type.shape, loops)
                     if isinstance(op, SliceOf):
                         yield from points(types[op.x].shape, op.axes, type.shape, loops)
                     elif isinstance(op, Update):
@@ -114,69 +123,73 @@ def _uses(p: PlacedCall) -> Iterator[_Use]:
                     pass
 
     def points(
-        shape: tuple[Node, ...], axes: tuple[SubAxis, ...], part: tuple[Node, ...],
+        shape: tuple[Node, ...],
+        axes: tuple[SubAxis, ...],
+        part: tuple[Node, ...],
         loops: tuple[For, ...],
-    ) -> Iterator[_Use]:
-        """An index that the body computes is kept inside its axis, which must not be empty."""
+    ) -> Iterator[_Site]:
+        """An index that the body computes is clamped to its axis, which must not be empty."""
         own = {f"%{f.var}" for f in loops}
         for extent, axis in zip(shape, axes, strict=True):
-            if isinstance(axis, Point) and _values(axis.index) - own:
-                yield _use(Need(extent, 1, "picks an element of"), part, loops)
+            if isinstance(axis, Point) and _body_values(axis.index) - own:
+                yield _site(ExtentRequirement(extent, 1, "picks an element of"), part, loops)
 
     return walk(p.call.body.stmts, ())
 
 
-def _use(need: Need, shape: tuple[Node, ...], loops: tuple[For, ...]) -> _Use:
-    """An element is picked only where the result has elements."""
-    open_ = (s for s in shape if not isinstance(s, Const)) if need.least else ()
-    return _Use(need, tuple(open_), loops)
+def _site(requirement: ExtentRequirement, shape: tuple[Node, ...], loops: tuple[For, ...]) -> _Site:
+    """A minimum of 1 or more matters only if the result has elements."""
+    open_ = (s for s in shape if not isinstance(s, Const)) if requirement.min_extent else ()
+    return _Site(requirement, tuple(open_), loops)
 
 
-def _values(*exprs: Node) -> set[str]:
+def _body_values(*exprs: Node) -> set[str]:
     return {v for v in free_vars(*exprs) if v.startswith("%")}
 
 
-def _computed(use: _Use) -> bool:
-    own = {f"%{f.var}" for f in use.loops}
-    exprs: Iterable[Node] = (use.need.extent, *(f.extent for f in use.loops))
-    return bool(_values(*exprs) - own)
+def _is_computed(site: _Site) -> bool:
+    own = {f"%{f.var}" for f in site.loops}
+    exprs: Iterable[Node] = (site.requirement.extent, *(f.extent for f in site.loops))
+    return bool(_body_values(*exprs) - own)
 
 
 Hit = tuple[dict[str, int], tuple[int, ...]]
 
 
-def _breaks(program: Program, p: PlacedCall, use: _Use) -> Hit | None:
-    """The smallest dims and task that break a need; the last coordinate is the extent. What is not
-    affine holds if it holds of its parts."""
+def _smallest_break(program: Program, p: PlacedCall, site: _Site) -> Hit | None:
+    """The smallest dims and task that break a requirement; the last coordinate is the extent. A
+    product or minimum holds if its parts do."""
     try:
-        return _affine_breaks(program, p, use)
+        return _affine_break(program, p, site)
     except NotAffine:
-        parts = _parts(use.need)
-        if not parts or any(_breaks(program, p, replace(use, need=part)) for part in parts):
+        parts = _parts(site.requirement)
+        if not parts or any(
+            _smallest_break(program, p, replace(site, requirement=part)) for part in parts
+        ):
             raise
         return None
 
 
-def _parts(need: Need) -> tuple[Need, ...]:
-    """Needs that together imply one of a product or a minimum; none, if there are none."""
-    match need.extent:
-        case Prod(factors) if need.least <= 1:
+def _parts(requirement: ExtentRequirement) -> tuple[ExtentRequirement, ...]:
+    """Requirements that together imply one on a product or a minimum; empty if there are none."""
+    match requirement.extent:
+        case Prod(factors) if requirement.min_extent <= 1:
             found = factors
         case Min(a, b):
             found = (a, b)
         case _:
             return ()
-    return tuple(replace(need, extent=e) for e in found)
+    return tuple(replace(requirement, extent=e) for e in found)
 
 
-def _affine_breaks(program: Program, p: PlacedCall, use: _Use) -> Hit | None:
+def _affine_break(program: Program, p: PlacedCall, site: _Site) -> Hit | None:
     scope, side = Scope(program), Side(p, "a_")
-    bound = open_loops(scope, side, use.loops)
+    bound = enter_loops(scope, side, site.loops)
     extent = scope.fresh("extent")
-    size = scope.text(use.need.extent, side, bound)
-    scope.require(f"{extent} = {size}", f"{extent} < {use.need.least}")
+    size = scope.text(site.requirement.extent, side, bound)
+    scope.require(f"{extent} = {size}", f"{extent} < {site.requirement.min_extent}")
     own = set(bound)
-    for s in use.unless_empty:
-        if not _values(s) - own:
+    for s in site.unless_empty:
+        if not _body_values(s) - own:
             scope.require(f"{scope.text(s, side, bound)} >= 1")
     return smallest_of(scope, (*side.names, extent))

@@ -1,6 +1,7 @@
-"""One instance of a program at given dims: which tasks are ordered before a task, by search.
+"""An instance of a program at given dims, in which a search finds the order of two tasks.
 
-Used to confirm a witness before it is reported. Programs without run-time data only."""
+The proof confirms a witness with it before it reports one. Programs with run-time data have none.
+"""
 
 from __future__ import annotations
 
@@ -13,28 +14,30 @@ import islpy as isl
 from ..ir.expr import Const, Var
 from ..ir.plan import Nest, NestAxis, visit
 from ..ir.program import PlacedCall, Program
-from .access import HEADER, MARK
+from .access import HEADER, ITERATION_MARK
 from .derive import Derived
 from .sets.witness import Pair, pairs_by_size
 
-Key = tuple[str, tuple[int, ...]]
-LIMIT = 200_000
-SIZES, PAIRS = 10, 5_000
+TaskKey = tuple[str, tuple[int, ...]]
+MAX_TASKS = 200_000
+MAX_SIZES, MAX_PAIRS = 10, 5_000
 
 
 class TooLarge(Exception):
-    """More tasks than are worth enumerating."""
+    """The instance has more than MAX_TASKS tasks."""
 
 
 class Instance:
+    """The tasks of a program at `dims`, and the notifiers of each cell."""
+
     def __init__(self, program: Program, derived: Derived, dims: dict[str, int]) -> None:
         self.program, self.derived, self.dims = program, derived, dims
-        self.notifiers: dict[Key, list[Key]] = defaultdict(list)
+        self.notifiers: dict[TaskKey, list[TaskKey]] = defaultdict(list)
         total = 0
         for p in program.calls:
             for coords in self.tasks(p.call.name):
                 total += 1
-                if total > LIMIT:
+                if total > MAX_TASKS:
                     raise TooLarge
                 env = self.env(p.call.name, coords)
                 for n in derived.notifies[p.call.name]:
@@ -50,8 +53,8 @@ class Instance:
         names = self.program.placed(call).vars
         return {**self.dims, **dict(zip(names, coords, strict=False))}
 
-    def waited(self, task: Key) -> Iterator[Key]:
-        """Cells that a task waits for until it ends."""
+    def cells_until_end(self, task: TaskKey) -> Iterator[TaskKey]:
+        """The cells for which a task waits until it ends."""
         call, coords = task
         env = self.env(call, coords)
         for w in (*self.derived.headers[call], *self.derived.waits[call]):
@@ -59,26 +62,29 @@ class Instance:
                 for cell in visit(nest, env):
                     yield w.event, cell
 
-    def first_waited(self, task: Key) -> Iterator[Key]:
-        """Cells that a task waits for before its body, or before an iteration of a loop in it."""
+    def cells_before_start(self, task: TaskKey) -> Iterator[TaskKey]:
+        """The cells for which a task waits before its body, or an iteration node before it
+        starts."""
         node, coords = task
-        call, _, var = node.partition(MARK)
+        call, _, var = node.partition(ITERATION_MARK)
         env = self.env(call, coords)
         for w in (*self.derived.headers[call], *self.derived.waits[call]):
-            if w.chunk is not None and str(w.chunk.var) != var:
+            if w.loop is not None and str(w.loop.var) != var:
                 continue
-            for v in range(coords[-1] + 1) if w.chunk is not None else (0,):
+            for v in range(coords[-1] + 1) if w.loop is not None else (0,):
                 for nest in w.cells:
                     for cell in visit(nest, {**env, f"%{var}": v}):
                         yield w.event, cell
 
-    def ordered(self, first: Key, second: Key) -> bool:
+    def is_ordered(self, first: TaskKey, second: TaskKey) -> bool:
         """True if `first` has finished before `second` starts, by events alone."""
-        seen: set[Key] = set()
+        seen: set[TaskKey] = set()
         todo = [second]
         while todo:
             task = todo.pop()
-            for cell in self.first_waited(task) if task is second else self.waited(task):
+            for cell in (
+                self.cells_before_start(task) if task is second else self.cells_until_end(task)
+            ):
                 for before in self.notifiers.get(cell, ()):
                     if before == first:
                         return True
@@ -91,8 +97,8 @@ class Instance:
 def unordered_pair(
     program: Program, derived: Derived, a: PlacedCall, b: PlacedCall, pairs: isl.Map
 ) -> Pair | None:
-    """The first pair of tasks, by dims, that is really not ordered; a few small sizes are tried."""
-    for dims, values in pairs_by_size(pairs, SIZES, PAIRS):
+    """The first pair of tasks, by dims, that no event orders. Only small sizes are searched."""
+    for dims, values in pairs_by_size(pairs, MAX_SIZES, MAX_PAIRS):
         try:
             instance = Instance(program, derived, dims)
         except TooLarge:
@@ -100,6 +106,6 @@ def unordered_pair(
         for v in values:
             first, second = v[: len(a.vars)], v[len(a.vars) :]
             names = (a.call.name.removesuffix(HEADER), b.call.name.removesuffix(HEADER))
-            if not instance.ordered((names[0], first), (names[1], second)):
+            if not instance.is_ordered((names[0], first), (names[1], second)):
                 return dims, v
     return None

@@ -1,5 +1,7 @@
-"""The question of the proof (check.py) for those who would do without some of the events,
-or with less memory."""
+"""Asks whether events still order a dependence after a change of the program or its events.
+
+Passes that drop events or share memory ask it. The proof itself is in check.py.
+"""
 
 from __future__ import annotations
 
@@ -11,37 +13,37 @@ from ..ir.ops import body_exprs
 from ..ir.program import Program
 from ..ir.tensor import region_exprs
 from ..ir.walk import loads_of
-from .coverage import closed, shown, unordered
+from .coverage import is_ordered_by_closure, proved_order, unordered_part
 from .deps import Dependence
 from .derive import Derived
 from .order_graph import add_fences
 from .sets.budget import QUESTION, OutOfBudget, budget
 
 
-class Ordered:
-    """Asks which dependences of a program the events `derived` order. `known` are dependences that
-    may help: of what they relate, the proof uses what it finds true."""
+class OrderCheck:
+    """Decides which dependences of a program the events `derived` order. `known` are dependences
+    that may help: the proof uses those that it finds true."""
 
     def __init__(self, program: Program, derived: Derived, known: Iterable[Dependence]) -> None:
         known = tuple(known)
         self.program, self.derived = program, derived
         self.events = derived.uses(program)
-        if any(d.later for d in known):
+        if any(d.is_later_iteration for d in known):
             add_fences(self.events.graph)
         plain = [(d.source.call.name, d.sink.call.name, d.relation) for d in known]
-        self._shown = shown(program, self.events, [*derived.hints, *plain])
+        self._proved_order = proved_order(program, self.events, [*derived.hints, *plain])
 
-    def holds(self, d: Dependence) -> bool:
-        """False as well where it cannot tell: for bodies that wait chunk by chunk, and for what
-        takes too many steps."""
-        if any(w.chunk for w in self.derived.waits.get(d.sink.call.name, ())):
+    def is_ordered(self, d: Dependence) -> bool:
+        """True if events order a dependence. False also if the body waits in a loop, or if the
+        proof takes too many steps."""
+        if any(w.loop for w in self.derived.waits.get(d.sink.call.name, ())):
             return False
         try:
             with budget(QUESTION):
-                left = unordered(self.program, self.events, self._shown, d)
+                left = unordered_part(self.program, self.events, self._proved_order, d)
         except OutOfBudget:
             return False
-        return bool(left.is_empty()) or closed(self.events, d, left)
+        return bool(left.is_empty()) or is_ordered_by_closure(self.events, d, left)
 
 
 def without_events(derived: Derived, gone: frozenset[str]) -> Derived:
@@ -56,8 +58,8 @@ def without_events(derived: Derived, gone: frozenset[str]) -> Derived:
     )
 
 
-def loaded(program: Program) -> frozenset[str]:
-    """Tensors whose values stand in an index, an extent, a count or a map."""
+def loaded_tensors(program: Program) -> frozenset[str]:
+    """The tensors of which a value is in an index, an extent, a count or a map."""
     exprs: list[Node] = [e.count for e in program.events if e.count is not None]
     for p in program.calls:
         exprs += [a.extent for a in p.axes]

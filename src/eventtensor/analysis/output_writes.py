@@ -1,8 +1,8 @@
-"""Outputs are written, all of them, by the time the program ends.
+"""Proves that the tasks of a program write every element of its outputs.
 
-Where no run-time data decides, integer sets tell for all dims. Where it does, the smallest dims are
-looked at one by one: there the values that decide are finitely many variables, which bounds, order
-and facts constrain, so that a case in which an element is left out is found if there is one.
+Integer sets prove it for all dims if no run-time data decides. Otherwise the smallest dims are
+searched one by one. The values that decide are then finitely many variables, constrained by bounds,
+order and facts, so that the search finds an unwritten element if there is one.
 """
 
 from __future__ import annotations
@@ -27,18 +27,19 @@ from .sets.space import Scope, Side
 from .sets.versions import writers
 from .sets.witness import smallest
 
-SIZES = 4  # choices of dims at which run-time data is searched
-PIECES = 64  # parts of writes at one of them
+MAX_SIZES = 4  # choices of dims that are searched
+MAX_PIECES = 64  # parts of writes at one choice of dims
 
 
 def output_problems(program: Program, obligations: list[Obligation]) -> list[Problem]:
-    """Outputs with elements that no task writes. What is accumulated into starts at 0."""
+    """Outputs with elements that no task writes. An output that tasks accumulate into starts at
+    0."""
     out = []
     for t in program.tensors:
         writes = [a for a in accesses(program)[t.name] if a.writes]
         if t.role is not Role.output or t.partial or any(a.accumulates for a in writes):
             continue
-        found = _output(program, t, writes)
+        found = _check_output(program, t, writes)
         if isinstance(found, Obligation):
             obligations.append(found)
         elif found is not None:
@@ -46,10 +47,10 @@ def output_problems(program: Program, obligations: list[Obligation]) -> list[Pro
     return out
 
 
-def _output(program: Program, t: Tensor, writes: list[Access]) -> Problem | Obligation | None:
-    left, maybe = _elements(program, t), [a for a in writes if a.data]
+def _check_output(program: Program, t: Tensor, writes: list[Access]) -> Problem | Obligation | None:
+    left, maybe = _elements(program, t), [a for a in writes if a.is_data_dependent]
     for a in writes:
-        if not a.data:
+        if not a.is_data_dependent:
             left = left.subtract(element_map(program, a).range())
     if left.is_empty():
         return None
@@ -59,8 +60,8 @@ def _output(program: Program, t: Tensor, writes: list[Access]) -> Problem | Obli
     hit = smallest(never)
     if hit is not None:
         return _problem(t, writes, *hit, "")
-    for dims in islice(_sizes(left), SIZES):
-        unwritten = _Case(program, t, dims).unwritten(maybe)
+    for dims in islice(_sizes(left), MAX_SIZES):
+        unwritten = _Instance(program, t, dims).unwritten(maybe)
         if unwritten is not None:
             index, values = unwritten
             return _problem(t, writes, dims, index, f" where {values}" if values else "")
@@ -90,7 +91,7 @@ def _names(t: Tensor) -> tuple[str, ...]:
 
 
 def _sizes(left: isl.Set) -> Iterator[dict[str, int]]:
-    """Dims at which elements are left, smallest first."""
+    """The dims at which elements are left, smallest first."""
     rest = left.params()
     while (hit := smallest(isl.Set.from_params(rest))) is not None:
         yield hit[0]
@@ -104,47 +105,51 @@ def _sizes(left: isl.Set) -> Iterator[dict[str, int]]:
 # ---- run-time data at given dims -----------------------------------------------------------
 
 
-class _Unknown(Exception):
-    """More cases than are worth a look, or values that the program itself computes."""
+class _TooManyCases(Exception):
+    """There are too many cases, or the program itself computes values that decide."""
 
 
 @dataclass(frozen=True)
-class _Piece:
-    """A part of a write: coordinates that stay open, conditions on those that are fixed (value,
-    extent), and the region."""
+class _WritePart:
+    """A part of a write: coordinates without a value, conditions (value, extent) on those with one,
+    and the region."""
 
-    open: tuple[GridAxis, ...]
-    inside: tuple[tuple[int, Node], ...]
+    open_axes: tuple[GridAxis, ...]
+    conditions: tuple[tuple[int, Node], ...]
     region: Region
 
     @property
     def exprs(self) -> tuple[Node, ...]:
-        return (*(a.extent for a in self.open), *(e for _, e in self.inside),
-                *region_exprs(self.region))
+        return (
+            *(a.extent for a in self.open_axes),
+            *(e for _, e in self.conditions),
+            *region_exprs(self.region),
+        )
 
 
 @dataclass
-class _Case:
-    """A program at given dims: every expression is over coordinates and loads."""
+class _Instance:
+    """A program at given dims. Its expressions are over coordinates and loads."""
 
     program: Program
     output: Tensor
     dims: dict[str, int]
 
     def unwritten(self, writes: list[Access]) -> tuple[tuple[int, ...], str] | None:
-        """An element that none of `writes` reaches, and the run-time values for which."""
+        """An element that none of `writes` covers, and the run-time values."""
         try:
             with budget(DETOUR):
-                pieces = [q for a in writes for q in self._pieces(a)]
+                pieces = [q for a in writes for q in self._write_parts(a)]
                 return self._search(pieces, Side(writes[0].node, "a_"))
-        except (_Unknown, NotAffine, OutOfBudget):
+        except (_TooManyCases, NotAffine, OutOfBudget):
             return None
 
     def at(self, e: Node) -> Node:
         return rebuild(e, lambda n: Const(self.dims[n.name]) if isinstance(n, Dim) else None)
 
-    def _fixed(self) -> Program:
-        """Tensors and facts at these dims; what is read is read only, so calls do not matter."""
+    def _program_at_dims(self) -> Program:
+        """Tensors and facts at these dims. The data that decides is read only, so calls do not
+        matter."""
         tensors = tuple(
             replace(t, shape=tuple(map(self.at, t.shape)),
                     bound=None if t.bound is None else (self.at(t.bound[0]), self.at(t.bound[1])))
@@ -155,8 +160,8 @@ class _Case:
             for f in self.program.facts)
         return Program(self.program.name, tensors, (), facts, ())
 
-    def _search(self, pieces: list[_Piece], side: Side) -> tuple[tuple[int, ...], str] | None:
-        scope, names = Scope(self._fixed()), _names(self.output)
+    def _search(self, pieces: list[_WritePart], side: Side) -> tuple[tuple[int, ...], str] | None:
+        scope, names = Scope(self._program_at_dims()), _names(self.output)
         for e, size in zip(names, self.output.shape, strict=True):
             scope.require(f"0 <= {e} < {isl_text(self.at(size))}")
         for piece in pieces:
@@ -167,10 +172,10 @@ class _Case:
         left = scope.set((*names, *loads))
         for piece in pieces:
             here = scope.copy()
-            self._reach(here, side, piece, names)
+            self._require_written(here, side, piece, names)
             left = left.subtract(here.set((*names, *loads)))
-            if left.n_basic_set() > PIECES:
-                raise _Unknown
+            if left.n_basic_set() > MAX_PIECES:
+                raise _TooManyCases
         hit = smallest(left)
         if hit is None:
             return None
@@ -179,13 +184,13 @@ class _Case:
                 for ld in scope.loads]
         return hit[1][: len(names)], " and ".join(told)
 
-    def _reach(
-        self, scope: Scope, side: Side, piece: _Piece, names: tuple[str, ...]
+    def _require_written(
+        self, scope: Scope, side: Side, piece: _WritePart, names: tuple[str, ...]
     ) -> None:
-        bound = {a.var: scope.fresh("o") for a in piece.open}
-        for a in piece.open:
+        bound = {a.var: scope.fresh("o") for a in piece.open_axes}
+        for a in piece.open_axes:
             scope.require(f"0 <= {bound[a.var]} < {scope.text(a.extent, side, bound)}")
-        for value, extent in piece.inside:
+        for value, extent in piece.conditions:
             scope.require(f"{value} < {scope.text(extent, side, bound)}")
         for e, axis in zip(names, piece.region.axes, strict=True):
             match axis:
@@ -197,20 +202,20 @@ class _Case:
 
     # -- coordinates that decide which values are read ------------------------------------------
 
-    def _pieces(self, a: Access) -> Iterator[_Piece]:
+    def _write_parts(self, a: Access) -> Iterator[_WritePart]:
         rows = [GridAxis(x.var, x.extent) for x in a.region.axes if isinstance(x, Rows)]
         axes = [GridAxis(x.var, self.at(x.extent)) for x in (*a.node.axes, *rows)]
         region = replace(a.region, axes=tuple(self._axis(x) for x in a.region.axes))
         loads = loads_of(*(x.extent for x in axes), *region_exprs(region))
         if any(loads_of(*ld.index) or writers(self.program, ld.tensor) for ld in loads):
-            raise _Unknown
+            raise _TooManyCases
         needed = free_vars(*(i for ld in loads for i in ld.index))
         for x in reversed(axes):
             if x.var in needed:
                 needed |= free_vars(x.extent)
-        for count, piece in enumerate(self._choices(axes, needed, {}, _Piece((), (), region))):
-            if count == PIECES:
-                raise _Unknown
+        for count, piece in enumerate(self._fix_axes(axes, needed, {}, _WritePart((), (), region))):
+            if count == MAX_PIECES:
+                raise _TooManyCases
             yield piece
 
     def _axis(self, axis: Point | Slice | Rows) -> Point | Slice | Rows:
@@ -222,26 +227,26 @@ class _Case:
             case Rows(var, extent, index):
                 return Rows(var, self.at(extent), self.at(index))
 
-    def _choices(
-        self, axes: list[GridAxis], needed: set[str], chosen: dict[str, int], piece: _Piece
-    ) -> Iterator[_Piece]:
+    def _fix_axes(
+        self, axes: list[GridAxis], needed: set[str], chosen: dict[str, int], piece: _WritePart
+    ) -> Iterator[_WritePart]:
         if not axes:
-            yield replace(piece, region=_with(piece.region, chosen))
+            yield replace(piece, region=_fix_coordinates(piece.region, chosen))
             return
         axis, rest = axes[0], axes[1:]
         extent = substitute(axis.extent, chosen)
         if axis.var not in needed:
-            more = replace(piece, open=(*piece.open, GridAxis(axis.var, extent)))
-            yield from self._choices(rest, needed, chosen, more)
+            more = replace(piece, open_axes=(*piece.open_axes, GridAxis(axis.var, extent)))
+            yield from self._fix_axes(rest, needed, chosen, more)
             return
         most = numeric_bounds(extent, self._range)[1]
-        if most is None or most > PIECES:
-            raise _Unknown
+        if most is None or most > MAX_PIECES:
+            raise _TooManyCases
         for value in range(most):
             more = piece
             if not isinstance(extent, Const):
-                more = replace(piece, inside=(*piece.inside, (value, extent)))
-            yield from self._choices(rest, needed, {**chosen, axis.var: value}, more)
+                more = replace(piece, conditions=(*piece.conditions, (value, extent)))
+            yield from self._fix_axes(rest, needed, {**chosen, axis.var: value}, more)
 
     def _range(self, e: Node) -> Bounds:
         bound = self.program.tensor(e.tensor).bound if isinstance(e, Load) else None
@@ -252,7 +257,7 @@ class _Case:
             None, None)
 
 
-def _with(region: Region, chosen: dict[str, int]) -> Region:
+def _fix_coordinates(region: Region, chosen: dict[str, int]) -> Region:
     axes: list[Point | Slice | Rows] = []
     for axis in region.axes:
         match axis:

@@ -1,4 +1,8 @@
-"""Every index lies in its tensor, every combined pair of tile axes has one extent."""
+"""Proves that indices lie in their tensors, and that combined tile axes have one extent.
+
+The ranges of coordinates prove most indices. Integer sets find the smallest violation of the
+others. Indices inside bodies are in body_bounds.py.
+"""
 
 from __future__ import annotations
 
@@ -17,32 +21,32 @@ from ..progress import doing
 from .access import is_header, nodes
 from .body_bounds import body_problems
 from .check_report import Kind, Obligation, Problem, Task, Witness
-from .extent_requirements import need_problems
+from .extent_requirements import requirement_problems
 from .sets.isl_text import NotAffine, isl_text
 from .sets.space import LoadVar, Scope, Side, shape_of
 from .sets.witness import smallest, smallest_of, task_of
 
 
-def range_problems(program: Program) -> tuple[list[Problem], list[Obligation]]:
-    problems = _negative_shapes(program) + _facts(program)
+def bounds_problems(program: Program) -> tuple[list[Problem], list[Obligation]]:
+    problems = _negative_shape_problems(program) + _fact_problems(program)
     obligations: list[Obligation] = []
     for p in nodes(program):
-        if is_header(p) or _unbounded(program, p):
-            continue  # of an index without a bound nothing more can be said
+        if is_header(p) or _unbounded_of_call(program, p):
+            continue  # an index without a bound is a problem already
         call = p.call
         doing(f"the indices of call '{call.name}'")
         for region in (*call.regions, *(call.waits or ()), *(call.notifies or ())):
-            problems += _region(program, p, region)
-        problems += _loads(program, p)
-        problems += _extents(program, p)
-        for find in (body_problems, need_problems):
+            problems += _region_problems(program, p, region)
+        problems += _loads_of_call(program, p)
+        problems += _extent_problems(program, p)
+        for find in (body_problems, requirement_problems):
             found, owed = find(program, p)
             problems += found
             obligations += owed
     return problems, obligations
 
 
-def _negative_shapes(program: Program) -> list[Problem]:
+def _negative_shape_problems(program: Program) -> list[Problem]:
     """Tensors and event tensors with an extent that some dims make negative."""
     out = []
     named = [(t.name, t.shape) for t in program.tensors] + [
@@ -62,8 +66,8 @@ def _negative_shapes(program: Program) -> list[Problem]:
     return out
 
 
-def _facts(program: Program) -> list[Problem]:
-    """Facts that speak of elements outside their tensor."""
+def _fact_problems(program: Program) -> list[Problem]:
+    """Facts that use elements outside their tensor."""
     out: list[Problem] = []
     for fact in program.facts if program.calls else ():
         scope, side = Scope(program), Side(program.calls[0], "a_")
@@ -74,7 +78,7 @@ def _facts(program: Program) -> list[Problem]:
             scope.require(f"0 <= {names[axis.var]} < {extent}")
         scope.cond(fact.cond, side, names)
         place = program.calls[0].call.place
-        for load, hit in _outside(program, scope, tuple(names.values())):
+        for load, hit in _loads_out_of_bounds(program, scope, tuple(names.values())):
             at = ", ".join(f"{v} = {x}" for v, x in zip(names, hit[1], strict=True))
             out.append(Problem(
                 Kind.out_of_range, f"the fact '{fact.cond}' reads outside {load.tensor} at {at}",
@@ -83,8 +87,8 @@ def _facts(program: Program) -> list[Problem]:
     return out
 
 
-def _loads(program: Program, p: PlacedCall) -> list[Problem]:
-    """Indices of the run-time loads themselves: in extents, regions, wait maps and counts."""
+def _loads_of_call(program: Program, p: PlacedCall) -> list[Problem]:
+    """Indices of run-time loads in extents, regions, wait maps and counts."""
     out: list[Problem] = []
     side = Side(p, "a_")
     for depth, axis in enumerate(p.axes):
@@ -130,9 +134,9 @@ def _negative_extent(p: PlacedCall, axis: GridAxis, where: isl.Set) -> list[Prob
 def _load_problems(
     program: Program, p: PlacedCall, scope: Scope, names: tuple[str, ...]
 ) -> list[Problem]:
-    """One finding for each tensor of the scope's loads that an index may miss."""
+    """One problem for each tensor that a load of the scope may miss."""
     out: dict[str, Problem] = {}
-    for load, hit in _outside(program, scope, names):
+    for load, hit in _loads_out_of_bounds(program, scope, names):
         task = Task(p.call.name, tuple(zip(p.vars, hit[1], strict=False)))
         out.setdefault(load.tensor, Problem(
             Kind.out_of_range,
@@ -142,15 +146,15 @@ def _load_problems(
     return list(out.values())
 
 
-def _outside(
+def _loads_out_of_bounds(
     program: Program, scope: Scope, names: tuple[str, ...]
 ) -> Iterator[tuple[LoadVar, tuple[dict[str, int], tuple[int, ...]]]]:
-    """Loads of a scope whose index may miss their tensor, with the smallest case."""
+    """The loads of a scope that may miss their tensor, each with the smallest case."""
     for load in list(scope.loads):
         for i, size in zip(load.index, program.tensor(load.tensor).shape, strict=True):
             here = scope.copy()
             index, end = isl_text(i, here), isl_text(size, here)
-            if here.inside(index, end):
+            if here.is_in_range(index, end):
                 continue
             here.require(f"({index} < 0 or {index} >= {end})")
             hit = smallest_of(here, names)
@@ -159,20 +163,20 @@ def _outside(
                 break
 
 
-def _exprs(p: PlacedCall) -> list[Node]:
+def _map_exprs(p: PlacedCall) -> list[Node]:
     exprs: list[Node] = [a.extent for a in p.call.grid]
     for region in (*p.call.regions, *(p.call.waits or ()), *(p.call.notifies or ())):
         exprs += region_exprs(region)
     return exprs
 
 
-def unbounded(program: Program) -> list[Problem]:
-    """Indices and extents without a bound: nothing can be derived for them."""
-    return [problem for p in program.calls for problem in _unbounded(program, p)]
+def unbounded_problems(program: Program) -> list[Problem]:
+    """Indices and extents without a bound, for which no events can be derived."""
+    return [problem for p in program.calls for problem in _unbounded_of_call(program, p)]
 
 
-def _unbounded(program: Program, p: PlacedCall) -> list[Problem]:
-    names = dict.fromkeys(ld.tensor for ld in loads_of(*_exprs(p)))
+def _unbounded_of_call(program: Program, p: PlacedCall) -> list[Problem]:
+    names = dict.fromkeys(ld.tensor for ld in loads_of(*_map_exprs(p)))
     return [
         Problem(
             Kind.unbounded_index,
@@ -184,13 +188,13 @@ def _unbounded(program: Program, p: PlacedCall) -> list[Problem]:
     ]
 
 
-def _region(program: Program, p: PlacedCall, region: Region) -> list[Problem]:
+def _region_problems(program: Program, p: PlacedCall, region: Region) -> list[Problem]:
     out = []
     for k, (axis, size) in enumerate(
         zip(region.axes, shape_of(program, region.tensor), strict=True)
     ):
         for what, texts in _violations(axis, size, region.pad, k):
-            found = _find(program, p, texts, axis)
+            found = _smallest_violation(program, p, texts, axis)
             if found is not None:
                 out.append(Problem(
                     Kind.out_of_range,
@@ -205,7 +209,8 @@ Violation = tuple[Node, str, Node, int]
 
 
 def _violations(axis: Axis, size: Node, pad: Pad | None, k: int) -> list[tuple[str, Violation]]:
-    """What may go wrong, as comparisons (left, sign, right, offset): left sign right + offset."""
+    """The possible violations, as comparisons (left, sign, right, offset): left sign right +
+    offset."""
     lo = pad.lo[k] if pad else 0
     hi = pad.hi[k] if pad else 0
     match axis:
@@ -219,7 +224,7 @@ def _violations(axis: Axis, size: Node, pad: Pad | None, k: int) -> list[tuple[s
                 ("lies beyond the end", (index, ">=", size, hi))]
         case Slice(start, stop):
             below: list[tuple[str, Violation]] = [("starts below 0", (start, "<", Const(0), -lo))]
-            # a run-time slice may begin at the end, and is empty then; one of extent 1 never is
+            # a run-time slice that begins at the end is empty; one of extent 1 never is
             clipped = loads_of(start, stop) and axis.nominal != Const(1)
             beyond = hi + 1 if clipped else hi
             return [*below, ("lies wholly outside", (start, ">=", size, beyond))]
@@ -227,11 +232,11 @@ def _violations(axis: Axis, size: Node, pad: Pad | None, k: int) -> list[tuple[s
             assert_never(axis)
 
 
-def _find(
+def _smallest_violation(
     program: Program, p: PlacedCall, violation: Violation, axis: Axis
 ) -> tuple[tuple[tuple[str, int], ...], tuple[Task, ...]] | None:
     left, sign, right, offset = violation
-    if _excluded(p, violation, axis):
+    if _is_excluded(p, violation, axis):
         return None
     scope, side = Scope(program), Side(p, "a_")
     scope.domain(side)
@@ -248,9 +253,8 @@ def _find(
     return None if hit is None else (tuple(hit[0].items()), (task_of(p, hit[1]),))
 
 
-def _excluded(p: PlacedCall, violation: Violation, axis: Axis) -> bool:
-    """True if the ranges of the coordinates, taken one by one, already exclude it: most indices are
-    so plain that no set is needed."""
+def _is_excluded(p: PlacedCall, violation: Violation, axis: Axis) -> bool:
+    """True if the ranges of the coordinates exclude the violation, so that no set is needed."""
     left, sign, right, offset = violation
     rows = [GridAxis(axis.var, axis.extent)] \
         if isinstance(axis, Rows) and left is axis.index else []
@@ -261,8 +265,8 @@ def _excluded(p: PlacedCall, violation: Violation, axis: Axis) -> bool:
     return high is not None and least is not None and high < least + offset
 
 
-def _extents(program: Program, p: PlacedCall) -> list[Problem]:
-    """Extents that the tracer could not show equal by form."""
+def _extent_problems(program: Program, p: PlacedCall) -> list[Problem]:
+    """Problems of extents that the tracer could not show equal by form."""
     out = []
     for a, b in p.call.body.equal_extents:
         computed = any(v.startswith("%") for v in free_vars(a, b))

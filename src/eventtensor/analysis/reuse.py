@@ -1,12 +1,10 @@
-"""Scratch that the iterations of a loop share.
+"""Finds scratch tensors that the iterations of a loop can share.
 
-Tensors with an axis for the iterations are the plain way to write a loop: nothing is written twice.
-But each iteration then writes to memory that no cache holds, and what it leaves behind goes out to
-that memory, though nobody will read it again. One place for all iterations stays in the cache; it
-will do if the events that are there anyway let no iteration write before those before it are
-through.
+A tensor with an axis for the iterations is easy to write. But its memory is cold in every
+iteration, and dead data is written back. One buffer for all iterations stays in the cache. It is
+legal if the existing events order each iteration's writes after the reads of the earlier ones.
 
-Pre: a proved program. Post: no result is another, and every conflict is ordered.
+Pre: a proved program. Post: results are equal, and every conflict is ordered.
 """
 
 from __future__ import annotations
@@ -22,46 +20,53 @@ from ..ir.program import Item, Loop, Program
 from ..ir.tensor import Point, Region, Role, Tensor
 from ..ir.walk import free_vars
 from .access import Access, accesses
-from .deps import Dependence, dependences, dependences_of, same_call_conflicts, writes_all
+from .deps import Dependence, assigns_region, dependences, dependences_of, same_call_conflicts
 from .derive import Derived
-from .order_check import Ordered, loaded
+from .order_check import OrderCheck, loaded_tensors
 from .sets.budget import DERIVATION, OutOfBudget, budget
 
 T = TypeVar("T")
 
 
-def reused(program: Program, derived: Derived, kept: frozenset[str]) -> dict[str, int]:
-    """Scratch tensors (but those that are `kept` as they are) and their axis that may go, if the
-    only order is that of the events `derived`. None, if it takes too many steps to tell."""
+def shared_scratch(program: Program, derived: Derived, kept: frozenset[str]) -> dict[str, int]:
+    """Scratch tensors and their axis that can go, under the order of the events `derived`. Tensors
+    in `kept` are not changed. Empty if the search takes too many steps."""
     try:
         with budget(DERIVATION):
-            return _reused(program, derived, kept)
+            return _shared_scratch(program, derived, kept)
     except OutOfBudget:
         return {}
 
 
-def _reused(program: Program, derived: Derived, kept: frozenset[str]) -> dict[str, int]:
-    fixed = kept | loaded(program)
-    axes = {t.name: k for t in program.tensors if t.name not in fixed
-            for k in [_axis(program, t)] if k is not None}
+def _shared_scratch(program: Program, derived: Derived, kept: frozenset[str]) -> dict[str, int]:
+    fixed = kept | loaded_tensors(program)
+    axes = {
+        t.name: k
+        for t in program.tensors
+        if t.name not in fixed
+        for k in [_iteration_axis(program, t)]
+        if k is not None
+    }
     if not axes:
         return {}
     folded = without_axes(program, axes)
     asked = {name: dependences_of(folded, folded.tensor(name)).deps for name in axes}
     known = [*dependences(program).deps, *(d for deps in asked.values() for d in deps)]
-    order = Ordered(folded, derived, known)
+    order = OrderCheck(folded, derived, known)
     meeting = {a.region.tensor for a, _, _ in same_call_conflicts(folded)}
 
     def legal(name: str) -> bool:
         before = [d for d in dependences(program).deps if d.tensor == name]
-        same = own_iteration(program, name, axes[name]) or _same_flow(before, asked[name])
-        return same and name not in meeting and all(map(order.holds, asked[name]))
+        same = is_iteration_private(program, name, axes[name]) or _has_same_flow(
+            before, asked[name]
+        )
+        return same and name not in meeting and all(map(order.is_ordered, asked[name]))
 
     return {name: k for name, k in axes.items() if legal(name)}
 
 
 def without_axes(program: Program, axes: dict[str, int]) -> Program:
-    """The same program where these tensors lack an axis, at which a point is taken everywhere."""
+    """The program in which these tensors lack an axis. All regions have a point on that axis."""
 
     def tensor(t: Tensor) -> Tensor:
         return replace(t, shape=_without(t.shape, axes[t.name])) if t.name in axes else t
@@ -82,15 +87,15 @@ def _without(items: tuple[T, ...], k: int) -> tuple[T, ...]:
     return (*items[:k], *items[k + 1 :])
 
 
-def _axis(program: Program, t: Tensor) -> int | None:
-    """An axis of a scratch tensor at which every task takes a point that hangs on its iteration. A
-    task has one region of it, or it would meet itself there; what it writes, it writes whole."""
+def _iteration_axis(program: Program, t: Tensor) -> int | None:
+    """An axis of a scratch tensor on which every task takes a point that depends on its iteration.
+    A task has one region of the tensor, and assigns all of what it writes."""
     uses = accesses(program)[t.name]
     if t.role is not Role.scratch or t.bound is not None or t.monotone or t.distinct:
         return None
     if len({a.node.call.name for a in uses}) < len(uses) or any(a.region.pad for a in uses):
         return None
-    if any(a.accumulates or (a.writes and not writes_all(program, a)) for a in uses):
+    if any(a.accumulates or (a.writes and not assigns_region(program, a)) for a in uses):
         return None
     loops = {loop.var for a in uses for loop in a.node.loops}
     for k in range(len(t.shape)):
@@ -102,36 +107,42 @@ def _axis(program: Program, t: Tensor) -> int | None:
     return None
 
 
-def own_iteration(program: Program, tensor: str, k: int) -> bool:
-    """True if the point of each task is its iteration of one and the same outermost loop: what it
-    reads there was written in that iteration."""
-    loops = {_loop_at(a, k) for a in accesses(program)[tensor]}
+def is_iteration_private(program: Program, tensor: str, k: int) -> bool:
+    """True if the point of each task is its iteration of one outermost loop. A task then reads what
+    the same iteration wrote."""
+    loops = {_outer_loop_of_axis(a, k) for a in accesses(program)[tensor]}
     return len(loops) == 1 and None not in loops
 
 
-def _loop_at(a: Access, k: int) -> int | None:
-    """The outermost loop around a call, if it gives the index of an axis, by its position."""
+def _outer_loop_of_axis(a: Access, k: int) -> int | None:
+    """The position of the outermost loop around a call, if its variable is the index of the
+    axis."""
     outer = [Point(Var(loop.var)) for loop in a.node.loops[:1]]
     return a.node.position[0] if a.region.axes[k] in outer else None
 
 
-def _same_flow(before: Iterable[Dependence], after: Iterable[Dependence]) -> bool:
-    """True if every task reads what the same tasks wrote as before. These are of one iteration of
-    one call, of which only one tile has an element: so it is the same for each element."""
+def _has_same_flow(before: Iterable[Dependence], after: Iterable[Dependence]) -> bool:
+    """True if every task still reads what the same tasks wrote. They are of one iteration of one
+    call, in which one tile writes an element, so this holds for each element."""
     one, other = _flow(before), _flow(after)
-    return one is not None and other is not None and one.keys() == other.keys() and all(
-        m.is_equal(other[pair]) for pair, m in one.items()) and _one_iteration(before)
+    return (
+        one is not None
+        and other is not None
+        and one.keys() == other.keys()
+        and all(m.is_equal(other[pair]) for pair, m in one.items())
+        and _reads_one_iteration(before)
+    )
 
 
 def _flow(deps: Iterable[Dependence]) -> dict[tuple[str, str], isl.Map] | None:
-    """From writers to readers; None if run-time data decides."""
-    if any(d.data for d in deps):
+    """The relations from writers to readers; None if run-time data decides."""
+    if any(d.is_data_dependent for d in deps):
         return None
     return {(d.source.call.name, d.sink.call.name): d.relation for d in deps if d.kind == "raw"}
 
 
-def _one_iteration(deps: Iterable[Dependence]) -> bool:
-    """True if all that a task reads comes from one iteration of one call."""
+def _reads_one_iteration(deps: Iterable[Dependence]) -> bool:
+    """True if each task reads from one iteration of one call."""
     seen: dict[str, isl.Set] = {}
     for d in deps:
         if d.kind != "raw":

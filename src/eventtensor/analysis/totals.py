@@ -1,8 +1,7 @@
-"""Counts of cells where run-time data decides which cell a task notifies.
+"""Totals of counts, where run-time data decides which cell a task notifies.
 
-Data decides which cell gets a notify, but not how many notifies there are. So the counts of all
-cells must add up to a known number, and facts may say what they add up to. Where data is a
-one-to-one map of tasks to cells, each cell gets one.
+The number of all notifies does not depend on data, so the counts of all cells must add up to it.
+Facts may give their sum. If data maps tasks to cells one to one, each cell gets one notify.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from ..ir.plan import Nest
 from ..ir.program import EventTensor, PlacedCall, Program
 from ..ir.walk import free_vars, loads_of, rebuild, substitute
 from .check_report import Kind
-from .event_maps import Events, Use
+from .event_maps import Events, EventUse
 from .sets.isl_text import NotAffine, isl_text
 from .sets.space import Scope, Side, cell_names, cell_space
 from .sets.versions import equal_loops
@@ -27,9 +26,9 @@ Notifies = list[tuple[PlacedCall, Nest]]
 
 
 @dataclass(frozen=True)
-class WrongTotal:
-    """All counts together (`counted`) differ from the number of notifies (`given`) at the dims
-    `where`, whatever the data."""
+class TotalMismatch:
+    """The sum of all counts (`counted`) differs from the number of notifies (`given`) at the dims
+    `where`, for all data."""
 
     kind: Kind
     where: isl.Set
@@ -37,17 +36,19 @@ class WrongTotal:
     given: Node
 
 
-def wrong_total(program: Program, events: Events, wait: Use, by: Notifies) -> WrongTotal | None:
-    """Counts that no data makes add up to the number of notifies. None if some data does, or if
-    either number is unknown."""
-    given = _given(by)
-    if given is None or not _waits_for_all(program, events, wait):
+def find_total_mismatch(
+    program: Program, events: Events, wait: EventUse, by: Notifies
+) -> TotalMismatch | None:
+    """A mismatch, if the counts do not add up to the number of notifies for any data. None if they
+    do for some data, or if either number is unknown."""
+    given = _notifies_in_all(by)
+    if given is None or not _waits_for_all_cells(program, events, wait):
         return None
-    total = _Counted(program, wait.event)
+    total = _CountSum(program, wait.event)
     try:
         counted = total.all_cells()
         scope = total.scope
-        scope.require(*_room(program, scope))
+        scope.require(*_distinct_bounds(program, scope))
         excess = scope.text(add(counted, mul(Const(-1), given)), total.side, total.unknown)
     except NotAffine:
         return None
@@ -60,15 +61,15 @@ def wrong_total(program: Program, events: Events, wait: Use, by: Notifies) -> Wr
         return None
     too_high = never.intersect(high.set(()))
     if too_high.is_empty():
-        return WrongTotal(Kind.count_low, never, counted, given)
-    return WrongTotal(Kind.count_high, too_high, counted, given)
+        return TotalMismatch(Kind.count_low, never, counted, given)
+    return TotalMismatch(Kind.count_high, too_high, counted, given)
 
 
-def one_each(program: Program, event: EventTensor, by: Notifies) -> bool:
+def gives_one_each(program: Program, event: EventTensor, by: Notifies) -> bool:
     """True if distinct run-time values map the tasks one to one to all cells."""
     if len(by) != 1 or len(event.shape) != 1:
         return False
-    (placed, nest), given = by[0], _given(by)
+    (placed, nest), given = by[0], _notifies_in_all(by)
     if placed.loops or given != event.shape[0] or not isinstance(nest.index[0], Load):
         return False
     load = nest.index[0]
@@ -81,8 +82,8 @@ def one_each(program: Program, event: EventTensor, by: Notifies) -> bool:
     return equal_loops(program, tensor.name, (placed, True), (placed, True)) == ()
 
 
-def _given(by: Notifies) -> Node | None:
-    """How many notifies an event gets in all; None if data or another coordinate decides."""
+def _notifies_in_all(by: Notifies) -> Node | None:
+    """The number of all notifies of an event; None if data or another coordinate decides it."""
     total: Node = Const(0)
     for placed, nest in by:
         sizes = [at_least_zero(a.extent) for a in placed.axes]
@@ -94,10 +95,10 @@ def _given(by: Notifies) -> Node | None:
     return total
 
 
-def _waits_for_all(program: Program, events: Events, wait: Use) -> bool:
-    """True if every cell surely has a waiter, and all waiters see the same counts."""
+def _waits_for_all_cells(program: Program, events: Events, wait: EventUse) -> bool:
+    """True if every cell always has a waiter, and all waiters see the same counts."""
     node = events.graph.nodes[wait.node]
-    if wait.data or loads_of(*(a.extent for a in node.axes)):
+    if wait.is_data_dependent or loads_of(*(a.extent for a in node.axes)):
         return False
     assert wait.event.count is not None
     for load in loads_of(wait.event.count):
@@ -106,8 +107,9 @@ def _waits_for_all(program: Program, events: Events, wait: Use) -> bool:
     return bool(cell_space(program, wait.event).is_subset(events.map(wait).range()))
 
 
-def _room(program: Program, scope: Scope) -> list[str]:
-    """isl texts: distinct values have room within their bounds. Elsewhere there is no data."""
+def _distinct_bounds(program: Program, scope: Scope) -> list[str]:
+    """isl text: the bounds of tensors have as many values as their distinct elements. Without them
+    there is no data."""
     out = []
     for t in program.tensors:
         if t.distinct and t.bound is not None:
@@ -121,8 +123,8 @@ def _room(program: Program, scope: Scope) -> list[str]:
     return out
 
 
-class _Counted:
-    """The sum of the counts of all cells of an event. What is not known of it is a variable."""
+class _CountSum:
+    """The sum of the counts of all cells of an event. Unknown parts are variables."""
 
     def __init__(self, program: Program, event: EventTensor) -> None:
         self.program, self.event = program, event
@@ -133,30 +135,32 @@ class _Counted:
 
     def all_cells(self) -> Node:
         assert self.event.count is not None
-        terms, const = _terms(rebuild(self.event.count, self._by_fact))
+        terms, const = _terms(rebuild(self.event.count, self._replace_by_fact))
         total = mul(Const(const), self.size)
         for t, scale in terms:
-            below = self._before(t, scale, terms)
+            below = self._previous_cell_term(t, scale, terms)
             if below is not None:  # u[c + 1] - u[c], over all c
                 last = substitute(below, {self.cells[0]: self.event.shape[0]})
                 first = substitute(below, {self.cells[0]: 0})
                 total = add(total, mul(Const(scale), add(last, mul(Const(-1), first))))
-            elif not self._is_before(t, scale, terms):
+            elif not self._is_previous_cell_term(t, scale, terms):
                 total = add(total, mul(Const(scale), self._sum(t)))
         return total
 
-    def _before(self, t: Node, scale: int, terms: list[tuple[Node, int]]) -> Node | None:
-        """The term that t is one cell later, taken away."""
+    def _previous_cell_term(
+        self, t: Node, scale: int, terms: list[tuple[Node, int]]
+    ) -> Node | None:
+        """The term that is subtracted and equals t at the next cell."""
         if len(self.cells) != 1 or self.cells[0] not in free_vars(t):
             return None
         later = {self.cells[0]: add(Var(self.cells[0]), Const(1))}
         return next((u for u, s in terms if s == -scale and substitute(u, later) == t), None)
 
-    def _is_before(self, t: Node, scale: int, terms: list[tuple[Node, int]]) -> bool:
-        return any(self._before(u, s, terms) == t for u, s in terms if s == -scale)
+    def _is_previous_cell_term(self, t: Node, scale: int, terms: list[tuple[Node, int]]) -> bool:
+        return any(self._previous_cell_term(u, s, terms) == t for u, s in terms if s == -scale)
 
-    def _by_fact(self, n: Node) -> Node | None:
-        """A run-time value by a fact that says what it equals, for all cells."""
+    def _replace_by_fact(self, n: Node) -> Node | None:
+        """The expression that a fact gives for a run-time value, for all cells."""
         if not isinstance(n, Load):
             return None
         for fact in self.program.facts:
@@ -165,11 +169,11 @@ class _Counted:
                 if load.tensor != n.tensor:
                     continue
                 at = {str(i): j for i, j in zip(load.index, n.index, strict=True)}
-                if set(at) == set(ranges) and all(self._covered(at[v], ranges[v]) for v in at):
+                if set(at) == set(ranges) and all(self._runs_over(at[v], ranges[v]) for v in at):
                     return substitute(value, at)
         return None
 
-    def _covered(self, index: Node, extent: Node) -> bool:
+    def _runs_over(self, index: Node, extent: Node) -> bool:
         """True if an index is a cell coordinate that runs over this extent."""
         named = dict(zip(self.cells, self.event.shape, strict=True))
         return isinstance(index, Var) and named.get(index.name) == extent
@@ -178,7 +182,7 @@ class _Counted:
         """The sum of a term over all cells."""
         if not free_vars(t):
             return mul(t, self.size)
-        stated = self._stated(t)
+        stated = self._sum_by_fact(t)
         if stated is not None:
             return stated
         name = f"the sum of {t}"
@@ -192,8 +196,8 @@ class _Counted:
                                *([] if high is None else [f"{v} <= {high} * ({size})"]))
         return Var(name)
 
-    def _stated(self, t: Node) -> Node | None:
-        """The sum, by a fact that adds up all elements."""
+    def _sum_by_fact(self, t: Node) -> Node | None:
+        """The sum, if a fact has the sum of all elements."""
         sizes = [s.value for s in self.event.shape if isinstance(s, Const)]
         if len(sizes) != len(self.event.shape):
             return None
@@ -224,7 +228,7 @@ def _terms(e: Node) -> tuple[list[tuple[Node, int]], int]:
 
 
 def _equations(cond: Node) -> list[tuple[Load, Node]]:
-    """A condition solved for each run-time value whose tensor stands in it once."""
+    """An equation solved for each run-time value whose tensor occurs in it once."""
     if not isinstance(cond, Compare) or cond.op != "==":
         return []
     terms, const = _terms(add(cond.a, mul(Const(-1), cond.b)))

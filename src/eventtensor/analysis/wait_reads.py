@@ -1,7 +1,7 @@
-"""Run-time data that waits read: it must be there when the wait is evaluated, and stay until then.
+"""The run-time data that waits read: their writers must come before, and later writers after.
 
-A wait may read data in its map or in the count of its event. Only the header and the waits before
-it in the list are done at that moment, so only they can order it after the writers.
+A wait reads data in its map or in the count of its event. Only the header and the earlier waits of
+the list are done by then, so only they can order the wait after the writers.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ import islpy as isl
 
 from ..ir.program import PlacedCall, Program
 from .access import Access, accesses, is_header
-from .cells import before
+from .cells import program_order
 from .deps import element_map
-from .event_maps import Events, Use, wait_reads
-from .order_graph import PATH, OrderGraph
+from .event_maps import Events, EventUse, wait_reads
+from .order_graph import MAX_PATH, OrderGraph
 
 
 @dataclass(frozen=True)
-class Unguarded:
-    """Pairs of tasks of which the first must come before the second: a writer of `tensor` and a
-    task whose wait reads it (kind raw), or the reading task and a later writer (kind war)."""
+class UnorderedRead:
+    """Pairs of tasks that no event orders: a writer of `tensor` and a task whose wait reads it
+    (kind raw), or the reading task and a later writer (kind war)."""
 
     source: PlacedCall
     sink: PlacedCall
@@ -31,36 +31,40 @@ class Unguarded:
     relation: isl.Map
 
 
-def unguarded(program: Program, events: Events) -> Iterator[Unguarded]:
-    """Run-time data of waits that nothing orders, as far as can be shown."""
-    by_node: dict[str, list[Use]] = {}
+def unordered_reads(program: Program, events: Events) -> Iterator[UnorderedRead]:
+    """The reads of waits whose order cannot be shown."""
+    by_node: dict[str, list[EventUse]] = {}
     for w in events.waits:
         by_node.setdefault(w.node, []).append(w)
     for name, waits in by_node.items():
         node = events.graph.nodes[name]
         for k, wait in enumerate(waits):
-            if not wait.reads:
+            if not wait.reads_data:
                 continue
             before_it = (edge for w in waits[:k] for edge in events.edges(w))
-            earlier = events.graph.limited(name, before_it)
+            earlier = events.graph.with_edges_to(name, before_it)
             for tensor, reads in wait_reads(program, node, wait):
                 for a in accesses(program)[tensor]:
                     if a.writes:
-                        yield from _ask(program, events.graph, earlier, node, a, reads)
+                        yield from _unordered_pairs(program, events.graph, earlier, node, a, reads)
 
 
-def _ask(
-    program: Program, graph: OrderGraph, earlier: OrderGraph, node: PlacedCall, writer: Access,
+def _unordered_pairs(
+    program: Program,
+    graph: OrderGraph,
+    earlier: OrderGraph,
+    node: PlacedCall,
+    writer: Access,
     reads: isl.Map,
-) -> Iterator[Unguarded]:
+) -> Iterator[UnorderedRead]:
     tensor, source, name = writer.region.tensor, writer.node, node.call.name
     meet = element_map(program, writer).apply_range(reads.reverse())
-    raw = meet.intersect(before(program, source, node))
-    if not earlier.implied(source.call.name, name, raw, 1, PATH):
-        yield Unguarded(source, node, "raw", tensor, raw)
-    war = meet.reverse().intersect(before(program, node, source))
+    raw = meet.intersect(program_order(program, source, node))
+    if not earlier.is_implied(source.call.name, name, raw, 1, MAX_PATH):
+        yield UnorderedRead(source, node, "raw", tensor, raw)
+    war = meet.reverse().intersect(program_order(program, node, source))
     if is_header(node):
         if not war.is_empty():
-            yield Unguarded(node, source, "war", tensor, war)
-    elif not graph.implied(name, source.call.name, war, 1, PATH):
-        yield Unguarded(node, source, "war", tensor, war)
+            yield UnorderedRead(node, source, "war", tensor, war)
+    elif not graph.is_implied(name, source.call.name, war, 1, MAX_PATH):
+        yield UnorderedRead(node, source, "war", tensor, war)

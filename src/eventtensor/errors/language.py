@@ -103,7 +103,7 @@ class NothingWritten(EventTensorError):
 class OpWithoutEntry(EventTensorError):
     code, title = "ET106", "an op of the tile language that a part of the compiler does not know"
     default_hint = (
-        "each op of ir/ops.py needs an entry in every layer (see docs/design/semantics.md)"
+        "each op of ir/ops.py needs a handler in every table (see docs/design/semantics.md)"
     )
 
 

@@ -12,9 +12,9 @@ import numpy as np
 from ..errors import ExtentMismatch, OutOfRange
 from ..ir import tile as t
 from ..ir.expr import Node
-from ..ir.expr_functions import Functions
-from ..ir.handler_table import Layer
-from ..ir.ops import ROWS
+from ..ir.expr_functions import ExprFunctions
+from ..ir.handler_table import HandlerTable
+from ..ir.ops import OP_SPECS
 from ..ir.tensor import DType, Point, Slice
 from ..ir.walk import LoadFn
 from . import numbers
@@ -45,7 +45,7 @@ def evaluate(
     shapes: Mapping[int, tuple[int, ...]],
     load: LoadFn,
     place: Place,
-    functions: Functions | None = None,
+    functions: ExprFunctions | None = None,
 ) -> Effects:
     """`tiles` are the read arguments in tile dtypes, `shapes` the extents of the write arguments;
     `env` binds dims and coordinates. Callers silence NumPy's warnings."""
@@ -54,7 +54,7 @@ def evaluate(
         {k: np.zeros(s, kinds[k]) for k, s in shapes.items()},
         {k: np.zeros(s, np.bool_) for k, s in shapes.items()},
     )
-    made = Functions() if functions is None else functions
+    made = ExprFunctions() if functions is None else functions
     values: dict[int, Array] = {}
     Frame(_Scope(env, values), tiles, load, place, made, effects, values).block(body.stmts)
     return effects
@@ -77,7 +77,7 @@ class Frame:
     tiles: Mapping[int, Array]
     load: LoadFn
     place: Place
-    functions: Functions
+    functions: ExprFunctions
     effects: Effects
     values: dict[int, Array]
 
@@ -172,39 +172,39 @@ def _text(shape: tuple[int, ...]) -> str:
 
 # ---- ops -----------------------------------------------------------------------------------
 
-MEANING: Layer[type[Any], Callable[[Frame, Any, t.TileType], Array]] = Layer(
-    "the interpreter (interp/evaluate.py)", ROWS
+MEANING: HandlerTable[type[Any], Callable[[Frame, Any, t.TileType], Array]] = HandlerTable(
+    "the interpreter (interp/evaluate.py)", OP_SPECS
 )
 
 
-@MEANING.on(t.Arg)
+@MEANING.register(t.Arg)
 def _arg(f: Frame, op: t.Arg, type: t.TileType) -> Array:
     return f.tiles[op.arg]
 
 
-@MEANING.on(t.Literal)
+@MEANING.register(t.Literal)
 def _literal(f: Frame, op: t.Literal, type: t.TileType) -> Array:
     return np.asarray(op.value, type.dtype.numpy)
 
 
-@MEANING.on(t.Index)
+@MEANING.register(t.Index)
 def _index(f: Frame, op: t.Index, type: t.TileType) -> Array:
     return np.asarray(f.size(op.expr)).astype(type.dtype.numpy)
 
 
-@MEANING.on(t.Unary)
+@MEANING.register(t.Unary)
 def _unary(f: Frame, op: t.Unary, type: t.TileType) -> Array:
     return numbers.elementwise(op.op, f.values[op.x])
 
 
-@MEANING.on(t.Binary)
+@MEANING.register(t.Binary)
 def _binary(f: Frame, op: t.Binary, type: t.TileType) -> Array:
     a, b = f.values[op.a], f.values[op.b]
     f.same(op.op, a.shape, b.shape)
     return numbers.elementwise(op.op, a, b)
 
 
-@MEANING.on(t.Where)
+@MEANING.register(t.Where)
 def _where(f: Frame, op: t.Where, type: t.TileType) -> Array:
     cond, a, b = f.values[op.cond], f.values[op.a], f.values[op.b]
     f.same("where", cond.shape, a.shape)
@@ -212,12 +212,12 @@ def _where(f: Frame, op: t.Where, type: t.TileType) -> Array:
     return np.where(cond, a, b)
 
 
-@MEANING.on(t.Cast)
+@MEANING.register(t.Cast)
 def _cast(f: Frame, op: t.Cast, type: t.TileType) -> Array:
     return numbers.cast(f.values[op.x], op.dtype)
 
 
-@MEANING.on(t.Reduce)
+@MEANING.register(t.Reduce)
 def _reduce(f: Frame, op: t.Reduce, type: t.TileType) -> Array:
     x = f.values[op.x]
     if op.op == "sum":
@@ -225,26 +225,26 @@ def _reduce(f: Frame, op: t.Reduce, type: t.TileType) -> Array:
     return numbers.extreme(op.op, x, op.axis)
 
 
-@MEANING.on(t.MatMul)
+@MEANING.register(t.MatMul)
 def _matmul(f: Frame, op: t.MatMul, type: t.TileType) -> Array:
     a, b = f.values[op.a], f.values[op.b]
     f.same("matmul", a.shape[1:], b.shape[:1])
     return numbers.matmul(a, b)
 
 
-@MEANING.on(t.Scan)
+@MEANING.register(t.Scan)
 def _scan(f: Frame, op: t.Scan, type: t.TileType) -> Array:
     return numbers.scan(op.op, f.values[op.x], op.axis)
 
 
-@MEANING.on(t.Sort)
+@MEANING.register(t.Sort)
 def _sort(f: Frame, op: t.Sort, type: t.TileType) -> Array:
     x = f.values[op.x]
     order = np.argsort(x, axis=op.axis, kind="stable")
     return order.astype(np.int32) if op.indices else np.take_along_axis(x, order, axis=op.axis)
 
 
-@MEANING.on(t.Gather)
+@MEANING.register(t.Gather)
 def _gather(f: Frame, op: t.Gather, type: t.TileType) -> Array:
     x, index = f.values[op.x], f.values[op.index]
     bad = (index < 0) | (index >= x.shape[op.axis])
@@ -253,19 +253,19 @@ def _gather(f: Frame, op: t.Gather, type: t.TileType) -> Array:
     return np.take(x, index, axis=op.axis)
 
 
-@MEANING.on(t.ArgMax)
+@MEANING.register(t.ArgMax)
 def _argmax(f: Frame, op: t.ArgMax, type: t.TileType) -> Array:
     return f.largest(f.values[op.x], 1, "argmax")[..., 0]
 
 
-@MEANING.on(t.TopK)
+@MEANING.register(t.TopK)
 def _topk(f: Frame, op: t.TopK, type: t.TileType) -> Array:
     x = f.values[op.x]
     order = f.largest(x, op.k, "topk")
     return order if op.indices else np.take_along_axis(x, order, axis=-1)
 
 
-@MEANING.on(t.Histogram)
+@MEANING.register(t.Histogram)
 def _histogram(f: Frame, op: t.Histogram, type: t.TileType) -> Array:
     index, weights = f.values[op.index], [f.values[w] for w in op.weights]
     for w in weights:
@@ -273,7 +273,7 @@ def _histogram(f: Frame, op: t.Histogram, type: t.TileType) -> Array:
     return numbers.histogram(index, weights, f.shape(type)[1])
 
 
-@MEANING.on(t.Broadcast)
+@MEANING.register(t.Broadcast)
 def _broadcast(f: Frame, op: t.Broadcast, type: t.TileType) -> Array:
     x, shape = f.values[op.x], f.shape(type)
     tail = shape[len(shape) - x.ndim :]
@@ -282,12 +282,12 @@ def _broadcast(f: Frame, op: t.Broadcast, type: t.TileType) -> Array:
     return np.broadcast_to(x, shape)
 
 
-@MEANING.on(t.Transpose)
+@MEANING.register(t.Transpose)
 def _transpose(f: Frame, op: t.Transpose, type: t.TileType) -> Array:
     return np.transpose(f.values[op.x], op.perm)
 
 
-@MEANING.on(t.Reshape)
+@MEANING.register(t.Reshape)
 def _reshape(f: Frame, op: t.Reshape, type: t.TileType) -> Array:
     x, shape = f.values[op.x], f.shape(type)
     if x.size != np.prod(shape, dtype=np.int64):
@@ -295,7 +295,7 @@ def _reshape(f: Frame, op: t.Reshape, type: t.TileType) -> Array:
     return x.reshape(shape)
 
 
-@MEANING.on(t.Concat)
+@MEANING.register(t.Concat)
 def _concat(f: Frame, op: t.Concat, type: t.TileType) -> Array:
     xs = [f.values[x] for x in op.xs]
     rest = [tuple(np.delete(x.shape, op.axis)) for x in xs]
@@ -304,18 +304,18 @@ def _concat(f: Frame, op: t.Concat, type: t.TileType) -> Array:
     return np.concatenate(xs, axis=op.axis)
 
 
-@MEANING.on(t.Iota)
+@MEANING.register(t.Iota)
 def _iota(f: Frame, op: t.Iota, type: t.TileType) -> Array:
     return np.arange(f.shape(type)[0], dtype=type.dtype.numpy)
 
 
-@MEANING.on(t.SliceOf)
+@MEANING.register(t.SliceOf)
 def _slice(f: Frame, op: t.SliceOf, type: t.TileType) -> Array:
     x = f.values[op.x]
     return x[f.key(op.axes, x.shape, "a slice")]
 
 
-@MEANING.on(t.Update)
+@MEANING.register(t.Update)
 def _update(f: Frame, op: t.Update, type: t.TileType) -> Array:
     out, value = f.values[op.x].copy(), f.values[op.value]
     key = f.key(op.axes, out.shape, "an assigned slice")

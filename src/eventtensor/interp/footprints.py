@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, assert_never
 import numpy as np
 
 from ..errors import OutOfRange
-from ..ir.expr_functions import Functions, function_of
+from ..ir.expr_functions import ExprFunctions, function_of
 from ..ir.program import GridAxis
 from ..ir.tensor import Axis, DType, Point, Region, Rows, Slice
 from ..ir.walk import LoadFn, loads_of
@@ -145,7 +145,7 @@ def _linear(f: Footprint, shape: tuple[int, ...]) -> Array:
 
 
 def grid_points(
-    axes: tuple[GridAxis, ...], env: Mapping[str, int], load: LoadFn, functions: Functions
+    axes: tuple[GridAxis, ...], env: Mapping[str, int], load: LoadFn, functions: ExprFunctions
 ) -> Iterator[dict[str, int]]:
     """`env` extended by the coordinates of every tile, in lexicographic order."""
     if not axes:
@@ -167,7 +167,7 @@ def locator(region: Region, shape: tuple[int, ...]) -> Locate:
     clipped there; any other index outside the tensor (and its padding) raises OutOfRange."""
     name, pad = region.tensor, region.pad
     finders = [
-        _finder(axis, size, (0, 0) if pad is None else (pad.lo[k], pad.hi[k]), region.fills(k))
+        _finder(axis, size, (0, 0) if pad is None else (pad.lo[k], pad.hi[k]), region.pads_axis(k))
         for k, (axis, size) in enumerate(zip(region.axes, shape, strict=True))
     ]
 

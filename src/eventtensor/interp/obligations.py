@@ -7,14 +7,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from ..ir.data_facts import Broken, Data, broken_facts
+from ..ir.data_facts import BrokenFact, ProgramData, broken_facts
 from .evaluate import Place
 from .shadow_memory import Memory
 
-Found = Callable[[list[Broken], Place | None], None]
+Found = Callable[[list[BrokenFact], Place | None], None]
 
 
-def raise_found(found: list[Broken], who: Place | None) -> None:
+def raise_found(found: list[BrokenFact], who: Place | None) -> None:
     """What a debug run does with broken declarations. `who` has just loaded the data."""
     first = found[0]
     if who is None:
@@ -58,7 +58,7 @@ class Obligations:
     ) -> None:
         self.stale -= names
         memory = self.memory
-        data = Data(memory.program, self.dims, memory.arrays, memory.written)
+        data = ProgramData(memory.program, self.dims, memory.arrays, memory.written)
         found = list(broken_facts(data, names, settled))
         if found:
             self.found(found, who)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from ..ir.loop_reads import ChunkedRead, chunked_reads
+from ..ir.loop_reads import LoopRead, loop_reads
 from ..ir.plan import Wait
 from ..ir.program import Call
 from ..ir.tensor import Point, Slice
@@ -26,7 +26,7 @@ class WaitStep(NamedTuple):
 class ReadStep(NamedTuple):
     """The reads of one iteration; `env` binds the loop's value too."""
 
-    reads: Mapping[int, ChunkedRead]
+    reads: Mapping[int, LoopRead]
     env: dict[str, int]
 
 
@@ -35,13 +35,13 @@ Step = WaitStep | ReadStep
 
 def steps_of(call: Call, waits: tuple[Wait, ...], env: dict[str, int]) -> list[Step]:
     """Waits before the body, then for each iteration of a loop its waits and what they guard."""
-    steps: list[Step] = [WaitStep(w, env) for w in waits if w.chunk is None]
+    steps: list[Step] = [WaitStep(w, env) for w in waits if w.loop is None]
     if len(steps) == len(waits):
         return steps
-    chunks = {w.chunk.var: w.chunk for w in waits if w.chunk is not None}
+    chunks = {w.loop.var: w.loop for w in waits if w.loop is not None}
     for loop in (s.var for s in call.body.stmts if isinstance(s, For) and s.var in chunks):
-        reads = {k: r for k, r in chunked_reads(call).items() if r.loop.var == loop}
-        here = [w for w in waits if w.chunk == chunks[loop]]
+        reads = {k: r for k, r in loop_reads(call).items() if r.loop.var == loop}
+        here = [w for w in waits if w.loop == chunks[loop]]
         for v in range(evaluate(chunks[loop].extent, env)):
             inside = {**env, f"%{loop}": v}
             steps += [*(WaitStep(w, inside) for w in here), ReadStep(reads, inside)]
@@ -50,13 +50,13 @@ def steps_of(call: Call, waits: tuple[Wait, ...], env: dict[str, int]) -> list[S
 
 def steps_before_body(steps: list[Step]) -> int:
     """How many steps are done when the body begins."""
-    return sum(isinstance(s, WaitStep) and s.wait.chunk is None for s in steps)
+    return sum(isinstance(s, WaitStep) and s.wait.loop is None for s in steps)
 
 
 def read_in_parts(call: Call, waits: tuple[Wait, ...]) -> list[int]:
     """The arguments that some ReadStep reads."""
-    loops = {w.chunk.var for w in waits if w.chunk is not None}
-    return [k for k, r in chunked_reads(call).items() if r.loop.var in loops] if loops else []
+    loops = {w.loop.var for w in waits if w.loop is not None}
+    return [k for k, r in loop_reads(call).items() if r.loop.var in loops] if loops else []
 
 
 def part_of(

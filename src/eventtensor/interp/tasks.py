@@ -14,7 +14,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from ..errors import NotWritten
-from ..ir.expr_functions import Functions, no_load
+from ..ir.expr_functions import ExprFunctions, no_load
 from ..ir.program import Call, GridAxis, PlacedCall
 from ..ir.tensor import Region
 from ..ir.tile import SubAxis
@@ -64,7 +64,7 @@ class Watcher(Protocol):
 
 
 def iterations(
-    placed: PlacedCall, dims: Mapping[str, int], functions: Functions
+    placed: PlacedCall, dims: Mapping[str, int], functions: ExprFunctions
 ) -> Iterator[dict[str, int]]:
     """Bindings of the loops around a call, in order."""
     loops = tuple(GridAxis(lp.var, lp.extent) for lp in placed.loops)
@@ -104,7 +104,7 @@ class Execution:
 
     memory: Memory
     obligations: Obligations | None = None
-    functions: Functions = field(default_factory=Functions)
+    functions: ExprFunctions = field(default_factory=ExprFunctions)
     _locators: dict[int, tuple[Region, Locate]] = field(default_factory=dict)
     _uses: dict[int, tuple[Call, list[_Use]]] = field(default_factory=dict)
 

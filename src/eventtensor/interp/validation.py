@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from ..errors import CountMismatch, EventTensorError, UninitialisedRead
-from ..ir.data_facts import Broken, tensors_of
+from ..ir.data_facts import BrokenFact, tensors_of
 from ..ir.plan import Notify, Plan, Wait, nest_exprs, visit
 from ..ir.program import Call, Item, Loop, PlacedCall, Program
 from ..ir.tensor import Region, region_exprs
@@ -40,15 +40,18 @@ class Subjects:
 
 
 def violations(
-    program: Program, plan: Plan, dims: Mapping[str, int], arrays: Mapping[str, Array],
+    program: Program,
+    plan: Plan,
+    dims: Mapping[str, int],
+    arrays: Mapping[str, Array],
     subjects: Subjects,
-) -> list[Broken]:
+) -> list[BrokenFact]:
     """Everything that the data breaks. The arrays stay as they are."""
     own = {t.name for t in program.tensors if not t.role.read_only}
     memory = make_memory(program, dims, {n: x.copy() if n in own else x for n, x in arrays.items()})
-    found: dict[Broken, None] = {}
+    found: dict[BrokenFact, None] = {}
 
-    def note(broken: list[Broken], who: Place | None) -> None:
+    def note(broken: list[BrokenFact], who: Place | None) -> None:
         found.update(dict.fromkeys(broken))
         if who is not None:  # the task goes on with this data: nothing sensible would come of it
             raise _Stop
@@ -70,7 +73,7 @@ def violations(
     except _Stop:
         pass
     except EventTensorError as e:
-        found[Broken(type(e), e.message, e.place)] = None
+        found[BrokenFact(type(e), e.message, e.place)] = None
     return list(found)
 
 
@@ -131,7 +134,7 @@ class _Walk:
     subjects: Subjects
     running: set[str]
     made: frozenset[str]
-    found: dict[Broken, None]
+    found: dict[BrokenFact, None]
     given: dict[Cell, int] = field(default_factory=dict)
     wanted: dict[tuple[Cell, int], Place] = field(default_factory=dict)
 
@@ -208,10 +211,13 @@ class _Walk:
                 continue
             index = memory.first_unwritten(f)
             if index is not None:
-                self.found.setdefault(Broken(
-                    UninitialisedRead,
-                    f"{who.label} reads {f.tensor}{list(index)}, which nothing has written",
-                    who.place))
+                self.found.setdefault(
+                    BrokenFact(
+                        UninitialisedRead,
+                        f"{who.label} reads {f.tensor}{list(index)}, which nothing has written",
+                        who.place,
+                    )
+                )
 
     def by_made(self, region: Region) -> bool:
         """True if data that tasks make places the region: it is checked when it is loaded."""
@@ -222,7 +228,11 @@ class _Walk:
         for ((event, index), want), who in sorted(self.wanted.items(), key=lambda item: item[0]):
             got = self.given.get((event, index), 0)
             if want != got:
-                self.found.setdefault(Broken(
-                    CountMismatch,
-                    f"{event}{list(index)}, which {who.label} waits for, has the count {want} but "
-                    f"gets {got} notifies", who.place))
+                self.found.setdefault(
+                    BrokenFact(
+                        CountMismatch,
+                        f"{event}{list(index)}, which {who.label} waits for, has the count "
+                        f"{want} but gets {got} notifies",
+                        who.place,
+                    )
+                )

@@ -1,4 +1,4 @@
-"""Memory for tensors: what the machine does not have is an error that names tensor and dims."""
+"""Allocates memory for tensors. Too little memory is an error with the tensor and the dims."""
 
 from __future__ import annotations
 
@@ -17,15 +17,16 @@ Array = npt.NDArray[Any]
 def allocate(
     what: str, shape: tuple[int, ...], dtype: npt.DTypeLike, dims: Mapping[str, int]
 ) -> Array:
-    """An array whose elements hold anything."""
+    """An array with undefined elements."""
     try:
         return np.empty(shape, dtype)
-    except (MemoryError, ValueError, OverflowError):  # too much for the machine, or for NumPy
+    except (MemoryError, ValueError, OverflowError):  # more than the machine or NumPy has
         size = prod(shape) * np.dtype(dtype).itemsize
         raise OutOfMemory(
-            f"{what} takes {size} bytes, which memory cannot hold{at_dims(dims)}") from None
+            f"{what} takes {size} bytes, which memory cannot hold{at_dims(dims)}"
+        ) from None
 
 
 def at_dims(dims: Mapping[str, int]) -> str:
-    """Dims as messages end with them."""
+    """The dims as the end of a message."""
     return f"   ({', '.join(f'{k} = {v}' for k, v in sorted(dims.items()))})" if dims else ""

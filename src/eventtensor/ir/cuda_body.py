@@ -1,7 +1,7 @@
-"""A custom CUDA body: hand-written source in place of the code that a Python body would give.
+"""A custom CUDA body: source that replaces the code which a Python body would give.
 
-A body declares all that the compiler decides by. The source is printed into the kernel and decides
-nothing. `cuda_body_check.py` compares the two, `cuda_body_text.py` prints and parses them.
+The compiler decides by the declarations alone, and prints the source into the kernel.
+`cuda_body_check.py` compares the two, `cuda_body_text.py` prints and parses them.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ _COUNT = re.compile(r"\w+( *[*+] *\w+)*")
 
 @dataclass(frozen=True, slots=True)
 class Scratch:
-    """Room in the task's arena for `count` elements, which the source knows as the pointer `name`.
-    A count is a sum of products of numbers and of extents: `2*x_1 + 8`, where `x_1` is the extent
-    of axis 1 of the argument `x`."""
+    """Memory in the task's arena for `count` elements, with a pointer `name` in the source. A count
+    is a sum of products of numbers and extents: `2*x_1 + 8`, where `x_1` is the extent of axis 1 of
+    the argument `x`."""
 
     name: str
     dtype: DType
@@ -38,8 +38,8 @@ class Scratch:
 
 @dataclass(frozen=True, slots=True)
 class Producer:
-    """What the producer warp does for a task ahead of the task's waits: `source` loads pages of
-    these read arguments, and names no others."""
+    """The work of the producer warp for a task, ahead of the task's waits. `source` loads stages
+    of the read arguments `operands`, and names no others."""
 
     source: str
     operands: tuple[str, ...]
@@ -60,9 +60,9 @@ class CudaBody:
     `persistent_bytes_per_warp`: shared memory of each warp that lasts from one task of the grid to
     the next on the same worker.
     `scratch`: temporaries of one task.
-    `producer`: its `streamed` branch takes the pages that this producer loads.
-    `headers`: files that the source and the producer's need, by their paths; they stand before
-    them, and are a part of the key of what is compiled."""
+    `producer`: the `streamed` branch of the body takes the stages that this producer loads.
+    `headers`: files that the source and the producer's source include, by their paths. The key of
+    the compiled kernel covers their text."""
 
     source: str
     waits_inside: tuple[str, ...] = ()
@@ -92,7 +92,7 @@ def _require_source(source: object, what: str) -> None:
 
 
 def _names(names: object, what: str) -> tuple[str, ...]:
-    """A text would pass for a sequence of one-letter names."""
+    """A tuple of names. A string is refused, because it is a sequence of one-letter names."""
     found = names if isinstance(names, tuple | list) else (None,)
     if not all(isinstance(n, str) and n.isidentifier() for n in found):
         raise BadCudaBody(f"{what}={names!r} is no sequence of names of arguments")

@@ -1,7 +1,7 @@
 """Compares what the source of a custom CUDA body calls with what the body declares.
 
-A difference is BadCudaBody. Nothing else reads the source to learn from it, so this check may
-refuse a body, but can not change a kernel. Headers that a source includes are not read.
+A difference is error BadCudaBody. The check may refuse a body, but cannot change a kernel. Headers
+that a source includes are not read.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from ..errors import BadCudaBody
 from .cuda_body import CudaBody, Producer
 
-# What a source calls on the device, by the attribute that declares the call.
+# The device function that each attribute declares.
 DEVICE_FUNCTIONS = {
     "waits_inside": "arrive",
     "prefetches_next_tile": "et::next_tile",

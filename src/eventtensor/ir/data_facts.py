@@ -1,7 +1,7 @@
-"""Whether run-time data satisfies what a program declares of it: bounds, order, distinct values,
-facts. The one evaluator: debug builds of every target and `kernel.validate` use it.
+"""Checks run-time data against what a program declares: bounds, order, distinct values, facts.
 
-Elements that no task has written yet are not `known`; nothing is said of them.
+Debug builds of every target and `kernel.validate` use this one evaluator. Elements that no task has
+written are not `known`, and are not checked.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ Array = npt.NDArray[Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Broken:
-    """A declaration that data breaks: the first place where it does, and how many more there are.
-    `place` is the line that declares it."""
+class BrokenFact:
+    """A declaration that data breaks: the first element that does, and the number of others.
+    `place` is the line of the declaration."""
 
     error: type[EventTensorError]
     what: str
@@ -35,20 +35,21 @@ class Broken:
 
 
 @dataclass(frozen=True, slots=True)
-class Data:
-    """The arrays of a program at `dims`. A tensor without an entry in `known` is known wholly."""
+class ProgramData:
+    """The arrays of a program at `dims`. All elements of a tensor without an entry in `known` are
+    known."""
 
     program: Program
     dims: Mapping[str, int]
     arrays: Mapping[str, Array]
     known: Mapping[str, Array]
 
-    def bits(self, name: str) -> Array:
+    def known_mask(self, name: str) -> Array:
         found = self.known.get(name)
         return np.ones(self.arrays[name].shape, np.bool_) if found is None else found
 
     def load(self, name: str, index: tuple[int, ...]) -> int:
-        """One element; Unknown if it is outside, or nobody wrote it."""
+        """One element. Raises Unknown if it is outside, or not written."""
         array, bits = self.arrays[name], self.known.get(name)
         inside = all(0 <= i < s for i, s in zip(index, array.shape, strict=True))
         if not inside or (bits is not None and not bits[index]):
@@ -57,47 +58,48 @@ class Data:
 
 
 class Unknown(Exception):
-    """A fact speaks of an element that is not there."""
+    """A fact uses an element that is not known."""
 
 
 def broken_facts(
-    data: Data, names: set[str], settled: set[str] | None = None
-) -> Iterator[Broken]:
-    """Everything declared of the tensors `names` that the data breaks. Facts count if all that they
-    speak of is `settled` (by default: all that has an array)."""
-    settled = set(data.arrays) if settled is None else settled
+    data: ProgramData, names: set[str], final: set[str] | None = None
+) -> Iterator[BrokenFact]:
+    """The declarations of the tensors `names` that the data breaks. A fact counts if all tensors
+    that it uses are `final` (by default all that have an array)."""
+    final = set(data.arrays) if final is None else final
     for t in data.program.tensors:
         if t.name in names and t.name in data.arrays:
             yield from (*_bound(data, t), *_monotone(data, t), *_distinct(data, t))
     for fact in data.program.facts:
         used = tensors_of(fact)
-        if (used & names or not used) and used <= settled:
+        if (used & names or not used) and used <= final:
             yield from _fact(data, fact)
 
 
 def tensors_of(fact: Fact) -> set[str]:
-    """Tensors that a fact speaks of."""
+    """The tensors that a fact uses."""
     return {n.tensor for n in loads_of(fact.cond, *(a.extent for a in fact.over))}
 
 
-def _bound(data: Data, t: Tensor) -> Iterator[Broken]:
+def _bound(data: ProgramData, t: Tensor) -> Iterator[BrokenFact]:
     if t.bound is None:
         return
     x = data.arrays[t.name]
     lo, hi = (evaluate(b, data.dims) for b in t.bound)
-    bad = np.argwhere(((x < lo) | (x > hi)) & data.bits(t.name))
+    bad = np.argwhere(((x < lo) | (x > hi)) & data.known_mask(t.name))
     if len(bad):
         index = _index(bad[0])
-        yield Broken(
+        yield BrokenFact(
             BoundViolated,
             f"{_element(t, index)} = {x[index]} is outside its bound {lo}..{hi}{_more(len(bad))}",
-            t.place)
+            t.place,
+        )
 
 
-def _monotone(data: Data, t: Tensor) -> Iterator[Broken]:
+def _monotone(data: ProgramData, t: Tensor) -> Iterator[BrokenFact]:
     if not t.monotone:
         return
-    x, bits = data.arrays[t.name], data.bits(t.name)
+    x, bits = data.arrays[t.name], data.known_mask(t.name)
     falls: list[tuple[tuple[int, ...], tuple[int, ...]]] = []
     for row in np.ndindex(x.shape[:-1]):
         known = np.flatnonzero(bits[row])
@@ -105,18 +107,20 @@ def _monotone(data: Data, t: Tensor) -> Iterator[Broken]:
             falls.append(((*row, int(known[k])), (*row, int(known[k + 1]))))
     if falls:
         a, b = falls[0]
-        yield Broken(
+        yield BrokenFact(
             FactViolated,
             f"{t.name} is declared monotone, but {_element(t, a)} = {x[a]} > {_element(t, b)} = "
-            f"{x[b]}{_more(len(falls))}", t.place)
+            f"{x[b]}{_more(len(falls))}",
+            t.place,
+        )
 
 
-def _distinct(data: Data, t: Tensor) -> Iterator[Broken]:
-    x, bits = data.arrays[t.name], data.bits(t.name)
+def _distinct(data: ProgramData, t: Tensor) -> Iterator[BrokenFact]:
+    x, bits = data.arrays[t.name], data.known_mask(t.name)
     if not t.distinct or x.size == 0:
         return
     rest = [k for k in range(x.ndim) if k not in t.distinct]
-    places: list[str] = []
+    repeats: list[str] = []
     for row in np.ndindex(tuple(x.shape[k] for k in rest)):
         key: list[Any] = [slice(None)] * x.ndim
         for k, i in zip(rest, row, strict=True):
@@ -127,13 +131,16 @@ def _distinct(data: Data, t: Tensor) -> Iterator[Broken]:
         same = np.flatnonzero(values[order][1:] == values[order][:-1])
         for s in same:
             twice = [_whole(key, there[order[s + j]]) for j in (0, 1)]
-            places.append(f"{values[order[s]]} twice, at {_element(t, twice[0])} and "
-                          f"{_element(t, twice[1])}")
-    if places:
-        yield Broken(
+            repeats.append(
+                f"{values[order[s]]} twice, at {_element(t, twice[0])} and {_element(t, twice[1])}"
+            )
+    if repeats:
+        yield BrokenFact(
             FactViolated,
-            f"{t.name} is declared distinct over axes {list(t.distinct)}, but holds {places[0]}"
-            f"{_more(len(places))}", t.place)
+            f"{t.name} is declared distinct over axes {list(t.distinct)}, but holds {repeats[0]}"
+            f"{_more(len(repeats))}",
+            t.place,
+        )
 
 
 def _whole(key: list[Any], inner: Array) -> tuple[int, ...]:
@@ -142,7 +149,7 @@ def _whole(key: list[Any], inner: Array) -> tuple[int, ...]:
     return tuple(left.pop(0) if isinstance(k, slice) else int(k) for k in key)
 
 
-def _fact(data: Data, fact: Fact) -> Iterator[Broken]:
+def _fact(data: ProgramData, fact: Fact) -> Iterator[BrokenFact]:
     wrong: list[str] = []
     for env in _points(data, fact.over, dict(data.dims)):
         try:
@@ -153,13 +160,15 @@ def _fact(data: Data, fact: Fact) -> Iterator[Broken]:
             at = [f"{a.var} = {env[a.var]}" for a in fact.over] or ["the given dims"]
             wrong.append(f"{', '.join(at)}{_values(data, fact, env)}")
     if wrong:
-        yield Broken(
-            FactViolated, f"the fact {fact.cond} is false at {wrong[0]}{_more(len(wrong))}",
-            fact.place)
+        yield BrokenFact(
+            FactViolated,
+            f"the fact {fact.cond} is false at {wrong[0]}{_more(len(wrong))}",
+            fact.place,
+        )
 
 
-def _values(data: Data, fact: Fact, env: Mapping[str, int]) -> str:
-    """In words: the run-time values of a fact at one point."""
+def _values(data: ProgramData, fact: Fact, env: Mapping[str, int]) -> str:
+    """The run-time values of a fact at one point, as text."""
     seen = []
     for n in loads_of(fact.cond):
         index = [evaluate(i, env, data.load) for i in n.index]
@@ -168,7 +177,7 @@ def _values(data: Data, fact: Fact, env: Mapping[str, int]) -> str:
 
 
 def _points(
-    data: Data, over: tuple[GridAxis, ...], env: dict[str, int]
+    data: ProgramData, over: tuple[GridAxis, ...], env: dict[str, int]
 ) -> Iterator[dict[str, int]]:
     if not over:
         yield env
@@ -190,5 +199,5 @@ def _element(t: Tensor, index: tuple[int, ...]) -> str:
 
 
 def _more(count: int) -> str:
-    """In words: a count of places less the first."""
+    """The number of elements after the first, as text."""
     return f" (and {count - 1} more)" if count > 1 else ""

@@ -1,8 +1,8 @@
-"""The element-wise functions: one row each, with dtypes, NumPy meaning and C++ text.
+"""The table of element-wise functions, with dtypes, NumPy meaning and C++ text.
 
-A unary or binary op of the tile IR names a row. Operands have one dtype, and so has the result, but
-for comparisons. `meaning` takes and gives arrays of tile dtypes; its callers silence NumPy's
-warnings, since IEEE results are meant.
+Unary and binary ops of the tile IR name a function. Its operands have one dtype. The result has
+the same, except for comparisons. Callers of `meaning` silence NumPy's warnings, because IEEE
+results are intended.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ ANY: Dtypes = (*NUMERIC, DType.bool_)
 @dataclass(frozen=True, slots=True)
 class Function:
     """`takes`: the dtypes of operands. `cpp`: C++ and CUDA text, where {0} and {1} are operands and
-    {T} is their type; `cpp_bool` is for bool operands, if they differ. `gives`: the dtype of the
-    result, if it is not that of the operands. `exact`: all back ends give the same bits."""
+    {T} is their type. `cpp_bool`: the text for bool operands, if it differs. `gives`: the dtype of
+    the result, if it is not that of the operands. `exact`: all back ends give the same bits."""
 
     name: str
     arity: int
@@ -60,7 +60,7 @@ def _sigmoid(x: Array) -> Array:
 
 
 def _min(a: Array, b: Array) -> Array:
-    """The first of equals; the first NaN."""
+    """The first of equal operands; the first NaN."""
     return np.where((a <= b) | (a != a), a, b) if a.dtype.kind == "f" else np.minimum(a, b)
 
 
@@ -69,12 +69,13 @@ def _max(a: Array, b: Array) -> Array:
 
 
 def _erf(x: Array) -> Array:
-    """In f64, and rounded once."""
+    """Computed in f64 and rounded once."""
     return np.asarray(np.vectorize(math.erf, otypes=[np.float64])(x), x.dtype)
 
 
 def _pow(x: Array, y: Array) -> Array:
-    """NumPy takes a root where all exponents are one half: -0.0 and -inf then keep their sign."""
+    """NumPy takes a root if all exponents are one half, which changes -0.0 and -inf. Each element
+    with that exponent is a root here, whatever the others are."""
     root = np.where(np.isneginf(x), np.inf, np.sqrt(x) + np.zeros((), x.dtype))
     return np.asarray(np.where(y == 0.5, root, np.power(x, y)), x.dtype)
 

@@ -1,7 +1,7 @@
 """Index expressions: integers over dims, coordinates and run-time data, in a canonical form.
 
-Frozen nodes, made only by the operators and the constructors below, which keep sums sorted and
-constants folded so that equal expressions are equal values. Tile values are not here (tile.py).
+The operators and constructors below sort sums and fold constants, so that equal expressions are
+equal values. Nodes are frozen. Values of a task body are not here, but in ir/tile.py.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ..errors import BadDim, NonAffine
 
 
 class Expr:
-    """Base of the closed union `Node`; holds the operators."""
+    """The base of the closed union `Node`, with its operators."""
 
     __slots__ = ()
 
@@ -107,7 +107,7 @@ class Var(Expr):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Sum(Expr):
-    """sum(coefficient * atom) + const; terms sorted by the text of the atom, none zero."""
+    """sum(coefficient * atom) + const. Terms are sorted by the text of the atom; none is zero."""
 
     terms: tuple[tuple[Node, int], ...]
     const: int
@@ -115,7 +115,7 @@ class Sum(Expr):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Prod(Expr):
-    """A product of non-constant factors (counts and sizes only; never inside an index map)."""
+    """A product of non-constant factors. It occurs in counts and sizes, never in an index map."""
 
     factors: tuple[Node, ...]
 
@@ -207,12 +207,12 @@ def _parts(e: Node) -> tuple[dict[Node, int], int]:
 
 
 def _from_parts(terms: Mapping[Node, int], const: int) -> Node:
-    kept = [(t, c) for t, c in terms.items() if c != 0]
-    if not kept:
+    nonzero = [(t, c) for t, c in terms.items() if c != 0]
+    if not nonzero:
         return Const(const)
-    if len(kept) == 1 and kept[0][1] == 1 and const == 0:
-        return kept[0][0]
-    return Sum(tuple(sorted(kept, key=lambda tc: text(tc[0]))), const)
+    if len(nonzero) == 1 and nonzero[0][1] == 1 and const == 0:
+        return nonzero[0][0]
+    return Sum(tuple(sorted(nonzero, key=lambda tc: text(tc[0]))), const)
 
 
 def add(a: Node, b: Node) -> Node:
@@ -330,7 +330,7 @@ def load(tensor: str, index: tuple[ExprLike, ...]) -> Node:
 
 
 def text(e: Node) -> str:
-    """Readable and parseable (ir/parse.py); Python's own precedence."""
+    """Text with Python's precedence, which ir/parse_expr.py reads back."""
     match e:
         case Const(v):
             return str(v)

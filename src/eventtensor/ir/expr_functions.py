@@ -1,4 +1,8 @@
-"""Index expressions as Python functions, for who evaluates the same ones for thousands of tasks."""
+"""Index expressions and nests as Python functions.
+
+The interpreter evaluates the same expressions for thousands of tasks; a closure is faster than
+`walk.evaluate`. Results are equal.
+"""
 
 from __future__ import annotations
 
@@ -30,12 +34,12 @@ Visitor = Callable[[Env, LoadFn], list[tuple[int, ...]]]
 
 
 def no_load(tensor: str, index: tuple[int, ...]) -> int:
-    """For expressions that load nothing."""
+    """The load function of expressions without run-time data."""
     raise AssertionError(f"no run-time data for {tensor}{list(index)}")
 
 
 def function_of(e: Node) -> Function:
-    """What `walk.evaluate` gives."""
+    """A function that returns what `walk.evaluate` returns."""
     match e:
         case Const(v):
             return lambda env, load: v
@@ -63,12 +67,12 @@ def function_of(e: Node) -> Function:
             at = [function_of(i) for i in index]
             return lambda env, load: load(tensor, tuple([f(env, load) for f in at]))
         case Min() | Max() | Compare() | Select():
-            return _of_two(e)
+            return _binary_function(e)
         case _:
             assert_never(e)
 
 
-def _of_two(e: Min | Max | Compare | Select) -> Function:
+def _binary_function(e: Min | Max | Compare | Select) -> Function:
     f, g = function_of(e.a), function_of(e.b)
     match e:
         case Min():
@@ -85,7 +89,7 @@ def _of_two(e: Min | Max | Compare | Select) -> Function:
 
 
 def visitor_of(nest: Nest) -> Visitor:
-    """What `plan.visit` gives, as a list."""
+    """A function that returns what `plan.visit` yields, as a list."""
     axes = [(a.var, function_of(a.lo), function_of(a.hi), a.step) for a in nest.axes]
     guards = [function_of(g) for g in nest.guards]
     index = [function_of(i) for i in nest.index]
@@ -115,8 +119,8 @@ def visitor_of(nest: Nest) -> Visitor:
     return visit
 
 
-class Functions:
-    """The functions of the expressions and nests of one run, each made when it is first met."""
+class ExprFunctions:
+    """The functions of the expressions and nests of one run, each built at its first use."""
 
     def __init__(self) -> None:
         self._values: dict[int, tuple[Node, Function]] = {}

@@ -1,7 +1,7 @@
-"""Layers: what one part of the compiler does for each entry of a table.
+"""Tables of handlers: what one part of the compiler does for each op.
 
-The interpreter and each back end register a handler for every op (ir/ops.py). A layer checks at the
-end of its module that none is missing, so a gap shows when the package is imported.
+The interpreter and each back end register a handler for every op of ir/ops.py. `require_all` at the
+end of their module refuses a gap when the package is imported.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ Key = TypeVar("Key")
 Handler = TypeVar("Handler")
 
 
-class Layer(Generic[Key, Handler]):
-    """Handlers by key. `name` says in messages which layer it is, and where."""
+class HandlerTable(Generic[Key, Handler]):
+    """Handlers by key. `name` is the part of the compiler, and its file, in messages."""
 
     def __init__(self, name: str, keys: Collection[Key]) -> None:
         self.name = name
@@ -32,12 +32,12 @@ class Layer(Generic[Key, Handler]):
             self._handlers[key] = handler
         return handler
 
-    def on(self, *keys: Key) -> Callable[[Handler], Handler]:
+    def register(self, *keys: Key) -> Callable[[Handler], Handler]:
         """A decorator that registers a function for these keys."""
         return lambda handler: self.add(handler, *keys)
 
-    def share(self, other: Layer[Key, Handler], *keys: Key) -> None:
-        """Take the handlers that another layer has for these keys."""
+    def share(self, other: HandlerTable[Key, Handler], *keys: Key) -> None:
+        """Take the handlers of another table for these keys."""
         for key in keys:
             self.add(other[key], key)
 

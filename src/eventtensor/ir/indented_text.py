@@ -1,4 +1,4 @@
-"""Indented text as a tree of lines; an error inside `with line:` gets the line's number."""
+"""Indented text as a tree of lines. An error inside `with line:` gets the number of the line."""
 
 from __future__ import annotations
 

@@ -1,5 +1,8 @@
-"""Small tensors that say where the operands of a grid's tiles lie (the experts in use, say): rows
-that the lanes of a loader can keep. The scheduler and the code generator both ask."""
+"""Index tables: small tensors that say where the operands of a grid's tiles lie.
+
+The indices of the experts in use are one. The lanes of the producer warp can hold a short row of a
+table. The scheduler and the code generator both ask.
+"""
 
 from __future__ import annotations
 
@@ -10,26 +13,30 @@ from .program import PlacedCall, Program
 from .tensor import region_exprs
 from .walk import loads_of
 
-_MOST = 160  # elements that the lanes keep
+_MAX_ELEMENTS = 160  # that the lanes of a warp hold
 
 
-def places(p: PlacedCall, s: Stream) -> tuple[Node, ...]:
-    """What says where an operand lies, and how its pages go."""
-    product = product_of(p.call.body, s.arg) if s.wide else None
+def placement_exprs(p: PlacedCall, s: Stream) -> tuple[Node, ...]:
+    """The expressions that decide where an operand lies, and how its stages are filled."""
+    product = product_of(p.call.body, s.arg) if s.is_b_streamed else None
     columns = () if product is None else (product.columns,)
     return (*region_exprs(p.call.regions[s.arg]), *columns)
 
 
-def loads_after(plan: Plan, call: str, event: str) -> tuple[Load, ...]:
-    """What says where operands lie that a loader brings after an event."""
+def placement_loads(plan: Plan, call: str, event: str) -> tuple[Load, ...]:
+    """The run-time data that decides where the operands lie that are loaded after an event."""
     p = plan.program.placed(call)
-    streams = [s for s in plan.streams if s.call == call and event in s.after]
-    return tuple(loads_of(*(e for s in streams for e in places(p, s))))
+    streams = [s for s in plan.streams if s.call == call and event in s.wait_events]
+    return tuple(loads_of(*(e for s in streams for e in placement_exprs(p, s))))
 
 
-def is_kept(program: Program, p: PlacedCall, load: Load) -> bool:
-    """True for an element of a row that the whole grid reads, and that is short enough."""
+def fits_in_warp(program: Program, p: PlacedCall, load: Load) -> bool:
+    """True for an element of a row that the whole grid reads, if a warp can hold the row."""
     *_, size = program.tensor(load.tensor).shape or (None,)
     loops = [Var(lp.var) for lp in p.loops]
-    return isinstance(size, Const) and size.value <= _MOST \
-        and all(x in loops for x in load.index[:-1]) and not loads_of(load.index[-1])
+    return (
+        isinstance(size, Const)
+        and size.value <= _MAX_ELEMENTS
+        and all(x in loops for x in load.index[:-1])
+        and not loads_of(load.index[-1])
+    )

@@ -1,4 +1,7 @@
-"""How a region lies in memory: equal rows of elements without gaps, a constant distance apart."""
+"""The layout of a region in memory: equal rows without gaps, a constant stride apart.
+
+Regions with another layout have none here. Bulk copies need a layout with aligned rows.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,7 @@ from .expr import (
 )
 from .tensor import Point, Region, Rows, Slice, Tensor, extent
 
-BULK_ALIGN = 16  # bytes: what a bulk copy asks of addresses and sizes
+BULK_ALIGN = 16  # bytes; addresses and sizes of a bulk copy are multiples of it
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,13 +43,13 @@ class Layout:
 
 
 def layout_of(region: Region, tensor: Tensor) -> Layout | None:
-    """None for padded and gathered regions and those that lie in more than one level of rows."""
+    """None for padded and gathered regions, and for more than one level of rows."""
     if region.pad is not None:
         return None
     offset: Node = Const(0)
     rows: list[tuple[Node, Node]] = []
     row: Node = Const(1)
-    open_row = True  # nothing but whole axes so far, from the last one on
+    open_row = True  # all axes from the last one on are whole
     for k in reversed(range(len(region.axes))):
         axis, stride = region.axes[k], product(tensor.shape[k + 1 :])
         match axis:
@@ -73,7 +76,7 @@ def layout_of(region: Region, tensor: Tensor) -> Layout | None:
 
 
 def bulk_aligned(layout: Layout, tensor: Tensor) -> bool:
-    """A bulk copy can take every row, at any coordinates and dims."""
+    """True if bulk copies can take all rows, for all coordinates and dims."""
     exprs = [layout.offset, layout.row]
     if layout.rows != Const(1):
         exprs.append(layout.stride)
@@ -93,7 +96,7 @@ def panel_stride(tensor: Tensor) -> Node:
 
 
 def divisor(e: Node) -> int:
-    """A number that divides the value whatever the variables are; 0 divides only 0."""
+    """A number that divides every value of the expression. 0 divides only 0."""
     match e:
         case Const(v):
             return abs(v)

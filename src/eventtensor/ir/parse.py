@@ -1,4 +1,7 @@
-"""Read a program back from its text (ir/text.py). Bad text is ET011, with the line's number."""
+"""Reads a program back from its text (ir/text.py).
+
+Bad text is error ET011, with the number of the line. Plans do not read back.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from .cuda_body import CudaBody
 from .cuda_body_check import check_cuda_body
 from .cuda_body_text import read_cpp_body, read_cuda_body
 from .expr import Dim, Node
-from .in_bounds import settled
+from .in_bounds import mark_in_bounds
 from .indented_text import Line, read_lines, split_once
 from .parse_expr import ExprReader, Unreadable
 from .program import (
@@ -32,7 +35,7 @@ _ROLES = {r.value: r for r in Role}
 
 
 def parse_program(source: str) -> Program:
-    """The program that `source` is the text of."""
+    """The program with this text."""
     lines = read_lines(source)
     if not lines or not lines[0].text.startswith("program "):
         raise BadText("line 1: a program begins with 'program NAME'", place="<text>:1")
@@ -174,14 +177,14 @@ class _ProgramReader:
         if name in self.calls:
             raise Unreadable(f"there are two calls '{name}'")
         self.calls.add(_name(name))
-        parts = _Parts(self)
+        parts = _CallParts(self)
         for child in line.children:
             with child:
                 parts.add(child)
         if parts.body is None:
             raise Unreadable(f"call '{name}' has no body")
         reads, accumulates, writes = (
-            tuple(settled(r, self.tensors[r.tensor], tuple(parts.grid)) for r in regions)
+            tuple(mark_in_bounds(r, self.tensors[r.tensor], tuple(parts.grid)) for r in regions)
             for regions in (parts.reads, parts.accumulates, parts.writes)
         )
         place = f"<text>:{line.number}"
@@ -203,8 +206,8 @@ class _ProgramReader:
         return found
 
 
-class _Parts:
-    """What the lines under a call add up to."""
+class _CallParts:
+    """The parts of a call, collected from the lines under it."""
 
     def __init__(self, owner: _ProgramReader) -> None:
         self.owner = owner

@@ -1,7 +1,7 @@
-"""Read index expressions, axes and regions back from text, through Python's `ast`.
+"""Reads index expressions, axes and regions back from text, through Python's `ast`.
 
-Everything is rebuilt by the canonical constructors, so a printed expression reads back equal.
-A problem raises `Unreadable`; the caller (ir/parse.py) adds the line.
+The canonical constructors rebuild each expression, so a printed one reads back equal. Bad text
+raises `Unreadable`, to which ir/parse.py adds the line.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _MARK = "__v"
 
 
 class Unreadable(Exception):
-    """Text that does not read back, without its line."""
+    """The text does not read back. The line is not known here."""
 
 
 def python_ast(source: str) -> ast.expr:
@@ -82,7 +82,7 @@ def integers(node: ast.expr) -> tuple[int, ...]:
 
 
 def padding(lo: ast.expr, hi: ast.expr, value: ast.expr) -> Pad:
-    """Lists with an entry for each axis, which is None in both for one that is clipped."""
+    """Two lists with an entry for each axis. A clipped axis has None in both."""
     ends, clipped = [], []
     for node in (lo, hi):
         entries = node.elts if isinstance(node, ast.List) else []
@@ -96,7 +96,7 @@ def padding(lo: ast.expr, hi: ast.expr, value: ast.expr) -> Pad:
 
 
 class ExprReader:
-    """Reads expressions; names in `dims` are dims, all others variables."""
+    """Reads expressions. Names in `dims` are dims, all others are variables."""
 
     def __init__(self, dims: Mapping[str, Dim]) -> None:
         self.dims = dims

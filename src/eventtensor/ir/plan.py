@@ -1,6 +1,7 @@
-"""The plan: everything a back end needs. Events, waits and notifies per call, schedules, memory.
+"""The plan: all that a back end needs of events, waits, notifies, schedules, hand-offs and memory.
 
-Cells are visited by small loop nests in the coordinates of a task (or, for releases, of a cell).
+Small loop nests over the coordinates of a task visit cells. Those of a release visit tasks, over
+the coordinates of a cell. The passes of `schedule` make plans.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from .walk import LoadFn, evaluate
 
 @dataclass(frozen=True, slots=True)
 class NestAxis:
-    """var = lo, lo+step, .. below hi; bounds may use outer variables."""
+    """`var` = lo, lo+step, .. below hi. The bounds may use outer variables."""
 
     var: str
     lo: Node
@@ -30,16 +31,16 @@ class NestAxis:
 
 @dataclass(frozen=True, slots=True)
 class Nest:
-    """Visit `index` for every value of the axes for which all guards are non-zero. A guard is
-    evaluated innermost; an axis may be empty."""
+    """Visits `index` for all values of the axes for which every guard is non-zero. Guards are
+    evaluated innermost. An axis may be empty."""
 
     axes: tuple[NestAxis, ...]
     guards: tuple[Node, ...]
     index: tuple[Node, ...]
 
     @property
-    def single(self) -> bool:
-        """True if it visits one index, whatever the values are."""
+    def is_single(self) -> bool:
+        """True if the nest visits exactly one index, for all values."""
         return not self.axes and not self.guards
 
 
@@ -66,7 +67,7 @@ def nest_exprs(nest: Nest) -> list[Node]:
 
 
 def region_nest(region: Region, event: EventTensor) -> Nest:
-    """The cells of an event region, in order; slices are clipped as for tensors."""
+    """The cells of an event region, in order. Slices are clipped as those of tensors."""
     axes: list[NestAxis] = []
     index: list[Node] = []
     for k, axis in enumerate(region.axes):
@@ -83,17 +84,17 @@ def region_nest(region: Region, event: EventTensor) -> Nest:
 
 
 @dataclass(frozen=True, slots=True)
-class Chunk:
-    """Where a wait stands inside a body: at the start of each iteration of the outermost loop over
-    value `var` = 0 .. extent-1. What it guards is touched in that loop only."""
+class BodyLoop:
+    """An outermost loop of a body, over value `var` = 0 .. extent-1, at whose iterations waits
+    stand. The body touches what they guard in that loop alone."""
 
     var: int
     extent: Node
 
 
 class Hazard(Enum):
-    """Two tasks touch one element: the second reads what the first wrote, writes what it read, or
-    writes what it wrote."""
+    """Two tasks touch one element. The second reads what the first wrote (raw), writes what it
+    read (war), or writes what it wrote (waw)."""
 
     raw = "raw"
     war = "war"
@@ -119,42 +120,42 @@ class Guard:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Wait until every visited cell of `event` has reached its count. Run-time data in the nests or
-    the count is guarded by earlier waits of the same list. A wait stands before the body or, with
-    `chunk`, in a loop of it; its nests may then use the loop's value `%var`.
+    """Waits until every visited cell of `event` has its count. Earlier waits of the same list guard
+    run-time data in the nests and in the count. A wait stands before the body. With `loop` it
+    stands at the start of each iteration of that loop, and its nests may use the value `%var`.
 
     `guards` are the hazards because of which the wait stands here. Paths through it order more
-    hazards, which it does not list. A wait that the user `declared` lists the hazards on all
-    tensors that this call shares with the calls that notify `event`."""
+    hazards, which it does not list. A wait that the user declares (`is_declared`) lists the hazards
+    on all tensors that this call shares with the calls that notify `event`."""
 
     event: str
     cells: tuple[Nest, ...]
     guards: tuple[Guard, ...] = ()
-    chunk: Chunk | None = None
-    declared: bool = False
+    loop: BodyLoop | None = None
+    is_declared: bool = False
 
     @property
     def reason(self) -> str:
         """The guards as text."""
-        return "declared" if self.declared else ", ".join(map(str, self.guards))
+        return "declared" if self.is_declared else ", ".join(map(str, self.guards))
 
-    def guarded(self, call: Call) -> tuple[tuple[int, str], ...]:
+    def guarded_args(self, call: Call) -> tuple[tuple[int, str], ...]:
         """The arguments of the waiting call whose hazards this wait orders, with their modes."""
         args = zip(call.body.args, call.regions, strict=True)
         return tuple((k, arg.mode) for k, (arg, region) in enumerate(args)
                      if any(g.covers(region, arg.mode) for g in self.guards))
 
     def all_cells(self) -> tuple[Nest, ...]:
-        """What the whole task waits for: all iterations, in which a cell may come twice."""
-        if self.chunk is None:
+        """The cells for which the whole task waits, in all iterations. A cell may occur twice."""
+        if self.loop is None:
             return self.cells
-        axis = NestAxis(f"%{self.chunk.var}", Const(0), self.chunk.extent)
+        axis = NestAxis(f"%{self.loop.var}", Const(0), self.loop.extent)
         return tuple(Nest((axis, *n.axes), n.guards, n.index) for n in self.cells)
 
 
 @dataclass(frozen=True, slots=True)
 class Notify:
-    """Add 1 to every visited cell, once for each visit."""
+    """Adds 1 to a cell at each visit."""
 
     event: str
     cells: tuple[Nest, ...]
@@ -162,8 +163,8 @@ class Notify:
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """The inverse map of a wait: nests over the cell coordinates c0, c1, .. that visit the tasks of
-    `call` (all of its coordinates, loops first) which wait on that cell."""
+    """The inverse map of a wait. Nests over the cell coordinates c0, c1, .. visit the tasks of
+    `call` that wait on that cell: all coordinates, those of loops first."""
 
     event: str
     call: str
@@ -177,9 +178,10 @@ class ScheduleKind(Enum):
 
 
 class Policy(Enum):
-    """Static only: tile t of a grid goes to worker (t + shift) mod workers. `round_robin` has shift
-    0; `balanced` shifts by the tiles of the earlier grids, so that leftovers even out; `affine`
-    takes the shift of the grid whose tiles it reads one for one, so that its worker made them."""
+    """Of static schedules: tile t of a grid goes to worker (t + shift) mod workers. `round_robin`
+    has shift 0. `balanced` shifts by the tiles of the earlier grids, so that remainders even out.
+    `affine` takes the shift of the grid whose tiles it reads one for one, so that the same worker
+    produces and consumes them."""
 
     round_robin = "round_robin"
     balanced = "balanced"
@@ -188,10 +190,10 @@ class Policy(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """`group` numbers runs of adjacent push calls that share one queue (-1: none); `pending` are
-    the events whose cells a task of this call must see dispatched before it is pushed: those
-    notified inside the group in the same iteration. `shift` is the offset of static tiles, over
-    dims and loop variables."""
+    """`group` numbers runs of adjacent push calls that share one queue (-1: none). `pending` are
+    events that calls of the group notify in the same iteration: their cells must be dispatched
+    before a task of this call is pushed. `shift` is the offset of static tiles, over dims and loop
+    variables."""
 
     kind: ScheduleKind
     policy: Policy
@@ -203,8 +205,9 @@ class Schedule:
 
 @dataclass(frozen=True, slots=True)
 class CallPlan:
-    """`header` waits guard the run-time values in the grid's extents: every worker does them before
-    it enumerates the grid (they see loop variables only). `waits` go before the body, in order."""
+    """`header` waits guard the run-time values in the grid's extents. Every worker does them before
+    it enumerates the grid, so they use loop variables alone. `waits` go before the body, in
+    order."""
 
     call: str
     header: tuple[Wait, ...]
@@ -216,7 +219,7 @@ class CallPlan:
 
 @dataclass(frozen=True, slots=True)
 class Buffer:
-    """Where a scratch tensor lies in the workspace: byte offset and size, over dims."""
+    """A scratch tensor in the workspace: its offset and size in bytes, over dims."""
 
     tensor: str
     offset: Node
@@ -224,11 +227,12 @@ class Buffer:
 
 
 class HandoffKind(Enum):
-    """How what a producer wrote reaches a consumer. `counter`: a cell counts notifies. `worker`: no
-    cell, both run on one worker, whose threads meet between tasks. `flag`: no cell, each element
-    travels in a word with the launch's epoch. `bulk`: a cell, then one copy into shared memory.
-    `table`: a cell for the tasks, and words for the loader, which needs nothing but these numbers
-    to go on. `again`: no cell, loaders find such numbers again from what carries flags."""
+    """How data goes from a producer to a consumer. `counter`: a cell counts notifies. `worker`: no
+    cell, because both tasks run on one worker, whose threads synchronise between tasks. `flag`: no
+    cell, because each element is tagged with the launch's epoch. `bulk`: a cell, then one copy into
+    shared memory. `table`: a cell for the tasks, and tagged elements for the producer warp, which
+    needs these indices alone. `again`: no cell, because each producer warp recomputes the indices
+    from tagged elements."""
 
     counter = "counter"
     worker = "worker"
@@ -240,8 +244,8 @@ class HandoffKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Handoff:
-    """One edge: `call` (or the header before its grid) waits on `event`. `tensors` are those that
-    carry flags, that are found again, or the one that is copied."""
+    """One edge: `call`, or the header before its grid, waits on `event`. `tensors` are those that
+    are tagged or recomputed, or the one that is copied."""
 
     event: str
     call: str
@@ -251,10 +255,10 @@ class Handoff:
 
 
 class StreamKind(Enum):
-    """How a streamed operand is used up. `rows` and `packed` page by page, by the matrix product
-    that it feeds (plain rows, or panels whose blocks of columns lie together); `loop` a page an
-    iteration of the loop that walks it; `whole` as one page that stays until the task ends. `hand`:
-    a hand-tuned body takes the pages that a text of its own brings."""
+    """How a task consumes a streamed operand. `rows` and `packed`: a matrix product takes it stage
+    by stage, as plain rows or as packed panels. `loop`: each iteration of a loop takes one stage.
+    `whole`: one stage holds it until the task ends. `hand`: the producer of a custom body loads it,
+    and the body takes the stages."""
 
     rows = "rows"
     packed = "packed"
@@ -263,59 +267,65 @@ class StreamKind(Enum):
     hand = "hand"
 
     @property
-    def of_product(self) -> bool:
+    def is_product(self) -> bool:
         return self in (StreamKind.rows, StreamKind.packed)
 
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """A read operand (argument number `arg` of a call) that no event guards and whose bytes the
-    loader brings into shared memory ahead of the waits. Where it does not (`loaded` false), a
-    product takes the pages where they lie, in the same order, so to the same bits. `chunk` are the
-    bytes of a row in one page (0: all) of `bundle` panels, `rows` and `columns` the most that the
-    operand and the product's other side have; where that side is not staged as a whole (`wide`), K
-    goes by line by line. While the loader is at this call `cap` bytes may be in flight, and with
-    the ring full and nothing in flight it asks for `ahead` pages as far as the L2; `rush` bytes (0:
-    `cap`) may be in flight of pages that come when their own task has begun. Run-time data
-    that decides where the operand lies is there once the waits of the call for the events `after`
-    are over, of which each has one cell for the whole grid: the loader does them too, or has a
-    hand-off by which it knows the data sooner. `strategy` names the way to multiply, for a product
+    """A read operand, argument `arg` of a call, that no event guards. The producer warp loads it
+    into the pipeline ahead of the waits. Without `is_streamed`, a product reads it in place, in the
+    same order and so to the same bits.
+
+    A stage has `k_bytes_per_stage` bytes (0: all) of each row of `bundle` panels. The operand has
+    up to `rows` rows, and the other operand of the product up to `columns` columns. With
+    `is_b_streamed` that operand is loaded line by line, not as a whole.
+
+    While the producer warp is at this call, `max_bytes_in_flight` may be in flight. In fills that
+    start after their own task it is `burst_bytes_in_flight` (0: the same). When the pipeline is
+    full and nothing is in flight, it prefetches `l2_prefetch_stages` stages into the L2.
+
+    Run-time data may decide where the operand lies. It is final after the waits of the call for
+    `wait_events`, each of which has one cell for the whole grid. The producer warp does these waits
+    too, or a hand-off gives it the data sooner. `strategy` is the way to multiply
     (targets/gemm.py)."""
 
     call: str
     arg: int
     kind: StreamKind
-    cap: int
+    max_bytes_in_flight: int
     reason: str
-    chunk: int = 0
+    k_bytes_per_stage: int = 0
     rows: int = 0
     columns: int = 0
-    wide: bool = False
-    ahead: int = 0
-    rush: int = 0
-    loaded: bool = True
-    after: tuple[str, ...] = ()
+    is_b_streamed: bool = False
+    l2_prefetch_stages: int = 0
+    burst_bytes_in_flight: int = 0
+    is_streamed: bool = True
+    wait_events: tuple[str, ...] = ()
     bundle: int = 1
     strategy: str = ""
 
     @property
-    def page(self) -> int:
-        """Bytes of a page of a product."""
-        return PANEL * self.bundle * self.chunk
+    def stage_bytes(self) -> int:
+        """Bytes of one stage of a product."""
+        return PANEL * self.bundle * self.k_bytes_per_stage
 
 
-def in_place(streams: Iterable[Stream]) -> list[Stream]:
-    """The same without a loader: only products care, what else comes by pages is read in place."""
-    return [replace(s, loaded=False, after=()) for s in streams if s.kind.of_product]
+def without_producer(streams: Iterable[Stream]) -> list[Stream]:
+    """The streams of a kernel without a producer warp. Only those of products remain."""
+    return [replace(s, is_streamed=False, wait_events=()) for s in streams if s.kind.is_product]
 
 
 @dataclass(frozen=True)
 class Plan:
-    """`words` says where the tensors that carry flags lie, in memory of their own (`word_bytes`)
-    in which nothing but words of earlier epochs may ever have been. Back ends other than cuda
-    ignore `handoffs`, and hold those tensors like any scratch. `program` is what was proved, but
-    that the tensors `reused` lack the axis of a loop: its iterations share them. Of those in `own`
-    each iteration of an outermost loop reads what it has written itself."""
+    """`program` is the proved program, except that the tensors `shared_scratch` lack the axis of a
+    loop: its iterations share them. Each iteration of an outermost loop reads of the tensors
+    `iteration_private` only what the same iteration wrote.
+
+    `words` are the buffers of tagged tensors. They lie in memory of `word_bytes` bytes of their
+    own, which only ever holds tagged elements of earlier epochs. Back ends other than cuda ignore
+    `handoffs`, and treat tagged tensors as scratch."""
 
     program: Program
     events: tuple[EventTensor, ...]
@@ -323,8 +333,8 @@ class Plan:
     releases: tuple[Release, ...]
     buffers: tuple[Buffer, ...] = ()
     workspace: Node = field(default_factory=lambda: Const(0))
-    reused: tuple[str, ...] = ()
-    own: frozenset[str] = frozenset()
+    shared_scratch: tuple[str, ...] = ()
+    iteration_private: frozenset[str] = frozenset()
     streams: tuple[Stream, ...] = ()
     handoffs: tuple[Handoff, ...] = ()
     words: tuple[Buffer, ...] = ()
@@ -337,8 +347,8 @@ class Plan:
         return next(c for c in self.calls if c.call == name)
 
     @property
-    def flagged(self) -> frozenset[str]:
-        """Tensors whose elements are words that carry flags."""
+    def tagged_tensors(self) -> frozenset[str]:
+        """The tensors whose elements are tagged."""
         kinds = (HandoffKind.flag, HandoffKind.table)
         return frozenset(t for h in self.handoffs if h.kind in kinds for t in h.tensors)
 
@@ -346,9 +356,9 @@ class Plan:
         return plan_text(self)
 
 
-def follows(plan: Plan, p: PlacedCall, workers: int) -> bool:
-    """True if a worker has tiles of a call one after the other: it claims them, or there are more
-    of them than workers."""
+def has_successive_tiles(plan: Plan, p: PlacedCall, workers: int) -> bool:
+    """True if a worker may run several tiles of a call in succession: it claims them, or there
+    are more tiles than workers."""
     tiles = product(tuple(a.extent for a in p.call.grid))
     claimed = plan.call(p.call.name).schedule.kind is ScheduleKind.ticket
     return claimed or (isinstance(tiles, Const) and tiles.value > workers)

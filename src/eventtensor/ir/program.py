@@ -1,4 +1,8 @@
-"""What a program is: tensors, event tensors, facts, and calls in loops. Frozen values."""
+"""The program: tensors, event tensors, facts, and calls in loops.
+
+All values are frozen. `waits` and `notifies` of a call are those that the user declared. Derived
+ones are in the plan (ir/plan.py).
+"""
 
 from __future__ import annotations
 
@@ -17,8 +21,8 @@ from .walk import dims_of, loads_of
 
 @dataclass(frozen=True, slots=True)
 class EventTensor:
-    """An array of counters. `count` is the number of notifies that completes a cell, over the cell
-    coordinates `c0, c1, ..` (None only before it is derived). Cells count up from 0."""
+    """An array of counters, which count up from 0. `count` notifies complete a cell. It is an
+    expression over the cell coordinates c0, c1, .., or None until it is derived."""
 
     name: str
     shape: tuple[Node, ...]
@@ -29,8 +33,8 @@ class EventTensor:
 
 @dataclass(frozen=True, slots=True)
 class GridAxis:
-    """Coordinate `var` runs over 0 .. extent-1; extent may use loop variables, earlier coordinates
-    and run-time data."""
+    """Coordinate `var` runs over 0 .. extent-1. The extent may use loop variables, earlier
+    coordinates and run-time data."""
 
     var: str
     extent: Node
@@ -38,9 +42,9 @@ class GridAxis:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A grid of tasks of one kind. `waits`/`notifies` None means derived; () means none. `pushed`
-    is set by the schedule: whoever completes a cell evaluates this call's wait maps. A custom body
-    stands in place of the code that `body` would give."""
+    """A grid of tasks of one kind. `waits` and `notifies` are derived if None, and empty if ().
+    The schedule sets `pushed`: the worker that completes a cell then evaluates the wait maps of
+    this call. A custom body replaces the code that `body` would give."""
 
     name: str
     kind: str
@@ -72,7 +76,7 @@ class Call:
 
     @property
     def prefetches_next_tile(self) -> bool:
-        """Its CUDA body begins to load the tile that its worker takes next."""
+        """True if the CUDA body starts to load the next tile of its worker."""
         return self.cuda_body is not None and self.cuda_body.prefetches_next_tile
 
     @property
@@ -118,7 +122,7 @@ class Program:
     body: tuple[Item, ...]
 
     def __hash__(self) -> int:
-        """Cheap on purpose: analyses are cached by program, and equality tells the rest."""
+        """A cheap hash, because analyses are cached by program. Equality compares the rest."""
         return hash((self.name, len(self.tensors), len(self.body)))
 
     def tensor(self, name: str) -> Tensor:
@@ -171,8 +175,8 @@ class Program:
 
 @dataclass(frozen=True, slots=True)
 class PlacedCall:
-    """A call, the loops around it (outermost first), and its position: one number for each level,
-    the index among its siblings, so that positions order calls within equal loop iterations."""
+    """A call, the loops around it, outermost first, and its position in the program. A position has
+    one number for each level, and orders calls in equal loop iterations."""
 
     call: Call
     loops: tuple[Loop, ...]

@@ -1,4 +1,7 @@
-"""Tensors, and the regions of them that tasks touch."""
+"""Dtypes, tensors, and the regions of tensors that tasks touch.
+
+A region is a map from coordinates to elements. What a task does with it is not here.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from .walk import loads_of
 
 
 class DType(Enum):
-    """How elements are stored. Arithmetic happens in `tile_dtype`."""
+    """The storage of elements. Tiles compute in `tile_dtype`."""
 
     f32 = "f32"
     bf16 = "bf16"
@@ -33,8 +36,8 @@ class DType(Enum):
         return int(self.numpy.itemsize)
 
     @property
-    def word(self) -> int:
-        """Bytes of a word: an element of at most four, and its flag (cuda/sync/tagged.cuh)."""
+    def tagged_bytes(self) -> int:
+        """Bytes of a tagged element of at most four bytes (device/cuda/sync/tagged.cuh)."""
         return 4 if self.size <= 2 else 8
 
     @cached_property
@@ -72,7 +75,7 @@ _NUMPY: dict[DType, np.dtype[np.generic]] = {
 
 @cache
 def _bfloat16() -> np.dtype[Any]:
-    """NumPy's bf16; without ml_dtypes a dtype that holds the bits, enough to launch a kernel."""
+    """NumPy's bf16. Without ml_dtypes it is a dtype of the same bits, which a launch can take."""
     try:
         import ml_dtypes
     except ImportError:
@@ -82,7 +85,8 @@ def _bfloat16() -> np.dtype[Any]:
 
 
 class Role(Enum):
-    """What may happen to a tensor: input and weight are never written; state outlives a launch."""
+    """Who writes a tensor, and how long it lives. No task writes input and weight; state outlives
+    a launch."""
 
     input = "input"
     weight = "weight"
@@ -129,17 +133,17 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """start..stop, clipped at the tensor's upper end unless the region pads the axis, or the slice
-    is known to lie `inside` (ir/in_bounds.py)."""
+    """start..stop, clipped at the tensor's upper end. It is not clipped if the region pads the
+    axis, or if the slice is known to end in the tensor (`is_in_bounds`, ir/in_bounds.py)."""
 
     start: Node
     stop: Node
-    inside: bool = field(default=False, compare=False)
+    is_in_bounds: bool = field(default=False, compare=False)
 
     @property
     def nominal(self) -> Node:
-        """Of a slice that ends at a minimum, the lesser of two lengths: each may have a bound where
-        neither end has one."""
+        """The length before clipping. A slice that ends at a minimum has the lesser of two lengths,
+        because each of them may be bounded where the minimum is not."""
         if isinstance(self.stop, Min):
             return minimum(self._up_to(self.stop.a), self._up_to(self.stop.b))
         return self._up_to(self.stop)
@@ -150,7 +154,7 @@ class Slice:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """A tile axis of `extent` whose k-th entry lies at `index` (an expression of `var` = k)."""
+    """Gathered rows: a tile axis of `extent`, whose entry `var` lies at `index`."""
 
     var: str
     extent: Node
@@ -162,8 +166,8 @@ Axis = Point | Slice | Rows
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pad:
-    """How far outside a region may start per axis, and the value that stands where there is no
-    element (nan equals nan). The `clipped` axes have no padding: they are as in other regions."""
+    """How far outside the tensor a region may start on each axis, and the value of elements that
+    are not there (nan equals nan). The `clipped` axes have no padding."""
 
     lo: tuple[int, ...]
     hi: tuple[int, ...]
@@ -183,7 +187,7 @@ class Pad:
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """A box (or gathered rows) of a tensor, or of an event tensor, as a map of coordinates."""
+    """A box or gathered rows of a tensor or event tensor, over the coordinates of a task."""
 
     tensor: str
     axes: tuple[Axis, ...]
@@ -194,13 +198,13 @@ class Region:
         if self.pad is None:
             return f"{self.tensor}[{inner}]"
         lo, hi = (
-            [v if self.fills(k) else None for k, v in enumerate(ends)]
+            [v if self.pads_axis(k) else None for k, v in enumerate(ends)]
             for ends in (self.pad.lo, self.pad.hi)
         )
         return f"{self.tensor}.padded({lo}, {hi}, {self.pad.value!r})[{inner}]"
 
-    def fills(self, k: int) -> bool:
-        """True if padding stands where axis k overhangs; else the axis is clipped."""
+    def pads_axis(self, k: int) -> bool:
+        """True if axis k is padded where it overhangs; otherwise it is clipped."""
         return self.pad is not None and k not in self.pad.clipped
 
 
@@ -217,7 +221,7 @@ def axis_text(axis: Axis) -> str:
 
 
 def extent(axis: Axis, size: Node, padded: bool) -> Node | None:
-    """Run-time extent of the tile axis: None for a point, else nominal clipped to the tensor."""
+    """The run-time extent of a tile axis: its nominal length, clipped. None for a point."""
     match axis:
         case Point():
             return None
@@ -225,7 +229,12 @@ def extent(axis: Axis, size: Node, padded: bool) -> Node | None:
             return n
         case Slice(start, stop):
             nominal = axis.nominal
-            if padded or axis.inside or nominal == Const(1) or (start == Const(0) and stop == size):
+            if (
+                padded
+                or axis.is_in_bounds
+                or nominal == Const(1)
+                or (start == Const(0) and stop == size)
+            ):
                 return nominal
             left = add(size, mul(Const(-1), start))
             clipped = minimum(nominal, left)
@@ -239,16 +248,16 @@ def _may_be_empty(nominal: Node) -> bool:
 
 
 def tile_shape(region: Region, tensor: Tensor) -> tuple[Node, ...]:
-    """Run-time extents of the tile that a region gives."""
+    """The run-time extents of a region's tile."""
     found = [
-        extent(a, s, region.fills(k))
+        extent(a, s, region.pads_axis(k))
         for k, (a, s) in enumerate(zip(region.axes, tensor.shape, strict=True))
     ]
     return tuple(e for e in found if e is not None)
 
 
 def apart(a: Region, b: Region) -> bool:
-    """True if two regions of a tensor have no element in common, by a coordinate that differs."""
+    """True if a coordinate differs, so that two regions of a tensor have no common element."""
     for x, y in zip(a.axes, b.axes, strict=True):
         if isinstance(x, Point) and isinstance(y, Point):
             between = add(x.index, mul(Const(-1), y.index))

@@ -1,7 +1,7 @@
-"""Programs and plans as text. `program_text` is what ir/parse.py reads back; plans are for people.
+"""Programs and plans as text, one item a line, with an indent of two spaces a level.
 
-Two spaces a level, one thing a line, the order of the program. Programs and plans print themselves
-by this module, so it knows their classes by name alone.
+ir/parse.py reads programs back. Plans are for people. Programs and plans print themselves by this
+module, so it knows their classes by name alone.
 """
 
 from __future__ import annotations
@@ -165,7 +165,7 @@ def call_plan_lines(c: CallPlan) -> Iterator[str]:
 
 def _wait_lines(word: str, wait: Wait) -> Iterator[str]:
     why = f"; for {wait.reason}" if wait.reason else ""
-    at = f" at each %{wait.chunk.var}" if wait.chunk is not None else ""
+    at = f" at each %{wait.loop.var}" if wait.loop is not None else ""
     for nest in wait.cells:
         yield f"{word} {wait.event}{at}: {nest_text(nest)}{why}"
 

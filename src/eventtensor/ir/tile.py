@@ -1,9 +1,9 @@
-"""The tile IR: what a task body means. Straight-line ops over immutable tiles, and run-time loops.
+"""The tile IR, the meaning of a task body: ops over immutable tiles, and run-time loops.
 
-Values are numbered; `%7` in an index expression is the 0-d integer value 7. Every op has one result
-type. All shape rules (broadcasts are explicit ops) are settled by the tracer (lang/tracer.py), so
-back ends only evaluate. bf16 and f16 are storage: a loaded tile is f32, a store rounds. Every node
-class has a row in ir/ops.py, every element-wise function one in ir/elementwise.py.
+Values have numbers; `%7` in an index expression is the 0-d integer value 7. The tracer applies all
+shape rules and emits broadcasts, so back ends only evaluate. bf16 and f16 are storage: a loaded
+tile is f32, and a store rounds. ir/ops.py and ir/elementwise.py have the tables of ops and
+functions.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SubAxis = Point | Slice
 
 @dataclass(frozen=True, slots=True)
 class TileType:
-    """dtype is a tile dtype (f32, i32, i64, bool); shape holds run-time extents."""
+    """A tile dtype (f32, i32, i64 or bool) and run-time extents."""
 
     dtype: DType
     shape: tuple[Node, ...]
@@ -33,14 +33,14 @@ class TileType:
 
 @dataclass(frozen=True, slots=True)
 class Arg:
-    """The whole region of read argument `arg`, as it was when the task began."""
+    """The whole region of read argument `arg`, with its elements at the start of the task."""
 
     arg: int
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Literal:
-    """A 0-d constant. Equal means the same text: nan equals nan, and -0.0 is not 0.0."""
+    """A 0-d constant. Literals compare by text: nan equals nan, and -0.0 is not 0.0."""
 
     value: float | int | bool
 
@@ -99,7 +99,7 @@ class Broadcast:
 
 @dataclass(frozen=True, slots=True)
 class Reduce:
-    """Over one axis, which goes away. sum: 16 strided lanes in index order, then a halving tree."""
+    """Over one axis, which disappears. A sum has 16 strided lanes in index order, then a tree."""
 
     op: str
     x: int
@@ -203,8 +203,8 @@ class TopK:
 
 @dataclass(frozen=True, slots=True)
 class Histogram:
-    """Row r of the i32 result has the sums of `weights[r]`: element b of those whose index is b.
-    What has another index is left out. Sums wrap, so that they need no order."""
+    """Element (r, b) of the i32 result is the sum of `weights[r]` where the index is b. Other
+    indices are ignored. Sums wrap, so their order does not matter."""
 
     index: int
     weights: tuple[int, ...]
@@ -226,8 +226,8 @@ class Let:
 
 @dataclass(frozen=True, slots=True)
 class Carry:
-    """A tile that a loop updates: `phi` inside is `init` first and then the last `next`; `out` is
-    its value after the loop (`init` if there was no iteration)."""
+    """A tile that a loop updates. `phi` is `init` in the first iteration and then the last `next`.
+    `out` is the value after the loop, or `init` if there was no iteration."""
 
     phi: int
     init: int
@@ -248,7 +248,7 @@ class For:
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """Assign a sub-tile of write argument `arg`; takes effect when the task ends."""
+    """Assigns a sub-tile of write argument `arg`. It takes effect when the task ends."""
 
     arg: int
     axes: tuple[SubAxis, ...]
@@ -257,7 +257,7 @@ class Store:
 
 @dataclass(frozen=True, slots=True)
 class Accumulate:
-    """Add a tile of the whole region's shape into accumulate argument `arg`."""
+    """Adds a tile to the whole region of accumulate argument `arg`."""
 
     arg: int
     value: int
@@ -267,7 +267,7 @@ Stmt = Let | For | Store | Accumulate
 
 
 class ArgMode:
-    """How an argument is passed; plain strings so that text stays readable."""
+    """How a task uses an argument. The values are plain strings, which text shows."""
 
     read = "read"
     accumulate = "accumulate"
@@ -276,7 +276,7 @@ class ArgMode:
 
 @dataclass(frozen=True, slots=True)
 class BodyArg:
-    """`type.dtype` is the tile dtype; `storage` is what lies in memory."""
+    """`type.dtype` is the tile dtype, `storage` the dtype in memory."""
 
     name: str
     mode: str
@@ -286,8 +286,8 @@ class BodyArg:
 
 @dataclass(frozen=True, slots=True)
 class Body:
-    """Arguments are reads, accumulates, writes, in order. `equal_extents` are pairs that the tracer
-    could not show equal by form; the proof has to (analysis)."""
+    """The arguments are reads, accumulates and writes, in this order. The tracer could not show
+    the pairs of `equal_extents` equal by form, so the proof must."""
 
     args: tuple[BodyArg, ...]
     stmts: tuple[Stmt, ...]

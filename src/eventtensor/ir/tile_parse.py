@@ -1,4 +1,4 @@
-"""Read task bodies back from text (written by ir/tile_text.py)."""
+"""Reads task bodies back from the text that ir/tile_text.py prints."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from typing import Any
 
 from .indented_text import Line, split_once
-from .ops import KEYWORDS, NAMES, Form, find_row, operands
+from .ops import KEYWORDS, NAMES, Form, find_op, operands
 from .parse_expr import ExprReader, Unreadable, integer, integers, number, python_ast, value_id
 from .tensor import DType
 from .tile import (
@@ -174,12 +174,12 @@ class BodyReader:
 
     def _named_op(self, name: str, args: list[ast.expr], kw: dict[str, ast.expr]) -> Op:
         """As the row of the op says; another number of arguments is a ValueError."""
-        row = find_row(name, kw)
+        row = find_op(name, kw)
         if row is None:
             raise ValueError(name)
         given: dict[str, Any] = {} if row.tag is None else {row.tag: row.names[name]}
         rest = list(args)
-        if any(row.of_form(Form.axes)):  # `%0[0:4]` is two fields
+        if any(row.fields_of_form(Form.axes)):  # `%0[0:4]` is two fields
             rest = [part for x in args for part in _parts(x)]
         for field, form in row.fields:
             if form in KEYWORDS:

@@ -1,4 +1,4 @@
-"""Task bodies as text: one statement a line, `%3 = sum(%2, axis=1) : f32[32]`."""
+"""Prints task bodies, one statement a line: `%3 = sum(%2, axis=1) : f32[32]`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any, assert_never
 
 from .expr import text
-from .ops import ROWS, Form
+from .ops import OP_SPECS, Form
 from .tensor import axis_text
 from .tile import Accumulate, Body, For, Let, Op, Stmt, Store, SubAxis
 
@@ -14,7 +14,7 @@ INDENT = "  "
 
 
 def body_lines(body: Body) -> Iterator[str]:
-    """Arguments, then what the proof owes about extents, then statements."""
+    """Arguments, then pairs of extents that the proof must show equal, then statements."""
     for a in body.args:
         yield f"arg {a.name}: {a.mode} {a.type} from {a.storage}"
     for x, y in body.equal_extents:
@@ -49,7 +49,7 @@ def _axes(axes: tuple[SubAxis, ...]) -> str:
 
 def op_text(op: Op, body: Body) -> str:
     """As the row of the op says."""
-    row, shown = ROWS[type(op)], list[str]()
+    row, shown = OP_SPECS[type(op)], list[str]()
     for name, form in row.fields:
         value = getattr(op, name)
         match form:

@@ -1,4 +1,7 @@
-"""Walks over index expressions: find, replace, evaluate."""
+"""Walks over index expressions: finds, replaces and evaluates.
+
+ir/expr_functions.py evaluates one expression for many tasks faster.
+"""
 
 from __future__ import annotations
 

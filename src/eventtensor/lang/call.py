@@ -1,4 +1,8 @@
-"""Turn the arguments of `p.call` into an ir.Call: coordinates, grid, regions, and their checks."""
+"""Turns the arguments of `p.call` into parts of an ir.Call: coordinates, grid and regions.
+
+Each argument is checked against the scope of the call: its coordinates, open loops and tensors of
+the same program. What only a proof can decide is not checked here.
+"""
 
 from __future__ import annotations
 
@@ -29,8 +33,8 @@ Lambda = Callable[..., object]
 
 
 @dataclass(frozen=True, slots=True)
-class Context:
-    """What a call sees: its program, the loop variables in scope, tensors by name."""
+class CallContext:
+    """The scope of a call: its program, the open loops, and the tensors by name."""
 
     owner: object
     loops: tuple[str, ...]
@@ -38,7 +42,7 @@ class Context:
 
 
 def parameters(fn: Lambda, what: str) -> tuple[str, ...]:
-    """Names a lambda takes; parameters with defaults are captured values, not coordinates."""
+    """The parameters of a lambda. One with a default is a captured value, not a coordinate."""
     names = []
     for p in inspect.signature(fn).parameters.values():
         if p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD):
@@ -62,7 +66,7 @@ def grid_entries(grid: object) -> tuple[object, ...]:
 
 
 def coordinates(entries: tuple[object, ...], regions: Mapping[str, object]) -> tuple[str, ...]:
-    """Coordinate names: the parameters of the region lambdas, which must agree."""
+    """The names of the coordinates: the parameters of all region lambdas, which must agree."""
     found: tuple[str, ...] | None = None
     source = ""
     for what, value in regions.items():
@@ -94,7 +98,7 @@ def _grid_names(entries: tuple[object, ...]) -> tuple[str, ...]:
 
 
 def grid_axes(
-    ctx: Context, entries: tuple[object, ...], coords: tuple[str, ...]
+    ctx: CallContext, entries: tuple[object, ...], coords: tuple[str, ...]
 ) -> tuple[GridAxis, ...]:
     axes = []
     for k, (entry, var) in enumerate(zip(entries, coords, strict=True)):
@@ -113,7 +117,7 @@ def grid_axes(
     return tuple(axes)
 
 
-def extent_expr(ctx: Context, value: object, what: str) -> Node:
+def extent_expr(ctx: CallContext, value: object, what: str) -> Node:
     """An extent of a grid axis, loop or event tensor."""
     if not is_index(value):
         raise BadGrid(f"{what} is {value!r}, which is not an integer or expression")
@@ -126,8 +130,10 @@ def extent_expr(ctx: Context, value: object, what: str) -> Node:
     return e
 
 
-def check_scope(ctx: Context, exprs: tuple[Node, ...], coords: tuple[str, ...], what: str) -> None:
-    """Variables must be coordinates or open loops, and loads must be of this program."""
+def check_scope(
+    ctx: CallContext, exprs: tuple[Node, ...], coords: tuple[str, ...], what: str
+) -> None:
+    """Refuse variables that are no coordinate or open loop, and loads of another program."""
     known = {*ctx.loops, *coords}
     for name in sorted(free_vars(*exprs)):
         if name not in known:
@@ -145,7 +151,7 @@ def check_scope(ctx: Context, exprs: tuple[Node, ...], coords: tuple[str, ...], 
 
 
 def regions(
-    ctx: Context, value: object, coords: tuple[str, ...], what: str
+    ctx: CallContext, value: object, coords: tuple[str, ...], what: str
 ) -> tuple[RegionRef, ...]:
     """The regions that an argument of `p.call` names."""
     if is_lambda(value):
@@ -157,7 +163,7 @@ def regions(
     return found
 
 
-def _region(ctx: Context, item: object, what: str) -> RegionRef:
+def _region(ctx: CallContext, item: object, what: str) -> RegionRef:
     if isinstance(item, TensorRef | EventRef):
         item = item.whole()
     if isinstance(item, PaddedRef):
@@ -178,7 +184,7 @@ def _region(ctx: Context, item: object, what: str) -> RegionRef:
     return item
 
 
-def _check_region(ctx: Context, r: RegionRef, coords: tuple[str, ...], what: str) -> None:
+def _check_region(ctx: CallContext, r: RegionRef, coords: tuple[str, ...], what: str) -> None:
     for axis in r.region.axes:
         own = (axis.var,) if isinstance(axis, Rows) else ()
         exprs = region_exprs(Region(r.region.tensor, (axis,)))
@@ -189,7 +195,7 @@ def check_roles(
     call: str, modes: Mapping[str, tuple[RegionRef, ...]], grid: tuple[GridAxis, ...],
     unordered: bool,
 ) -> None:
-    """Read-only tensors are not written; ordered accumulation needs known regions and grids."""
+    """Refuse writes to read-only tensors, and ordered accumulation by run-time data."""
     for mode in ("writes", "accumulates"):
         for r in modes[mode]:
             tensor = r.target
@@ -219,7 +225,7 @@ def check_roles(
 def check_captures(
     call: str, body: Body, grid: tuple[GridAxis, ...], regions: Mapping[str, tuple[Region, ...]]
 ) -> None:
-    """Run-time data in a body comes through its arguments, or is what the call's maps read."""
+    """Refuse run-time data that is neither an argument of the body nor read by the call's maps."""
     outside = [a.extent for a in grid]
     outside += [e for group in regions.values() for r in group for e in region_exprs(r)]
     known = {load.tensor for load in loads_of(*outside)}

@@ -1,4 +1,8 @@
-"""Functions of task bodies that other operations make up: NumPy's names, no ops of their own."""
+"""Functions of task bodies that are made of other operations, under NumPy's names.
+
+None of them has an op of its own in the tile IR. Those that do are in lang/tile_functions.py, and
+methods of tiles in lang/tile_methods.py.
+"""
 
 from __future__ import annotations
 
@@ -19,30 +23,30 @@ from .tracer import current
 
 
 def sum(x: object, axis: object = None, keepdims: bool = False) -> Any:
-    return _tile(x, "sum").sum(axis, keepdims)
+    return _require_tile(x, "sum").sum(axis, keepdims)
 
 
 def mean(x: object, axis: object = None, keepdims: bool = False) -> Any:
-    return _tile(x, "mean").mean(axis, keepdims)
+    return _require_tile(x, "mean").mean(axis, keepdims)
 
 
 def var(x: object, axis: object = None, ddof: int = 0, keepdims: bool = False) -> Any:
-    return _tile(x, "var").var(axis, ddof, keepdims)
+    return _require_tile(x, "var").var(axis, ddof, keepdims)
 
 
 def std(x: object, axis: object = None, ddof: int = 0, keepdims: bool = False) -> Any:
-    return _tile(x, "std").std(axis, ddof, keepdims)
+    return _require_tile(x, "std").std(axis, ddof, keepdims)
 
 
 def any(x: object, axis: object = None, keepdims: bool = False) -> Any:
-    return _tile(x, "any").any(axis, keepdims)
+    return _require_tile(x, "any").any(axis, keepdims)
 
 
 def all(x: object, axis: object = None, keepdims: bool = False) -> Any:
-    return _tile(x, "all").all(axis, keepdims)
+    return _require_tile(x, "all").all(axis, keepdims)
 
 
-def _tile(x: object, what: str) -> Tile:
+def _require_tile(x: object, what: str) -> Tile:
     if isinstance(x, tuple | list):
         raise NotTraceable(f"{what} of a Python {type(x).__name__}",
                            hint="et.stack([..]) makes one tile of several")
@@ -79,7 +83,7 @@ def ones(shape: object, dtype: DType = DType.f32) -> Tile:
 def arange(
     start: object, stop: object = None, step: int = 1, dtype: DType = DType.i32
 ) -> Tile:
-    """start, start + step, .. as long as it lies before stop; `arange(n)` is `iota(n)`."""
+    """start, start + step, .. before stop; `arange(n)` is `iota(n)`."""
     first: Any = 0 if stop is None else start
     last: Any = start if stop is None else stop
     if isinstance(first, float) or isinstance(last, float) or isinstance(step, float):
@@ -87,29 +91,29 @@ def arange(
     if isinstance(step, bool) or not isinstance(step, int) or step == 0:
         raise BadShape(f"arange with the step {step!r}",
                        hint="a step is a Python integer other than 0")
-    way = last - first if step > 0 else first - last
+    distance = last - first if step > 0 else first - last
     size = abs(step)
-    count = way if size == 1 else (way + size - 1) // size
-    line = f.iota(max(count, 0) if isinstance(count, int) else count)
+    count = distance if size == 1 else (distance + size - 1) // size
+    out = f.iota(max(count, 0) if isinstance(count, int) else count)
     if step != 1:
-        line = line * step
+        out = out * step
     if not isinstance(first, int) or first != 0:
-        line = line + first
-    return line.cast(dtype)
+        out = out + first
+    return out.cast(dtype)
 
 
 def zeros_like(x: object, dtype: DType | None = None) -> Tile:
-    like = _tile(x, "zeros_like")
+    like = _require_tile(x, "zeros_like")
     return f.zeros(like.shape, like.dtype if dtype is None else dtype)
 
 
 def ones_like(x: object, dtype: DType | None = None) -> Tile:
-    like = _tile(x, "ones_like")
+    like = _require_tile(x, "ones_like")
     return ones(like.shape, like.dtype if dtype is None else dtype)
 
 
 def full_like(x: object, value: object, dtype: DType | None = None) -> Tile:
-    like = _tile(x, "full_like")
+    like = _require_tile(x, "full_like")
     return f.full(like.shape, value, like.dtype if dtype is None else dtype)
 
 
@@ -131,14 +135,14 @@ def stack(tiles: Sequence[object], axis: int = 0) -> Tile:
 
 
 def expand_dims(x: object, axis: int) -> Tile:
-    tile = _tile(x, "expand_dims")
+    tile = _require_tile(x, "expand_dims")
     at = normal_axis(axis, tile.ndim + 1)
     return tile[(slice(None),) * at + (None,)]
 
 
 def split(x: object, sections: int | Sequence[int], axis: int = 0) -> list[Tile]:
-    """Equal parts of an axis, or parts that begin at the given places."""
-    tile = _tile(x, "split")
+    """Equal parts of an axis, or parts that begin at the given indices."""
+    tile = _require_tile(x, "split")
     at = normal_axis(axis, tile.ndim)
     size = tile.shape[at]
     if isinstance(sections, int):
@@ -154,22 +158,22 @@ def split(x: object, sections: int | Sequence[int], axis: int = 0) -> list[Tile]
 
 def repeat(x: object, times: int, axis: object = None) -> Tile:
     """Each entry of an axis `times` times in a row; without an axis, of the flattened tile."""
-    tile = _tile(x, "repeat")
+    tile = _require_tile(x, "repeat")
     if isinstance(times, bool) or not isinstance(times, int) or times < 1:
         raise BadShape(f"repeat of {times!r} times", hint="times is a Python integer, 1 or more")
     if axis is None:
         tile, axis = tile.flatten(), 0
     at = normal_axis(axis, tile.ndim)
     before, size, after = tile.shape[:at], tile.shape[at], tile.shape[at + 1 :]
-    tr, wide = current(), expand_dims(tile, at + 1)
+    tr, column = current(), expand_dims(tile, at + 1)
     shape = tuple(index_expr(e) for e in (*before, size, times, *after))
-    spread = Tile(tr, values.broadcast(tr, wide.read(), shape))
+    spread = Tile(tr, values.broadcast(tr, column.read(), shape))
     return spread.reshape(*before, size * times, *after)
 
 
 def flip(x: object, axis: object = None) -> Tile:
     """The entries of an axis (or of all) in reverse."""
-    tile = _tile(x, "flip")
+    tile = _require_tile(x, "flip")
     axes = range(tile.ndim) if axis is None else [normal_axis(axis, tile.ndim)]
     for k in axes:
         (key,) = axis_slices(tile.ndim, k, [slice(None, None, -1)])
@@ -181,17 +185,17 @@ def flip(x: object, axis: object = None) -> Tile:
 
 
 def dot(a: object, b: object) -> Any:
-    """Of two lines the sum of products, of others what `a @ b` gives."""
-    return _tile(a, "dot") @ b
+    """The inner product of two vectors; for other tiles `a @ b`."""
+    return _require_tile(a, "dot") @ b
 
 
 def outer(a: object, b: object) -> Any:
-    left, right = _tile(a, "outer").flatten(), _tile(b, "outer").flatten()
+    left, right = _require_tile(a, "outer").flatten(), _require_tile(b, "outer").flatten()
     return left[:, None] * right[None, :]
 
 
 def matmul(a: Tile, other: object) -> Any:
-    """`a @ other` by the rules of NumPy: lines are rows or columns, leading axes go one by one."""
+    """`a @ other` by NumPy's rules: a vector is a row or a column, leading axes are a batch."""
     b = other if isinstance(other, Tile) else Tile(a.tracer, lift(a.tracer, other, a.dtype))
     if not a.ndim or not b.ndim:
         raise BadShape("@ of a tile without axes", hint="multiply by a number with *")
@@ -206,17 +210,17 @@ def matmul(a: Tile, other: object) -> Any:
     if b.ndim == 2 and a.dtype is DType.f32:
         rows = a.reshape(-1, a.shape[-1]) @ b
         return rows.reshape(*a.shape[:-1], b.shape[-1])
-    if a.ndim == 2 and not (isinstance(b.shape[0], int) and b.shape[0] <= _MOST):
+    if a.ndim == 2 and not (isinstance(b.shape[0], int) and b.shape[0] <= _MAX_BATCH):
         return (b.swapaxes(-1, -2) @ a.T).swapaxes(-1, -2)
-    return _each(a, b)
+    return _batched_matmul(a, b)
 
 
-# More products than these are a loop of the kernel, not of the trace.
-_MOST = 64
+# A larger batch would unroll too far: a body loops over it with et.range.
+_MAX_BATCH = 64
 
 
-def _each(a: Tile, b: Tile) -> Tile:
-    """One product for each index of the first leading axis, which repeats where it is 1."""
+def _batched_matmul(a: Tile, b: Tile) -> Tile:
+    """One product for each index of the first leading axis; an extent of 1 repeats."""
     rank = max(a.ndim, b.ndim)
     first, second = (x.shape[0] if x.ndim == rank else 1 for x in (a, b))
     if not isinstance(first, int) or not isinstance(second, int):
@@ -224,14 +228,16 @@ def _each(a: Tile, b: Tile) -> Tile:
                        hint="leading axes are constants: loop over it with et.range, give it an"
                        " axis of the grid, or (x[..., None] * y[..., None, :, :]).sum(axis=-2)")
     count = max(first, second)
-    if count > _MOST or (first != second and 1 not in (first, second)):
-        raise BadShape(f"@ over leading axes of extents {first} and {second}",
-                       hint=f"they are equal or 1, and at most {_MOST}; loop with et.range")
-    made = [_pick(a, rank, k) @ _pick(b, rank, k) for k in range(count)]
-    return stack(made) if count > 1 else made[0][None]
+    if count > _MAX_BATCH or (first != second and 1 not in (first, second)):
+        raise BadShape(
+            f"@ over leading axes of extents {first} and {second}",
+            hint=f"they are equal or 1, and at most {_MAX_BATCH}; loop with et.range",
+        )
+    products = [_batch_entry(a, rank, k) @ _batch_entry(b, rank, k) for k in range(count)]
+    return stack(products) if count > 1 else products[0][None]
 
 
-def _pick(x: Tile, rank: int, k: int) -> Tile:
+def _batch_entry(x: Tile, rank: int, k: int) -> Tile:
     if x.ndim < rank:
         return x
     return x[k if x.shape[0] != 1 else 0]

@@ -1,8 +1,7 @@
-"""Makes an `et.CudaBody` of a bare CUDA source.
+"""Infers the declarations of an `et.CudaBody` from a bare CUDA source.
 
-A source that needs no declaration stays as it is. The older ways to give a source that needs one
-still work, with a DeprecationWarning that names the declaration: `loader=`, lines that take scratch
-from the arena, and calls for persistent shared memory.
+Most sources need none. `loader=`, lines that take scratch from the arena, and calls for persistent
+shared memory are the old ways to declare them. They still work, with a DeprecationWarning.
 """
 
 from __future__ import annotations
@@ -21,12 +20,12 @@ _ALLOCATION = re.compile(
     + r"<\1>\(([\w *+]+)\);[ \t]*")
 _DTYPES = {"float": DType.f32, "et::bf16": DType.bf16, "et::f16": DType.f16,
            "int32_t": DType.i32, "int64_t": DType.i64, "uint8_t": DType.u8}
-_PERSISTENT_BYTES_PER_WARP = 8 * 1024  # what every such source had
+_PERSISTENT_BYTES_PER_WARP = 8 * 1024  # the size before sources declared one
 
 
-def declared(source: str, loader: str | None, body: Callable[..., object]) -> CudaBody:
-    """The body of a source, with what older sources say by what they call."""
-    kept, scratch = _without_allocations(source)
+def infer_cuda_body(source: str, loader: str | None, body: Callable[..., object]) -> CudaBody:
+    """The body of a source, with the declarations that its calls imply."""
+    code, scratch = _split_scratch(source)
     persistent = calls(source, "persistent_bytes_per_warp")
     operands = [p for p in inspect.signature(body).parameters if p in names_in(loader or "")]
     given = [
@@ -38,17 +37,20 @@ def declared(source: str, loader: str | None, body: Callable[..., object]) -> Cu
         warnings.warn(f"declare what a CUDA body does: et.CudaBody(source, .. {', '.join(given)})",
                       DeprecationWarning, stacklevel=4)
     return CudaBody(
-        kept, persistent_bytes_per_warp=_PERSISTENT_BYTES_PER_WARP if persistent else 0,
-        scratch=scratch, producer=None if loader is None else Producer(loader, tuple(operands)))
+        code,
+        persistent_bytes_per_warp=_PERSISTENT_BYTES_PER_WARP if persistent else 0,
+        scratch=scratch,
+        producer=None if loader is None else Producer(loader, tuple(operands)),
+    )
 
 
-def _without_allocations(source: str) -> tuple[str, tuple[Scratch, ...]]:
-    kept: list[str] = []
-    found: list[Scratch] = []
+def _split_scratch(source: str) -> tuple[str, tuple[Scratch, ...]]:
+    code: list[str] = []
+    scratch: list[Scratch] = []
     for line in source.split("\n"):
         allocation = _ALLOCATION.fullmatch(line)
         if allocation is not None and allocation[1] in _DTYPES:
-            found.append(Scratch(allocation[2], _DTYPES[allocation[1]], allocation[3]))
+            scratch.append(Scratch(allocation[2], _DTYPES[allocation[1]], allocation[3]))
         else:
-            kept.append(line)
-    return "\n".join(kept), tuple(found)
+            code.append(line)
+    return "\n".join(code), tuple(scratch)

@@ -1,4 +1,7 @@
-"""Checks and conversions of declarations: tensors, event tensors, facts."""
+"""Checks declarations of a program and makes their IR: tensors, event tensors and facts.
+
+Names are checked by lang/program_builder.py.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from ..ir.program import EventTensor, Fact, GridAxis
 from ..ir.tensor import DType, Role, Tensor
 from ..ir.walk import free_vars, loads_of
 from ..source_location import user_place
-from .call import Context, check_scope, extent_expr, is_lambda, parameters
+from .call import CallContext, check_scope, extent_expr, is_lambda, parameters
 from .index_ops import is_index, reject_products
 from .region_refs import RegionRef
 
@@ -43,11 +46,11 @@ def tensor(
 def _shape(name: str, shape: object) -> tuple[Node, ...]:
     if not isinstance(shape, tuple | list):
         raise BadTensor(f"the shape of '{name}' is {shape!r}, not a tuple")
-    return tuple(_static(name, s, "extent", 1) for s in shape)
+    return tuple(_dim_expr(name, s, "extent", 1) for s in shape)
 
 
-def _static(name: str, value: object, what: str, least: int | None) -> Node:
-    """An expression of dims alone."""
+def _dim_expr(name: str, value: object, what: str, least: int | None) -> Node:
+    """The value as an expression of dims alone."""
     if not is_index(value) or isinstance(value, RegionRef):
         raise BadTensor(f"the {what} {value!r} of '{name}' is not an integer or dim expression")
     e = wrap(value)  # type: ignore[arg-type]
@@ -65,7 +68,7 @@ def _bound(name: str, bound: object) -> tuple[Node, Node] | None:
     pair = bound if isinstance(bound, tuple | list) else (0, bound)
     if len(pair) != 2:
         raise BadTensor(f"the bound of '{name}' is {bound!r}", hint="bound=hi or bound=(lo, hi)")
-    lo, hi = (_static(name, b, "bound", None) for b in pair)
+    lo, hi = (_dim_expr(name, b, "bound", None) for b in pair)
     if isinstance(lo, Const) and isinstance(hi, Const) and hi.value < lo.value:
         raise BadTensor(f"the bound {lo}..{hi} of '{name}' is empty", hint="both ends are included")
     return lo, hi
@@ -82,7 +85,7 @@ def _distinct(name: str, distinct: object, rank: int) -> tuple[int, ...]:
     return tuple(sorted(set(axes)))
 
 
-def event(ctx: Context, name: str, shape: object, count: object) -> EventTensor:
+def event(ctx: CallContext, name: str, shape: object, count: object) -> EventTensor:
     if not isinstance(shape, tuple | list):
         raise BadEvent(f"the shape of event tensor '{name}' is {shape!r}, not a tuple")
     sizes = tuple(_event_extent(name, s) for s in shape)
@@ -100,7 +103,7 @@ def event(ctx: Context, name: str, shape: object, count: object) -> EventTensor:
     if not is_index(count):
         raise BadEvent(f"the count of '{name}' is {count!r}, not an integer or expression")
     e = wrap(count)  # type: ignore[arg-type]
-    check_scope(Context(ctx.owner, (), ctx.tensors), (e,), coords, f"the count of '{name}'")
+    check_scope(CallContext(ctx.owner, (), ctx.tensors), (e,), coords, f"the count of '{name}'")
     if isinstance(e, Const) and e.value < 0:
         raise BadEvent(f"the count of '{name}' is {e}")
     return EventTensor(name, sizes, e, place=user_place())
@@ -117,28 +120,28 @@ def _event_extent(name: str, value: object) -> Node:
     return e
 
 
-def facts(ctx: Context, cond: object, over: object) -> tuple[Fact, ...]:
-    """One fact for each condition that the lambda gives."""
+def facts(ctx: CallContext, cond: object, over: object) -> tuple[Fact, ...]:
+    """One fact for each condition that the lambda returns."""
     entries = tuple(over) if isinstance(over, tuple | list) else (over,)
     coords: tuple[str, ...] = ()
     if is_lambda(cond):
         coords = parameters(cond, "p.fact")
     if len(coords) != len(entries):
         raise BadFact(f"a fact over {len(entries)} ranges is stated for {len(coords)} variables")
-    plain = Context(ctx.owner, (), ctx.tensors)
+    outside_loops = CallContext(ctx.owner, (), ctx.tensors)
     axes = []
     for k, (entry, var) in enumerate(zip(entries, coords, strict=True)):
         if not is_index(entry):
             raise BadFact(f"the range of '{var}' in a fact is {entry!r}, not an extent")
-        e = extent_expr(plain, entry, f"the range of '{var}' in a fact")
-        check_scope(plain, (e,), coords[:k], f"the range of '{var}' in a fact")
+        e = extent_expr(outside_loops, entry, f"the range of '{var}' in a fact")
+        check_scope(outside_loops, (e,), coords[:k], f"the range of '{var}' in a fact")
         axes.append(GridAxis(var, e))
     value = cond(*(Var(c) for c in coords)) if is_lambda(cond) else cond
     conds = value if isinstance(value, tuple | list) else (value,)
-    return tuple(_fact(plain, tuple(axes), c) for c in conds)
+    return tuple(_fact(outside_loops, tuple(axes), c) for c in conds)
 
 
-def _fact(ctx: Context, axes: tuple[GridAxis, ...], cond: object) -> Fact:
+def _fact(ctx: CallContext, axes: tuple[GridAxis, ...], cond: object) -> Fact:
     if not isinstance(cond, Compare):
         raise BadFact(f"{cond!r} is not a comparison that run-time data can satisfy or break",
                       hint="use <=, <, >=, > or et.equal(a, b)")

@@ -1,5 +1,8 @@
-"""Arithmetic of things that stand for an index expression: elements of integer tensors, and the
-coordinates that a task body gets."""
+"""Arithmetic of objects that stand for an index expression.
+
+These are elements of integer tensors, and the coordinates that a task body gets. The expressions
+themselves are in ir/expr.py.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,7 @@ BinaryFn = Callable[[Node, Node], Node]
 
 
 class IndexOps(ABC):
-    """Operators over `as_expr()`; a subclass says what a result becomes (`made`) and may take
+    """Operators over `as_expr()`. A subclass may wrap results (`wrap_result`). It may take
     operands that are no index expressions (`apply`)."""
 
     __slots__ = ()
@@ -40,16 +43,16 @@ class IndexOps(ABC):
 
     @abstractmethod
     def as_expr(self) -> Node:
-        """What it stands for."""
+        """The index expression that the object stands for."""
 
-    def made(self, e: Node) -> Any:
+    def wrap_result(self, e: Node) -> Any:
         return e
 
     def apply(self, op: str, other: object, swap: bool = False) -> Any:
         if getattr(other, "is_tile", False):
             return NotImplemented
         a, b = self.as_expr(), wrap(other)  # type: ignore[arg-type]
-        return self.made(INDEX_OPS[op](b, a) if swap else INDEX_OPS[op](a, b))
+        return self.wrap_result(INDEX_OPS[op](b, a) if swap else INDEX_OPS[op](a, b))
 
     def __add__(self, other: object) -> Any:
         return self.apply("add", other)
@@ -94,14 +97,14 @@ class IndexOps(ABC):
         return self.apply("gt", other)
 
     def __neg__(self) -> Any:
-        return self.made(mul(wrap(-1), self.as_expr()))
+        return self.wrap_result(mul(wrap(-1), self.as_expr()))
 
     def __bool__(self) -> bool:
         return bool(self.as_expr())
 
     def tiles(self, size: int) -> Any:
         """Number of tiles of `size` that cover this extent."""
-        return self.made(Expr.tiles(self.as_expr(), size))
+        return self.wrap_result(Expr.tiles(self.as_expr(), size))
 
 
 def _sub(a: Node, b: Node) -> Node:
@@ -126,7 +129,7 @@ INDEX_OPS: dict[str, BinaryFn] = {
 
 
 def is_condition(e: Node) -> bool:
-    """True for comparisons and what `and`, `or` and `not` make of them."""
+    """True for comparisons, and for `and`, `or` and `not` of them."""
     match e:
         case Compare() | Const(0 | 1):
             return True
@@ -139,14 +142,14 @@ def is_condition(e: Node) -> bool:
 
 
 def is_index(value: object) -> bool:
-    """True for ints and everything that stands for an index expression."""
+    """True for integers and for objects that stand for an index expression."""
     if isinstance(value, bool):
         return False
     return isinstance(value, Expr) or hasattr(value, "as_expr") or hasattr(value, "__index__")
 
 
 def reject_products(what: str, *exprs: Node) -> None:
-    """Index maps and shapes are affine: a product of two unknowns may stand only in counts."""
+    """Refuse products of two unknowns, because index maps and shapes must be affine."""
     for e in exprs:
         for node in walk(e):
             if isinstance(node, Prod):

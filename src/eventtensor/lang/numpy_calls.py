@@ -1,4 +1,8 @@
-"""NumPy functions that a body calls on tiles: NumPy asks the tile, which says what to write."""
+"""NumPy functions that a body calls on tiles.
+
+NumPy hands the call to the tile. An operator with a NumPy scalar works; anything else is an error
+that says what to write.
+"""
 
 from __future__ import annotations
 
@@ -21,18 +25,18 @@ _OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
 }  # fmt: skip
 
 
-def array_meets_tile() -> NoReturn:
+def refuse_array() -> NoReturn:
     raise UnknownName("a NumPy array meets a tile",
                       hint="declare it as p.weight(..) and pass it through reads=; et.iota(n)"
                       " counts 0..n-1")
 
 
 def numpy_call(name: str, args: tuple[object, ...]) -> Any:
-    """`np.float32(2) * x` is a product; any other function is refused with what to write."""
+    """`np.float32(2) * x` is a product. Any other function is an error with a hint."""
     if name in _OPERATORS and len(args) == 2 and isinstance(args[0], np.generic):
         return _OPERATORS[name](args[0].item(), args[1])
     if name in _OPERATORS and any(isinstance(a, np.ndarray) for a in args):
-        array_meets_tile()
+        refuse_array()
     from .symbolic_tile import Tile
 
     methods = frozenset(n for n in dir(Tile) if not n.startswith("_"))

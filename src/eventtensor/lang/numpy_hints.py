@@ -1,10 +1,13 @@
-"""What to write instead of a name of NumPy that the tile language lacks, and why it lacks it."""
+"""Hints for NumPy names that the tile language lacks: what to write instead, and why.
+
+The tables hold text alone. Errors take their hints from here.
+"""
 
 from __future__ import annotations
 
 from difflib import get_close_matches
 
-# By the name in NumPy, be it of a function, a method or a module.
+# By the NumPy name of a function, a method or a module.
 HINTS = {
     "allclose": "(et.abs(x - y) <= limit).all()",
     "append": "et.concat([x, y], axis=0)",
@@ -104,8 +107,8 @@ HINTS = {
     "vstack": "et.concat([x, y], axis=0)",
 }
 
-# NumPy's name of a function that Python or `et` spells otherwise.
-SPELLED = {
+# NumPy functions that Python or `et` has under another name.
+EQUIVALENTS = {
     "absolute": "et.abs(x)", "add": "x + y", "bitwise_and": "x & y", "bitwise_or": "x | y",
     "bitwise_xor": "x ^ y", "divide": "x / y", "equal": "x == y",
     "float16": "x.cast(et.f16)", "float32": "x.cast(et.f32)", "floor_divide": "x // y",
@@ -120,21 +123,21 @@ SPELLED = {
 }  # fmt: skip
 
 
-# A name that is less alike than this is another word.
-_ALIKE = 0.75
+# Names below this similarity are different words.
+_MIN_SIMILARITY = 0.75
 
 
 def hint_for(
     name: str, known: frozenset[str], owner: str, others: frozenset[str] = frozenset()
 ) -> str | None:
-    """What to write instead of `owner.name`, where `known` are the names that the owner has, and
-    `others` those of tiles if the owner is `et`, or of `et` if it is a tile."""
-    found = SPELLED.get(name) or HINTS.get(name)
+    """What to write instead of `owner.name`. `known` are the names of the owner. `others` are those
+    of tiles if the owner is `et`, and those of `et` if the owner is a tile."""
+    found = EQUIVALENTS.get(name) or HINTS.get(name)
     if found is not None:
         return f"instead of {name}: {found}"
     if name in others:
         return f"use x.{name}(..)" if owner == "et" else f"use et.{name}(x)"
-    close = get_close_matches(name, sorted(known), n=1, cutoff=_ALIKE)
+    close = get_close_matches(name, sorted(known), n=1, cutoff=_MIN_SIMILARITY)
     return f"{owner}.{close[0]} is near by name" if close else None
 
 

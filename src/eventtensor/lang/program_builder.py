@@ -1,4 +1,8 @@
-"""`et.Program`: declares tensors, events and facts, and collects calls; `build()` freezes it."""
+"""`et.Program`: declares tensors, events and facts, and collects calls.
+
+`build()` gives the frozen ir.program.Program. Names are checked here; regions, grids and bodies are
+checked by the other modules of lang.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +26,7 @@ from .region_refs import EventRef, RegionRef, TensorRef
 from .task import Task
 from .trace_body import Operand, trace_body
 
-# Variables that the compiler makes: rows of a gather, coordinates of cells, wait nests.
+# Names of the compiler's own variables: rows of a gather, coordinates of cells, wait nests.
 RESERVED = re.compile(r"(_r|c|w)\d+")
 
 
@@ -38,18 +42,18 @@ class Program:
         self._blocks: list[list[Item]] = [[]]
         self._loops: list[str] = []
         self._coords: set[str] = set()
-        self.name = self._checked(name, "program")
+        self.name = self._check_name(name, "program")
 
     # ---- declarations -----------------------------------------------------------------------
 
     def input(self, name: str, shape: object, dtype: DType, **facts: object) -> TensorRef:
-        """A tensor that the caller gives and no task writes."""
+        """A tensor that the caller passes and no task writes."""
         return self._tensor(Role.input, name, shape, dtype, facts)
 
     def output(
         self, name: str, shape: object, dtype: DType, *, partial: bool = False, **facts: object
     ) -> TensorRef:
-        """A tensor that the program writes for the caller: all of it, unless it is `partial`."""
+        """A tensor that the program writes for the caller. Unless it is `partial`, all of it."""
         return self._tensor(Role.output, name, shape, dtype, facts, bool(partial))
 
     def scratch(self, name: str, shape: object, dtype: DType, **facts: object) -> TensorRef:
@@ -61,43 +65,43 @@ class Program:
         return self._tensor(Role.weight, name, shape, dtype, facts)
 
     def state(self, name: str, shape: object, dtype: DType, **facts: object) -> TensorRef:
-        """A tensor that outlives a launch: written now, read later."""
+        """A tensor that outlives a launch: a later launch reads what this one writes."""
         return self._tensor(Role.state, name, shape, dtype, facts)
 
     def _tensor(
         self, role: Role, name: str, shape: object, dtype: DType, facts: dict[str, object],
         partial: bool = False,
     ) -> TensorRef:
-        self._checked(name, "tensor")
-        made = declarations.tensor(role, name, shape, dtype, facts, partial)
-        self._note_dims(*made.shape, *(made.bound or ()))
+        self._check_name(name, "tensor")
+        tensor = declarations.tensor(role, name, shape, dtype, facts, partial)
+        self._note_dims(*tensor.shape, *(tensor.bound or ()))
         self._names[name] = "tensor"
-        self._tensors[name] = made
-        return TensorRef(self, made)
+        self._tensors[name] = tensor
+        return TensorRef(self, tensor)
 
     def events(self, name: str, shape: object, count: object = None) -> EventRef:
         """An event tensor; `count` is an int, an expression, a lambda of the cell's coordinates,
         or None to derive it."""
-        self._checked(name, "event tensor")
-        made = declarations.event(self._context(), name, shape, count)
-        self._note_dims(*made.shape, *(() if made.count is None else (made.count,)))
+        self._check_name(name, "event tensor")
+        event = declarations.event(self._context(), name, shape, count)
+        self._note_dims(*event.shape, *(() if event.count is None else (event.count,)))
         self._names[name] = "event tensor"
-        self._events[name] = made
-        return EventRef(self, made)
+        self._events[name] = event
+        return EventRef(self, event)
 
     def fact(self, cond: object, over: object = ()) -> None:
-        """State a condition on run-time data: an axiom of the proof, checked in debug."""
-        for made in declarations.facts(self._context(), cond, over):
-            self._check_coords(tuple(a.var for a in made.over))
-            self._note_dims(made.cond, *(a.extent for a in made.over))
-            self._facts.append(made)
+        """State a condition on run-time data. The proof assumes it; debug builds check it."""
+        for fact in declarations.facts(self._context(), cond, over):
+            self._check_coords(tuple(a.var for a in fact.over))
+            self._note_dims(fact.cond, *(a.extent for a in fact.over))
+            self._facts.append(fact)
 
     # ---- loops and calls --------------------------------------------------------------------
 
     @contextmanager
     def loop(self, name: str, extent: ExprLike) -> Iterator[Var]:
         """Run the calls of the block for name = 0 .. extent-1, in order."""
-        self._checked(name, "loop")
+        self._check_name(name, "loop")
         e = calls.extent_expr(self._context(), extent, f"the extent of loop '{name}'")
         calls.check_scope(self._context(), (e,), (), f"the extent of loop '{name}'")
         if loads_of(e):
@@ -139,9 +143,9 @@ class Program:
         given = {"reads": reads, "accumulates": accumulates, "writes": writes}
         given = {k: () if v is None else v for k, v in given.items()}
         edges = {k: v for k, v in (("waits", waits), ("notifies", notifies)) if v is not None}
-        made = self._call(kind, grid, given, edges, bool(unordered), name)
-        self._names[made.name] = "call"
-        self._blocks[-1].append(made)
+        call = self._call(kind, grid, given, edges, bool(unordered), name)
+        self._names[call.name] = "call"
+        self._blocks[-1].append(call)
 
     def _call(
         self,
@@ -153,13 +157,13 @@ class Program:
         name: str | None,
     ) -> Call:
         ctx = self._context()
-        chosen = self._fresh(kind.name) if name is None else self._checked(name, "call")
+        chosen = self._unique_name(kind.name) if name is None else self._check_name(name, "call")
         entries = calls.grid_entries(grid)
         coords = calls.coordinates(entries, {**given, **edges})
         self._check_coords(coords)
         axes = calls.grid_axes(ctx, entries, coords)
         found = {k: calls.regions(ctx, v, coords, k) for k, v in {**given, **edges}.items()}
-        found = {k: tuple(r.settled(axes) for r in v) for k, v in found.items()}
+        found = {k: tuple(r.mark_in_bounds(axes) for r in v) for k, v in found.items()}
         calls.check_roles(chosen, found, axes, unordered)
         ir_regions = {k: tuple(r.region for r in v) for k, v in found.items()}
         self._note_dims(*(a.extent for a in axes))
@@ -206,10 +210,10 @@ class Program:
 
     # ---- names ------------------------------------------------------------------------------
 
-    def _context(self) -> calls.Context:
-        return calls.Context(self, tuple(self._loops), self._tensors)
+    def _context(self) -> calls.CallContext:
+        return calls.CallContext(self, tuple(self._loops), self._tensors)
 
-    def _checked(self, name: object, what: str) -> str:
+    def _check_name(self, name: object, what: str) -> str:
         if not isinstance(name, str) or not name.isidentifier() or keyword.iskeyword(name):
             raise BadName(f"{name!r} is not a name for a {what}")
         if what in ("dim", "loop"):
@@ -218,7 +222,7 @@ class Program:
             raise BadName(f"the name '{name}' is taken by a {self._names[name]}")
         return name
 
-    def _fresh(self, base: str) -> str:
+    def _unique_name(self, base: str) -> str:
         name, k = base, 2
         while name in self._names:
             name, k = f"{base}_{k}", k + 1
@@ -241,7 +245,7 @@ class Program:
                 continue
             if d.name in self._dims:
                 raise BadDim(f"dim '{d.name}' has two ranges in one program")
-            self._checked(d.name, "dim")
+            self._check_name(d.name, "dim")
             if d.name in self._coords:
                 raise BadName(f"the dim '{d.name}' has the name of a coordinate")
             self._names[d.name] = "dim"

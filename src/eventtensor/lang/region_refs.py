@@ -1,6 +1,7 @@
-"""Handles of tensors and event tensors, and what indexing them gives: a region of the program.
+"""Handles of tensors and event tensors, which give regions when they are indexed.
 
-A fully point-indexed integer tensor doubles as an index expression (a run-time load).
+One element of an integer tensor is an index expression too: a run-time load. Errors that hold for
+every size are raised here; the proof decides the rest.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import Any, NoReturn
 
 from ..errors import BadCall, BadEvent, BadRegion, NonAffine
 from ..ir.expr import Const, Load, Node, Var, add, wrap
-from ..ir.in_bounds import settled
+from ..ir.in_bounds import mark_in_bounds
 from ..ir.program import EventTensor, GridAxis
 from ..ir.tensor import Axis, DType, Pad, Point, Region, Rows, Slice, Tensor, extent
 from .index_ops import IndexOps, is_index, reject_products
@@ -48,9 +49,9 @@ class TensorRef:
     def padded(
         self, lo: int | tuple[int, ...], hi: int | tuple[int, ...], value: float = 0.0
     ) -> PaddedRef:
-        """Regions may start `lo` below 0, or up to `hi` beyond the end, on each axis; the tile
-        keeps its shape, and `value` stands wherever there is no element. Where tuples give an axis
-        0 and 0, it has no padding, and is clipped as in other regions."""
+        """Regions may start up to `lo` below 0, or up to `hi` beyond the end, on each axis. The
+        tile keeps its shape, and elements outside the tensor are `value`. An axis to which tuples
+        give 0 and 0 has no padding, and is clipped as in other regions."""
         pad = Pad(_overhang(self, lo), _overhang(self, hi), _pad_value(self, value))
         each = not (isinstance(lo, int) and isinstance(hi, int))
         bare = [k for k in range(len(pad.lo)) if each and pad.lo[k] == pad.hi[k] == 0]
@@ -59,15 +60,15 @@ class TensorRef:
 
 @dataclass(frozen=True, eq=False)
 class PaddedRef:
-    """A tensor with a halo; index it to name a region whose tile keeps its nominal shape on the
-    axes that are not `pad.clipped`."""
+    """A tensor with a halo. A region of it keeps its nominal shape on all axes that are not
+    `pad.clipped`."""
 
     base: TensorRef
     pad: Pad
 
     def __getitem__(self, key: object) -> RegionRef:
         axes, sizes = _axes(self.base, key, self.pad), self.base.shape
-        # An axis that cannot overhang is the same either way, and needs no mark.
+        # An axis that cannot overhang is the same with and without padding.
         clipped = frozenset(k for k in self.pad.clipped
                             if extent(axes[k], sizes[k], True) != extent(axes[k], sizes[k], False))
         region = Region(self.base.name, axes, replace(self.pad, clipped=clipped))
@@ -101,14 +102,14 @@ class EventRef:
 
 @dataclass(frozen=True, eq=False)
 class RegionRef(IndexOps):
-    """A region, the tensor or event tensor it is of, and the program that owns that."""
+    """A region, its tensor or event tensor, and the program that owns the tensor."""
 
     owner: object
     target: Tensor | EventTensor
     region: Region
 
     def as_expr(self) -> Node:
-        """The element as a run-time integer, where this is one element of an integer tensor."""
+        """One element of an integer tensor, as a run-time integer."""
         if not isinstance(self.target, Tensor):
             raise BadEvent(f"the cell '{self.region}' is not a number that can be computed with")
         if not self.target.dtype.is_int:
@@ -122,11 +123,11 @@ class RegionRef(IndexOps):
             raise BadRegion(f"'{self.region}' is not one element, so it is not an integer")
         return Load(self.region.tensor, tuple(a.index for a in self.region.axes))  # type: ignore[union-attr]
 
-    def settled(self, grid: tuple[GridAxis, ...]) -> RegionRef:
-        """With the slices known that surely lie inside, in a call with this grid."""
+    def mark_in_bounds(self, grid: tuple[GridAxis, ...]) -> RegionRef:
+        """The region of a call with this grid, with its slices marked that lie in the tensor."""
         if not isinstance(self.target, Tensor):
             return self
-        return replace(self, region=settled(self.region, self.target, grid))
+        return replace(self, region=mark_in_bounds(self.region, self.target, grid))
 
     def __eq__(self, other: object) -> Any:
         raise NonAffine(
@@ -170,12 +171,12 @@ def _axes(ref: TensorRef | EventRef, key: object, pad: Pad | None) -> tuple[Axis
         )
     lows = (0,) * len(keys) if pad is None else pad.lo
     highs = (0,) * len(keys) if pad is None else pad.hi
-    made = []
+    axes = []
     for k, item in enumerate(keys):
         axis = _axis(ref, item, k, ref.shape[k])
         _check_constants(ref, axis, ref.shape[k], lows[k], highs[k])
-        made.append(axis)
-    return tuple(made)
+        axes.append(axis)
+    return tuple(axes)
 
 
 def _axis(ref: TensorRef | EventRef, item: object, k: int, size: Node) -> Axis:
@@ -200,33 +201,35 @@ def _index(ref: TensorRef | EventRef, value: object) -> Node:
     if not is_index(value):
         raise BadRegion(f"{ref.name} is indexed with {value!r}, which is not an integer")
     if isinstance(value, RegionRef):
-        _same_owner(ref, value)
+        _check_owner(ref, value)
     e = wrap(value)  # type: ignore[arg-type]
     reject_products(f"an index of {ref.name}", e)
     return e
 
 
-def _same_owner(ref: TensorRef | EventRef, item: RegionRef) -> None:
+def _check_owner(ref: TensorRef | EventRef, item: RegionRef) -> None:
     if item.owner is not ref.owner:
         raise BadCall(f"{ref.name} is indexed by '{item}', a tensor of another program")
 
 
 def _rows(ref: TensorRef | EventRef, item: RegionRef, k: int) -> Rows:
     """Rows gathered by a one-dimensional slice of an integer tensor."""
-    _same_owner(ref, item)
+    _check_owner(ref, item)
     if not isinstance(item.target, Tensor) or not item.target.dtype.is_int:
         raise BadRegion(f"'{item}' indexes {ref.name} but is not of an integer tensor")
-    wide = [n for n, a in enumerate(item.region.axes) if not isinstance(a, Point)]
-    if len(wide) != 1 or item.region.pad is not None:
+    sliced = [n for n, a in enumerate(item.region.axes) if not isinstance(a, Point)]
+    if len(sliced) != 1 or item.region.pad is not None:
         raise BadRegion(f"'{item}' indexes {ref.name} but is not a one-dimensional slice")
-    axis = item.region.axes[wide[0]]
+    axis = item.region.axes[sliced[0]]
     if not isinstance(axis, Slice):
         raise BadRegion(f"'{item}' indexes {ref.name} but is itself gathered")
-    n = extent(axis, item.target.shape[wide[0]], padded=False)
+    n = extent(axis, item.target.shape[sliced[0]], padded=False)
     assert n is not None
     var = f"_r{k}"
-    index = [add(axis.start, Var(var)) if m == wide[0] else _point(a)
-             for m, a in enumerate(item.region.axes)]
+    index = [
+        add(axis.start, Var(var)) if m == sliced[0] else _point(a)
+        for m, a in enumerate(item.region.axes)
+    ]
     return Rows(var, n, Load(item.target.name, tuple(index)))
 
 
@@ -238,7 +241,7 @@ def _point(axis: Axis) -> Node:
 def _check_constants(
     ref: TensorRef | EventRef, axis: Axis, size: Node, lo: int, hi: int
 ) -> None:
-    """What is wrong for every size is an error at once; the rest is proved by analysis."""
+    """Refuse what is wrong for every size. The proof decides the rest."""
     if isinstance(axis, Rows):
         return
     start = axis.index if isinstance(axis, Point) else axis.start

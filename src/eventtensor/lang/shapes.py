@@ -1,4 +1,7 @@
-"""Shape rules of tiles: broadcasting, sub-tiles, reshapes. Extents are index expressions."""
+"""Shape rules of tiles: broadcasting, sub-tiles, reshapes. Extents are index expressions.
+
+Where two extents differ in form, the tracer records that the proof must show them equal.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ def shape_text(shape: Shape) -> str:
     return f"({', '.join(str(s) for s in shape)})"
 
 
-def join(tr: Tracer, a: Shape, b: Shape) -> Shape:
+def common_shape(tr: Tracer, a: Shape, b: Shape) -> Shape:
     """The common shape of two tiles under NumPy's rules."""
     rank = max(len(a), len(b))
     left, right = (ONE,) * (rank - len(a)) + a, (ONE,) * (rank - len(b)) + b
@@ -38,16 +41,16 @@ def _join_axis(tr: Tracer, x: Node, y: Node, a: Shape, b: Shape) -> Node:
 
 
 def require_equal(tr: Tracer, x: Node, y: Node, what: str, hint: str | None = None) -> None:
-    """x == y by form, or as a pair for the proof; unequal constants are an error."""
+    """Require x == y: by form, or as a pair for the proof. Unequal constants are an error."""
     if x == y:
         return
     if isinstance(add(x, wrap(-1) * y), Const):
         raise BadShape(f"{what} do not fit: {x} is not {y}", hint=hint)
-    tr.same_extent(x, y)
+    tr.require_equal_extents(x, y)
 
 
 def fit_into(tr: Tracer, value: Shape, target: Shape) -> None:
-    """A value of shape `value` may be assigned where `target` is expected."""
+    """Require that a value of shape `value` can be assigned to the shape `target`."""
     what = f"a value of shape {shape_text(value)} and a place of shape {shape_text(target)}"
     if len(value) > len(target):
         more = len(value) - len(target)
@@ -101,7 +104,7 @@ def split_key(key: object, shape: Shape) -> tuple[tuple[SubAxis, ...], tuple[int
 
 
 def expand_key(keys: tuple[object, ...], rank: int) -> tuple[object, ...]:
-    """Write `...` and missing last axes out as full slices."""
+    """Replace `...` and missing last axes by full slices."""
     used = sum(1 for k in keys if k is not None and k is not Ellipsis)
     dots = [n for n, k in enumerate(keys) if k is Ellipsis]
     if rank == 0 and used == 1 and not dots and any(_is_full(k) for k in keys):
@@ -164,8 +167,8 @@ def sub_shape(axes: tuple[SubAxis, ...], shape: Shape) -> Shape:
 
 
 def _sub_extent(axis: SubAxis, size: Node) -> Node | None:
-    """A start that the body computes is kept inside the tile by every back end, and so must be the
-    end: what is left behind such a start is at most the tile, and never negative."""
+    """Every back end clamps a start that the body computes to the tile. The extent is then
+    clamped to what is left after that start."""
     if not isinstance(axis, Slice) or not current().is_computed(axis.start):
         return extent(axis, size, padded=False)
     left = at_least_zero(add(size, mul(Const(-1), at_least_zero(axis.start))))
@@ -186,8 +189,8 @@ def insert_ones(shape: Shape, added: tuple[int, ...]) -> Shape:
 # ---- reshapes ------------------------------------------------------------------------------
 
 
-def reshaped(shape: Shape, wanted: tuple[object, ...]) -> Shape:
-    """The shape asked for; one entry may be -1. The element count must be equal by form."""
+def reshape_shape(shape: Shape, wanted: tuple[object, ...]) -> Shape:
+    """The shape that a reshape gives; one entry may be -1. The element counts are equal by form."""
     entries = [None if isinstance(w, int) and w == -1 else index_expr(w) for w in wanted]
     known = [e for e in entries if e is not None]
     if len(entries) - len(known) > 1:

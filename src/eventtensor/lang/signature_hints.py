@@ -1,4 +1,4 @@
-"""What a function or method of tiles takes, where a body gives it something else."""
+"""Hints with the signature of a function or method that a body calls with other arguments."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from ..public_names import COMPOSED, FUNCTIONS
 from . import composite_functions, tile_functions
 from .symbolic_tile import Tile
 
-_CALLED = re.compile(r"^(Tile\.)?(\w+)\(\) ")
+_CALLEE = re.compile(r"^(Tile\.)?(\w+)\(\) ")
 
 
 def parameters_hint(complaint: str) -> str | None:
     """From Python's complaint `Tile.sum() got an unexpected ..`: `sum takes (axis=None, ..)`."""
-    found = _CALLED.match(complaint)
+    found = _CALLEE.match(complaint)
     if found is None:
         return None
     name = found[2]

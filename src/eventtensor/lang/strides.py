@@ -1,5 +1,7 @@
-"""Slices of a tile with a step, as in `x[::2]` and `x[::-1]`: one entry of each group of `step`
-where groups are whole, else a gather."""
+"""Slices of a tile with a step, such as `x[::2]` and `x[::-1]`.
+
+Where the step divides the extent, a slice is a reshape and one index. Otherwise it is a gather.
+"""
 
 from __future__ import annotations
 
@@ -21,20 +23,20 @@ def has_step(key: object) -> bool:
     return any(isinstance(k, slice) and k.step is not None and k.step != 1 for k in keys)
 
 
-def strided(tile: Tile, key: object) -> Tile:
+def strided_slice(tile: Tile, key: object) -> Tile:
     """`tile[key]`, where some slice of the key has a step."""
     keys = key if isinstance(key, tuple) else (key,)
     rest: list[object] = []
     axis = 0
     for item in expand_key(keys, tile.ndim):
         if isinstance(item, slice) and has_step(item):
-            tile, item = _along(tile, axis, item), slice(None)
+            tile, item = _slice_axis(tile, axis, item), slice(None)
         rest.append(item)
         axis += item is not None
     return tile[tuple(rest)]
 
 
-def _along(tile: Tile, axis: int, item: slice) -> Tile:
+def _slice_axis(tile: Tile, axis: int, item: slice) -> Tile:
     """Every step-th entry of one axis."""
     if isinstance(item.step, bool) or not isinstance(item.step, int) or item.step == 0:
         raise BadShape(f"a slice of a tile has the step {item.step!r}",

@@ -1,7 +1,7 @@
-"""Symbolic tiles: what a task body computes with. NumPy's surface, nothing is evaluated.
+"""Symbolic tiles, with which a task body computes. They have NumPy's operators and no elements.
 
-A `Tile` is a mutable cell of immutable values, so slice assignment works. A `Scalar` is an index
-expression inside a body (a coordinate, dim or loop variable); it takes the dtype of the other side.
+A `Tile` is a variable of the tracer, so slice assignment works. A `Scalar` is an index expression
+in a body: a coordinate, dim or loop variable. It takes the dtype of the other operand.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from ..ir.expr import Const, Expr, Node, wrap
 from ..ir.tensor import DType
 from . import values
 from .index_ops import IndexOps, is_condition
-from .numpy_calls import array_meets_tile, numpy_call
+from .numpy_calls import numpy_call, refuse_array
 from .region_refs import RegionRef, TensorRef
-from .shapes import insert_ones, normal_axes, normal_axis, reshaped, split_key
-from .strides import has_step, strided
-from .tile_methods import Methods, dtype_of
-from .tracer import Cell, Tracer, Value, current
+from .shapes import insert_ones, normal_axes, normal_axis, reshape_shape, split_key
+from .strides import has_step, strided_slice
+from .tile_methods import TileMethods, dtype_of
+from .tracer import Tracer, Value, Variable, current
 
 
 class Scalar(IndexOps):
-    """A weakly typed 0-d integer that is known as an index expression."""
+    """A weakly typed 0-d integer with a known index expression."""
 
     __slots__ = ("expr",)
 
@@ -35,7 +35,7 @@ class Scalar(IndexOps):
     def as_expr(self) -> Node:
         return current().check_expr(self.expr)
 
-    def made(self, e: Node) -> Scalar:
+    def wrap_result(self, e: Node) -> Scalar:
         return Scalar(e)
 
     def apply(self, op: str, other: object, swap: bool = False) -> Any:
@@ -86,7 +86,7 @@ class Scalar(IndexOps):
     __repr__ = __str__
 
 
-class Tile(Methods, Cell):
+class Tile(TileMethods, Variable):
     """A tile of a task body."""
 
     __slots__ = ()
@@ -226,7 +226,7 @@ class Tile(Methods, Cell):
         return self._unary("not")
 
     def __pow__(self, other: object) -> Tile:
-        """A square and a power of an integer are products, so that all back ends agree."""
+        """Squares and powers of integers are products, so that all back ends agree."""
         if isinstance(other, int | float) and other == 2:
             return self * self
         if self.dtype.is_int:
@@ -291,7 +291,7 @@ class Tile(Methods, Cell):
     def reshape(self, *shape: object) -> Tile:
         x = self.read()
         given = shape[0] if len(shape) == 1 and isinstance(shape[0], tuple | list) else shape
-        wanted = reshaped(x.shape, tuple(given))
+        wanted = reshape_shape(x.shape, tuple(given))
         return Tile(self.tracer, values.reshape(self.tracer, x, wanted))
 
     def cumsum(self, axis: object = -1) -> Tile:
@@ -308,7 +308,7 @@ class Tile(Methods, Cell):
 
     def __getitem__(self, key: object) -> Tile:
         if has_step(key):
-            return strided(self, key)
+            return strided_slice(self, key)
         x = self.read()
         axes, added = split_key(key, x.shape)
         out = values.slice_of(self.tracer, x, axes)
@@ -316,7 +316,7 @@ class Tile(Methods, Cell):
         return Tile(self.tracer, out)
 
     def __setitem__(self, key: object, value: object) -> None:
-        if self.frozen:
+        if self.is_read_only:
             raise BadCall(
                 "a read argument is assigned to", hint="make a copy first: y = x + 0, y[0:4] = .."
             )
@@ -356,7 +356,7 @@ class Tile(Methods, Cell):
                            hint="a body is traced: use the functions of et on tiles")
 
     def __array_ufunc__(self, ufunc: Any, method: str, *args: object, **kwargs: object) -> Any:
-        """A NumPy scalar on the left of an operator is a number as any other."""
+        """A NumPy scalar may stand on the left of an operator."""
         return numpy_call(ufunc.__name__, args)
 
     def __array_function__(
@@ -366,7 +366,7 @@ class Tile(Methods, Cell):
 
 
 def lift(tr: Tracer, x: object, dtype: DType) -> Value:
-    """An operand next to a tile of `dtype`: tiles as they are, numbers and indices weakly typed."""
+    """An operand next to a tile of `dtype`. Numbers and indices take that dtype."""
     if isinstance(x, Tile):
         return tr.read(x)
     if isinstance(x, RegionRef | TensorRef):
@@ -381,7 +381,7 @@ def lift(tr: Tracer, x: object, dtype: DType) -> Value:
 
 def _lift_number(tr: Tracer, x: object, dtype: DType) -> Value:
     if isinstance(x, np.ndarray) and x.ndim:
-        array_meets_tile()
+        refuse_array()
     if isinstance(x, bool):
         if dtype is not DType.bool_:
             raise BadDType(f"a Python bool next to a {dtype} tile")
@@ -398,8 +398,8 @@ def _lift_number(tr: Tracer, x: object, dtype: DType) -> Value:
 
 
 def weak_dtype(*xs: object) -> DType:
-    """The dtype of operands of which none may be a tile: of a tile if there is one, else f32 for
-    floats, bool for bools, i64 for index expressions and i32 for integers."""
+    """The dtype of some operands: that of the first tile. Without a tile it is f32 for floats, bool
+    for bools, i64 for index expressions and i32 for integers."""
     for x in xs:
         if isinstance(x, Tile):
             return x.dtype
@@ -411,7 +411,7 @@ def weak_dtype(*xs: object) -> DType:
 
 
 def as_tile(x: object, dtype: DType | None = None) -> Tile:
-    """Anything that can stand for a tile, as one."""
+    """A tile, number or index expression as a tile."""
     if isinstance(x, Tile):
         return x
     tr = current()

@@ -1,4 +1,8 @@
-"""`@et.task`: a tile body in Python that is the meaning of a task kind."""
+"""`@et.task`: makes a task kind of a Python body, which is its meaning.
+
+A kind may have custom C++ and CUDA bodies too. The Python body is traced for each call
+(lang/trace_body.py).
+"""
 
 from __future__ import annotations
 
@@ -10,7 +14,7 @@ from typing import Any, overload
 from ..errors import BadBody, BadCall
 from ..ir.cpp_body import CppBody
 from ..ir.cuda_body import CudaBody
-from .cuda_body_inference import declared
+from .cuda_body_inference import infer_cuda_body
 
 OPTIONS = ("cpp", "cuda", "loader", "name")
 _BODIES = {"cpp": CppBody, "cuda": CudaBody}
@@ -26,7 +30,7 @@ class Task:
     cuda_body: CudaBody | None = None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Run the body in place, so that bodies can be made of smaller ones."""
+        """Run the body in place. A body may call other tasks."""
         return self.body(*args, **kwargs)
 
 
@@ -39,7 +43,7 @@ class Signature:
 
 
 def signature_of(kind: Task) -> Signature:
-    """The signature of a body; anything but plain positional and keyword-only names is ET100."""
+    """The signature of a body. It may have positional and keyword-only names alone (ET100)."""
     args: list[str] = []
     keywords: list[tuple[str, bool]] = []
     for p in inspect.signature(kind.body).parameters.values():
@@ -95,7 +99,7 @@ def task(fn: Callable[..., object] | None = None, /, **options: Any) -> Any:
             raise BadCall(
                 f"a task needs a name and {chosen!r} is none", hint="use def, or name='...'"
             )
-        cuda_body = declared(cuda, loader, body) if isinstance(cuda, str) else cuda
+        cuda_body = infer_cuda_body(cuda, loader, body) if isinstance(cuda, str) else cuda
         return Task(chosen, body, CppBody(cpp) if isinstance(cpp, str) else cpp, cuda_body)
 
     return make if fn is None else make(fn)

@@ -1,5 +1,8 @@
-"""Functions of task bodies (`et.exp`, `et.where`, `et.range`, ..) and, for index expressions
-outside bodies too, `et.min`, `et.max` and `et.equal`."""
+"""Functions of task bodies: `et.exp`, `et.where`, `et.range` and others, each with its op.
+
+`et.min`, `et.max` and `et.equal` take index expressions too, also outside bodies. Functions that
+are made of others are in lang/composite_functions.py.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +13,14 @@ from typing import Any
 from ..errors import BadDType, BadShape, LoopEscape, NotTraceable
 from ..ir import expr as ix
 from ..ir.elementwise import FUNCTIONS
-from ..ir.handler_table import Layer
+from ..ir.handler_table import HandlerTable
 from ..ir.interval import at_least_zero
 from ..ir.tensor import DType
 from . import values
 from .index_ops import is_index
 from .shapes import index_expr, normal_axis
 from .symbolic_tile import Scalar, Tile, as_tile, lift, weak_dtype
-from .tracer import Cell, current, tracing
+from .tracer import Variable, current, tracing
 
 # ---- element-wise --------------------------------------------------------------------------
 
@@ -103,38 +106,36 @@ def _float(x: object) -> Tile:
 
 def minimum(a: object, b: object) -> Any:
     """The smaller, element by element, of tiles, numbers and index expressions."""
-    return _extreme("min", a, b)
+    return _pairwise_extremum("min", a, b)
 
 
 def maximum(a: object, b: object) -> Any:
     """The larger, element by element, of tiles, numbers and index expressions."""
-    return _extreme("max", a, b)
+    return _pairwise_extremum("max", a, b)
 
 
 def min(a: object, *more: object, axis: object = None, keepdims: bool = False) -> Any:
-    """The smallest of tiles or index expressions; of one tile its least elements, `x.min(axis)`."""
-    return _extreme_of("min", a, more, axis, keepdims)
+    """The smallest of tiles or index expressions; for one tile `x.min(axis)`."""
+    return _extremum("min", a, more, axis, keepdims)
 
 
 def max(a: object, *more: object, axis: object = None, keepdims: bool = False) -> Any:
-    """The largest of tiles or index expressions; of one tile its greatest, `x.max(axis)`."""
-    return _extreme_of("max", a, more, axis, keepdims)
+    """The largest of tiles or index expressions; for one tile `x.max(axis)`."""
+    return _extremum("max", a, more, axis, keepdims)
 
 
-def _extreme_of(
-    op: str, a: object, more: tuple[object, ...], axis: object, keepdims: bool
-) -> Any:
+def _extremum(op: str, a: object, more: tuple[object, ...], axis: object, keepdims: bool) -> Any:
     if not more:
-        return _needs_tile(a, op)._reduce(op, axis, keepdims)
+        return _require_tile(a, op)._reduce(op, axis, keepdims)
     if axis is not None or keepdims:
         raise BadShape(f"{op} of several operands over an axis",
                        hint=f"et.{op}imum(x, y) is element by element, x.{op}(axis) reduces one")
     for m in more:
-        a = _extreme(op, a, m)
+        a = _pairwise_extremum(op, a, m)
     return a
 
 
-def _extreme(op: str, a: object, b: object) -> Any:
+def _pairwise_extremum(op: str, a: object, b: object) -> Any:
     if isinstance(a, Tile):
         return a._binary(op, b)
     if isinstance(b, Tile):
@@ -156,7 +157,7 @@ def equal(a: object, b: object) -> Any:
 
 
 def where(cond: object, a: object, b: object) -> Any:
-    """a where cond holds, else b."""
+    """a where cond is true, else b."""
     given = (cond, a, b)
     if all(is_index(v) and not isinstance(v, Tile) for v in given):
         e = ix.select(cond, a, b)  # type: ignore[arg-type]
@@ -167,7 +168,7 @@ def where(cond: object, a: object, b: object) -> Any:
     return Tile(tr, values.where(tr, c, lift(tr, a, dtype), lift(tr, b, dtype)))
 
 
-# ---- makers --------------------------------------------------------------------------------
+# ---- constants -----------------------------------------------------------------------------
 
 
 def _extents(shape: object) -> tuple[ix.Node, ...]:
@@ -175,8 +176,9 @@ def _extents(shape: object) -> tuple[ix.Node, ...]:
 
 
 def _extent(given: object) -> ix.Node:
-    """An extent of a new tile. One that the body computes is 0 where it would be negative; others
-    are proved not to be. That of another tile stays as it is, so that both are seen to be equal."""
+    """An extent of a new tile. An extent that the body computes is clamped at 0; the proof shows
+    that others are not negative. The extent of another tile keeps its form, so that the two are
+    equal by form."""
     tr = current()
     e = tr.check_expr(index_expr(given))
     if e in tr.extents:
@@ -187,7 +189,7 @@ def _extent(given: object) -> ix.Node:
 
 
 def full(shape: object, value: object, dtype: DType = DType.f32) -> Tile:
-    """A tile of one value; bf16, f16 and u8 are storage, so tiles of them are f32 and i32."""
+    """A tile of one value. bf16 and f16 give an f32 tile, u8 an i32 tile."""
     tr = current()
     wanted = _tile_dtype(dtype)
     x = lift(tr, value, wanted)
@@ -224,11 +226,11 @@ def concat(tiles: Sequence[object], axis: int = 0) -> Tile:
 
 
 def cumsum(x: Tile, axis: int = -1) -> Tile:
-    return _needs_tile(x, "cumsum").cumsum(axis)
+    return _require_tile(x, "cumsum").cumsum(axis)
 
 
 def cumprod(x: Tile, axis: int = -1) -> Tile:
-    return _needs_tile(x, "cumprod").cumprod(axis)
+    return _require_tile(x, "cumprod").cumprod(axis)
 
 
 def sort(x: Tile, axis: int = -1) -> Tile:
@@ -242,25 +244,25 @@ def argsort(x: Tile, axis: int = -1) -> Tile:
 
 
 def _sorted(x: Tile, axis: int, indices: bool) -> Tile:
-    tr, value = current(), _needs_tile(x, "sort").read()
+    tr, value = current(), _require_tile(x, "sort").read()
     return Tile(tr, values.sort(tr, value, normal_axis(axis, len(value.shape)), indices))
 
 
 def gather(x: Tile, index: object, axis: int = 0) -> Tile:
     """Entries of x along `axis`, picked by an integer tile."""
-    tr, value = current(), _needs_tile(x, "gather").read()
+    tr, value = current(), _require_tile(x, "gather").read()
     picked = lift(tr, index, DType.i32)
     return Tile(tr, values.gather(tr, value, picked, normal_axis(axis, len(value.shape))))
 
 
 def argmax(x: Tile, axis: int = -1) -> Tile:
     """Index of the largest on an axis; the lowest wins ties."""
-    tile = _last(_needs_tile(x, "argmax"), axis)
+    tile = _with_axis_last(_require_tile(x, "argmax"), axis)
     return Tile(current(), values.argmax(current(), tile.read()))
 
 
-def _last(x: Tile, axis: int) -> Tile:
-    """With `axis` as the last one."""
+def _with_axis_last(x: Tile, axis: int) -> Tile:
+    """The tile with `axis` moved to the end."""
     at = normal_axis(axis, x.ndim)
     rest = [k for k, _ in enumerate(x.shape) if k != at]
     return x.transpose(*rest, at)
@@ -268,7 +270,7 @@ def _last(x: Tile, axis: int) -> Tile:
 
 def argmin(x: Tile, axis: int = -1) -> Tile:
     """Index of the smallest on an axis; the lowest wins ties."""
-    given = _needs_tile(x, "argmin")
+    given = _require_tile(x, "argmin")
     return argmax(~given if given.dtype.is_int else -given, axis)
 
 
@@ -277,23 +279,23 @@ def topk(x: Tile, k: int) -> tuple[Tile, Tile]:
     if isinstance(k, bool) or not isinstance(k, int):
         raise BadShape(f"topk with k = {k!r}", hint="k is a Python integer")
     tr = current()
-    top, index = values.topk(tr, _needs_tile(x, "topk").read(), k)
+    top, index = values.topk(tr, _require_tile(x, "topk").read(), k)
     return Tile(tr, top), Tile(tr, index)
 
 
 def histogram(index: Tile, weights: Sequence[object], bins: int) -> Tile:
     """Sums of integer weights by index: element (r, b) is the sum of `weights[r]` where the index
-    is b. Indices that are no bin are left out."""
+    is b. An index outside the bins is ignored."""
     if isinstance(bins, bool) or not isinstance(bins, int):
         raise BadShape(f"histogram with {bins!r} bins", hint="bins is a Python integer")
     if not isinstance(weights, tuple | list):
         raise BadShape("histogram needs a list of weights")
-    tr, at = current(), _needs_tile(index, "histogram").read()
+    tr, at = current(), _require_tile(index, "histogram").read()
     xs = [lift(tr, w, DType.i32) for w in weights]
     return Tile(tr, values.histogram(tr, at, xs, bins))
 
 
-def _needs_tile(x: object, what: str) -> Tile:
+def _require_tile(x: object, what: str) -> Tile:
     if not isinstance(x, Tile):
         raise NotTraceable(f"{what} of {x!r}, which is not a tile")
     return x
@@ -303,7 +305,7 @@ def _needs_tile(x: object, what: str) -> Tile:
 
 
 class range:
-    """`for t in et.range(extent)`: a run-time loop, traced once; t is an index expression."""
+    """`for t in et.range(extent)`: a run-time loop. Its body is traced once; t is symbolic."""
 
     def __init__(self, extent: object) -> None:
         self._tracer = current()
@@ -340,12 +342,12 @@ class range:
         self._tracer.close_loop()
 
     def _rebound(self, old: object, new: object) -> bool:
-        """True if a name changes its meaning in a way that only the first iteration would see."""
+        """True if a name changes its meaning so that only the first iteration would see it."""
         if new is old:
             return False
-        if isinstance(old, Cell):
+        if isinstance(old, Variable):
             used = old in self._scope.phis or old in self._scope.read
-            return used and isinstance(new, Cell | Scalar)
+            return used and isinstance(new, Variable | Scalar)
         if isinstance(old, int | float) and isinstance(new, int | float):
             return old != new
         if isinstance(old, Scalar | ix.Expr) and isinstance(new, Scalar | ix.Expr):
@@ -354,8 +356,8 @@ class range:
         return False
 
 
-# How Python spells each element-wise function.
-SPELLINGS: Layer[str, Callable[..., Any]] = Layer(
+# The Python function or operator of each element-wise function.
+SPELLINGS: HandlerTable[str, Callable[..., Any]] = HandlerTable(
     "the language (lang/tile_functions.py)", FUNCTIONS
 )
 SPELLINGS.add(Tile.__neg__, "neg")

@@ -1,4 +1,7 @@
-"""Methods of tiles that other methods make up: NumPy's names, no ops of their own."""
+"""Methods of tiles that are made of other methods, under NumPy's names.
+
+None of them has an op of its own in the tile IR. An unknown name is an error with a hint.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from ..public_names import BODY_NAMES
 from .numpy_hints import hint_for
 from .shapes import normal_axes, normal_axis
 
-_BY_NUMPY = {
+_DTYPE_BY_NUMPY_NAME = {
     "float32": DType.f32, "float16": DType.f16, "bfloat16": DType.bf16, "int32": DType.i32,
     "int64": DType.i64, "uint8": DType.u8, "bool": DType.bool_,
 }  # fmt: skip
@@ -25,7 +28,7 @@ def dtype_of(dtype: object) -> DType:
     if isinstance(dtype, DType):
         return dtype
     try:
-        return _BY_NUMPY[np.dtype(dtype).name]  # type: ignore[call-overload]
+        return _DTYPE_BY_NUMPY_NAME[np.dtype(dtype).name]  # type: ignore[call-overload]
     except (TypeError, KeyError):
         raise BadDType(
             f"cast to {dtype!r}, which is not a dtype",
@@ -33,9 +36,8 @@ def dtype_of(dtype: object) -> DType:
         ) from None
 
 
-
-class Methods:
-    """What `Tile` inherits."""
+class TileMethods:
+    """The methods that `Tile` inherits."""
 
     __slots__ = ()
 
@@ -46,7 +48,7 @@ class Methods:
         return self.cast(dtype)
 
     def copy(self: Any) -> Any:
-        """A tile of its own: assigning to parts of it leaves this one as it is."""
+        """A tile with the same elements. An assignment to one does not change the other."""
         return type(self)(self.tracer, self.read())
 
     # ---- reductions -------------------------------------------------------------------------
@@ -60,8 +62,8 @@ class Methods:
 
     def var(self: Any, axis: object = None, ddof: int = 0, keepdims: bool = False) -> Any:
         """The mean of squared distances from the mean; `ddof` is taken from the count."""
-        away = self - self.mean(axis, keepdims=True)
-        total = (away * away).sum(axis, keepdims)
+        deviation = self - self.mean(axis, keepdims=True)
+        total = (deviation * deviation).sum(axis, keepdims)
         return total / (self._count(axis) - float(ddof))
 
     def std(self: Any, axis: object = None, ddof: int = 0, keepdims: bool = False) -> Any:
@@ -71,15 +73,15 @@ class Methods:
         return sqrt(self.var(axis, ddof, keepdims))
 
     def any(self: Any, axis: object = None, keepdims: bool = False) -> Any:
-        """Whether some element is not zero; of none it is false."""
+        """True if some element is not zero; false for no elements."""
         return self._truth().cast(DType.i32).max(axis, keepdims) > 0
 
     def all(self: Any, axis: object = None, keepdims: bool = False) -> Any:
-        """Whether no element is zero; of none it is true."""
+        """True if no element is zero; true for no elements."""
         return self._truth().cast(DType.i32).min(axis, keepdims) > 0
 
     def argmax(self: Any, axis: object = None) -> Any:
-        """The i32 index of the largest; of a tile with several axes the axis is named."""
+        """The i32 index of the largest. A tile with several axes needs `axis`."""
         from .tile_functions import argmax
 
         return argmax(self, self._only_axis("argmax", axis))
@@ -104,7 +106,7 @@ class Methods:
         return self if self.dtype is DType.bool_ else self != 0
 
     def _count(self: Any, axis: object) -> Any:
-        """How many elements a reduction takes together, as something f32 can be divided by."""
+        """The number of elements that a reduction combines, as a divisor for f32."""
         extents = [self.shape[k] for k in normal_axes(axis, self.ndim)]
         known = float(prod(e for e in extents if isinstance(e, int)))
         for e in extents:
@@ -120,13 +122,15 @@ class Methods:
     ravel = flatten
 
     def squeeze(self: Any, axis: object = None) -> Any:
-        """Without axes of extent 1: those given, or all."""
+        """Drop axes of extent 1: those given, or all."""
         ones = [k for k, e in enumerate(self.shape) if isinstance(e, int) and e == 1]
         drop = ones if axis is None else normal_axes(axis, self.ndim)
-        wide = [k for k in drop if k not in ones]
-        if wide:
-            raise BadShape(f"squeeze of axis {wide[0]}, whose extent is {self.shape[wide[0]]}",
-                           hint="only an axis of extent 1 goes away; x[i] or x.sum(axis) take one")
+        larger = [k for k in drop if k not in ones]
+        if larger:
+            raise BadShape(
+                f"squeeze of axis {larger[0]}, whose extent is {self.shape[larger[0]]}",
+                hint="only an axis of extent 1 goes away; x[i] or x.sum(axis) take one",
+            )
         return self.reshape(*(e for k, e in enumerate(self.shape) if k not in drop))
 
     def swapaxes(self: Any, first: int, second: int) -> Any:
@@ -156,7 +160,7 @@ class Methods:
     # ---- names that tiles do not have -------------------------------------------------------
 
     def __getattr__(self, name: str) -> NoReturn:
-        """Python asks for names with underscores by itself; those are just not there."""
+        """Python itself asks for names with underscores; those are plainly absent."""
         if name.startswith("_"):
             raise AttributeError(name)
         raise UnknownName(f"a tile has no '{name}'", hint=_hint(name, type(self)))
@@ -171,5 +175,5 @@ def _hint(name: str, kind: type) -> str | None:
 
 
 def axis_slices(rank: int, axis: int, items: Sequence[object]) -> list[tuple[object, ...]]:
-    """Keys that take each of `items` on one axis, and the others whole."""
+    """One key for each of `items` on `axis`; the other axes are whole."""
     return [(slice(None),) * axis + (item,) + (slice(None),) * (rank - axis - 1) for item in items]

@@ -1,4 +1,8 @@
-"""Trace a task body for one call: from regions and a Python function to ir.tile.Body."""
+"""Traces a task body for one call: from regions and a Python function to ir.tile.Body.
+
+The body runs once, on symbolic tiles. Errors that Python raises in it become errors about the body.
+The statements themselves come from lang/tracer.py.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +22,8 @@ from .signature_hints import parameters_hint
 from .symbolic_tile import Scalar, Tile
 from .task import Signature, Task, signature_of
 from .tile_methods import method_names
-from .trace_cleanup import finish
-from .tracer import Tracer, activated
+from .trace_cleanup import clean_trace
+from .tracer import Tracer, active_tracer
 from .write_args import AccumulateArg, WriteArg
 
 
@@ -33,33 +37,33 @@ class Operand:
 def trace_body(
     kind: Task, operands: tuple[Operand, ...], scope: Mapping[str, Node]
 ) -> Body:
-    """Run the body once on symbolic tiles. `scope` holds what keyword-only arguments may name:
-    coordinates, loop variables and dims."""
+    """Run the body once on symbolic tiles. `scope` holds the coordinates, loop variables and dims
+    that keyword-only arguments may name."""
     signature = signature_of(kind)
     args = _arguments(kind, signature, operands)
     keywords = _keywords(kind, signature, scope)
-    with activated(Tracer(frozenset(scope))) as tr:
-        result = _run(kind, _symbols(tr, args), keywords)
+    with active_tracer(Tracer(frozenset(scope))) as tr:
+        result = _run(kind, _symbolic_args(tr, args), keywords)
         if result is not None:
             raise NotTraceable(
                 f"task {kind.name} returns a value", hint="assign results to the write arguments"
             )
         if len(tr.scopes) != 1:
             raise NotTraceable("`break` or `return` inside an et.range loop")
-        _check_written(kind, args, tr)
-        stmts, pairs = finish(tr.scope.stmts, tr.equal_extents, tr.alias)
+        _check_assigned(kind, args, tr)
+        stmts, pairs = clean_trace(tr.scope.stmts, tr.equal_extents, tr.alias)
     return Body(args, stmts, pairs)
 
 
 def _run(kind: Task, args: list[Any], keywords: dict[str, Scalar]) -> object:
-    """Python's own complaints about tiles are complaints about the body."""
+    """Turn Python's own errors about tiles into errors about the body."""
     try:
         return kind.body(*args, **keywords)
     except (TypeError, AttributeError) as error:
-        raise _complaint(kind, error) from error
+        raise _body_error(kind, error) from error
 
 
-def _complaint(kind: Task, error: TypeError | AttributeError) -> NotTraceable:
+def _body_error(kind: Task, error: TypeError | AttributeError) -> NotTraceable:
     place, name = error_place(error), getattr(error, "name", None)
     if not isinstance(name, str):
         takes = parameters_hint(str(error)) or UnknownName.default_hint
@@ -103,18 +107,18 @@ def _keywords(kind: Task, signature: Signature, scope: Mapping[str, Node]) -> di
     return found
 
 
-def _symbols(tr: Tracer, args: tuple[BodyArg, ...]) -> list[Any]:
-    made: list[Any] = []
+def _symbolic_args(tr: Tracer, args: tuple[BodyArg, ...]) -> list[Any]:
+    symbols: list[Any] = []
     for k, a in enumerate(args):
         if a.mode == ArgMode.read:
-            made.append(Tile(tr, tr.emit(Arg(k), a.type), frozen=True))
+            symbols.append(Tile(tr, tr.emit(Arg(k), a.type), is_read_only=True))
         else:
-            place = WriteArg if a.mode == ArgMode.write else AccumulateArg
-            made.append(place(tr, k, a.name, a.type))
-    return made
+            kind = WriteArg if a.mode == ArgMode.write else AccumulateArg
+            symbols.append(kind(tr, k, a.name, a.type))
+    return symbols
 
 
-def _check_written(kind: Task, args: tuple[BodyArg, ...], tr: Tracer) -> None:
+def _check_assigned(kind: Task, args: tuple[BodyArg, ...], tr: Tracer) -> None:
     for k, a in enumerate(args):
-        if a.mode != ArgMode.read and k not in tr.written:
+        if a.mode != ArgMode.read and k not in tr.assigned_args:
             raise NothingWritten(f"task {kind.name} never assigns its {a.mode} argument '{a.name}'")

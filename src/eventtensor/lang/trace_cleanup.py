@@ -1,4 +1,7 @@
-"""The end of a trace: rename constant phis away, drop dead values, number the rest densely."""
+"""Cleans a finished trace: replaces constant phis, drops dead values, numbers the rest from 0.
+
+The statements keep their order and meaning. A loop without an effect goes as a whole.
+"""
 
 from __future__ import annotations
 
@@ -25,10 +28,10 @@ Rename = Callable[[int], int]
 Pairs = tuple[tuple[Node, Node], ...]
 
 
-def finish(
+def clean_trace(
     stmts: Iterable[Stmt], pairs: Iterable[tuple[Node, Node]], alias: dict[int, int]
 ) -> tuple[tuple[Stmt, ...], Pairs]:
-    """Statements and extent pairs with aliases resolved, dead code gone, ids 0, 1, .. in order."""
+    """Statements and pairs of equal extents, with aliases resolved and ids 0, 1, .. in order."""
 
     def resolved(i: int) -> int:
         while i in alias:
@@ -40,9 +43,11 @@ def finish(
     found = _prune(found, live)
     order = {old: new for new, old in enumerate(_defined(found))}
     named = ((map_expr(a, resolved), map_expr(b, resolved)) for a, b in pairs)
-    kept = [(a, b) for a, b in named if a != b and _ids(a, b) <= set(order)]
-    numbered = tuple((map_expr(a, order.__getitem__), map_expr(b, order.__getitem__))
-                     for a, b in dict.fromkeys(kept))
+    pending = [(a, b) for a, b in named if a != b and _ids(a, b) <= set(order)]
+    numbered = tuple(
+        (map_expr(a, order.__getitem__), map_expr(b, order.__getitem__))
+        for a, b in dict.fromkeys(pending)
+    )
     return map_stmts(found, order.__getitem__), numbered
 
 
@@ -79,11 +84,11 @@ def _map_stmt(s: Stmt, f: Rename) -> Stmt:
         case Accumulate(arg, value):
             return Accumulate(arg, f(value))
         case For(var, extent, carries, body):
-            made = tuple(
+            renamed = tuple(
                 Carry(f(c.phi), f(c.init), f(c.next), f(c.out), _map_type(c.type, f))
                 for c in carries
             )
-            return For(f(var), map_expr(extent, f), made, map_stmts(body, f))
+            return For(f(var), map_expr(extent, f), renamed, map_stmts(body, f))
         case _:
             assert_never(s)
 
@@ -103,7 +108,7 @@ def _let_uses(s: Let) -> set[int]:
 
 
 def _live(stmts: tuple[Stmt, ...]) -> set[int]:
-    """Values that a store, an accumulate or a loop that holds one needs."""
+    """Values on which a store or an accumulate depends."""
     live: set[int] = set()
     before = -1
     while before != len(live):
@@ -113,7 +118,7 @@ def _live(stmts: tuple[Stmt, ...]) -> set[int]:
 
 
 def _mark(stmts: tuple[Stmt, ...], live: set[int]) -> bool:
-    """Add what the statements need, last first; True if one of them has an effect."""
+    """Add what the statements need, from the last one on. True if one of them has an effect."""
     effect = False
     for s in reversed(stmts):
         match s:

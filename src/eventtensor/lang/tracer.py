@@ -1,8 +1,8 @@
 """The tracer: emits the tile IR while a task body runs once on symbolic tiles.
 
-A Python-level tile is a `Cell`, a mutable box that points to its current immutable `Value`. Inside
-an et.range loop every outer cell that is touched gets a phi; phis that turn out to be constant are
-renamed away when the trace is finished (lang/trace_cleanup.py).
+A Python-level tile is a `Variable`, which points to its current immutable `Value`. An et.range loop
+gives a phi to each outer variable that its body touches. lang/trace_cleanup.py then drops the phis
+that are constant. Operations and their dtype rules are not here, but in lang/values.py.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ..ir.walk import dims_of, free_vars
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """A value of the IR. `index` is what a 0-d integer stands for in index expressions."""
+    """A value of the IR. `index` is a 0-d integer as an index expression."""
 
     id: int
     type: TileType
@@ -40,38 +40,38 @@ class Value:
 class Phi:
     init: Value
     phi: Value
-    assigned: bool = False
+    is_assigned: bool = False
 
 
 @dataclass(eq=False)
 class Scope:
-    """The body (var -1) or a loop that is being traced."""
+    """The body (`var` is -1) or a loop, as far as it is traced."""
 
     var: int = -1
     extent: Node | None = None
     stmts: list[Stmt] = field(default_factory=list)
-    phis: dict[Cell, Phi] = field(default_factory=dict)
-    read: set[Cell] = field(default_factory=set)
+    phis: dict[Variable, Phi] = field(default_factory=dict)
+    read: set[Variable] = field(default_factory=set)
     scalars: dict[tuple[Op, TileType], Value] = field(default_factory=dict)
-    open: bool = True
+    is_open: bool = True
 
 
-class Cell:
-    """A mutable box around a value; `frozen` cells (read arguments) are never assigned."""
+class Variable:
+    """A name for a value that changes. A read argument is read only. `scope` made the variable."""
 
-    __slots__ = ("frozen", "home", "tracer", "value")
+    __slots__ = ("is_read_only", "scope", "tracer", "value")
 
-    def __init__(self, tracer: Tracer, value: Value, frozen: bool = False) -> None:
+    def __init__(self, tracer: Tracer, value: Value, is_read_only: bool = False) -> None:
         self.tracer = tracer
         self.value = value
-        self.home = tracer.scope
-        self.frozen = frozen
+        self.scope = tracer.scope
+        self.is_read_only = is_read_only
 
     __hash__ = object.__hash__
 
 
 class Tracer:
-    """Collects statements. `names`: coordinates, loop variables and dims that a body may use."""
+    """Collects statements. A body may use the coordinates, loop variables and dims in `names`."""
 
     def __init__(self, names: frozenset[str]) -> None:
         self.names = names
@@ -79,9 +79,9 @@ class Tracer:
         self.scope_of: dict[int, Scope] = {}
         self.alias: dict[int, int] = {}
         self.equal_extents: list[tuple[Node, Node]] = []
-        self.extents: set[Node] = set()  # of all tiles so far
-        self.written: set[int] = set()
-        self.done = False
+        self.extents: set[Node] = set()  # of all tiles traced so far
+        self.assigned_args: set[int] = set()
+        self.is_closed = False
 
     @property
     def scope(self) -> Scope:
@@ -100,7 +100,7 @@ class Tracer:
         return Value(new, type_, index)
 
     def emit(self, op: Op, type_: TileType, index: Node | None = None) -> Value:
-        """A new value, or the one that an open scope already has for this scalar op."""
+        """Emit an op. A scalar op that an open scope has already is not emitted again."""
         scalar = not type_.shape and isinstance(op, Literal | Index | Cast)
         for scope in self.scopes if scalar else ():
             if (op, type_) in scope.scalars:
@@ -112,51 +112,51 @@ class Tracer:
         return value
 
     def is_computed(self, e: Node) -> bool:
-        """True if a value of the body, other than a loop variable, decides it."""
+        """True if the expression depends on a value of the body that is no loop variable."""
         loops = {f"%{scope.var}" for scope in self.scopes}
         return any(v.startswith("%") and v not in loops for v in free_vars(e))
 
-    def same_extent(self, a: Node, b: Node) -> None:
-        """The proof has to show a == b, since their forms differ."""
+    def require_equal_extents(self, a: Node, b: Node) -> None:
+        """Record that the proof must show a == b, because their forms differ."""
         if a != b and not {(a, b), (b, a)} & set(self.equal_extents):
             self.equal_extents.append((a, b))
 
-    # ---- cells ------------------------------------------------------------------------------
+    # ---- variables --------------------------------------------------------------------------
 
-    def read(self, cell: Cell) -> Value:
-        self._enter(cell)
-        return cell.value
+    def read(self, variable: Variable) -> Value:
+        self._enter(variable)
+        return variable.value
 
-    def assign(self, cell: Cell, value: Value) -> None:
-        self._enter(cell)
-        if cell.home is not self.scope:
-            self.scope.phis[cell].assigned = True
-        cell.value = value
+    def assign(self, variable: Variable, value: Value) -> None:
+        self._enter(variable)
+        if variable.scope is not self.scope:
+            self.scope.phis[variable].is_assigned = True
+        variable.value = value
 
-    def _enter(self, cell: Cell) -> None:
-        """Check that a cell may be used here, and give it phis in the loops around."""
-        if cell.tracer is not self or self.done:
+    def _enter(self, variable: Variable) -> None:
+        """Check that a variable may be used here, and give it a phi in each loop around."""
+        if variable.tracer is not self or self.is_closed:
             raise NotTraceable("a tile of another task body is used")
-        if not cell.home.open:
+        if not variable.scope.is_open:
             raise LoopEscape("a tile made inside an et.range loop is used after the loop")
-        if cell.frozen:
+        if variable.is_read_only:
             for scope in self.scopes:
-                scope.read.add(cell)
+                scope.read.add(variable)
             return
-        for scope in self.scopes[self.scopes.index(cell.home) + 1 :]:
-            if cell not in scope.phis:
-                new = self.new_value(cell.value.type)
+        for scope in self.scopes[self.scopes.index(variable.scope) + 1 :]:
+            if variable not in scope.phis:
+                new = self.new_value(variable.value.type)
                 self.scope_of[new.id] = scope
-                scope.phis[cell] = Phi(cell.value, new)
-                cell.value = new
+                scope.phis[variable] = Phi(variable.value, new)
+                variable.value = new
 
     def is_live(self, e: Node) -> bool:
-        """False if the expression names a value of a loop that is over."""
+        """False if the expression names a value of a closed loop."""
         ids = [int(v[1:]) for v in free_vars(e) if v.startswith("%")]
-        return all(i in self.scope_of and self.scope_of[i].open for i in ids)
+        return all(i in self.scope_of and self.scope_of[i].is_open for i in ids)
 
     def check_expr(self, e: Node) -> Node:
-        """Only live values, coordinates, loop variables and dims may stand in a body."""
+        """Refuse what is no live value, coordinate, loop variable or dim of the body."""
         if not self.is_live(e):
             raise LoopEscape("a number made inside an et.range loop is used after the loop")
         for name in sorted(free_vars(e)):
@@ -180,20 +180,18 @@ class Tracer:
 
     def close_loop(self) -> Scope:
         scope = self.scopes.pop()
-        scope.open = False
+        scope.is_open = False
         carries = []
-        for cell, phi in scope.phis.items():
-            if not phi.assigned:
+        for variable, phi in scope.phis.items():
+            if not phi.is_assigned:
                 self.alias[phi.phi.id] = phi.init.id
-                cell.value = phi.init
+                variable.value = phi.init
                 continue
             out = self.new_value(phi.init.type)
-            carries.append(
-                Carry(phi.phi.id, phi.init.id, cell.value.id, out.id, phi.init.type)
-            )
-            if cell.home is not self.scope:
-                self.scope.phis[cell].assigned = True
-            cell.value = out
+            carries.append(Carry(phi.phi.id, phi.init.id, variable.value.id, out.id, phi.init.type))
+            if variable.scope is not self.scope:
+                self.scope.phis[variable].is_assigned = True
+            variable.value = out
         assert scope.extent is not None
         self.scope.stmts.append(For(scope.var, scope.extent, tuple(carries), tuple(scope.stmts)))
         return scope
@@ -216,10 +214,10 @@ def tracing() -> bool:
 
 
 @contextmanager
-def activated(tracer: Tracer) -> Iterator[Tracer]:
+def active_tracer(tracer: Tracer) -> Iterator[Tracer]:
     token = _CURRENT.set(tracer)
     try:
         yield tracer
     finally:
         _CURRENT.reset(token)
-        tracer.done = True
+        tracer.is_closed = True

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import OutputNotWritten
-from ..ir.data_facts import Data, broken_facts
+from ..ir.data_facts import ProgramData, broken_facts
 from ..ir.program import Program, has_data_extent
 from ..ir.tensor import Role, Tensor, is_data_dependent
 
@@ -22,14 +22,14 @@ def check_inputs(program: Program, dims: Mapping[str, int], arrays: Mapping[str,
     """Raise what is broken of tensors whose values are there before the launch and stay."""
     whole = _whole(program)
     given = {n: x for n, x in arrays.items() if n in whole}
-    _raise(Data(program, dims, given, {}), set(given), whole - _written(program))
+    _raise(ProgramData(program, dims, given, {}), set(given), whole - _written(program))
 
 
 def check_computed(program: Program, dims: Mapping[str, int], arrays: Mapping[str, Array]) -> None:
     """Raise what is broken of tensors that tasks wrote, as the launch left them."""
     whole = _whole(program)
     known = {n: ~is_poison(x) for n, x in arrays.items() if n not in whole}
-    _raise(Data(program, dims, arrays, known), _written(program), set(arrays))
+    _raise(ProgramData(program, dims, arrays, known), _written(program), set(arrays))
     for t in program.tensors:
         if t.name in arrays and t.dtype.is_float and _left_to_data(program, t):
             _check_written(t, known[t.name])
@@ -69,6 +69,6 @@ def _written(program: Program) -> set[str]:
     return {r.tensor for p in program.calls for r in (*p.call.accumulates, *p.call.writes)}
 
 
-def _raise(data: Data, names: set[str], settled: set[str]) -> None:
+def _raise(data: ProgramData, names: set[str], settled: set[str]) -> None:
     for found in broken_facts(data, names, settled):
         raise found.error(found.what, place=found.place)

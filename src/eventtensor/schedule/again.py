@@ -16,7 +16,7 @@ from ..analysis.access import data_reads
 from ..analysis.event_maps import Events
 from ..ir.best import best_of, writer_of
 from ..ir.expr import Load, Var
-from ..ir.index_tables import is_kept, loads_after
+from ..ir.index_tables import fits_in_warp, placement_loads
 from ..ir.plan import Plan
 from ..ir.tensor import region_exprs
 from ..ir.walk import free_vars
@@ -43,7 +43,7 @@ class AgainQuestion:
         `gone` do not count any more, the tensors `flagged` carry flags, and for the events `others`
         it is known already what is found."""
         calls = sorted({call_of(w.node) for w in self.events.waits if w.event.name == event})
-        loads = {name: loads_after(self.plan, name, event) for name in calls}
+        loads = {name: placement_loads(self.plan, name, event) for name in calls}
         found = frozenset((x.tensor, name) for name, some in loads.items() for x in some)
         if not found:
             return found, NO_TABLE
@@ -78,10 +78,10 @@ class AgainQuestion:
     def _not_only(self, call: str, event: str, loads: Sequence[Load]) -> str:
         """Why tasks of a call need more of the event than pages."""
         program, p = self.plan.program, self.plan.program.placed(call)
-        paged = {s.arg for s in self.plan.streams if s.call == call and event in s.after}
+        paged = {s.arg for s in self.plan.streams if s.call == call and event in s.wait_events}
         if not paged:
             return f"no weights of {call} wait for it"
-        if not all(is_kept(program, p, x) for x in loads):
+        if not all(fits_in_warp(program, p, x) for x in loads):
             return f"the loader of {call} cannot keep a row"
         rest = replace(p.call, reads=tuple(r for k, r in enumerate(p.call.reads) if k not in paged))
         used = {r.tensor for r in (*rest.regions, *data_reads(program, rest))}

@@ -13,8 +13,8 @@ from ..analysis.access import accesses
 from ..analysis.deps import Dependence, dependences
 from ..analysis.derive import Derived
 from ..analysis.event_maps import Events
-from ..analysis.order_check import Ordered, loaded, without_events
-from ..analysis.wait_reads import unguarded
+from ..analysis.order_check import OrderCheck, loaded_tensors, without_events
+from ..analysis.wait_reads import unordered_reads
 from ..ir.program import Program
 from ..ir.tensor import Role, Rows
 from .tile_ownership import call_of
@@ -55,11 +55,11 @@ class FlagQuestion:
         if t.dtype.size > 4:
             return f"an element of {tensor} and a flag do not fit one word"
         facts = t.bound is not None or t.monotone or t.distinct
-        if not decides and (facts or tensor in loaded(self.program)):
+        if not decides and (facts or tensor in loaded_tensors(self.program)):
             return f"values of {tensor} decide indices, extents or counts"
         if any(a.accumulates for a in found):
             return f"{tensor} is accumulated into"
-        if any(a.data for a in found):
+        if any(a.is_data_dependent for a in found):
             return f"run-time data decides what is read or written of {tensor}"
         if any(a.region.pad or any(isinstance(x, Rows) for x in a.region.axes) for a in found):
             return f"{tensor} is read padded or by gathered rows"
@@ -76,21 +76,21 @@ class FlagQuestion:
         without `gone` alone, so only what `more` may take part in is asked again, as in
         analysis/check.py."""
         gone |= more
-        if any(w.chunk for ws in self.derived.waits.values() for w in ws if w.event in gone):
-            return Lost("a body waits for it chunk by chunk")
+        if any(w.loop for ws in self.derived.waits.values() for w in ws if w.event in gone):
+            return Lost("a body waits for it in a loop")
         if any(w.event in gone for ws in self.derived.headers.values() for w in ws):
             return Lost("every worker waits before a grid")
         deps = dependences(self.program).deps
-        order = Ordered(self.program, without_events(self.derived, gone), deps)
+        order = OrderCheck(self.program, without_events(self.derived, gone), deps)
         for d in deps:
             exempt = d.tensor in flagged or (d.tensor, call_of(d.sink.call.name)) in found
             if (exempt and d.kind == "raw") or not self._touches(d, more):
                 continue
-            if not order.holds(d):
+            if not order.is_ordered(d):
                 return Lost(f"it also puts {call_of(d.source.call.name)} before "
                             f"{call_of(d.sink.call.name)} on {d.tensor} ({d.kind})",
                             d.tensor if d.kind == "raw" else "")
-        for u in unguarded(self.program, order.events):
+        for u in unordered_reads(self.program, order.events):
             reader = call_of(u.sink.call.name)
             return Lost(f"it also guards {u.tensor}, which a wait of {reader} reads")
         return Lost()

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ..analysis.derive import Derived
-from ..analysis.event_maps import Events, Use
+from ..analysis.event_maps import Events, EventUse
 from ..errors import BadOption
 from ..ir.interval import nonnegative, numeric_bounds
 from ..ir.plan import Handoff, HandoffKind, Plan
@@ -92,7 +92,7 @@ class _Decision:
     def costs(self) -> HandoffCosts:
         return self.target.costs.handoff
 
-    def waits(self) -> list[Use]:
+    def waits(self) -> list[EventUse]:
         """One for each edge: the one that leaves least freedom, if a call waits in several places
         (before its grid, before its body, inside)."""
         plain_first = sorted(self.events.waits, key=lambda w: w.node != call_of(w.node))
@@ -100,7 +100,7 @@ class _Decision:
         order = {p.call.name: k for k, p in enumerate(self.plan.program.calls)}
         return sorted(seen.values(), key=lambda w: order[call_of(w.node)])
 
-    def other_worker(self, wait: Use) -> str:
+    def other_worker(self, wait: EventUse) -> str:
         schedules = {c.call: c.schedule for c in self.plan.calls}
         return not_on_one_worker(self.plan.program, self.events, schedules, wait)
 
@@ -173,7 +173,7 @@ class _Decision:
 
     # ---- edges ---------------------------------------------------------------------------------
 
-    def edge(self, wait: Use) -> Handoff:
+    def edge(self, wait: EventUse) -> Handoff:
         event, call = wait.event.name, call_of(wait.node)
         word = self.words[event]
         if event in self.flagged:
@@ -203,7 +203,7 @@ class _Decision:
         return Handoff(event, call, HandoffKind.counter, reason)
 
     def _loader_waits(self, event: str, call: str) -> bool:
-        return any(s.call == call and event in s.after for s in self.plan.streams)
+        return any(s.call == call and event in s.wait_events for s in self.plan.streams)
 
     def _table(self, event: str, call: str) -> Handoff | None:
         """What the loader waits for are numbers of a table, and it looks at these alone."""
@@ -219,7 +219,7 @@ class _Decision:
         told = (self.refused.get((event, call, k)) for k in kinds)
         return "; ".join(dict.fromkeys(t for t in told if t)) or "works everywhere"
 
-    def _bulk(self, wait: Use, word: str) -> Handoff | None:
+    def _bulk(self, wait: EventUse, word: str) -> Handoff | None:
         event, call = wait.event.name, call_of(wait.node)
         makers = {n.node for n in self.events.notifies if n.event.name == event}
         if not self.target.supports(Feature.tma):
@@ -248,8 +248,11 @@ class _Decision:
 
     def _lines(self, p: PlacedCall) -> set[int | None]:
         """Arguments that products take line by line."""
-        wide = (product_of(p.call.body, s.arg) for s in self.plan.streams
-                if s.call == p.call.name and s.wide)
+        wide = (
+            product_of(p.call.body, s.arg)
+            for s in self.plan.streams
+            if s.call == p.call.name and s.is_b_streamed
+        )
         return {argument_of(p.call.body, x.other) for x in wide if x is not None}
 
     def _by_lines(self, tensor: str) -> bool:
@@ -257,8 +260,8 @@ class _Decision:
                    for p in self.plan.program.calls for k in self._lines(p) if k is not None)
 
     def _waited_inside(self, call: str) -> set[str]:
-        """Tensors for which the body of a call may wait chunk by chunk."""
-        events = {w.event for w in self.plan.call(call).waits if w.chunk is not None}
+        """Tensors for which the body of a call may wait in a loop."""
+        events = {w.event for w in self.plan.call(call).waits if w.loop is not None}
         makers = {n.node for n in self.events.notifies if n.event.name in events}
         return {r.tensor for m in makers for r in self.plan.program.call(m).writes}
 
@@ -307,7 +310,7 @@ def _size(plan: Plan, p: PlacedCall, arg: int) -> _Size:
     tensor = plan.program.tensor(region.tensor)
     words = [numeric_bounds(e, nonnegative)[1] for e in tile_shape(region, tensor)]
     tasks = [numeric_bounds(a.extent, nonnegative)[1] for a in p.call.grid]
-    return _Size(_product(words), _product(tasks), tensor.dtype.word)
+    return _Size(_product(words), _product(tasks), tensor.dtype.tagged_bytes)
 
 
 def _product(sizes: list[int | None]) -> int:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from ..analysis.event_maps import Events
 from ..ir.expr import Load
-from ..ir.index_tables import is_kept, loads_after
+from ..ir.index_tables import fits_in_warp, placement_loads
 from ..ir.plan import Plan
 from ..ir.program import PlacedCall
 from ..ir.tensor import tile_shape
@@ -35,7 +35,7 @@ class TableQuestion:
             self.plan.program.placed(n.node) for n in self.events.notifies if n.event.name == event
         ]
         made = {r.tensor for m in makers for r in m.call.writes}
-        loads = [x for x in loads_after(self.plan, call, event) if x.tensor in made]
+        loads = [x for x in placement_loads(self.plan, call, event) if x.tensor in made]
         why = next(
             filter(None, (self._refusal(p, x, makers) for x in loads)), "" if loads else NO_TABLE
         )
@@ -44,7 +44,7 @@ class TableQuestion:
     def _refusal(self, p: PlacedCall, load: Load, makers: list[PlacedCall]) -> str:
         """Why the loader cannot take a number from words: it looks at a row, all of it."""
         tensor = self.plan.program.tensor(load.tensor)
-        if not is_kept(self.plan.program, p, load):
+        if not fits_in_warp(self.plan.program, p, load):
             return f"the loader cannot keep a row of {load.tensor}"
         regions = [(m, r) for m in makers for r in m.call.writes if r.tensor == load.tensor]
         if any(m.call.grid or tile_shape(r, tensor)[-1] != tensor.shape[-1] for m, r in regions):

@@ -21,7 +21,9 @@ def layout(
 def word_layout(program: Program, flagged: frozenset[str]) -> tuple[tuple[Buffer, ...], Node]:
     """Tensors whose elements carry flags, a word each. They have memory of their own: what a float
     left behind could look like a flag, and offsets move with the dims."""
-    return _one_after_the_other([(t, t.dtype.word) for t in program.tensors if t.name in flagged])
+    return _one_after_the_other(
+        [(t, t.dtype.tagged_bytes) for t in program.tensors if t.name in flagged]
+    )
 
 
 def _one_after_the_other(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import islpy as isl
 
-from ..analysis.event_maps import Events, Use
+from ..analysis.event_maps import Events, EventUse
 from ..ir.expr import Const, Node, Var, add, mul
 from ..ir.plan import Policy, Schedule, ScheduleKind
 from ..ir.program import PlacedCall, Program
@@ -99,7 +99,7 @@ def _join(events: Events, members: list[PlacedCall], p: PlacedCall) -> tuple[str
     return tuple(dict.fromkeys(pending))
 
 
-def _iteration(events: Events, wait: Use, notify: Use, p: PlacedCall) -> str:
+def _iteration(events: Events, wait: EventUse, notify: EventUse, p: PlacedCall) -> str:
     """Whether the wait reaches notifiers of the same loop iteration, of others, or of both."""
     pairs = events.map(notify).apply_range(events.map(wait).reverse())
     depth = len(p.loops)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import islpy as isl
 
-from ..analysis.access import HEADER, MARK
-from ..analysis.event_maps import Events, Use
+from ..analysis.access import HEADER, ITERATION_MARK
+from ..analysis.event_maps import Events, EventUse
 from ..ir.expr import Node, product
 from ..ir.interval import at_least_zero
 from ..ir.plan import Schedule, ScheduleKind
@@ -15,7 +15,7 @@ from ..ir.walk import free_vars, loads_of
 
 def call_of(node: str) -> str:
     """The call whose task, header, or iteration of a loop in its body, a node is."""
-    return node.removesuffix(HEADER).partition(MARK)[0]
+    return node.removesuffix(HEADER).partition(ITERATION_MARK)[0]
 
 
 def tiles_of(p: PlacedCall) -> Node | None:
@@ -32,10 +32,10 @@ def same_tiles(a: PlacedCall, b: PlacedCall) -> bool:
     return extents[0] == extents[1] and tiles_of(a) is not None
 
 
-def one_for_one(events: Events, wait: Use, notify: Use, loops: int) -> bool:
+def one_for_one(events: Events, wait: EventUse, notify: EventUse, loops: int) -> bool:
     """True if a waiter needs only the notifier of its own grid coordinates, and of its own
     iteration of the `loops` outermost loops (which both are in)."""
-    if wait.data or notify.data:
+    if wait.is_data_dependent or notify.is_data_dependent:
         return False
     pairs = events.map(notify).apply_range(events.map(wait).reverse())
     first, second = (pairs.dim(t) for t in (isl.dim_type.in_, isl.dim_type.out))
@@ -50,7 +50,7 @@ def one_for_one(events: Events, wait: Use, notify: Use, loops: int) -> bool:
 
 
 def not_on_one_worker(
-    program: Program, events: Events, schedules: dict[str, Schedule], wait: Use
+    program: Program, events: Events, schedules: dict[str, Schedule], wait: EventUse
 ) -> str:
     """Why the waiter and its notifiers may run on different workers; empty if they never do.
 
@@ -61,7 +61,7 @@ def not_on_one_worker(
     if wait.node.endswith(HEADER):
         return "every worker waits before the grid"
     if wait.node not in schedules:
-        return "a body waits for it chunk by chunk"
+        return "a body waits for it in a loop"
     if len({n.node for n in notifies}) != 1:
         return "several calls notify it"
     a, b = program.placed(notifies[0].node), program.placed(wait.node)

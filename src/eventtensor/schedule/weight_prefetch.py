@@ -13,20 +13,20 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from ..analysis.deps import dependences
-from ..ir.availability import Settled
+from ..ir.availability import DataAvailability
 from ..ir.cuda_body import Producer
 from ..ir.expr import Const, Node, add, mul, product
 from ..ir.interval import Bounds, coordinate_bounds, counter_bounds, numeric_bounds, within
 from ..ir.layout import Layout, bulk_aligned, layout_of
-from ..ir.loop_operands import loop_page
+from ..ir.loop_operands import loop_operand
 from ..ir.plan import (
     Plan,
     ScheduleKind,
     Stream,
     StreamKind,
     Wait,
-    follows,
-    in_place,
+    has_successive_tiles,
+    without_producer,
 )
 from ..ir.products import PANEL, narrow_dtype, product_of
 from ..ir.program import PlacedCall, Program
@@ -47,7 +47,7 @@ def streams(plan: Plan, on: bool, debug: bool, target: CudaTarget) -> tuple[Stre
     guarded = {(d.sink.call.name, d.tensor) for d in dependences(program).deps if d.kind == "raw"}
     out: list[Stream] = []
     for call in plan.calls:
-        settled = Settled(plan, program.placed(call.call), call.header)
+        settled = DataAvailability(plan, program.placed(call.call), call.header)
         known = _Known(settled, call.waits, target)
         found = _of_call(program, known, guarded, bool(call.waits or call.header))
         by_data = any(_by_data(known.placed.call.reads[s.arg]) for s in found)
@@ -60,13 +60,13 @@ def streams(plan: Plan, on: bool, debug: bool, target: CudaTarget) -> tuple[Stre
 def _by_strategy(found: list[Stream], may_stream: bool, target: CudaTarget) -> list[Stream]:
     """The same with the way to multiply of each product. A call streams all its operands or none,
     so one product without a way that streams keeps the call in place."""
-    products = [s for s in found if s.kind.of_product]
+    products = [s for s in found if s.kind.is_product]
     streamed = may_stream and target.supports(Feature.tma)
-    ways = [select_gemm(target, s.wide, streamed) for s in products]
+    ways = [select_gemm(target, s.is_b_streamed, streamed) for s in products]
     if streamed and not all(way is not None and way.is_streamed for way in ways):
         return _by_strategy(found, False, target)
     names = {s.arg: way.name for s, way in zip(products, ways, strict=True) if way is not None}
-    kept = found if streamed else [s for s in in_place(found) if s.arg in names]
+    kept = found if streamed else [s for s in without_producer(found) if s.arg in names]
     return [replace(s, strategy=names.get(s.arg, "")) for s in kept]
 
 
@@ -75,7 +75,7 @@ class _Known:
     """What a loader knows: all that is settled when the grid may be enumerated, and more after some
     of the waits of a task."""
 
-    settled: Settled
+    settled: DataAvailability
     waits: tuple[Wait, ...]
     target: CudaTarget
 
@@ -89,7 +89,7 @@ class _Known:
 
     def after(self, *exprs: Node) -> tuple[str, ...] | None:
         """Events after which it knows the values; None if it never does."""
-        found = self.settled.needed(self.waits, *exprs)
+        found = self.settled.required_waits(self.waits, *exprs)
         return None if found is None else tuple(dict.fromkeys(w.event for w in found))
 
 
@@ -130,9 +130,12 @@ def _of_call(
     cap = (costs.no_hop_bytes_in_flight if not hops
            else costs.small_task_bytes_in_flight if small else costs.bytes_in_flight)
     ahead = costs.l2_prefetch_stages if small else 0
-    wide, counted = any(s.wide for s in found_all), not loads_of(*(a.extent for a in p.call.grid))
+    wide, counted = (
+        any(s.is_b_streamed for s in found_all),
+        not loads_of(*(a.extent for a in p.call.grid)),
+    )
     long = total >= costs.long_task_bytes
-    several = follows(known.settled.plan, p, known.target.multiprocessors)
+    several = has_successive_tiles(known.settled.plan, p, known.target.multiprocessors)
     rush = 0
     if not wide and hops and any(_by_data(p.call.reads[s.arg]) for s in found_all):
         # None come before the data does; then few others hop.
@@ -144,7 +147,10 @@ def _of_call(
         rush = costs.several_tiles_bytes_in_flight if several else costs.wide_burst_bytes
     elif hops and several:
         cap = costs.several_tiles_bytes_in_flight
-    return [replace(s, cap=cap, ahead=ahead, rush=rush) for s in found_all]
+    return [
+        replace(s, max_bytes_in_flight=cap, l2_prefetch_stages=ahead, burst_bytes_in_flight=rush)
+        for s in found_all
+    ]
 
 
 def _shared(known: _Known, cap: int) -> int:
@@ -175,13 +181,13 @@ def _by_producer(
 
 def _pages(known: _Known, s: Stream) -> int:
     """How many pages a task takes at most; a loop, or a product by chunks, may take any number."""
-    if s.wide or s.kind is StreamKind.loop:
+    if s.is_b_streamed or s.kind is StreamKind.loop:
         return known.costs.min_stages
     p = known.placed
     product = product_of(p.call.body, s.arg)
     assert product is not None and isinstance(product.k, Const)
     row = product.k.value * p.call.body.args[s.arg].storage.size
-    return -(-s.rows // (PANEL * product.bundle)) * -(-row // s.chunk)
+    return -(-s.rows // (PANEL * product.bundle)) * -(-row // s.k_bytes_per_stage)
 
 
 def _more(
@@ -211,9 +217,13 @@ def _held(sizes: dict[int, int | None], costs: StreamCosts) -> list[int]:
 def _asked(known: _Known, region: Region) -> bool:
     """Threads ask for it before the task waits, if it does."""
     tensor = known.settled.plan.program.tensor(region.tensor)
-    size, waits = product(tile_shape(region, tensor)), any(w.chunk is None for w in known.waits)
-    return waits and known.settled.region(region) and isinstance(size, Const) \
+    size, waits = product(tile_shape(region, tensor)), any(w.loop is None for w in known.waits)
+    return (
+        waits
+        and known.settled.is_region_known(region)
+        and isinstance(size, Const)
         and size.value <= known.target.costs.handoff.max_prefetch_elements
+    )
 
 
 def _free(p: PlacedCall, region: Region, guarded: set[tuple[str, str]]) -> bool:
@@ -260,8 +270,9 @@ def _paged(
         why = "no event guards it; rows used up by a matrix product"
         chunk = min(costs.row_bytes_per_stage, k.value * size)
         kind = StreamKind.rows
-        return product.id, Stream(p.call.name, arg, kind, 0, why, chunk, rows, columns, wide,
-                                  after=after)
+        return product.id, Stream(
+            p.call.name, arg, kind, 0, why, chunk, rows, columns, wide, wait_events=after
+        )
     chunk = costs.stage_spans(k.value // product.span, product.bundle) * product.span * size
     why = "no event guards it; packed panels, used up by a matrix product"
     why += ", line by line for many columns" if wide else ""
@@ -276,7 +287,7 @@ def _paged(
         rows,
         columns,
         wide,
-        after=after,
+        wait_events=after,
         bundle=product.bundle,
     )
 
@@ -286,12 +297,12 @@ def _looped(
 ) -> tuple[int, Stream] | None:
     """The slice that a loop takes of the operand in each iteration, if every one is a page that
     surely lies inside the operand."""
-    page = loop_page(p.call, arg)
+    page = loop_operand(p.call, arg)
     if page is None:
         return None
     counter = counter_bounds(numeric_bounds(page.loop.extent, within(limits)))
     inner = {**limits, f"%{page.loop.var}": counter}
-    for axis, extent in zip(page.inside, p.call.body.args[arg].type.shape, strict=True):
+    for axis, extent in zip(page.sub_axes, p.call.body.args[arg].type.shape, strict=True):
         first, end = (axis.index, add(axis.index, Const(1))) if isinstance(axis, Point) \
             else (axis.start, axis.stop)
         low, high, room = _lower(first, inner), _upper(end, inner), _lower(extent, limits)

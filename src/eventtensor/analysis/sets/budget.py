@@ -1,4 +1,4 @@
-"""A bound on isl's work: a question that blows up is answered `unproved`, not waited for."""
+"""Bounds isl's work. A question that exceeds its budget is answered `unproved`."""
 
 from __future__ import annotations
 
@@ -7,20 +7,21 @@ from contextlib import contextmanager
 
 import islpy as isl
 
-DETOUR = 3 * 10**6  # operations for one look for a path that would save a wait; tenths of a second
-CLOSURE = 3 * 10**5  # for a transitive closure: exact ones take a third, others ten times that
-QUESTION = 2 * 10**8  # for one proof question; some ten seconds
-DERIVATION = 2 * 10**9  # for the derivation, or what the proof does between questions
+# isl operations
+DETOUR = 3 * 10**6  # to find a path that saves a wait; tenths of a second
+CLOSURE = 3 * 10**5  # for a transitive closure; exact ones take a third of it
+QUESTION = 2 * 10**8  # for one question of the proof; ten seconds
+DERIVATION = 2 * 10**9  # for the derivation, or for the proof between questions
 
 
 class OutOfBudget(Exception):
-    """The bound was reached."""
+    """The budget is spent."""
 
 
 @contextmanager
 def budget(operations: int) -> Iterator[None]:
-    """Raise OutOfBudget if the block needs more than `operations` steps of isl. After a block
-    inside a block the outer one counts anew."""
+    """Raise OutOfBudget if the block takes more than `operations` steps of isl. After an inner
+    block the outer one counts from 0 again."""
     context = isl.DEFAULT_CONTEXT
     outer = context.get_max_operations()
     context.reset_operations()
@@ -28,7 +29,7 @@ def budget(operations: int) -> Iterator[None]:
     try:
         yield
     except isl.Error as e:
-        if _reached():
+        if _is_spent():
             raise OutOfBudget from e
         raise
     finally:
@@ -36,9 +37,9 @@ def budget(operations: int) -> Iterator[None]:
         context.set_max_operations(outer)
 
 
-def _reached() -> bool:
-    """Whether no operation is left. The error itself may say something else: a text whose reading
-    was cut short has a syntax error."""
+def _is_spent() -> bool:
+    """True if no operation is left. The error itself may differ: a text that isl stops reading has
+    a syntax error."""
     try:
         isl.Set("{ [x] : exists (y : 2y = x and 0 <= y <= 1) }").coalesce().lexmin()
     except isl.Error:

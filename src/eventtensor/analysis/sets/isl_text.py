@@ -1,4 +1,4 @@
-"""Index expressions as isl text. What isl has no text for (choices) is handed to a `Plain`."""
+"""Index expressions as isl text. A `ChoiceRemover` replaces choices, for which isl has no text."""
 
 from __future__ import annotations
 
@@ -22,17 +22,18 @@ from ...ir.expr import (
 
 
 class NotAffine(Exception):
-    """A product of dims where isl needs an affine expression; the caller answers `unproved`."""
+    """A product of dims stands where isl needs an affine expression."""
 
 
-class Plain(Protocol):
+class ChoiceRemover(Protocol):
     """Replaces choices in an expression by variables (space.Scope)."""
 
-    def plain(self, e: Node) -> Node: ...
+    def remove_choices(self, e: Node) -> Node: ...
 
 
 def rising(gap: Node, a: str, b: str) -> str:
-    """Values of a function that does not fall (gap 0: of any function), by the gap of indices."""
+    """The relation of two values of a monotone function, by the gap of their indices. With gap 0 it
+    holds for every function."""
     if isinstance(gap, Const):
         return f"{a} {'=' if gap.value == 0 else '<=' if gap.value < 0 else '>='} {b}"
     g = isl_text(gap)
@@ -40,17 +41,17 @@ def rising(gap: Node, a: str, b: str) -> str:
 
 
 def different(gaps: list[Node], a: str, b: str) -> str:
-    """Values that are distinct unless all gaps are 0 (then _rising says that they are equal)."""
+    """The values differ unless all gaps are 0. `rising` then says that they are equal."""
     if any(isinstance(g, Const) and g.value for g in gaps):
         return f"{a} != {b}"
     equal = " and ".join(f"{isl_text(g)} = 0" for g in gaps if not isinstance(g, Const))
     return f"({equal}) or {a} != {b}" if equal else ""
 
 
-def isl_text(e: Node, scope: Plain | None = None) -> str:
-    """Text of an expression without loads; dims get the prefix d_. Choices need a scope."""
+def isl_text(e: Node, scope: ChoiceRemover | None = None) -> str:
+    """Text of an expression without loads. Dims have the prefix d_. Choices need a scope."""
     if scope is not None:
-        e = scope.plain(e)
+        e = scope.remove_choices(e)
     match e:
         case Const(v):
             return str(v)
@@ -74,16 +75,16 @@ def isl_text(e: Node, scope: Plain | None = None) -> str:
             assert_never(e)
 
 
-def least_of(e: Node) -> list[Node]:
-    """The expressions that `e` is the minimum of; itself if it is none."""
+def minimum_parts(e: Node) -> list[Node]:
+    """The expressions of which `e` is the minimum; `e` itself if it is none."""
     match e:
         case Min(a, b):
-            return [*least_of(a), *least_of(b)]
+            return [*minimum_parts(a), *minimum_parts(b)]
         case _:
             return [e]
 
 
-def isl_cond(e: Node, scope: Plain) -> str:
+def isl_cond(e: Node, scope: ChoiceRemover) -> str:
     """Text of a condition (Compare; Min is and, Max is or)."""
     match e:
         case Compare(op, a, b):

@@ -1,4 +1,4 @@
-"""From integer sets back to ir: isl's AST builder gives small loop nests and expressions."""
+"""From integer sets back to IR: isl's AST builder gives small loop nests and expressions."""
 
 from __future__ import annotations
 

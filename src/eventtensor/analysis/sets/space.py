@@ -1,8 +1,8 @@
-"""From programs to integer sets: the coordinates of tasks, the elements of regions, run-time data.
+"""From programs to integer sets: tasks, elements of regions, cells, and run-time data.
 
-A `Scope` is one conjunction under construction: variables, constraints in isl's text form, and the
-run-time loads met on the way. A load becomes a variable; `finish` ties the loads together by what
-is known of them (equal indices give equal values, bounds, monotone, distinct, facts).
+A `Scope` is one conjunction under construction: variables, constraints as isl text, and run-time
+loads, each of which is a variable. `finish` relates the loads: equal indices give equal values, and
+bounds, order, distinct values and facts hold.
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ from ...ir.plan import Nest
 from ...ir.program import EventTensor, Fact, PlacedCall, Program
 from ...ir.tensor import Point, Region, Rows, Slice
 from ...ir.walk import loads_of, rebuild, substitute
-from .isl_text import different, isl_cond, isl_text, least_of, rising
+from .isl_text import different, isl_cond, isl_text, minimum_parts, rising
 from .versions import equal_loops
 
 
 @dataclass(frozen=True)
 class Side:
-    """One task of a query: a call and the prefix of its variables. Loops in `shared` are the same
-    iteration as the other task's, so they are the same variable. `done`: what is read is read when
-    the body has run (notify maps)."""
+    """One task of a query: a call and the prefix of its variables. Loops in `shared` are variables
+    of the other task, because both are in the same iteration. `is_after_body`: the task reads data
+    after its body, for its notify maps."""
 
     placed: PlacedCall
     prefix: str
     shared: tuple[str, ...] = ()
-    done: bool = False
+    is_after_body: bool = False
 
-    def later(self) -> Side:
-        return replace(self, done=True)
+    def after_body(self) -> Side:
+        return replace(self, is_after_body=True)
 
     def name(self, var: str) -> str:
         return ("a_" if var in self.shared else self.prefix) + var
@@ -71,6 +71,8 @@ class LoadVar:
 
 @dataclass
 class Scope:
+    """A conjunction under construction."""
+
     program: Program
     aux: list[str] = field(default_factory=list)
     constraints: list[str] = field(default_factory=list)
@@ -85,7 +87,7 @@ class Scope:
         return name
 
     def copy(self) -> Scope:
-        """The same so far; what is added to the copy is not added here."""
+        """A copy. Later constraints of the copy are its own."""
         return Scope(self.program, list(self.aux), list(self.constraints), list(self.loads))
 
     def require(self, *texts: str) -> None:
@@ -94,7 +96,7 @@ class Scope:
     # -- expressions ---------------------------------------------------------------------------
 
     def text(self, e: Node, side: Side, bound: dict[str, str] | None = None) -> str:
-        """isl text of an expression; `bound` renames variables that are not coordinates."""
+        """isl text of an expression. `bound` renames variables that are no coordinates."""
         return isl_text(self.resolve(e, side, bound), self)
 
     def cond(self, e: Node, side: Side, bound: dict[str, str] | None = None) -> str:
@@ -102,7 +104,7 @@ class Scope:
         return isl_cond(self.resolve(e, side, bound), self)
 
     def resolve(self, e: Node, side: Side, bound: dict[str, str] | None = None) -> Node:
-        """The expression over the variables of this scope, each load one of them."""
+        """The expression over the variables of this scope. Each load is one of them."""
         names = bound or {}
 
         def leaf(n: Node) -> Node | None:
@@ -119,14 +121,14 @@ class Scope:
         return rebuild(e, leaf)
 
     def unknown(self, value: str) -> str:
-        """A value of a body: any integer."""
+        """The variable of a value of a body, which may be any integer."""
         name = "u_" + value[1:]
         if name not in self.aux:
             self.aux.append(name)
         return name
 
-    def plain(self, e: Node) -> Node:
-        """Choices (Select, and Compare used as a number) as variables: isl has no text for them."""
+    def remove_choices(self, e: Node) -> Node:
+        """Replace choices (Select, and Compare as a number) by variables."""
 
         def leaf(n: Node) -> Node | None:
             match n:
@@ -136,7 +138,7 @@ class Scope:
                     self.require(f"(({cond} and {v} = {x}) or (not {cond} and {v} = {y}))")
                     return Var(v)
                 case Compare():
-                    return self.plain(Select(n, Const(1), Const(0)))
+                    return self.remove_choices(Select(n, Const(1), Const(0)))
                 case _:
                     return None
 
@@ -157,17 +159,17 @@ class Scope:
     # -- tasks, regions, cells -----------------------------------------------------------------
 
     def domain(self, side: Side, depth: int | None = None) -> None:
-        """The first `depth` coordinates of the task lie in their ranges."""
+        """Require that the first `depth` coordinates of the task lie in their ranges."""
         for axis in side.placed.axes[:depth]:
-            self.within("0", side.name(axis.var), self.resolve(axis.extent, side))
+            self.require_range("0", side.name(axis.var), self.resolve(axis.extent, side))
 
-    def within(self, lo: str, name: str, hi: Node) -> None:
-        """lo <= name < hi. A minimum is two bounds: one bound by it would be two pieces."""
-        first, *more = [isl_text(part, self) for part in least_of(hi)]
+    def require_range(self, lo: str, name: str, hi: Node) -> None:
+        """Require lo <= name < hi. A minimum is two bounds, because one would give two pieces."""
+        first, *more = [isl_text(part, self) for part in minimum_parts(hi)]
         self.require(f"{lo} <= {name} < {first}", *(f"{name} < {other}" for other in more))
 
     def elements(self, region: Region, side: Side, names: tuple[str, ...]) -> None:
-        """`names` is an element of the tensor (or a cell of the event tensor) inside the region."""
+        """Require that `names` is an element or cell in the region."""
         shape = shape_of(self.program, region.tensor)
         for axis, size, e in zip(region.axes, shape, names, strict=True):
             self.require(f"0 <= {e} < {self.text(size, side)}")
@@ -175,7 +177,7 @@ class Scope:
                 case Point(index):
                     self.require(f"{e} = {self.text(index, side)}")
                 case Slice(start, stop):
-                    self.within(self.text(start, side), e, self.resolve(stop, side))
+                    self.require_range(self.text(start, side), e, self.resolve(stop, side))
                 case Rows(var, extent, index):
                     k = self.fresh("k")
                     self.require(f"0 <= {k} < {self.text(extent, side)}")
@@ -184,7 +186,7 @@ class Scope:
                     assert_never(axis)
 
     def visits(self, nest: Nest, side: Side, names: tuple[str, ...]) -> None:
-        """`names` is one of the indices that a nest visits."""
+        """Require that `names` is an index that the nest visits."""
         bound: dict[str, str] = {}
         for axis in nest.axes:
             v = self.fresh("c")
@@ -198,7 +200,7 @@ class Scope:
             self.require(f"{e} = {self.text(index, side, bound)}")
 
     def cell(self, nest: Nest, event: EventTensor, side: Side) -> None:
-        """A cell that a nest visits, and what its count reads."""
+        """Require a cell that the nest visits, with the loads of its count."""
         cells = tuple(self.fresh("c") for _ in event.shape)
         self.visits(nest, side, cells)
         if event.count is not None:
@@ -208,11 +210,11 @@ class Scope:
     # -- run-time data -------------------------------------------------------------------------
 
     def finish(self) -> None:
-        """Say what is known of the loads. Facts may add loads, which are tied in too."""
+        """Require all that is known of the loads. Facts may add loads, which are related too."""
         patterns = [(f, load) for f in self.program.facts for load in loads_of(f.cond)]
-        done = 0
+        count = 0
         for _ in range(2):
-            fresh, done = self.loads[done:], len(self.loads)
+            fresh, count = self.loads[count:], len(self.loads)
             for known in fresh:
                 for fact, pattern in patterns:
                     if pattern.tensor == known.tensor:
@@ -220,10 +222,10 @@ class Scope:
         for k, a in enumerate(self.loads):
             for b in self.loads[:k]:
                 if a.tensor == b.tensor:
-                    self._tie(b, a)
+                    self._relate(b, a)
 
     def _instantiate(self, fact: Fact, pattern: Load, known: LoadVar) -> None:
-        """A fact for the values of its variables that make `pattern` the known load."""
+        """Require a fact at the values of its variables that make `pattern` the known load."""
         names = [i.name if isinstance(i, Var) else None for i in pattern.index]
         if fact.over and set(names) != {axis.var for axis in fact.over}:
             return
@@ -235,19 +237,19 @@ class Scope:
         for axis in fact.over:
             value = isl_text(at[axis.var], self)
             end = isl_text(self._at(substitute(axis.extent, marked), at, known.side), self)
-            if not self.inside(value, end):
+            if not self.is_in_range(value, end):
                 outside += [f"{value} < 0", f"{value} >= {end}"]
         cond = self._at(substitute(fact.cond, marked), at, known.side)
         text = "(" + " or ".join([*outside, isl_cond(cond, self)]) + ")"
         if text not in self.constraints:
             self.require(text)
 
-    def inside(self, value: str, end: str) -> bool:
-        """True if the constraints say by form that 0 <= value < end."""
+    def is_in_range(self, value: str, end: str) -> bool:
+        """True if a constraint has the form 0 <= value < end."""
         return f"0 <= {value} < {end}" in self.constraints
 
     def _at(self, e: Node, at: dict[str, Node], side: Side) -> Node:
-        """A fact's expression for given values (over the scope's variables) of its variables."""
+        """An expression of a fact, with values for the variables of the fact."""
 
         def leaf(n: Node) -> Node | None:
             match n:
@@ -260,11 +262,15 @@ class Scope:
 
         return rebuild(e, leaf)
 
-    def _tie(self, a: LoadVar, b: LoadVar) -> None:
-        """What the indices of two loads of one tensor say of their values."""
+    def _relate(self, a: LoadVar, b: LoadVar) -> None:
+        """Require what the indices of two loads of one tensor say of their values."""
         tensor = self.program.tensor(a.tensor)
-        same = equal_loops(self.program, tensor.name, (a.side.placed, a.side.done),
-                           (b.side.placed, b.side.done))
+        same = equal_loops(
+            self.program,
+            tensor.name,
+            (a.side.placed, a.side.is_after_body),
+            (b.side.placed, b.side.is_after_body),
+        )
         if same is None:
             return
         apart = [f"{a.side.name(v)} != {b.side.name(v)}" for v in same
@@ -308,7 +314,7 @@ class Scope:
     def map(
         self, names: tuple[str, ...], to: tuple[str, ...], hide: tuple[Side, ...] = ()
     ) -> isl.Map:
-        """names -> to; the other coordinates of the tasks in `hide` are projected out."""
+        """names -> to. The other coordinates of the tasks in `hide` are projected out."""
         shown = (*names, *to)
         hidden = [n for side in hide for n in side.names if n not in shown]
         head = f"[{', '.join(names)}] -> [{', '.join(to)}]"
@@ -318,7 +324,8 @@ class Scope:
 
 @lru_cache(maxsize=4096)
 def _read_set(text: str, dims: str) -> isl.Set:
-    """Written-out layers ask the same questions again and again; isl's objects do not change."""
+    """Cached, because unrolled layers of a model ask the same questions. isl's objects are
+    immutable."""
     return isl.Set(text).intersect_params(_read_dims(dims))
 
 
@@ -329,7 +336,7 @@ def _read_map(text: str, dims: str) -> isl.Map:
 
 @lru_cache(maxsize=16)
 def _read_dims(text: str) -> isl.Set:
-    """Read once and intersected: in every text they would cost as much as all else."""
+    """Read once, because in every text the dims would cost as much as the rest."""
     return isl.Set(text)
 
 
@@ -341,7 +348,7 @@ def shape_of(program: Program, name: str) -> tuple[Node, ...]:
 
 
 def task_domain(program: Program, placed: PlacedCall) -> isl.Set:
-    """All tasks that may exist (run-time extents at their bounds)."""
+    """All tasks that may exist, with run-time extents at their bounds."""
     scope, side = Scope(program), Side(placed, "a_")
     scope.domain(side)
     scope.finish()

@@ -1,4 +1,7 @@
-"""When two tasks that read one element of a tensor see the same value, and which comes first."""
+"""Versions of a tensor: when two tasks that read one element see the same value.
+
+It also has program order as isl text.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ from ...ir.program import PlacedCall, Program
 
 
 def common_loops(a: PlacedCall, b: PlacedCall) -> int:
-    """How many outer loops the two calls share."""
+    """The number of outer loops that two calls share."""
     depth = 0
     for x, y in zip(a.loops, b.loops, strict=False):
         if x is not y or a.position[depth] != b.position[depth]:
@@ -26,9 +29,9 @@ def writers(program: Program, tensor: str) -> list[PlacedCall]:
 def equal_loops(
     program: Program, tensor: str, first: tuple[PlacedCall, bool], second: tuple[PlacedCall, bool]
 ) -> tuple[str, ...] | None:
-    """Loop variables that must agree for tasks of two calls to see the same values of `tensor`
-    (empty: always the same); None if a writer comes between them. The flags say whether a task
-    reads before or after its own writes."""
+    """The loop variables in which tasks of two calls must agree to see the same values of `tensor`.
+    Empty: they always do. None: a writer comes between them. The flags say whether a task reads
+    after its own writes."""
     (a, a_done), (b, b_done) = sorted((first, second), key=lambda s: s[0].position)
     depth = common_loops(a, b)
     needed: set[str] = set()
@@ -53,8 +56,8 @@ def _between(a: PlacedCall, b: PlacedCall, w: PlacedCall, depth: int) -> bool:
 
 
 def before_text(a: PlacedCall, b: PlacedCall, pa: str, pb: str) -> str:
-    """isl text: task a comes before task b in program order (tiles of one call: only where the
-    loops differ)."""
+    """isl text: task a comes before task b in program order. Tiles of one call are ordered by loops
+    alone."""
     depth = common_loops(a, b)
     cases = [loops_before_text(a, depth, pa, pb)]
     if depth < len(a.position) and a.position[depth] < b.position[depth]:
@@ -64,7 +67,7 @@ def before_text(a: PlacedCall, b: PlacedCall, pa: str, pb: str) -> str:
 
 
 def loops_before_text(a: PlacedCall, depth: int, pa: str, pb: str) -> str:
-    """isl text: the first `depth` loops of the one are in an earlier iteration than the other's."""
+    """isl text: task a is in an earlier iteration of the first `depth` loops than task b."""
     return _lex([loop.var for loop in a.loops[:depth]], [], pa, pb)
 
 

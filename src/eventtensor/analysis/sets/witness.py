@@ -1,4 +1,4 @@
-"""Smallest points of integer sets, as witnesses: dims first, then tasks, then elements."""
+"""Witnesses: the smallest points of integer sets, by dims first, then tasks, then elements."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import suppress
 import islpy as isl
 
 from ...ir.program import PlacedCall
-from ..access import HEADER, MARK
+from ..access import HEADER, ITERATION_MARK
 from ..check_report import Task, Witness
 from .space import Scope
 
@@ -16,7 +16,7 @@ Pair = tuple[dict[str, int], tuple[int, ...]]
 
 
 def smallest(points: isl.Set) -> Pair | None:
-    """Parameters and coordinates of the lexicographically smallest point, parameters first."""
+    """The lexicographically smallest point: its parameters and coordinates."""
     if points.is_empty():
         return None
     n = points.dim(isl.dim_type.param)
@@ -36,8 +36,8 @@ def smallest(points: isl.Set) -> Pair | None:
 
 
 def smallest_of(scope: Scope, names: tuple[str, ...]) -> Pair | None:
-    """The smallest point of a scope that is not finished. What is empty without what is known of
-    the loads is empty with it, and found so sooner."""
+    """The smallest point of an unfinished scope. A scope that is empty without relations between
+    loads is empty with them, which is cheaper to find."""
     if scope.loads and scope.set(names).is_empty():
         return None
     scope.finish()
@@ -45,15 +45,15 @@ def smallest_of(scope: Scope, names: tuple[str, ...]) -> Pair | None:
 
 
 def task_of(placed: PlacedCall, coords: tuple[int, ...]) -> Task:
-    """Of a chunk node the task, without the iteration."""
+    """The task of a node. That of an iteration node lacks the iteration."""
     name = placed.call.name.removesuffix(HEADER)
-    last = -1 if MARK in name else None
+    last = -1 if ITERATION_MARK in name else None
     pairs = zip(placed.vars[:last], coords[:last], strict=True)
-    return Task(name.split(MARK)[0], tuple(pairs))
+    return Task(name.split(ITERATION_MARK)[0], tuple(pairs))
 
 
 def smallest_pair(pairs: isl.Map) -> Pair | None:
-    """Dims, and the coordinates of both tasks in a row."""
+    """The dims, and the coordinates of both tasks one after the other."""
     return smallest(pairs.wrap().flatten())
 
 
@@ -65,7 +65,7 @@ def pair_witness(
     first, second = values[: len(a.vars)], values[len(a.vars) :]
     index = None
     if elements is not None:
-        both = at(elements[0], dims, first).intersect(at(elements[1], dims, second))
+        both = image_of(elements[0], dims, first).intersect(image_of(elements[1], dims, second))
         hit = smallest(both)
         index = hit[1] if hit else None
     return Witness(
@@ -74,7 +74,7 @@ def pair_witness(
 
 
 def pairs_by_size(pairs: isl.Map, sizes: int, limit: int) -> Iterator[tuple[dict[str, int], Pairs]]:
-    """The first `sizes` choices of dims, smallest first, each with (at most `limit`) pairs."""
+    """The first `sizes` choices of dims, smallest first, each with at most `limit` pairs."""
     rest = pairs
     for _ in range(sizes):
         found = smallest_pair(rest)
@@ -99,7 +99,7 @@ def _points(points: isl.Set, limit: int) -> Pairs:
             for k in range(points.dim(isl.dim_type.set))
         ))
 
-    with suppress(isl.Error):  # the way out at the limit
+    with suppress(isl.Error):  # isl stops at the limit
         points.foreach_point(take)
     return sorted(out)
 
@@ -111,8 +111,8 @@ def _fix_dims(m: isl.Map, dims: dict[str, int]) -> isl.Map:
     return m
 
 
-def at(relation: isl.Map, dims: dict[str, int], coords: tuple[int, ...]) -> isl.Set:
-    """The image of one point."""
+def image_of(relation: isl.Map, dims: dict[str, int], coords: tuple[int, ...]) -> isl.Set:
+    """The image of one point at given dims."""
     m = _fix_dims(relation, dims)
     for k, v in enumerate(coords):
         m = m.fix_val(isl.dim_type.in_, k, isl.Val(v))

@@ -167,7 +167,7 @@ class ArgWriter:
             return 1
         starts = [mul(axis_exprs(x)[0], n) for x, n in zip(region.axes, strides, strict=True)]
         whole = [shape[-1], *starts, *(strides[k] for k in sliced[:-1])]
-        n = 16 // tensor.dtype.word
+        n = 16 // tensor.dtype.tagged_bytes
         return n if all(divisor(e) % n == 0 for e in whole) else 1
 
     def _by_words(self, args: list[int]) -> list[str]:

@@ -1,5 +1,6 @@
-"""Run-time data that decides where the operands of a task lie: what is settled of it (`Settled`) is
-read before the last waits, so that places need not be looked up when the last input arrives.
+"""Run-time data that decides where the operands of a task lie. What is known of it
+(`DataAvailability`) is read before the last waits, so that places need not be looked up when the
+last input arrives.
 """
 
 from __future__ import annotations

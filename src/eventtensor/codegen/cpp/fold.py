@@ -8,21 +8,25 @@ from __future__ import annotations
 
 from ...ir import tile as t
 from ...ir.expr import Const, Node, product
-from ...ir.handler_table import Layer
+from ...ir.handler_table import HandlerTable
 from ...ir.walk import free_vars
 from .args import Target, stored_once
 from .frame import BodyFrame
 from .value import Index, Value, ctype, elsewhere, long_axes, of_view, scalar
 
 # Names in device/numerics.h and in device/cuda/ops/reduce.cuh.
-_FOLDS: Layer[str, tuple[str, str]] = Layer("folds (codegen/cpp/fold.py)", (*t.REDUCE, "argmax"))
+_FOLDS: HandlerTable[str, tuple[str, str]] = HandlerTable(
+    "folds (codegen/cpp/fold.py)", (*t.REDUCE, "argmax")
+)
 _FOLDS.add(("lane_sum", "half_sum"), "sum")
 _FOLDS.add(("fold_max", "half_max"), "max")
 _FOLDS.add(("fold_min", "half_min"), "min")
 _FOLDS.add(("arg_max", "half_arg_max"), "argmax")
 _FOLDS.require_all()
 
-_SCANS: Layer[str, tuple[str, str]] = Layer("prefix sums (codegen/cpp/fold.py)", t.SCAN)
+_SCANS: HandlerTable[str, tuple[str, str]] = HandlerTable(
+    "prefix sums (codegen/cpp/fold.py)", t.SCAN
+)
 _SCANS.add(("+", "0"), "sum")
 _SCANS.add(("*", "1"), "prod")
 _SCANS.require_all()

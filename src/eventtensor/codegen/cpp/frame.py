@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from ...ir import tile as t
-from ...ir.availability import Settled
+from ...ir.availability import DataAvailability
 from ...ir.expr import Const, Load, Node, product
 from ...ir.plan import Wait
 from ...ir.program import PlacedCall, Program
@@ -27,7 +27,7 @@ from .value import STORAGE, Index, Value, View, ctype, long_axes, of_view, scala
 
 def _always(wait: Wait) -> bool:
     """True if a wait has something to wait for, so that the threads meet after it."""
-    return any(n.single for n in wait.cells[-1:])
+    return any(n.is_single for n in wait.cells[-1:])
 
 
 @dataclass(frozen=True)
@@ -64,13 +64,16 @@ class KnownRegions(RegionWriter):
                 stride = self.expr.stride(shape, k)
                 self.alike.setdefault(axis, {})[f"{name}_rows{k}"] = stride
 
-    def tables(self, name: str, region: Region, settled: Settled) -> None:
+    def tables(self, name: str, region: Region, settled: DataAvailability) -> None:
         """Make those whose rows can be read."""
         shape = self.program.tensor(region.tensor).shape
         for k, axis in enumerate(region.axes):
             table = f"{name}_rows{k}"
-            if isinstance(axis, Rows) and table not in self.made \
-                    and settled.loads(axis.extent, axis.index):
+            if (
+                isinstance(axis, Rows)
+                and table not in self.made
+                and settled.are_loads_known(axis.extent, axis.index)
+            ):
                 self._table(table, axis, self.expr.stride(shape, k))
 
 
@@ -105,7 +108,10 @@ class BodyFrame:
         self.enter: Callable[[t.For], None] = lambda loop: None
 
     def prepare(
-        self, settled: Settled, waits: tuple[Wait, ...], sync: SyncWriter,
+        self,
+        settled: DataAvailability,
+        waits: tuple[Wait, ...],
+        sync: SyncWriter,
         checks: Callable[[], None],
     ) -> None:
         """What comes before the work: waits, operands that hand-offs bring, and ahead of them what
@@ -127,19 +133,19 @@ class BodyFrame:
         self.args.bring_copies()
         self.words()
         if not self.expr.debug:
-            self.learn(settled.after(waits[-1]) if waits else settled)
+            self.learn(settled.with_wait(waits[-1]) if waits else settled)
 
     def first_waits(
-        self, settled: Settled, waits: tuple[Wait, ...], sync: SyncWriter
-    ) -> Settled:
+        self, settled: DataAvailability, waits: tuple[Wait, ...], sync: SyncWriter
+    ) -> DataAvailability:
         """All but the last, and ahead of each what can be read by then."""
         for w in waits[:-1]:
             self.early(settled)
             sync.waits((w,))
-            settled = settled.after(w)
+            settled = settled.with_wait(w)
         return settled
 
-    def set_off_early(self, settled: Settled, last: Wait, sync: SyncWriter) -> None:
+    def set_off_early(self, settled: DataAvailability, last: Wait, sync: SyncWriter) -> None:
         """What somebody else can begin as soon as the last wait is over."""
 
     def words(self) -> None:
@@ -148,7 +154,7 @@ class BodyFrame:
         way = "_for_pages" if self.args.edges.finds(self.call) else ""
         self.out.line(f"et::task_ready{way}(worker);")
 
-    def early(self, settled: Settled) -> None:
+    def early(self, settled: DataAvailability) -> None:
         """Run-time data that decides places, and small operands."""
         self.learn(settled)
         for k, region in enumerate(self.call.regions):
@@ -158,13 +164,13 @@ class BodyFrame:
             region = self.call.regions[k]
             if self.expr.debug and loads_of(*region_exprs(region)):
                 continue  # the checks of its places come first
-            if self.args.is_small(k) and settled.region(region):
+            if self.args.is_small(k) and settled.is_region_known(region):
                 self.args.ask(k)
 
-    def learn(self, settled: Settled) -> None:
+    def learn(self, settled: DataAvailability) -> None:
         """Run-time data that decides places, each read once."""
         for load in place_loads(self.call.regions):
-            if load not in self.known and settled.loads(load):
+            if load not in self.known and settled.are_loads_known(load):
                 self.known[load] = self.extent(load)
 
     def small_args(self) -> list[int]:

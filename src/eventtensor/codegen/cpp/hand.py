@@ -19,7 +19,7 @@ from itertools import chain
 from math import prod
 
 from ...errors import UnboundedTile
-from ...ir.availability import Settled
+from ...ir.availability import DataAvailability
 from ...ir.body_headers import Headers, include_lines
 from ...ir.cuda_body import Scratch
 from ...ir.expr import Const
@@ -143,17 +143,24 @@ class HandWriter(BodyFrame):
             return []
         return [k for k in range(len(self.call.reads)) if not self.by_value(k)]
 
-    def early(self, settled: Settled) -> None:
+    def early(self, settled: DataAvailability) -> None:
         """Elements first: tables, which come next, end with a meeting of all threads."""
         self.learn(settled)
         for k in range(len(self.call.reads)):
-            if self.by_value(k) and k not in (*self.args.staged, *self.passed) \
-                    and not self.args.overwritten(k) and settled.region(self.call.regions[k]):
+            if (
+                self.by_value(k)
+                and k not in (*self.args.staged, *self.passed)
+                and not self.args.overwritten(k)
+                and settled.is_region_known(self.call.regions[k])
+            ):
                 self.passed[k] = self.as_view(k, self.args.read(k, storage=True))
         super().early(settled)
 
     def prepare(
-        self, settled: Settled, waits: tuple[Wait, ...], sync: SyncWriter,
+        self,
+        settled: DataAvailability,
+        waits: tuple[Wait, ...],
+        sync: SyncWriter,
         checks: Callable[[], None],
     ) -> None:
         if not self._waits_inside(settled, waits):
@@ -162,20 +169,21 @@ class HandWriter(BodyFrame):
         self.early(self.first_waits(settled, waits, sync))
         self.last = partial(sync.waits, waits[-1:])
 
-    def _waits_inside(self, settled: Settled, waits: tuple[Wait, ...]) -> bool:
+    def _waits_inside(self, settled: DataAvailability, waits: tuple[Wait, ...]) -> bool:
         """True if the body can do the last wait: it declares all arguments that the wait guards,
         all places are known before it, nothing else comes behind it, and what the frame itself
         loads for the body (elements, copies) does not need it."""
         if not self.arrives or not waits or self.args.staged or self.expr.debug:
             return False
-        guarded = {k for k, mode in waits[-1].guarded(self.call) if mode != ArgMode.write}
+        guarded = {k for k, mode in waits[-1].guarded_args(self.call) if mode != ArgMode.write}
         if not guarded <= self.inside:
             return False
         for w in waits[:-1]:
-            settled = settled.after(w)
+            settled = settled.with_wait(w)
         regions = self.call.regions
-        return settled.loads(*(e for r in regions for e in region_exprs(r))) and all(
-            settled.region(regions[k]) for k in range(len(regions)) if self._loaded(k))
+        return settled.are_loads_known(*(e for r in regions for e in region_exprs(r))) and all(
+            settled.is_region_known(regions[k]) for k in range(len(regions)) if self._loaded(k)
+        )
 
     def _loaded(self, k: int) -> bool:
         """True for an argument of which more than its place is found ahead of the text."""

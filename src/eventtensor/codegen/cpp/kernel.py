@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from ...ir import tile
-from ...ir.availability import Settled
+from ...ir.availability import DataAvailability
 from ...ir.cpp_body import CppBody
 from ...ir.cuda_body import CudaBody
 from ...ir.expr import Node, product
@@ -274,8 +274,9 @@ class KernelWriter:
             for region in p.call.regions if self.flavour.debug else ():
                 RegionWriter(self.out, self.expr, self.program, self.expr).checks(region)
 
-        writer.prepare(Settled(self.plan, p, plan.header), self.edges.waits(plan), self.sync,
-                       checks)
+        writer.prepare(
+            DataAvailability(self.plan, p, plan.header), self.edges.waits(plan), self.sync, checks
+        )
 
     def body_writer(self, p: PlacedCall) -> BodyWriter | HandWriter:
         custom = self.custom_body(p)
@@ -296,7 +297,7 @@ class KernelWriter:
     def gives_up(self, p: PlacedCall) -> bool:
         """True if something in the body waits, so that it tells whether the launch goes on."""
         plan = self.plan.call(p.call.name)
-        waits = self.edges.waits(plan) or any(w.chunk is not None for w in plan.waits)
+        waits = self.edges.waits(plan) or any(w.loop is not None for w in plan.waits)
         words = any(not self.edges.in_bulk(p.call, k) for k in self.staged(p))
         return bool(waits) or words or self.flavour.debug
 

@@ -109,7 +109,7 @@ class RegionWriter:
         for k, axis in enumerate(region.axes):
             if not isinstance(axis, Point):
                 var = cpp_name(axis.var) if isinstance(axis, Rows) else f"i{depth}"
-                size = extent(axis, tensor.shape[k], region.fills(k))
+                size = extent(axis, tensor.shape[k], region.pads_axis(k))
                 assert size is not None
                 n = self.expr(size)
                 shared = self.out.shared_loop(var, n) if k == tiled[-1] else loop(var, n)

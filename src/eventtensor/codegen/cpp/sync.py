@@ -42,7 +42,7 @@ class Edges:
 
     def waits(self, call: CallPlan) -> tuple[Wait, ...]:
         """Those that stand before the body and count."""
-        return tuple(w for w in call.waits if w.chunk is None)
+        return tuple(w for w in call.waits if w.loop is None)
 
     def notifies(self, call: CallPlan) -> tuple[Notify, ...]:
         return call.notifies
@@ -172,9 +172,7 @@ class SyncWriter:
 
     def chunk_waits(self, call: CallPlan, loop: For) -> None:
         """Those that stand at the start of an iteration of a loop of the body."""
-        self.waits(tuple(
-            w for w in call.waits if w.chunk is not None and w.chunk.var == loop.var
-        ))
+        self.waits(tuple(w for w in call.waits if w.loop is not None and w.loop.var == loop.var))
 
     def notifies(self, notifies: tuple[Notify, ...], how: str = "ev_notify") -> None:
         """`notify_async` (notifier.cuh) takes two cells at once, since a release costs the most."""
@@ -201,7 +199,7 @@ class SyncWriter:
 
     def _one_notified(self, n: Notify) -> str:
         """Event and cell, if each task notifies one; else nothing."""
-        if len(n.cells) != 1 or not n.cells[0].single:
+        if len(n.cells) != 1 or not n.cells[0].is_single:
             return ""
         event = self.plan.event(n.event)
         return f"args.cell.{cpp_name(event.name)}, {self.cell(event, n.cells[0].index)}"

@@ -29,7 +29,9 @@ class Run:
 
     def of(self, s: Stream) -> Stream:
         """The stream of one of the products as pages of the run have it."""
-        return replace(s, bundle=self.joined, chunk=self.chunk) if self.joined > 1 else s
+        return (
+            replace(s, bundle=self.joined, k_bytes_per_stage=self.chunk) if self.joined > 1 else s
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +57,9 @@ def runs_of(
     body = call.body
     found: list[list[_Taken]] = [[]]
     for s in streams:
-        product = product_of(body, s.arg) if s.kind is StreamKind.packed and not s.wide else None
+        product = (
+            product_of(body, s.arg) if s.kind is StreamKind.packed and not s.is_b_streamed else None
+        )
         x = _sliced(body, product) if product is not None else None
         if product is None or x is None:
             found.append([])
@@ -66,7 +70,7 @@ def runs_of(
             found.append([])
         found[-1].append((product, s, x))
     runs = (_run(call, run, costs) for run in found if len(run) > 1)
-    return tuple(r for r in runs if r.joined > 1 or streams[0].loaded)
+    return tuple(r for r in runs if r.joined > 1 or streams[0].is_streamed)
 
 
 def _run(call: Call, run: list[_Taken], costs: StreamCosts) -> Run:
@@ -84,8 +88,16 @@ def _run(call: Call, run: list[_Taken], costs: StreamCosts) -> Run:
 
 def _goes_on(last: _Taken, next: _Taken) -> bool:
     (p, s, x), (q, r, y) = last, next
-    sizes = (p.left, p.rows, p.k, p.columns, p.span, p.bundle, s.chunk)
-    return y.behind(x) and sizes == (q.left, q.rows, q.k, q.columns, q.span, q.bundle, r.chunk)
+    sizes = (p.left, p.rows, p.k, p.columns, p.span, p.bundle, s.k_bytes_per_stage)
+    return y.behind(x) and sizes == (
+        q.left,
+        q.rows,
+        q.k,
+        q.columns,
+        q.span,
+        q.bundle,
+        r.k_bytes_per_stage,
+    )
 
 
 def _sliced(body: t.Body, product: Product) -> _Sliced | None:

@@ -9,11 +9,11 @@ from dataclasses import fields, replace
 from functools import partial
 
 from ...ir import tile as t
-from ...ir.availability import Settled
+from ...ir.availability import DataAvailability
 from ...ir.expr import Const, Node, add, maximum, mul
 from ...ir.expr import product as extents
 from ...ir.interval import numeric_bounds
-from ...ir.loop_operands import loop_page
+from ...ir.loop_operands import loop_operand
 from ...ir.plan import Stream, StreamKind, Wait
 from ...ir.products import PANEL, Product, argument_of, product_of
 from ...ir.program import PlacedCall, Program
@@ -68,12 +68,12 @@ class StreamBody(ColumnsBody):
         self.straight: dict[int, t.Store] = {}  # of products that go to their place
         self.lent: Node = Const(0)  # the most bytes that a product takes and gives back
         for s in streams:
-            if s.kind.of_product:
+            if s.kind.is_product:
                 found = product_of(self.call.body, s.arg)
                 assert found is not None
                 self.products[found.id] = (found, s)
             elif s.kind is StreamKind.loop:
-                page = loop_page(self.call, s.arg)
+                page = loop_operand(self.call, s.arg)
                 assert page is not None
                 self.slices[page.id] = s
                 self.walked.add(page.loop.var)
@@ -81,7 +81,7 @@ class StreamBody(ColumnsBody):
         self.hidden = frozenset(x for p, _ in self.products.values() for x in p.hidden)
 
     def write(self) -> None:
-        loaded = any(s.loaded for s in self.streams)
+        loaded = any(s.is_streamed for s in self.streams)
         if loaded:
             self.out.line("worker.pipeline.task_begin();")
         held = {s.arg: self.hold(s) for s in self.streams if s.kind is StreamKind.whole}
@@ -168,8 +168,14 @@ class StreamBody(ColumnsBody):
         """True if a product can be stored as it is found: as elements, not as words with flags."""
         target, found = self.targets[s.arg], self.products.get(s.value)
         flags = self.args.has_flags(s.arg)
-        return found is not None and found[1].wide and self.is_straight(s) and not flags \
-            and target.view.storage is DType.f32 and len(target.type.shape) == 2
+        return (
+            found is not None
+            and found[1].is_b_streamed
+            and self.is_straight(s)
+            and not flags
+            and target.view.storage is DType.f32
+            and len(target.type.shape) == 2
+        )
 
     def _stored_by_products(self) -> frozenset[str]:
         """Of them each has a condition, and would make an address that hides its base anew."""
@@ -182,7 +188,7 @@ class StreamBody(ColumnsBody):
     def _by_lines(self, s: t.Let) -> bool:
         """True for a product whose other side comes line by line."""
         stream = self.products[s.id][1]
-        return stream.wide and stream.loaded
+        return stream.is_b_streamed and stream.is_streamed
 
     def _set_off(self, id: int, x: Columns, ahead: str = "") -> None:
         """`ahead`: of a wait, the cell that tells when x is there."""
@@ -195,7 +201,7 @@ class StreamBody(ColumnsBody):
         self.begun.add(id)
         self.maps.lacking |= not x.mapped
 
-    def set_off_early(self, settled: Settled, last: Wait, sync: SyncWriter) -> None:
+    def set_off_early(self, settled: DataAvailability, last: Wait, sync: SyncWriter) -> None:
         """Lines of the first product, if boxes of x as it lies are known before the last wait: the
         bringers then wait for its one cell themselves. Nothing of x is read here."""
         first = self._first_product(self.call.body.stmts)
@@ -207,7 +213,7 @@ class StreamBody(ColumnsBody):
             return
         region = self.call.regions[arg]
         apart = region.pad is not None or any(isinstance(x, Rows) for x in region.axes)
-        if apart or not settled.loads(*region_exprs(region), product.columns):
+        if apart or not settled.are_loads_known(*region_exprs(region), product.columns):
             return
         self.args.brought[arg] = self.reads[arg] = self.args.read(arg, storage=True)
         if not self._see(product.other):
@@ -255,7 +261,7 @@ class StreamBody(ColumnsBody):
         if run is not None and run.joined > 1:
             stream = run.of(stream)
             self.joined.add(run.args[0])
-        if stream.wide and stream.loaded and id not in self.begun:
+        if stream.is_b_streamed and stream.is_streamed and id not in self.begun:
             self._set_off(id, self.columns(product, stream))
         kind, row, span = self._sizes(product, stream)
         x = self.columns(product, stream) if run is None else self.stepped_columns(product, run)
@@ -271,7 +277,7 @@ class StreamBody(ColumnsBody):
         source = source_of(self.call, self.program, self.expr, stream, span, run)
         for arg in (stream.arg,) if run is None else run.args:
             self.out.comment(f"{self.args.name(arg)} = {self.call.regions[arg]}, by pages")
-        if stream.wide:
+        if stream.is_b_streamed:
             known = product.rows.value // PANEL if isinstance(product.rows, Const) else 0
             mapped = ", true" if x.mapped else ""
             how = f"et::wide_gemm<{kind}, {row}, {span}, {known}, {self.pass_of(product)}{mapped}>"
@@ -282,9 +288,12 @@ class StreamBody(ColumnsBody):
                 panels, times = panels * count, f", {count}"
                 rows, n = f"{rows} * {count}", str(count)
             tiles = -(-stream.columns // 8)
-            how = f"et::skinny_gemm<{kind}, {tiles}, {row}, {stream.chunk}, {panels}{times}>"
+            how = (
+                f"et::skinny_gemm<{kind}, {tiles}, {row}, {stream.k_bytes_per_stage},"
+                f" {panels}{times}>"
+            )
         what = f"{x.matrix}, {rows}, {n}{x.begins}"
-        if stream.wide:
+        if stream.is_b_streamed:
             self.block_out.ends_met(f"{how}(worker, {source}, {out}, {what});")
             self.block_out.together = True
         else:
@@ -341,7 +350,7 @@ class StreamBody(ColumnsBody):
     def open_beside(self, product: Product, stream: Stream) -> None:
         """Where lines of x are, temporaries may be from the end of a lone product on."""
         most = opens_beside([s for _, s in self.products.values()], stream)
-        if stream.wide and stream.loaded and most is not None:
+        if stream.is_b_streamed and stream.is_streamed and most is not None:
             self.out.line(
                 f"if ({self.extent(product.columns)} <= {most}) "
                 "worker.arena.open_beside(worker.pipeline.activation_bytes());"
@@ -354,7 +363,7 @@ class StreamBody(ColumnsBody):
     ) -> None:
         """For columns that are staged as a whole and do not lie there already, and what the warps
         fold through. It goes back when the product is over."""
-        if stream.wide:
+        if stream.is_b_streamed:
             return
         times = 1 if run is None else len(run.ids)
         panels = -(-stream.rows // PANEL) * times

@@ -63,7 +63,7 @@ class ColumnsBody(BodyWriter):
         """The other side, in the storage of the streamed one."""
         storage = self.call.body.args[stream.arg].storage
         value = self.values[product.other]
-        if stream.wide and value.view is not None and value.view.storage is storage:
+        if stream.is_b_streamed and value.view is not None and value.view.storage is storage:
             k, n = (0, 1) if product.left else (1, 0)
             table, view = value.view.table(n), value.view
             if table is not None and view.table(k) is None:
@@ -77,7 +77,9 @@ class ColumnsBody(BodyWriter):
             view = narrow
         along, across = view.strides if product.left else reversed(view.strides)
         matrix = f"et::Matrix<{STORAGE[storage]}>{{{view.data}, {along}, {across}}}"
-        by_lines = stream.wide and stream.loaded and along == "1" and across.isdecimal()
+        by_lines = (
+            stream.is_b_streamed and stream.is_streamed and along == "1" and across.isdecimal()
+        )
         return Columns(matrix, self.mapped(product, view, int(across)) if by_lines else "")
 
     def mapped(self, product: Product, view: View, width: int) -> str:

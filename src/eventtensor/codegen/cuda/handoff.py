@@ -28,7 +28,7 @@ class HandoffEdges(Edges):
     def __init__(self, plan: Plan, target: CudaTarget) -> None:
         self.plan, self.costs = plan, target.costs.handoff
         self.ahead = self.costs.max_prefetch_elements
-        self.flagged = plan.flagged
+        self.flagged = plan.tagged_tensors
         self.kinds = {(h.event, h.call): h.kind for h in plan.handoffs}
 
     @cached_property

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from ...ir.cpp_body import CppBody
 from ...ir.cuda_body import CudaBody
 from ...ir.expr import Const, Load, Node, add, product
-from ...ir.plan import Plan, follows
+from ...ir.plan import Plan, has_successive_tiles
 from ...ir.program import PlacedCall
 from ...kernel_ir.body_record import ArenaDemand, BodyRecord, PipeTerm
 from ...targets.devices import DEFAULT_DEVICE
@@ -111,8 +111,12 @@ class BlockWriter(SharedMemory):
         """True if a worker claims tiles of a grid one after the other, and their products are of
         many columns: the messenger notifies, and the next tile begins. (Not in debug builds, where
         cells are counted as soon as the tasks are over.)"""
-        return self.is_told(p) and any(s.wide for s in self.streams[p.call.name]) \
-            and not self.flavour.debug and bool(self.edges.notifies(self.plan.call(p.call.name)))
+        return (
+            self.is_told(p)
+            and any(s.is_b_streamed for s in self.streams[p.call.name])
+            and not self.flavour.debug
+            and bool(self.edges.notifies(self.plan.call(p.call.name)))
+        )
 
     def is_told(self, p: PlacedCall) -> bool:
         """True if the loader claims the tiles of a grid."""
@@ -178,7 +182,7 @@ class BlockWriter(SharedMemory):
             o.line('#include "cuda/roles/operand_source.cuh"')
             if self.has_messenger:
                 o.line('#include "cuda/roles/notifier.cuh"')
-        if not self.wide and any(s.wide for every in self.paged.values() for s in every):
+        if not self.wide and any(s.is_b_streamed for every in self.paged.values() for s in every):
             o.line('#include "cuda/mma/gemm_wide.cuh"')
         elif self.paged and not self.streams:
             o.line('#include "cuda/mma/gemm_skinny.cuh"')
@@ -237,9 +241,17 @@ class BlockWriter(SharedMemory):
             )
         if streams is None:
             return super().body_writer(p)
-        writer = StreamBody(self.block_out, self.expr, self.program, p, streams, self.maps,
-                            self.joined, follows(self.plan, p, self.target.multiprocessors),
-                            self.target.costs.stream)
+        writer = StreamBody(
+            self.block_out,
+            self.expr,
+            self.program,
+            p,
+            streams,
+            self.maps,
+            self.joined,
+            has_successive_tiles(self.plan, p, self.target.multiprocessors),
+            self.target.costs.stream,
+        )
         writer.known.update(self.told(p))
         return writer
 

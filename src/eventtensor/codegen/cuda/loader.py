@@ -8,9 +8,9 @@ from typing import assert_never
 
 from ...ir.best import best_of
 from ...ir.expr import Const, Load, Node, Var, add, floordiv, mul
-from ...ir.index_tables import places
+from ...ir.index_tables import placement_exprs
 from ...ir.layout import layout_of, panel_stride, row_stride
-from ...ir.loop_operands import loop_page
+from ...ir.loop_operands import loop_operand
 from ...ir.plan import Stream, StreamKind
 from ...ir.products import BUNDLES, MOST_SPAN, PANEL, Product, product_of
 from ...ir.program import Item, Loop, PlacedCall
@@ -121,7 +121,7 @@ class LoaderWriter:
                 if run.joined == 1 or (p.call.name, run.args[0]) in self.joined}
         loops, args = set[int](), set[int]()  # that are done
         for s in streams:
-            page = loop_page(p.call, s.arg) if s.kind is StreamKind.loop else None
+            page = loop_operand(p.call, s.arg) if s.kind is StreamKind.loop else None
             if s.arg in args:
                 continue
             if s.arg in runs and self.run(p, s, runs[s.arg]):
@@ -148,7 +148,7 @@ class LoaderWriter:
         v = cpp_name(f"%{loop.var}")
         with self.out.block(f"for (int64_t {v} = 0; {v} < {self.expr(loop.extent)}; ++{v})"):
             for s in self.streams[p.call.name]:
-                page = loop_page(p.call, s.arg) if s.kind is StreamKind.loop else None
+                page = loop_operand(p.call, s.arg) if s.kind is StreamKind.loop else None
                 if page is not None and page.loop.var == loop.var:
                     self.operand(p, s, page.region)
 
@@ -167,8 +167,11 @@ class LoaderWriter:
             for region in some:
                 self.place(p, s, region)
             starts = ", ".join(self.start(region) for region in some)
-            piece = run.of(s).page // run.joined
-            self.out.line(f"worker.run_on<{s.ahead}, {s.rush}>({{{starts}}}, {bytes}, {piece});")
+            piece = run.of(s).stage_bytes // run.joined
+            self.out.line(
+                f"worker.run_on<{s.l2_prefetch_stages}, {s.burst_bytes_in_flight}>"
+                f"({{{starts}}}, {bytes}, {piece});"
+            )
         self.out.line("worker.follow();")
         return True
 
@@ -188,7 +191,7 @@ class LoaderWriter:
     def place(self, p: PlacedCall, s: Stream, region: Region) -> None:
         """Before it is read where it lies."""
         self.out.comment(str(region))
-        by_data = loads_of(*region_exprs(region), *places(p, s))
+        by_data = loads_of(*region_exprs(region), *placement_exprs(p, s))
         weight = self.kernel.program.tensor(region.tensor).role is Role.weight
         if (not weight or by_data) and not self.tables.after(p):
             self.out.line("worker.wait_for_tasks();")
@@ -201,7 +204,9 @@ class LoaderWriter:
                 self.out.line(f"worker.whole({data}, {rows}, {row}, {stride});")
             case StreamKind.rows:
                 rows, row, stride = self.matrix(p, s)
-                self.out.line(f"worker.rows({data}, {rows}, {row}, {stride}, {s.chunk});")
+                self.out.line(
+                    f"worker.rows({data}, {rows}, {row}, {stride}, {s.k_bytes_per_stage});"
+                )
             case StreamKind.packed:
                 self.packed(p, s, data, row)
             case StreamKind.hand:
@@ -210,8 +215,11 @@ class LoaderWriter:
                 assert_never(s.kind)
 
     def packed(self, p: PlacedCall, s: Stream, data: str, bytes: str) -> None:
-        if not s.wide:
-            self.out.line(f"worker.run<{s.ahead}, {s.rush}>({data}, {bytes}, {s.page});")
+        if not s.is_b_streamed:
+            self.out.line(
+                f"worker.run<{s.l2_prefetch_stages}, {s.burst_bytes_in_flight}>"
+                f"({data}, {bytes}, {s.stage_bytes});"
+            )
             return
         product = product_of(p.call.body, s.arg)
         assert product is not None and isinstance(product.k, Const)
@@ -251,8 +259,8 @@ class LoaderWriter:
         """The bytes that may be, as arguments: with many columns those of a rush, where a grid has
         begun."""
         s, *_ = every = self.streams[p.call.name]
-        rushes = s.rush != 0 and any(x.wide for x in every)
-        return f"<true>({s.rush})" if rushes else f"({s.cap})"
+        rushes = s.burst_bytes_in_flight != 0 and any(x.is_b_streamed for x in every)
+        return f"<true>({s.burst_bytes_in_flight})" if rushes else f"({s.max_bytes_in_flight})"
 
     def grid(self, p: PlacedCall) -> None:
         o, name, plan = self.out, p.call.name, self.kernel.plan.call(p.call.name)

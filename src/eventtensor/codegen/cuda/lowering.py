@@ -7,11 +7,13 @@ from __future__ import annotations
 from typing import Any
 
 from ...ir import tile as t
-from ...ir.handler_table import Layer
-from ...ir.ops import ROWS
+from ...ir.handler_table import HandlerTable
+from ...ir.ops import OP_SPECS
 from ..cpp.lowering import CPP, Lowering
 
-CUDA: Layer[type[Any], Lowering] = Layer("the CUDA back end (codegen/cuda/lowering.py)", ROWS)
+CUDA: HandlerTable[type[Any], Lowering] = HandlerTable(
+    "the CUDA back end (codegen/cuda/lowering.py)", OP_SPECS
+)
 
 # Views and lazy values: text that has no threads in it.
 CUDA.share(CPP, t.Arg, t.Literal, t.Index, t.Iota, t.Unary, t.Binary, t.Where, t.Cast, t.Broadcast,

@@ -43,7 +43,7 @@ def _least(e: Node) -> int:
 def check_strategies(plan: Plan, target: CudaTarget) -> None:
     """Refuse a plan that was made for a GPU with other features."""
     for s in plan.streams:
-        needed = required_features(s.strategy) | ({Feature.tma} if s.loaded else set())
+        needed = required_features(s.strategy) | ({Feature.tma} if s.is_streamed else set())
         lacking = sorted(needed - target.capabilities.features)
         if lacking:
             raise BadOption(f"the plan of {s.call} needs {', '.join(lacking)}, which {target.name} "
@@ -64,7 +64,7 @@ class SharedMemory(KernelWriter):
         self.before: dict[str, Node] = {}
         check_strategies(plan, target)
         self.paged = _by_call(plan.streams)
-        self.streams = _by_call(s for s in plan.streams if s.loaded)
+        self.streams = _by_call(s for s in plan.streams if s.is_streamed)
 
     @property
     def declared_bytes(self) -> int:
@@ -79,7 +79,7 @@ class SharedMemory(KernelWriter):
     @property
     def page(self) -> int:
         """Bytes of a slot of the ring: the largest page."""
-        paged = (s.page for every in self.streams.values() for s in every)
+        paged = (s.stage_bytes for every in self.streams.values() for s in every)
         return max([self.costs.stage_bytes, *paged]) if self.streams else 0
 
     @property
@@ -147,7 +147,7 @@ class SharedMemory(KernelWriter):
         for name, every in self.streams.items():
             p = self.program.placed(name)
             for s in every:
-                product = product_of(p.call.body, s.arg) if s.wide else None
+                product = product_of(p.call.body, s.arg) if s.is_b_streamed else None
                 if product is not None:
                     found[most_columns(self.program, p, product.columns)] = None
         plain = [e for e in found if not isinstance(e, Max | Min)]
@@ -167,21 +167,21 @@ class SharedMemory(KernelWriter):
         launches have many."""
         lines, sizes = self.least_lines if self.without_lines(call) else 0, [size]
         some = self.costs.few_columns
-        streams = [s for s in self.paged.get(call, ()) if s.kind.of_product]
-        for s in streams if all(s.wide for s in streams) else ():
+        streams = [s for s in self.paged.get(call, ()) if s.kind.is_product]
+        for s in streams if all(s.is_b_streamed for s in streams) else ():
             found = product_of(self.program.call(call).body, s.arg)
             if found is not None and (loads_of(found.columns) or _least(found.columns) > some):
                 return 0
             if found is not None:
                 sizes = [few for x in sizes for few in where_few(x, found.columns, some)]
-                lines = self.least_lines if s.loaded and opens_beside(streams, s) else 0
+                lines = self.least_lines if s.is_streamed and opens_beside(streams, s) else 0
         ends = [numeric_bounds(size)[1] for size in sizes]
         known = [end for end in ends if end is not None]
         return max(0, max(known) - lines) if len(known) == len(ends) else None
 
     def without_lines(self, call: str) -> bool:
         """True if tasks have the memory of lines that others bring: none come for them."""
-        return self.wide and not any(s.wide for s in self.paged.get(call, ()))
+        return self.wide and not any(s.is_b_streamed for s in self.paged.get(call, ()))
 
     def is_near(self, call: str) -> bool:
         """True if no task of it goes on in device memory."""

@@ -15,9 +15,9 @@ def source_of(
 ) -> str:
     """Packed panels, in spans of so many bytes, or plain rows; of all products of a run, if these
     are joined. In place a run is always that."""
-    if stream.loaded and stream.kind is not StreamKind.packed:
+    if stream.is_streamed and stream.kind is not StreamKind.packed:
         return "et::PipelineRows(worker)"
-    if stream.loaded:
+    if stream.is_streamed:
         joined = run is not None and run.joined > 1
         return f"et::PipelinePanels<{span}, {stream.bundle}{', true' * joined}>(worker)"
 
@@ -38,7 +38,7 @@ def source_of(
         stride = expr(panel_stride(tensor))
         return (
             f"et::GlobalPanels<{span}, {stream.bundle}>"
-            f"{{{place(stream.arg)}, {stride}, {stream.page}}}"
+            f"{{{place(stream.arg)}, {stride}, {stream.stage_bytes}}}"
         )
     stride = expr(row_stride(region, tensor))
-    return f"et::GlobalRows{{{place(stream.arg)}, {stride}, {stream.chunk}}}"
+    return f"et::GlobalRows{{{place(stream.arg)}, {stride}, {stream.k_bytes_per_stage}}}"

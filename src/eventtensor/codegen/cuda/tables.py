@@ -7,9 +7,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ...ir.availability import Settled
+from ...ir.availability import DataAvailability
 from ...ir.expr import Load, Node
-from ...ir.index_tables import is_kept, places
+from ...ir.index_tables import fits_in_warp, placement_exprs
 from ...ir.plan import HandoffKind, Plan, Stream, Wait
 from ...ir.program import PlacedCall
 from ...ir.tensor import region_exprs
@@ -40,7 +40,7 @@ class Tables:
 
     def after(self, p: PlacedCall) -> tuple[Wait, ...]:
         """Waits of the tasks that tell where operands lie."""
-        events = {e for s in self.streams[p.call.name] for e in s.after}
+        events = {e for s in self.streams[p.call.name] for e in s.wait_events}
         return tuple(w for w in self.plan.call(p.call.name).waits if w.event in events)
 
     def waited(self, p: PlacedCall) -> tuple[Wait, ...]:
@@ -58,7 +58,13 @@ class Tables:
     def _loads(self, p: PlacedCall) -> tuple[Load, ...]:
         plan, found = self.plan, dict[Load, None]()
         waits = (*plan.call(p.call.name).header, *self.after(p))
-        for load in loads_of(*(e for s in self.streams[p.call.name] for e in places(p, s))):
-            if waits and is_kept(plan.program, p, load) and Settled(plan, p, waits).loads(load):
+        for load in loads_of(
+            *(e for s in self.streams[p.call.name] for e in placement_exprs(p, s))
+        ):
+            if (
+                waits
+                and fits_in_warp(plan.program, p, load)
+                and DataAvailability(plan, p, waits).are_loads_known(load)
+            ):
                 found[load] = None
         return tuple(found)

@@ -331,7 +331,7 @@ def _value(t: Tensor, bound: Bound, words: bool) -> Array:
         found = np.empty(shape, t.dtype.numpy)
         download(found, bound.places[t.name])
         return found
-    raw = np.empty((*shape, 2), f"u{t.dtype.word // 2}")  # a payload and its tag
+    raw = np.empty((*shape, 2), f"u{t.dtype.tagged_bytes // 2}")  # a payload and its tag
     download(raw, bound.places[t.name])
     return raw[..., 0].astype(f"u{t.dtype.size}").view(t.dtype.numpy)
 
