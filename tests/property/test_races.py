@@ -12,7 +12,7 @@ from support.race_oracle import all_races, assert_same_races, random_trace
 
 from eventtensor.interp.clocks import Clocks
 from eventtensor.interp.races import Conflicts
-from eventtensor.interp.ready_queue import Order, Ready
+from eventtensor.interp.ready_queue import Order, ReadyQueue
 from eventtensor.interp.run import Machine
 from eventtensor.interp.shadow_memory import make_memory
 from eventtensor.interp.tasks import Execution
@@ -44,7 +44,7 @@ def test_races_of_random_programs_whose_events_lost_their_order(
     relaxed = data.draw(st.sets(st.sampled_from(names))) if names else set()
     dims = drawn.dims[0]
     memory = make_memory(plan.program, dims, make_arrays(drawn.program, dims, 0, drawn.given(dims)))
-    machine = Machine(plan, dict(dims), Execution(memory), Ready(Order.random, 1, None))
+    machine = Machine(plan, dict(dims), Execution(memory), ReadyQueue(Order.random, 1, None))
     machine.run()
-    clocks = Clocks(machine.trace, relaxed)
-    assert_same_races(machine.trace, clocks, Conflicts(machine.trace, clocks).races())
+    clocks = Clocks(machine.log, relaxed)
+    assert_same_races(machine.log, clocks, Conflicts(machine.log, clocks).races())

@@ -6,9 +6,9 @@ from itertools import combinations, product
 
 import numpy as np
 
-from eventtensor.interp.clocks import Access, Clocks, Trace, Waited
+from eventtensor.interp.clocks import Access, Clocks, RunLog, WaitRecord
 from eventtensor.interp.footprints import Footprint, Span
-from eventtensor.interp.races import LIMIT_EACH
+from eventtensor.interp.races import MAX_RACES_OF_ACCESS
 from eventtensor.interp.run_report import Race, RaceKind
 from eventtensor.interp.tasks import Mode, Task
 
@@ -25,7 +25,7 @@ def do_conflict(a: Access, b: Access) -> bool:
     return not (a.mode is b.mode is Mode.add_unordered and a.round == b.round)
 
 
-def all_races(trace: Trace, clocks: Clocks) -> set[Found]:
+def all_races(trace: RunLog, clocks: Clocks) -> set[Found]:
     """Every race of a trace, without limits, one for each pair of tasks and tensor and way."""
     found: set[Found] = set()
     for early, late in combinations(trace.accesses, 2):
@@ -48,13 +48,13 @@ def _kind(first: Access, second: Access) -> str:
     return str(RaceKind.uncovered_read if second.mode is Mode.read else RaceKind.write_write)
 
 
-def assert_same_races(trace: Trace, clocks: Clocks, races: tuple[Race, ...]) -> None:
+def assert_same_races(trace: RunLog, clocks: Clocks, races: tuple[Race, ...]) -> None:
     """A report names one race for each pair of tasks and tensor, at an element that both touch."""
     want = all_races(trace, clocks)
     got = {(str(r.kind), r.first, r.second, r.tensor, r.reversed) for r in races}
     assert got <= want, sorted(map(str, got - want))[:3]
     assert len(got) == len(races)
-    if len(want) < LIMIT_EACH:
+    if len(want) < MAX_RACES_OF_ACCESS:
         assert {f[1:4] for f in got} == {f[1:4] for f in want}
     else:
         assert got
@@ -67,11 +67,11 @@ def assert_same_races(trace: Trace, clocks: Clocks, races: tuple[Race, ...]) -> 
         assert r.index in touched[0] & touched[1]
 
 
-def random_trace(seed: int) -> Trace:
+def random_trace(seed: int) -> RunLog:
     """Tasks that run in one order and have another in the program; waits on cells, some of which
     get more notifies than waits ask for; regions that are boxes or gathered rows."""
     rng = np.random.default_rng(seed)
-    trace, count = Trace(), int(rng.integers(2, 9))
+    trace, count = RunLog(), int(rng.integers(2, 9))
     ranks = rng.permutation(count) if rng.random() < 0.5 else np.arange(count)
     for k in range(count):
         trace.add(Task("t", (k,)), (int(ranks[k]),), None)
@@ -80,14 +80,14 @@ def random_trace(seed: int) -> Trace:
     return trace
 
 
-def _one_task(trace: Trace, id: int, rng: np.random.Generator) -> None:
+def _one_task(trace: RunLog, id: int, rng: np.random.Generator) -> None:
     cells = sorted(trace.notifiers)
     stages = int(rng.integers(0, 4)) if cells else 0
     for stage in range(stages):
         cell = cells[int(rng.integers(len(cells)))]
         most = len(trace.notifiers[cell])
         target = most if rng.random() < 0.7 else int(rng.integers(0, most + 1))
-        trace.waited[id].append(Waited(stage, cell, target))
+        trace.waited[id].append(WaitRecord(stage, cell, target))
     for stage in range(stages + 1):
         for _ in range(int(rng.integers(0, 3))):
             mode = list(Mode)[int(rng.integers(3))]

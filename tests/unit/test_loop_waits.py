@@ -16,7 +16,7 @@ from eventtensor.analysis.check import verify
 from eventtensor.analysis.check_report import Kind
 from eventtensor.compiler import State
 from eventtensor.interp import Order, Task
-from eventtensor.interp.ready_queue import Ready
+from eventtensor.interp.ready_queue import ReadyQueue
 from eventtensor.interp.run import Machine
 from eventtensor.interp.shadow_memory import make_memory
 from eventtensor.interp.tasks import Execution, Mode
@@ -255,11 +255,11 @@ def test_a_chunk_is_read_before_the_last_producer_has_run():
     dims = {"n": 3 * T}
     memory = make_memory(state.program, dims, make_arrays(state.program, dims))
     last = Task("part", (2,))
-    machine = Machine(state.plan, dims, Execution(memory), Ready(Order.program, 0, last))
+    machine = Machine(state.plan, dims, Execution(memory), ReadyQueue(Order.program, 0, last))
     machine.start()
     while (id := machine.ready.pop()) is not None:
         machine.execute(id)
-    trace = machine.trace
+    trace = machine.log
     seen = [(trace.tasks[a.id], a.mode, a.footprint.spans[0].bounds) for a in trace.accesses
             if a.footprint.tensor == "b"]
     reader = Task("walk", (0,))

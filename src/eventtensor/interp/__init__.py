@@ -1,4 +1,4 @@
-"""The interpreter, the meaning of record: NumPy, any legal order, vector clocks."""
+"""The interpreter, which defines what a program means: NumPy, any legal order, vector clocks."""
 
 from .ready_queue import Order
 from .reference import run_reference

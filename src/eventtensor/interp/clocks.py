@@ -1,7 +1,8 @@
-"""The log of a run, and the vector clocks computed from it: for each task the set of tasks that
-events put before it, as a bit set. Order comes from cells only, never from how this run went.
+"""The log of a run, and vector clocks: for each task the bit set of tasks that events put before
+it.
 
-Clocks are made after the run, when it is known how many notifies each cell got in all.
+Order comes from cells alone, never from the order of this run. Clocks are computed after the run,
+when the number of all notifies of each cell is known.
 """
 
 from __future__ import annotations
@@ -19,13 +20,13 @@ from .numbers import Array
 from .run_report import Cell, Unwritten
 from .tasks import Mode, Task
 
-# A stage that is behind all waits of a task.
+# A stage after all waits of a task.
 DONE = 1 << 30
 
 
 class Access(NamedTuple):
-    """Elements touched by task `id` after it had done the first `stage` of its waits. `round` names
-    its call and loop iteration: the tiles of one round are concurrent."""
+    """Elements that task `id` touches after the first `stage` of its waits. `round` is its call and
+    loop iteration: the tiles of one round are concurrent."""
 
     id: int
     stage: int
@@ -34,8 +35,8 @@ class Access(NamedTuple):
     round: tuple[int, ...]
 
 
-class Waited(NamedTuple):
-    """Cell and target of one satisfied (or pending) wait, the `stage`-th of its task."""
+class WaitRecord(NamedTuple):
+    """The cell and target of wait number `stage` of a task, satisfied or pending."""
 
     stage: int
     cell: Cell
@@ -43,14 +44,14 @@ class Waited(NamedTuple):
 
 
 @dataclass(slots=True)
-class Trace:
-    """Tasks (and headers) are numbered as they become known. `parent` is the header that created a
-    task, whose waits every task of its grid is behind. `executed` is in order of execution."""
+class RunLog:
+    """Tasks and headers have numbers in order of creation. `parent` is the header that created a
+    task; the task comes after its waits. `executed` is in order of execution."""
 
     tasks: list[Task] = field(default_factory=list)
     ranks: list[tuple[int, ...]] = field(default_factory=list)
     parent: list[int | None] = field(default_factory=list)
-    waited: list[list[Waited]] = field(default_factory=list)
+    waited: list[list[WaitRecord]] = field(default_factory=list)
     accesses: list[Access] = field(default_factory=list)
     notifiers: dict[Cell, list[int]] = field(default_factory=dict)
     executed: list[int] = field(default_factory=list)
@@ -65,25 +66,25 @@ class Trace:
 
 
 class Clocks:
-    """Answers `before(id, stage)`; built once the whole trace is known. Cells of `relaxed` events
-    count, but carry no order, as if they were published without release and acquire."""
+    """The clocks of a finished log. Cells of `relaxed` events count but carry no order, as without
+    release and acquire."""
 
-    def __init__(self, trace: Trace, relaxed: Collection[str] = ()) -> None:
-        self._trace = trace
+    def __init__(self, log: RunLog, relaxed: Collection[str] = ()) -> None:
+        self._log = log
         self._relaxed = frozenset(relaxed)
         self._final: dict[int, int] = {}
         self._cells: dict[tuple[Cell, int], int] = {}
         self._allowed: dict[tuple[int, int], int] = {}
-        for id in trace.executed:
+        for id in log.executed:
             self._final[id] = self.before(id, DONE) | 1 << id
 
     def before(self, id: int, stage: int) -> int:
-        """The tasks that surely have ended when task `id` has done its first `stage` waits."""
-        parent = self._trace.parent[id]
+        """The tasks that have always ended when task `id` has done its first `stage` waits."""
+        parent = self._log.parent[id]
         clock = 0 if parent is None else self._final[parent]
-        for w in self._trace.waited[id]:
+        for w in self._log.waited[id]:
             if w.stage < stage:
-                clock |= self._joined(w)
+                clock |= self._clock_of_wait(w)
         return clock
 
     def allowed(self, id: int, stage: int) -> int:
@@ -95,24 +96,25 @@ class Clocks:
 
     def row(self, id: int, stage: int) -> Array:
         """`before` as one bool for each task."""
-        return unpack(self.before(id, stage), len(self._trace.tasks))
+        return unpack(self.before(id, stage), len(self._log.tasks))
 
-    def _joined(self, w: Waited) -> int:
-        """What a satisfied wait tells. If the cell gets more notifies than the target, any `target`
-        of them may have come first: only what enough of them have in common is sure."""
+    def _clock_of_wait(self, w: WaitRecord) -> int:
+        """The tasks that a satisfied wait puts before. If the cell gets more notifies than the
+        target, any `target` of them may come first, so only tasks common to enough of them
+        count."""
         if w.cell[0] in self._relaxed:
             return 0
         key = w.cell, w.target
         if key not in self._cells:
-            notifiers = self._trace.notifiers.get(w.cell, [])
+            notifiers = self._log.notifiers.get(w.cell, [])
             known = [self._final[n] for n in notifiers[: w.target]]
             spare = len(notifiers) - w.target
             self._cells[key] = reduce(or_, known, 0) if spare <= 0 else self._common(known, spare)
         return self._cells[key]
 
     def _common(self, clocks: list[int], spare: int) -> int:
-        """Tasks in more than `spare` of the clocks: every choice of notifiers has one of those."""
-        count = len(self._trace.tasks)
+        """The tasks in more than `spare` clocks, of which every choice of notifiers has one."""
+        count = len(self._log.tasks)
         votes = np.zeros(count, np.int64)
         for clock in clocks:
             votes += unpack(clock, count)

@@ -1,9 +1,9 @@
-"""Finds the pieces of a tensor on which some two accesses race, without looking at pairs.
+"""Finds the pieces of a tensor on which two accesses race, without comparing pairs.
 
-Accesses of a piece fall into groups, in order of time: reads in a row are one group, additions of
-one round in a row are one, each write is one by itself. Members of a group do not conflict. Order
-is transitive, so a piece has no race exactly if each access comes after all of the group before.
-Two groups a piece are kept, as FastTrack keeps the last write and the reads since.
+The accesses of a piece form groups in order of time: successive reads, successive additions of one
+round, and single writes. Members of a group do not conflict. Order is transitive, so a piece has no
+race exactly if each access comes after the whole previous group. As in FastTrack, the last two
+groups of a piece are enough.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ import numpy as np
 from .numbers import Array
 from .tasks import Mode
 
-# Kinds of groups: additions have the number of their round, which is not negative.
-_NOBODY, _WRITE, _READ = -3, -2, -1
+# Kinds of groups. The kind of additions is the number of their round, which is not negative.
+_NONE, _WRITE, _READ = -3, -2, -1
 
 
 class Visit(NamedTuple):
-    """An access by task `id`, the `rank`-th in program order. `allowed` is the bit set of the tasks
-    that surely have ended by then, and of itself."""
+    """An access by task `id`, number `rank` in program order. `allowed` is the bit set of the task
+    itself and of those that have always ended by then."""
 
     id: int
     rank: int
@@ -32,7 +32,7 @@ class Visit(NamedTuple):
 
 
 def kind_of(mode: Mode, round: int) -> int:
-    """Accesses of one kind in a row are a group, but for writes."""
+    """Successive accesses of one kind are a group, except for writes."""
     match mode:
         case Mode.read:
             return _READ
@@ -44,18 +44,18 @@ def kind_of(mode: Mode, round: int) -> int:
 
 @dataclass(slots=True)
 class _Groups:
-    """Groups as chains: number g is group `rest[g]` and one task more, 0 is nobody. `top` is the
-    last rank. What groups hold as bit sets is `known` of some, and `joined` of lists of them."""
+    """Groups as chains: group g is group `rest[g]` and one more task; group 0 is empty. `top` is
+    the last rank. `known` and `joined` cache the bit sets of groups and of lists of groups."""
 
     rest: list[int] = field(default_factory=lambda: [-1])
     task: list[int] = field(default_factory=lambda: [-1])
-    kind: list[int] = field(default_factory=lambda: [_NOBODY])
+    kind: list[int] = field(default_factory=lambda: [_NONE])
     top: list[int] = field(default_factory=lambda: [-1])
     known: dict[int, int] = field(default_factory=dict)
     joined: dict[bytes, tuple[int, int]] = field(default_factory=dict)
 
     def add(self, rest: int, v: Visit) -> int:
-        """Group `rest` (0: nobody) with one visit more."""
+        """A group of `rest` and one more visit."""
         self.rest.append(rest)
         self.task.append(v.id)
         self.kind.append(v.kind)
@@ -72,7 +72,7 @@ class _Groups:
             self.known[group] = bits
         return self.known[group]
 
-    def all_before(self, groups: Array, v: Visit) -> bool:
+    def are_all_before(self, groups: Array, v: Visit) -> bool:
         key = groups.tobytes()
         if key not in self.joined:
             bits, top = 0, -1
@@ -83,7 +83,7 @@ class _Groups:
         bits, top = self.joined[key]
         return top <= v.rank and bits | v.allowed == v.allowed
 
-    def before(self, group: int, v: Visit) -> bool:
+    def is_before(self, group: int, v: Visit) -> bool:
         if not group or self.top[group] > v.rank:
             return not group
         if not self.rest[group]:
@@ -91,11 +91,11 @@ class _Groups:
         return self.members(group) | v.allowed == v.allowed
 
 
-def contested(count: int, pieces: Sequence[Array], visits: Sequence[Visit]) -> Array:
-    """Which of `count` pieces have a race. Visits are in order of time, with the pieces of each."""
-    state = _State(count)
+def find_contested(count: int, pieces: Sequence[Array], visits: Sequence[Visit]) -> Array:
+    """Which of `count` pieces have a race. Visits and their pieces are in order of time."""
+    state = _PieceStates(count)
     for at, v in zip(pieces, visits, strict=True):
-        if len(at) < _FEW:
+        if len(at) < _MIN_BATCH:
             for piece in at.tolist():
                 state.visit_one(piece, v)
         else:
@@ -103,11 +103,11 @@ def contested(count: int, pieces: Sequence[Array], visits: Sequence[Visit]) -> A
     return state.found
 
 
-# As many pieces take as long together as one by one.
-_FEW = 12
+# From so many pieces on, one batch is faster than one piece at a time.
+_MIN_BATCH = 12
 
 
-class _State:
+class _PieceStates:
     """The last two groups of each piece, and whether it has a race."""
 
     def __init__(self, count: int) -> None:
@@ -123,11 +123,11 @@ class _State:
         else:
             earlier = self.previous[piece] = current
             self.now[piece] = groups.add(0, v)
-        if earlier and not groups.before(earlier, v):
+        if earlier and not groups.is_before(earlier, v):
             self.found[piece] = True
 
     def visit_many(self, at: Array, v: Visit) -> None:
-        """The same for each, but groups that several pieces have are looked at once."""
+        """`visit_one` for many pieces, which looks at a group of several pieces once."""
         current = self.now[at]
         joins = np.zeros(len(at), np.bool_)
         for g in set(current.tolist()) if v.kind != _WRITE else ():
@@ -143,5 +143,5 @@ class _State:
             self.now[new] = self.groups.add(0, v)
 
     def _check(self, at: Array, earlier: Array, v: Visit) -> None:
-        if not self.groups.all_before(earlier, v):
-            self.found[at] |= [not self.groups.before(g, v) for g in earlier.tolist()]
+        if not self.groups.are_all_before(earlier, v):
+            self.found[at] |= [not self.groups.is_before(g, v) for g in earlier.tolist()]

@@ -1,5 +1,8 @@
-"""Evaluates a tile body in NumPy. What it stores and accumulates comes back as `Effects`; memory is
-only read, through the given tiles and `load`, so a task writes when it ends."""
+"""Evaluates a tile body in NumPy.
+
+Stores and accumulations are returned as `Effects`, because a task writes when it ends. Memory is
+read through the given tiles and `load` alone.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ from .numbers import Array
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Who is running and where it was written, for messages."""
+    """The task that runs, and the line of its call, for messages."""
 
     label: object
     place: str
@@ -31,7 +34,7 @@ class Place:
 
 @dataclass(slots=True)
 class Effects:
-    """Per write argument a tile and the elements assigned so far; accumulated tiles in order."""
+    """A tile and its assigned elements for each write argument; accumulated tiles in order."""
 
     tiles: dict[int, Array]
     assigned: dict[int, Array]
@@ -47,21 +50,21 @@ def evaluate(
     place: Place,
     functions: ExprFunctions | None = None,
 ) -> Effects:
-    """`tiles` are the read arguments in tile dtypes, `shapes` the extents of the write arguments;
-    `env` binds dims and coordinates. Callers silence NumPy's warnings."""
+    """The effects of a body. `tiles` are the read arguments in tile dtypes, `shapes` the extents of
+    the write arguments. `env` binds dims and coordinates. Callers silence NumPy's warnings."""
     kinds = {k: body.args[k].type.dtype.numpy for k in shapes}
     effects = Effects(
         {k: np.zeros(s, kinds[k]) for k, s in shapes.items()},
         {k: np.zeros(s, np.bool_) for k, s in shapes.items()},
     )
-    made = ExprFunctions() if functions is None else functions
+    functions = ExprFunctions() if functions is None else functions
     values: dict[int, Array] = {}
-    Frame(_Scope(env, values), tiles, load, place, made, effects, values).block(body.stmts)
+    Frame(_Scope(env, values), tiles, load, place, functions, effects, values).block(body.stmts)
     return effects
 
 
 class _Scope(dict[str, int]):
-    """Dims and coordinates, and `%7` for what the 0-d integer 7 is at the moment."""
+    """Dims and coordinates, and `%7` for the present value of the 0-d integer 7."""
 
     def __init__(self, env: Mapping[str, int], values: Mapping[int, Array]) -> None:
         super().__init__(env)
@@ -73,6 +76,8 @@ class _Scope(dict[str, int]):
 
 @dataclass(slots=True)
 class Frame:
+    """The state of one evaluation: arguments, values and effects."""
+
     env: Mapping[str, int]
     tiles: Mapping[int, Array]
     load: LoadFn
@@ -83,7 +88,7 @@ class Frame:
 
     def block(self, stmts: tuple[t.Stmt, ...]) -> None:
         for s in stmts:
-            if isinstance(s, t.Let):  # most are: a match takes longer
+            if isinstance(s, t.Let):  # the common case, faster than a match
                 self.bind(s.id, MEANING[s.op.__class__](self, s.op, s.type), s.type.dtype)
                 continue
             match s:
@@ -106,7 +111,7 @@ class Frame:
         self.values[id] = value
 
     def loop(self, s: t.For) -> None:
-        """Carried tiles are handed on together, so one may be the next of another."""
+        """Carried tiles are replaced together, so one may be the next value of another."""
         for c in s.carries:
             self.bind(c.phi, self.values[c.init], c.type.dtype)
         for k in range(self.size(s.extent)):
@@ -134,7 +139,7 @@ class Frame:
     def key(
         self, axes: tuple[t.SubAxis, ...], shape: tuple[int, ...], what: str
     ) -> tuple[int | slice, ...]:
-        """NumPy's key of a sub-tile; slices are clipped at the upper end."""
+        """NumPy's key of a sub-tile. Slices are clipped at the upper end."""
         key: list[int | slice] = []
         for k, (axis, size) in enumerate(zip(axes, shape, strict=True)):
             match axis:

@@ -1,4 +1,7 @@
-"""Regions at concrete coordinates: which elements a task touches, and how they lie in its tile."""
+"""Footprints: the elements that a task touches, and their entries in its tile.
+
+A footprint is a region at concrete coordinates. Which accesses conflict is decided in races.py.
+"""
 
 from __future__ import annotations
 
@@ -21,13 +24,13 @@ _ONE = slice(0, 1)
 
 
 class Span(NamedTuple):
-    """One axis: the tile has `extent` entries (no axis at all if not `kept`); the entries `at` hold
-    the tensor's elements `picks`, the others hold padding."""
+    """One axis of a footprint. The tile has `extent` entries, and no axis without `has_axis`. Its
+    entries `at` are the tensor's elements `picks`; the others are padding."""
 
     picks: Picks
     at: Picks
     extent: int
-    kept: bool = True
+    has_axis: bool = True
 
     @property
     def bounds(self) -> tuple[int, int]:
@@ -42,8 +45,8 @@ class Span(NamedTuple):
 
 
 class Footprint(NamedTuple):
-    """The elements of one region, a product of spans. `element` is its index, if it has one element
-    and the tile has no axes: the common case, which has shorter ways below."""
+    """The elements of one region, a product of spans. `element` is the index if there is one
+    element and the tile has no axes, which is common and has fast paths."""
 
     tensor: str
     spans: tuple[Span, ...]
@@ -53,10 +56,10 @@ class Footprint(NamedTuple):
     @property
     def shape(self) -> tuple[int, ...]:
         """Extents of the tile."""
-        return tuple([s.extent for s in self.spans if s.kept])
+        return tuple([s.extent for s in self.spans if s.has_axis])
 
     @property
-    def empty(self) -> bool:
+    def is_empty(self) -> bool:
         if self.element is not None:
             return False
         for s in self.spans:
@@ -69,7 +72,7 @@ class Footprint(NamedTuple):
         return _key([s.picks for s in self.spans])
 
     def inner(self) -> tuple[Any, ...]:
-        """NumPy's key of the same elements within the full tile."""
+        """NumPy's key of the same elements in the full tile."""
         return _key([s.at for s in self.spans])
 
     @property
@@ -92,7 +95,7 @@ def _key(picks: list[Picks]) -> tuple[Any, ...]:
 
 @lru_cache(maxsize=1 << 16)
 def _at(index: int) -> Span:
-    return Span(slice(index, index + 1), _ONE, 1, kept=False)
+    return Span(slice(index, index + 1), _ONE, 1, has_axis=False)
 
 
 def point(tensor: str, index: tuple[int, ...]) -> Footprint:
@@ -100,7 +103,7 @@ def point(tensor: str, index: tuple[int, ...]) -> Footprint:
 
 
 def fetch(f: Footprint, array: Array, dtype: DType) -> Array:
-    """The tile, in the tile dtype. It may be a view: tiles are never changed in place."""
+    """The tile, in its tile dtype. It may be a view, because tiles are immutable."""
     if f.element is not None:
         return from_storage(array[f.element], dtype)
     found = from_storage(array[f.key()], dtype)
@@ -126,8 +129,8 @@ def put(f: Footprint, array: Array, tile: Array, assigned: Array, dtype: DType) 
 
 
 def add_into(f: Footprint, array: Array, tiles: list[Array], dtype: DType) -> None:
-    """Add tiles in order, in the tile dtype, with one rounding to storage at the end. An element
-    that gathered rows name twice gets both additions, in row order."""
+    """Add tiles in order, in the tile dtype, and round to storage once. An element that two
+    gathered rows have gets both additions, in row order."""
     cells, where = np.unique(_linear(f, array.shape), return_inverse=True)
     index = np.unravel_index(cells, array.shape)
     total = from_storage(array[index], dtype).copy()
@@ -137,7 +140,7 @@ def add_into(f: Footprint, array: Array, tiles: list[Array], dtype: DType) -> No
 
 
 def _linear(f: Footprint, shape: tuple[int, ...]) -> Array:
-    """Row-major numbers of the elements."""
+    """The row-major numbers of the elements."""
     out = np.zeros((), np.int64)
     for span, size in zip(f.spans, shape, strict=True):
         out = out[..., None] * size + span.indices
@@ -147,7 +150,7 @@ def _linear(f: Footprint, shape: tuple[int, ...]) -> Array:
 def grid_points(
     axes: tuple[GridAxis, ...], env: Mapping[str, int], load: LoadFn, functions: ExprFunctions
 ) -> Iterator[dict[str, int]]:
-    """`env` extended by the coordinates of every tile, in lexicographic order."""
+    """`env` with the coordinates of every tile, in lexicographic order."""
     if not axes:
         yield dict(env)
         return
@@ -163,8 +166,8 @@ Locate = Callable[[Env, LoadFn, Place], Footprint]
 
 
 def locator(region: Region, shape: tuple[int, ...]) -> Locate:
-    """Finds the elements of a region for each task. A slice may overhang the upper end, and is
-    clipped there; any other index outside the tensor (and its padding) raises OutOfRange."""
+    """A function that finds the elements of a region for a task. A slice is clipped at the upper
+    end. Any other index outside the tensor and its padding raises OutOfRange."""
     name, pad = region.tensor, region.pad
     finders = [
         _finder(axis, size, (0, 0) if pad is None else (pad.lo[k], pad.hi[k]), region.pads_axis(k))
@@ -215,7 +218,7 @@ def _finder(
                 at = value(env, load)
                 if 0 <= at < size:
                     return _at(at)
-                return _rows([at], size, room)._replace(extent=1, kept=False)
+                return _rows([at], size, room)._replace(extent=1, has_axis=False)
 
             return find_point
         case Slice(start, stop):
@@ -239,7 +242,7 @@ def _finder(
 
 
 class _Outside(Exception):
-    """An index, or a slice, that lies outside."""
+    """An index or slice lies outside the tensor and its padding."""
 
 
 def _rows(rows: list[int], size: int, room: tuple[int, int]) -> Span:

@@ -1,8 +1,8 @@
-"""The fixed meaning of tile arithmetic: every order and every rounding is spelled out here, and for
-element-wise functions in ir/elementwise.py.
+"""Tile arithmetic: the order and the roundings of every operation.
 
-Functions take and give arrays of tile dtypes; a back end agrees with them bit for bit except in
-functions that are not `exact`. Callers silence NumPy's warnings, since IEEE results are meant.
+Element-wise functions are in ir/elementwise.py. Functions take and return arrays of tile dtypes.
+Back ends give the same bits, except in functions that are not `exact`. Callers silence NumPy's
+warnings, because IEEE results are intended.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ..ir.tensor import DType
 
 Array = npt.NDArray[Any]
 LANES = 16
-_TOGETHER = 64  # steps of a product, whose numbers fit the caches of a core
+_STEPS_AT_ONCE = 64  # of a product; their elements fit the caches of a core
 
 
 def elementwise(name: str, *operands: Array) -> Array:
@@ -25,8 +25,8 @@ def elementwise(name: str, *operands: Array) -> Array:
 
 
 def cast(x: Array, dtype: DType) -> Array:
-    """Float to integer truncates, saturates, and makes 0 of NaN (to u8 through i32); integers wrap;
-    storage dtypes round to nearest even and come back as their tile dtype."""
+    """Float to integer truncates, saturates, and gives 0 for NaN; u8 goes through i32. Integers
+    wrap. Storage dtypes round to nearest even and return in their tile dtype."""
     if dtype is DType.bool_:
         return np.asarray(x != 0)
     if dtype.is_int and x.dtype.kind == "f":
@@ -36,9 +36,9 @@ def cast(x: Array, dtype: DType) -> Array:
 
 def _truncate(x: Array, kind: type[np.signedinteger[Any]]) -> Array:
     info = np.iinfo(kind)
-    wide = np.trunc(np.asarray(x, np.float64))
-    low, high = wide <= float(info.min), wide >= float(info.max)
-    inside = np.where(low | high | (wide != wide), 0.0, wide).astype(kind)
+    exact = np.trunc(np.asarray(x, np.float64))
+    low, high = exact <= float(info.min), exact >= float(info.max)
+    inside = np.where(low | high | (exact != exact), 0.0, exact).astype(kind)
     return np.where(low, kind(info.min), np.where(high, kind(info.max), inside))
 
 
@@ -53,12 +53,12 @@ def from_storage(x: Array, dtype: DType) -> Array:
 
 
 def lane_sum(x: Array, axis: int) -> Array:
-    """Element i goes to lane i % 16; each lane adds in index order from 0; then 8, 4, 2, 1."""
+    """Element i goes to lane i % 16. Each lane adds in index order from 0; then 8, 4, 2, 1."""
     rows = np.moveaxis(x, axis, 0)
     lanes = np.zeros((LANES, *rows.shape[1:]), x.dtype)
     for start in range(0, rows.shape[0], LANES):
-        chunk = rows[start : start + LANES]
-        lanes[: len(chunk)] += chunk
+        group = rows[start : start + LANES]
+        lanes[: len(group)] += group
     width = LANES
     while width > 1:
         width //= 2
@@ -67,8 +67,8 @@ def lane_sum(x: Array, axis: int) -> Array:
 
 
 def extreme(op: str, x: Array, axis: int) -> Array:
-    """max or min in index order: the first of equal values stays, the first NaN wins. An empty
-    axis gives the identity."""
+    """max or min in index order. The first of equal values and the first NaN win. An empty axis
+    gives the identity."""
     if x.shape[axis] == 0:
         shape = tuple(s for k, s in enumerate(x.shape) if k != axis)
         return np.full(shape, _identity(op, x.dtype), x.dtype)
@@ -91,12 +91,12 @@ def _identity(op: str, dtype: np.dtype[Any]) -> Any:
 def scan(op: str, x: Array, axis: int) -> Array:
     if op == "prod":
         return np.asarray(np.multiply.accumulate(x, axis=axis, dtype=x.dtype))
-    # Adding zero makes a leading -0.0 what a sum that starts at 0 gives.
+    # Adding zero turns a leading -0.0 into 0.0, as in a sum that starts at 0.
     return np.asarray(np.add.accumulate(x, axis=axis, dtype=x.dtype) + x.dtype.type(0))
 
 
 def histogram(index: Array, weights: list[Array], bins: int) -> Array:
-    """Sums of weights by index, modulo 2^32; indices that are no bin are left out."""
+    """Sums of weights by index, modulo 2^32. Indices outside the bins are ignored."""
     inside = (index >= 0) & (index < bins)
     out = np.zeros((len(weights), bins), np.int64)
     for row, w in zip(out, weights, strict=True):
@@ -105,16 +105,16 @@ def histogram(index: Array, weights: list[Array], bins: int) -> Array:
 
 
 def matmul(a: Array, b: Array) -> Array:
-    """k ascending; each step is one fused multiply-add in f32 (integers wrap)."""
+    """k ascending. Each step is one fused multiply-add in f32; integers wrap."""
     acc = np.zeros((a.shape[0], b.shape[1]), a.dtype)
     if a.dtype.kind != "f":
         return np.asarray(acc + a @ b)
     wide_a, wide_b = a.astype(np.float64), b.astype(np.float64)
-    for first in range(0, a.shape[1], _TOGETHER):
-        some = slice(first, first + _TOGETHER)
+    for first in range(0, a.shape[1], _STEPS_AT_ONCE):
+        some = slice(first, first + _STEPS_AT_ONCE)
         products = wide_a.T[some, :, None] * wide_b[some, None, :]
         rounded = products.astype(np.float32)
-        if (rounded == products).all():  # as of bf16 and f16: then an add rounds once by itself
+        if (rounded == products).all():  # products of bf16 and f16 are exact, so an add rounds once
             acc = np.add.accumulate(np.concatenate([acc[None], rounded]), axis=0)[-1]
         else:
             for product in products:
@@ -123,12 +123,12 @@ def matmul(a: Array, b: Array) -> Array:
 
 
 def _add_once(product: Array, acc: Array) -> Array:
-    """product + acc rounded once to f32. A product of two f32 is exact in f64; the f64 sum is
-    rounded to odd, which makes the second rounding right (53 >= 24 + 2 bits)."""
-    wide = acc.astype(np.float64)
-    total = product + wide
+    """product + acc, rounded once to f32. A product of two f32 is exact in f64. The f64 sum is
+    rounded to odd, so that the second rounding is right (53 >= 24 + 2 bits)."""
+    exact = acc.astype(np.float64)
+    total = product + exact
     back = total - product
-    error = (product - (total - back)) + (wide - back)
+    error = (product - (total - back)) + (exact - back)
     bits = total.view(np.int64)
     inexact = ((error > 0) | (error < 0)) & ((bits & 1) == 0)
     if inexact.any():
@@ -138,7 +138,7 @@ def _add_once(product: Array, acc: Array) -> Array:
 
 
 def descending(x: Array) -> Array:
-    """Indices that sort the last axis from large to small; ties by index; NaN is smallest."""
-    # Sorting puts NaN last; inverting an integer reverses the order without overflow.
-    turned = np.negative(x) if x.dtype.kind == "f" else np.invert(x)
-    return np.argsort(turned, axis=-1, kind="stable")
+    """Indices that sort the last axis from large to small. Ties go by index; NaN is smallest."""
+    # Sorting puts NaN last. Inverting an integer reverses the order without overflow.
+    negated = np.negative(x) if x.dtype.kind == "f" else np.invert(x)
+    return np.argsort(negated, axis=-1, kind="stable")

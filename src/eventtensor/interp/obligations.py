@@ -1,6 +1,8 @@
-"""Debug checks of what the proof took as true about run-time data. The arguments are checked before
-the run. What tasks write is checked when a task first loads from the tensor after it changed, and
-at the end."""
+"""Checks in debug what the proof assumes of run-time data.
+
+Arguments are checked before the run. Data that tasks write is checked at the first load after a
+change, and at the end.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +11,13 @@ from dataclasses import dataclass, field
 
 from ..ir.data_facts import BrokenFact, ProgramData, broken_facts
 from .evaluate import Place
-from .shadow_memory import Memory
+from .shadow_memory import ShadowMemory
 
-Found = Callable[[list[BrokenFact], Place | None], None]
+OnBroken = Callable[[list[BrokenFact], Place | None], None]
 
 
-def raise_found(found: list[BrokenFact], who: Place | None) -> None:
-    """What a debug run does with broken declarations. `who` has just loaded the data."""
+def raise_broken(found: list[BrokenFact], who: Place | None) -> None:
+    """Raise the first broken declaration, as a debug run does. `who` has just loaded the data."""
     first = found[0]
     if who is None:
         raise first.error(first.what, place=first.place)
@@ -24,41 +26,44 @@ def raise_found(found: list[BrokenFact], who: Place | None) -> None:
 
 @dataclass(slots=True)
 class Obligations:
-    memory: Memory
+    """The checks of one run. `stale` tensors changed since their last check."""
+
+    memory: ShadowMemory
     dims: Mapping[str, int]
-    found: Found = raise_found
+    on_broken: OnBroken = raise_broken
     stale: set[str] = field(init=False)
 
     def __post_init__(self) -> None:
         self.stale = {t.name for t in self.memory.program.tensors}
 
     def start(self) -> None:
-        """Check arguments. Facts of what the program writes wait for the first load of it."""
+        """Check arguments. Facts about data that the program writes are checked at its first
+        load."""
         program = self.memory.program
         written = {
             r.tensor for p in program.calls for r in (*p.call.accumulates, *p.call.writes)}
         given = {t.name for t in program.tensors if t.role.starts_defined}
-        self._check(given, settled=given - written)
+        self._check(given, final=given - written)
         self.stale |= written
 
-    def changed(self, tensors: set[str]) -> None:
+    def mark_changed(self, tensors: set[str]) -> None:
         self.stale |= tensors
 
-    def loaded(self, name: str, who: Place) -> None:
-        """Check everything declared of a tensor that `who` just loaded from."""
+    def check_load(self, name: str, who: Place) -> None:
+        """Check all declarations of a tensor from which `who` has just loaded."""
         if name in self.stale:
             self._check({name}, who)
 
     def end(self) -> None:
-        """Check what changed and was not loaded from."""
+        """Check tensors that changed since their last check."""
         self._check(set(self.stale))
 
     def _check(
-        self, names: set[str], who: Place | None = None, settled: set[str] | None = None
+        self, names: set[str], who: Place | None = None, final: set[str] | None = None
     ) -> None:
         self.stale -= names
         memory = self.memory
         data = ProgramData(memory.program, self.dims, memory.arrays, memory.written)
-        found = list(broken_facts(data, names, settled))
+        found = list(broken_facts(data, names, final))
         if found:
-            self.found(found, who)
+            self.on_broken(found, who)

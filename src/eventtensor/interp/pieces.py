@@ -1,5 +1,8 @@
-"""Cuts a tensor into pieces that no access splits: what holds for one element of a piece holds for
-all of them. Tiles of any size then cost as much as single elements."""
+"""Cuts a tensor into pieces that no access splits.
+
+What holds for one element of a piece holds for all of them, so tiles of any size cost as much as
+single elements.
+"""
 
 from __future__ import annotations
 
@@ -14,14 +17,14 @@ from .numbers import Array
 
 @dataclass(frozen=True, slots=True)
 class Pieces:
-    """`of[k]` are the numbers of the pieces that footprint k consists of, ascending."""
+    """`by_footprint[k]` are the numbers of the pieces of footprint k, ascending."""
 
     count: int
-    of: list[Array]
+    by_footprint: list[Array]
 
 
-def cut(prints: Sequence[Footprint]) -> Pieces:
-    """The pieces of footprints of one tensor, none of them empty."""
+def cut_pieces(prints: Sequence[Footprint]) -> Pieces:
+    """The pieces of footprints of one tensor. No footprint is empty."""
     axes = [_axis([f.spans[k] for f in prints]) for k in range(len(prints[0].spans))]
     if not axes:
         return Pieces(1, [np.zeros(1, np.int64)] * len(prints))
@@ -37,7 +40,7 @@ def cut(prints: Sequence[Footprint]) -> Pieces:
 
 
 def _axis(spans: list[Span]) -> tuple[list[Array], int]:
-    """For each span the numbers of its pieces on one axis, and how many there are in all. Single
+    """For each span the numbers of its pieces on one axis, and the number of all pieces. Single
     elements of one index share a span, which is cut once."""
     distinct = {id(s): s for s in spans}
     starts: list[int] = []
@@ -58,5 +61,5 @@ def _axis(spans: list[Span]) -> tuple[list[Array], int]:
 
 
 def _rows(picks: Array) -> list[int]:
-    """Start and end of each row that is named, ascending."""
+    """The start and end of each row, ascending."""
     return [edge for row in sorted(set(picks.tolist())) for edge in (row, row + 1)]

@@ -1,4 +1,7 @@
-"""Which of the ready tasks runs next. Any choice is legal; events alone decide what is ready."""
+"""Chooses the next of the ready tasks.
+
+Any choice is legal, because events alone decide which tasks are ready.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,8 @@ Hold = Task | Callable[[Task], bool]
 
 
 class Order(Enum):
-    """random: by seed. adversarial: tasks that others wait for come last. program: as written."""
+    """random: by seed. adversarial: tasks for which others wait come last. program: program
+    order."""
 
     random = "random"
     adversarial = "adversarial"
@@ -25,8 +29,8 @@ class Order(Enum):
 
 
 @dataclass(slots=True)
-class Ready:
-    """The ready tasks. A held task comes out only when nothing else is ready."""
+class ReadyQueue:
+    """The ready tasks. A held task runs only when no other is ready."""
 
     order: Order
     seed: int
@@ -70,15 +74,15 @@ def dependents(
     waits: Mapping[int, Iterable[Cell]],
     notifies: Mapping[int, Iterable[Cell]],
 ) -> dict[int, int]:
-    """For each task how many others wait for it, directly or not. `ids` are in program order, along
-    which all edges go; what is not known before the run is left out."""
-    behind: dict[Cell, int] = {}
+    """The number of tasks that wait for each task, directly or not. `ids` are in program order,
+    along which all edges go. Waits that run-time data decides are ignored."""
+    waiting: dict[Cell, int] = {}
     scores: dict[int, int] = {}
     for id in reversed(list(ids)):
         mine = 0
         for cell in notifies.get(id, ()):
-            mine |= behind.get(cell, 0)
+            mine |= waiting.get(cell, 0)
         scores[id] = mine.bit_count()
         for cell in waits.get(id, ()):
-            behind[cell] = behind.get(cell, 0) | mine | 1 << id
+            waiting[cell] = waiting.get(cell, 0) | mine | 1 << id
     return scores

@@ -1,5 +1,7 @@
-"""Plain evaluation of a program: calls and loop iterations in order, tiles in lexicographic order.
-No plan and no events: the reference that every other way to run is compared with."""
+"""The reference run: calls and loop iterations in order, tiles in lexicographic order.
+
+It needs no plan and no events. Every other way to run a program is compared with it.
+"""
 
 from __future__ import annotations
 
@@ -20,13 +22,13 @@ from .tasks import Execution, Mode, task_of
 
 
 @dataclass(slots=True)
-class Strict:
-    """A watcher that lets nothing unwritten be read."""
+class StrictWatcher:
+    """A watcher that raises at a read of an unwritten element."""
 
     place: Place
 
     def touch(self, mode: Mode, f: Footprint) -> None:
-        """Nothing to log: the order is the program's own."""
+        """There is nothing to log, because the order is the program's own."""
 
     def unwritten(self, tensor: str, index: tuple[int, ...]) -> None:
         raise UninitialisedRead(
@@ -55,8 +57,10 @@ class _Run:
             watcher = self.watcher(placed, point)
             self.execution.run(placed.call, point, watcher, watcher.place, {})
 
-    def watcher(self, placed: PlacedCall, env: Mapping[str, int], header: bool = False) -> Strict:
-        return Strict(Place(str(task_of(placed, env, header)), placed.call.place))
+    def watcher(
+        self, placed: PlacedCall, env: Mapping[str, int], header: bool = False
+    ) -> StrictWatcher:
+        return StrictWatcher(Place(str(task_of(placed, env, header)), placed.call.place))
 
 
 def run_reference(

@@ -1,7 +1,8 @@
-"""Runs a plan at concrete dims: any order that the events allow, then clocks, races and counts.
+"""Runs a plan at concrete dims in an order that its events allow, then finds races and wrong
+counts.
 
-Tasks run one at a time; that two of them could overlap is seen by the clocks. What was found is a
-Report; only errors that leave no sensible way on (and, in debug, broken obligations) are raised.
+Tasks run one at a time. Vector clocks find out which could overlap. The result is a Report. Only
+errors that stop the run are raised, and in debug broken obligations.
 """
 
 from __future__ import annotations
@@ -19,16 +20,23 @@ from ..ir.expr_functions import no_load
 from ..ir.plan import Notify, Plan, Wait, nest_exprs, visit
 from ..ir.program import PlacedCall, has_data_extent
 from ..ir.walk import LoadFn, evaluate, loads_of
-from .clocks import Access, Clocks, Trace, Waited
+from .clocks import Access, Clocks, RunLog, WaitRecord
 from .evaluate import Place
 from .footprints import Footprint, grid_points, point
 from .numbers import Array
 from .obligations import Obligations
 from .races import Conflicts
-from .ready_queue import Hold, Order, Ready, dependents
+from .ready_queue import Hold, Order, ReadyQueue, dependents
 from .run_report import Cell, CellState, Deadlock, Report, Stuck, Unwritten
 from .shadow_memory import make_memory
-from .task_steps import ReadStep, Step, WaitStep, read_in_parts, steps_before_body, steps_of
+from .task_steps import (
+    ReadStep,
+    Step,
+    WaitStep,
+    operands_read_in_steps,
+    steps_before_body,
+    task_steps,
+)
 from .tasks import Abandoned, Execution, Mode, iterations, program_rank, task_of
 
 
@@ -43,25 +51,27 @@ def run(
     hold: Hold | None = None,
     relaxed: Collection[str] = (),
 ) -> Report:
-    """Execute `plan`. `arrays` holds every tensor but scratch; outputs and states are written in
-    place. `hold` names a task (or says of each task whether) to keep back while others can run.
-    Events named in `relaxed` count, but carry no order: a way to see what their fences are for."""
+    """Execute `plan`. `arrays` has every tensor except scratch; outputs and states are written in
+    place. `hold` is a task, or a test of tasks, to hold back while others can run. Events in
+    `relaxed` count but carry no order, which shows what their fences are for."""
     memory = make_memory(plan.program, dims, arrays, debug)
     obligations = Obligations(memory, dims) if debug else None
     if obligations is not None:
         obligations.start()
-    machine = Machine(plan, dict(dims), Execution(memory, obligations), Ready(order, seed, hold))
+    machine = Machine(
+        plan, dict(dims), Execution(memory, obligations), ReadyQueue(order, seed, hold)
+    )
     with _no_collections():
         with np.errstate(all="ignore"):
             machine.run()
         if obligations is not None:
             obligations.end()
-        return machine.report(debug, Clocks(machine.trace, relaxed))
+        return machine.report(debug, Clocks(machine.log, relaxed))
 
 
 @contextmanager
 def _no_collections() -> Iterator[None]:
-    """A run makes many objects and drops few of them: searches for garbage only cost time."""
+    """Disable garbage collection: a run makes many objects and drops few."""
     was_on = gc.isenabled()
     gc.disable()
     try:
@@ -73,8 +83,8 @@ def _no_collections() -> Iterator[None]:
 
 @dataclass(slots=True)
 class _Node:
-    """A task or header in the making: `stage` steps are done, `missing` cells of the next are not
-    there yet. `early` are the arguments that its steps read in parts."""
+    """An unfinished task or header. `stage` steps are done; `missing` cells of the next step are
+    below their count. `early` are the arguments that its steps read."""
 
     placed: PlacedCall
     env: dict[str, int]
@@ -90,9 +100,9 @@ class _Node:
 
 
 @dataclass(slots=True)
-class _Log:
-    """The watcher of one task: what may conflict goes into the trace. The body runs at `stage`,
-    whatever is done by then: a back end may store as early as that."""
+class _LoggingWatcher:
+    """The watcher of one task, which logs accesses that may conflict. The body counts as run at
+    `stage`, because a back end may store as early."""
 
     machine: Machine
     id: int
@@ -107,22 +117,22 @@ class _Log:
             if key in machine.points:
                 return
             machine.points.add(key)
-        machine.trace.accesses.append(Access(self.id, stage, mode, f, node.round))
+        machine.log.accesses.append(Access(self.id, stage, mode, f, node.round))
 
     def unwritten(self, tensor: str, index: tuple[int, ...]) -> None:
-        task = self.machine.trace.tasks[self.id]
-        self.machine.trace.unwritten.append(Unwritten(task, tensor, index))
+        task = self.machine.log.tasks[self.id]
+        self.machine.log.unwritten.append(Unwritten(task, tensor, index))
 
 
 @dataclass(slots=True)
 class Machine:
-    """The state of a run: cells, who waits for them, and the log."""
+    """The state of a run: cells, the tasks that wait for them, and the log."""
 
     plan: Plan
     dims: dict[str, int]
     execution: Execution
-    ready: Ready
-    trace: Trace = field(default_factory=Trace)
+    ready: ReadyQueue
+    log: RunLog = field(default_factory=RunLog)
     nodes: list[_Node] = field(default_factory=list)
     cells: dict[Cell, int] = field(default_factory=dict)
     sleeping: dict[Cell, dict[int, list[int]]] = field(default_factory=dict)
@@ -136,14 +146,14 @@ class Machine:
         while (id := self.ready.pop()) is not None:
             self.execute(id)
 
-    # ---- tasks come into being -------------------------------------------------------------
+    # ---- creation of tasks ------------------------------------------------------------------
 
     def start(self) -> None:
         for e in self.plan.events:
             self.shapes[e.name] = tuple(evaluate(s, self.dims) for s in e.shape)
             self.counts[e.name] = e.count
         planned = {c.call for c in self.plan.calls}
-        made: list[int] = []
+        created: list[int] = []
         for placed in self.plan.program.calls:
             if placed.call.name not in planned:
                 raise BadPlan(f"the plan has no entry for call '{placed.call.name}'")
@@ -151,10 +161,10 @@ class Machine:
             header = waits or has_data_extent(placed.call)
             for env in iterations(placed, self.dims, self.execution.functions):
                 if header:
-                    made.append(self.create(placed, env, waits, (), None, header=True))
+                    created.append(self.create(placed, env, waits, (), None, header=True))
                 else:
-                    made += self.create_grid(placed, env, no_load, None)
-        self.wake(made)
+                    created += self.create_grid(placed, env, no_load, None)
+        self.wake(created)
 
     def create_grid(
         self, placed: PlacedCall, env: Mapping[str, int], load: LoadFn, parent: int | None
@@ -170,12 +180,12 @@ class Machine:
         task, rank = task_of(placed, env, header), program_rank(placed, env, header)
         round = rank if header else rank[: len(rank) - len(placed.call.grid)]
         place = Place(task, placed.call.place)
-        parts = read_in_parts(placed.call, waits)
-        early = {k: self.execution.blank(placed.call, k, env, place) for k in parts}
-        steps = steps_of(placed.call, waits, env)
-        load = self.execution.loader(_Log(self, len(self.nodes)), place)
+        parts = operands_read_in_steps(placed.call, waits)
+        early = {k: self.execution.empty_tile(placed.call, k, env, place) for k in parts}
+        steps = task_steps(placed.call, waits, env)
+        load = self.execution.loader(_LoggingWatcher(self, len(self.nodes)), place)
         self.nodes.append(_Node(placed, env, header, round, steps, notifies, place, early, load))
-        return self.trace.add(task, rank, parent)
+        return self.log.add(task, rank, parent)
 
     def wake(self, ids: list[int]) -> None:
         """Let new tasks do their first waits."""
@@ -185,7 +195,7 @@ class Machine:
             self.advance(id)
 
     def scores(self) -> dict[int, int]:
-        ids = sorted(range(len(self.nodes)), key=lambda i: self.trace.ranks[i])
+        ids = sorted(range(len(self.nodes)), key=lambda i: self.log.ranks[i])
         waits = {i: [c for s in self.nodes[i].steps if isinstance(s, WaitStep)
                      for c in _known(s.wait, s.env)] for i in ids}
         notifies = {i: [c for n in self.nodes[i].notifies
@@ -195,7 +205,7 @@ class Machine:
     # ---- waits -----------------------------------------------------------------------------
 
     def advance(self, id: int) -> None:
-        """Do waits until one is not satisfied, or all are and the task is ready."""
+        """Do steps until a wait is not satisfied, or the task is ready."""
         node = self.nodes[id]
         try:
             while node.stage < len(node.steps):
@@ -210,27 +220,28 @@ class Machine:
             if node.header:
                 self.expand(id)
             else:
-                self.ready.push(id, self.trace.tasks[id], self.trace.ranks[id])
+                self.ready.push(id, self.log.tasks[id], self.log.ranks[id])
         except Abandoned:
             self.abandoned.add(id)
 
     def read(self, id: int, step: ReadStep) -> None:
-        """The chunks of one iteration, whose waits are done."""
-        node, log = self.nodes[id], _Log(self, id)
-        for k, chunks in step.reads.items():
-            for axes in chunks.slices:
-                self.execution.read_part(
-                    node.placed.call, k, axes, step.env, log, node.place, node.early[k])
+        """Read the slices of one iteration, after its waits."""
+        node, watcher = self.nodes[id], _LoggingWatcher(self, id)
+        for k, read in step.reads.items():
+            for axes in read.slices:
+                self.execution.read_slice(
+                    node.placed.call, k, axes, step.env, watcher, node.place, node.early[k]
+                )
 
     def enter(self, id: int, wait: Wait, env: Mapping[str, int]) -> None:
-        """Look at every cell of a wait; sleep on those below their count."""
+        """Look at every cell of a wait, and sleep on those below their count."""
         node = self.nodes[id]
-        load, waited, visit = node.load, self.trace.waited[id], self.execution.functions.visit
+        load, waited, visit = node.load, self.log.waited[id], self.execution.functions.visit
         found = [c for n in wait.cells for c in visit(n, env, load)]
         for index in dict.fromkeys(found):
             cell = self.cell(wait.event, index, node.place)
             target = self.count(cell, load)
-            waited.append(Waited(node.stage, cell, target))
+            waited.append(WaitRecord(node.stage, cell, target))
             if self.cells.setdefault(cell, 0) < target:
                 node.missing += 1
                 self.sleeping.setdefault(cell, {}).setdefault(target, []).append(id)
@@ -262,28 +273,28 @@ class Machine:
     # ---- execution -------------------------------------------------------------------------
 
     def expand(self, id: int) -> None:
-        """A header's waits are satisfied: its grid is known."""
+        """Create the grid of a header whose waits are satisfied."""
         node = self.nodes[id]
-        made = self.create_grid(node.placed, node.env, node.load, id)
-        self.trace.executed.append(id)
-        self.wake(made)
+        created = self.create_grid(node.placed, node.env, node.load, id)
+        self.log.executed.append(id)
+        self.wake(created)
 
     def execute(self, id: int) -> None:
         node = self.nodes[id]
         try:
-            log = _Log(self, id, steps_before_body(node.steps))
-            self.execution.run(node.placed.call, node.env, log, node.place, node.early)
-            self.trace.executed.append(id)
+            watcher = _LoggingWatcher(self, id, steps_before_body(node.steps))
+            self.execution.run(node.placed.call, node.env, watcher, node.place, node.early)
+            self.log.executed.append(id)
             cells = self.notified(id)
         except Abandoned:
             self.abandoned.add(id)
             return
         for cell in cells:
-            self.trace.notifiers.setdefault(cell, []).append(id)
+            self.log.notifiers.setdefault(cell, []).append(id)
             self.notify(cell)
 
     def notified(self, id: int) -> list[Cell]:
-        """A notify map may load what the task itself has just written."""
+        """The cells that a task notifies. The map may load what the task has just written."""
         node, visit = self.nodes[id], self.execution.functions.visit
         return [
             self.cell(notify.event, index, node.place)
@@ -300,55 +311,56 @@ class Machine:
                 self.nodes[id].stage += 1
                 self.advance(id)
 
-    # ---- the end ---------------------------------------------------------------------------
+    # ---- report ----------------------------------------------------------------------------
 
     def report(self, debug: bool, clocks: Clocks) -> Report:
-        trace = self.trace
-        conflicts = Conflicts(trace, clocks)
+        log = self.log
+        conflicts = Conflicts(log, clocks)
         deadlock = self.deadlock()
         if debug and deadlock is None and not self.abandoned:
             self.check_counts()
             self.execution.memory.check_outputs()
         return Report(
-            order=tuple(trace.tasks[i] for i in trace.executed if not trace.tasks[i].header),
+            order=tuple(log.tasks[i] for i in log.executed if not log.tasks[i].header),
             races=conflicts.races(),
             deadlock=deadlock,
             over_notified=tuple(
-                c for c in self.states() if c.seen > c.expected and c.event in self.waited()
+                c for c in self.states() if c.seen > c.expected and c.event in self.waited_events()
             ),
-            uninitialised=tuple(dict.fromkeys(trace.unwritten)),
+            uninitialised=tuple(dict.fromkeys(log.unwritten)),
             cells=dict(self.cells),
             find_unneeded=conflicts.unneeded,
             place=f"program '{self.plan.program.name}'",
         )
 
-    def waited(self) -> set[str]:
-        """Events that somebody waits on; nobody minds the counts of the others."""
+    def waited_events(self) -> set[str]:
+        """The events for which tasks wait. The counts of others do not matter."""
         calls = self.plan.calls
         return {w.event for c in calls for w in (*c.header, *c.waits)}
 
     def deadlock(self) -> Deadlock | None:
-        """Tasks that remain. Where a task was abandoned, others may wait for it: no deadlock."""
-        done = set(self.trace.executed)
+        """The unfinished tasks. If a task was abandoned, others may wait for it without a
+        deadlock."""
+        done = set(self.log.executed)
         ids = [i for i in range(len(self.nodes)) if i not in done]
         if not ids or self.abandoned:
             return None
-        ids.sort(key=lambda i: self.trace.ranks[i])
-        return Deadlock(tuple(Stuck(self.trace.tasks[i], self.held_by(i)) for i in ids))
+        ids.sort(key=lambda i: self.log.ranks[i])
+        return Deadlock(tuple(Stuck(self.log.tasks[i], self.held_by(i)) for i in ids))
 
     def held_by(self, id: int) -> CellState:
         stage = self.nodes[id].stage
         return next(
             CellState(*w.cell, w.target, self.cells[w.cell])
-            for w in self.trace.waited[id]
+            for w in self.log.waited[id]
             if w.stage == stage and self.cells[w.cell] < w.target
         )
 
     def waited_targets(self) -> dict[Cell, int]:
-        return {w.cell: w.target for waited in self.trace.waited for w in waited}
+        return {w.cell: w.target for waited in self.log.waited for w in waited}
 
     def states(self) -> list[CellState]:
-        """Every cell with its count: as a waiter saw it, else as the data is now."""
+        """Every cell with its count, as a waiter saw it or as the data is now."""
         targets = self.waited_targets()
         out = []
         for cell in sorted(self.cells):
@@ -376,7 +388,7 @@ class Machine:
 
 
 def _known(use: Wait | Notify, env: Mapping[str, int]) -> Iterator[Cell]:
-    """Cells that need no run-time data to tell."""
+    """The cells that do not depend on run-time data."""
     for nest in use.cells:
         if not loads_of(*nest_exprs(nest)):
             yield from ((use.event, c) for c in visit(nest, env))

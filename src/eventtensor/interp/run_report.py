@@ -1,4 +1,7 @@
-"""What a run found, as values; `Report.raise_if_bad` words them as errors."""
+"""The result of a run, as values: races, deadlock, wrong counts, unwritten reads.
+
+`Report.raise_if_bad` turns them into errors.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ Cell = tuple[str, tuple[int, ...]]
 
 
 class RaceKind(Enum):
-    """By what the two tasks do, the earlier one in program order first."""
+    """What the two tasks do, the earlier one in program order first."""
 
     uncovered_read = "uncovered-read"
     write_write = "write-write"
@@ -23,8 +26,8 @@ class RaceKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Race:
-    """`first` comes before `second` in program order, both touch tensor[index], one writes it, and
-    events do not make them run in that order (`reversed`: events make them run in the other)."""
+    """`first` precedes `second` in program order. Both touch tensor[index], and one writes it.
+    Events do not order them so; with `reversed` they order them the other way."""
 
     kind: RaceKind
     first: Task
@@ -45,7 +48,7 @@ class Race:
 
 @dataclass(frozen=True, slots=True)
 class CellState:
-    """A cell with the count that waiters expect and the notifies it got."""
+    """A cell, the count that waiters expect, and the notifies that it got."""
 
     event: str
     index: tuple[int, ...]
@@ -67,7 +70,7 @@ class Stuck:
 
 @dataclass(frozen=True, slots=True)
 class Deadlock:
-    """All tasks that remained, each with the first cell that holds it back."""
+    """All unfinished tasks, each with the first cell for which it waits."""
 
     stuck: tuple[Stuck, ...]
 
@@ -86,9 +89,8 @@ class Unwritten:
 
 @dataclass(frozen=True)
 class Report:
-    """`order` is the order of execution; `cells` the final value of each cell that was waited for
-    or notified; `unneeded` pairs (task, producer) where the task waited for a producer whose
-    regions do not conflict with its own."""
+    """`order` is the order of execution. `cells` has the final value of each cell that tasks waited
+    for or notified."""
 
     order: tuple[Task, ...]
     races: tuple[Race, ...]
@@ -106,7 +108,7 @@ class Report:
 
     @cached_property
     def unneeded(self) -> tuple[tuple[Task, Task], ...]:
-        """Pairs (task, producer): the task waited for a producer whose regions do not conflict
+        """Pairs (task, producer) where the task waited for a producer whose regions do not conflict
         with its own."""
         return self.find_unneeded()
 
@@ -115,7 +117,7 @@ class Report:
         return len(self.unneeded)
 
     def error(self) -> EventTensorError | None:
-        """The nearest cause first: a wrong count also makes races, and a race an early read."""
+        """The error of the first cause. A wrong count also gives races, and a race early reads."""
         if self.deadlock is not None:
             return DeadlockFound(_first(self.deadlock.stuck), place=self.place)
         if self.over_notified:

@@ -1,4 +1,7 @@
-"""The arrays of one run: checked inputs, poisoned scratch, and a written-bit for each element."""
+"""The arrays of one run, with a shadow: a bit for each element that says whether it is written.
+
+Arguments are checked. Scratch is poisoned, and in debug outputs are too.
+"""
 
 from __future__ import annotations
 
@@ -28,14 +31,14 @@ from .evaluate import Place
 from .footprints import Footprint
 from .numbers import Array
 
-# Negative, so that an index made of it is out of range and not a plausible one.
+# Negative, so that an index computed from it is out of range.
 POISON = -0x5A5A5A5B
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
-    """`written` has no entry for tensors whose elements are all defined from the start. Those in
-    `constant` no task writes."""
+class ShadowMemory:
+    """`written` has no entry for tensors whose elements are all defined from the start. No task
+    writes those in `constant`."""
 
     program: Program
     arrays: dict[str, Array]
@@ -62,7 +65,7 @@ class Memory:
         return f.index_at(tuple(int(p) for p in position))
 
     def check_outputs(self) -> None:
-        """Raise for an output that the program says is whole, and no task has written all of."""
+        """Raise if an output that is not partial has unwritten elements."""
         for t in self.program.tensors:
             bits = self.written.get(t.name)
             if t.role is Role.output and not t.partial and bits is not None and not bits.all():
@@ -97,32 +100,33 @@ class Memory:
 
 def make_memory(
     program: Program, dims: Mapping[str, int], arrays: Mapping[str, Array], debug: bool = False
-) -> Memory:
-    """Check dims and arrays, allocate scratch, and zero what is only accumulated into. In debug
-    outputs are poisoned, as scratch always is."""
+) -> ShadowMemory:
+    """Check dims and arrays, allocate scratch, and zero tensors that tasks accumulate into. Scratch
+    is poisoned, and in debug outputs are too."""
     check_dims(program, dims)
     wanted = {t.name for t in program.tensors if t.role is not Role.scratch}
     for name in arrays:
         if name not in wanted:
             raise UnknownArgument(f"'{name}' is not an argument of program '{program.name}'")
     summed = {r.tensor for p in program.calls for r in p.call.accumulates}
-    found: dict[str, Array] = {}
+    memory: dict[str, Array] = {}
     written: dict[str, Array] = {}
     for t in program.tensors:
         shape = tuple(evaluate(s, dims) for s in t.shape)
-        found[t.name] = (
-            _scratch(t, shape, dims) if t.role is Role.scratch else _given(t, shape, arrays))
+        memory[t.name] = (
+            _scratch(t, shape, dims) if t.role is Role.scratch else _given(t, shape, arrays)
+        )
         if t.role.starts_defined:
             continue
         if t.name in summed:
-            found[t.name][...] = 0
+            memory[t.name][...] = 0
         else:
             if debug:
-                _poison(t, found[t.name])
+                _poison(t, memory[t.name])
             written[t.name] = allocate(f"the record of '{t.name}'", shape, np.bool_, dims)
             written[t.name].fill(False)
     changed = summed | {r.tensor for p in program.calls for r in p.call.writes}
-    return Memory(program, found, written, frozenset(found) - changed)
+    return ShadowMemory(program, memory, written, frozenset(memory) - changed)
 
 
 def check_dims(program: Program, dims: Mapping[str, int]) -> None:

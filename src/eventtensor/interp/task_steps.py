@@ -1,7 +1,7 @@
-"""Waits that stand in a loop of a body: what a task does step by step before it can end.
+"""The steps of a task before it ends: its waits, and the reads of operands that a loop slices.
 
-A chunked operand is read piece by piece, at the moment at which the waits of its iteration are
-done; everything else happens when the task ends, as for other tasks.
+Each iteration reads its slice after its own waits. All else happens when the task ends, as in other
+tasks.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class WaitStep(NamedTuple):
 
 
 class ReadStep(NamedTuple):
-    """The reads of one iteration; `env` binds the loop's value too."""
+    """The reads of one iteration. `env` binds the loop's value too."""
 
     reads: Mapping[int, LoopRead]
     env: dict[str, int]
@@ -33,41 +33,41 @@ class ReadStep(NamedTuple):
 Step = WaitStep | ReadStep
 
 
-def steps_of(call: Call, waits: tuple[Wait, ...], env: dict[str, int]) -> list[Step]:
-    """Waits before the body, then for each iteration of a loop its waits and what they guard."""
+def task_steps(call: Call, waits: tuple[Wait, ...], env: dict[str, int]) -> list[Step]:
+    """The waits before the body, then for each iteration of a loop its waits and its reads."""
     steps: list[Step] = [WaitStep(w, env) for w in waits if w.loop is None]
     if len(steps) == len(waits):
         return steps
-    chunks = {w.loop.var: w.loop for w in waits if w.loop is not None}
-    for loop in (s.var for s in call.body.stmts if isinstance(s, For) and s.var in chunks):
+    loops = {w.loop.var: w.loop for w in waits if w.loop is not None}
+    for loop in (s.var for s in call.body.stmts if isinstance(s, For) and s.var in loops):
         reads = {k: r for k, r in loop_reads(call).items() if r.loop.var == loop}
-        here = [w for w in waits if w.loop == chunks[loop]]
-        for v in range(evaluate(chunks[loop].extent, env)):
+        here = [w for w in waits if w.loop == loops[loop]]
+        for v in range(evaluate(loops[loop].extent, env)):
             inside = {**env, f"%{loop}": v}
             steps += [*(WaitStep(w, inside) for w in here), ReadStep(reads, inside)]
     return steps
 
 
 def steps_before_body(steps: list[Step]) -> int:
-    """How many steps are done when the body begins."""
+    """The number of steps before the body begins."""
     return sum(isinstance(s, WaitStep) and s.wait.loop is None for s in steps)
 
 
-def read_in_parts(call: Call, waits: tuple[Wait, ...]) -> list[int]:
-    """The arguments that some ReadStep reads."""
+def operands_read_in_steps(call: Call, waits: tuple[Wait, ...]) -> list[int]:
+    """The numbers of the arguments that ReadSteps read."""
     loops = {w.loop.var for w in waits if w.loop is not None}
     return [k for k, r in loop_reads(call).items() if r.loop.var in loops] if loops else []
 
 
-def part_of(
+def slice_footprint(
     f: Footprint, axes: tuple[SubAxis, ...], env: Mapping[str, int]
 ) -> tuple[Footprint, tuple[slice, ...]]:
-    """The elements of a slice of a tile, and where it lies in the tile (points as slices of 1)."""
+    """The elements of a slice of a tile, and its key in the tile, with points as slices of 1."""
     spans: list[Span] = []
     key: list[slice] = []
     rest = iter(axes)
     for span in f.spans:
-        if not span.kept:
+        if not span.has_axis:
             spans.append(span)
             continue
         at, first = _range(next(rest), span.extent, env), span.bounds[0]
@@ -78,7 +78,7 @@ def part_of(
 
 
 def _range(axis: SubAxis, size: int, env: Mapping[str, int]) -> slice:
-    """Clipped to the tile; what lies outside is reported when the body runs."""
+    """The range, clipped to the tile. The body reports an index outside the tile."""
     match axis:
         case Point(index):
             lo = evaluate(index, env)

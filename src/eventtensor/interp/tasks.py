@@ -1,7 +1,7 @@
-"""One task: its name, its place in program order, and its execution against memory.
+"""Tasks: their names, their rank in program order, and their execution against memory.
 
-A task reads when it starts and writes when it ends. Every element it touches is told to a Watcher;
-what that makes of it (raise, log for the race check) is not decided here.
+A task reads when it starts and writes when it ends. A Watcher sees every element that it touches,
+and may raise or log it.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from .evaluate import Effects, Place, evaluate
 from .footprints import Footprint, Locate, add_into, fetch, grid_points, locator, point, put
 from .numbers import Array
 from .obligations import Obligations
-from .shadow_memory import Memory
-from .task_steps import part_of
+from .shadow_memory import ShadowMemory
+from .task_steps import slice_footprint
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Task:
-    """Coordinates are loop variables, then grid coordinates. A header has loop variables only: it
-    stands for the reading of a run-time grid size."""
+    """A call and its coordinates: loop variables, then grid coordinates. A header, which reads the
+    run-time extents of a grid, has loop variables alone."""
 
     call: str
     coords: tuple[int, ...]
@@ -42,7 +42,8 @@ class Task:
 
 
 class Mode(IntEnum):
-    """How an access conflicts: reads not with reads, unordered additions not with each other."""
+    """The mode of an access. Reads do not conflict with reads, nor unordered additions with each
+    other."""
 
     read = 0
     write = 1
@@ -50,29 +51,29 @@ class Mode(IntEnum):
 
 
 class Abandoned(Exception):
-    """An index came from an element that was never written; the watcher has been told."""
+    """An index comes from an unwritten element, which the watcher has seen."""
 
 
 class Watcher(Protocol):
-    """Who is told what a task does with tensors that some task writes."""
+    """Sees the accesses to tensors that tasks write."""
 
     def touch(self, mode: Mode, f: Footprint) -> None:
         """The running task touches these elements."""
 
     def unwritten(self, tensor: str, index: tuple[int, ...]) -> None:
-        """The running task reads an element that was never written."""
+        """The running task reads an unwritten element."""
 
 
 def iterations(
     placed: PlacedCall, dims: Mapping[str, int], functions: ExprFunctions
 ) -> Iterator[dict[str, int]]:
-    """Bindings of the loops around a call, in order."""
+    """The values of the loops around a call, in order."""
     loops = tuple(GridAxis(lp.var, lp.extent) for lp in placed.loops)
     return grid_points(loops, dims, no_load, functions)
 
 
 def program_rank(placed: PlacedCall, env: Mapping[str, int], header: bool) -> tuple[int, ...]:
-    """Sorts tasks as a plain run would meet them."""
+    """A key that sorts tasks by program order."""
     rank: list[int] = []
     for level, position in enumerate(placed.position):
         rank.append(position)
@@ -87,7 +88,7 @@ def task_of(placed: PlacedCall, env: Mapping[str, int], header: bool = False) ->
 
 
 class _Use(NamedTuple):
-    """What a task does with a region. `watched` if some task writes the tensor."""
+    """A use of a region. It is `watched` if a task writes the tensor."""
 
     mode: Mode
     locate: Locate
@@ -99,10 +100,10 @@ class _Use(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Execution:
-    """What executing tasks needs. Obligations are there in debug, which also checks that write
-    regions are filled."""
+    """Executes tasks against memory. Debug has obligations, and checks that tasks assign their
+    write regions."""
 
-    memory: Memory
+    memory: ShadowMemory
     obligations: Obligations | None = None
     functions: ExprFunctions = field(default_factory=ExprFunctions)
     _locators: dict[int, tuple[Region, Locate]] = field(default_factory=dict)
@@ -122,7 +123,7 @@ class Execution:
         return found[1]
 
     def _uses_of(self, call: Call) -> list[_Use]:
-        """What a task does with each of its regions, in argument order."""
+        """The uses of the regions of a call, in argument order."""
         found = self._uses.get(id(call))
         if found is None:
             adding = Mode.add_unordered if call.unordered else Mode.write
@@ -136,7 +137,8 @@ class Execution:
         return found[1]
 
     def loader(self, watcher: Watcher, place: Place) -> LoadFn:
-        """Reads of index data by a task: in range, told to the watcher, checked in debug."""
+        """A load function for index data. It checks the index, calls the watcher, and in debug
+        checks the data."""
         memory = self.memory
 
         def load(tensor: str, index: tuple[int, ...]) -> int:
@@ -147,7 +149,7 @@ class Execution:
                     watcher.unwritten(tensor, index)
                     raise Abandoned
             if self.obligations is not None:
-                self.obligations.loaded(tensor, place)
+                self.obligations.check_load(tensor, place)
             return int(memory.arrays[tensor].item(index))
 
         return load
@@ -156,14 +158,14 @@ class Execution:
         self, call: Call, env: Mapping[str, int], watcher: Watcher, place: Place,
         early: Mapping[int, Array],
     ) -> None:
-        """`env` binds dims and all coordinates; `early` are arguments that were read before now.
-        Abandoned is raised before any effect."""
+        """Run one task. `env` binds dims and all coordinates; `early` are arguments that earlier
+        steps have read. Abandoned is raised before any effect."""
         load = self.loader(watcher, place)
         uses = self._uses_of(call)
         prints = [use.locate(env, load, place) for use in uses]
         first, last = len(call.reads), len(call.reads) + len(call.accumulates)
         for k, (use, f) in enumerate(zip(uses, prints, strict=True)):
-            if use.watched and k not in early and not f.empty:
+            if use.watched and k not in early and not f.is_empty:
                 watcher.touch(use.mode, f)
         tiles = {
             k: early[k] if k in early else self._read(prints[k], watcher) for k in range(first)
@@ -172,27 +174,33 @@ class Execution:
         effects = evaluate(call.body, env, tiles, shapes, load, place, self.functions)
         self._commit(effects, prints, first, place)
         if self.obligations is not None:
-            self.obligations.changed({f.tensor for f in prints[first:]})
+            self.obligations.mark_changed({f.tensor for f in prints[first:]})
 
-    def blank(self, call: Call, k: int, env: Mapping[str, int], place: Place) -> Array:
-        """A tile for read argument k, to be read in parts."""
-        f = self._chunked(call.reads[k], env, place)
+    def empty_tile(self, call: Call, k: int, env: Mapping[str, int], place: Place) -> Array:
+        """An empty tile for read argument k, which steps fill."""
+        f = self._sliced_operand(call.reads[k], env, place)
         return np.zeros(f.shape, self.memory.dtype(f.tensor).tile_dtype.numpy)
 
-    def read_part(
-        self, call: Call, k: int, axes: tuple[SubAxis, ...], env: Mapping[str, int],
-        watcher: Watcher, place: Place, tile: Array,
+    def read_slice(
+        self,
+        call: Call,
+        k: int,
+        axes: tuple[SubAxis, ...],
+        env: Mapping[str, int],
+        watcher: Watcher,
+        place: Place,
+        tile: Array,
     ) -> None:
-        """Read a slice of argument k now, into its place in the tile."""
-        whole = self._chunked(call.reads[k], env, place)
-        f, key = part_of(whole, axes, env)
-        if not f.empty:
+        """Read a slice of argument k into the tile."""
+        whole = self._sliced_operand(call.reads[k], env, place)
+        f, key = slice_footprint(whole, axes, env)
+        if not f.is_empty:
             if f.tensor not in self.memory.constant:
                 watcher.touch(Mode.read, f)
             tile[key] = self._read(f, watcher)
 
-    def _chunked(self, region: Region, env: Mapping[str, int], place: Place) -> Footprint:
-        """The whole of a chunked operand, which no run-time data decides."""
+    def _sliced_operand(self, region: Region, env: Mapping[str, int], place: Place) -> Footprint:
+        """The whole of a sliced operand, which no run-time data decides."""
         return self.locate(region, env, no_load, place)
 
     def _read(self, f: Footprint, watcher: Watcher) -> Array:
@@ -204,11 +212,11 @@ class Execution:
     def _commit(
         self, effects: Effects, prints: list[Footprint], first: int, place: Place
     ) -> None:
-        """Regions before `first` are reads."""
+        """Write the effects of a task. Regions before `first` are reads."""
         memory = self.memory
         added: dict[int, list[Array]] = {}
         for arg, value in effects.added:
-            # A tile may be a view of the very memory that is written here, hence the copy.
+            # The tile may be a view of the memory that is written here.
             added.setdefault(arg, []).append(value.copy())
         for arg, values in added.items():
             f = prints[arg]
@@ -216,12 +224,12 @@ class Execution:
         for arg, tile in effects.tiles.items():
             f, assigned = prints[arg], effects.assigned[arg]
             if self.obligations is not None and not assigned.all():
-                self._check_assigned(f, assigned | self._among(f, prints[:first]), place)
+                self._check_assigned(f, assigned | self._elements_read(f, prints[:first]), place)
             put(f, memory.arrays[f.tensor], tile, assigned, memory.dtype(f.tensor))
             memory.mark(f, assigned)
 
-    def _among(self, f: Footprint, reads: list[Footprint]) -> Array:
-        """Elements of the tile of `f` that the task reads as well."""
+    def _elements_read(self, f: Footprint, reads: list[Footprint]) -> Array:
+        """The elements of the tile of `f` that the task reads too."""
         read = np.zeros(self.memory.shape(f.tensor), np.bool_)
         for r in reads:
             if r.tensor == f.tensor:

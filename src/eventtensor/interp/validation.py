@@ -1,9 +1,9 @@
-"""Whether given data satisfies what a proof rests on: declared facts, counts of events, elements
-that are written before somebody reads them, indices that bodies compute.
+"""Checks data against the obligations of a proof.
 
-The program is walked in its own order. Only those bodies run that make data on which something
-rests; of other tasks the regions and the events alone are looked at. Data that tasks make must be
-as declared whenever a task loads it, even if a later one overwrites it.
+They are declared facts, counts of events, elements that must be written before a read, and indices
+that bodies compute. The program is walked in its own order. Only bodies run that compute data which
+an obligation needs; of other tasks regions and events alone are evaluated. Computed data must be as
+declared at every load, even if a later task overwrites it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .evaluate import Place
 from .footprints import grid_points
 from .numbers import Array
 from .obligations import Obligations
-from .reference import Strict
+from .reference import StrictWatcher
 from .run_report import Cell
 from .shadow_memory import make_memory
 from .tasks import Execution, task_of
@@ -31,8 +31,8 @@ from .tasks import Execution, task_of
 
 @dataclass(frozen=True, slots=True)
 class Subjects:
-    """What obligations are about: the counts of events, the elements of tensors that are read, and
-    what calls do with their data."""
+    """The subjects of obligations: events with counts, tensors that tasks read, and calls that
+    compute indices."""
 
     events: frozenset[str]
     tensors: frozenset[str]
@@ -46,22 +46,33 @@ def violations(
     arrays: Mapping[str, Array],
     subjects: Subjects,
 ) -> list[BrokenFact]:
-    """Everything that the data breaks. The arrays stay as they are."""
+    """All that the data breaks. The arrays are not changed."""
     own = {t.name for t in program.tensors if not t.role.read_only}
     memory = make_memory(program, dims, {n: x.copy() if n in own else x for n, x in arrays.items()})
     found: dict[BrokenFact, None] = {}
 
     def note(broken: list[BrokenFact], who: Place | None) -> None:
         found.update(dict.fromkeys(broken))
-        if who is not None:  # the task goes on with this data: nothing sensible would come of it
+        if who is not None:  # the task would go on with wrong data
             raise _Stop
 
     obligations = Obligations(memory, dims, note)
-    made = frozenset(
-        r.tensor for p in program.calls for r in (*p.call.accumulates, *p.call.writes))
-    subjects = replace(subjects, events=subjects.events | _events_by(program, plan, made))
-    walk = _Walk(program, plan, dims, Execution(memory, obligations), subjects,
-                 makers(program, subjects.calls), made, found)
+    computed = frozenset(
+        r.tensor for p in program.calls for r in (*p.call.accumulates, *p.call.writes)
+    )
+    subjects = replace(
+        subjects, events=subjects.events | _events_of_computed_data(program, plan, computed)
+    )
+    walk = _Walk(
+        program,
+        plan,
+        dims,
+        Execution(memory, obligations),
+        subjects,
+        data_producers(program, subjects.calls),
+        computed,
+        found,
+    )
     obligations.start()
     if found:
         return list(found)
@@ -78,18 +89,19 @@ def violations(
 
 
 class _Stop(Exception):
-    """Data that decides what tasks do is not as declared."""
+    """Data that decides the accesses of tasks is not as declared."""
 
 
-def makers(program: Program, checked: Collection[str] = ()) -> set[str]:
-    """Calls whose bodies make run-time data that something is declared of, or that decides indices,
-    extents, counts; those that make what these read; and the `checked` ones."""
+def data_producers(program: Program, checked: Collection[str] = ()) -> set[str]:
+    """The calls whose bodies must run: those in `checked`, those that compute data with
+    declarations or data that decides indices, extents or counts, and those that compute what these
+    read."""
     needed = {t.name for t in program.tensors if t.bound or t.monotone or t.distinct}
     needed |= {name for fact in program.facts for name in tensors_of(fact)}
     for e in program.events:
         needed |= {n.tensor for n in loads_of(*(() if e.count is None else (e.count,)))}
     for p in program.calls:
-        needed |= _indices(p.call)
+        needed |= _placing_tensors(p.call)
     found: set[str] = set()
     while True:
         new = [
@@ -104,8 +116,8 @@ def makers(program: Program, checked: Collection[str] = ()) -> set[str]:
             needed |= {r.tensor for r in (*call.reads, *call.accumulates)}
 
 
-def _events_by(program: Program, plan: Plan, made: frozenset[str]) -> set[str]:
-    """Events whose maps or counts load what tasks make."""
+def _events_of_computed_data(program: Program, plan: Plan, computed: frozenset[str]) -> set[str]:
+    """Events whose maps or counts load computed data."""
     found = set()
     for p in program.calls:
         planned = plan.call(p.call.name)
@@ -113,13 +125,15 @@ def _events_by(program: Program, plan: Plan, made: frozenset[str]) -> set[str]:
         for use in uses:
             count = plan.event(use.event).count
             exprs = [x for nest in use.cells for x in nest_exprs(nest)]
-            if made & {n.tensor for n in loads_of(*exprs, *(() if count is None else (count,)))}:
+            if computed & {
+                n.tensor for n in loads_of(*exprs, *(() if count is None else (count,)))
+            }:
                 found.add(use.event)
     return found
 
 
-def _indices(call: Call) -> set[str]:
-    """Tensors that decide which elements and cells a call uses."""
+def _placing_tensors(call: Call) -> set[str]:
+    """The tensors that decide which elements and cells a call uses."""
     regions = (*call.regions, *(call.waits or ()), *(call.notifies or ()))
     exprs = [a.extent for a in call.grid]
     return {n.tensor for n in loads_of(*exprs, *(e for r in regions for e in region_exprs(r)))}
@@ -133,29 +147,30 @@ class _Walk:
     execution: Execution
     subjects: Subjects
     running: set[str]
-    made: frozenset[str]
+    computed: frozenset[str]
     found: dict[BrokenFact, None]
-    given: dict[Cell, int] = field(default_factory=dict)
-    wanted: dict[tuple[Cell, int], Place] = field(default_factory=dict)
+    notified: dict[Cell, int] = field(default_factory=dict)
+    expected: dict[tuple[Cell, int], Place] = field(default_factory=dict)
 
     def items(self, items: tuple[Item, ...], env: Mapping[str, int]) -> None:
         for item in items:
             if isinstance(item, Loop):
                 for k in range(evaluate(item.extent, env)):
                     self.items(item.body, {**env, item.var: k})
-            elif self.concerns(item):
+            elif self.is_concerned(item):
                 self.call(self.program.placed(item.name), env)
 
-    def concerns(self, call: Call) -> bool:
-        """True if something is to be seen at this call."""
+    def is_concerned(self, call: Call) -> bool:
+        """True if an obligation concerns the call."""
         planned = self.plan.call(call.name)
         uses: tuple[Wait | Notify, ...] = (*planned.header, *planned.waits, *planned.notifies)
         events = {u.event for u in uses}
         return (
-            call.name in self.running or call.name in self.subjects.calls
+            call.name in self.running
+            or call.name in self.subjects.calls
             or bool(events & self.subjects.events)
             or any(r.tensor in self.subjects.tensors for r in call.regions)
-            or bool(_indices(call) & self.made)
+            or bool(_placing_tensors(call) & self.computed)
         )
 
     def call(self, placed: PlacedCall, env: Mapping[str, int]) -> None:
@@ -177,12 +192,12 @@ class _Walk:
                     for nest in notify.cells:
                         for index in visit(nest, point, load):
                             cell = notify.event, index
-                            self.given[cell] = self.given.get(cell, 0) + 1
+                            self.notified[cell] = self.notified.get(cell, 0) + 1
 
     def reader(
         self, placed: PlacedCall, env: Mapping[str, int], header: bool = False
-    ) -> tuple[Strict, LoadFn]:
-        watcher = Strict(Place(str(task_of(placed, env, header)), placed.call.place))
+    ) -> tuple[StrictWatcher, LoadFn]:
+        watcher = StrictWatcher(Place(str(task_of(placed, env, header)), placed.call.place))
         return watcher, self.execution.loader(watcher, watcher.place)
 
     def wait(self, wait: Wait, env: Mapping[str, int], load: LoadFn, who: Place) -> None:
@@ -193,15 +208,16 @@ class _Walk:
         for nest in wait.all_cells():
             for index in visit(nest, env, load):
                 scope = {**self.dims, **{f"c{k}": c for k, c in enumerate(index)}}
-                self.wanted.setdefault(((wait.event, index), evaluate(count, scope, load)), who)
+                self.expected.setdefault(((wait.event, index), evaluate(count, scope, load)), who)
 
     def touch(self, call: Call, env: Mapping[str, int], load: LoadFn, who: Place) -> None:
-        """The regions of a task whose body does not run: reads must be written, writes are."""
+        """Check the regions of a task whose body does not run. Reads must be written; writes count
+        as written."""
         memory = self.execution.memory
         checked = call.name in self.subjects.calls
         for k, region in enumerate(call.regions):
             looked = checked or region.tensor in self.subjects.tensors
-            if not (looked or self.by_made(region)):
+            if not (looked or self.uses_computed_data(region)):
                 continue
             f = self.execution.locate(region, env, load, who)
             if not looked:
@@ -219,14 +235,14 @@ class _Walk:
                     )
                 )
 
-    def by_made(self, region: Region) -> bool:
-        """True if data that tasks make places the region: it is checked when it is loaded."""
-        return any(n.tensor in self.made for n in loads_of(*region_exprs(region)))
+    def uses_computed_data(self, region: Region) -> bool:
+        """True if computed data decides the region. The data is checked when it is loaded."""
+        return any(n.tensor in self.computed for n in loads_of(*region_exprs(region)))
 
     def compare_counts(self) -> None:
-        """Every cell that somebody waits for got as many notifies as its count."""
-        for ((event, index), want), who in sorted(self.wanted.items(), key=lambda item: item[0]):
-            got = self.given.get((event, index), 0)
+        """Check that every waited cell gets as many notifies as its count."""
+        for ((event, index), want), who in sorted(self.expected.items(), key=lambda item: item[0]):
+            got = self.notified.get((event, index), 0)
             if want != got:
                 self.found.setdefault(
                     BrokenFact(

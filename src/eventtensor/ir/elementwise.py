@@ -74,8 +74,8 @@ def _erf(x: Array) -> Array:
 
 
 def _pow(x: Array, y: Array) -> Array:
-    """NumPy takes a root if all exponents are one half, which changes -0.0 and -inf. Each element
-    with that exponent is a root here, whatever the others are."""
+    """NumPy takes sqrt if all exponents are 0.5, which differs from pow for -0.0 and -inf. Here an
+    element with that exponent has the result of pow, whatever the other exponents are."""
     root = np.where(np.isneginf(x), np.inf, np.sqrt(x) + np.zeros((), x.dtype))
     return np.asarray(np.where(y == 0.5, root, np.power(x, y)), x.dtype)
 

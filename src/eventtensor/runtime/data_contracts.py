@@ -69,6 +69,6 @@ def _written(program: Program) -> set[str]:
     return {r.tensor for p in program.calls for r in (*p.call.accumulates, *p.call.writes)}
 
 
-def _raise(data: ProgramData, names: set[str], settled: set[str]) -> None:
-    for found in broken_facts(data, names, settled):
+def _raise(data: ProgramData, names: set[str], final: set[str]) -> None:
+    for found in broken_facts(data, names, final):
         raise found.error(found.what, place=found.place)
