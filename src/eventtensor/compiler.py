@@ -1,4 +1,7 @@
-"""The driver: THE PASS LIST (PASSES), and what users call: compile and check."""
+"""The compiler driver: the list of passes, `compile` and `check`.
+
+Each pass reads and extends one `State`. The passes themselves are in analysis and schedule.
+"""
 
 from __future__ import annotations
 
@@ -33,11 +36,11 @@ from .targets.target import CudaTarget
 
 @dataclass
 class State:
-    """What the passes have found so far."""
+    """The results of the passes so far."""
 
     options: Options
     program: Program
-    gpu: CudaTarget  # that the plan is made for, if it is for a GPU
+    gpu: CudaTarget  # for which the plan is, if it is for a GPU
     choices: dict[str, Choice] | None = None
     derived: Derived | None = None
     events: Events | None = None
@@ -46,30 +49,30 @@ class State:
 
 
 def _select(s: State) -> None:
-    """A schedule for each call, with its reason."""
+    """Select a schedule for each call, with its reason."""
     s.choices = select(s.program, s.options, s.gpu)
     s.program = mark_pushed(s.program, s.choices)
 
 
 def _precheck(s: State) -> None:
-    """Run-time data that decides indices has bounds."""
+    """Check that run-time data which decides indices has bounds."""
     s.report = precheck(s.program)
 
 
 def _derive(s: State) -> None:
-    """Event tensors and the wait, notify and inverse maps."""
+    """Derive event tensors, and the wait, notify and inverse maps."""
     s.derived = derive(s.program)
     s.events = s.derived.uses(s.program)
 
 
 def _verify(s: State) -> None:
-    """The proof over the program with exactly these events."""
+    """Prove the program with exactly these events."""
     assert s.derived is not None
     s.report = verify(s.program, s.derived, s.events)
 
 
 def _plan(s: State) -> None:
-    """Groups and shifts."""
+    """Make the plan: queues of push calls, shifts of static tiles, waits and notifies."""
     assert s.derived is not None and s.events is not None and s.choices is not None
     how = schedules(s.program, s.events, s.choices)
     d = s.derived
@@ -81,7 +84,7 @@ def _plan(s: State) -> None:
 
 
 def _stream(s: State) -> None:
-    """What the loader of a GPU kernel brings ahead of the waits."""
+    """Choose the operands that the producer warp of a GPU kernel loads ahead of the waits."""
     assert s.plan is not None and s.report is not None
     if s.options.target == "cuda" and s.report.ok:
         found = streams(s.plan, s.options.stream, s.options.debug, s.gpu)
@@ -89,7 +92,7 @@ def _stream(s: State) -> None:
 
 
 def _handoff(s: State) -> None:
-    """How each edge is realised on a GPU; others count."""
+    """Choose how each edge is realised on a GPU. Other targets count."""
     assert s.derived is not None and s.events is not None and s.plan is not None
     assert s.report is not None
     if s.options.target != "cuda" or not s.report.ok:
@@ -99,9 +102,9 @@ def _handoff(s: State) -> None:
 
 
 def _memory(s: State) -> None:
-    """Where scratch lies, and words with flags; iterations share what they can. (Debug builds and
-    the interpreter check that what is read was written, so they keep iterations apart. Copies in
-    bulk were decided by where iterations lie.)"""
+    """Lay out scratch and tagged tensors. Iterations share scratch where that is legal. Debug
+    builds and the interpreter check for unwritten reads, so there they do not. Tensors with bulk
+    copies do not either, because their alignment depends on the axis."""
     assert s.derived is not None and s.plan is not None and s.report is not None
     flagged = s.plan.tagged_tensors
     program, axes = s.program, dict[str, int]()
@@ -140,13 +143,13 @@ PASSES = (
 )
 
 
-# isl has one context, with one bound on its work, for the whole process.
+# isl has one context and one budget for the whole process.
 _ISL = RLock()
 
 
 def gpu_of(options: Options) -> CudaTarget:
-    """The GPU that a plan is made for: the one that the options name or, by its number, the one
-    where the kernel will run. The default if there is none."""
+    """The GPU of a plan: the one that the options name, or the one with their number. The default
+    if there is none."""
     if options.target != "cuda":
         return DEFAULT_DEVICE
     if isinstance(options.device, str):
@@ -160,8 +163,8 @@ def gpu_of(options: Options) -> CudaTarget:
 def run_passes(
     program: Builder | Program, options: Options, gpu: CudaTarget | None = None
 ) -> State:
-    """All passes; without events (precheck failed) there is no plan. One that is refuted has a plan
-    all the same, so that its witnesses can be replayed."""
+    """Run all passes. If precheck fails there are no events and no plan. A refuted program has a
+    plan, so that its witnesses can be replayed."""
     built = program.build() if isinstance(program, Builder) else program
     state = State(options, built, gpu or gpu_of(options))
     with shown(f"program '{built.name}'"), _ISL:
@@ -184,7 +187,7 @@ def check(program: Builder | Program, schedule: str = "auto") -> CheckReport:
 
 
 def read_options(target: str, options: Mapping[str, Any]) -> Options:
-    """Options as users give them; a table of names becomes pairs."""
+    """The options of a user. A table of names becomes pairs."""
     if target not in BACKENDS:
         raise BadOption(f"unknown target {target!r}", hint=f"one of {', '.join(BACKENDS)}")
     pairs: dict[str, Any] = {k: tuple(sorted(v.items())) if isinstance(v, Mapping) else v
@@ -195,7 +198,7 @@ def read_options(target: str, options: Mapping[str, Any]) -> Options:
 def planned(
     program: Builder | Program, target: str, options: Mapping[str, Any]
 ) -> Callable[[], Kernel]:
-    """What builds the kernel of a program, on any thread. Proof and plan are made here and now."""
+    """Prove and plan a program. Return a function that builds its kernel on any thread."""
     known = read_options(target, options)
     state = run_passes(program, known)
     report, plan = state.report, state.plan
@@ -226,9 +229,9 @@ def compile(
     device: int | str = 0,
 ) -> Kernel:
     """Derive, prove, schedule and build a program for a target, once for all sizes. `handoff` (for
-    target cuda) is counter, worker, flag, bulk, table or again: one word is followed wherever it is
-    legal, a word for a named event must be. `device` is a GPU of this machine by its number, or a
-    kind of GPU by its name (`h200`), for which a machine without a GPU compiles too."""
+    target cuda) is counter, worker, flag, bulk, table or again. For all events it is used wherever
+    it is legal; for a named event it must be legal. `device` is a GPU of this machine by its
+    number, or a kind of GPU by its name (`h200`), for which no GPU is needed."""
     return planned(
         program,
         target,

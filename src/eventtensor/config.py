@@ -1,4 +1,7 @@
-"""Settings: the options of a compile, and the only reader of os.environ."""
+"""The options of a compile, and the settings of the process environment.
+
+No other module reads os.environ.
+"""
 
 from __future__ import annotations
 
@@ -13,15 +16,15 @@ from pathlib import Path
 from .errors import BadOption
 
 MAX_WORKERS = 1024  # threads
-MAX_BLOCKS = 2**31 - 1  # of a GPU, which itself says how many it runs at the same time
+MAX_BLOCKS = 2**31 - 1  # the grid limit of CUDA; a GPU runs fewer at the same time
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How a program is compiled. `schedule` is auto, static, static:round_robin, ticket or push,
-    for all calls or as pairs (call, schedule); `workers` 0 means one for each core. `handoff`
-    and `stream` (False: no loader) are for target cuda, and so is `device`: a GPU of this machine
-    by its number, or a kind of GPU by its name (`h200`)."""
+    """The options of a compile. `schedule` is auto, static, static:round_robin, ticket or push, for
+    all calls or as pairs (call, schedule). `workers` 0 means one for each core. The others are for
+    target cuda. Without `stream` there is no producer warp. `device` is a GPU of this machine by
+    its number, or a kind of GPU by its name (`h200`)."""
 
     target: str = "cpu"
     schedule: str | tuple[tuple[str, str], ...] = "auto"
@@ -49,7 +52,7 @@ def _check_device(device: object, target: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """What the process environment says."""
+    """The settings of the process environment."""
 
     cache_dir: Path
     cxx: str
@@ -72,9 +75,9 @@ def environment(env: Mapping[str, str] | None = None) -> Environment:
 
 
 def _cache_dir(e: Mapping[str, str]) -> Path:
-    """In the home of the user; without one a folder among temporary files that has the user's
-    number. Whoever opens it looks whose it is. The path is absolute: a process may change its
-    folder."""
+    """A folder in the user's home, or without one a temporary folder with the user's number. Its
+    owner is checked when it is opened. The path is absolute, because a process may change its
+    working folder."""
     given = e.get("ET_CACHE_DIR")
     if given:
         return Path(given).absolute()
@@ -85,7 +88,7 @@ def _cache_dir(e: Mapping[str, str]) -> Path:
 
 
 def _home_of_user() -> str:
-    """Empty if the system knows no user of this number, or no home that is theirs."""
+    """Empty if the system has no user of this number, or no home that the user owns."""
     try:
         home = pwd.getpwuid(os.getuid()).pw_dir
         return home if os.stat(home).st_uid == os.getuid() else ""
@@ -94,7 +97,7 @@ def _home_of_user() -> str:
 
 
 def checked_workers(wanted: object, most: int = MAX_WORKERS) -> int:
-    """A number of workers that was asked for; 0 leaves it to the machine."""
+    """A valid number of workers. 0 leaves it to the machine."""
     if isinstance(wanted, bool) or not isinstance(wanted, int):
         raise BadOption(f"workers is {wanted!r}", hint="an int; 0: one for each core")
     if not 0 <= wanted <= most:

@@ -1,7 +1,7 @@
-"""What the compiler makes of a program, for people: the plan, or the source of the kernel.
+"""`et.explain`: the plan of a program, or the source of its kernel, as text.
 
-The plan is grids, events, proof, schedules and memory. The source is what `compile` builds, byte
-for byte. Nothing is built here, and a GPU by its name need not be here.
+The plan has grids, events, proof, schedules and memory. The source is the one that `compile`
+builds, byte for byte. Nothing is built here, and no GPU is needed for a GPU by its name.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ def explain(
     trace: bool = False,
     stream: bool = True,
 ) -> str:
-    """Readable text of a stage: `plan`, or the `source` that `compile` builds with these options.
-    Without a stage: the plan, and of a kernel (which has its own options) its source too. The name
-    of a GPU stands for one that is not here; a number without a GPU, for an H200."""
+    """The text of a stage: `plan`, or the `source` that `compile` builds with these options.
+    Without a stage it is the plan, and for a kernel, which has its own options, its source too. A
+    GPU by its name need not be here. A number without a GPU means an H200."""
     if stage is not None and stage not in STAGES:
         raise BadOption(f"unknown stage {stage!r}", hint=f"one of {', '.join(STAGES)}")
     if isinstance(what, Kernel):
@@ -57,7 +57,7 @@ def _kernel_text(kernel: Kernel, stage: str | None) -> str:
     if stage == "source":
         _check_has_source(kernel.options.target)
         return kernel.source
-    lines = list(_lines(kernel.plan, kernel.report, kernel.options))
+    lines = list(_plan_lines(kernel.plan, kernel.report, kernel.options))
     if stage is None and kernel.source:
         lines += ["", "source:", kernel.source]
     return "\n".join(lines)
@@ -73,7 +73,7 @@ def _plan_text(state: State) -> str:
     assert state.report is not None
     if state.plan is None:
         return f"program {state.program.name}: {state.report}"
-    return "\n".join(_lines(state.plan, state.report, state.options))
+    return "\n".join(_plan_lines(state.plan, state.report, state.options))
 
 
 def _source_text(state: State, options: Options) -> str:
@@ -88,7 +88,7 @@ def _source_text(state: State, options: Options) -> str:
     return generate_cuda_source(plan, options, state.gpu).text
 
 
-def _lines(plan: Plan, report: CheckReport, options: Options) -> Iterator[str]:
+def _plan_lines(plan: Plan, report: CheckReport, options: Options) -> Iterator[str]:
     gpu = gpu_of(options)
     yield f"program {plan.program.name}: {report.status}"
     yield from (f"  {line}" for p in report.problems for line in str(p).split("\n"))
@@ -96,13 +96,13 @@ def _lines(plan: Plan, report: CheckReport, options: Options) -> Iterator[str]:
         yield f"GPU: {gpu.name} ({gpu.architecture}, {gpu.multiprocessors} multiprocessors)"
     yield "grids:"
     for p in plan.program.calls:
-        yield from _grid(p, plan.call(p.call.name), plan.streams)
+        yield from _grid_lines(p, plan.call(p.call.name), plan.streams)
     yield "events:"
     for e in plan.events:
         shape = ", ".join(map(str, e.shape))
         origin = "derived" if e.derived else "declared"
         yield f"  {e.name}[{shape}]  count {e.count}  ({origin})"
-        yield from _uses(plan, e.name)
+        yield from _event_lines(plan, e.name)
     yield f"workspace: {plan.workspace} bytes{_example(plan, plan.workspace)}"
     if plan.shared_scratch:
         yield f"  one place for all iterations: {', '.join(plan.shared_scratch)}"
@@ -114,7 +114,7 @@ def _lines(plan: Plan, report: CheckReport, options: Options) -> Iterator[str]:
         yield from (f"  {o.what} (at {o.place})" for o in report.obligations)
 
 
-def _grid(p: PlacedCall, c: CallPlan, streams: tuple[Stream, ...]) -> Iterator[str]:
+def _grid_lines(p: PlacedCall, c: CallPlan, streams: tuple[Stream, ...]) -> Iterator[str]:
     ranges = ", ".join(f"{a.var} < {a.extent}" for a in p.axes)
     how = c.schedule
     kind = how.kind.value + (f" ({how.policy.value})" if how.kind.value == "static" else "")
@@ -133,7 +133,7 @@ def _grid(p: PlacedCall, c: CallPlan, streams: tuple[Stream, ...]) -> Iterator[s
             yield f"    {way}: {s.reason}"
 
 
-def _uses(plan: Plan, event: str) -> Iterator[str]:
+def _event_lines(plan: Plan, event: str) -> Iterator[str]:
     for c in plan.calls:
         coords = ", ".join(plan.program.placed(c.call).vars)
         for n in c.notifies:
@@ -148,11 +148,11 @@ def _uses(plan: Plan, event: str) -> Iterator[str]:
                     yield f"    {who} waits for {_cells(w.cells)}  [{w.reason}]"
     for h in plan.handoffs:
         if h.event == event:
-            yield f"    to {h.call} by {_way(h)}"
+            yield f"    to {h.call} by {_handoff_text(h)}"
 
 
-def _way(h: Handoff) -> str:
-    """How the kernel hands a tile on, and why."""
+def _handoff_text(h: Handoff) -> str:
+    """The hand-off of an edge, and its reason."""
     what = f" of {', '.join(h.tensors)}" if h.tensors else ""
     return f"{h.kind.value}{what}: {h.reason}"
 

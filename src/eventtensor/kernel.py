@@ -1,7 +1,11 @@
-"""A compiled program: what users call. It binds arrays to tensors and hands them to a back end."""
+"""A compiled program, which users call with arrays by name.
+
+It binds arrays to tensors and launches them on a back end. Back ends are in runtime and interp.
+"""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
@@ -24,7 +28,7 @@ from .runtime.cuda.aot_kernel import AotKernel
 from .runtime.cuda.cuda_artifact import save
 from .runtime.cuda.cuda_kernel import CudaKernel
 from .runtime.cuda.device_arrays import DeviceArray, adopt, on_host
-from .runtime.cuda.launch import Step
+from .runtime.cuda.launch import BoundLaunch
 from .runtime.cuda.loaded_kernel import bind_step, call_kernel
 from .runtime.interface import Interface, interface_of
 
@@ -32,7 +36,7 @@ Array = npt.NDArray[Any]
 
 
 class Backend(Protocol):
-    """What runs a plan: `CpuKernel`, `CudaKernel` and `Interpreter`."""
+    """Runs a plan: `CpuKernel`, `CudaKernel`, `AotKernel` and `Interpreter`."""
 
     source: str
     workers: int
@@ -43,7 +47,7 @@ class Backend(Protocol):
 
 
 class Interpreter:
-    """The interpreter as a back end: a new legal order at each launch, races are errors."""
+    """The interpreter as a back end. Each launch has another legal order; races are errors."""
 
     source = ""
     workers = 1
@@ -63,7 +67,7 @@ class Interpreter:
 
 
 def _cuda_backend(plan: Plan, options: Options) -> Backend:
-    """A GPU by its name need not be here."""
+    """A kernel for a GPU of this machine, or for a GPU by its name."""
     kind = AotKernel if isinstance(options.device, str) else CudaKernel
     return kind(plan, options)
 
@@ -100,8 +104,8 @@ class Kernel:
         self.backend.launch(dims, bound)
 
     def validate(self, **arrays: object) -> None:
-        """Check all obligations of the proof on arrays that a launch would take. Nothing is
-        launched or written; NumPy computes the run-time data on which something rests."""
+        """Check all obligations of the proof on the arrays of a launch. Nothing is launched or
+        written. NumPy computes the run-time data that obligations need."""
         is_cuda = self.options.target == "cuda"
         dims, bound = bind(self.interface, adopt(arrays) if is_cuda else arrays)
         if any(isinstance(x, DeviceArray) for x in bound.values()):
@@ -130,8 +134,8 @@ class Kernel:
         self.backend.close()
 
     def save(self, folder: str | Path) -> None:
-        """Write an artifact, which `et.load` reads on a machine without the compiler. One for a GPU
-        by its name is written where no GPU is."""
+        """Write an artifact, which `et.load` reads on a machine without the compiler. For a GPU by
+        its name no GPU is needed."""
         if isinstance(self.backend, CpuKernel):
             if self.options.debug or self.options.trace:
                 raise BadOption("a kernel for threads is saved without debug and trace",
@@ -144,22 +148,27 @@ class Kernel:
 
     # ---- target cuda -----------------------------------------------------------------------
 
-    def bind(self, **arrays: object) -> Step:
-        """A step for these arrays, which must be in device memory: `step(stream)` enqueues one
-        launch and returns. See `Step` for the order that launches must have."""
+    def bind(self, **arrays: object) -> BoundLaunch:
+        """A bound launch for these arrays, which must be in device memory. `step(stream)` enqueues
+        one launch and returns. See `BoundLaunch` for the order of launches."""
         return bind_step(self._on_device("bind"), arrays)
 
     def synchronize(self) -> None:
-        """Wait for all launches of bound steps, and raise what went wrong."""
+        """Wait for all bound launches, and raise their errors."""
         self._on_device("synchronize").synchronize()
 
     def check(self) -> None:
-        """Raise what went wrong in the launches that are over; does not wait for others."""
+        """Raise errors of ended launches, without waiting for others."""
         self._on_device("check").check()
 
+    def has_ended(self, number: int) -> bool:
+        """True if the launch of this number has ended. Raises its errors."""
+        return self._on_device("has_ended").has_ended(number)
+
     def over(self, number: int) -> bool:
-        """Whether the launch of this number (what a step gives) is over; raises what went wrong."""
-        return self._on_device("over").over(number)
+        """The old name of `has_ended`."""
+        warnings.warn("over is called has_ended now", DeprecationWarning, stacklevel=2)
+        return self.has_ended(number)
 
     def _on_device(self, what: str) -> CudaKernel:
         if isinstance(self.backend, AotKernel):

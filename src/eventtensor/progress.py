@@ -1,7 +1,7 @@
-"""What a long check or compile is doing, for whoever waits for it.
+"""Shows the progress of a long check or compile.
 
-After two seconds it is a line on stderr, if that is a terminal. Where the logger "eventtensor"
-takes INFO, it is records of that logger instead.
+After two seconds there is a line on stderr, if it is a terminal. If the logger "eventtensor" takes
+INFO, there are records of that logger instead.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ from threading import Event, Lock, Thread
 from typing import TextIO
 
 LOGGER = logging.getLogger("eventtensor")
-PATIENCE_S = 2.0  # so long nobody needs a word
+PATIENCE_S = 2.0  # before anything is shown
 TICK_S = 0.25
 CLEAR = "\r\x1b[K"
 
 _CURRENT: ContextVar[Progress | None] = ContextVar("progress", default=None)
-_LINE = Lock()  # one line of the terminal, whatever many threads do
+_LINE = Lock()  # one line of the terminal for all threads
 
 
 def doing(what: str) -> None:
-    """Say what begins now. It is shown if a `shown` block around it takes long."""
+    """Set the present step. It is shown if the `shown` block around it takes long."""
     current = _CURRENT.get()
     if current is not None:
         current.what = what
 
 
 def in_pass(name: str) -> None:
-    """Say which pass of the compiler begins now."""
+    """Set the present pass of the compiler."""
     current = _CURRENT.get()
     if current is not None:
         current.stage, current.what = name, "begins"
@@ -42,7 +42,7 @@ def in_pass(name: str) -> None:
 
 @contextmanager
 def shown(title: str) -> Iterator[None]:
-    """Show what a block is doing, if it takes long and somebody looks."""
+    """Show the steps of a block if it takes long and there is a terminal or a log."""
     if _CURRENT.get() is not None or not (_logged() or _watched(sys.stderr)):
         yield
         return
@@ -74,7 +74,7 @@ def _watched(stream: TextIO | None) -> bool:
 
 @dataclass(slots=True)
 class Progress:
-    """The steps of one block, by pass. `tick` shows the present one once patience is over."""
+    """The steps of one block, by pass. `tick` shows the present one after PATIENCE_S."""
 
     title: str
     stream: TextIO
@@ -102,7 +102,7 @@ class Progress:
             self.stream.flush()
 
     def _log(self, now: float) -> None:
-        """A record for each step that is still going on at a tick, at most one in two seconds."""
+        """Log a step that is still running at a tick, at most one in two seconds."""
         if self._step() != self.said and now - self.said_at >= PATIENCE_S:
             self.said, self.said_at = self._step(), now
             LOGGER.info("%s", self._text(now))

@@ -1,4 +1,4 @@
-"""Places in the user's code, as `file:line`: where a call was written, where an error came from."""
+"""Source locations in the user's code, as `file:line`, of calls and of errors."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from pathlib import Path
 
 UNKNOWN = "<unknown>"
 _PACKAGE = str(Path(__file__).parent)
-_NOBODYS = (_PACKAGE, contextlib.__file__, "<")  # `with` passes through the library's own frames
+# `with` passes through frames of the library.
+_FRAMES_WITHOUT_PLACE = (_PACKAGE, contextlib.__file__, "<")
 
 
 def user_place() -> str:
@@ -17,7 +18,7 @@ def user_place() -> str:
     frame = sys._getframe(1)
     while frame is not None:
         name = frame.f_code.co_filename
-        if not name.startswith(_NOBODYS):
+        if not name.startswith(_FRAMES_WITHOUT_PLACE):
             return _text(name, frame.f_lineno)
         if frame.f_back is None:
             break

@@ -26,7 +26,7 @@ from eventtensor.ir.walk import evaluate
 from eventtensor.runtime.cuda.cuda_artifact import check_architecture, read, save
 from eventtensor.runtime.cuda.cuda_kernel import image_of
 from eventtensor.runtime.cuda.image import Image
-from eventtensor.runtime.failure import failure
+from eventtensor.runtime.failure import launch_error
 
 EXAMPLES = {f.__name__: f for f in (mlp, moe, blocks, cholesky)}
 SCHEDULES = ("static", "ticket", "push")
@@ -68,8 +68,10 @@ def test_a_failure_is_told_without_the_plan(lab, tmp_path: Path) -> None:
     saved(plan, tmp_path)
     report = np.zeros(1, abi.REPORT.dtype(2))
     report[0] = (abi.STUCK_WAIT, 3, 1, 0, 2, 4, 1, (2, 0))
-    told = failure(read(tmp_path).interface, {"n": 70}, report[0])
-    assert isinstance(told, StuckWait) and str(told) == str(failure(plan, {"n": 70}, report[0]))
+    told = launch_error(read(tmp_path).interface, {"n": 70}, report[0])
+    assert isinstance(told, StuckWait) and str(told) == str(
+        launch_error(plan, {"n": 70}, report[0])
+    )
     assert "final(2) waits for partial_done[2], expected 4, seen 1" in str(told)
 
 

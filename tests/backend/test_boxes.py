@@ -27,7 +27,7 @@ from eventtensor.runtime.cuda import driver as cuda_driver
 from eventtensor.runtime.cuda.cuda_artifact import read, save
 from eventtensor.runtime.cuda.cuda_kernel import image_of
 from eventtensor.runtime.cuda.device_kernel import DeviceKernel
-from eventtensor.runtime.cuda.tensor_maps import encoded
+from eventtensor.runtime.cuda.tensor_maps import encode_tensor_maps
 
 WORDS = 16  # of a map, of which the fake driver fills 7: known, address, width, rows, stride, box
 
@@ -128,8 +128,9 @@ def test_maps_have_room_among_the_arguments() -> None:
 def test_the_driver_is_told_rows_and_boxes() -> None:
     maps = (MappedTensor("h", 512), MappedTensor("empty", 64), PagedTensor("w", 65536, 8192, 2))
     with installed(FakeDriver):
-        found = encoded(maps, {"h": 4096, "empty": 256, "w": 512},
-                        {"h": 7 * 1024, "empty": 0, "w": 5 * 65536})
+        found = encode_tensor_maps(
+            maps, {"h": 4096, "empty": 256, "w": 512}, {"h": 7 * 1024, "empty": 0, "w": 5 * 65536}
+        )
     assert found.ctypes.data % 64 == 0
     words = found.view(np.uint64).reshape(-1, WORDS)[:, 1:7].tolist()
     assert words == [

@@ -16,7 +16,7 @@ from row_sum import row_sum
 
 import eventtensor as et
 from eventtensor.errors import BadArtifact, BadOption, CannotWrite, KernelClosed, WrongDevice
-from eventtensor.runtime.cpu_artifact import is_for_threads
+from eventtensor.runtime.cpu_artifact import is_cpu_artifact
 
 X = np.random.default_rng(0).standard_normal((70, 128)).astype(np.float32)
 
@@ -129,9 +129,9 @@ def test_a_cache_that_was_emptied_keeps_a_kernel_from_being_saved(tmp_path, monk
 def test_what_a_folder_held_before_does_not_decide_how_it_is_loaded(tmp_path):
     (tmp_path / "kernel.so").write_bytes(b"of threads, once")
     (tmp_path / "kernel.json").write_text('{"abi": 1}')
-    assert not is_for_threads(tmp_path) and not is_for_threads("n" * 5000)
+    assert not is_cpu_artifact(tmp_path) and not is_cpu_artifact("n" * 5000)
     (tmp_path / "kernel.json").write_text("{")
-    assert is_for_threads(tmp_path)
+    assert is_cpu_artifact(tmp_path)
 
 
 def test_debug_builds_and_the_interpreter_are_not_saved(tmp_path):

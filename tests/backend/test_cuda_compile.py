@@ -22,7 +22,7 @@ from eventtensor.ir.tensor import DType
 from eventtensor.runtime.cuda import cuda_build
 from eventtensor.runtime.cuda import driver as cuda_driver
 from eventtensor.runtime.cuda.cuda_build import Usage, build_cubin
-from eventtensor.runtime.store import vouched
+from eventtensor.runtime.store import recorded_facts
 from eventtensor.targets.h200 import H200
 from eventtensor.targets.sm80 import A100
 
@@ -74,7 +74,7 @@ def test_the_cache_keeps_what_the_compiler_said(lab) -> None:
     first = build_cubin(source, "ragged", ARCHITECTURE, environment())
     again = build_cubin(source, "ragged", ARCHITECTURE, environment())
     assert first.fresh and not again.fresh and again.usage == first.usage
-    facts = vouched(first.path)
+    facts = recorded_facts(first.path)
     assert facts is not None and facts["usage"]["registers"] == first.usage.registers
 
 

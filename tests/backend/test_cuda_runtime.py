@@ -34,7 +34,7 @@ from eventtensor.ir.plan import Plan
 from eventtensor.runtime.cuda import driver as cuda_driver
 from eventtensor.runtime.cuda.cuda_kernel import image_of
 from eventtensor.runtime.cuda.device_kernel import DeviceKernel
-from eventtensor.runtime.cuda.launch import LaunchConfig, Step, stream_handle
+from eventtensor.runtime.cuda.launch import BoundLaunch, LaunchConfig, stream_handle
 from eventtensor.runtime.cuda.loaded_kernel import LoadedKernel
 
 RANK, WORKERS = 2, 132
@@ -127,7 +127,7 @@ def test_a_step_is_one_call_of_the_driver(plan: Plan, driver: FakeDriver) -> Non
 
 def test_packing_is_over_when_a_step_is_made(plan: Plan, driver: FakeDriver) -> None:
     """A launch passes the very same objects on."""
-    step: Step = loaded(plan).bind(**arrays(4))
+    step: BoundLaunch = loaded(plan).bind(**arrays(4))
     driver.context = 1000
     seen = []
     driver.answers["cuLaunchKernelEx"] = lambda *args: seen.append(args) or 0
@@ -177,23 +177,25 @@ def test_a_kernel_that_is_bound_again_and_again_does_not_grow(
     backend = kernel.backend
     for _ in range(100):
         kernel.bind(**arrays(6))
-    assert len(backend._bound) < 40
-    numbers = {int(n) for n in backend._bound}
+    assert len(backend._bindings) < 40
+    numbers = {int(n) for n in backend._bindings}
     assert 1 in numbers and 101 in numbers, "who has a step, and the last one"
     first()
 
 
-def test_a_launch_is_over_when_its_stamp_says_so(plan: Plan, driver: FakeDriver) -> None:
+def test_a_launch_has_ended_when_its_stamp_says_so(plan: Plan, driver: FakeDriver) -> None:
     """More launches than there are stamps."""
     kernel = loaded(plan)
     steps = [kernel.bind(**arrays(n)) for n in (5, 6)]
     numbers = [steps[k % 2]() for k in range(STAMPS + 3)]
     assert numbers == [int(x.shared["number"]) for x in driver.launches] == [*range(1, STAMPS + 4)]
-    assert not any(kernel.over(n) for n in numbers)
+    assert not any(kernel.has_ended(n) for n in numbers)
     for n, launched in zip(numbers, driver.launches, strict=True):
         stamp(launched, RANK, 10 * n)
-        assert kernel.over(n) and (n == numbers[-1] or not kernel.over(n + 1))
-    assert kernel.over(1), "another has its place"
+        assert kernel.has_ended(n) and (n == numbers[-1] or not kernel.has_ended(n + 1))
+    assert kernel.has_ended(1), "another has its place"
+    with pytest.warns(DeprecationWarning, match="over is called has_ended now"):
+        assert kernel.over(1)
     last = kernel.backend.stamps(after=STAMPS)
     assert [(x.number, x.dims, x.began, x.ended) for x in last] == [
         (n, {"n": 6 - n % 2}, 10 * n, 10 * n + 4) for n in numbers[-3:]]

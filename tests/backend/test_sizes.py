@@ -11,7 +11,7 @@ from eventtensor.ir.expr import Const, Dim, product
 from eventtensor.ir.tensor import DType, Role, Tensor
 from eventtensor.runtime.arguments import bind
 from eventtensor.runtime.interface import interface_of
-from eventtensor.runtime.overflow_check import Count, Sizes
+from eventtensor.runtime.overflow_check import Count, OverflowCheck
 
 TARGETS = ("interp", "cpu")
 
@@ -111,9 +111,9 @@ def test_a_check_is_made_once_for_each_set_of_dims(monkeypatch) -> None:
     from eventtensor.runtime import overflow_check
 
     seen: list[str] = []
-    check = overflow_check._check
+    check = overflow_check._check_count
     monkeypatch.setattr(
-        overflow_check, "_check", lambda c, dims: (seen.append(c.what), check(c, dims))
+        overflow_check, "_check_count", lambda c, dims: (seen.append(c.what), check(c, dims))
     )
     known = interface_of(squares().build())
     for a in (3, 4, 3, 4, 3):
@@ -138,8 +138,8 @@ def test_sizes_that_no_dims_can_make_too_large_are_not_looked_at() -> None:
     n, m = Dim("n", 1, 1000), Dim("m", 1, None)
     x = Tensor("x", Role.input, (n, n), DType.f32)
     y = Tensor("y", Role.input, (m, Const(8)), DType.f32)
-    assert Sizes((n,), (x,), (Count("call 'w' has tasks", product([n, n])),))._counts == ()
-    left = Sizes((n, m), (x, y), ())
+    assert OverflowCheck((n,), (x,), (Count("call 'w' has tasks", product([n, n])),))._counts == ()
+    left = OverflowCheck((n, m), (x, y), ())
     assert {c.what for c in left._counts} == {"dim 'm' has elements", "tensor 'y' has bytes"}
     left.check({"n": 3, "m": 2**57})
     with pytest.raises(LaunchTooLarge, match="tensor 'y'"):

@@ -36,7 +36,7 @@ def strangers(monkeypatch: pytest.MonkeyPatch) -> set[Path]:
     return found
 
 
-def built(root: Path) -> cpp_build.Built:
+def built(root: Path) -> cpp_build.BuildResult:
     return cpp_build.build_library(SOURCE, "answer", replace(environment(), cache_dir=root))
 
 

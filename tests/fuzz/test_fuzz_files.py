@@ -162,7 +162,7 @@ def test_entries_of_the_kernel_cache(tmp_path: Path, monkeypatch: pytest.MonkeyP
     )
     env = replace(environment(), cache_dir=tmp_path)
 
-    def built() -> cpp_build.Built:
+    def built() -> cpp_build.BuildResult:
         return cpp_build.build_library("int x;", "x", env)
 
     first = built().path

@@ -44,7 +44,7 @@ class FakeKernel:
 
         return launch
 
-    def over(self, number: int) -> bool:
+    def has_ended(self, number: int) -> bool:
         self.check()
         return number <= self.launches
 

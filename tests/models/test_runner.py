@@ -245,10 +245,10 @@ def test_a_launch_that_never_ends_is_told_apart_from_one_that_takes_long(on_devi
     made, driver = on_device
     monkeypatch.setattr(memory_module, "_DEVICE_CHECK_S", 0.001)
     looks, kernel = iter([False] * 300 + [True]), made.ready(1)
-    kernel.over = lambda _: next(looks)
+    kernel.has_ended = lambda _: next(looks)
     driver.answers["cuStreamQuery"] = lambda _: 600  # not ready
     assert made.step([StepToken(0, 5, 0)], [[3]], logits=0).tokens.tolist() == [6]
-    kernel.over = lambda _: False
+    kernel.has_ended = lambda _: False
     made._bound.clear()
     driver.answers.clear()
     with pytest.raises(DeviceFailed, match="its workers have not"):
@@ -258,7 +258,7 @@ def test_a_launch_that_never_ends_is_told_apart_from_one_that_takes_long(on_devi
 def test_a_lost_device_is_an_error(on_device, monkeypatch):
     made, driver = on_device
     monkeypatch.setattr(memory_module, "_DEVICE_CHECK_S", 0.001)
-    made.ready(1).over = lambda _: False
+    made.ready(1).has_ended = lambda _: False
     driver.answers["cuStreamQuery"] = lambda _: 2
     with pytest.raises(DeviceFailed, match="cuStreamQuery answers CUDA_ERROR_OUT_OF_MEMORY"):
         made.step([StepToken(0, 5, 0)], [[3]], logits=0)

@@ -271,7 +271,7 @@ def test_both_kernels_give_the_same_logits_but_for_rounding() -> None:
             with emulated_runner(pair, batch_invariant=batch_invariant) as runner:
                 session = Session(runner, ids)
                 found[batch_invariant] = [session.step(c)[1][0] for c in chunks]
-                bound = [len(runner.ready(rows).backend._bound) for rows in (1, 2)]
+                bound = [len(runner.ready(rows).backend._bindings) for rows in (1, 2)]
                 assert bound == ([3, 3] if batch_invariant else [2, 1])  # one row, in two turns
                 stamps = [runner.ready(rows).backend.stamps() for rows in (1, 2)]
                 assert [len(s) for s in stamps] == ([7, 7] if batch_invariant else [6, 1])

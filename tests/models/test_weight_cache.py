@@ -143,6 +143,6 @@ def test_a_disk_that_does_not_keep_what_is_written_is_an_error(
 ):
     file = tmp_path / "weights"
     file.write_bytes(b"one")
-    monkeypatch.setattr(weight_cache, "show", lambda partial, folder: None)
+    monkeypatch.setattr(weight_cache, "publish_folder", lambda partial, folder: None)
     with pytest.raises(BadWeightsCache, match="does not hold what was just written"):
         packed_weights(counted.checkpoint, [file], "cpu", BF16, env=env)

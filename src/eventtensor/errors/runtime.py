@@ -206,7 +206,7 @@ class OverlappingArguments(EventTensorError):
 
 
 class HostArgument(EventTensorError):
-    code, title = "ET342", "an argument of a bound step that is not in device memory"
+    code, title = "ET342", "an argument of a bound launch that is not in device memory"
     default_hint = "move it to the GPU once, or call the kernel itself, which copies host arrays"
 
 

@@ -1,6 +1,6 @@
-"""Arguments of a launch: arrays of any kind in, dims and checked NumPy arrays out, nothing copied.
+"""Binds the arguments of a launch: arrays of any library become checked NumPy arrays, and dims.
 
-Everything that can be wrong with an argument is an error here, before anything runs.
+Nothing is copied. Every wrong argument is an error here, before the launch.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from ..ir.tensor import DType, Role, Tensor
 from ..ir.walk import dims_of, evaluate
 
 Array = npt.NDArray[Any]
-_CPU = 1  # DLPack's number for it
+_CPU = 1  # the number of DLPack
 
 
 class Signature(Protocol):
-    """What arguments are matched with: an interface."""
+    """The part of an interface that arguments are matched with."""
 
     @property
     def name(self) -> str: ...
@@ -53,8 +53,8 @@ class Signature(Protocol):
 def bind(
     program: Signature, arguments: Mapping[str, object]
 ) -> tuple[dict[str, int], dict[str, Array]]:
-    """Match arguments (tensors, and ints for dims that no shape gives) with the program: dims, and
-    every tensor but scratch, by name."""
+    """The dims of a launch, and its tensors except scratch, by name. Arguments are tensors, and
+    integers for dims that no shape gives."""
     tensors = [t for t in program.tensors if t.role is not Role.scratch]
     _check_names(program, tensors, arguments)
     arrays = {t.name: _checked(t, as_numpy(t, arguments[t.name])) for t in tensors}

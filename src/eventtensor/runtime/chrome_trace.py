@@ -1,4 +1,5 @@
-"""Chrome/Perfetto traces of a plan: the time line of a launch, and a flow for each event edge."""
+"""Chrome and Perfetto traces of a plan: the time line of a launch, and a flow for each event
+edge."""
 
 from __future__ import annotations
 
@@ -33,7 +34,8 @@ def tensors_of_maps(plan: Plan) -> set[str]:
 
 
 def _flows(plan: Plan, launch: LaunchRecord, tasks: list[Json]) -> Iterator[Json]:
-    """From every notifier of a cell to every task that waits for it."""
+    """A flow from every notifier of a cell to every task that waits for it."""
+
     def load(name: str, index: tuple[int, ...]) -> int:
         return int(launch.arrays[name][index])
 
@@ -48,7 +50,7 @@ def _flows(plan: Plan, launch: LaunchRecord, tasks: list[Json]) -> Iterator[Json
                 number += 1
                 name = f"{cell[0]}{list(cell[1])}"
                 base = {"cat": "event", "name": name, "id": number, "pid": 0}
-                # A start binds to the slice that is open at its time: just before the end.
+                # A flow starts in the slice that is open at its time: just before the end.
                 at = max(source["ready"], source["end"] - 1)
                 yield {**base, "ph": "s", "tid": source["worker"], "ts": us(at)}
                 yield {**base, "ph": "f", "bp": "e", "tid": t["worker"], "ts": us(t["ready"])}
@@ -63,7 +65,7 @@ def _notifies(plan: Plan, call: str) -> Maps:
 
 
 def _cells(maps: Maps, t: Json, dims: Mapping[str, int], load: LoadFn) -> list[Cell]:
-    """In order, each once: a chunk of an operand may wait for the cell of another again."""
+    """The cells in order, each once. Several iterations of a task may wait for one cell."""
     env = {**dims, **t["coords"]}
     found = (
         (event, index) for event, nests in maps for n in nests for index in visit(n, env, load)

@@ -1,7 +1,7 @@
-"""Compiles generated C++ into a content-addressed cache; safe with several processes at once. An
-entry that is not what was built is built again.
+"""Compiles generated C++ into a content-addressed cache, which several processes may share.
 
-The key holds everything that changes the code: source, headers, compiler, flags, processor.
+The key covers all that changes the code: source, headers, compiler, flags, processor. A damaged
+entry is built again.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ..config import Environment
 from ..errors import CompileFailed, DiskFull, NoCompiler
 from ..targets.cpu_target import CpuTarget, cpu_target
 from .headers import own_digest
-from .store import open_folder, vouch, vouched, write_once, writing
+from .store import open_folder, record_digest, recorded_facts, translate_write_errors, write_once
 
 DEVICE = Path(__file__).parent.parent / "device"
 _SHARED = ("-shared",)
@@ -27,8 +27,8 @@ _FULL = os.strerror(errno.ENOSPC)
 
 
 @dataclass(frozen=True, slots=True)
-class Built:
-    """`fresh` is False if the cache had it."""
+class BuildResult:
+    """A file in the cache. `fresh` is false if the cache had it."""
 
     path: Path
     key: str
@@ -37,7 +37,7 @@ class Built:
 
 @cache
 def device_digest(*patterns: str) -> str:
-    """Of the files in device/ that these patterns name, pattern by pattern."""
+    """The digest of the files in device/ that match these patterns, pattern by pattern."""
     digest = hashlib.sha256()
     for path in (p for pattern in patterns for p in sorted(DEVICE.glob(pattern))):
         name = path.relative_to(DEVICE).as_posix()
@@ -51,36 +51,38 @@ def cache_key(source: str, target: CpuTarget, flags: tuple[str, ...]) -> str:
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
 
 
-def build_library(source: str, name: str, env: Environment) -> Built:
-    """A shared library for the source; compiled only if the cache has none."""
+def build_library(source: str, name: str, env: Environment) -> BuildResult:
+    """The shared library of a source. It is compiled if the cache has none."""
     return _build(source, name, env, _SHARED, ".so")
 
 
-def build_program(source: str, name: str, env: Environment, extra: tuple[str, ...]) -> Built:
-    """An executable: the source must hold a main."""
+def build_program(source: str, name: str, env: Environment, extra: tuple[str, ...]) -> BuildResult:
+    """The executable of a source with a main function."""
     return _build(source, name, env, extra, ".exe")
 
 
-def _build(source: str, name: str, env: Environment, extra: tuple[str, ...], end: str) -> Built:
+def _build(
+    source: str, name: str, env: Environment, extra: tuple[str, ...], end: str
+) -> BuildResult:
     target = cpu_target(env.cxx)
     key = cache_key(source, target, extra)
     folder = open_folder(env.cache_dir, key[:2], key)
     done = folder / f"{name}{end}"
-    if vouched(done) is not None:
-        return Built(done, key, fresh=False)
+    if recorded_facts(done) is not None:
+        return BuildResult(done, key, fresh=False)
     text = folder / f"{name}.cpp"
     write_once(text, source.encode())
-    with writing(done):
+    with translate_write_errors(done):
         handle, partial = tempfile.mkstemp(dir=folder, prefix=f".{name}", suffix=end)
         os.close(handle)
     try:
         _compile(target, text, Path(partial), extra)
-        with writing(done):
+        with translate_write_errors(done):
             os.replace(partial, done)  # atomic: a reader sees the whole file or none
     finally:
         Path(partial).unlink(missing_ok=True)
-    vouch(done)
-    return Built(done, key, fresh=True)
+    record_digest(done)
+    return BuildResult(done, key, fresh=True)
 
 
 def _compile(target: CpuTarget, source: Path, out: Path, extra: tuple[str, ...]) -> None:

@@ -1,6 +1,8 @@
-"""Kernels for threads as folders: kernel.so, kernel.json (all that a launch needs to know) and
-kernel.cpp (to read). Loading one needs no compiler and no analysis, and a processor like the one
-that it was built for."""
+"""Artifacts of kernels for threads: folders with kernel.so, kernel.json and kernel.cpp.
+
+kernel.json has the facts that a launch needs; kernel.cpp is for readers. Loading needs no compiler,
+and the processor for which the kernel was built.
+"""
 
 from __future__ import annotations
 
@@ -23,16 +25,16 @@ from .interface_json import (
     facts_of_places,
     read_facts,
 )
-from .store import facts_of_data, write_once, writing
+from .store import facts_of_data, translate_write_errors, write_once
 from .thread_kernel import CpuImage, ThreadKernel
 
 LIBRARY, SOURCE = "kernel.so", "kernel.cpp"
 
 
 def save(image: CpuImage, source: str, folder: str | Path) -> None:
-    """Write the three files; the facts last, so that a folder with facts is whole."""
+    """Write the three files. The facts are last, so that a folder with facts is complete."""
     place = Path(folder)
-    with writing(place):
+    with translate_write_errors(place):
         place.mkdir(parents=True, exist_ok=True)
     try:
         library = image.library.read_bytes()
@@ -48,7 +50,7 @@ def save(image: CpuImage, source: str, folder: str | Path) -> None:
     write_once(place / FACTS, (json.dumps(facts, indent=1) + "\n").encode())
 
 
-class LoadedThreads:
+class LoadedThreadKernel:
     """A kernel from an artifact. Call it with arrays by name; dims come from their shapes."""
 
     def __init__(self, backend: ThreadKernel) -> None:
@@ -63,8 +65,8 @@ class LoadedThreads:
         self.backend.close()
 
 
-def is_for_threads(folder: str | Path) -> bool:
-    """By its facts: the folder may have had a kernel of another target before."""
+def is_cpu_artifact(folder: str | Path) -> bool:
+    """True by the facts of the folder, which may have had a kernel of another target before."""
     place = Path(folder)
     try:
         return "cpu_abi" in json.loads((place / FACTS).read_bytes())
@@ -72,7 +74,7 @@ def is_for_threads(folder: str | Path) -> bool:
         return os.path.isfile(place / LIBRARY)
 
 
-def load(folder: str | Path, workers: int = 0) -> LoadedThreads:
+def load(folder: str | Path, workers: int = 0) -> LoadedThreadKernel:
     """The kernel that `save` wrote."""
     place, env, threads = Path(folder), environment(), checked_workers(workers)
 
@@ -89,4 +91,4 @@ def load(folder: str | Path, workers: int = 0) -> LoadedThreads:
         return image
 
     image = read_facts(place, "cpu_abi", VERSION, made)
-    return LoadedThreads(ThreadKernel(image, threads or env.default_workers, env.wait_limit_s))
+    return LoadedThreadKernel(ThreadKernel(image, threads or env.default_workers, env.wait_limit_s))

@@ -1,5 +1,7 @@
-"""Compiled kernels on CPU threads: built from a plan, and in debug builds checked, delayed and
-recorded. What runs them is `thread_kernel.py`."""
+"""Compiled kernels on CPU threads, built from a plan.
+
+Debug builds check data, delay tasks and record traces. thread_kernel.py runs the kernels.
+"""
 
 from __future__ import annotations
 
@@ -19,8 +21,8 @@ from ..ir.tensor import Role
 from .chrome_trace import tensors_of_maps
 from .cpp_build import build_library
 from .data_contracts import check_computed, check_inputs
-from .failure import failure
-from .interface import Placed, interface_of
+from .failure import launch_error
+from .interface import BufferOffset, interface_of
 from .launch_record import LaunchRecord
 from .thread_kernel import CpuImage, ThreadKernel
 
@@ -37,12 +39,12 @@ class HoldBack:
 
 
 def generate_source(plan: Plan, options: Options) -> str:
-    """What is compiled for a plan, byte for byte, and shown of it."""
+    """The source that is compiled for a plan, byte for byte."""
     return generate(plan, Flavour(options.debug, options.trace))
 
 
 class CpuKernel(ThreadKernel):
-    """Of a plan."""
+    """The kernel of a plan."""
 
     def __init__(self, plan: Plan, options: Options, env: Environment | None = None) -> None:
         env = env or environment()
@@ -51,7 +53,7 @@ class CpuKernel(ThreadKernel):
         built = build_library(self.source, plan.program.name, env)
         self.library, self.compilations = built.path, 1
         self.from_cache = not built.fresh
-        buffers = tuple(Placed(b.tensor, b.offset) for b in plan.buffers)
+        buffers = tuple(BufferOffset(b.tensor, b.offset) for b in plan.buffers)
         image = CpuImage(
             interface_of(plan), coordinate_rank(plan), plan.workspace, buffers, built.path)
         super().__init__(image, options.workers or env.default_workers, env.wait_limit_s)
@@ -66,7 +68,7 @@ class CpuKernel(ThreadKernel):
         delay_seed: int = 0,
         hold: Sequence[HoldBack] = (),
     ) -> None:
-        """Run once. `delay_seed` (random sleeps) and `hold` work in debug builds."""
+        """Run once. `delay_seed` (random sleeps) and `hold` need a debug build."""
         if self.options.debug:
             check_inputs(self.plan.program, dims, arrays)
         with self._lock:
@@ -80,13 +82,12 @@ class CpuKernel(ThreadKernel):
                 read = {n: everything[n].copy() for n in self._loaded}
                 self._last = LaunchRecord(dict(dims), self._take_trace(), read)
             if int(report["code"]) != 0:
-                raise failure(self.plan, dims, report)
+                raise launch_error(self.plan, dims, report)
             if self.options.debug:
                 check_computed(self.plan.program, dims, everything)
 
     def _poison(self, arrays: Mapping[str, Array]) -> None:
-        """Outputs and scratch hold nothing before a launch; in debug they show what was not
-        written."""
+        """Poison outputs and scratch, so that debug builds find unwritten elements."""
         self._workspace.fill(0xFF)  # NaN in every float format
         for t in self.plan.program.tensors:
             if t.role is Role.output:
@@ -94,7 +95,7 @@ class CpuKernel(ThreadKernel):
 
     @property
     def trace(self) -> LaunchRecord:
-        """What the last launch did, task by task."""
+        """The record of the last launch, task by task."""
         if self._last is None:
             raise NoTrace(f"kernel '{self.plan.program.name}' has no trace")
         return self._last

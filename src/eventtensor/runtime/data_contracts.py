@@ -1,5 +1,8 @@
-"""Debug: what is declared of run-time data, checked on arguments before a launch and on what tasks
-computed after it. Elements that still hold the poison of a debug launch were not written."""
+"""Checks declared facts of run-time data in debug builds: of arguments before a launch, and of
+computed data after it.
+
+Elements that still have the poison of a debug launch are unwritten.
+"""
 
 from __future__ import annotations
 
@@ -19,24 +22,24 @@ Known = npt.NDArray[np.bool_]
 
 
 def check_inputs(program: Program, dims: Mapping[str, int], arrays: Mapping[str, Array]) -> None:
-    """Raise what is broken of tensors whose values are there before the launch and stay."""
-    whole = _whole(program)
+    """Check tensors that are defined before the launch and do not change."""
+    whole = _defined_tensors(program)
     given = {n: x for n, x in arrays.items() if n in whole}
-    _raise(ProgramData(program, dims, given, {}), set(given), whole - _written(program))
+    _raise(ProgramData(program, dims, given, {}), set(given), whole - _written_tensors(program))
 
 
 def check_computed(program: Program, dims: Mapping[str, int], arrays: Mapping[str, Array]) -> None:
-    """Raise what is broken of tensors that tasks wrote, as the launch left them."""
-    whole = _whole(program)
+    """Check tensors that tasks wrote, as the launch left them."""
+    whole = _defined_tensors(program)
     known = {n: ~is_poison(x) for n, x in arrays.items() if n not in whole}
-    _raise(ProgramData(program, dims, arrays, known), _written(program), set(arrays))
+    _raise(ProgramData(program, dims, arrays, known), _written_tensors(program), set(arrays))
     for t in program.tensors:
-        if t.name in arrays and t.dtype.is_float and _left_to_data(program, t):
+        if t.name in arrays and t.dtype.is_float and _is_written_by_data(program, t):
             _check_written(t, known[t.name])
 
 
-def _left_to_data(program: Program, t: Tensor) -> bool:
-    """An output of which run-time data decides whether all of it is written."""
+def _is_written_by_data(program: Program, t: Tensor) -> bool:
+    """True if run-time data decides whether the whole output is written."""
     if t.role is not Role.output or t.partial:
         return False
     calls = [p.call for p in program.calls]
@@ -55,17 +58,17 @@ def _check_written(t: Tensor, known: Known) -> None:
 
 
 def is_poison(x: Array) -> Known:
-    """Elements all of whose bits are set: NaN in every float format, -1 or 255 in integers."""
+    """The elements with all bits set: NaN in every float format, -1 or 255 in integers."""
     bytes_ = np.ascontiguousarray(x).view(np.uint8).reshape(*x.shape, x.dtype.itemsize)
     found: Known = (bytes_ == 0xFF).all(axis=-1)
     return found
 
 
-def _whole(program: Program) -> set[str]:
+def _defined_tensors(program: Program) -> set[str]:
     return {t.name for t in program.tensors if t.role.starts_defined}
 
 
-def _written(program: Program) -> set[str]:
+def _written_tensors(program: Program) -> set[str]:
     return {r.tensor for p in program.calls for r in (*p.call.accumulates, *p.call.writes)}
 
 

@@ -1,4 +1,4 @@
-"""A failed launch in words: the device's report as an error with task, cell, expected, seen."""
+"""The error of a failed launch: the device's report with task, cell, expected and seen values."""
 
 from __future__ import annotations
 
@@ -24,18 +24,16 @@ if TYPE_CHECKING:
     from ..ir.plan import Plan
 
 
-def failure(
-    plan: Plan | Interface, dims: Mapping[str, int], report: Any
-) -> EventTensorError:
-    """`report` is one record of codegen/abi.REPORT with a code other than 0."""
+def launch_error(plan: Plan | Interface, dims: Mapping[str, int], report: Any) -> EventTensorError:
+    """The error of `report`, one record of codegen/abi.REPORT with a code other than 0."""
     known = interface_of(plan)
     task, where = _task(known, report)
-    cause, text = _told(known, dims, report, task)
+    cause, text = _cause_and_text(known, dims, report, task)
     at = ", ".join(f"{k} = {v}" for k, v in sorted(dims.items()))
     return cause(f"{text}   ({at})" if at else text, place=where)
 
 
-def _told(
+def _cause_and_text(
     known: Interface, dims: Mapping[str, int], report: Any, task: str
 ) -> tuple[type[EventTensorError], str]:
     code, what, place = (int(report[k]) for k in ("code", "what", "place"))
@@ -83,7 +81,7 @@ def _told(
 
 
 def _task(known: Interface, report: Any) -> tuple[str, str]:
-    """Text of the task (or of its grid, before it has coordinates), and its place."""
+    """The text of the task, or of its grid before it has coordinates, and its place."""
     number = int(report["call"])
     if number < 0:
         return "no task yet", "<unknown>"
@@ -99,7 +97,7 @@ def tuple_text(coords: list[int]) -> str:
 
 
 def _unravel(place: int, shape: tuple[Node, ...], dims: Mapping[str, int]) -> str:
-    """The index that a row-major number stands for."""
+    """The index of a row-major number, as text."""
     if not shape:
         return "[]"
     index = np.unravel_index(place, [max(1, evaluate(s, dims)) for s in shape])

@@ -1,7 +1,7 @@
-"""A program seen by those who launch it: what its arguments are, and the names that reports use.
+"""The interface of a kernel: its arguments, and the names that reports use.
 
-Made from a plan, or read back from an artifact, where there is no plan (so that nothing of the plan
-is imported here).
+It is made from a plan, or read from an artifact. Nothing of the plan is imported here, because an
+artifact has none.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from ..ir.expr import Dim, Node
 from ..ir.tensor import Tensor
-from .overflow_check import Count, Sizes
+from .overflow_check import Count, OverflowCheck
 
 if TYPE_CHECKING:
     from ..ir.plan import Plan
@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class CallNames:
-    """A call: the coordinates of its tasks (loops first), and its place in the user's code."""
+    """A call: the coordinates of its tasks, those of loops first, and its place in the user's
+    code."""
 
     name: str
     vars: tuple[str, ...]
@@ -38,8 +39,8 @@ class EventNames:
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
-    """Where a scratch tensor lies: a byte offset, over dims."""
+class BufferOffset:
+    """The byte offset of a scratch tensor, over dims."""
 
     tensor: str
     offset: Node
@@ -47,7 +48,7 @@ class Placed:
 
 @dataclass(frozen=True)
 class Interface:
-    """Dims by name; tensors, events and calls by their numbers in the plan; launches' counts."""
+    """Dims by name; tensors, events and calls by their numbers in the plan; counts of a launch."""
 
     name: str
     dims: tuple[Dim, ...]
@@ -57,18 +58,18 @@ class Interface:
     counts: tuple[Count, ...]
 
     def check_sizes(self, dims: Mapping[str, int]) -> None:
-        """An error if a launch has more of anything than 64 bits count."""
+        """Raise if a size of a launch overflows 64 bits."""
         self._sizes.check(dims)
 
     @cached_property
-    def _sizes(self) -> Sizes:
-        return Sizes(self.dims, self.tensors, self.counts)
+    def _sizes(self) -> OverflowCheck:
+        return OverflowCheck(self.dims, self.tensors, self.counts)
 
 
 def interface_of(known: Plan | Program | Interface) -> Interface:
     if isinstance(known, Interface):
         return known
-    from ..codegen.counts import counts_of  # what an artifact is loaded by knows no plans
+    from ..codegen.counts import counts_of  # an artifact is loaded without plans
 
     program: Program = getattr(known, "program", known)  # type: ignore[arg-type]
     return Interface(

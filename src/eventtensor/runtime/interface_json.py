@@ -1,4 +1,7 @@
-"""What launches need to know of a kernel, as JSON and back: expressions over dims are text."""
+"""The facts of a kernel that launches need, to JSON and back.
+
+Expressions over dims are text. Every error in the facts of an artifact is BadArtifact.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from ..ir.expr import Dim, Node, text
 from ..ir.parse_expr import ExprReader, Unreadable
 from ..ir.tensor import DType, Role, Tensor
 from ..ir.walk import evaluate
-from .interface import CallNames, EventNames, Interface, Placed
+from .interface import BufferOffset, CallNames, EventNames, Interface
 from .overflow_check import Count
 from .store import facts_of_data
 
@@ -39,12 +42,12 @@ def facts_of(known: Interface) -> Json:
     }
 
 
-def facts_of_places(places: Sequence[Placed]) -> list[Json]:
+def facts_of_places(places: Sequence[BufferOffset]) -> list[Json]:
     return [{"tensor": b.tensor, "offset": text(b.offset)} for b in places]
 
 
 class FactsReader:
-    """Of what these functions wrote. ValueError, KeyError and the like tell what is wrong."""
+    """Reads what these functions wrote. Errors are ValueError, KeyError and the like."""
 
     def __init__(self, facts: Json) -> None:
         self.facts = facts
@@ -58,7 +61,7 @@ class FactsReader:
         return found
 
     def rank(self) -> int:
-        """Of the longest task coordinate: records of launches are as long as it says."""
+        """The length of the longest task coordinate, which decides the size of launch records."""
         found = self.integer("rank", MAX_RANK)
         longest = max([1, *(len(c["vars"]) for c in self.facts["calls"])])
         if found != longest:
@@ -66,7 +69,7 @@ class FactsReader:
         return found
 
     def data(self, place: Path, name: str) -> bytes:
-        """The bytes of a file, which are those that were saved."""
+        """The bytes of a saved file, checked by size and digest."""
         found = read_file(place, name)
         if self.facts["files"][name] != facts_of_data(found):
             raise BadArtifact(f"{place / name} is not the file that was saved")
@@ -75,8 +78,10 @@ class FactsReader:
     def node(self, key: str) -> Node:
         return self._reader.expr(self.facts[key])
 
-    def places(self, key: str) -> tuple[Placed, ...]:
-        return tuple(Placed(b["tensor"], self._reader.expr(b["offset"])) for b in self.facts[key])
+    def places(self, key: str) -> tuple[BufferOffset, ...]:
+        return tuple(
+            BufferOffset(b["tensor"], self._reader.expr(b["offset"])) for b in self.facts[key]
+        )
 
     def interface(self) -> Interface:
         facts = self.facts
@@ -95,8 +100,9 @@ class FactsReader:
         return tuple(self._reader.expr(s) for s in x["shape"])
 
 
-def check_places(known: Interface, held: Sequence[tuple[Node, Sequence[Placed]]]) -> None:
-    """Each buffer is scratch and lies inside its memory, at the smallest dims and larger ones."""
+def check_places(known: Interface, held: Sequence[tuple[Node, Sequence[BufferOffset]]]) -> None:
+    """Check that each buffer is scratch and lies in its memory, at the smallest dims and larger
+    ones."""
     scratch = {t.name: t for t in known.tensors if t.role is Role.scratch}
     for more in (0, 1000):
         dims = {d.name: d.min + more if d.max is None else min(d.min + more, d.max)
@@ -122,8 +128,7 @@ def _dim(d: Json) -> Dim:
 
 
 def read_facts(place: Path, version_key: str, version: object, make: Callable[[Json], T]) -> T:
-    """What `make` gives for the facts of a folder; everything that is wrong with them is an
-    error."""
+    """The result of `make` for the facts of a folder. Every error in them is BadArtifact."""
     try:
         facts = json.loads(read_file(place, FACTS))
         found = facts[version_key]

@@ -1,5 +1,7 @@
-"""What a traced launch leaves behind, and its time line in Chrome's trace event format: a track per
-worker, slices for tasks and waits. Edges between tasks are added by runtime/chrome_trace.py."""
+"""The record of a traced launch, and its time line in Chrome's trace event format.
+
+A worker is a track; tasks and waits are slices. runtime/chrome_trace.py adds edges between tasks.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ Json = dict[str, Any]
 @dataclass(frozen=True)
 class LaunchRecord:
     """One traced launch: records (codegen/abi.TRACE), the tensors that event maps read, and the
-    number of tasks whose records found no room."""
+    number of tasks without a record, because the buffer was full."""
 
     dims: Mapping[str, int]
     records: Array
@@ -30,7 +32,8 @@ class LaunchRecord:
 
 
 def task_rows(known: Interface, launch: LaunchRecord) -> list[Json]:
-    """Tasks with the names of their call and coordinates; times in ns from the first claim."""
+    """The tasks, with the names of their call and coordinates. Times are in ns from the first
+    claim."""
     first = int(launch.records["t_claim"].min()) if len(launch.records) else 0
     return [_task(known, r, first) for r in launch.records]
 
@@ -48,7 +51,7 @@ def _task(known: Interface, record: Any, first: int) -> Json:
 def timeline(
     known: Interface, launch: LaunchRecord, tasks: list[Json], edges: Iterable[Json] = ()
 ) -> Json:
-    """All of a launch; times in microseconds."""
+    """The time line of a launch. Times are in microseconds."""
     workers = sorted({t["worker"] for t in tasks})
     events: list[Json] = [
         {"ph": "M", "pid": 0, "tid": w, "name": "thread_name", "args": {"name": f"worker {w}"}}
@@ -62,7 +65,7 @@ def timeline(
 
 
 def write(line: Json, path: str | Path) -> None:
-    """A trace that lacks tasks says so."""
+    """Write the trace. Warn if it lacks tasks."""
     lost = line["otherData"]["lost"]
     if lost:
         warnings.warn(f"the trace lacks {lost} tasks: its buffer was full", stacklevel=3)

@@ -1,5 +1,7 @@
-"""Sizes of a launch in Python's integers: what generated code would count wrongly in 64 bits is
-refused before it runs."""
+"""Refuses launches whose sizes overflow the 64-bit integers of generated code.
+
+Sizes are evaluated in Python's integers before the launch.
+"""
 
 from __future__ import annotations
 
@@ -13,21 +15,21 @@ from ..ir.interval import numeric_bounds
 from ..ir.tensor import Tensor
 from ..ir.walk import dims_of, evaluate, walk
 
-MOST = 2**62  # a sum of two still fits into 64 bits
-_REMEMBERED = 1024
+MAX_COUNT = 2**62  # a sum of two fits into 64 bits
+_MAX_PASSED_DIMS = 1024
 
 
 @dataclass(frozen=True, slots=True)
 class Count:
-    """`what` ends in what is counted, as in: call 'w' has tasks."""
+    """A number that a launch computes. `what` ends in the counted things: call 'w' has tasks."""
 
     what: str
     value: Node
 
 
-class Sizes:
-    """Checks a launch by its dims. What no dims in range can make too large is never looked at, and
-    dims that passed are remembered: a second check is a look."""
+class OverflowCheck:
+    """Checks the dims of launches. Counts that no dims in range make too large are skipped. Dims
+    that passed are cached, so a second check is cheap."""
 
     def __init__(
         self, dims: tuple[Dim, ...], tensors: tuple[Tensor, ...], counts: tuple[Count, ...]
@@ -37,29 +39,29 @@ class Sizes:
                   for t in tensors]
         self._counts = tuple(c for c in (*own, *bytes_, *counts) if not _always_fits(c))
         self._deciding = sorted({d.name for c in self._counts for d in dims_of(c.value)})
-        self._fine: set[tuple[int, ...]] = set()
+        self._passed: set[tuple[int, ...]] = set()
 
     def check(self, dims: Mapping[str, int]) -> None:
         key = tuple(dims[name] for name in self._deciding)
-        if key in self._fine:
+        if key in self._passed:
             return
         for c in self._counts:
-            _check(c, dims)
-        if len(self._fine) == _REMEMBERED:
-            self._fine.clear()
-        self._fine.add(key)
+            _check_count(c, dims)
+        if len(self._passed) == _MAX_PASSED_DIMS:
+            self._passed.clear()
+        self._passed.add(key)
 
 
 def _always_fits(c: Count) -> bool:
-    """Whether every step of the evaluation does, for all dims in range."""
+    """True if every step of the evaluation fits, for all dims in range."""
     ends = [end for n in walk(c.value) for end in numeric_bounds(n)]
-    return all(end is not None and abs(end) <= MOST for end in ends)
+    return all(end is not None and abs(end) <= MAX_COUNT for end in ends)
 
 
-def _check(c: Count, dims: Mapping[str, int]) -> None:
-    """Every step of the evaluation counts, for generated code takes the same."""
+def _check_count(c: Count, dims: Mapping[str, int]) -> None:
+    """Check every step of the evaluation, because generated code takes the same steps."""
     top = max(abs(evaluate(n, dims)) for n in walk(c.value))
-    if top > MOST:
+    if top > MAX_COUNT:
         used = {d.name: dims[d.name] for d in dims_of(c.value)}
         subject, _, counted = c.what.rpartition(" has ")
         raise LaunchTooLarge(

@@ -1,5 +1,6 @@
-"""A kernel as a program of its own: the same generated source with a main that reads arguments from
-a file. ThreadSanitizer cannot be loaded into Python, so tests look for races this way.
+"""Runs a kernel as a standalone program: the generated source with a main that reads a file.
+
+Tests find races with it, because ThreadSanitizer cannot be loaded into Python.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ _RACE = "WARNING: ThreadSanitizer: data race"
 
 
 @dataclass(frozen=True, slots=True)
-class Launched:
-    """Exit status, what the program said, and the tensors after each launch."""
+class LaunchOutput:
+    """The exit status and output of the program, and the tensors after each launch."""
 
     status: int
     log: str
@@ -50,9 +51,9 @@ def run_standalone(
     env: Environment | None = None,
     source: str | None = None,
     debug: bool = False,
-) -> Launched:
-    """Launch one pool of `workers` threads once for each (dims, arrays); arrays are not changed.
-    `source` stands in for the generated one, so that a test can break it."""
+) -> LaunchOutput:
+    """Launch one pool of `workers` threads once for each (dims, arrays). Arrays are not changed. A
+    test may replace the generated source by `source`."""
     env = env or environment()
     text = source or generate(plan, Flavour(debug=debug))
     main = (DEVICE / "runner.cpp").read_text()
@@ -66,17 +67,17 @@ def run_standalone(
             env={**os.environ, "TSAN_OPTIONS": "halt_on_error=0 exitcode=66"},
         )
         data = result.read_bytes() if result.exists() else b""
-    return Launched(done.returncode, done.stdout + done.stderr, _unpack(plan, launches, data))
+    return LaunchOutput(done.returncode, done.stdout + done.stderr, _unpack(plan, launches, data))
 
 
 def _fixed_addresses() -> list[str]:
-    """Some kernels place memory where older sanitizers do not expect it, unless told not to."""
+    """A command prefix without address randomization, which older sanitizers do not support."""
     tool = which("setarch")
     return [tool, "-R"] if tool else []
 
 
 def _arrays(plan: Plan, dims: Mapping[str, int], given: Mapping[str, Array]) -> list[Array]:
-    """All tensors in program order; scratch gets memory of its own."""
+    """All tensors in program order, with new memory for scratch."""
     out = []
     for t in plan.program.tensors:
         if t.role is Role.scratch:

@@ -1,5 +1,6 @@
-"""Files that are kept: written whole or not at all, in folders of one's own, known again by size
-and hash. What another user could have changed is not taken.
+"""Files of a cache: written atomically, in private folders, with a digest.
+
+A file that another user could have changed is not used.
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ _DAY_S = 86400
 
 
 @contextmanager
-def writing(place: Path) -> Iterator[None]:
-    """The system's refusals inside are errors that name the place."""
+def translate_write_errors(place: Path) -> Iterator[None]:
+    """Turn errors of the system into errors that name the place."""
     try:
         yield
     except OSError as e:
@@ -41,8 +42,8 @@ def writing(place: Path) -> Iterator[None]:
 
 
 def write_once(path: Path, data: bytes) -> None:
-    """Atomic: a reader sees the whole file or none. A failure leaves nothing behind."""
-    with writing(path):
+    """Write a file atomically: a reader sees the whole file or none. A failure leaves no file."""
+    with translate_write_errors(path):
         handle, partial = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}")
         try:
             with os.fdopen(handle, "wb") as file:
@@ -56,8 +57,8 @@ def write_once(path: Path, data: bytes) -> None:
 
 
 def open_folder(root: Path, *names: str) -> Path:
-    """The folder root/names, made where it is not there: nobody else can write to any part of it
-    from the root on."""
+    """The folder root/names, which is made if it is missing. No other user can write to any part of
+    it below the root."""
     place = root
     _make(place, parents=True)
     _check_folder(place, follow=True)
@@ -69,12 +70,12 @@ def open_folder(root: Path, *names: str) -> Path:
 
 
 def _make(place: Path, parents: bool = False) -> None:
-    with writing(place):
+    with translate_write_errors(place):
         place.mkdir(0o700, parents=parents, exist_ok=True)
 
 
 def _check_folder(place: Path, follow: bool = False) -> None:
-    """A root may be a link, but of one's own."""
+    """Refuse a folder of another user. A root may be a link of the same user."""
     found = os.lstat(place)
     if follow and stat.S_ISLNK(found.st_mode) and _is_ours(found):
         found = os.stat(place)
@@ -91,7 +92,7 @@ def _check_folder(place: Path, follow: bool = False) -> None:
 
 
 def is_private(path: Path) -> bool:
-    """True of a plain file that nobody else can have written."""
+    """True for a regular file that no other user can have written."""
     try:
         found = os.lstat(path)
     except OSError:
@@ -100,27 +101,27 @@ def is_private(path: Path) -> bool:
 
 
 def _is_ours(found: os.stat_result) -> bool:
-    """The system's own files are as good as ours."""
+    """True for files of this user and of the system."""
     return found.st_uid in (0, os.getuid())
 
 
-# ---- files known again ---------------------------------------------------------------------
+# ---- digests -------------------------------------------------------------------------------
 
 
 def facts_of_data(data: bytes) -> Json:
     return {"size": len(data), "sha256": hashlib.sha256(data).hexdigest()}
 
 
-def vouch(path: Path, **facts: Any) -> None:
-    """Notes what the file holds, and facts about it."""
-    with writing(path):
+def record_digest(path: Path, **facts: Any) -> None:
+    """Record the digest of a file, and facts about it."""
+    with translate_write_errors(path):
         path.chmod(stat.S_IMODE(path.stat().st_mode) & ~_OTHERS_WRITE)
         data = path.read_bytes()
     write_once(_note(path), json.dumps({**facts_of_data(data), **facts}).encode())
 
 
-def vouched(path: Path) -> Json | None:
-    """The facts about a file that is what it was when `vouch` saw it; None: make it again."""
+def recorded_facts(path: Path) -> Json | None:
+    """The recorded facts of a file, or None if the file has changed."""
     note = _note(path)
     if not (is_private(path) and is_private(note)):
         return None
@@ -135,15 +136,15 @@ def _note(path: Path) -> Path:
     return path.with_name(f"{path.name}.json")
 
 
-# ---- folders that appear whole -------------------------------------------------------------
+# ---- atomic folders -----------------------------------------------------------------------
 
 
 @contextmanager
 def partial_folder(place: Path) -> Iterator[Path]:
-    """A hidden folder beside `place`, to be renamed to it or to vanish. Those that a process left
-    behind when it died go now: their locks are free."""
+    """A hidden folder beside `place`, which is renamed to it or removed. Those of dead processes,
+    whose locks are free, are removed now."""
     _sweep(place.parent)
-    with writing(place):
+    with translate_write_errors(place):
         partial = Path(tempfile.mkdtemp(dir=place.parent, prefix=f".{place.name}"))
     lock = os.open(partial / _LOCK, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
     try:
@@ -154,9 +155,9 @@ def partial_folder(place: Path) -> Iterator[Path]:
         shutil.rmtree(partial, ignore_errors=True)
 
 
-def show(partial: Path, place: Path) -> None:
-    """Gives the folder its name, unless another process was first."""
-    with writing(place):
+def publish_folder(partial: Path, place: Path) -> None:
+    """Rename the folder to `place`, unless another process was first."""
+    with translate_write_errors(place):
         (partial / _LOCK).unlink()
         try:
             os.rename(partial, place)
@@ -165,11 +166,11 @@ def show(partial: Path, place: Path) -> None:
                 raise
 
 
-def remove(place: Path) -> None:
-    """At once for readers: under another name first."""
+def remove_folder(place: Path) -> None:
+    """Remove a folder at once for readers: it is renamed first."""
     if not os.path.lexists(place):
         return
-    with writing(place):
+    with translate_write_errors(place):
         gone = Path(tempfile.mkdtemp(dir=place.parent, prefix=f".{place.name}"))
         with suppress(FileNotFoundError):  # another process was first
             os.rename(place, gone)

@@ -1,7 +1,7 @@
-"""A library of generated C++ on a pool of threads: its cells, its workspace, its launches. It needs
-no plan, so that a kernel from an artifact runs as one that was compiled.
+"""Runs a library of generated C++ on a pool of threads: cells, workspace, launches.
 
-Launches of one kernel are ordered; dims may change from one to the next without a new compile.
+It needs no plan, so a kernel from an artifact runs like a compiled one. Launches of one kernel are
+ordered. Dims may change from one launch to the next.
 """
 
 from __future__ import annotations
@@ -24,28 +24,28 @@ from ..ir.allocate import allocate
 from ..ir.expr import Node
 from ..ir.tensor import Role
 from ..ir.walk import evaluate
-from .failure import failure
-from .interface import Interface, Placed
+from .failure import launch_error
+from .interface import BufferOffset, Interface
 
 Array = npt.NDArray[Any]
 _ALIGN = 64
-_LAYOUTS = 64  # dims whose scratch tensors are kept
+_LAYOUTS = 64  # dims whose scratch layout is cached
 
 
 @dataclass(frozen=True)
 class CpuImage:
-    """A built library with all that a launch needs to know of it. `buffers` lie in the workspace
-    (`workspace` bytes); `rank` is the length of the longest task coordinate."""
+    """A built library, and the facts that a launch needs. `buffers` lie in the workspace, which has
+    `workspace` bytes. `rank` is the length of the longest task coordinate."""
 
     interface: Interface
     rank: int
     workspace: Node
-    buffers: tuple[Placed, ...]
+    buffers: tuple[BufferOffset, ...]
     library: Path
 
 
 class ThreadKernel:
-    """`launch` takes what runtime.arguments.bind gives."""
+    """A kernel on threads. `launch` takes the result of runtime.arguments.bind."""
 
     def __init__(self, image: CpuImage, workers: int, limit_s: float) -> None:
         self.image, self.workers, self._limit_s = image, workers, limit_s
@@ -77,10 +77,10 @@ class ThreadKernel:
             pool = self._alive()
             report = self._run(pool, dims, {**arrays, **self._scratch(dims)})
             if int(report["code"]) != 0:
-                raise failure(self.image.interface, dims, report)
+                raise launch_error(self.image.interface, dims, report)
 
     def unlock(self) -> None:
-        """After a fork: whoever held the lock is not in this process."""
+        """Make a new lock after a fork, because the holder of the old one is in another process."""
         self._lock = threading.Lock()
 
     def _alive(self) -> int:
@@ -109,7 +109,7 @@ class ThreadKernel:
         return report[0]
 
     def _scratch(self, dims: Mapping[str, int]) -> dict[str, Array]:
-        """Scratch tensors; to lay them out takes longer than a small launch, so a few are kept."""
+        """The scratch tensors. Their layout takes longer than a small launch, so it is cached."""
         key = tuple(dims[d.name] for d in self.image.interface.dims)
         if key not in self._laid_out:
             if len(self._laid_out) == _LAYOUTS:
@@ -118,7 +118,7 @@ class ThreadKernel:
         return self._laid_out[key]
 
     def _lay_out(self, dims: Mapping[str, int]) -> dict[str, Array]:
-        """Views of the workspace, which grows when it must; views of the old one go with it."""
+        """Views of the workspace. If it grows, views of the old one are dropped."""
         needed = evaluate(self.image.workspace, dims)
         if needed + _ALIGN > self._workspace.nbytes:
             self._workspace = allocate("the workspace", (needed + _ALIGN,), np.uint8, dims)
@@ -133,7 +133,7 @@ class ThreadKernel:
             size = int(np.prod(shape, dtype=np.int64)) * tensor.dtype.size
             place = self._workspace[at : at + size]
             found[b.tensor] = place.view(tensor.dtype.numpy).reshape(shape)
-        for t in tensors.values():  # a plan without memory placement
+        for t in tensors.values():  # a plan without a memory layout
             if t.role is Role.scratch and t.name not in found:
                 shape = tuple(evaluate(s, dims) for s in t.shape)
                 found[t.name] = allocate(f"scratch '{t.name}'", shape, t.dtype.numpy, dims)

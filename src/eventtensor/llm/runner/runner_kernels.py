@@ -14,11 +14,11 @@ from eventtensor import Kernel, Program, load
 
 from ...compiler import planned
 from ...errors import KernelClosed
-from ...runtime.cpu_artifact import LoadedThreads
+from ...runtime.cpu_artifact import LoadedThreadKernel
 from ...runtime.cuda.loaded_kernel import LoadedKernel
 
 # Kernels with the interface that a runner needs.
-AnyKernel = Kernel | LoadedKernel | LoadedThreads
+AnyKernel = Kernel | LoadedKernel | LoadedThreadKernel
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ import numpy as np
 
 from ...errors import DeviceFailed
 from ...runtime.arguments import bind
-from ...runtime.cpu_artifact import LoadedThreads
+from ...runtime.cpu_artifact import LoadedThreadKernel
 from ...runtime.cuda.device_arrays import DeviceArray, adopt
 from ...runtime.cuda.driver import Buffer, Device, Pinned, Stream, call, download, upload
 from ...runtime.cuda.driver import device as device_of
@@ -213,8 +213,8 @@ class DeviceMemory:
             self._launches.copy(to.ctypes.data, source.ctypes.data, source.nbytes)
 
     def bind_launch(self, kernel: AnyKernel, arguments: Mapping[str, Any]) -> Callable[[], Wait]:
-        assert not isinstance(kernel, LoadedThreads)
-        step, is_over = kernel.bind(**arguments), kernel.over
+        assert not isinstance(kernel, LoadedThreadKernel)
+        step, is_over = kernel.bind(**arguments), kernel.has_ended
 
         def launch() -> Wait:
             with self.device.active():

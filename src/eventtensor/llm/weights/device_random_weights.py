@@ -13,7 +13,7 @@ import numpy as np
 
 from ...config import environment
 from ...ir.products import BLOCK, PANEL
-from ...runtime.cuda.raw_kernel import PlainKernels
+from ...runtime.cuda.raw_kernel import RawKernels
 from ..array_types import Array
 from ..model.model_config import ModelConfig
 from ..model.packed_layout import matrices, packed_shapes
@@ -83,7 +83,7 @@ def random_weights_on_device(
     c = checkpoint.config
     drawn = ("embed", *matrices(c))
     out = pack_weights(checkpoint, layout, dtype, without=drawn)
-    kernels = PlainKernels(memory.device, source_for(dtype), "random_weights", environment())
+    kernels = RawKernels(memory.device, source_for(dtype), "random_weights", environment())
     with closing(kernels):
         for name in drawn:
             shape = packed_shapes(c, layout)[name]

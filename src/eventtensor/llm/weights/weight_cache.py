@@ -24,10 +24,10 @@ from ...runtime.store import (
     is_private,
     open_folder,
     partial_folder,
-    remove,
-    show,
+    publish_folder,
+    remove_folder,
+    translate_write_errors,
     write_once,
-    writing,
 )
 from ..array_types import Array, Progress, Shape
 from ..model.packed_layout import packed_shapes
@@ -60,7 +60,7 @@ def packed_weights(
     folder = open_folder(home, "weights") / key
     found = _read(folder, shapes)
     if found is None:
-        remove(folder)
+        remove_folder(folder)
         _write(folder, checkpoint, layout, wanted, progress)
         found = _read(folder, shapes)
     if found is None:
@@ -107,13 +107,13 @@ def _write(
         }
         del arrays  # unmaps and so writes them before the folder gets its name
         write_once(partial / _INDEX, json.dumps(index).encode())
-        show(partial, folder)
+        publish_folder(partial, folder)
 
 
 def _allocate_file(path: Path, shape: Shape, dtype: np.dtype) -> Array:
     """A mapped .npy file with all of its disk blocks. A store into a file with holes would end the
     process if the disk is full."""
-    with writing(path):
+    with translate_write_errors(path):
         mapped: Array = np.lib.format.open_memmap(path, "w+", dtype, shape)
         with path.open("r+b") as file:
             os.posix_fallocate(file.fileno(), 0, os.fstat(file.fileno()).st_size)

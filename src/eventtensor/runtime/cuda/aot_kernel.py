@@ -1,7 +1,7 @@
-"""Kernels that are compiled ahead of time for a GPU by its name, on a machine that needs none.
+"""Kernels that are compiled ahead of time for a GPU by its name. The machine needs no GPU.
 
-The first launch loads the kernel on this machine's first GPU, which must be of that architecture.
-To launch it elsewhere, `save` it there: an artifact needs no compiler.
+The first launch loads the kernel on the first GPU of the machine, which must have that
+architecture. `save` writes an artifact for other machines.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .device_kernel import Array
 
 
 class AotKernel:
-    """A plan that is compiled for the GPU that the options name, until `load` puts it on one."""
+    """A plan compiled for the GPU that the options name. `load` puts it on one."""
 
     def __init__(self, plan: Plan, options: Options, env: Environment | None = None) -> None:
         self.plan, self.options, self.env = plan, options, env or environment()
@@ -31,7 +31,7 @@ class AotKernel:
         self._is_closed, self._lock = False, Lock()
 
     def load(self) -> CudaKernel:
-        """The kernel on this machine's first GPU; every call gives the same one."""
+        """The kernel on the first GPU of this machine. Every call returns the same one."""
         with self._lock:
             if self._is_closed:
                 raise KernelClosed(f"kernel '{self.plan.program.name}' is closed")
@@ -54,9 +54,9 @@ class AotKernel:
 
     @property
     def trace(self) -> LaunchRecord:
-        """Of the last launch, which there was none of."""
+        """There is no record, because there was no launch."""
         raise NoTrace(f"kernel '{self.plan.program.name}' was not launched")
 
     def close(self) -> None:
-        """A closed kernel cannot be loaded. One that is loaded is closed for itself."""
+        """Close it: a closed kernel cannot be loaded. A loaded one is closed separately."""
         self._is_closed = True

@@ -1,5 +1,7 @@
-"""Kernels as folders: kernel.cubin, kernel.json (all that a launch needs to know, with expressions
-over dims as text) and kernel.cu (to read). Loading one needs no compiler and no analysis.
+"""Artifacts of CUDA kernels: folders with kernel.cubin, kernel.json and kernel.cu.
+
+kernel.json has the facts that a launch needs, with expressions over dims as text; kernel.cu is for
+readers. Loading needs no compiler.
 """
 
 from __future__ import annotations
@@ -22,16 +24,16 @@ from ..interface_json import (
     read_facts,
     read_file,
 )
-from ..store import facts_of_data, write_once, writing
+from ..store import facts_of_data, translate_write_errors, write_once
 from .image import Image
 
 CUBIN, SOURCE = "kernel.cubin", "kernel.cu"
 
 
 def save(image: Image, folder: str | Path) -> None:
-    """Write the three files; the facts last, so that a folder with facts is whole."""
+    """Write the three files. The facts are last, so that a folder with facts is complete."""
     place = Path(folder)
-    with writing(place):
+    with translate_write_errors(place):
         place.mkdir(parents=True, exist_ok=True)
     write_once(place / CUBIN, image.cubin)
     write_once(place / SOURCE, image.source.encode())
@@ -54,7 +56,8 @@ def read(folder: str | Path) -> Image:
 
 
 def check_architecture(image: Image, architecture: str) -> None:
-    """Code for sm_90a runs on sm_90a alone; plain code on later ones of the same major number."""
+    """Raise unless the code runs on `architecture`. Code for sm_90a runs on sm_90a alone. Code
+    without the a runs on later architectures of the same major number."""
     made, here = image.architecture, architecture
     if made == here:
         return

@@ -18,9 +18,9 @@ from typing import Any
 
 from ...config import Environment
 from ...errors import CompileFailed, NoCompiler, NoDevice
-from ..cpp_build import DEVICE, Built, device_digest
+from ..cpp_build import DEVICE, BuildResult, device_digest
 from ..headers import own_digest
-from ..store import open_folder, vouch, vouched, write_once
+from ..store import open_folder, record_digest, recorded_facts, write_once
 from .driver import bindings
 
 # No contraction and no fast-math: the same bits as the C++ back end for IEEE operations.
@@ -57,7 +57,7 @@ class Usage:
 
 
 @dataclass(frozen=True, slots=True)
-class Cubin(Built):
+class Cubin(BuildResult):
     """A cubin, and what the compiler says of it."""
 
     usage: Usage
@@ -76,7 +76,7 @@ def build_cubin(source: str, name: str, architecture: str, env: Environment) -> 
     key = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
     folder = open_folder(env.cache_dir, key[:2], key)
     done = folder / f"{name}.cubin"
-    known = _usage(vouched(done))
+    known = _usage(recorded_facts(done))
     if known is not None:
         return Cubin(done, key, False, known)
     text = folder / f"{name}.cu"
@@ -84,7 +84,7 @@ def build_cubin(source: str, name: str, architecture: str, env: Environment) -> 
     cubin, log = compiler.compile(text, architecture)
     usage = Usage.read(log)
     write_once(done, cubin)
-    vouch(done, usage=asdict(usage))
+    record_digest(done, usage=asdict(usage))
     return Cubin(done, key, True, usage)
 
 

@@ -1,6 +1,6 @@
-"""Plans for an NVIDIA GPU: generate and build them on any machine, and run them on a GPU.
+"""Kernels of plans for an NVIDIA GPU. Any machine can build them; a GPU runs them.
 
-In debug, launches check what run-time data has promised. Kernels for a GPU by its name are in
+Debug launches check declared facts of run-time data. Kernels for a GPU by its name are in
 aot_kernel.py.
 """
 
@@ -15,7 +15,7 @@ from ...ir.plan import Buffer, Plan
 from ...targets.target import CudaTarget
 from ..chrome_trace import tensors_of_maps
 from ..data_contracts import check_computed, check_inputs
-from ..interface import Placed, interface_of
+from ..interface import BufferOffset, interface_of
 from ..launch_record import LaunchRecord
 from .cuda_artifact import check_architecture
 from .cuda_build import Cubin, build_cubin
@@ -26,7 +26,7 @@ from .image import Image
 
 
 def generate_source(plan: Plan, options: Options, target: CudaTarget) -> CudaSource:
-    """What is compiled for a plan, byte for byte, and shown of it."""
+    """The source that is compiled for a plan, byte for byte."""
     return generate(plan, target, options.debug, options.trace)
 
 
@@ -47,8 +47,8 @@ def build_image(plan: Plan, options: Options, target: CudaTarget, env: Environme
 
 
 class CudaKernel(DeviceKernel):
-    """A plan as one cooperative kernel on the GPU that the options number. `build` is one that was
-    made for this kind of GPU before."""
+    """A plan as one cooperative kernel on the GPU that the options number. `build` is an earlier
+    build for this kind of GPU."""
 
     def __init__(
         self, plan: Plan, options: Options, env: Environment | None = None,
@@ -78,15 +78,15 @@ class CudaKernel(DeviceKernel):
 
     @property
     def trace(self) -> LaunchRecord:
-        """What the last launch did, task by task."""
+        """The record of the last launch, task by task."""
         return self.traced(tensors_of_maps(self.plan))
 
 
 def image_of(
     plan: Plan, options: Options, made: CudaSource, architecture: str, cubin: bytes
 ) -> Image:
-    def placed(buffers: tuple[Buffer, ...]) -> tuple[Placed, ...]:
-        return tuple(Placed(b.tensor, b.offset) for b in buffers)
+    def placed(buffers: tuple[Buffer, ...]) -> tuple[BufferOffset, ...]:
+        return tuple(BufferOffset(b.tensor, b.offset) for b in buffers)
 
     return Image(
         interface_of(plan), architecture, KERNEL, made.cells, made.arena, plan.workspace,

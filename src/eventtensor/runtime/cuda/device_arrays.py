@@ -1,7 +1,7 @@
-"""Arrays in device memory as arguments: torch, cupy and whatever has __cuda_array_interface__.
+"""Arrays in device memory as arguments: those of torch, cupy and others.
 
-A `DeviceArray` has the shape, dtype and address of such an array, so that runtime.arguments.bind
-checks it like any other; its elements must not be touched on the host.
+A `DeviceArray` has the shape, dtype and address of such an array, so runtime.arguments.bind checks
+it like any other. The host must not touch its elements.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Array = npt.NDArray[Any]
 
 
 class DeviceArray(np.ndarray[Any, Any]):
-    """Elements lie on the device; `owner` keeps them alive."""
+    """An array on the device. `owner` keeps its memory alive."""
 
     owner: object
 
@@ -31,11 +31,11 @@ class DeviceArray(np.ndarray[Any, Any]):
 
 
 def adopt(arguments: Mapping[str, object]) -> dict[str, object]:
-    """Arguments with device arrays as DeviceArray; everything else as it is."""
-    return {name: _adopted(x) for name, x in arguments.items()}
+    """The arguments, with each array on a device as a DeviceArray."""
+    return {name: _as_device_array(x) for name, x in arguments.items()}
 
 
-def _adopted(x: object) -> object:
+def _as_device_array(x: object) -> object:
     if isinstance(x, np.ndarray):
         return x
     if getattr(x, "is_cuda", False):
@@ -75,7 +75,7 @@ def _view(
 
 
 def on_host(x: Array) -> Array:
-    """The array itself, or a copy of what lies on the device."""
+    """The array, or a copy of a device array in host memory."""
     if not isinstance(x, DeviceArray):
         return x
     copy = np.empty(x.shape, x.dtype)

@@ -1,8 +1,8 @@
-"""A built kernel on a device: bind, launch, wait, say what went wrong. Needs NumPy and the driver.
+"""A built kernel on a device: it binds, launches, waits and raises errors of launches.
 
-Dims may change from one launch to the next without a new compile. Launches of one kernel must not
-overlap (see launch.Step). A launch that fails makes those behind it leave at once; when the
-host has seen the failure (`synchronize`, `check`, or the next call), the kernel works again.
+It needs NumPy and the driver alone. Dims may change between launches. Launches of one kernel must
+not overlap (launch.BoundLaunch). After a failed launch later ones return at once, until the host
+has raised the error (`synchronize`, `check`, or the next call).
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ from ...errors import (
 from ...ir.allocate import at_dims
 from ...ir.tensor import Role, Tensor
 from ...ir.walk import evaluate
-from ..failure import failure
+from ..failure import launch_error
 from ..launch_record import LaunchRecord
 from .device_arrays import DeviceArray, adopt
-from .device_memory import Kept, Memory
+from .device_memory import DeviceMemory, ReservedMemory
 from .driver import (
     MAX_DYNAMIC_SHARED_BYTES,
     Buffer,
@@ -48,26 +48,27 @@ from .driver import (
     upload,
 )
 from .image import Image
-from .launch import Shape, Step, packed
-from .tensor_maps import encoded
+from .launch import BoundLaunch, LaunchShape, pack_record
+from .tensor_maps import encode_tensor_maps
 
 Array = npt.NDArray[Any]
-TRACE_RECORDS = 4096  # kept of one launch for each worker
-_CALLED = 0  # the number of the step that a plain call makes; bound steps count from 1
-_KEPT = 16  # bindings that are known although their steps are gone: their launches may be under way
+TRACE_RECORDS = 4096  # of one launch and worker
+_PLAIN_CALL = 0  # the number of the binding of a plain call; others count from 1
+_MAX_BINDINGS = 16  # bindings that are kept without their launches, which may be running
 
 
 @dataclass(frozen=True)
-class Bound:
-    """What a step was bound to: dims, and the address of every tensor. Its step keeps it, so that a
-    kernel that is bound again and again does not grow."""
+class Binding:
+    """The dims and the address of every tensor of a bound launch. The bound launch keeps it alive,
+    so that repeated bindings of a kernel use no memory."""
 
     dims: Mapping[str, int]
     places: Mapping[str, int]
 
 
-class Stamped(NamedTuple):
-    """A launch that is over, in ns of the GPU's clock. No dims are known if its step is gone."""
+class LaunchTimes(NamedTuple):
+    """The times of an ended launch, in ns of the GPU's clock. Dims are empty if the bound launch is
+    gone."""
 
     number: int
     dims: Mapping[str, int]
@@ -76,7 +77,8 @@ class Stamped(NamedTuple):
 
 
 class DeviceKernel:
-    """`launch` and `bind` take what runtime.arguments.bind gives; `adopt` goes before it."""
+    """A kernel on a device. `launch` and `bind` take the result of runtime.arguments.bind, whose
+    arguments come from `adopt`."""
 
     adopt = staticmethod(adopt)
 
@@ -87,23 +89,24 @@ class DeviceKernel:
         self.image, self.device, self.source = image, device, image.source
         self.refused, self.closed, self.launched = "", False, 0
         self._limit_ns = int(wait_limit_s * 1e9)
-        self._bound: weakref.WeakValueDictionary[int, Bound] = weakref.WeakValueDictionary()
-        self._latest: deque[Bound] = deque(maxlen=_KEPT)
-        self._called = Bound({}, {})  # by the last plain call
-        self._numbers = itertools.count(_CALLED + 1)
+        self._bindings: weakref.WeakValueDictionary[int, Binding] = weakref.WeakValueDictionary()
+        self._latest: deque[Binding] = deque(maxlen=_MAX_BINDINGS)
+        self._last_binding = Binding({}, {})  # by the last plain call
+        self._numbers = itertools.count(_PLAIN_CALL + 1)
         self._lock = threading.Lock()
         with device.active():
             module = int(asked("cuModuleLoadData", c_void_p, image.cubin))
             entry = image.entry.encode()
             self._function = int(asked("cuModuleGetFunction", c_void_p, module, entry))
-            self.workers = self._co_resident(workers)
-            self._memory = Memory(image, self.workers, trace_capacity)
-        self._shape = Shape(self.workers, image.threads, image.shared_bytes)
+            self.workers = self._coresident_workers(workers)
+            self._memory = DeviceMemory(image, self.workers, trace_capacity)
+        self._shape = LaunchShape(self.workers, image.threads, image.shared_bytes)
         self._release = weakref.finalize(self, _free, device, self._memory, module)
         self._release.atexit = False  # the driver frees everything when the process ends
 
-    def _co_resident(self, wanted: int) -> int:
-        """As many workers as can wait for each other: all of them run at the same time."""
+    def _coresident_workers(self, wanted: int) -> int:
+        """The number of workers. All must run at the same time, because they wait for each
+        other."""
         image, target = self.image, self.device.target
         call("cuFuncSetAttribute", self._function, MAX_DYNAMIC_SHARED_BYTES, image.shared_bytes)
         query = "cuOccupancyMaxActiveBlocksPerMultiprocessor"
@@ -119,7 +122,7 @@ class DeviceKernel:
         return wanted or target.multiprocessors
 
     def close(self) -> None:
-        """Wait for what runs and free the device memory. A closed kernel cannot be launched, and
+        """Wait for launches and free the device memory. A closed kernel cannot be launched, and
         graphs that captured its launches cannot be replayed."""
         with self._lock:
             self.closed = True
@@ -127,8 +130,8 @@ class DeviceKernel:
 
     # ---- launches --------------------------------------------------------------------------
 
-    def bind(self, dims: Mapping[str, int], arrays: Mapping[str, Array]) -> Step:
-        """A step for arrays in device memory, packed once; not while a stream is captured."""
+    def bind(self, dims: Mapping[str, int], arrays: Mapping[str, Array]) -> BoundLaunch:
+        """A bound launch for arrays in device memory. Not allowed while a stream is captured."""
         for name, x in arrays.items():
             if not isinstance(x, DeviceArray):
                 raise HostArgument(f"argument '{name}' is not in device memory")
@@ -140,65 +143,74 @@ class DeviceKernel:
     def launch(
         self, dims: Mapping[str, int], arrays: Mapping[str, Array], *, delay_seed: int = 0
     ) -> None:
-        """Run once, from arrays on the host or the device, and wait; outputs and states are
-        written in place. `delay_seed` (random sleeps) works in debug builds."""
+        """Run once and wait, with arrays on the host or the device. Outputs and states are written
+        in place. `delay_seed` (random sleeps) needs a debug build."""
         with self._lock, self.device.active():
             self._check_open()
-            self._settle()  # the cells are in use, and host arrays share one copy on the device
+            self._wait_and_check()  # launches share the cells, and the device copies of host arrays
             places = self._upload(arrays)
-            step = self._step(_CALLED, dims, places, tuple(arrays.values()), delay_seed)
-            self._called = self._bound[_CALLED]
+            step = self._step(_PLAIN_CALL, dims, places, tuple(arrays.values()), delay_seed)
+            self._last_binding = self._bindings[_PLAIN_CALL]
             if self.image.debug:
                 self._poison(dims)
             step()
-            self._settle()
+            self._wait_and_check()
             self._fetch(arrays, places)
 
     def synchronize(self) -> None:
-        """Wait for all launches, and raise what went wrong."""
+        """Wait for all launches, and raise their errors."""
         with self._lock, self.device.active():
-            self._settle()
+            self._wait_and_check()
 
     def check(self) -> None:
-        """Raise what went wrong in the launches that are over; costs a look at host memory."""
+        """Raise errors of ended launches. It reads host memory alone."""
         self._check_open()
         if self._memory.failed:
             self.synchronize()
 
-    def over(self, number: int) -> bool:
-        """Whether the launch of this number, and so all before it, are over: a look at host memory.
-        Raises what went wrong."""
+    def has_ended(self, number: int) -> bool:
+        """True if the launch of this number, and so all before it, have ended. It reads host memory
+        alone, and raises errors of launches."""
         self.check()
-        return self._memory.over(number)
+        return self._memory.has_ended(number)
 
-    def stamps(self, after: int = 0) -> list[Stamped]:
-        """The launches beyond this number that are over, as far as they are kept."""
-        return [Stamped(int(x["number"]), self._dims(int(x["step"])), int(x["began"]),
-                        int(x["ended"])) for x in self._memory.read_stamps() if x["number"] > after]
+    def stamps(self, after: int = 0) -> list[LaunchTimes]:
+        """The times of ended launches after this number, as far as they are kept."""
+        return [
+            LaunchTimes(
+                int(x["number"]), self._dims(int(x["step"])), int(x["began"]), int(x["ended"])
+            )
+            for x in self._memory.read_stamps()
+            if x["number"] > after
+        ]
 
     def _dims(self, step: int) -> Mapping[str, int]:
-        bound = self._bound.get(step)
+        bound = self._bindings.get(step)
         return bound.dims if bound is not None else {}
 
     def _check_open(self) -> None:
         if self.closed:
             raise KernelClosed(f"kernel '{self.image.interface.name}' is closed")
 
-    def _settle(self) -> None:
+    def _wait_and_check(self) -> None:
         self._check_open()
         call("cuCtxSynchronize")
         if not self._memory.failed:
             return
         report, control = self._memory.read_report(), self._memory.read_control()
         self._memory.reset()
-        raise failure(self.image.interface, self._dims(int(control["step"])), report)
+        raise launch_error(self.image.interface, self._dims(int(control["step"])), report)
 
     # ---- one step --------------------------------------------------------------------------
 
     def _step(
-        self, number: int, dims: Mapping[str, int], arguments: Mapping[str, int], keep: object,
+        self,
+        number: int,
+        dims: Mapping[str, int],
+        arguments: Mapping[str, int],
+        keep: object,
         delay_seed: int = 0,
-    ) -> Step:
+    ) -> BoundLaunch:
         image = self.image
         try:
             places = {**self._scratch(dims), **arguments}
@@ -208,7 +220,7 @@ class DeviceKernel:
         for name in image.aligned:
             if places[name] % 16:
                 raise Misaligned(f"argument '{name}' is streamed, and begins at {places[name]:#x}")
-        bound = self._bound[number] = Bound(dict(dims), places)
+        bound = self._bindings[number] = Binding(dict(dims), places)
         self._latest.append(bound)
         sizes = [dims[d.name] for d in image.interface.dims] or [0]
         tensors = [places[t.name] for t in image.interface.tensors] or [0]
@@ -221,9 +233,10 @@ class DeviceKernel:
         )
         if image.maps:
             held = {t.name: _bytes(t, dims) for t in image.interface.tensors}
-            given = (*given, encoded(image.maps, places, held))
-        return Step(self, self.device, self._function, self._shape, given, zeroed,
-                    (keep, bound))
+            given = (*given, encode_tensor_maps(image.maps, places, held))
+        return BoundLaunch(
+            self, self.device, self._function, self._shape, given, zeroed, (keep, bound)
+        )
 
     def _shared(self, dims: Mapping[str, int], number: int, delay_seed: int) -> Array:
         """The struct Shared: where everything of this launch lies."""
@@ -231,16 +244,26 @@ class DeviceKernel:
         sets = memory.sets(evaluate(image.cells, dims))
         each = -(-evaluate(image.arena, dims) // 256) * 256
         words = memory.words.reserve(evaluate(image.word_bytes, dims))
-        return packed(
+        return pack_record(
             {
-                "cells": sets.cells.address, "capacity": sets.capacity,
-                "sets": sets.turn.address, "control": memory.control.address,
-                "report": memory.report.address, "progress": memory.progress.address,
-                "arena": memory.arena.reserve(each * self.workers).address, "arena_bytes": each,
-                "words": words.address, "word_count": words.size // 8,
-                "trace": memory.trace.address, "trace_capacity": memory.trace_capacity,
-                "waited": sets.waited.address, "delay_seed": delay_seed, "step": number,
-                "limit_ns": self._limit_ns, "stamps": memory.stamped.address, "number": 0,
+                "cells": sets.cells.address,
+                "capacity": sets.capacity,
+                "sets": sets.turn.address,
+                "control": memory.control.address,
+                "report": memory.report.address,
+                "progress": memory.progress.address,
+                "arena": memory.arena.reserve(each * self.workers).address,
+                "arena_bytes": each,
+                "words": words.address,
+                "word_count": words.size // 8,
+                "trace": memory.trace.address,
+                "trace_capacity": memory.trace_capacity,
+                "waited": sets.waited.address,
+                "delay_seed": delay_seed,
+                "step": number,
+                "limit_ns": self._limit_ns,
+                "stamps": memory.stamped.address,
+                "number": 0,
             },
             SHARED.dtype(image.rank),
         )
@@ -253,7 +276,7 @@ class DeviceKernel:
         places |= {b.tensor: words + evaluate(b.offset, dims) for b in image.words}
         for t in image.interface.tensors:  # a plan without memory placement
             if t.role is Role.scratch and t.name not in places:
-                own = memory.scratch.setdefault(t.name, Kept())
+                own = memory.scratch.setdefault(t.name, ReservedMemory())
                 places[t.name] = own.reserve(_bytes(t, dims)).address
         return places
 
@@ -284,13 +307,13 @@ class DeviceKernel:
         for t in self.image.interface.tensors:
             size = _bytes(t, dims)
             if size and t.role in (Role.scratch, Role.output) and t.name not in words:
-                call("cuMemsetD8", self._called.places[t.name], 0xFF, size)
+                call("cuMemsetD8", self._last_binding.places[t.name], 0xFF, size)
 
     def last_call(self, names: Iterable[str]) -> dict[str, Array]:
         """Tensors on the host, as the last plain call left them."""
-        return self._values(self._called, names)
+        return self._values(self._last_binding, names)
 
-    def _values(self, bound: Bound, names: Iterable[str]) -> dict[str, Array]:
+    def _values(self, bound: Binding, names: Iterable[str]) -> dict[str, Array]:
         tensors = {t.name: t for t in self.image.interface.tensors}
         words = {b.tensor for b in self.image.words}
         with self.device.active():
@@ -304,7 +327,7 @@ class DeviceKernel:
             raise NoTrace(f"kernel '{self.image.interface.name}' keeps no trace")
         self.synchronize()
         with self.device.active():
-            bound = self._bound.get(int(self._memory.read_control()["step"]))
+            bound = self._bindings.get(int(self._memory.read_control()["step"]))
             if bound is None:
                 raise NoTrace(f"kernel '{self.image.interface.name}' was not launched")
             records, lost = self._records()
@@ -325,7 +348,7 @@ class DeviceKernel:
         return np.concatenate(parts), lost
 
 
-def _value(t: Tensor, bound: Bound, words: bool) -> Array:
+def _value(t: Tensor, bound: Binding, words: bool) -> Array:
     shape = tuple(evaluate(s, bound.dims) for s in t.shape)
     if not words:
         found = np.empty(shape, t.dtype.numpy)
@@ -343,7 +366,7 @@ def _bytes(t: Tensor, dims: Mapping[str, int]) -> int:
     return count * t.dtype.size
 
 
-def _free(device: Device, memory: Memory, module: int) -> None:
+def _free(device: Device, memory: DeviceMemory, module: int) -> None:
     with suppress(DeviceFailed), device.active():  # a lost device has nothing to give back
         call("cuCtxSynchronize")
         memory.free()

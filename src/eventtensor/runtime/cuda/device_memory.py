@@ -1,6 +1,7 @@
-"""What a kernel owns on its device. Bound steps and captured graphs keep the addresses that they
-were given, so nothing that they use moves or is freed before the kernel is closed: a larger need
-gets new memory beside the old.
+"""The memory of a kernel on its device.
+
+Bound launches and captured graphs keep addresses. So no memory moves or is freed before the kernel
+is closed, and a larger need gets new memory beside the old.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ CELL = 8  # bytes
 _FIRST_CELLS = 1024
 
 
-class Kept:
-    """Memory that grows by half at least, so that all the sizes kept are a few times the last."""
+class ReservedMemory:
+    """Memory that grows by half at least, so that all buffers together are a few times the last."""
 
     def __init__(self, cleared: bool = False) -> None:
         self._cleared = cleared
@@ -47,14 +48,15 @@ class Kept:
 
 
 def clear_now(*buffers: Buffer) -> None:
-    """Cleared before anything that is enqueued later, on whatever stream."""
+    """Clear buffers before all later work, on any stream."""
     for buffer in buffers:
         buffer.clear()
     call("cuCtxSynchronize")
 
 
 class CellSets:
-    """Two sets of `capacity` cells, whose turn it is, and in debug a note on each cell."""
+    """Two sets of `capacity` cells, the number of the present set, and in debug a note for each
+    cell."""
 
     def __init__(self, capacity: int, rank: int, debug: bool) -> None:
         self.capacity = capacity
@@ -70,15 +72,19 @@ class CellSets:
         return self.cells, self.turn, self.waited
 
 
-class Memory:
-    """All of it; the caller has the device's context current."""
+class DeviceMemory:
+    """All memory of a kernel. The caller makes the device's context current."""
 
     def __init__(self, image: Image, workers: int, trace_capacity: int) -> None:
         rank = image.rank
         self._image = image
         self._sets: list[CellSets] = []
-        self.workspace, self.arena, self.words = Kept(), Kept(), Kept(cleared=True)
-        self.scratch: dict[str, Kept] = {}
+        self.workspace, self.arena, self.words = (
+            ReservedMemory(),
+            ReservedMemory(),
+            ReservedMemory(cleared=True),
+        )
+        self.scratch: dict[str, ReservedMemory] = {}
         self.arguments: dict[str, Buffer] = {}
         self.control, self.progress, self.trace = Buffer(), Buffer(), Buffer()
         self.control.reserve(CONTROL.dtype(rank).itemsize)
@@ -95,7 +101,7 @@ class Memory:
         clear_now(self.control, self.progress)
 
     def sets(self, cells: int) -> CellSets:
-        """Room for so many cells. Steps that share sets must be ordered, like all of a kernel."""
+        """Sets with so many cells. Launches that share sets must be ordered."""
         last = self._sets[-1].capacity if self._sets else 0
         if not self._sets or last < cells:
             capacity = max(cells, 2 * last, _FIRST_CELLS)
@@ -104,11 +110,11 @@ class Memory:
 
     @property
     def failed(self) -> bool:
-        """True if a launch has left a report: a look at host memory, nothing more."""
+        """True if a launch has left a report. It reads host memory alone."""
         return self._report_code.value != 0
 
-    def over(self, number: int) -> bool:
-        """True if the launch of this number has ended: a look at host memory."""
+    def has_ended(self, number: int) -> bool:
+        """True if the launch of this number has ended. It reads host memory alone."""
         return bool(self._numbers[number % STAMPS] >= number)
 
     def read_stamps(self) -> Any:
@@ -127,8 +133,8 @@ class Memory:
         return found[0]
 
     def reset(self) -> None:
-        """Nobody knows how far a failed launch came: all cells start clean, and as the epochs
-        start again no word may carry an old one. Nothing may be running."""
+        """Clear all cells and tagged elements after a failed launch, because its progress is
+        unknown and epochs start again. No launch may be running."""
         self.words.clear()
         clear_now(*(b for s in self._sets for b in s.buffers), self.control, self.progress)
         ctypes.memset(self.report.place, 0, self.report.size)

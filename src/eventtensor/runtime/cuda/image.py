@@ -1,5 +1,7 @@
-"""A built CUDA kernel with all that a launch needs to know of it: code, interface, and the sizes of
-what it uses, as expressions over dims. `cuda_artifact.py` writes one to a folder."""
+"""The image of a built CUDA kernel: its code, its interface, and sizes as expressions over dims.
+
+It has all that a launch needs. cuda_artifact.py writes one to a folder.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +9,14 @@ from dataclasses import dataclass
 
 from ...codegen.cuda.maps import MappedTensor, PagedTensor
 from ...ir.expr import Node
-from ..interface import Interface, Placed
+from ..interface import BufferOffset, Interface
 
 
 @dataclass(frozen=True)
 class Image:
-    """`buffers` lie in the workspace (`workspace` bytes), `words` in memory that only ever holds
-    tagged words (`word_bytes`). `cells`, `arena`, `zeroed`, `aligned`, `maps`, `rank`, `threads`
-    and `shared_bytes` are those of codegen.cuda.CudaSource."""
+    """`buffers` lie in the workspace of `workspace` bytes. `words` lie in memory of `word_bytes`
+    bytes, which only ever holds tagged elements. `cells`, `arena`, `zeroed`, `aligned`, `maps`,
+    `rank`, `threads` and `shared_bytes` are those of codegen.cuda.CudaSource."""
 
     interface: Interface
     architecture: str
@@ -23,8 +25,8 @@ class Image:
     arena: Node
     workspace: Node
     word_bytes: Node
-    buffers: tuple[Placed, ...]
-    words: tuple[Placed, ...]
+    buffers: tuple[BufferOffset, ...]
+    words: tuple[BufferOffset, ...]
     zeroed: tuple[str, ...]
     aligned: tuple[str, ...]
     maps: tuple[MappedTensor | PagedTensor, ...]

@@ -1,5 +1,8 @@
-"""One launch, packed once: a bound step. To call it is one call of the driver, on any stream, with
-nothing allocated, copied or waited for, so that it can be captured in a CUDA graph."""
+"""Bound launches: a kernel with packed arguments.
+
+A call is one call of the driver on any stream. It does not allocate, copy or wait, so a CUDA graph
+can capture it.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ _COOPERATIVE, _PROGRAMMATIC_STREAM_SERIALIZATION = 2, 6  # CUlaunchAttributeID
 
 
 class LaunchAttribute(ctypes.Structure):
-    """CUlaunchAttribute; the value is a union of 64 bytes, of which an int is used."""
+    """CUlaunchAttribute. Its value is a union of 64 bytes, of which an int is used."""
 
     _fields_ = (("id", c_int), ("pad", c_int), ("value", c_int), ("rest", c_char * 60))
 
@@ -32,8 +35,8 @@ class LaunchConfig(ctypes.Structure):
     )
 
 
-class Shape:
-    """How a kernel is launched: blocks, threads of each, bytes of dynamic shared memory."""
+class LaunchShape:
+    """The shape of a launch: blocks, threads of each, bytes of dynamic shared memory."""
 
     def __init__(self, blocks: int, threads: int, shared_bytes: int) -> None:
         self.blocks, self.threads, self.shared_bytes = blocks, threads, shared_bytes
@@ -48,8 +51,8 @@ class Shape:
 
 
 class Owner(Protocol):
-    """The kernel of a step. `refused` tells what the driver would not do; `launched` is the number
-    of the last launch."""
+    """The kernel of a bound launch. `refused` is what the driver refused, or empty. `launched` is
+    the number of the last launch."""
 
     closed: bool
     refused: str
@@ -72,23 +75,29 @@ def stream_handle(stream: object) -> int:
     return int((protocol() if callable(protocol) else protocol)[1])
 
 
-class Step:
+class BoundLaunch:
     """A kernel bound to its arguments.
 
-    `step(stream)` enqueues one launch and gives its number, by which the kernel's `over` knows it;
-    errors of the launch are raised by the kernel's `synchronize`, `check` or `over`. Launches of
-    one kernel share its cells, so they must not overlap: put them on one stream, or order the
-    streams by events. With `dependent` the launch may begin before the one ahead of it in the
-    stream has ended (programmatic dependent launch), as far as the kernel's own
-    `griddepcontrol.wait`. The step keeps its arrays alive; a captured graph, whose launches have
-    the number of the capture, keeps neither the step nor the kernel."""
+    `step(stream)` enqueues one launch and returns its number, for the kernel's `has_ended`. The
+    kernel's `synchronize`, `check` and `has_ended` raise errors of launches. Launches of one kernel
+    share its cells, so they must not overlap: put them on one stream, or order the streams by
+    events. With `dependent` the launch may start before the previous one of the stream has ended,
+    up to the kernel's own `griddepcontrol.wait` (programmatic dependent launch). A bound launch
+    keeps its arrays alive. A captured graph keeps neither it nor the kernel; its launches have the
+    number of the capture."""
 
     def __init__(
-        self, owner: Owner, device: Device, kernel: int, shape: Shape,
-        packed: tuple[npt.NDArray[Any], ...], zeroed: tuple[tuple[int, int], ...], keep: object,
+        self,
+        owner: Owner,
+        device: Device,
+        kernel: int,
+        shape: LaunchShape,
+        packed: tuple[npt.NDArray[Any], ...],
+        zeroed: tuple[tuple[int, int], ...],
+        keep: object,
     ) -> None:
         self._owner, self._device, self._shape, self._keep = owner, device, shape, keep
-        self._zeroed = zeroed  # (address, bytes) of what starts from 0 at every launch
+        self._zeroed = zeroed  # (address, bytes) of memory that every launch clears
         self._packed = packed
         self._number = packed[0]["number"]  # the driver copies it when it launches
         addresses = (c_void_p * len(packed))(*(p.ctypes.data for p in packed))
@@ -115,7 +124,7 @@ class Step:
         number = self._number[0] = self._owner.launched + 1
         status = self._launch(ready[0], self._kernel, self._params, None)
         if status != 0:
-            self._again(key, status)
+            self._retry_without_attribute(key, status)
         self._owner.launched = number
         return number
 
@@ -124,8 +133,8 @@ class Step:
         self._configs[key] = c_void_p(ctypes.addressof(config)), config
         return self._configs[key]
 
-    def _again(self, key: tuple[int, bool], status: int) -> None:
-        """A driver that refuses a dependent launch gets a plain one, now and later."""
+    def _retry_without_attribute(self, key: tuple[int, bool], status: int) -> None:
+        """Launch again without the attribute that the driver refuses, now and later."""
         stream, dependent = key
         if not dependent:
             raise refusal("cuLaunchKernelEx", status)
@@ -140,8 +149,8 @@ class Step:
         self._configs.pop(key)
 
 
-def packed(record: dict[str, int], dtype: np.dtype[np.void]) -> npt.NDArray[Any]:
-    """One struct from its fields, all of which must be given."""
+def pack_record(record: dict[str, int], dtype: np.dtype[np.void]) -> npt.NDArray[Any]:
+    """One struct from all of its fields."""
     assert dtype.names is not None
     out = np.zeros(1, dtype)
     for name in dtype.names:

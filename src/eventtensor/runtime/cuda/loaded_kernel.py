@@ -1,8 +1,11 @@
-"""Kernels that users call on a GPU: the calls that a compiled kernel and one read from an artifact
-have in common, and `load`. Nothing here imports the compiler."""
+"""Kernels from artifacts on a GPU, and the calls that they share with compiled kernels.
+
+Nothing here imports the compiler.
+"""
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 
 from ...config import environment
@@ -11,7 +14,7 @@ from ..launch_record import task_rows, timeline, write
 from .cuda_artifact import check_architecture, read, save
 from .device_kernel import DeviceKernel
 from .driver import device as device_of
-from .launch import Step
+from .launch import BoundLaunch
 
 
 class LoadedKernel:
@@ -29,22 +32,27 @@ class LoadedKernel:
         """Run once and wait; outputs and states are written in place."""
         call_kernel(self.backend, arrays)
 
-    def bind(self, **arrays: object) -> Step:
-        """A step for these arrays, which must be in device memory: `step(stream)` enqueues one
-        launch and returns. See `Step` for the order that launches must have."""
+    def bind(self, **arrays: object) -> BoundLaunch:
+        """A bound launch for these arrays, which must be in device memory. `step(stream)` enqueues
+        one launch and returns. See `BoundLaunch` for the order of launches."""
         return bind_step(self.backend, arrays)
 
     def synchronize(self) -> None:
-        """Wait for all launches, and raise what went wrong."""
+        """Wait for all launches, and raise their errors."""
         self.backend.synchronize()
 
     def check(self) -> None:
-        """Raise what went wrong in the launches that are over; does not wait for others."""
+        """Raise errors of ended launches, without waiting for others."""
         self.backend.check()
 
+    def has_ended(self, number: int) -> bool:
+        """True if the launch of this number has ended. Raises its errors."""
+        return self.backend.has_ended(number)
+
     def over(self, number: int) -> bool:
-        """Whether the launch of this number (what a step gives) is over; raises what went wrong."""
-        return self.backend.over(number)
+        """The old name of `has_ended`."""
+        warnings.warn("over is called has_ended now", DeprecationWarning, stacklevel=2)
+        return self.has_ended(number)
 
     def save(self, folder: str | Path) -> None:
         """Write the artifact again."""
@@ -73,6 +81,6 @@ def call_kernel(backend: DeviceKernel, arguments: dict[str, object]) -> None:
     backend.launch(dims, arrays)
 
 
-def bind_step(backend: DeviceKernel, arguments: dict[str, object]) -> Step:
+def bind_step(backend: DeviceKernel, arguments: dict[str, object]) -> BoundLaunch:
     dims, arrays = bind(backend.image.interface, backend.adopt(arguments))
     return backend.bind(dims, arrays)

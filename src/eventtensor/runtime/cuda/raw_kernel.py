@@ -1,4 +1,5 @@
-"""Kernels without tasks: compiled from a source, launched over blocks, in order with copies."""
+"""Raw kernels, without tasks: compiled from a source, launched over blocks, in order with
+copies."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ from .driver import Device, asked, call
 from .launch import LaunchConfig
 
 
-class PlainKernels:
+class RawKernels:
     """The entries of one source."""
 
     def __init__(self, device: Device, source: str, name: str, env: Environment) -> None:
@@ -27,7 +28,7 @@ class PlainKernels:
         self._close.atexit = False  # the driver frees everything when the process ends
 
     def launch(self, entry: str, blocks: int, threads: int, *arguments: Any) -> None:
-        """Arguments are values of ctypes, as the entry takes them."""
+        """Launch an entry. Arguments are ctypes values."""
         places = (c_void_p * len(arguments))(*(ctypes.addressof(a) for a in arguments))
         config = LaunchConfig(blocks, 1, 1, threads, 1, 1, 0, None, None, 0)
         with self.device.active():
@@ -35,11 +36,11 @@ class PlainKernels:
             call("cuLaunchKernelEx", ctypes.byref(config), found, ctypes.byref(places), None)
 
     def close(self) -> None:
-        """Waits for what runs."""
+        """Wait for launches, and unload the code."""
         self._close()
 
 
 def _unload(device: Device, module: int) -> None:
-    with suppress(DeviceFailed), device.active():  # a lost device has nothing to give back
+    with suppress(DeviceFailed), device.active():  # a lost device has no memory to free
         call("cuCtxSynchronize")
         call("cuModuleUnload", module)

@@ -1,5 +1,7 @@
-"""Tensor maps, encoded by the driver: what bulk copies must know of matrices that they take boxes
-of. They are arguments of a launch, made when it is bound."""
+"""Tensor maps: the descriptions of matrices from which bulk copies take boxes.
+
+The driver encodes them when a launch is bound. They are arguments of the launch.
+"""
 
 from __future__ import annotations
 
@@ -28,11 +30,13 @@ _PROMOTE_128B, _PROMOTE_256B, _ZEROS = 2, 3, 0
 _ELEMENT, _WORD = 2, 8  # bytes
 
 
-def encoded(
-    maps: Sequence[MappedTensor | PagedTensor], places: Mapping[str, int],
+def encode_tensor_maps(
+    maps: Sequence[MappedTensor | PagedTensor],
+    places: Mapping[str, int],
     sizes: Mapping[str, int],
 ) -> npt.NDArray[Any]:
-    """All of them, by the addresses of tensors and their bytes, as the kernel takes them."""
+    """All tensor maps, by the addresses and bytes of tensors, in the layout of the kernel's
+    arguments."""
     lines = [(m, columns) for m in maps if isinstance(m, MappedTensor) for columns in COLUMNS]
     pages = [m for m in maps if isinstance(m, PagedTensor)]
     count = len(lines) + len(pages)
@@ -41,10 +45,10 @@ def encoded(
     found = room[begin : begin + BYTES * count]
     to = iter(range(found.ctypes.data, found.ctypes.data + BYTES * count, BYTES))
     for m, columns in lines:
-        rows = max(1, sizes[m.tensor] // (m.width * _ELEMENT))  # an empty one has no boxes
+        rows = max(1, sizes[m.tensor] // (m.width * _ELEMENT))  # an empty matrix has no boxes
         _encode(next(to), places[m.tensor], m.width, rows, columns)
     for p in pages:
-        _encode_pages(next(to), places[p.tensor], p, max(1, sizes[p.tensor] // p.width))
+        _encode_panels(next(to), places[p.tensor], p, max(1, sizes[p.tensor] // p.width))
     return found
 
 
@@ -57,8 +61,8 @@ def _encode(to: int, address: int, width: int, rows: int, columns: int) -> None:
     )
 
 
-def _encode_pages(to: int, address: int, m: PagedTensor, panels: int) -> None:
-    """Runs of a panel, and panels."""
+def _encode_panels(to: int, address: int, m: PagedTensor, panels: int) -> None:
+    """Encode runs of a panel, and panels."""
     call(
         "cuTensorMapEncodeTiled", c_void_p(to), _UINT64, 3, c_void_p(address),
         (c_uint64 * 3)(RUN // _WORD, m.width // RUN, panels), (c_uint64 * 2)(RUN, m.width),
