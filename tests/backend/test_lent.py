@@ -59,7 +59,8 @@ def test_a_gpu_that_does_not_hold_what_tasks_keep_is_refused() -> None:
 def test_lines_of_few_columns_leave_slots() -> None:
     text = generate(lending()).text
     page, slots, room = (
-        int(re.search(rf"#define ET_{n} (\d+)", text)[1]) for n in ("STAGE_BYTES", "STAGES", "ROOM")
+        int(re.search(rf"#define ET_{n} (\d+)", text)[1])
+        for n in ("STAGE_BYTES", "STAGES", "PIPELINE_BYTES")
     )
     assert slots == (room - LINES[0]) // page
     assert (room - LINES[1]) // page >= PERSISTENT_BYTES // page
