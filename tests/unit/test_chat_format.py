@@ -11,7 +11,7 @@ from eventtensor.errors import BadChat, BadOption, BadParameter
 from eventtensor.llm.engine.sampling_params import SamplingParams
 from eventtensor.llm.serve.chat_format import ChatFormat
 from eventtensor.llm.serve.chat_request import ChatRequest, Tool, ToolChoice
-from eventtensor.llm.serve.deltas import ParsedAnswer
+from eventtensor.llm.serve.deltas import ParsedAnswer, PlainText
 
 WEATHER = Tool("get_weather", {"type": "object", "properties": {"city": {"type": "string"}}}, "now")
 SAY = Tool("say", {})
@@ -201,3 +201,23 @@ def test_reasoning_begins_where_the_prompt_says(template, options, text, told):
     parser, answer = form.make_parser(), ParsedAnswer()
     answer.add([*parser.push(text), *parser.end()])
     assert (answer.reasoning, answer.text) == told
+
+
+@pytest.mark.parametrize(
+    "template, options, tools, plain",
+    [
+        (SMOLLM2, {}, (), True),
+        (SMOLLM2, {}, [SAY], False),
+        (QWEN3, {}, (), False),
+        (QWEN3, {"enable_thinking": False}, (), True),
+        (THINKER, {}, (), False),
+    ],
+)
+def test_a_plain_answer_is_not_parsed(template, options, tools, plain):
+    """Each token of such an answer costs the least."""
+    tokenizer = byte_tokenizer(template)
+    found = ChatFormat.for_tokenizer(tokenizer)
+    asked = ChatRequest(HISTORY[:1], [SamplingParams()], tools, AUTO, options)
+    messages, given = found.render(asked)
+    form = found.answer_format(asked, tokenizer.chat(messages, **given))
+    assert (form.make_parser is PlainText) == plain

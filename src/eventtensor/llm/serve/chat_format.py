@@ -68,10 +68,13 @@ class ChatFormat:
         thinking, reasoning = self._thinking(prompt_tokens), self.reasoning
         tools = _callable_tools(chat)
 
-        def make_parser() -> OutputParser:
+        def parse_parts() -> OutputParser:
             content = self.calls.parser(tools) if tools else PlainText()
             return content if reasoning is None else reasoning.parser(content, thinking)
 
+        # Streams of plain text pass on what the engine says.
+        has_parts = bool(tools) or thinking is not Thinking.never
+        make_parser = parse_parts if has_parts else PlainText
         has_content = chat.tool_choice.kind == "auto" if tools else thinking is not Thinking.never
         content = (ContentGrammar.from_params(chat.params[0], self._additional) if has_content
                    else None)

@@ -99,6 +99,7 @@ def _only_text(new: AnswerDelta) -> str | None:
     """The text of a delta without other content."""
     if len(new.deltas) != 1 or new.finish is not None or new.prompt:
         return None
-    (delta,) = new.deltas
-    has_more = any(t.logprobs is not None for t in new.tokens)
-    return delta.text if isinstance(delta, TextDelta) and not has_more else None
+    delta, tokens = new.deltas[0], new.tokens
+    if tokens and tokens[0].logprobs is not None:  # all tokens of a request have them, or none
+        return None
+    return delta.text if isinstance(delta, TextDelta) else None
