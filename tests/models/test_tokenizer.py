@@ -19,7 +19,9 @@ from eventtensor.errors import (
     MissingPackage,
     UnsupportedTokenizer,
 )
+from eventtensor.llm.text import chat_template
 from eventtensor.llm.text.chat_template import render
+from eventtensor.llm.text.tokenizer import Tokenizer
 from eventtensor.llm.text.tokenizer_files import from_folder, from_gguf
 from eventtensor.llm.weights.formats.gguf_checkpoint import GgufCheckpoint
 from eventtensor.llm.weights.model_source import smollm2_path
@@ -315,6 +317,17 @@ def test_a_template_of_its_own_for_tools_is_taken_with_tools(smollm2, tmp_path):
     assert texts(from_folder(tmp_path, (2,))) == ["d", "d", "u"]
     with pytest.raises(BadModelConfig, match="tool_use is 3"):
         from_gguf(metadata() | {"tokenizer.chat_template.tool_use": 3}, (1,))
+
+
+def test_a_prepared_tokenizer_compiles_no_template_for_a_chat(smollm2):
+    text = smollm2.template + "{# prepared #}"
+    made = Tokenizer(
+        smollm2._core, eos=(2,), special=smollm2.special, template=text, tool_template="{{ x("
+    )
+    made.prepare()
+    before = chat_template._compile.cache_info().misses
+    made.chat(CHATS[0])
+    assert chat_template._compile.cache_info().misses == before
 
 
 def test_a_folder_without_a_tokenizer_has_none(tmp_path):

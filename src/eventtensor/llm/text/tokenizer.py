@@ -4,6 +4,7 @@ tokens. tokenizer_files.py reads tokenizers from files."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import cached_property
 from typing import Any
 
@@ -78,8 +79,11 @@ class Tokenizer:
         return tokenizer_without_marks(self._core)
 
     def prepare(self) -> None:
-        """Computes cached properties, so that no request waits for them."""
+        """Computes cached properties and compiles templates, so that no request waits for them."""
         _ = self.max_token_bytes, self.control_tokens, self._core_without_marks
+        for template in filter(None, (self.template, self.tool_template)):
+            with suppress(BadChat):  # a chat says it
+                render(template, [{"role": "user", "content": ""}], self.special, {})
 
     def decode(self, ids: Iterable[int], *, special: bool = False) -> str:
         """The text of tokens. `special`: includes special tokens."""
