@@ -11,7 +11,7 @@ import sys
 import time
 from pathlib import Path
 
-from measure import HERE, RESULTS
+from benchmarks.measure import HERE, RESULTS
 
 SCRIPTS = ("hopper", "chain", "handoffs", "schedules", "launch", "decode", "phases", "moe")
 SECONDS = 300

@@ -8,19 +8,15 @@ from __future__ import annotations
 
 import math
 import statistics
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from measure import HERE, Bench, graph_us, here, main, torch
-from read_bandwidth import measure_read
-
 import eventtensor as et
+from benchmarks.measure import Bench, graph_us, here, main, torch
+from benchmarks.read_bandwidth import measure_read
 from eventtensor.errors import BadOption
-
-sys.path.insert(0, str(HERE.parent / "examples"))
-from chain import chain, pack
+from examples.chain import chain, pack
 
 # 32 MB and 8 MB of weights a layer; all of them exceed the L2 several times.
 SHAPES = ((4096, 64), (2048, 128))

@@ -24,8 +24,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from measure import Row, write
-from result_merge import PARAMETERS, key
+from benchmarks.measure import Row, write
+from benchmarks.result_merge import PARAMETERS, key
 
 RUNS = (
     "decode --only step --only sampled --only prefill --no-peers",

@@ -7,21 +7,17 @@ The GPU's side of dispatch is schedules.py.
 from __future__ import annotations
 
 import statistics
-import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
-from schedules import tiny
 
 import eventtensor as et
+from benchmarks.schedules import tiny
 from eventtensor.codegen.cpp import Flavour, generate
 from eventtensor.compiler import PASSES, State, gpu_of
 from eventtensor.config import Options
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
-from blocks import blocks
+from examples.blocks import blocks
 
 TASKS = 20_000
 

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from measure import RESULTS, Bench, print_heads, said, torch
 
+from benchmarks.measure import RESULTS, Bench, print_heads, said, torch
 from eventtensor import LLM
 from eventtensor.llm.runner.bandwidth import measure_bandwidth
 from eventtensor.llm.runner.runner import Runner, StepToken

@@ -21,15 +21,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from decode_cases import Case, Chosen, Prompt, parse
-from decoder import TEMPERATURE, TOP_P, Cache, Model, Steps, floor_bytes, taken
-from kernels import Made, Wanted, make_all, no_caches
-from measure import Bench, gpu_us, graph, here, machine, print_heads, torch
-from power_monitor import PowerMonitor
-from read_bandwidth import measure_read
-from result_merge import MergeBench
-from torch_compiled import CompiledPeer, Measured, Task
-
+from benchmarks.decode_cases import Case, Chosen, Prompt, parse
+from benchmarks.decoder import TEMPERATURE, TOP_P, Cache, Model, Steps, floor_bytes, taken
+from benchmarks.kernels import Made, Wanted, make_all, no_caches
+from benchmarks.measure import Bench, gpu_us, graph, here, machine, print_heads, torch
+from benchmarks.power_monitor import PowerMonitor
+from benchmarks.read_bandwidth import measure_read
+from benchmarks.result_merge import MergeBench
+from benchmarks.torch_compiled import CompiledPeer, Measured, Task
 from eventtensor.llm.model.model_presets import PRESETS
 
 STEPS = 5  # in one sample
@@ -135,7 +134,7 @@ def prepare(run: Run, args: argparse.Namespace, folder: Path) -> None:
 
 def graph_peers(run: Run, model: str) -> None:
     """PyTorch in a CUDA graph, all sizes with the same weights."""
-    from torch_decode import TorchDecoder, TorchWeights
+    from benchmarks.torch_decode import TorchDecoder, TorchWeights
 
     weights = TorchWeights(PRESETS[model])
     for case in (c for c in run.peers if c.model == model):

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from decoder import TEMPERATURE, TOP_P
-from kernels import Wanted, for_requests
-from measure import RESULTS
+from benchmarks.decoder import TEMPERATURE, TOP_P
+from benchmarks.kernels import Wanted, for_requests
+from benchmarks.measure import RESULTS
 
 PARTS = ("step", "sampled", "prefill", "load", "compile")
 MOST = 128  # rows of the kernel that takes prompts

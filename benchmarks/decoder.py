@@ -9,8 +9,8 @@ from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
-from measure import gpu_us, here, torch
 
+from benchmarks.measure import gpu_us, here, torch
 from eventtensor.ir.walk import evaluate
 from eventtensor.llm.model.attention_block import SPLIT_TOKENS, page_tokens
 from eventtensor.llm.model.model_config import ModelConfig

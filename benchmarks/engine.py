@@ -15,9 +15,8 @@ from collections.abc import Callable, Iterator
 from itertools import chain
 from pathlib import Path
 
-from in_process_server import run_clients, serve_in_process
-from step_times import BareSteps, Launch, LaunchLog
-
+from benchmarks.in_process_server import run_clients, serve_in_process
+from benchmarks.step_times import BareSteps, Launch, LaunchLog
 from eventtensor import LLM, SamplingParams
 from eventtensor.llm.bench.in_process import Workload, measure_latency
 from eventtensor.llm.bench.results import Row, make_row, random_prompts, write_rows

@@ -8,8 +8,7 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-from http_client import Outcomes, exchange, post, status
-
+from benchmarks.http_client import Outcomes, exchange, post, status
 from eventtensor.llm.bench.completion_client import Address
 
 _NUMBER = (0, -1, 1, 2.5, 1e308, -1e308, float("nan"), 1 << 70, True)

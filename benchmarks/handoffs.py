@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from measure import Bench, graph_us, here, main, slope, torch
-
 import eventtensor as et
+from benchmarks.measure import Bench, graph_us, here, main, slope, torch
 from eventtensor.errors import BadOption
 
 KINDS = ("auto", "counter", "flag", "bulk", "worker")

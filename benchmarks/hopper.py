@@ -16,8 +16,17 @@ import tempfile
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
-from measure import HERE, RESULTS, Row, find_nvcc, machine, nvcc_version, print_heads, print_row
-from measure import write as write_rows
+from benchmarks.measure import (
+    HERE,
+    RESULTS,
+    Row,
+    find_nvcc,
+    machine,
+    nvcc_version,
+    print_heads,
+    print_row,
+)
+from benchmarks.measure import write as write_rows
 
 SOURCES = HERE / "hopper"
 GROUPS = ("hop", "grid", "l2", "mma", "pdl", "text")

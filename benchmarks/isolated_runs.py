@@ -48,13 +48,13 @@ def seconds(run: Callable[[], Any]) -> tuple[float, Any]:
 def deadlock(samples: str) -> dict[str, Any]:
     """From tile 2 on the event expects one notify more than there is; small launches are right."""
     import numpy as np
-    from row_sum import row_sum
 
     from eventtensor.compiler import run_passes
     from eventtensor.config import Options
     from eventtensor.errors import StuckWait
     from eventtensor.ir.expr import Var, compare, select
     from eventtensor.runtime.cuda.cuda_kernel import CudaKernel
+    from examples.row_sum import row_sum
 
     options = Options(target="cuda", schedule="static", handoff="counter")
     plan = run_passes(row_sum(), options).plan
@@ -122,7 +122,8 @@ def _times(name: str, folder: Path, cold: int, warm: int) -> dict[str, list[floa
     from eventtensor.compiler import run_passes
     from eventtensor.config import Options
 
-    make, options = getattr(importlib.import_module(name), name), Options(target="cuda")
+    made = importlib.import_module(f"examples.{name}")
+    make, options = getattr(made, name), Options(target="cuda")
     took: dict[str, list[float]] = {"prove": [], "cold": [], "warm": []}
     for k in range(cold + warm):
         if k < cold:
@@ -140,9 +141,8 @@ def _times(name: str, folder: Path, cold: int, warm: int) -> dict[str, list[floa
 def compile_examples(cold: str, warm: str, *names: str) -> dict[str, Any]:
     """One after the other: two compilers at a time take longer than one. NVRTC has a cache of its
     own, which the caller must have switched off."""
-    import row_sum
-
     import eventtensor as et
+    from examples import row_sum
 
     if os.environ.get("CUDA_CACHE_DISABLE") != "1":
         raise RuntimeError("a cold compile needs CUDA_CACHE_DISABLE=1")
@@ -157,5 +157,4 @@ CHILDREN: dict[str, Callable[..., dict[str, Any]]] = {
 }
 
 if __name__ == "__main__":
-    sys.path.insert(0, str(HERE.parent / "examples"))
     print(json.dumps(CHILDREN[sys.argv[1]](*sys.argv[2:])))

@@ -4,17 +4,13 @@ deadlock lasts, loading an artifact, compiling the examples with a cold and a wa
 
 from __future__ import annotations
 
-import sys
 import tempfile
 from typing import Any
 
-from isolated_runs import run_child
-from measure import HERE, Bench, graph_us, here, host_us, main, torch
-
 import eventtensor as et
-
-sys.path.insert(0, str(HERE.parent / "examples"))
-from row_sum import row_sum
+from benchmarks.isolated_runs import run_child
+from benchmarks.measure import Bench, graph_us, here, host_us, main, torch
+from examples.row_sum import row_sum
 
 EXAMPLES = ("row_sum", "mlp", "moe", "moe_layers", "blocks", "cholesky", "chain")
 WAIT_LIMIT_S = 0.2

@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from measure import RESULTS, WARM, Bench, print_heads, said, slope
 
 import eventtensor as et
+from benchmarks.measure import RESULTS, WARM, Bench, print_heads, said, slope
 from eventtensor.config import environment
 from eventtensor.runtime.cpp_build import build_library
 

@@ -22,15 +22,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from decode import GRAPH, OURS, STEPS, freed, reported
-from decoder import Cache, Model, Steps, floor_bytes, weight_bytes
-from kernels import Made, Wanted, for_requests, make_all
-from measure import RESULTS, Bench, gpu_us, graph, machine, print_heads, torch
-from moe_chain import MODEL, SPREAD, compiled_chains, measure_chains
-from power_monitor import PowerMonitor
-from read_bandwidth import measure_read
-from result_merge import MergeBench
-
+from benchmarks.decode import GRAPH, OURS, STEPS, freed, reported
+from benchmarks.decoder import Cache, Model, Steps, floor_bytes, weight_bytes
+from benchmarks.kernels import Made, Wanted, for_requests, make_all
+from benchmarks.measure import RESULTS, Bench, gpu_us, graph, machine, print_heads, torch
+from benchmarks.moe_chain import MODEL, SPREAD, compiled_chains, measure_chains
+from benchmarks.power_monitor import PowerMonitor
+from benchmarks.read_bandwidth import measure_read
+from benchmarks.result_merge import MergeBench
 from eventtensor.llm.model.model_presets import PRESETS
 
 PARTS = ("decode", "chain", "schedules")
@@ -122,8 +121,8 @@ def measure_peer(
     """PyTorch on the same weights, keys and values, with the experts of moe_triton.py, whose first
     layers must be like those of plain PyTorch. Milliseconds, experts used, and what else is worth
     telling; `apart`: all layers from ours. (What noise decides grows from layer to layer.)"""
-    from moe_torch import ExpertDecoder, apart, as_rows, eager
-    from moe_triton import Experts, Tile, fastest
+    from benchmarks.moe_torch import ExpertDecoder, apart, as_rows, eager
+    from benchmarks.moe_triton import Experts, Tile, fastest
 
     c = PRESETS[MODEL]
     assert c.experts is not None

@@ -9,12 +9,11 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any
 
-from decode import OURS, reported
-from decoder import taken
-from kernels import Made
-from measure import Bench, Row, gpu_us, graph_us, here, torch
-from moe_program import SCHEDULES, WantedChain, config_of, layout_for
-
+from benchmarks.decode import OURS, reported
+from benchmarks.decoder import taken
+from benchmarks.kernels import Made
+from benchmarks.measure import Bench, Row, gpu_us, graph_us, here, torch
+from benchmarks.moe_program import SCHEDULES, WantedChain, config_of, layout_for
 from eventtensor.llm.model.model_config import ModelConfig
 from eventtensor.llm.model.packed_layout import matrices, packed_rows, packed_shapes, plain_rows
 
@@ -126,7 +125,7 @@ class Chains:
         self.near(kept, tokens)
 
     def near(self, found: Any, tokens: int) -> None:
-        from moe_torch import apart
+        from benchmarks.moe_torch import apart
 
         given = self.layers.given(tokens)
         error = apart(found - given, self.wanted_rows(tokens) - given)
@@ -161,7 +160,7 @@ class Chains:
 
 def peer_rows(chains: Chains, plain: dict[str, Any], tokens: int, beside: Row) -> None:
     """A row of the peer's, with the best of its tiles; and what stands beside ours."""
-    from moe_triton import TILES
+    from benchmarks.moe_triton import TILES
 
     about = {"model": MODEL, "layers": LAYERS, "batch": tokens, "engine": PEER}
     found: dict[Any, float] = {}
@@ -185,7 +184,7 @@ def peer_us(
     chains: Chains, plain: dict[str, Any], tokens: int, tile: Any, samples: int
 ) -> tuple[list[float], int]:
     """Microseconds a layer of a graph, and the experts used."""
-    from moe_triton import Chain, Experts
+    from benchmarks.moe_triton import Chain, Experts
 
     c, layers = chains.layers.config, chains.layers
     assert c.experts is not None
@@ -209,7 +208,7 @@ def compiled_chains(parts: Iterable[str]) -> tuple[WantedChain, ...]:
 def measure_chains(
     bench: Bench, made: dict[Any, Made], bandwidth: float, parts: Iterable[str], peers: bool
 ) -> None:
-    from moe_torch import reference, rows_of
+    from benchmarks.moe_torch import reference, rows_of
 
     layers = Layers()
     c = layers.config

@@ -12,9 +12,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from kernels import compiled
-
 import eventtensor as et
+from benchmarks.kernels import compiled
 from eventtensor.llm.model.decoder_tasks import Weights, embed
 from eventtensor.llm.model.model_config import ModelConfig
 from eventtensor.llm.model.model_presets import PRESETS

@@ -12,9 +12,9 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from decoder import Cache, Model
-from torch_decode import TorchDecoder
 
+from benchmarks.decoder import Cache, Model
+from benchmarks.torch_decode import TorchDecoder
 from eventtensor.ir.products import PANEL
 from eventtensor.llm.model.model_config import ModelConfig
 from eventtensor.llm.model.packed_layout import matrices, packed_rows, plain_rows

@@ -8,10 +8,10 @@ from typing import Any
 
 import requests
 import schemathesis
-from http_client import Outcomes
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from schemathesis import GenerationMode
 
+from benchmarks.http_client import Outcomes
 from eventtensor.llm.bench.completion_client import Address
 
 _LIMIT_S = 60

@@ -12,12 +12,12 @@ from math import prod
 from typing import Any
 
 import numpy as np
-from decoder import Cache, Model, Steps
-from kernels import Wanted, for_requests
-from measure import Bench, main, torch
-from read_bandwidth import measure_read
 
 import eventtensor as et
+from benchmarks.decoder import Cache, Model, Steps
+from benchmarks.kernels import Wanted, for_requests
+from benchmarks.measure import Bench, main, torch
+from benchmarks.read_bandwidth import measure_read
 from eventtensor.llm.model.model_config import ModelConfig
 from eventtensor.llm.model.model_presets import PRESETS
 from eventtensor.llm.model.packed_layout import matrices, packed_shapes

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from hopper import FLAGS, SOURCES
-from measure import Bench, find_nvcc, gpu_us, here, torch
+from benchmarks.hopper import FLAGS, SOURCES
+from benchmarks.measure import Bench, find_nvcc, gpu_us, here, torch
 
 READ_BYTES = 2 << 30
 

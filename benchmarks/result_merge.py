@@ -7,7 +7,7 @@ import json
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from measure import Bench, Row, print_row, write
+from benchmarks.measure import Bench, Row, print_row, write
 
 # The fields that identify a row; all others are results.
 PARAMETERS = (

@@ -5,16 +5,13 @@ uniform tasks and on tasks whose costs differ ten times, and one program at ever
 from __future__ import annotations
 
 import statistics
-import sys
 from typing import Any
 
 import numpy as np
-from measure import HERE, Bench, graph_us, here, main, slope, torch
 
 import eventtensor as et
-
-sys.path.insert(0, str(HERE.parent / "examples"))
-from mlp import HIDDEN, WIDTH, mlp
+from benchmarks.measure import Bench, graph_us, here, main, slope, torch
+from examples.mlp import HIDDEN, WIDTH, mlp
 
 SCHEDULES = ("static", "ticket", "push")
 WORKERS = (1, 4, 16, 33, 66)  # and one for each multiprocessor

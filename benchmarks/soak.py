@@ -21,10 +21,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from fuzz_requests import fuzz
-from http_client import Outcomes, exchange, post, retry_after, status
-from openapi_fuzz import fuzz_openapi
-
+from benchmarks.fuzz_requests import fuzz
+from benchmarks.http_client import Outcomes, exchange, post, retry_after, status
+from benchmarks.openapi_fuzz import fuzz_openapi
 from eventtensor.llm.bench.completion_client import Address
 from eventtensor.llm.bench.http_load import run_server
 from eventtensor.llm.bench.results import Row, make_row, write_rows

@@ -158,7 +158,8 @@ def compiled_step(task: Task) -> tuple[Callable[[], None], Any]:
     import torch
     from torch._inductor import config
     from torch._inductor.compile_fx import compile_fx
-    from torch_decode import TorchDecoder, TorchWeights
+
+    from benchmarks.torch_decode import TorchDecoder, TorchWeights
 
     config.coordinate_descent_tuning = task.tuned
     weights = TorchWeights(PRESETS[task.model], task.device)
@@ -169,7 +170,8 @@ def compiled_step(task: Task) -> tuple[Callable[[], None], Any]:
 
 def child(task: Task) -> None:
     import torch
-    from measure import gpu_us, graph
+
+    from benchmarks.measure import gpu_us, graph
 
     with torch.no_grad():
         step, _ = compiled_step(task)

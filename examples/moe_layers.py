@@ -6,7 +6,8 @@ Which rows meet across layers is run-time data, so the compiler finds a call tha
 
 from __future__ import annotations
 
-from moe import (
+import eventtensor as et
+from examples.moe import (
     COLS,
     EXPERTS,
     HIDDEN,
@@ -19,8 +20,6 @@ from moe import (
     plan_experts,
     route,
 )
-
-import eventtensor as et
 
 
 @et.task

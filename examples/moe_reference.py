@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from moe import EXPERTS, HIDDEN, TOP, WIDTH
+
+from examples.moe import EXPERTS, HIDDEN, TOP, WIDTH
 
 
 def moe_arrays(n: int, rng: np.random.Generator) -> dict[str, np.ndarray]:

@@ -7,12 +7,12 @@ from collections.abc import Callable
 
 import ml_dtypes
 import numpy as np
-from mlp import HIDDEN, WIDTH, mlp
-from moe import moe
-from moe_reference import moe_arrays, moe_reference
-from row_sum import row_sum
 
 import eventtensor as et
+from examples.mlp import HIDDEN, WIDTH, mlp
+from examples.moe import moe
+from examples.moe_reference import moe_arrays, moe_reference
+from examples.row_sum import row_sum
 
 Arrays = dict[str, np.ndarray]
 

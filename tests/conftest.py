@@ -8,8 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import tiers
-from support.headers import compiler_with_headers
+
+from tests import tiers
+from tests.support.headers import compiler_with_headers
 
 # Before numpy is there: its idle threads would spin on the cores of other processes.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")

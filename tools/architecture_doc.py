@@ -23,8 +23,7 @@ BLOCK = re.compile(
 
 
 def stages() -> dict[str, str]:
-    sys.path.insert(0, str(ROOT / "examples"))
-    from row_sum import row_sum
+    from examples.row_sum import row_sum
 
     program = row_sum()
     return {

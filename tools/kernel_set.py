@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from shutil import copyfile
 
@@ -39,8 +40,7 @@ def step(model: str, rows: int, decode_only: bool = False) -> Callable[[], Progr
 
 def example(name: str, function: str) -> Callable[[], Program]:
     def program() -> Program:
-        sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
-        made: Program = getattr(__import__(name), function)()
+        made: Program = getattr(import_module(f"examples.{name}"), function)()
         return made
 
     return program

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any, assert_never
 
-from performance_tables import SECTIONS, Listing, Section, Table
+from tools.performance_tables import SECTIONS, Listing, Section, Table
 
 RESULTS = Path(__file__).parents[1] / "benchmarks" / "results"
 Row = dict[str, Any]

@@ -24,11 +24,9 @@ VERSION = re.compile(r'^__version__ = "(.+)"$', re.MULTILINE)
 
 # What a newcomer does first: prove a program, and run it on both back ends that need no GPU.
 FIRST_STEPS = """
-import sys
 from importlib.metadata import version
-sys.path.append({examples!r})
 import numpy as np
-from row_sum import row_sum
+from examples.row_sum import row_sum
 import eventtensor as et
 
 assert et.__file__.startswith({place!r}), et.__file__
@@ -96,9 +94,8 @@ def try_out(wheel: Path, place: Path, offline: bool) -> str:
         (path / "packages_of_the_outer.pth").write_text("\n".join(outer) + "\n")
         command += ["--no-deps", "--no-index"]
     subprocess.run([*command, str(wheel)], check=True)
-    code = FIRST_STEPS.format(examples=str(ROOT / "examples"), place=str(place))
-    clean = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
-    clean["ET_CACHE_DIR"] = str(place / "cache")
+    code = FIRST_STEPS.format(place=str(place))
+    clean = {**os.environ, "PYTHONPATH": str(ROOT), "ET_CACHE_DIR": str(place / "cache")}
     done = subprocess.run([python, "-c", code], cwd=place, env=clean, check=True,
                           stdout=subprocess.PIPE, text=True)
     return done.stdout.strip()

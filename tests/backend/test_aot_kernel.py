@@ -7,10 +7,6 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from chain import chain
-from mlp import mlp
-from row_sum import row_sum
-from support.fake_driver import FakeDriver, installed
 
 import eventtensor as et
 from eventtensor.errors import (
@@ -23,6 +19,10 @@ from eventtensor.errors import (
 )
 from eventtensor.runtime.cuda import driver as cuda_driver
 from eventtensor.runtime.cuda.cuda_artifact import read
+from examples.chain import chain
+from examples.mlp import mlp
+from examples.row_sum import row_sum
+from tests.support.fake_driver import FakeDriver, installed
 
 ARCHITECTURES = {"h200": "sm_90a", "a100": "sm_80", "sm_86": "sm_86", "B200": "sm_100a"}
 

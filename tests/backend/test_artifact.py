@@ -10,11 +10,6 @@ from pkgutil import iter_modules
 
 import numpy as np
 import pytest
-from blocks import blocks
-from cholesky import cholesky
-from mlp import mlp
-from moe import moe
-from support.fake_driver import FakeDriver, installed
 
 import eventtensor as et
 from eventtensor.codegen import abi
@@ -27,6 +22,11 @@ from eventtensor.runtime.cuda.cuda_artifact import check_architecture, read, sav
 from eventtensor.runtime.cuda.cuda_kernel import image_of
 from eventtensor.runtime.cuda.image import Image
 from eventtensor.runtime.failure import launch_error
+from examples.blocks import blocks
+from examples.cholesky import cholesky
+from examples.mlp import mlp
+from examples.moe import moe
+from tests.support.fake_driver import FakeDriver, installed
 
 EXAMPLES = {f.__name__: f for f in (mlp, moe, blocks, cholesky)}
 SCHEDULES = ("static", "ticket", "push")

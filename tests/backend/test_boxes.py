@@ -10,10 +10,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.emulated import emulated_kernel
-from support.fake_driver import FakeDriver, installed
-from support.streams import gathered, in_parts, joined, packed, packed_product, panels_shape
-from support.streams import wide_layers as layers
 
 import eventtensor as et
 from eventtensor.codegen.cuda import CudaSource, generate
@@ -28,6 +24,10 @@ from eventtensor.runtime.cuda.cuda_artifact import read, save
 from eventtensor.runtime.cuda.cuda_kernel import image_of
 from eventtensor.runtime.cuda.device_kernel import DeviceKernel
 from eventtensor.runtime.cuda.tensor_maps import encode_tensor_maps
+from tests.support.emulated import emulated_kernel
+from tests.support.fake_driver import FakeDriver, installed
+from tests.support.streams import gathered, in_parts, joined, packed, packed_product, panels_shape
+from tests.support.streams import wide_layers as layers
 
 WORDS = 16  # of a map, of which the fake driver fills 7: known, address, width, rows, stride, box
 

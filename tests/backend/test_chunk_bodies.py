@@ -6,14 +6,14 @@ from shutil import which
 
 import numpy as np
 import pytest
-from support.backends import copies, cpu_kernel, make_arrays, passes, run_direct
-from support.bases import chunk_layers, chunks
 
 import eventtensor as et
 from eventtensor.codegen.cpp import generate
 from eventtensor.codegen.cuda import generate as generate_cuda
 from eventtensor.config import environment
 from eventtensor.runtime.cuda import cuda_build
+from tests.support.backends import copies, cpu_kernel, make_arrays, passes, run_direct
+from tests.support.bases import chunk_layers, chunks
 
 T = 4
 MAKERS = {

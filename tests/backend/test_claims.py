@@ -7,9 +7,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from support.emulated import emulated_kernel
-from support.handoffs import copy
-from support.streams import packed_product, panels_of, panels_shape, plan_of
 
 import eventtensor as et
 from eventtensor.codegen.cuda import generate
@@ -17,6 +14,9 @@ from eventtensor.errors import StuckWait
 from eventtensor.ir.expr import Const, add
 from eventtensor.ir.plan import Plan
 from eventtensor.llm.model.packed_layout import plain_rows
+from tests.support.emulated import emulated_kernel
+from tests.support.handoffs import copy
+from tests.support.streams import packed_product, panels_of, panels_shape, plan_of
 
 TILES = 8
 

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.emulated import emulated_kernel
 
 import eventtensor as et
 from eventtensor.config import Options
@@ -18,6 +17,7 @@ from eventtensor.ir.expr import Const
 from eventtensor.ir.plan import CallPlan, Plan, Policy, Schedule, ScheduleKind
 from eventtensor.ir.program import Program
 from eventtensor.runtime.cpu_kernel import CpuKernel
+from tests.support.emulated import emulated_kernel
 
 M, K = 6, 10
 KINDS = {"float32": et.f32, "int32": et.i32, "int64": et.i64, "bool": et.bool_}

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from mlp import mlp
-from row_sum import row_sum
 
 import eventtensor as et
 from eventtensor.errors import BadArtifact, BadOption, CannotWrite, KernelClosed, WrongDevice
 from eventtensor.runtime.cpu_artifact import is_cpu_artifact
+from examples.mlp import mlp
+from examples.row_sum import row_sum
 
 X = np.random.default_rng(0).standard_normal((70, 128)).astype(np.float32)
 

@@ -9,10 +9,6 @@ from pathlib import Path
 from shutil import which
 
 import pytest
-from backend.test_cuda_source import EXAMPLES, SCHEDULES, broken, normed, one_call, triple, tripled
-from row_sum import row_sum
-from support.ptx import ptx_of
-from support.streams import packed_product, panels_shape, plan_of
 
 import eventtensor as et
 from eventtensor.codegen.cuda import generate
@@ -25,6 +21,18 @@ from eventtensor.runtime.cuda.cuda_build import Usage, build_cubin
 from eventtensor.runtime.store import recorded_facts
 from eventtensor.targets.h200 import H200
 from eventtensor.targets.sm80 import A100
+from examples.row_sum import row_sum
+from tests.backend.test_cuda_source import (
+    EXAMPLES,
+    SCHEDULES,
+    broken,
+    normed,
+    one_call,
+    triple,
+    tripled,
+)
+from tests.support.ptx import ptx_of
+from tests.support.streams import packed_product, panels_shape, plan_of
 
 ARCHITECTURE = "sm_90a"
 

@@ -9,14 +9,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from backend.conftest import carried, row_sum
-from chain import chain, chain_arrays, chain_reference, pack
-from gpu.arrays import EXAMPLES, all_bits, assert_near, case
-from support.backends import copies, run_direct
-from support.bases import chunks
-from support.emulated import emulated_kernel
-from support.handoffs import broadcast, halo, halves, layers, matrix, pair, two_ways
-from support.streams import PROGRAMS
 
 import eventtensor as et
 from eventtensor.compiler import run_passes
@@ -26,6 +18,14 @@ from eventtensor.ir.expr import Const, add, compare, mul
 from eventtensor.ir.plan import HandoffKind, Plan
 from eventtensor.ir.tensor import Role
 from eventtensor.ir.walk import evaluate
+from examples.chain import chain, chain_arrays, chain_reference, pack
+from tests.backend.conftest import carried, row_sum
+from tests.gpu.arrays import EXAMPLES, all_bits, assert_near, case
+from tests.support.backends import copies, run_direct
+from tests.support.bases import chunks
+from tests.support.emulated import emulated_kernel
+from tests.support.handoffs import broadcast, halo, halves, layers, matrix, pair, two_ways
+from tests.support.streams import PROGRAMS
 
 Arrays = dict[str, np.ndarray]
 Dims = dict[str, int]

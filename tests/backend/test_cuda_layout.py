@@ -9,11 +9,11 @@ from pathlib import Path
 from shutil import which
 
 import pytest
-from support.ptx import ptx_of
 
 from eventtensor.codegen.cuda import generate
 from eventtensor.runtime.cuda import driver as cuda_driver
 from eventtensor.runtime.cuda.launch import LaunchAttribute, LaunchConfig
+from tests.support.ptx import ptx_of
 
 LAYOUT = """
 #include <cuda.h>

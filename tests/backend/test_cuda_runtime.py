@@ -11,8 +11,6 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from support.device_side import fail, on_device, stamp
-from support.fake_driver import FakeDriver, Launched, installed
 
 import eventtensor as et
 from eventtensor.codegen import abi
@@ -36,6 +34,8 @@ from eventtensor.runtime.cuda.cuda_kernel import image_of
 from eventtensor.runtime.cuda.device_kernel import DeviceKernel
 from eventtensor.runtime.cuda.launch import BoundLaunch, LaunchConfig, stream_handle
 from eventtensor.runtime.cuda.loaded_kernel import LoadedKernel
+from tests.support.device_side import fail, on_device, stamp
+from tests.support.fake_driver import FakeDriver, Launched, installed
 
 RANK, WORKERS = 2, 132
 

@@ -8,17 +8,17 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from blocks import blocks
-from cholesky import cholesky
-from mlp import mlp
-from moe import moe
-from moe_layers import moe_layers
-from row_sum import row_sum
 
 import eventtensor as et
 from eventtensor.codegen.cuda import generate
 from eventtensor.errors import UnboundedTile
 from eventtensor.ir.walk import evaluate
+from examples.blocks import blocks
+from examples.cholesky import cholesky
+from examples.mlp import mlp
+from examples.moe import moe
+from examples.moe_layers import moe_layers
+from examples.row_sum import row_sum
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 EXAMPLES = {f.__name__: f for f in (row_sum, mlp, moe, moe_layers, blocks, cholesky)}

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.device_side import on_device
-from support.fake_driver import FakeDriver, installed
 
 import eventtensor as et
 from eventtensor.errors import DataRefused
 from eventtensor.runtime.cuda import cuda_kernel
 from eventtensor.runtime.cuda.cuda_build import Cubin, Usage
+from tests.support.device_side import on_device
+from tests.support.fake_driver import FakeDriver, installed
 
 
 @et.task

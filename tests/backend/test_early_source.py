@@ -7,21 +7,6 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from backend.test_cuda_emulated import Arrays, arrays_of, assert_close, assert_same
-from support.backends import copies, run_direct
-from support.early import (
-    chosen,
-    layered,
-    normed,
-    odd,
-    paged,
-    planned,
-    residual,
-    several,
-    shifted,
-    word_by_word,
-)
-from support.emulated import emulated_kernel
 
 import eventtensor as et
 from eventtensor.codegen.cpp.early import place_loads, sure_loads
@@ -34,6 +19,21 @@ from eventtensor.ir.availability import DataAvailability
 from eventtensor.ir.expr import Const, Load, Var, compare, select
 from eventtensor.ir.plan import Plan
 from eventtensor.ir.walk import evaluate
+from tests.backend.test_cuda_emulated import Arrays, arrays_of, assert_close, assert_same
+from tests.support.backends import copies, run_direct
+from tests.support.early import (
+    chosen,
+    layered,
+    normed,
+    odd,
+    paged,
+    planned,
+    residual,
+    several,
+    shifted,
+    word_by_word,
+)
+from tests.support.emulated import emulated_kernel
 
 Dims = dict[str, int]
 PROGRAMS: dict[str, tuple[Callable[[], et.Program], list[Dims]]] = {

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from support.backends import run_direct
-from support.emulated import emulated_kernel
-from support.handoffs import copy
-from support.streams import packed_product, panels_shape
 
 import eventtensor as et
 from eventtensor.codegen.cuda import generate
 from eventtensor.compiler import run_passes
 from eventtensor.config import Options
 from eventtensor.ir.plan import Plan
+from tests.support.backends import run_direct
+from tests.support.emulated import emulated_kernel
+from tests.support.handoffs import copy
+from tests.support.streams import packed_product, panels_shape
 
 K = 512
 

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from support.bases import chunks
 
 import eventtensor as et
 from eventtensor.config import Options, environment
@@ -24,6 +23,7 @@ from eventtensor.ir.expr import Const, Select, Var, compare, load, select
 from eventtensor.ir.plan import Plan
 from eventtensor.ir.program import Fact, GridAxis
 from eventtensor.runtime.cpu_kernel import CpuKernel
+from tests.support.bases import chunks
 
 QUICK = replace(environment(), wait_limit_s=0.3)
 

@@ -6,12 +6,12 @@ from __future__ import annotations
 import re
 
 import pytest
-from backend.test_cuda_emulated import assert_close, launched, wanted_of
-from support.streams import plan_of
 
 import eventtensor as et
 from eventtensor.codegen.cuda import generate
 from eventtensor.codegen.cuda.emitter import BlockDialect
+from tests.backend.test_cuda_emulated import assert_close, launched, wanted_of
+from tests.support.streams import plan_of
 
 
 @et.task

@@ -4,13 +4,13 @@ where nothing else goes there and nobody else reads it."""
 from __future__ import annotations
 
 import pytest
-from backend.test_cuda_emulated import arrays_of, assert_close
-from support.backends import run_direct
-from support.emulated import emulated_kernel
-from support.streams import plan_of
 
 import eventtensor as et
 from eventtensor.codegen.cuda import generate
+from tests.backend.test_cuda_emulated import arrays_of, assert_close
+from tests.support.backends import run_direct
+from tests.support.emulated import emulated_kernel
+from tests.support.streams import plan_of
 
 WIDE = 72  # elements of a fold
 

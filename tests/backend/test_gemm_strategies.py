@@ -5,9 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from backend.test_cuda_source import EXAMPLES
-from support.ptx import nvrtc_ptx
-from support.streams import layers, linear, packed
 
 import eventtensor as et
 from eventtensor.codegen.cuda import generate
@@ -18,6 +15,9 @@ from eventtensor.ir.plan import Plan
 from eventtensor.targets.devices import find_device
 from eventtensor.targets.gemm import STRATEGIES
 from eventtensor.targets.h200 import H200
+from tests.backend.test_cuda_source import EXAMPLES
+from tests.support.ptx import nvrtc_ptx
+from tests.support.streams import layers, linear, packed
 
 ARCHITECTURES = ("sm_80", "sm_90", "sm_100", "sm_120")
 # The way of a wide product, of a skinny one, and whether its weights come through the pipeline.

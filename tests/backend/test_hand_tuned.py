@@ -5,8 +5,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from support.backends import run_direct
-from support.emulated import emulated_kernel
 
 import eventtensor as et
 from eventtensor.codegen.cuda.kernel import generate
@@ -15,6 +13,8 @@ from eventtensor.config import Options
 from eventtensor.errors import UnboundedTile
 from eventtensor.ir.plan import Plan
 from eventtensor.runtime.cpu_kernel import CpuKernel
+from tests.support.backends import run_direct
+from tests.support.emulated import emulated_kernel
 
 # out[c] = scale * sum over rows r of x[rows[r], c], through memory of the arena on the GPU
 CUDA = """

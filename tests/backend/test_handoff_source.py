@@ -8,10 +8,6 @@ import re
 from pathlib import Path
 
 import pytest
-from chain import chain
-from mlp import mlp
-from support.handoffs import broadcast, halves, matrix, near_and_far, pair, total
-from support.tables import ranked
 
 import eventtensor as et
 from eventtensor.codegen.cuda import generate
@@ -25,6 +21,10 @@ from eventtensor.runtime.cpu_kernel import CpuKernel
 from eventtensor.runtime.cuda.cuda_build import build_cubin
 from eventtensor.targets.h200 import H200
 from eventtensor.targets.sm80 import A100
+from examples.chain import chain
+from examples.mlp import mlp
+from tests.support.handoffs import broadcast, halves, matrix, near_and_far, pair, total
+from tests.support.tables import ranked
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 # kind: (program, schedule)

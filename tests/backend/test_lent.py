@@ -7,16 +7,16 @@ import re
 from dataclasses import replace
 
 import pytest
-from backend.test_cuda_emulated import arrays_of, assert_close
-from support.backends import run_direct
-from support.emulated import emulated_kernel
-from support.streams import keeping, packed, plan_of
 
 from eventtensor.codegen.cuda.kernel import generate
 from eventtensor.codegen.cuda.shared import LINES, PERSISTENT_BYTES
 from eventtensor.errors import NoRoom
 from eventtensor.ir.plan import Plan
 from eventtensor.targets.h200 import H200
+from tests.backend.test_cuda_emulated import arrays_of, assert_close
+from tests.support.backends import run_direct
+from tests.support.emulated import emulated_kernel
+from tests.support.streams import keeping, packed, plan_of
 
 
 def lending(schedule: str = "static", stream: bool = True) -> Plan:

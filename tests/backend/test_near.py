@@ -7,13 +7,13 @@ import re
 from dataclasses import replace
 
 import pytest
-from backend.test_cuda_emulated import arrays_of, assert_close, plan_of
-from support.backends import run_direct
-from support.emulated import emulated_kernel
 
 import eventtensor as et
 from eventtensor.codegen.cuda.kernel import generate
 from eventtensor.targets.h200 import H200
+from tests.backend.test_cuda_emulated import arrays_of, assert_close, plan_of
+from tests.support.backends import run_direct
+from tests.support.emulated import emulated_kernel
 
 COLUMNS = 256
 

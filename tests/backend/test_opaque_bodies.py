@@ -5,11 +5,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-import chain
-import mlp
 import pytest
-import row_sum
-from support import streams
 
 import eventtensor as et
 from eventtensor.codegen.cpp.kernel import PLAIN, KernelWriter
@@ -21,6 +17,8 @@ from eventtensor.llm.model.decoder_tasks import Weights
 from eventtensor.llm.model.llama import llama
 from eventtensor.llm.model.model_presets import PRESETS
 from eventtensor.targets.devices import DEFAULT_DEVICE
+from examples import chain, mlp, row_sum
+from tests.support import streams
 
 
 def model(preset: str, target: str, tokens: int) -> et.Program:

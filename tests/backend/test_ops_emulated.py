@@ -6,11 +6,11 @@ from __future__ import annotations
 from contextlib import ExitStack
 
 import pytest
-from backend import test_ops as ops
-from support.emulated import emulated_kernel
 
 from eventtensor.config import Options
 from eventtensor.ir.plan import Plan
+from tests.backend import test_ops as ops
+from tests.support.emulated import emulated_kernel
 
 NAMES = (
     "exp2", "log2", "sin", "cos", "erf", "pow", "floor", "ceil", "round_halves", "sign", "sign_i",

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.emulated import emulated_kernel
 
 import eventtensor as et
 from eventtensor.codegen.cuda.kernel import generate
@@ -18,6 +17,7 @@ from eventtensor.runtime import cpp_build
 from eventtensor.runtime.cpu_kernel import CpuKernel
 from eventtensor.runtime.cuda import cuda_build as cuda_build
 from eventtensor.runtime.headers import own_headers
+from tests.support.emulated import emulated_kernel
 
 SCALE = """#pragma once
 #include "view.h"

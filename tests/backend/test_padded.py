@@ -7,14 +7,14 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from support.backends import passes
-from support.emulated import emulated_kernel
 
 import eventtensor as et
 from eventtensor.config import Options
 from eventtensor.interp import run
 from eventtensor.ir.plan import Plan
 from eventtensor.runtime.cpu_kernel import CpuKernel
+from tests.support.backends import passes
+from tests.support.emulated import emulated_kernel
 
 Arrays = dict[str, np.ndarray]
 Launch = Callable[[Plan, dict[str, int], Arrays], None]

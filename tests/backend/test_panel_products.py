@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from support.emulated import emulated_kernel
-from support.streams import linear, packed, panels_shape
 
 import eventtensor as et
 from eventtensor.compiler import run_passes
 from eventtensor.config import Options
 from eventtensor.ir.plan import Plan
 from eventtensor.llm.model.packed_layout import plain_rows
+from tests.support.emulated import emulated_kernel
+from tests.support.streams import linear, packed, panels_shape
 
 STAGED = 32 * 1024  # bytes of x up to which a product takes it as a whole
 # Panels of a task and in all, columns of a row (pages have up to 512 of them), panels of a bundle.

@@ -6,8 +6,6 @@ from inspect import Parameter, Signature
 
 import numpy as np
 import pytest
-from support.emulated import emulated_kernel
-from support.streams import panels_shape
 
 import eventtensor as et
 from eventtensor.codegen.cuda import generate
@@ -16,6 +14,8 @@ from eventtensor.config import Options
 from eventtensor.ir.plan import Plan, StreamKind
 from eventtensor.llm.model.decoder_tasks import Weights
 from eventtensor.llm.model.packed_layout import plain_rows
+from tests.support.emulated import emulated_kernel
+from tests.support.streams import panels_shape
 
 WEIGHTS = Weights("cuda", et.bf16)
 MATRICES = 40

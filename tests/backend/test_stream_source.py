@@ -6,10 +6,6 @@ import re
 
 import numpy as np
 import pytest
-from chain import chain
-from support.emulated import emulated_kernel
-from support.streams import PROGRAMS, joined, layers, linear, packed, plan_of
-from support.tables import single
 
 import eventtensor as et
 from eventtensor.codegen.cuda import CudaSource, generate
@@ -19,6 +15,10 @@ from eventtensor.runtime.cuda.cuda_build import build_cubin
 from eventtensor.targets.h200 import H200
 from eventtensor.targets.sm80 import A100
 from eventtensor.targets.target import CudaTarget
+from examples.chain import chain
+from tests.support.emulated import emulated_kernel
+from tests.support.streams import PROGRAMS, joined, layers, linear, packed, plan_of
+from tests.support.tables import single
 
 
 def made(program, schedule: str = "static", target: CudaTarget = H200, **options) -> CudaSource:

@@ -7,14 +7,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from support.emulated import emulated_kernel
-from support.streams import plan_of
-from support.tables import listed, ranked
 
 import eventtensor as et
 from eventtensor.errors import StuckWait
 from eventtensor.ir.expr import Const
 from eventtensor.ir.plan import HandoffKind, Nest, Plan, Wait
+from tests.support.emulated import emulated_kernel
+from tests.support.streams import plan_of
+from tests.support.tables import listed, ranked
 
 
 def table(**options: object) -> Plan:

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from backend.test_cuda_emulated import arrays_of
-from support.emulated import emulated_kernel
-from support.streams import packed, plan_of
 
 from eventtensor.config import Options
 from eventtensor.errors import NoTrace
 from eventtensor.runtime.chrome_trace import chrome_trace, write_trace
 from eventtensor.runtime.cpu_kernel import CpuKernel
+from tests.backend.test_cuda_emulated import arrays_of
+from tests.support.emulated import emulated_kernel
+from tests.support.streams import packed, plan_of
 
 
 @pytest.mark.parametrize("schedule", ("static", "push"))

@@ -8,8 +8,6 @@ from random import Random
 
 import numpy as np
 import pytest
-from support.emulated import emulated_kernel
-from support.streams import normed, packed, panels_of, panels_shape
 
 import eventtensor as et
 from eventtensor.codegen.cuda.kernel import generate
@@ -19,6 +17,8 @@ from eventtensor.errors import NoRoom
 from eventtensor.ir.plan import Plan
 from eventtensor.llm.model.packed_layout import plain_rows
 from eventtensor.targets.h200 import H200
+from tests.support.emulated import emulated_kernel
+from tests.support.streams import normed, packed, panels_of, panels_shape
 
 MOST = 128
 # Panels of a task and in all, columns of a row, panels of a bundle.

@@ -7,8 +7,6 @@ import json
 import os
 
 import pytest
-from engine.tiny_chat import write_tiny_chat
-from serve.server_process import fake
 from typer.testing import CliRunner
 
 from eventtensor.errors import EngineStopped, StepFailed
@@ -16,6 +14,8 @@ from eventtensor.llm.bench import startup as startup_module
 from eventtensor.llm.bench.completion_client import Address, stream_completion
 from eventtensor.llm.bench.results import RequestTiming, make_row, random_prompts
 from eventtensor.llm.cli import commands
+from tests.engine.tiny_chat import write_tiny_chat
+from tests.serve.server_process import fake
 
 TINY = ("random:tiny-llama", "--target", "cpu", "--dtype", "f32", "--cache-gb", "0.1")
 

@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import httpx
 import pytest
 
+from benchmarks.in_process_server import serve_in_process
 from eventtensor import LLM
-
-sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
-
-from in_process_server import serve_in_process
 
 
 @pytest.mark.core

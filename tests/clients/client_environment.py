@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 
-from clients.client_folder import CLIENTS, Client
+from tests.clients.client_folder import CLIENTS, Client
 
 ENVIRONMENTS = CLIENTS.parents[1] / ".venv" / "clients"
 _INSTALL_S = 600

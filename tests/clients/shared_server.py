@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from clients.client_environment import locked
-from serve.server_process import running
+from tests.clients.client_environment import locked
+from tests.serve.server_process import running
 
 
 @contextmanager

@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from clients.client_environment import command, variables
-from clients.client_folder import CLIENTS, Client, clients
-from clients.shared_server import shared
+
+from tests.clients.client_environment import command, variables
+from tests.clients.client_folder import Client, clients
+from tests.clients.shared_server import shared
 
 _SCRIPT_S = 240
 _SERVERS = {
@@ -31,7 +32,7 @@ _SERVERS = {
         "--port",
         "0",
     ],
-    "scripted": [sys.executable, str(CLIENTS / "scripted/scripted_server.py"), "smollm2"],
+    "scripted": [sys.executable, "-m", "tests.clients.scripted.scripted_server", "smollm2"],
 }
 
 

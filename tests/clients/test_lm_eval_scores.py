@@ -10,16 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from clients.client_environment import command, variables
-from clients.client_folder import CLIENTS, clients
-from serve.server_process import running
 
-sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
-
-from cpu import reference
-
+from benchmarks.cpu import reference
 from eventtensor.llm.text.tokenizer import Tokenizer
 from eventtensor.llm.weights.model_source import open_model
+from tests.clients.client_environment import command, variables
+from tests.clients.client_folder import CLIENTS, clients
+from tests.serve.server_process import running
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")

@@ -1,7 +1,8 @@
 """Broken kernels, each in a process of its own: it may write anywhere.
 
-`python broken.py` reads cases, with folders for them, and forks for each. It prints how the fork
-has ended: 0 if the emulator has found what is broken. Forks share what is imported and planned.
+`python -m tests.emulator.broken` reads cases, with folders for them, and forks for each. It prints
+how the fork has ended: 0 if the emulator has found what is broken. Forks share what is imported and
+planned.
 """
 
 from __future__ import annotations
@@ -15,19 +16,18 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 
-from backend.test_cuda_emulated import arrays_of, assert_close, plan_of
-from moe import moe
-from support.backends import run_direct
-from support.early import residual, word_by_word
-from support.emulated import emulated_kernel
-from support.handoffs import pair
-from support.streams import PROGRAMS, gathered, keeping, packed, told_twice, wide_layers
-from support.streams import normed as normed_columns
-from support.tables import listed
-
 import eventtensor as et
 from eventtensor.ir.plan import Plan
 from eventtensor.runtime.cpp_build import DEVICE
+from examples.moe import moe
+from tests.backend.test_cuda_emulated import arrays_of, assert_close, plan_of
+from tests.support.backends import run_direct
+from tests.support.early import residual, word_by_word
+from tests.support.emulated import emulated_kernel
+from tests.support.handoffs import pair
+from tests.support.streams import PROGRAMS, gathered, keeping, packed, told_twice, wide_layers
+from tests.support.streams import normed as normed_columns
+from tests.support.tables import listed
 
 # Most cases are found by the first one; where blocks must meet in an order that the host chooses,
 # by one in four, or fewer on a busy machine.

@@ -4,7 +4,6 @@ launch then gives wrong numbers, does what no thread may do, or does not go on."
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -12,7 +11,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from emulator.broken import BROKEN, NOT_FOUND, WHOLE
+
+from tests.emulator.broken import BROKEN, NOT_FOUND, WHOLE
+from tests.support.child_process import child_environment
 
 HERE = Path(__file__).parent
 CRASHES = tuple(-s for s in (signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT))
@@ -22,10 +23,15 @@ Asked = Callable[[str, Path], int]
 @pytest.fixture(scope="module")
 def ended() -> Iterator[Asked]:
     """How the process of a case ends, all forked from one that has imported and planned."""
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    command = [sys.executable, str(HERE / "broken.py")]
-    with subprocess.Popen(command, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                          text=True, bufsize=1) as warm:
+    command = [sys.executable, "-m", "tests.emulator.broken"]
+    with subprocess.Popen(
+        command,
+        env=child_environment(),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        bufsize=1,
+    ) as warm:
         assert warm.stdin is not None and warm.stdout is not None
         given, told = warm.stdin, warm.stdout
 

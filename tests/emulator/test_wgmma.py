@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.emulated import EmulatedFault, library
 
 import eventtensor as et
+from tests.support.emulated import EmulatedFault, library
 
 KERNEL = Path(__file__).parent / "wgmma_kernel.cu"
 ROWS, K, THREADS, SHARED_BYTES = 128, 256, 256, 96 << 10

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from engine.grammar_texts import EOS, named_tokens
 from eventtensor.llm.engine.grammar import Grammars
+from tests.engine.grammar_texts import EOS, named_tokens
 
 
 @pytest.fixture(scope="session")

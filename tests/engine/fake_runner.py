@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from engine.reference import choose, draw
 from eventtensor.llm.engine.engine_core import EngineCore, EngineOptions
 from eventtensor.llm.engine.sampling_params import SamplingParams
 from eventtensor.llm.runner.batch_arrays import (
@@ -24,6 +23,7 @@ from eventtensor.llm.runner.batch_arrays import (
     check_counts,
 )
 from eventtensor.llm.runner.runner import MAX_STEPS_IN_FLIGHT, Result
+from tests.engine.reference import choose, draw
 
 VOCAB, PAGE, EOS = 40, 4, 1
 NOTHING = -1

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import tokenizers
 
-from engine.tiny_chat import _tokenizer
 from eventtensor import SamplingParams
 from eventtensor.llm.engine.grammar import Grammar, Grammars
 from eventtensor.llm.text.tokenizer import Tokenizer
+from tests.engine.tiny_chat import _tokenizer
 
 EOS = 1
 CALL, CALL_END, TAG = "<tool_call>", "</tool_call>", "<|python_tag|>"

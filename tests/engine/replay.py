@@ -6,12 +6,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing
 
 import numpy as np
-from models.sampling_reference import Wish, decided, drawn
 
-from engine.reference import changed
 from eventtensor import LLM, SamplingParams
 from eventtensor.llm.runner.batch_arrays import LogitsChange, StepToken, TokenChoice, chance
 from eventtensor.llm.runner.runner import Runner
+from tests.engine.reference import changed
+from tests.models.sampling_reference import Wish, decided, drawn
 
 ROWS = 128
 

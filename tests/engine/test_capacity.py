@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.fake_driver import FakeDriver, installed
 
 from eventtensor.errors import BadOption, EventTensorError, OutOfMemory
 from eventtensor.llm.engine.capacity import GB, Capacity, CapacityOptions, compute_capacity
 from eventtensor.llm.model.model_presets import PRESETS
 from eventtensor.llm.runner.free_memory import FreeMemory, free_memory, host_memory
+from tests.support.fake_driver import FakeDriver, installed
 
 H200 = FreeMemory(139 * GB, 140 * GB)
 LAPTOP = FreeMemory(6 * GB, 8 * GB)

@@ -7,10 +7,10 @@ import time
 
 import pytest
 
-from engine.grammar_texts import passes
 from eventtensor.errors import BadGrammar
 from eventtensor.llm.engine.closed_schema import close
 from eventtensor.llm.engine.grammar import Grammars
+from tests.engine.grammar_texts import passes
 
 INT, TEXT = {"type": "integer"}, {"type": "string"}
 A = {"type": "object", "properties": {"a": INT}, "required": ["a"]}

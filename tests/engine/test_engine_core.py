@@ -13,7 +13,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.fake_runner import VOCAB, FakeRunner, answer, engine, limits
 from eventtensor import SamplingParams
 from eventtensor.errors import (
     BadOption,
@@ -25,6 +24,7 @@ from eventtensor.errors import (
     StepStuck,
 )
 from eventtensor.llm.engine.request import FinishReason
+from tests.engine.fake_runner import VOCAB, FakeRunner, answer, engine, limits
 
 GREEDY = SamplingParams(temperature=0, max_tokens=12)
 

@@ -6,10 +6,10 @@ import threading
 
 import pytest
 
-from engine.fake_runner import FakeRunner, engine, limits
 from eventtensor.errors import QueueFull
 from eventtensor.llm.engine.engine_stats import _MAX_FINISHES, FinishRate
 from eventtensor.llm.engine.sampling_params import SamplingParams
+from tests.engine.fake_runner import FakeRunner, engine, limits
 
 ASKED = SamplingParams(temperature=0, max_tokens=2, ignore_eos=True)
 

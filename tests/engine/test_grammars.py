@@ -7,11 +7,11 @@ import time
 
 import pytest
 
-from engine.grammar_texts import CALL, EOS, TAG, allowed, passes
-from engine.tiny_chat import END
 from eventtensor import SamplingParams
 from eventtensor.errors import BadGrammar
 from eventtensor.llm.engine.grammar import Grammar
+from tests.engine.grammar_texts import CALL, EOS, TAG, allowed, passes
+from tests.engine.tiny_chat import END
 
 LARK = """
 start: greeting (", " NAME)* END

@@ -10,13 +10,13 @@ from dataclasses import replace
 
 import pytest
 
-from engine.batch_invariance import F32_CACHE_GB, GREEDY, check_company, prompts, tokens_of
-from engine.replay import check_tokens
-from engine.tiny_chat import write_tiny_chat
 from eventtensor import LLM, SamplingParams
 from eventtensor.errors import BadGrammar, BadOption, BadParameter, BadPrompt, PromptTooLong
 from eventtensor.llm.engine.request import FinishReason
 from eventtensor.llm.weights.model_source import Model, open_model
+from tests.engine.batch_invariance import F32_CACHE_GB, GREEDY, check_company, prompts, tokens_of
+from tests.engine.replay import check_tokens
+from tests.engine.tiny_chat import write_tiny_chat
 
 SIZES = {"target": "cpu", "dtype": "f32", "max_model_len": 400, "max_num_seqs": 6,
          "cache_gb": F32_CACHE_GB}

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from models.sampling_reference import Wish, drawn
 
-from engine.reference import draw, penalised
 from eventtensor import SamplingParams
 from eventtensor.errors import StepFailed
 from eventtensor.llm.engine.logprobs import compute_logprobs
+from tests.engine.reference import draw, penalised
+from tests.models.sampling_reference import Wish, drawn
 
 RNG = np.random.default_rng(0)
 

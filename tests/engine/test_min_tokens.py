@@ -5,15 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from engine.fake_runner import EOS, VOCAB, FakeRunner, engine, limits, logits_after
-from engine.test_detokenizer import Letters
-from engine.test_engine_core import Heard
-from engine.tiny_chat import write_tiny_chat
 from eventtensor import LLM, SamplingParams
 from eventtensor.errors import BadParameter
 from eventtensor.llm.engine.detokenizer import Detokenizer
 from eventtensor.llm.engine.request import FinishReason
 from eventtensor.llm.engine.token_bitmask import bitmask_without
+from tests.engine.fake_runner import EOS, VOCAB, FakeRunner, engine, limits, logits_after
+from tests.engine.test_detokenizer import Letters
+from tests.engine.test_engine_core import Heard
+from tests.engine.tiny_chat import write_tiny_chat
 
 ENDS = (EOS, 5, 9, 11, 20, 33)
 PROMPTS = [[7, 8], [4, 5], [6], [30, 2, 3], [11, 12], [13, 1]]

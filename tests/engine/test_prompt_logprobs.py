@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.fake_runner import VOCAB, FakeRunner, answer, engine, limits, logits_after
-from engine.test_engine_core import PROMPTS, Heard, ask, at_rest, held
 from eventtensor import SamplingParams
 from eventtensor.errors import BadParameter, BadPrompt, StepFailed
 from eventtensor.llm.engine.request import FinishReason
+from tests.engine.fake_runner import VOCAB, FakeRunner, answer, engine, limits, logits_after
+from tests.engine.test_engine_core import PROMPTS, Heard, ask, at_rest, held
 
 ONLY = SamplingParams(max_tokens=0, prompt_logprobs=2)
 

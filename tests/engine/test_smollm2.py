@@ -3,20 +3,13 @@ babbles."""
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import pytest
 
-from engine.batch_invariance import tokens_of
-
-sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
-
-from cpu import reference
-
+from benchmarks.cpu import reference
 from eventtensor import LLM, SamplingParams
 from eventtensor.errors import MissingPackage
 from eventtensor.llm.weights.model_source import open_model
+from tests.engine.batch_invariance import tokens_of
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")

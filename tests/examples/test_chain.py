@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from chain import chain, chain_arrays, chain_reference, pack
 
 import eventtensor as et
 from eventtensor.compiler import run_passes
 from eventtensor.config import Options
+from examples.chain import chain, chain_arrays, chain_reference, pack
 
 
 @pytest.mark.parametrize("rows", (16, 32))

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from blocks import blocks
-from cholesky import TILE, cholesky
-from mlp import mlp
-from moe import moe
-from moe_layers import moe_layers
-from moe_reference import moe_arrays, moe_reference
-from row_sum import row_sum
-from tour import mlp_arrays, mlp_reference, row_sum_arrays, row_sum_reference
 
 import eventtensor as et
+from examples.blocks import blocks
+from examples.cholesky import TILE, cholesky
+from examples.mlp import mlp
+from examples.moe import moe
+from examples.moe_layers import moe_layers
+from examples.moe_reference import moe_arrays, moe_reference
+from examples.row_sum import row_sum
+from examples.tour import mlp_arrays, mlp_reference, row_sum_arrays, row_sum_reference
 
 SCHEDULES = ("static", "static:round_robin", "ticket", "push", "auto")
 SMALL = {

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from moe import COLS, EXPERTS, HIDDEN, ROWS, TOP, WIDTH, moe
-from moe_reference import moe_arrays, moe_reference
 
 from eventtensor.compiler import run_passes
 from eventtensor.config import Options
 from eventtensor.interp import Task, run
 from eventtensor.runtime.cpu_kernel import CpuKernel, HoldBack
+from examples.moe import COLS, EXPERTS, HIDDEN, ROWS, TOP, WIDTH, moe
+from examples.moe_reference import moe_arrays, moe_reference
 
 N = 12
 

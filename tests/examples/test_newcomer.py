@@ -16,7 +16,7 @@ NAMES = ("grouped_products", "attention_backward", "convolution", "fft", "beam_s
 @pytest.mark.parametrize("target", ["interp", "cpu"])
 @pytest.mark.parametrize("name", NAMES)
 def test_a_newcomers_program_gives_what_numpy_gives(name: str, target: str) -> None:
-    example = import_module(f"newcomer.{name}")
+    example = import_module(f"examples.newcomer.{name}")
     given = example.inputs(np.random.default_rng(0))
     want = example.expected(**given)
     program = example.program()

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from mlp import mlp
-from moe import moe
-from moe_reference import moe_arrays
-from row_sum import row_sum
-from tour import mlp_arrays, row_sum_arrays
 
 from eventtensor.compiler import run_passes
 from eventtensor.config import Options
 from eventtensor.interp import run_reference
 from eventtensor.runtime.standalone_program import run_standalone
+from examples.mlp import mlp
+from examples.moe import moe
+from examples.moe_reference import moe_arrays
+from examples.row_sum import row_sum
+from examples.tour import mlp_arrays, row_sum_arrays
 
 CASES = {
     "row_sum": (row_sum, row_sum_arrays),

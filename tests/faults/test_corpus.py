@@ -6,14 +6,14 @@ from __future__ import annotations
 from functools import cache
 
 import pytest
-from support.backends import passes
-from support.bases import BASES
-from support.corpus import CASES
-from support.mutate import Mutant, legal, mutants
-from support.verdict import Subject, complaints
 
 from eventtensor.analysis.check import verify
 from eventtensor.compiler import State
+from tests.support.backends import passes
+from tests.support.bases import BASES
+from tests.support.corpus import CASES
+from tests.support.mutate import Mutant, legal, mutants
+from tests.support.verdict import Subject, complaints
 
 # Into so many tests the mutants of a program go, for workers to share.
 PARTS = 4

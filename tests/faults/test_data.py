@@ -8,12 +8,6 @@ from dataclasses import replace
 from functools import cache
 
 import pytest
-from support.backends import Arrays, index_data, passes, plan_with, run_interp
-from support.corpus import indexed
-from support.judge import Fault, faults_of
-from support.mutate import Mutant, mutants
-from support.small_moe import routed, small_moe, without_facts
-from support.world import World
 
 from eventtensor.analysis.check import verify
 from eventtensor.analysis.derive import Derived
@@ -21,6 +15,12 @@ from eventtensor.compiler import State
 from eventtensor.errors import EventTensorError
 from eventtensor.interp import Order
 from eventtensor.ir.walk import loads_of
+from tests.support.backends import Arrays, index_data, passes, plan_with, run_interp
+from tests.support.corpus import indexed
+from tests.support.judge import Fault, faults_of
+from tests.support.mutate import Mutant, mutants
+from tests.support.small_moe import routed, small_moe, without_facts
+from tests.support.world import World
 
 SIZES = (4, 9)
 

@@ -6,15 +6,15 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from support import bases
-from support.backends import passes
-from support.mutate import guarded
-from support.verdict import Subject, complaints
 
 import eventtensor as et
 from eventtensor.analysis.check import verify
 from eventtensor.analysis.check_report import CheckReport
 from eventtensor.ir.expr import Const, Dim, Var, compare, maximum, mod
+from tests.support import bases
+from tests.support.backends import passes
+from tests.support.mutate import guarded
+from tests.support.verdict import Subject, complaints
 
 N = Dim("n", 1, 4096)
 SMALL = tuple({"n": n} for n in range(1, 40))

@@ -16,8 +16,6 @@ import ml_dtypes
 import numpy as np
 import pytest
 import safetensors.numpy
-from support.fuzz import damaged, odd, survives
-from support.gguf_files import tensors, write
 
 import eventtensor as et
 from eventtensor.config import environment
@@ -28,6 +26,8 @@ from eventtensor.llm.weights.formats.random_checkpoint import RandomCheckpoint
 from eventtensor.llm.weights.model_source import open_model
 from eventtensor.llm.weights.weight_cache import file_digest, packed_weights
 from eventtensor.runtime import cpp_build
+from tests.support.fuzz import damaged, odd, survives
+from tests.support.gguf_files import tensors, write
 
 SMALL = replace(PRESETS["tiny-llama"], rope_scaling=None, vocab=64, hidden=32, heads=2, kv_heads=1,
                 head_dim=16, intermediate=32, layers=1)

@@ -12,12 +12,12 @@ from typing import Any, get_args, get_type_hints
 
 import pytest
 import typer
-from support.fuzz import survives
 from typer.testing import CliRunner
 
 from eventtensor.errors import BadPrompt
 from eventtensor.llm.cli import commands, options
 from eventtensor.llm.engine.sampling_params import SamplingParams
+from tests.support.fuzz import survives
 
 WORDS = ("nan", "inf", "-inf", "-1", "0", "1", "1.5", "1e400", "9" * 40, "9" * 5000, "", " ", "x",
          "\udcff", "a" * 10000, "random:tiny-llama", "random:", "random:tiny-llama?seed=x", "..",

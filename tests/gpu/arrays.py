@@ -7,21 +7,21 @@ from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
-from blocks import blocks
-from chain import chain, chain_arrays
-from cholesky import TILE, cholesky
-from gpu.stored import stored
-from mlp import mlp
-from moe import moe
-from moe_layers import moe_layers
-from moe_reference import moe_arrays
-from row_sum import row_sum
-from support.backends import run_direct
-from tour import mlp_arrays, row_sum_arrays
 
 import eventtensor as et
 from eventtensor.runtime.arguments import bind
 from eventtensor.runtime.interface import interface_of
+from examples.blocks import blocks
+from examples.chain import chain, chain_arrays
+from examples.cholesky import TILE, cholesky
+from examples.mlp import mlp
+from examples.moe import moe
+from examples.moe_layers import moe_layers
+from examples.moe_reference import moe_arrays
+from examples.row_sum import row_sum
+from examples.tour import mlp_arrays, row_sum_arrays
+from tests.gpu.stored import stored
+from tests.support.backends import run_direct
 
 Arrays = dict[str, np.ndarray]
 Make = Callable[[int, np.random.Generator], Arrays]

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
+
+from tests.support.child_process import child_environment
 
 
 def answers(
     command: Sequence[str], seconds: float, env: Mapping[str, str] | None = None
 ) -> list[dict[str, Any]]:
     """What the command says on stdout; the test fails if it fails or does not end in time."""
-    given = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), **(env or {})}
+    given = child_environment(env)
     try:
         done = subprocess.run(command, env=given, capture_output=True, text=True,
                               timeout=seconds, check=False)

@@ -18,8 +18,8 @@ import pytest
 # Before NumPy: the threads of its BLAS in every process of a run are in each other's way.
 os.environ["OMP_NUM_THREADS"] = "1"
 
-from backend.conftest import lab
-from gpu.stored import FOLDER
+from tests.backend.conftest import lab
+from tests.gpu.stored import FOLDER
 
 __all__ = ["lab"]
 

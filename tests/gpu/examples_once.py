@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import sys
 
-from gpu.arrays import EXAMPLES, assert_near, case
-from gpu.variants import cuda_kernel, plans, proved
-from support.backends import copies
+from tests.gpu.arrays import EXAMPLES, assert_near, case
+from tests.gpu.variants import cuda_kernel, plans, proved
+from tests.support.backends import copies
 
 
 def main(name: str, schedule: str) -> None:

@@ -7,14 +7,13 @@ import json
 import sys
 from collections.abc import Iterator
 
-from support.backends import copies, make_arrays, passes, plan_with, run_direct
-from support.bases import BASES
-from support.mutate import Mutant, mutants
-
 from eventtensor.compiler import State
 from eventtensor.config import Options
 from eventtensor.errors import EventTensorError
 from eventtensor.runtime.cuda.cuda_kernel import CudaKernel
+from tests.support.backends import copies, make_arrays, passes, plan_with, run_direct
+from tests.support.bases import BASES
+from tests.support.mutate import Mutant, mutants
 
 SCHEDULES = ("static", "ticket", "push")
 PLANTED = ("drop wait", "count +1", "count -1")

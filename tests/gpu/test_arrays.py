@@ -6,7 +6,6 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from backend import conftest as lab
 
 from eventtensor.config import Options
 from eventtensor.errors import NotContiguous, WrongDType
@@ -14,6 +13,7 @@ from eventtensor.runtime.arguments import bind
 from eventtensor.runtime.cuda.cuda_kernel import CudaKernel
 from eventtensor.runtime.cuda.driver import Buffer, device, download, upload
 from eventtensor.runtime.interface import interface_of
+from tests.backend import conftest as lab
 
 
 def on_device(x: np.ndarray) -> tuple[Buffer, SimpleNamespace]:

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from backend import conftest as lab
-from backend.test_failures import QUICK, with_count
 
 from eventtensor.config import Options
 from eventtensor.ir.expr import Const
 from eventtensor.runtime.cuda.cuda_artifact import save
 from eventtensor.runtime.cuda.cuda_kernel import CudaKernel
+from tests.backend import conftest as lab
+from tests.backend.test_failures import QUICK, with_count
 
 HEAD = """
 import sys, time

@@ -4,7 +4,10 @@ the same bits in every launch."""
 from __future__ import annotations
 
 import pytest
-from models.test_attention_items import (
+
+from eventtensor.config import Options, environment
+from eventtensor.runtime.cuda.cuda_kernel import CudaKernel
+from tests.models.test_attention_items import (
     LENGTHS,
     SHAPES,
     arrays,
@@ -13,9 +16,6 @@ from models.test_attention_items import (
     cuda_plan,
     dims_of,
 )
-
-from eventtensor.config import Options, environment
-from eventtensor.runtime.cuda.cuda_kernel import CudaKernel
 
 
 @pytest.mark.parametrize("name", SHAPES)

@@ -9,10 +9,17 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from engine.batch_invariance import DRAWN, F32_CACHE_GB, GREEDY, check_company, prompts, tokens_of
 
 from eventtensor import LLM, SamplingParams
 from eventtensor.llm.runner.runner_memory import DeviceMemory
+from tests.engine.batch_invariance import (
+    DRAWN,
+    F32_CACHE_GB,
+    GREEDY,
+    check_company,
+    prompts,
+    tokens_of,
+)
 
 pytestmark = pytest.mark.limit(240)  # of which a compilation may take a minute
 

@@ -8,15 +8,15 @@ import sys
 from pathlib import Path
 
 import pytest
-from gpu.child import answers
-from gpu.faults import SCHEDULES, planted
-from support.backends import ORDERS, make_arrays, passes, plan_with, run_interp
-from support.bases import BASES
-from support.mutate import Mutant
-from support.verdict import Subject
 
 from eventtensor.compiler import State
 from eventtensor.errors import EventTensorError
+from tests.gpu.child import answers
+from tests.gpu.faults import SCHEDULES, planted
+from tests.support.backends import ORDERS, make_arrays, passes, plan_with, run_interp
+from tests.support.bases import BASES
+from tests.support.mutate import Mutant
+from tests.support.verdict import Subject
 
 FAULTS = Path(__file__).parent / "faults.py"
 

@@ -9,15 +9,6 @@ from functools import cache
 
 import numpy as np
 import pytest
-from backend.conftest import Arrays, assert_same, carried, make_arrays, make_plan
-from chain import chain
-from gpu.arrays import all_bits, equal_bits
-from gpu.batch import launch_all
-from gpu.stored import stored
-from gpu.variants import cuda_kernel
-from mlp import mlp
-from support.backends import copies
-from support.handoffs import broadcast, halo, halves, layers, matrix, pair, two_ways
 
 import eventtensor as et
 from eventtensor.compiler import run_passes
@@ -27,6 +18,15 @@ from eventtensor.ir.expr import Const, add, compare, mul
 from eventtensor.ir.plan import HandoffKind, Plan
 from eventtensor.runtime.cpu_kernel import CpuKernel
 from eventtensor.runtime.cuda.cuda_kernel import CudaKernel
+from examples.chain import chain
+from examples.mlp import mlp
+from tests.backend.conftest import Arrays, assert_same, carried, make_arrays, make_plan
+from tests.gpu.arrays import all_bits, equal_bits
+from tests.gpu.batch import launch_all
+from tests.gpu.stored import stored
+from tests.gpu.variants import cuda_kernel
+from tests.support.backends import copies
+from tests.support.handoffs import broadcast, halo, halves, layers, matrix, pair, two_ways
 
 SCHEDULES = ("static", "static:round_robin", "static:affine", "ticket", "push", "auto")
 LAUNCHES = 100

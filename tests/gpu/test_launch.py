@@ -7,8 +7,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from backend import conftest as lab
-from backend.test_failures import QUICK, with_count
 
 import eventtensor as et
 from eventtensor.config import Options
@@ -16,6 +14,8 @@ from eventtensor.errors import CountMismatch, HostArgument, StuckWait
 from eventtensor.ir.expr import Const, Var, compare, select
 from eventtensor.runtime.cuda.cuda_kernel import CudaKernel
 from eventtensor.runtime.cuda.loaded_kernel import LoadedKernel
+from tests.backend import conftest as lab
+from tests.backend.test_failures import QUICK, with_count
 
 torch = pytest.importorskip("torch")
 SCHEDULES = ("static", "ticket", "push")

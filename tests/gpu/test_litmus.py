@@ -8,9 +8,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from gpu.child import answers
 
 import eventtensor
+from tests.gpu.child import answers
 
 HERE = Path(__file__).parent / "litmus"
 DEVICE = Path(eventtensor.__file__).parent / "device"

@@ -6,14 +6,14 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from gpu.batch import launch_all
-from gpu.stored import stored
-from gpu.variants import cuda_kernel, proved
-from support.backends import Arrays, copies, make_arrays, run_direct
-from support.bases import T, chunk_layers, chunks
 
 import eventtensor as et
 from eventtensor.ir.program import Program
+from tests.gpu.batch import launch_all
+from tests.gpu.stored import stored
+from tests.gpu.variants import cuda_kernel, proved
+from tests.support.backends import Arrays, copies, make_arrays, run_direct
+from tests.support.bases import T, chunk_layers, chunks
 
 MAKERS: dict[str, Callable[[], et.Program]] = {
     "equal": chunks,

@@ -8,13 +8,13 @@ from itertools import product
 
 import numpy as np
 import pytest
-from backend import conftest as lab
-from gpu.batch import Arrays, Launch, launch_all
-from gpu.variants import cuda_kernel
 
 import eventtensor as et
 from eventtensor.interp.numbers import matmul
 from eventtensor.ir.plan import Plan
+from tests.backend import conftest as lab
+from tests.gpu.batch import Arrays, Launch, launch_all
+from tests.gpu.variants import cuda_kernel
 
 SIZES = (1, 3, 8, 16, 17, 33, 64, 100)
 MOST = 4096

@@ -10,15 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from models.model_checks import (
-    check_bits_of_cuts_and_company,
-    check_error_of_bf16,
-    check_greedy,
-    check_logits,
-    check_sampled,
-)
-from models.sampling_reference import Wish, check_case, choice, chooser, random_case, random_change
-from models.tiny_models import MODELS, MOE, Pair, Session, pairs, random_requests, relative
 
 import eventtensor as et
 from eventtensor.llm.model.attention_block import page_tokens
@@ -26,6 +17,22 @@ from eventtensor.llm.model.model_config import ModelConfig
 from eventtensor.llm.model.model_presets import PRESETS
 from eventtensor.llm.model.sampler import TILE
 from eventtensor.llm.runner.runner import Runner, StepToken, TokenChoice, layout_of
+from tests.models.model_checks import (
+    check_bits_of_cuts_and_company,
+    check_error_of_bf16,
+    check_greedy,
+    check_logits,
+    check_sampled,
+)
+from tests.models.sampling_reference import (
+    Wish,
+    check_case,
+    choice,
+    chooser,
+    random_case,
+    random_change,
+)
+from tests.models.tiny_models import MODELS, MOE, Pair, Session, pairs, random_requests, relative
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
@@ -109,7 +116,7 @@ class FullSize:
         self, sampling: bool, config: ModelConfig = PRESETS["llama-3.2-1b"], requests: int = 4,
         batch_invariant: bool = True,
     ) -> None:
-        from gpu.torch_llama import TorchLlama, random_packed
+        from tests.gpu.torch_llama import TorchLlama, random_packed
 
         weights = random_packed(config, layout_of("cuda", batch_invariant=batch_invariant))
         each = POSITIONS // page_tokens(config)

@@ -5,12 +5,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from backend import conftest as lab
-from backend import test_ops as ops
 
 import eventtensor as et
 from eventtensor.config import Options
 from eventtensor.runtime.cuda.cuda_kernel import CudaKernel
+from tests.backend import conftest as lab
+from tests.backend import test_ops as ops
 
 PARTS = 6
 

@@ -4,10 +4,11 @@ number of workers, with and without the stream."""
 from __future__ import annotations
 
 import pytest
-from gpu.arrays import EXAMPLES, all_bits, assert_near, case
-from gpu.batch import launch_all
-from gpu.variants import SCHEDULES, cuda_kernel, plans, proved
-from support.backends import copies
+
+from tests.gpu.arrays import EXAMPLES, all_bits, assert_near, case
+from tests.gpu.batch import launch_all
+from tests.gpu.variants import SCHEDULES, cuda_kernel, plans, proved
+from tests.support.backends import copies
 
 SIZES = (33, 1, 64, 7, 16, 40)
 LAUNCHES = 100

@@ -7,11 +7,12 @@ import random
 
 import numpy as np
 import pytest
-from gpu.batch import launch_all
-from gpu.variants import SCHEDULES, cuda_kernel, plans, proved
-from support.backends import Arrays, make_arrays, run_direct
-from support.blocks import FAMILIES, seeded
-from support.draw import Drawn
+
+from tests.gpu.batch import launch_all
+from tests.gpu.variants import SCHEDULES, cuda_kernel, plans, proved
+from tests.support.backends import Arrays, make_arrays, run_direct
+from tests.support.blocks import FAMILIES, seeded
+from tests.support.draw import Drawn
 
 LAUNCHES, SIZES = 100, 6
 

@@ -7,11 +7,11 @@ from itertools import product
 
 import numpy as np
 import pytest
-from backend import conftest as lab
-from gpu.batch import Arrays, launch_all
-from gpu.variants import cuda_kernel
 
 import eventtensor as et
+from tests.backend import conftest as lab
+from tests.gpu.batch import Arrays, launch_all
+from tests.gpu.variants import cuda_kernel
 
 LENGTHS = (1, 2, 7, 15, 16, 17, 31, 33, 64, 100, 1000)
 KINDS = {"f": et.f32, "i": et.i32, "l": et.i64, "h": et.bf16}

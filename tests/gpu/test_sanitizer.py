@@ -7,9 +7,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from gpu.arrays import EXAMPLES
-from gpu.child import answers
-from gpu.variants import SCHEDULES
+
+from tests.gpu.arrays import EXAMPLES
+from tests.gpu.child import answers
+from tests.gpu.variants import SCHEDULES
 
 ONCE = Path(__file__).parent / "examples_once.py"
 LIMIT_S = 110

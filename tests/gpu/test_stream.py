@@ -5,11 +5,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from gpu.arrays import Arrays, all_bits, equal_bits
-from gpu.batch import launch_all
-from gpu.variants import cuda_kernel
-from support.backends import copies, run_direct
-from support.streams import PROGRAMS, linear
 
 import eventtensor as et
 from eventtensor.compiler import run_passes
@@ -18,6 +13,11 @@ from eventtensor.errors import Misaligned
 from eventtensor.ir.program import Program
 from eventtensor.ir.tensor import Role
 from eventtensor.ir.walk import evaluate
+from tests.gpu.arrays import Arrays, all_bits, equal_bits
+from tests.gpu.batch import launch_all
+from tests.gpu.variants import cuda_kernel
+from tests.support.backends import copies, run_direct
+from tests.support.streams import PROGRAMS, linear
 
 
 def arrays_of(program: Program, dims: dict[str, int], seed: int) -> Arrays:

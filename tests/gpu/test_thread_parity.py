@@ -7,13 +7,13 @@ from collections.abc import Callable
 from functools import partial
 
 import pytest
-from backend import test_failures as failures
-from backend import test_regions as regions
 
 import eventtensor as et
 from eventtensor.config import Options
 from eventtensor.errors import BadOption, BoundViolated, FactViolated
 from eventtensor.runtime.cuda.cuda_kernel import CudaKernel
+from tests.backend import test_failures as failures
+from tests.backend import test_regions as regions
 
 CASES: dict[str, Callable[..., None]] = {
     "halos": partial(regions.test_padded_halos_hold_their_value, debug=False),

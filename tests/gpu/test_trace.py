@@ -8,14 +8,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from backend import conftest as lab
-from support.streams import packed, panels_shape, plan_of
 
 import eventtensor as et
 from eventtensor.config import Options
 from eventtensor.errors import NoTrace
 from eventtensor.runtime.chrome_trace import write_trace
 from eventtensor.runtime.cuda.cuda_kernel import CudaKernel
+from tests.backend import conftest as lab
+from tests.support.streams import packed, panels_shape, plan_of
 
 SCHEDULES = ("static", "ticket", "push")
 

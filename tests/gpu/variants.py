@@ -10,8 +10,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from gpu.child import answers
-
 from eventtensor.codegen.cuda import generate
 from eventtensor.compiler import PASSES, State, run_passes
 from eventtensor.config import Options
@@ -19,6 +17,7 @@ from eventtensor.errors import BadOption
 from eventtensor.ir.plan import HandoffKind, Plan
 from eventtensor.runtime.cuda.cuda_kernel import CudaKernel
 from eventtensor.runtime.cuda.driver import device
+from tests.gpu.child import answers
 
 COMPILE = Path(__file__).parent / "compile_once.py"
 SCHEDULES = ("static", "ticket", "push")

@@ -9,14 +9,13 @@ from itertools import count
 from typing import Any
 from unittest.mock import patch
 
-from models.tiny_models import Pair
-from support.emulated import DEVICE, EmulatedDriver, Emulation, _no_cubin
-from support.fake_driver import installed
-
 from eventtensor.llm.model.llama import llama
 from eventtensor.llm.runner import model_artifact as artifact_module
 from eventtensor.llm.runner.runner import Runner
 from eventtensor.runtime.cuda import cuda_kernel
+from tests.models.tiny_models import Pair
+from tests.support.emulated import DEVICE, EmulatedDriver, Emulation, _no_cubin
+from tests.support.fake_driver import installed
 
 
 class EmulatedKernels(EmulatedDriver):

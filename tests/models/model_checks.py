@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from models.sampling_reference import Wish, check_case, random_change
-from models.tiny_models import (
+
+from eventtensor.llm.runner.runner import Runner, StepToken, TokenChoice
+from tests.models.sampling_reference import Wish, check_case, random_change
+from tests.models.tiny_models import (
     Chunk,
     Pair,
     Session,
@@ -14,8 +16,6 @@ from models.tiny_models import (
     random_requests,
     relative,
 )
-
-from eventtensor.llm.runner.runner import Runner, StepToken, TokenChoice
 
 # Around the ends of pages (64 to 256 tokens) and of splits (128, 256).
 LENGTHS = (600, 257, 129, 64, 17, 1)

@@ -6,13 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from engine.reference import changed
 
 import eventtensor as et
 from eventtensor.llm.model.decoder_tasks import choose
 from eventtensor.llm.model.logits_processors import Logits
 from eventtensor.llm.model.sampler import Sampler, reach, search_steps
 from eventtensor.llm.runner.batch_arrays import LogitsChange, TokenChoice
+from tests.engine.reference import changed
 
 Arrays = dict[str, np.ndarray]
 NOISE = 1e-5  # of masses in float32; cases that it could decide are not asked

@@ -8,16 +8,6 @@ from functools import cache
 
 import numpy as np
 import pytest
-from models.test_attention_items import (
-    SHAPES,
-    Arrays,
-    Shape,
-    arrays,
-    border_lengths,
-    close,
-)
-from support.backends import filled, run_direct
-from support.emulated import emulated_kernel
 
 import eventtensor as et
 from eventtensor.codegen.cuda.kernel import generate
@@ -35,6 +25,16 @@ from eventtensor.llm.model.llama import llama
 from eventtensor.llm.model.model_presets import PRESETS
 from eventtensor.llm.model.step import Step
 from eventtensor.llm.model.tile_sizes import Tiles
+from tests.models.test_attention_items import (
+    SHAPES,
+    Arrays,
+    Shape,
+    arrays,
+    border_lengths,
+    close,
+)
+from tests.support.backends import filled, run_direct
+from tests.support.emulated import emulated_kernel
 
 LAYERS = 2
 # Shapes whose keys flow; each with heads of keys at once, of so many.

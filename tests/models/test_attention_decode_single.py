@@ -9,9 +9,6 @@ from unittest.mock import patch
 
 import numpy as np
 import pytest
-from models.test_attention_items import SHAPES, Arrays, Shape, arrays, close, normed
-from support.backends import filled, run_direct
-from support.emulated import emulated_kernel
 
 import eventtensor as et
 from eventtensor.codegen.cuda.kernel import generate
@@ -33,6 +30,9 @@ from eventtensor.llm.model.model_presets import PRESETS
 from eventtensor.llm.model.step import Step
 from eventtensor.llm.model.tile_sizes import tiles_for
 from eventtensor.runtime.cpu_kernel import CpuKernel
+from tests.models.test_attention_items import SHAPES, Arrays, Shape, arrays, close, normed
+from tests.support.backends import filled, run_direct
+from tests.support.emulated import emulated_kernel
 
 LAYERS = 2
 # Around sixteen tokens, pages, a page for each part and sixteen tokens for each warp of each part.

@@ -9,8 +9,6 @@ from functools import cache
 
 import numpy as np
 import pytest
-from support.backends import run_direct
-from support.emulated import emulated_kernel
 
 import eventtensor as et
 from eventtensor.codegen.cuda.kernel import generate
@@ -36,6 +34,8 @@ from eventtensor.llm.model.llama import llama
 from eventtensor.llm.model.model_config import ModelConfig
 from eventtensor.llm.model.model_presets import PRESETS
 from eventtensor.runtime.cpu_kernel import CpuKernel
+from tests.support.backends import run_direct
+from tests.support.emulated import emulated_kernel
 
 Arrays = dict[str, np.ndarray]
 

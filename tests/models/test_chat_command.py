@@ -8,7 +8,6 @@ import sys
 from types import SimpleNamespace
 
 import pytest
-from engine.tiny_chat import write_tiny_chat
 from typer.testing import CliRunner
 
 from eventtensor import SamplingParams
@@ -16,6 +15,7 @@ from eventtensor.errors import PromptTooLong
 from eventtensor.llm.cli import commands
 from eventtensor.llm.cli.chat_command import Conversation, converse
 from eventtensor.llm.engine.request import Output
+from tests.engine.tiny_chat import write_tiny_chat
 
 
 class Echo:

@@ -9,7 +9,6 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from row_sum import row_sum
 from typer.testing import CliRunner
 
 import eventtensor as et
@@ -20,6 +19,7 @@ from eventtensor.llm.engine.request import Output
 from eventtensor.llm.runner.bandwidth import Bandwidth
 from eventtensor.llm.runner.runner import StepToken
 from eventtensor.llm.weights.model_source import smollm2_path
+from examples.row_sum import row_sum
 
 ROOT = Path(__file__).parents[2]
 

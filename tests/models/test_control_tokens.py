@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import pytest
 import tokenizers
-from engine.tiny_chat import write_tiny_chat
-from models.test_tokenizer import CHATS, TEXTS, metadata
 from tokenizers import AddedToken, normalizers, pre_tokenizers
 
 from eventtensor.errors import BadChat, MissingPackage
@@ -15,6 +13,8 @@ from eventtensor.llm.text.tokenizer import Tokenizer
 from eventtensor.llm.text.tokenizer_files import from_folder, from_gguf
 from eventtensor.llm.weights.formats.gguf_checkpoint import GgufCheckpoint
 from eventtensor.llm.weights.model_source import smollm2_path
+from tests.engine.tiny_chat import write_tiny_chat
+from tests.models.test_tokenizer import CHATS, TEXTS, metadata
 
 ROUND = "{{ bos_token }}{% for m in messages %}[{{ m.role }}]{{ m.content | trim }}{{ eos_token }}"
 TEMPLATE = ROUND + "{% endfor %}[assistant]"

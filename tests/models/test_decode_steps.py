@@ -3,7 +3,6 @@ prompt give the same logits, and drawn tokens are legal."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -12,19 +11,16 @@ from unittest.mock import patch
 
 import pytest
 import torch
-from support.emulated import _no_cubin
-from support.fake_driver import FakeDriver, installed
-
-sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
-
-from decoder import TOP_P, Asked, Cache, Model, Steps, floor_bytes, wrong
 
 import eventtensor as et
+from benchmarks.decoder import TOP_P, Asked, Cache, Model, Steps, floor_bytes, wrong
 from eventtensor.llm.model.attention_block import page_tokens
 from eventtensor.llm.model.decoder_tasks import Weights
 from eventtensor.llm.model.llama import llama
 from eventtensor.llm.model.model_presets import PRESETS
 from eventtensor.runtime.cuda import cuda_kernel
+from tests.support.emulated import _no_cubin
+from tests.support.fake_driver import FakeDriver, installed
 
 CONFIG, ROWS = PRESETS["tiny-qwen3"], 16
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from support.backends import run_direct
-from support.emulated import emulated_kernel
 
 import eventtensor as et
 from eventtensor.compiler import run_passes
@@ -14,6 +12,8 @@ from eventtensor.config import Options
 from eventtensor.llm.model.model_config import Experts
 from eventtensor.llm.model.model_presets import PRESETS
 from eventtensor.llm.model.moe_block import pick_experts, route, route_single
+from tests.support.backends import run_direct
+from tests.support.emulated import emulated_kernel
 
 ROWS = 70
 CONFIG, SUMS = PRESETS["qwen3-30b-a3b"], 40

@@ -9,7 +9,6 @@ import gguf
 import ml_dtypes
 import numpy as np
 import pytest
-from support.gguf_files import tensors, write
 
 from eventtensor.errors import (
     BadModelConfig,
@@ -26,6 +25,7 @@ from eventtensor.llm.weights.checkpoint import shapes
 from eventtensor.llm.weights.formats.gguf_checkpoint import GgufCheckpoint
 from eventtensor.llm.weights.formats.gguf_file import read_gguf
 from eventtensor.llm.weights.formats.random_checkpoint import RandomCheckpoint
+from tests.support.gguf_files import tensors, write
 
 
 @pytest.fixture

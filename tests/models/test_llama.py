@@ -8,8 +8,11 @@ from contextlib import closing
 
 import numpy as np
 import pytest
-from models.emulated_runner import emulated_runner
-from models.model_checks import (
+
+from eventtensor.llm.model.tile_sizes import tiles_for
+from eventtensor.llm.runner.runner import Runner
+from tests.models.emulated_runner import emulated_runner
+from tests.models.model_checks import (
     check_bits_of_cuts_and_company,
     check_error_of_bf16,
     check_greedy,
@@ -17,10 +20,7 @@ from models.model_checks import (
     check_logits_of_every_row,
     check_sampled,
 )
-from models.tiny_models import MODELS, Pair, Session, pairs, random_requests, relative
-
-from eventtensor.llm.model.tile_sizes import tiles_for
-from eventtensor.llm.runner.runner import Runner
+from tests.models.tiny_models import MODELS, Pair, Session, pairs, random_requests, relative
 
 pytest.importorskip("torch")
 pytest.importorskip("transformers")

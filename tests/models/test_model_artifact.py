@@ -7,7 +7,6 @@ import json
 import shutil
 
 import pytest
-from row_sum import row_sum
 from typer.testing import CliRunner
 
 import eventtensor as et
@@ -15,6 +14,7 @@ from eventtensor import LLM, SamplingParams
 from eventtensor.errors import BadArtifact
 from eventtensor.llm.cli import commands
 from eventtensor.llm.runner import runner_kernels as kernels_module
+from examples.row_sum import row_sum
 
 SIZES = {"target": "cpu", "dtype": "f32", "max_model_len": 256, "max_num_seqs": 4, "cache_gb": 0.01}
 PARAMS = SamplingParams(seed=3, top_p=0.9, max_tokens=12)

@@ -8,7 +8,19 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from models.moe_block_program import (
+
+import eventtensor as et
+from eventtensor.codegen.cuda.kernel import generate
+from eventtensor.compiler import run_passes
+from eventtensor.config import Options
+from eventtensor.interp import Order, Task, run
+from eventtensor.ir.availability import DataAvailability
+from eventtensor.ir.plan import HandoffKind, Plan
+from eventtensor.llm.model.decoder_tasks import Weights
+from eventtensor.llm.model.llama import llama
+from eventtensor.llm.model.model_presets import PRESETS
+from eventtensor.runtime.cpu_kernel import CpuKernel, HoldBack
+from tests.models.moe_block_program import (
     COUNT,
     HIDDEN,
     LAYERS,
@@ -23,19 +35,7 @@ from models.moe_block_program import (
     rows_for,
     unit_router,
 )
-from support.emulated import emulated_kernel
-
-import eventtensor as et
-from eventtensor.codegen.cuda.kernel import generate
-from eventtensor.compiler import run_passes
-from eventtensor.config import Options
-from eventtensor.interp import Order, Task, run
-from eventtensor.ir.availability import DataAvailability
-from eventtensor.ir.plan import HandoffKind, Plan
-from eventtensor.llm.model.decoder_tasks import Weights
-from eventtensor.llm.model.llama import llama
-from eventtensor.llm.model.model_presets import PRESETS
-from eventtensor.runtime.cpu_kernel import CpuKernel, HoldBack
+from tests.support.emulated import emulated_kernel
 
 RNG = np.random.default_rng(7)
 SOME = [list(RNG.permutation(COUNT)[:TOP]) for _ in range(128)]

@@ -4,12 +4,12 @@ up to the tasks, another warp notifies for them, and gathered columns load while
 from __future__ import annotations
 
 import pytest
-from models.moe_block_program import config, moe_block_program
 
 import eventtensor as et
 from eventtensor.codegen.cuda import CudaSource, generate
 from eventtensor.compiler import run_passes
 from eventtensor.config import Options
+from tests.models.moe_block_program import config, moe_block_program
 
 CALLS = ("experts_gate_up", "experts_down")
 

@@ -9,17 +9,17 @@ from unittest.mock import patch
 
 import numpy as np
 import pytest
-from models.emulated_runner import emulated_runner
-from models.model_checks import (
+
+from eventtensor import LLM, SamplingParams
+from eventtensor.llm.runner.runner import Runner, StepToken
+from tests.models.emulated_runner import emulated_runner
+from tests.models.model_checks import (
     check_bits_of_cuts_and_company,
     check_error_of_bf16,
     check_greedy,
     check_logits,
 )
-from models.tiny_models import MOE, Pair, Session, make_pair, pairs, random_requests, relative
-
-from eventtensor import LLM, SamplingParams
-from eventtensor.llm.runner.runner import Runner, StepToken
+from tests.models.tiny_models import MOE, Pair, Session, make_pair, pairs, random_requests, relative
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")

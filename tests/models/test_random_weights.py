@@ -10,7 +10,6 @@ from math import prod
 import ml_dtypes
 import numpy as np
 import pytest
-from support.fake_driver import FakeDriver, installed
 
 from eventtensor.config import environment
 from eventtensor.llm.model.model_presets import PRESETS
@@ -22,6 +21,7 @@ from eventtensor.llm.weights.formats.random_checkpoint import RandomCheckpoint
 from eventtensor.llm.weights.weight_packing import pack_weights
 from eventtensor.runtime.cpp_build import build_library
 from eventtensor.runtime.cuda.cuda_build import build_cubin
+from tests.support.fake_driver import FakeDriver, installed
 
 
 @pytest.mark.parametrize(("name", "parameters"), [

@@ -5,8 +5,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from models.fake_kernels import fake_kernels
-from support.fake_driver import FakeDriver, installed
 
 from eventtensor.errors import (
     BadOption,
@@ -23,6 +21,8 @@ from eventtensor.llm.runner.runner_memory import DeviceMemory, HostMemory, Share
 from eventtensor.llm.runner.step_inputs import DeviceBlockTables
 from eventtensor.llm.weights.model_source import open_model
 from eventtensor.llm.weights.weight_packing import pack_weights
+from tests.models.fake_kernels import fake_kernels
+from tests.support.fake_driver import FakeDriver, installed
 
 MODEL = open_model("random:tiny-llama")
 SIZES = {"pages": 8, "positions": 512, "requests": 3}

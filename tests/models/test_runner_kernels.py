@@ -12,16 +12,16 @@ from unittest.mock import patch
 
 import numpy as np
 import pytest
-from models.emulated_runner import emulated_runner
-from models.fake_kernels import FakeKernel, fake_kernels
-from models.tiny_models import Session, pairs, random_requests, relative
-from support.fake_driver import FakeDriver, installed
 
 from eventtensor.errors import BadOption, BadPacking, CompileFailed, KernelClosed, StuckWait
 from eventtensor.llm.model.tile_sizes import Layout
 from eventtensor.llm.runner.runner import DTYPES, Runner, StepToken, TokenChoice, layout_of
 from eventtensor.llm.weights.model_source import open_model
 from eventtensor.llm.weights.weight_packing import pack_weights
+from tests.models.emulated_runner import emulated_runner
+from tests.models.fake_kernels import FakeKernel, fake_kernels
+from tests.models.tiny_models import Session, pairs, random_requests, relative
+from tests.support.fake_driver import FakeDriver, installed
 
 MODEL = open_model("random:tiny-llama")
 WEIGHTS = {layout: pack_weights(MODEL.checkpoint, layout, DTYPES["bf16"].numpy)

@@ -10,20 +10,6 @@ from shutil import which
 
 import numpy as np
 import pytest
-from engine.reference import changed
-from models.sampling_reference import (
-    Choose,
-    Wish,
-    check_case,
-    choice,
-    chooser,
-    kept,
-    launch_arrays,
-    random_case,
-    random_change,
-    steps_of,
-)
-from support.emulated import emulated_kernel
 
 import eventtensor as et
 from eventtensor.codegen.cuda import generate
@@ -37,6 +23,20 @@ from eventtensor.llm.model.sampler import TILE
 from eventtensor.llm.runner.batch_arrays import LogitsChange, TokenChoice
 from eventtensor.runtime.cuda.cuda_build import build_cubin
 from eventtensor.targets.h200 import H200
+from tests.engine.reference import changed
+from tests.models.sampling_reference import (
+    Choose,
+    Wish,
+    check_case,
+    choice,
+    chooser,
+    kept,
+    launch_arrays,
+    random_case,
+    random_change,
+    steps_of,
+)
+from tests.support.emulated import emulated_kernel
 
 VOCAB, PART = 1200, 512  # the last part is not whole
 

@@ -8,7 +8,6 @@ from itertools import pairwise
 import pytest
 import regex
 import tokenizers
-from engine.tiny_chat import write_tiny_chat
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -25,6 +24,7 @@ from eventtensor.llm.text.tokenizer import Tokenizer
 from eventtensor.llm.text.tokenizer_files import from_folder, from_gguf
 from eventtensor.llm.weights.formats.gguf_checkpoint import GgufCheckpoint
 from eventtensor.llm.weights.model_source import smollm2_path
+from tests.engine.tiny_chat import write_tiny_chat
 
 TEXTS = [
     "", "Hello world", "  two  spaces \n\n\ttabs", "1234567890 and 3.14159", "I've, he'll, WE'RE",

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import clients_doc
 import pytest
-from clients.client_folder import Client, clients
+
+from tests.clients.client_folder import Client, clients
+from tools import clients_doc
 
 ROOT = Path(__file__).parents[2]
 

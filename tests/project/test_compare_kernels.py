@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import compare_kernels
 import pytest
-from kernel_set import ARCHITECTURE, KERNELS
 
 from eventtensor.config import environment
 from eventtensor.runtime.cuda.cuda_build import build_cubin
+from tools import compare_kernels
+from tools.kernel_set import ARCHITECTURE, KERNELS
 
 SOURCE = """extern "C" __global__ void kernel(float* x) {
   float sum = 0;

@@ -7,9 +7,9 @@ import tomllib
 from pathlib import Path
 
 import pytest
-import release
 
 import eventtensor as et
+from tools import release
 
 CHANGELOG = "# Changelog\n\n## [Unreleased]\n\n## [1.2.0] - 2026-01-31\n"
 

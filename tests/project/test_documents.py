@@ -13,11 +13,11 @@ from dataclasses import asdict
 from functools import cache
 from pathlib import Path, PurePosixPath
 
-import architecture_doc
 import pytest
 
 from eventtensor.compiler import PASSES
 from eventtensor.targets.h200 import COSTS
+from tools import architecture_doc
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])

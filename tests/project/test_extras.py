@@ -8,7 +8,7 @@ import sys
 import tomllib
 from importlib import metadata
 
-import release
+from tools import release
 
 PROJECT = tomllib.loads((release.ROOT / "pyproject.toml").read_text())["project"]
 EXTRAS = PROJECT["optional-dependencies"]

@@ -8,11 +8,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from moe import moe
 
 import eventtensor as et
 from eventtensor.config import environment
 from eventtensor.runtime.cpp_build import DEVICE, build_library
+from examples.moe import moe
 
 
 @pytest.mark.parametrize("debug", [False, True])

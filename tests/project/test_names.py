@@ -6,7 +6,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-import rename
+
+from tools import rename
 
 SOURCES = ("src", "eventtensor")
 REPEATED = ("__init__.py",)

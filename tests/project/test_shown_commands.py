@@ -7,10 +7,10 @@ import shlex
 from collections.abc import Iterator
 
 import pytest
-import release
 import typer
 
 from eventtensor.llm.cli.commands import app
+from tools import release
 
 PAGES = [*release.ROOT.glob("*.md"), *release.ROOT.glob("docs/**/*.md")]
 SHOWN = re.compile(r"^(eventtensor .*)$|`(eventtensor [^`\n]+)`", re.MULTILINE)

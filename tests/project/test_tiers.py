@@ -7,7 +7,8 @@ import sys
 from pathlib import Path
 
 import pytest
-import tiers
+
+from tests import tiers
 
 TESTS = Path(__file__).parents[1]
 
@@ -41,9 +42,20 @@ def test_a_mark_raises_a_test_above_its_file(name: str, marks: set[str], tier: s
 def test_the_tier_that_is_asked_for_decides_what_is_collected(
     tier: str, folders: set[str], deselected: bool, tmp_path: Path
 ) -> None:
-    command = [sys.executable, "-m", "pytest", "--collect-only", "-p", "no:cacheprovider",
-               f"--basetemp={tmp_path / 'run'}", "--tier", tier, "tests/unit/test_proof_holes.py",
-               "tests/project", "tests/faults"]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "--collect-only",
+        "-p",
+        "no:cacheprovider",
+        f"--basetemp={tmp_path / 'run'}",
+        "--tier",
+        tier,
+        "tests/unit/test_proof_holes.py",
+        "tests/project/test_workflows.py",
+        "tests/faults",
+    ]
     done = subprocess.run(command, cwd=TESTS.parent, capture_output=True, text=True, check=False)
     found = {line.split("/")[1] for line in done.stdout.splitlines() if line.startswith("tests/")}
     assert (found, "deselected" in done.stdout) == (folders, deselected), done.stdout

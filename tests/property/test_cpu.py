@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from support.backends import copies, cpu_kernel, make_arrays, passes, run_direct
-from support.blocks import FAMILIES, seeded
+
+from tests.support.backends import copies, cpu_kernel, make_arrays, passes, run_direct
+from tests.support.blocks import FAMILIES, seeded
 
 SCHEDULES = ("static", "ticket", "push")
 

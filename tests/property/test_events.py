@@ -4,14 +4,14 @@ them. `python -m support.goldens` in tests/ writes the golden files anew."""
 from __future__ import annotations
 
 import pytest
-from support import bases
-from support.backends import make_arrays, passes, run_interp
-from support.goldens import PROGRAMS, event_text_of, path_of
 
 import eventtensor as et
 from eventtensor.analysis.derive import Derived
 from eventtensor.interp import Order
 from eventtensor.ir.expr import Const, Var, text
+from tests.support import bases
+from tests.support.backends import make_arrays, passes, run_interp
+from tests.support.goldens import PROGRAMS, event_text_of, path_of
 
 
 def derived_of(program: et.Program) -> Derived:

@@ -7,10 +7,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
-from support.backends import ORDERS, make_arrays, run_interp
-from support.blocks import FAMILIES, seeded
-from support.draw import Drawn
-from support.handoffs import broadcast, halo, layers, matrix, pair, two_ways
 
 from eventtensor.compiler import run_passes
 from eventtensor.config import Options
@@ -18,6 +14,10 @@ from eventtensor.errors import BadOption
 from eventtensor.interp.run_report import RaceKind
 from eventtensor.ir.plan import HandoffKind, Plan, visit
 from eventtensor.ir.walk import evaluate
+from tests.support.backends import ORDERS, make_arrays, run_interp
+from tests.support.blocks import FAMILIES, seeded
+from tests.support.draw import Drawn
+from tests.support.handoffs import broadcast, halo, layers, matrix, pair, two_ways
 
 SMALL = {
     "pair": (pair, {"n": 3}), "broadcast": (broadcast, {}), "layers": (lambda: layers(True),

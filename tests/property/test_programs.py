@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from hypothesis import given, note
 from hypothesis import strategies as st
-from support.backends import (
+
+from tests.support.backends import (
     ORDERS,
     Arrays,
     index_data,
@@ -17,10 +18,10 @@ from support.backends import (
     run_direct,
     run_interp,
 )
-from support.blocks import FAMILIES, programs
-from support.draw import Drawn
-from support.judge import faults_of
-from support.world import World
+from tests.support.blocks import FAMILIES, programs
+from tests.support.draw import Drawn
+from tests.support.judge import faults_of
+from tests.support.world import World
 
 
 def assert_equal(got: Arrays, want: Arrays) -> None:

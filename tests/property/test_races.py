@@ -5,10 +5,6 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.backends import make_arrays, passes
-from support.blocks import FAMILIES, programs
-from support.draw import Drawn
-from support.race_oracle import all_races, assert_same_races, random_trace
 
 from eventtensor.interp.clocks import Clocks
 from eventtensor.interp.races import Conflicts
@@ -16,6 +12,10 @@ from eventtensor.interp.ready_queue import Order, ReadyQueue
 from eventtensor.interp.run import Machine
 from eventtensor.interp.shadow_memory import make_memory
 from eventtensor.interp.tasks import Execution
+from tests.support.backends import make_arrays, passes
+from tests.support.blocks import FAMILIES, programs
+from tests.support.draw import Drawn
+from tests.support.race_oracle import all_races, assert_same_races, random_trace
 
 
 @pytest.mark.parametrize("first", range(0, 2000, 100))

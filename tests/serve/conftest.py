@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from engine.tiny_chat import write_tiny_chat
+
+from tests.engine.tiny_chat import write_tiny_chat
 
 
 @pytest.fixture(scope="session")

@@ -1,5 +1,5 @@
 """A server process with a runner in Python, which starts fast and is as slow or as broken as a test
-wants: python fake_server.py FOLDER '{"step_s": 0.01, ..}'."""
+wants: python -m tests.serve.fake_server FOLDER '{"step_s": 0.01, ..}'."""
 
 from __future__ import annotations
 
@@ -8,12 +8,7 @@ import sys
 import time
 from dataclasses import fields
 from inspect import signature
-from pathlib import Path
 from typing import Any
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
-
-from engine.fake_runner import FakeRunner
 
 from eventtensor.errors import EventTensorError
 from eventtensor.llm.engine import llm as llm_module
@@ -21,6 +16,7 @@ from eventtensor.llm.model.model_config import ModelConfig
 from eventtensor.llm.runner.batch_arrays import RunnerLimits
 from eventtensor.llm.serve.app import AppOptions
 from eventtensor.llm.serve.server import ServeOptions, serve
+from tests.engine.fake_runner import FakeRunner
 
 PAGE = 8
 

@@ -16,13 +16,16 @@ from typing import Any
 import httpx
 from openai import OpenAI
 
-FAKE = Path(__file__).parent / "fake_server.py"
+from tests.support.child_process import child_environment
+
 _MAX_START_S = 600.0  # a busy machine compiles slowly; a server that exits is seen at once
 
 
 class Server:
     def __init__(self, command: list[str]) -> None:
-        self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+        self.process = subprocess.Popen(
+            command, env=child_environment(), stderr=subprocess.PIPE, text=True
+        )
         self.log: list[str] = []
         self._ready = threading.Event()
         self._reader = threading.Thread(target=self._read, daemon=True)
@@ -77,4 +80,5 @@ def running(command: list[str]) -> Iterator[Server]:
 
 
 def fake(folder: Path, **options: Any) -> Any:
-    return running([sys.executable, str(FAKE), str(folder), json.dumps(options)])
+    module = "tests.serve.fake_server"
+    return running([sys.executable, "-m", module, str(folder), json.dumps(options)])

@@ -14,7 +14,6 @@ from urllib.parse import urlsplit
 import httpx
 import openai
 import pytest
-from serve.server_process import fake, running
 from starlette.requests import Request
 
 from eventtensor.errors import BadGrammar
@@ -22,6 +21,7 @@ from eventtensor.llm.engine.grammar import Grammar
 from eventtensor.llm.engine.sampling_params import SamplingParams
 from eventtensor.llm.serve.generation_service import GenerationService
 from eventtensor.llm.serve.output_queue import ClientDisconnected
+from tests.serve.server_process import fake, running
 
 ASKED = {"model": "tiny", "prompt": "ab", "max_tokens": 3}
 SITE = "https://example.org"

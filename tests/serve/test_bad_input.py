@@ -11,8 +11,9 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
-from serve.server_process import fake
-from serve.test_request_cost import Pulse
+
+from tests.serve.server_process import fake
+from tests.serve.test_request_cost import Pulse
 
 MAX_S, TRIES = 0.05, 8
 MAX_BODY, PART = 4 << 20, 1 << 16

@@ -7,7 +7,8 @@ from shutil import which
 
 import httpx
 import pytest
-from serve.server_process import fake
+
+from tests.serve.server_process import fake
 
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-sync",
          "--disable-component-update", "--no-first-run", "--disable-quic"]

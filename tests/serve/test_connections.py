@@ -11,12 +11,12 @@ from urllib.parse import urlsplit
 
 import httpx
 import pytest
-from serve.server_process import fake
 from uvicorn import Config
 from uvicorn.server import ServerState
 
 from eventtensor.llm.serve.connection import Connection, ConnectionLimits
 from eventtensor.llm.serve.listen_sockets import bind
+from tests.serve.server_process import fake
 
 BODY = json.dumps({"model": "tiny", "prompt": "ab", "max_tokens": 3}).encode()
 HEAD = (b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"

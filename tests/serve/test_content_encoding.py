@@ -8,7 +8,8 @@ import zlib
 
 import httpx
 import pytest
-from serve.server_process import fake
+
+from tests.serve.server_process import fake
 
 ASKED = json.dumps({"model": "tiny", "prompt": "ab", "max_tokens": 3}).encode()
 MOST = 200_000

@@ -9,7 +9,8 @@ import sys
 import httpx
 import openai
 import pytest
-from serve.server_process import running
+
+from tests.serve.server_process import running
 
 TEXT = "Grüße, world"
 

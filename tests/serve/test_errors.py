@@ -10,7 +10,6 @@ from types import SimpleNamespace
 import httpx
 import openai
 import pytest
-from serve.server_process import fake
 from starlette.requests import Request
 
 from eventtensor.errors import EngineStopped, PromptTooLong, QueueFull
@@ -24,6 +23,7 @@ from eventtensor.llm.serve.error_responses import (
 )
 from eventtensor.llm.serve.response_writer import Event, ResponseWriter
 from eventtensor.llm.serve.streaming import CompletionStream, EventStreamResponse
+from tests.serve.server_process import fake
 
 ASKED = {"model": "tiny", "prompt": "ab", "max_tokens": 3}
 BOTH = ("Input tokens exceed the configured limit of 64 tokens.",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import fields_doc
 import pytest
 from pydantic import ValidationError
 
@@ -15,6 +14,7 @@ from eventtensor.llm.serve.completions.completion_body import CompletionBody
 from eventtensor.llm.serve.messages.messages_body import MessagesBody
 from eventtensor.llm.serve.responses.responses_body import ResponsesBody
 from eventtensor.llm.serve.strict_body import NoEffect
+from tools import fields_doc
 
 ROOT = Path(__file__).parents[2]
 CHAT = {"model": "tiny", "messages": [{"role": "user", "content": "Hi"}]}

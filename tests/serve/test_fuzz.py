@@ -9,20 +9,16 @@ import asyncio
 import json
 import os
 import random
-import sys
 import time
 from pathlib import Path
 
 import httpx
 import pytest
-from serve.server_process import fake
 
+from benchmarks.fuzz_requests import malformed_request
+from benchmarks.http_client import post, status
 from eventtensor.llm.bench.completion_client import Address
-
-sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
-
-from fuzz_requests import malformed_request
-from http_client import post, status
+from tests.serve.server_process import fake
 
 SECONDS = float(os.environ.get("ET_FUZZ_SECONDS", "4"))
 CLIENTS = 6

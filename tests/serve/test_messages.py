@@ -6,7 +6,8 @@ import json
 
 import httpx
 import pytest
-from serve.server_process import fake
+
+from tests.serve.server_process import fake
 
 ASKED = {"model": "tiny", "max_tokens": 8, "temperature": 0,
          "messages": [{"role": "user", "content": "hello"}]}

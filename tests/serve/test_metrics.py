@@ -6,15 +6,15 @@ import json
 import re
 from pathlib import Path
 
-import grafana_doc
 import httpx
 import pytest
-from engine.fake_runner import FakeRunner, engine, limits
-from serve.server_process import fake
 
 from eventtensor.errors import BadOption
 from eventtensor.llm.engine.sampling_params import SamplingParams
 from eventtensor.llm.serve.metrics import check_prefix, metrics_text
+from tests.engine.fake_runner import FakeRunner, engine, limits
+from tests.serve.server_process import fake
+from tools import grafana_doc
 
 ROOT = Path(__file__).parents[2]
 SAMPLE = re.compile(r'([a-zA-Z_:][\w:]*)\{((?:[a-z_]+="(?:[^"\\\n]|\\[\\"n])*",?)+)\} (\S+)')

@@ -14,10 +14,10 @@ from urllib.parse import urlsplit
 import httpx
 import openai
 import pytest
-from serve.server_process import fake
 
 from eventtensor.errors import BadAddress
 from eventtensor.llm.serve.listen_sockets import bind
+from tests.serve.server_process import fake
 
 LONG = {"model": "tiny", "prompt": "ab", "max_tokens": 200, "ignore_eos": True}
 SHORT = LONG | {"max_tokens": 5}

@@ -11,12 +11,12 @@ import time
 
 import httpx
 import pytest
-from serve.server_process import fake
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
 from eventtensor.llm.serve.body_reader import BodyLimits, BodyMeter, RequestBodyReader
 from eventtensor.llm.serve.tokenize_bodies import TokenizeBody
+from tests.serve.server_process import fake
 
 MANY = 4 << 20
 GOOD = {"model": "tiny", "prompt": "ab", "max_tokens": 5, "seed": 1, "ignore_eos": True}

@@ -12,9 +12,9 @@ from urllib.parse import urlsplit
 import httpx
 import openai
 import pytest
-from serve.server_process import fake
 
 from eventtensor.llm.serve.request_ids import RequestIdMiddleware
+from tests.serve.server_process import fake
 
 ASKED = {"model": "tiny", "prompt": "ab", "max_tokens": 3}
 SITE = "https://example.org"

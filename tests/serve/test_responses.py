@@ -9,7 +9,8 @@ import openai
 import pytest
 from openai.types.responses import Response
 from pydantic import BaseModel
-from serve.server_process import fake
+
+from tests.serve.server_process import fake
 
 
 class Point(BaseModel):

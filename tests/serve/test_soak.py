@@ -6,18 +6,13 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from pathlib import Path
 
 import httpx
 import pytest
-from serve.server_process import fake, running
 
+from benchmarks import fuzz_requests, soak
 from eventtensor.llm.bench.completion_client import Address
-
-sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
-
-import fuzz_requests
-import soak
+from tests.serve.server_process import fake, running
 
 
 @pytest.fixture(scope="module")

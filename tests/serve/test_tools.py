@@ -8,7 +8,8 @@ import time
 import httpx
 import openai
 import pytest
-from serve.server_process import fake
+
+from tests.serve.server_process import fake
 
 TOOL = {"type": "function", "function": {
     "name": "weather", "description": "of a city",

@@ -12,12 +12,12 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import httpx
 import pytest
-import release
-from project.test_extras import EXTRAS
-from serve.server_process import fake
 
 from eventtensor.errors import BadOption, MissingPackage
 from eventtensor.llm.serve.tracing import check_endpoint
+from tests.project.test_extras import EXTRAS
+from tests.serve.server_process import fake
+from tools import release
 
 DECODE = """
 import json, sys

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import eventtensor as et
-
-from . import bodies
+from tests.support import bodies
 
 T = 4
 Map = Callable[..., Any]

@@ -13,9 +13,8 @@ import numpy as np
 from hypothesis import strategies as st
 
 import eventtensor as et
-
-from . import bodies
-from .draw import Choose, Coord, Drawn, Held, Maker, Region, same_size
+from tests.support import bodies
+from tests.support.draw import Choose, Coord, Drawn, Held, Maker, Region, same_size
 
 # ---- loops ---------------------------------------------------------------------------------
 

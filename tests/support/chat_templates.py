@@ -4,9 +4,9 @@ and the tokenizers that go with them."""
 from __future__ import annotations
 
 import tokenizers
-from engine.tiny_chat import _tokenizer
 
 from eventtensor.llm.text.tokenizer import Tokenizer
+from tests.engine.tiny_chat import _tokenizer
 
 QWEN3 = """\
 {%- if tools %}

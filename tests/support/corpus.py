@@ -11,9 +11,8 @@ from functools import partial
 from typing import Any
 
 import eventtensor as et
-
-from . import bases, bodies
-from .bases import DEEP, SMALL, T
+from tests.support import bases, bodies
+from tests.support.bases import DEEP, SMALL, T
 
 Dims = tuple[dict[str, int], ...]
 

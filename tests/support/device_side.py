@@ -9,8 +9,7 @@ import numpy as np
 
 from eventtensor.codegen import abi
 from eventtensor.codegen.cuda.abi import CONTROL, STAMP, STAMPS
-
-from .fake_driver import Launched
+from tests.support.fake_driver import Launched
 
 
 def on_device(x: np.ndarray) -> SimpleNamespace:

@@ -17,8 +17,7 @@ import eventtensor as et
 from eventtensor.ir.program import Program
 from eventtensor.ir.text import call_lines
 from eventtensor.ir.tile import Body
-
-from . import bodies
+from tests.support import bodies
 
 Choose = Callable[[int, int], int]  # a number from lo to hi, both included
 Size = Any

@@ -24,7 +24,7 @@ from eventtensor.runtime.cpp_build import DEVICE
 from eventtensor.runtime.cuda import cuda_kernel
 from eventtensor.runtime.cuda.cuda_build import Cubin, Usage
 from eventtensor.runtime.headers import own_digest
-from support.fake_driver import FakeDriver, Launched, installed
+from tests.support.fake_driver import FakeDriver, Launched, installed
 
 EMULATOR = Path(__file__).parents[1] / "emulator"
 SOURCES, OBJECT = sorted(EMULATOR.glob("*.cpp")), "emulator.o"

@@ -10,9 +10,8 @@ from pathlib import Path
 
 import eventtensor as et
 from eventtensor.ir.text import event_text, nest_text
-
-from . import bases
-from .backends import passes
+from tests.support import bases
+from tests.support.backends import passes
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 

@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from .world import Act, Cell, Element, World, clock_at, order_of
+from tests.support.world import Act, Cell, Element, World, clock_at, order_of
 
 Name = tuple[str, tuple[int, ...]]
 

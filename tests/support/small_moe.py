@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 
 from eventtensor.ir.program import Program
-
-from .backends import Arrays, make_arrays
+from tests.support.backends import Arrays, make_arrays
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "moe.py"
 SMALL = {"EXPERTS": 3, "TOP": 2, "WIDTH": 4, "HIDDEN": 4, "ROWS": 2, "COLS": 2}

@@ -13,9 +13,8 @@ from eventtensor.compiler import run_passes
 from eventtensor.config import Options
 from eventtensor.ir.plan import Plan, StreamKind
 from eventtensor.llm.model.packed_layout import packed_shape
-
-from .handoffs import copy
-from .tables import product, ranked
+from tests.support.handoffs import copy
+from tests.support.tables import product, ranked
 
 Arrays = dict[str, np.ndarray]
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import eventtensor as et
-
-from .handoffs import copy
+from tests.support.handoffs import copy
 
 
 @et.task

@@ -11,10 +11,9 @@ from eventtensor.analysis.derive import Derived
 from eventtensor.compiler import State
 from eventtensor.errors import OutOfRange
 from eventtensor.interp import Order, Report, Task
-
-from .backends import make_arrays, plan_with, run_interp
-from .judge import Fault, faults_of
-from .world import World
+from tests.support.backends import make_arrays, plan_with, run_interp
+from tests.support.judge import Fault, faults_of
+from tests.support.world import World
 
 COUNTS = {"count-high", "count-low"}
 RACES = {"uncovered-read", "write-write", "write-after-read"}

@@ -12,8 +12,7 @@ from eventtensor.ir.plan import Nest, Notify, Wait
 from eventtensor.ir.program import EventTensor, GridAxis, PlacedCall, Program, has_data_extent
 from eventtensor.ir.tensor import Axis, Point, Region, Rows, Slice
 from eventtensor.ir.walk import evaluate, loads_of
-
-from .touch import Touch, in_turn, touches
+from tests.support.touch import Touch, in_turn, touches
 
 Element = tuple[str, tuple[int, ...]]
 Cell = tuple[str, tuple[int, ...]]

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from support.tables import find, ranked
 
 import eventtensor as et
 from eventtensor.ir.best import Best, best_of
+from tests.support.tables import find, ranked
 
 
 def found(kind: Any = find, parts: int = 3, size: int = 64, **options: Any) -> Best | None:

@@ -9,8 +9,6 @@ from random import Random
 import numpy as np
 import pytest
 from hypothesis import given
-from support.chat_templates import LLAMA_3_2, QWEN3, SMOLLM2, THINKER, byte_tokenizer
-from unit.test_call_parser import PIECES
 
 from eventtensor.errors import BadGrammar, BadTool
 from eventtensor.llm.engine.grammar import Grammars
@@ -18,6 +16,8 @@ from eventtensor.llm.engine.sampling_params import SamplingParams
 from eventtensor.llm.serve.chat_format import ChatFormat
 from eventtensor.llm.serve.chat_request import ChatRequest, Tool, ToolChoice
 from eventtensor.llm.serve.deltas import ParsedAnswer
+from tests.support.chat_templates import LLAMA_3_2, QWEN3, SMOLLM2, THINKER, byte_tokenizer
+from tests.unit.test_call_parser import PIECES
 
 TREE = {"type": "object", "properties": {"name": {"type": "string"}, "kids": {
     "type": "array", "items": {"$ref": "#/$defs/tree"}}}, "required": ["name"]}

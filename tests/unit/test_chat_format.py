@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 
 import pytest
-from support.chat_templates import LLAMA_3_2, QWEN3, SMOLLM2, THINKER, byte_tokenizer
 
 from eventtensor.errors import BadChat, BadOption, BadParameter
 from eventtensor.llm.engine.sampling_params import SamplingParams
 from eventtensor.llm.serve.chat_format import ChatFormat
 from eventtensor.llm.serve.chat_request import ChatRequest, Tool, ToolChoice
 from eventtensor.llm.serve.deltas import ParsedAnswer, PlainText
+from tests.support.chat_templates import LLAMA_3_2, QWEN3, SMOLLM2, THINKER, byte_tokenizer
 
 WEATHER = Tool("get_weather", {"type": "object", "properties": {"city": {"type": "string"}}}, "now")
 SAY = Tool("say", {})

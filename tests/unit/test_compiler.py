@@ -6,18 +6,17 @@ import re
 from dataclasses import FrozenInstanceError
 from pathlib import Path
 
-import errors_doc
 import numpy as np
-import performance_doc
 import pytest
-from moe import moe
-from row_sum import row_sum
 
 import eventtensor as et
 from eventtensor.compiler import run_passes
 from eventtensor.config import Options
 from eventtensor.errors import BadOption, NoTrace, ProofError, UncoveredRead, catalogue
 from eventtensor.ir.plan import ScheduleKind
+from examples.moe import moe
+from examples.row_sum import row_sum
+from tools import errors_doc, performance_doc
 
 ROOT = Path(__file__).parents[2]
 

@@ -4,7 +4,6 @@ come together, children that answer or do not, and a whole run on kernels that a
 from __future__ import annotations
 
 import json
-import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -16,20 +15,12 @@ from typing import Any
 import pytest
 import torch
 
-sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
-
-import decode
-import decoder
-import kernels
-import performance_doc
-import result_merge
-import torch_compiled
-import torch_decode
-from decode_cases import CASES, Chosen, parse
-from kernels import Made, Wanted
-from torch_compiled import CompiledPeer, Task, TooLong, limited, two_halves
-
+from benchmarks import decode, decoder, kernels, result_merge, torch_compiled, torch_decode
+from benchmarks.decode_cases import CASES, Chosen, parse
+from benchmarks.kernels import Made, Wanted
+from benchmarks.torch_compiled import CompiledPeer, Task, TooLong, limited, two_halves
 from eventtensor.llm.model.model_presets import PRESETS
+from tools import performance_doc
 
 # ---- which rows ------------------------------------------------------------------------------
 

@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from support.handoffs import (
+
+import eventtensor as et
+from eventtensor.compiler import run_passes
+from eventtensor.config import Options
+from eventtensor.errors import BadOption
+from eventtensor.ir.plan import HandoffKind, Plan, Policy
+from eventtensor.ir.walk import evaluate
+from tests.support.handoffs import (
     accumulated,
     add,
     both,
@@ -26,14 +33,7 @@ from support.handoffs import (
     pair,
     two_ways,
 )
-from support.tables import listed, ranked, single
-
-import eventtensor as et
-from eventtensor.compiler import run_passes
-from eventtensor.config import Options
-from eventtensor.errors import BadOption
-from eventtensor.ir.plan import HandoffKind, Plan, Policy
-from eventtensor.ir.walk import evaluate
+from tests.support.tables import listed, ranked, single
 
 COUNTER, WORKER, FLAG, BULK, TABLE, AGAIN = (
     HandoffKind.counter, HandoffKind.worker, HandoffKind.flag, HandoffKind.bulk, HandoffKind.table,

@@ -7,11 +7,11 @@ from types import FrameType
 
 import numpy as np
 import pytest
-from support.backends import passes
 
 import eventtensor as et
 from eventtensor.interp import run
 from eventtensor.ir.plan import Plan
+from tests.support.backends import passes
 
 LEVELS = 4
 

@@ -7,9 +7,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from support.backends import ORDERS, make_arrays, passes, plan_with, run_direct, run_interp
-from support.bases import chunk_layers, chunks
-from support.bodies import mix1, walk
 
 import eventtensor as et
 from eventtensor.analysis.check import verify
@@ -24,6 +21,9 @@ from eventtensor.ir.expr import Const, Var, add, compare
 from eventtensor.ir.plan import Wait, visit
 from eventtensor.ir.text import nest_text
 from eventtensor.ir.walk import evaluate
+from tests.support.backends import ORDERS, make_arrays, passes, plan_with, run_direct, run_interp
+from tests.support.bases import chunk_layers, chunks
+from tests.support.bodies import mix1, walk
 
 T = 4
 SIZES = (1, 2, 3, 4, 5, 7, 8, 9, 13, 16, 17, 31)

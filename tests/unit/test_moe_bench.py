@@ -7,7 +7,6 @@ import json
 import sys
 from contextlib import contextmanager
 from functools import partial
-from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,19 +15,18 @@ import numpy as np
 import pytest
 import torch
 
-sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
-
-import decode
-import decoder
-import kernels
-import moe_chain
-import moe_program
-import moe_torch
-import performance_doc
-import result_merge
-from kernels import Made
-
 import eventtensor as et
+from benchmarks import (
+    decode,
+    decoder,
+    kernels,
+    moe,
+    moe_chain,
+    moe_program,
+    moe_torch,
+    result_merge,
+)
+from benchmarks.kernels import Made
 from eventtensor.compiler import run_passes
 from eventtensor.config import Options
 from eventtensor.llm.model.decoder_tasks import Weights
@@ -36,12 +34,7 @@ from eventtensor.llm.model.llama import llama
 from eventtensor.llm.model.model_presets import PRESETS
 from eventtensor.llm.weights.formats.random_checkpoint import RandomCheckpoint
 from eventtensor.llm.weights.weight_packing import pack_weights
-
-# By its place: an example has the same name.
-_found = spec_from_file_location("moe_benchmark", Path(moe_chain.__file__).with_name("moe.py"))
-assert _found is not None and _found.loader is not None
-moe = sys.modules["moe_benchmark"] = module_from_spec(_found)
-_found.loader.exec_module(moe)
+from tools import performance_doc
 
 TINY = "tiny-qwen3-moe"
 CONFIG = PRESETS[TINY]

@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-import performance_doc
-from performance_tables import SECTIONS
+from tools import performance_doc
+from tools.performance_tables import SECTIONS
 
 
 def row(**fields: Any) -> dict[str, Any]:

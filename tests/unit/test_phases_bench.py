@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
-
-from phases import EDGE, Layers, bytes_of
-
+from benchmarks.phases import EDGE, Layers, bytes_of
 from eventtensor.llm.model.model_presets import PRESETS
 
 LAYERS = 2 * EDGE + 3

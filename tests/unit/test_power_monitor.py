@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 import time
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
-
-from power_monitor import PowerMonitor
+from benchmarks.power_monitor import PowerMonitor
 
 
 class Nvml:
@@ -51,7 +47,7 @@ def test_clocks_and_the_most_power_are_told() -> None:
 
 def test_nothing_is_told_where_nobody_can_be_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     assert seen(Nvml((1980, 1), missing=6), 0).fields() == {}
-    monkeypatch.setattr("power_monitor.library", lambda: None)
+    monkeypatch.setattr("benchmarks.power_monitor.library", lambda: None)
     with PowerMonitor() as found:
         pass
     assert found.fields() == {}

@@ -6,9 +6,6 @@ from collections import Counter
 from itertools import product
 
 import pytest
-from blocks import blocks
-from cholesky import cholesky
-from row_sum import row_sum
 
 import eventtensor as et
 from eventtensor.compiler import run_passes
@@ -16,6 +13,9 @@ from eventtensor.config import Options
 from eventtensor.ir.expr import Const, Var
 from eventtensor.ir.plan import Nest, NestAxis, Plan, visit
 from eventtensor.ir.walk import evaluate
+from examples.blocks import blocks
+from examples.cholesky import cholesky
+from examples.row_sum import row_sum
 
 
 @et.task

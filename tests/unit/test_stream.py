@@ -6,21 +6,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from support.handoffs import copy
-from support.streams import (
-    PROGRAMS,
-    chunked,
-    kinds,
-    layers,
-    linear,
-    packed,
-    packed_product,
-    panels_shape,
-    plan_of,
-    state,
-    walks,
-)
-from support.tables import product, single
 
 import eventtensor as et
 from eventtensor.codegen.cuda import generate
@@ -33,6 +18,21 @@ from eventtensor.ir.plan import Plan, StreamKind
 from eventtensor.ir.products import product_of
 from eventtensor.ir.walk import evaluate
 from eventtensor.targets.h200 import H200
+from tests.support.handoffs import copy
+from tests.support.streams import (
+    PROGRAMS,
+    chunked,
+    kinds,
+    layers,
+    linear,
+    packed,
+    packed_product,
+    panels_shape,
+    plan_of,
+    state,
+    walks,
+)
+from tests.support.tables import product, single
 
 ROWS, PACKED, WHOLE = StreamKind.rows, StreamKind.packed, StreamKind.whole
 LOOP = StreamKind.loop

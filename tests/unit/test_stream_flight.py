@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from support.handoffs import copy
-from support.streams import kinds, packed_product, panels_shape, plan_of
 
 import eventtensor as et
 from eventtensor.codegen.cuda import generate
 from eventtensor.ir.plan import StreamKind
+from tests.support.handoffs import copy
+from tests.support.streams import kinds, packed_product, panels_shape, plan_of
 
 
 def waits(panels: int, by_data: bool = False) -> et.Program:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from support.small_moe import routed, small_moe
 
 import eventtensor as et
 from eventtensor.errors import BoundViolated, DataRefused, WrongShape
+from tests.support.small_moe import routed, small_moe
 
 F, I = et.f32, et.i32  # noqa: E741
 TARGETS = ["interp", "cpu"]

@@ -10,11 +10,11 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from clients.scripted.scripted_rules import Rule
-from engine.fake_runner import FakeRunner
 
 from eventtensor.llm.runner.batch_arrays import RunnerLimits
 from eventtensor.llm.text.tokenizer import Tokenizer
+from tests.clients.scripted.scripted_rules import Rule
+from tests.engine.fake_runner import FakeRunner
 
 _USER, _RESULT = "<|im_start|>user\n", "<tool_response>"
 _ANSWER = re.compile(r"<\|im_start\|>assistant\n(<think>\n\n</think>\n\n)?")

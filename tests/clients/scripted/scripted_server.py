@@ -1,5 +1,5 @@
-"""A server process whose model says what rules say: python scripted_server.py NAME
-[PORT]."""
+"""A server process whose model says what rules say: python -m
+tests.clients.scripted.scripted_server NAME [PORT]."""
 
 from __future__ import annotations
 
@@ -8,11 +8,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parents[2]))
-
-from clients.scripted.scripted_rules import RULES
-from clients.scripted.scripted_runner import ScriptedRunner
-
 from eventtensor.llm.engine import llm as llm_module
 from eventtensor.llm.model.attention_block import page_tokens
 from eventtensor.llm.model.model_config import ModelConfig
@@ -20,6 +15,8 @@ from eventtensor.llm.runner.batch_arrays import RunnerLimits
 from eventtensor.llm.serve.app import AppOptions
 from eventtensor.llm.serve.server import ServeOptions, serve
 from eventtensor.llm.weights.model_source import open_model
+from tests.clients.scripted.scripted_rules import RULES
+from tests.clients.scripted.scripted_runner import ScriptedRunner
 
 TEMPLATE = Path(__file__).parent / "scripted_template.jinja"
 CONTEXT = 8192

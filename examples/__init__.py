@@ -1,0 +1,1 @@
+"""Programs to read first. Each file runs by itself, too."""
