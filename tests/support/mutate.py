@@ -124,7 +124,7 @@ def _guard(cond: Node) -> Change:
     return lambda nest: (replace(nest, guards=(*nest.guards, cond)),)
 
 
-def guarded_args(derived: Derived, call: str, cond: Any) -> Derived:
+def guarded(derived: Derived, call: str, cond: Any) -> Derived:
     """All waits of a call only where `cond` holds."""
     waits = tuple(
         replace(w, cells=tuple(c for n in w.cells for c in _guard(wrap(cond))(n)))
