@@ -8,8 +8,6 @@ import random
 import numpy as np
 
 import eventtensor as et
-from eventtensor.codegen.cpp.expr import ExprWriter
-from eventtensor.codegen.emitter import cpp_name
 from eventtensor.config import environment
 from eventtensor.ir.expr import (
     Const,
@@ -29,6 +27,8 @@ from eventtensor.ir.expr import (
 from eventtensor.ir.program import Program
 from eventtensor.ir.tensor import Role, Tensor
 from eventtensor.ir.walk import evaluate
+from eventtensor.kernel_ir.names import cpp_name
+from eventtensor.render.index_text import ExprWriter
 from eventtensor.runtime.cpp_build import build_library
 
 N = et.dim("n", max=100)

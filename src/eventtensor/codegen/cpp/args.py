@@ -14,12 +14,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from ...ir import tile as t
+from ...ir.body_uses import Uses
 from ...ir.expr import Const, floordiv, mul, product
 from ...ir.layout import divisor
 from ...ir.program import Call, Program
 from ...ir.tensor import Region, Rows, Slice, apart, axis_exprs, tile_shape
 from ..emitter import cpp_name
-from ..uses import Uses
 from .dialect import Dialect
 from .region import RegionWriter
 from .sync import Edges

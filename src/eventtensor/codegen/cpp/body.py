@@ -8,11 +8,11 @@ from dataclasses import replace
 from typing import assert_never
 
 from ...ir import tile as t
+from ...ir.body_uses import stmt_operands
 from ...ir.expr import Const, Node, add
 from ...ir.ops import operands
 from ...ir.tensor import DType, Point, Slice
 from ...ir.walk import free_vars
-from ..uses import stmt_operands
 from . import value as cv
 from .fold import FoldWriter
 from .lowering import CPP

@@ -10,16 +10,16 @@ from dataclasses import dataclass, field, replace
 
 from ...ir import tile as t
 from ...ir.availability import DataAvailability
+from ...ir.body_uses import analyse, read_arguments
 from ...ir.expr import Const, Load, Node, product
 from ...ir.plan import Wait
 from ...ir.program import PlacedCall, Program
 from ...ir.tensor import DType, Region, Rows, region_exprs
 from ...ir.walk import loads_of
-from ..uses import analyse, read_arguments
+from ...render.index_text import ExprWriter
 from .args import ArgWriter, Target
 from .dialect import Dialect
 from .early import place_loads
-from .expr import ExprWriter
 from .region import RegionWriter
 from .sync import SyncWriter
 from .value import STORAGE, Index, Value, View, ctype, long_axes, of_view, scalar

@@ -15,9 +15,9 @@ from ...ir.expr import Const, Node, Var
 from ...ir.interval import Bounds, DeclaredBounds, Unknown, numeric_bounds
 from ...ir.program import Call, GridAxis
 from ...ir.walk import free_vars
+from ...render.index_text import ExprWriter, paren
 from ..emitter import cpp_name
 from .dialect import Dialect
-from .expr import ExprWriter, paren
 
 _SHORT = 2**31  # tiles, whose numbers 32 bits hold
 

@@ -27,9 +27,9 @@ from ...ir.plan import Wait
 from ...ir.program import PlacedCall, Program
 from ...ir.tensor import Rows, region_exprs
 from ...ir.tile import ArgMode
+from ...render.index_text import ExprWriter
 from ..emitter import cpp_name
 from .dialect import Dialect
-from .expr import ExprWriter
 from .frame import BodyFrame
 from .sync import SyncWriter
 from .value import STORAGE, Value, View, of_view

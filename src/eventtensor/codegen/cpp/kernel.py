@@ -11,6 +11,7 @@ from functools import partial
 
 from ...ir import tile
 from ...ir.availability import DataAvailability
+from ...ir.body_uses import read_arguments
 from ...ir.cpp_body import CppBody
 from ...ir.cuda_body import CudaBody
 from ...ir.expr import Node, product
@@ -18,13 +19,12 @@ from ...ir.plan import CallPlan, Notify, Plan, ScheduleKind
 from ...ir.program import Call, EventTensor, Item, Loop, PlacedCall
 from ...ir.tensor import Role, Tensor
 from ...kernel_ir.body_record import ArenaDemand, BodyRecord, Opaque, OpaqueReason, PipeTerm
+from ...render.index_text import ExprWriter
 from .. import abi
 from ..counts import grid_box
 from ..emitter import cpp_name
-from ..uses import read_arguments
 from .body import BodyWriter
 from .dialect import Dialect
-from .expr import ExprWriter
 from .grid import GridWriter
 from .hand import HandWriter
 from .push import GroupWriter, push_groups

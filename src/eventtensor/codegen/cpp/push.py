@@ -14,10 +14,10 @@ from functools import partial
 from ...ir.expr import Const, Node, add, mul, product
 from ...ir.plan import Plan, ScheduleKind
 from ...ir.program import EventTensor, PlacedCall
+from ...render.index_text import ExprWriter, paren
 from ..counts import grid_box
 from ..emitter import cpp_name
 from .dialect import Dialect
-from .expr import ExprWriter, paren
 from .grid import GridWriter
 from .sync import SyncWriter, count_at
 

@@ -22,9 +22,9 @@ from ...ir.tensor import (
     tile_shape,
 )
 from ...ir.walk import loads_of
+from ...render.index_text import ExprWriter, paren
 from ..emitter import cpp_name
 from .dialect import Dialect, loop
-from .expr import ExprWriter, paren
 from .value import STORAGE, View, literal
 
 

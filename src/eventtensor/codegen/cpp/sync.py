@@ -12,9 +12,9 @@ from ...ir.plan import CallPlan, Nest, Notify, Plan, Release, Wait
 from ...ir.program import Call, EventTensor
 from ...ir.tile import For
 from ...ir.walk import substitute
+from ...render.index_text import ExprWriter
 from ..emitter import cpp_name
 from .dialect import Dialect
-from .expr import ExprWriter
 
 Cells = Callable[[EventTensor, tuple[Node, ...]], None]
 

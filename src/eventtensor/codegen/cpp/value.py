@@ -10,28 +10,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from math import prod
 
-import numpy as np
-
 from ...ir.elementwise import FUNCTIONS
 from ...ir.expr import Const, Node
 from ...ir.products import merged_axes
 from ...ir.tensor import DType
 from ...ir.tile import TileType
+from ...render.dtypes import STORAGE as STORAGE
+from ...render.dtypes import ctype as ctype
+from ...render.dtypes import literal as literal
 
 Index = tuple[str, ...]
 At = Callable[[Index], str]
 Leaves = Mapping[str, bool]
-
-STORAGE: dict[DType, str] = {
-    DType.f32: "float", DType.bf16: "et::bf16", DType.f16: "et::f16", DType.i32: "int32_t",
-    DType.i64: "int64_t", DType.u8: "uint8_t", DType.bool_: "bool",
-}
-
-
-def ctype(dtype: DType) -> str:
-    """C++ type of a tile element."""
-    return STORAGE[dtype.tile_dtype]
-
 
 @dataclass(frozen=True, slots=True)
 class View:
@@ -193,25 +183,6 @@ def transpose(x: Value, perm: tuple[int, ...], type: TileType) -> Value:
 # ---- text of scalar operations -------------------------------------------------------------
 
 
-def literal(value: float | int | bool, dtype: DType) -> str:
-    match dtype:
-        case DType.bool_:
-            return "true" if value else "false"
-        case DType.i32:
-            return f"int32_t({int(value)})" if value != -(2**31) else "INT32_MIN"
-        case DType.i64:
-            return f"int64_t({int(value)})" if value != -(2**63) else "INT64_MIN"
-        case _:
-            return _float_literal(float(np.float32(value)))
-
-
-def _float_literal(x: float) -> str:
-    if np.isnan(x):
-        return "NAN"
-    if np.isinf(x):
-        return "INFINITY" if x > 0 else "-INFINITY"
-    text = str(np.float32(x))
-    return f"{text if '.' in text or 'e' in text else text + '.0'}f"
 
 
 def elementwise(name: str, operands: list[str], dtype: DType) -> str:

@@ -10,6 +10,7 @@ from functools import partial
 
 from ...ir import tile as t
 from ...ir.availability import DataAvailability
+from ...ir.body_uses import needless_first, read_arguments
 from ...ir.expr import Const, Node, add, maximum, mul
 from ...ir.expr import product as extents
 from ...ir.interval import numeric_bounds
@@ -18,11 +19,10 @@ from ...ir.plan import Stream, StreamKind, Wait
 from ...ir.products import PANEL, Product, argument_of, product_of
 from ...ir.program import PlacedCall, Program
 from ...ir.tensor import DType, Rows, region_exprs
+from ...render.index_text import ExprWriter
 from ...targets.cost_model import StreamCosts
-from ..cpp.expr import ExprWriter
 from ..cpp.sync import SyncWriter
 from ..cpp.value import STORAGE, Value, View, of_view
-from ..uses import needless_first, read_arguments
 from .batched_gemv import Run, runs_of
 from .columns import Columns, ColumnsBody
 from .constants import BATCH_SUMS, N128

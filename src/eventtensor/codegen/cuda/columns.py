@@ -12,8 +12,8 @@ from ...ir.expr import Const, Node
 from ...ir.plan import Stream
 from ...ir.products import Product, argument_of, merged_axes
 from ...ir.program import PlacedCall, Program
+from ...render.index_text import ExprWriter
 from ..cpp.body import BodyWriter
-from ..cpp.expr import ExprWriter
 from ..cpp.value import STORAGE, Value, View, of_view
 from ..emitter import cpp_name
 from .emitter import BlockDialect

@@ -6,8 +6,8 @@ from __future__ import annotations
 from ...ir.body_headers import Headers
 from ...ir.cuda_body import Producer
 from ...ir.program import PlacedCall, Program
+from ...render.index_text import ExprWriter
 from ..cpp.dialect import Dialect
-from ..cpp.expr import ExprWriter
 from ..cpp.hand import HandWriter
 from ..emitter import cpp_name
 

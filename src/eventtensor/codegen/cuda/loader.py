@@ -17,8 +17,8 @@ from ...ir.program import Item, Loop, PlacedCall
 from ...ir.tensor import Region, Role, Tensor, region_exprs, tile_shape
 from ...ir.tile import For
 from ...ir.walk import loads_of
+from ...render.index_text import ExprWriter, paren
 from ...targets.cost_model import StreamCosts
-from ..cpp.expr import ExprWriter, paren
 from ..cpp.kernel import KernelWriter
 from ..cpp.value import STORAGE
 from ..emitter import cpp_name

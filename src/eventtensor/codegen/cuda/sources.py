@@ -5,7 +5,7 @@ from __future__ import annotations
 from ...ir.layout import layout_of, panel_stride, row_stride
 from ...ir.plan import Stream, StreamKind
 from ...ir.program import Call, Program
-from ..cpp.expr import ExprWriter, paren
+from ...render.index_text import ExprWriter, paren
 from ..emitter import cpp_name
 from .batched_gemv import Run
 

@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 
-from ..ir import tile as t
-from ..ir.expr import Load, Node
-from ..ir.ops import op_exprs, operands, rereads
-from ..ir.tensor import DType, Point
-from ..ir.walk import free_vars, loads_of
+from . import tile as t
+from .expr import Load, Node
+from .ops import op_exprs, operands, rereads
+from .tensor import DType, Point
+from .walk import free_vars, loads_of
 
 
 @dataclass(slots=True)

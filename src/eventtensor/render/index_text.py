@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import assert_never
 
-from ...ir.expr import (
+from ..ir.expr import (
     Compare,
     Const,
     Dim,
@@ -23,9 +23,9 @@ from ...ir.expr import (
     Var,
     product,
 )
-from ...ir.program import Program
-from ..emitter import cpp_name
-from .value import STORAGE
+from ..ir.program import Program
+from ..kernel_ir.names import cpp_name
+from .dtypes import STORAGE
 
 _ATOM = re.compile(r"[\w.:<>]*\w(\([^()]*\)|\[[^\[\]]*\])?")
 

@@ -1,0 +1,1 @@
+"""Prints kernel IR as C++ and CUDA. Printers decide nothing."""
