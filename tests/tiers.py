@@ -23,6 +23,7 @@ FOLDERS = {
     "faults": "full",
     "fuzz": "core",
     "gpu": "core",
+    "kernel_ir": "fast",
     "models": "core",
     "project": "core",
     "property": "full",

@@ -3,8 +3,8 @@
     python tools/architecture_doc.py          # writes the blocks anew
     python tools/architecture_doc.py --check  # says whether they are what the compiler prints
 
-A comment `printed: STAGE: PART ..` stands before each block. A part is a section of a plan, or a
-function of a source; without one the block has all of the stage.
+A comment `printed: STAGE: PART ..` stands before each block. A part is a section of a plan, a body
+in kernel IR, or a function of a source; without one the block has all of the stage.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ def stages() -> dict[str, str]:
         "program": str(program.build()),
         "plan for threads": et.explain(program),
         "plan for cuda": et.explain(program, target="cuda", device="h200"),
+        "kernel_ir for cuda": et.explain(program, target="cuda", device="h200", stage="kernel_ir"),
         "source for threads": et.explain(program, stage="source"),
         "source for cuda": et.explain(program, target="cuda", device="h200", stage="source"),
     }
@@ -41,7 +42,7 @@ def part_of(text: str, name: str) -> str:
     at = next(
         k
         for k, line in enumerate(lines)
-        if line == f"{name}:" or re.match(rf"[^ ].*\b{name}\(.*\{{$", line)
+        if line == f"{name}:" or re.match(rf"body {name}\(|[^ ].*\b{name}\(.*\{{$", line)
     )
     end = next((k for k in range(at + 1, len(lines)) if not lines[k].startswith(" ")), len(lines))
     return "\n".join(lines[at : end + 1] if lines[at].endswith("{") else lines[at:end])

@@ -1,7 +1,8 @@
-"""`et.explain`: the plan of a program, or the source of its kernel, as text.
+"""`et.explain`: the plan of a program, the bodies of its tasks, or the source of its kernel.
 
-The plan has grids, events, proof, schedules and memory. The source is the one that `compile`
-builds, byte for byte. Nothing is built here, and no GPU is needed for a GPU by its name.
+The plan has grids, events, proof, schedules and memory. Kernel IR has the bodies behind its passes.
+The source is the one that `compile` builds, byte for byte. Nothing is built here, and no GPU is
+needed for a GPU by its name.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from .analysis.check_report import CheckReport
+from .codegen.cpp.kernel import Flavour, KernelWriter
+from .codegen.cuda.kernel import BlockWriter
 from .compiler import State, gpu_of, read_options, run_passes
 from .config import Options
 from .errors import BadOption
@@ -18,11 +21,14 @@ from .ir.program import PlacedCall, Program
 from .ir.text import nest_axis_text
 from .ir.walk import evaluate
 from .kernel import Kernel
+from .kernel_ir.kernel_text import function_text
+from .kernel_ir.statements import Function
 from .lang.program_builder import Program as Builder
 from .runtime.cpu_kernel import generate_source
 from .runtime.cuda.cuda_kernel import generate_source as generate_cuda_source
+from .targets.target import CudaTarget
 
-STAGES = ("plan", "source")
+STAGES = ("plan", "kernel_ir", "source")
 
 
 def explain(
@@ -37,7 +43,8 @@ def explain(
     trace: bool = False,
     stream: bool = True,
 ) -> str:
-    """The text of a stage: `plan`, or the `source` that `compile` builds with these options.
+    """The text of a stage: `plan`, the bodies of tasks in `kernel_ir`, or the `source` that
+    `compile` builds with these options.
     Without a stage it is the plan, and for a kernel, which has its own options, its source too. A
     GPU by its name need not be here. A number without a GPU means an H200."""
     if stage is not None and stage not in STAGES:
@@ -47,6 +54,9 @@ def explain(
     options = read_options(target, {
         "schedule": schedule, "handoff": handoff, "device": device, "debug": debug, "trace": trace,
         "stream": stream})
+    if stage == "kernel_ir":
+        _check_has_source(target)
+        return _kernel_ir_text(*_proved(run_passes(what, options)), options)
     if stage != "source":
         return _plan_text(run_passes(what, options))
     _check_has_source(target)
@@ -54,6 +64,9 @@ def explain(
 
 
 def _kernel_text(kernel: Kernel, stage: str | None) -> str:
+    if stage == "kernel_ir":
+        _check_has_source(kernel.options.target)
+        return _kernel_ir_text(kernel.plan, gpu_of(kernel.options), kernel.options)
     if stage == "source":
         _check_has_source(kernel.options.target)
         return kernel.source
@@ -78,14 +91,34 @@ def _plan_text(state: State) -> str:
 
 def _source_text(state: State, options: Options) -> str:
     """The source that the back end of the target compiles."""
+    plan, gpu = _proved(state)
+    if options.target == "cpu":
+        return generate_source(plan, options)
+    return generate_cuda_source(plan, options, gpu).text
+
+
+def _proved(state: State) -> tuple[Plan, CudaTarget]:
     report, plan = state.report, state.plan
     assert report is not None
     if not report.ok:
         raise report.error()
     assert plan is not None
-    if options.target == "cpu":
-        return generate_source(plan, options)
-    return generate_cuda_source(plan, options, state.gpu).text
+    return plan, state.gpu
+
+
+def _kernel_ir_text(plan: Plan, gpu: CudaTarget, options: Options) -> str:
+    """The bodies of tasks; of those that are text no more than why."""
+    flavour = Flavour(options.debug, options.trace)
+    writer = (
+        KernelWriter(plan, flavour) if options.target == "cpu" else BlockWriter(plan, gpu, flavour)
+    )
+    writer.text()
+    return "\n".join(
+        function_text(b.code)
+        if isinstance(b.code, Function)
+        else f"body {b.call} is text: {b.code.reason.value}\n"
+        for b in writer.bodies.values()
+    )
 
 
 def _plan_lines(plan: Plan, report: CheckReport, options: Options) -> Iterator[str]:

@@ -119,7 +119,7 @@ def test_the_interpreter_has_no_source() -> None:
             et.explain(what, target="interp", stage="source")
     with pytest.raises(BadOption, match="unknown stage 'ptx'") as e:
         et.explain(mlp(), stage="ptx")
-    assert e.value.hint == "one of plan, source"
+    assert e.value.hint == "one of plan, kernel_ir, source"
 
 
 @et.task

@@ -55,8 +55,8 @@ def opaque(target: str) -> tuple[Counter[OpaqueReason], int]:
 
 
 MOST = {
-    "cpu": {OpaqueReason.product: 43, OpaqueReason.custom: 3, OpaqueReason.statement: 48},
-    "cuda": {OpaqueReason.product: 43, OpaqueReason.custom: 13, OpaqueReason.statement: 40},
+    "cpu": {OpaqueReason.product: 43, OpaqueReason.custom: 3, OpaqueReason.statement: 2},
+    "cuda": {OpaqueReason.product: 43, OpaqueReason.custom: 13, OpaqueReason.statement: 2},
 }
 
 

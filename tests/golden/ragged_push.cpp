@@ -99,8 +99,8 @@ int64_t lay_out(Args& args) {
 // ---- scale: task kind scale_rows -----------------------------------------------------------
 void body_scale(et::Worker& worker, const Args& args, int64_t e, int64_t t) {
   et::task_ready(worker);
-  // x = x[e, t*4:t*4 + 4, 0:8]
   const int64_t e1 = std::min<int64_t>(4, args.m * 4 - t * 4);
+  // x = x[e, t*4:t*4 + 4, 0:8]
   const et::View<const float, 2> x{args.x + e * (args.m * 32) + (t * 4) * 8, {e1, 8}, {8, 1}};
   // out = y[e, t*4:t*4 + 4, 0:8]
   const et::View<float, 2> out{args.y + e * (args.m * 32) + (t * 4) * 8, {e1, 8}, {8, 1}};
@@ -126,8 +126,8 @@ bool body_add(et::Worker& worker, const Args& args, int64_t e, int64_t t) {
   // wait scale_done[e, t], for y (raw)
   if (!et::ev_wait(worker, args.cell.scale_done, e * args.m + t, 1)) return false;
   et::task_ready(worker);
-  // x = y[e, t*4:t*4 + 4, 0:8]
   const int64_t e1 = std::min<int64_t>(4, args.m * 4 - t * 4);
+  // x = y[e, t*4:t*4 + 4, 0:8]
   const et::View<const float, 2> x{args.y + e * (args.m * 32) + (t * 4) * 8, {e1, 8}, {8, 1}};
   // out = z[e, t, 0:8]
   const et::View<float, 1> out{args.z + e * (args.m * 8) + t * 8, {8}, {1}};

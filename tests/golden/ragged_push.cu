@@ -158,14 +158,13 @@ __device__ int64_t lay_out(Args& args) {
 // ---- scale: task kind scale_rows -----------------------------------------------------------
 __device__ void body_scale(et::Worker& worker, const Args& args, int64_t e, int64_t t) {
   et::task_ready(worker);
-  // x = x[e, t*4:t*4 + 4, 0:8]
   const int64_t e1 = std::min<int64_t>(4, args.m * 4 - t * 4);
+  // x = x[e, t*4:t*4 + 4, 0:8]
   const et::View<const float, 2> x{et::global(args.x + e * (args.m * 32) + (t * 4) * 8), {e1, 8}, {8, 1}};
   // out = y[e, t*4:t*4 + 4, 0:8]
   const et::View<float, 2> out{et::global(args.y + e * (args.m * 32) + (t * 4) * 8), {e1, 8}, {8, 1}};
   const int64_t v4 = int64_t(e);
   const float v5 = et::cast<float>(v4);
-  et::sync();
   for (et::Each<2> t1(e1, 8); t1.more(); t1.next()) {
     const int64_t i0 = t1[0], i1 = t1[1];
     out.data[i0 * 8 + i1] = ((x.data[i0 * 8 + i1] * 2.0f) + v5);
@@ -189,15 +188,17 @@ __device__ bool body_add(et::Worker& worker, const Args& args, int64_t e, int64_
   // wait scale_done[e, t], for y (raw)
   if (!et::ev_wait(worker, args.cell.scale_done, e * args.m + t, 1)) return false;
   et::task_ready(worker);
-  // x = y[e, t*4:t*4 + 4, 0:8]
   const int64_t e1 = std::min<int64_t>(4, args.m * 4 - t * 4);
+  // x = y[e, t*4:t*4 + 4, 0:8]
   const et::View<const float, 2> x{et::global(args.y + e * (args.m * 32) + (t * 4) * 8), {e1, 8}, {8, 1}};
   // out = z[e, t, 0:8]
   const et::View<float, 1> out{et::global(args.z + e * (args.m * 8) + t * 8), {8}, {1}};
   for (et::Each<1, 16> t1(8); t1.more_in_warp(); t1.next()) {
     const int64_t i0 = t1.held(0);
     const float v1_found = et::half_sum<float>(e1, [&](int64_t k1) { return x.data[k1 * 8 + i0]; });
-    if (t1.is_leader()) out.data[i0] = v1_found;
+    if (t1.is_leader()) {
+      out.data[i0] = v1_found;
+    }
   }
   et::sync();
   return true;

@@ -86,8 +86,8 @@ int64_t lay_out(Args& args) {
 // ---- partial: task kind row_sums -----------------------------------------------------------
 void body_partial(et::Worker& worker, const Args& args, int64_t i, int64_t j) {
   et::task_ready(worker);
-  // x = a[i*32:i*32 + 32, j*32:j*32 + 32]
   const int64_t e1 = std::min<int64_t>(-i * 32 + args.n, 32);
+  // x = a[i*32:i*32 + 32, j*32:j*32 + 32]
   const et::View<const float, 2> x{args.a + (i * 32) * 128 + (j * 32), {e1, 32}, {128, 1}};
   // out = b[i*32:i*32 + 32, j]
   const et::View<float, 1> out{args.b + (i * 32) * 4 + j, {e1}, {4}};
@@ -110,8 +110,8 @@ bool body_final(et::Worker& worker, const Args& args, int64_t i) {
   // wait partial_done[i], for b (raw)
   if (!et::ev_wait(worker, args.cell.partial_done, i, 4)) return false;
   et::task_ready(worker);
-  // x = b[i*32:i*32 + 32, 0:4]
   const int64_t e1 = std::min<int64_t>(-i * 32 + args.n, 32);
+  // x = b[i*32:i*32 + 32, 0:4]
   const et::View<const float, 2> x{args.b + (i * 32) * 4, {e1, 4}, {4, 1}};
   // out = c[i*32:i*32 + 32]
   const et::View<float, 1> out{args.c + (i * 32), {e1}, {1}};

@@ -145,16 +145,17 @@ __device__ int64_t lay_out(Args& args) {
 // ---- partial: task kind row_sums -----------------------------------------------------------
 __device__ void body_partial(et::Worker& worker, const Args& args, int64_t i, int64_t j) {
   et::task_ready(worker);
-  // x = a[i*32:i*32 + 32, j*32:j*32 + 32]
   const int64_t e1 = std::min<int64_t>(-i * 32 + args.n, 32);
+  // x = a[i*32:i*32 + 32, j*32:j*32 + 32]
   const et::View<const float, 2> x{et::global(args.a + (i * 32) * 128 + (j * 32)), {e1, 32}, {128, 1}};
   // out = b[i*32:i*32 + 32, j]
   const et::View<float, 1> out{et::global(args.b + (i * 32) * 4 + j), {e1}, {4}};
-  et::sync();
   for (et::Each<1, 16> t1(e1); t1.more_in_warp(); t1.next()) {
     const int64_t i0 = t1.held(0);
     const float v1_found = et::half_sum<float>(32, [&](int64_t k1) { return x.data[i0 * 128 + k1]; });
-    if (t1.is_leader()) out.data[i0 * 4] = v1_found;
+    if (t1.is_leader()) {
+      out.data[i0 * 4] = v1_found;
+    }
   }
   et::sync();
 }
@@ -175,8 +176,8 @@ __device__ bool body_final(et::Worker& worker, const Args& args, int64_t i) {
   // wait partial_done[i], for b (raw)
   if (!et::ev_wait(worker, args.cell.partial_done, i, 4)) return false;
   et::task_ready(worker);
-  // x = b[i*32:i*32 + 32, 0:4]
   const int64_t e1 = std::min<int64_t>(-i * 32 + args.n, 32);
+  // x = b[i*32:i*32 + 32, 0:4]
   const et::View<const float, 2> x{et::global(args.b + (i * 32) * 4), {e1, 4}, {4, 1}};
   // out = c[i*32:i*32 + 32]
   const et::View<float, 1> out{et::global(args.c + (i * 32)), {e1}, {1}};

@@ -6,6 +6,7 @@ models, ET5xx the engine. `docs/errors.md` is generated from these classes.
 
 from .base import *
 from .engine import *
+from .kernel_refusals import *
 from .language import *
 from .models import *
 from .proof import *

@@ -9,6 +9,7 @@ from enum import Enum
 
 from ..ir.expr import Node
 from ..ir.plan import Stream
+from .statements import Function
 
 
 class OpaqueReason(Enum):
@@ -21,11 +22,10 @@ class OpaqueReason(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Opaque:
-    """Functions as lines of text. Nothing is known of them: they touch all memory, and a role that
-    runs them converges before and behind them."""
+    """A body of which nothing is known but its text: it touches all memory, and a role that runs it
+    converges before and behind it."""
 
     reason: OpaqueReason
-    lines: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,12 +50,14 @@ class PipeTerm:
 
 @dataclass(frozen=True, slots=True)
 class BodyRecord:
-    """`tensor_maps`: tensors that this body is the first to copy by maps. `ends_converged`: all
-    threads of the worker have met behind the last access of the body. `fallible`: the launch may be
-    given up in it, so that it tells whether it goes on."""
+    """`lines`: the functions of the body as text. `tensor_maps`: tensors that this body is the
+    first to copy by maps. `ends_converged`: all threads of the worker have met behind the last
+    access of the body. `fallible`: the launch may be given up in it, so that it tells whether it
+    goes on."""
 
     call: str
-    code: Opaque
+    code: Opaque | Function
+    lines: tuple[str, ...]
     arena: ArenaDemand
     tensor_maps: tuple[str, ...]
     pipe: PipeTerm

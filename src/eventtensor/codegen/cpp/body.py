@@ -24,6 +24,10 @@ class BodyWriter(FoldWriter):
 
     lowering = CPP
 
+    def hold_stages(self) -> dict[int, Value]:
+        """Arguments that the task holds in stages of the weight pipeline until it ends."""
+        return {}
+
     def write(self) -> None:
         """The whole body: arguments, statements, staged writes."""
         args = self.call.body.args

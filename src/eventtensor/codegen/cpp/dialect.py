@@ -20,6 +20,7 @@ def loop(var: str, size: str) -> str:
 class Dialect(Emitter):
     """Lines of C++ for a worker that is one thread."""
 
+    threads = 1  # of a worker
     function = ""  # stands before a function's type
     inlined = ""  # the same, for one that has to be part of its caller
     rolled = ""  # stands before a loop that gains nothing from being unrolled
@@ -27,6 +28,9 @@ class Dialect(Emitter):
 
     def barrier(self) -> None:
         """All threads of the worker meet, and see what each has written."""
+
+    def apart(self) -> None:
+        """Of what was written before nothing is known."""
 
     def met(self) -> bool:
         """True if nothing that touches memory was written since the last barrier."""

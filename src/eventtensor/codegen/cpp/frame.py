@@ -189,6 +189,13 @@ class BodyFrame:
         self._extents[-1][e] = name
         return name
 
+    def names(self) -> dict[Node, str]:
+        """What has a name so far: extents, and run-time data."""
+        names: dict[Node, str] = dict(self._extents[0])
+        for load, name in self.known.items():
+            names[load] = name
+        return names
+
     def number(self) -> int:
         self._count += 1
         return self._count

@@ -19,6 +19,12 @@ from ...ir.plan import CallPlan, Notify, Plan, ScheduleKind
 from ...ir.program import Call, EventTensor, Item, Loop, PlacedCall
 from ...ir.tensor import Role, Tensor
 from ...kernel_ir.body_record import ArenaDemand, BodyRecord, Opaque, OpaqueReason, PipeTerm
+from ...kernel_ir.statements import Function
+from ...kernel_ir.verify import verify_function
+from ...kernel_passes.pass_list import run_passes
+from ...lower.lower_body import Prologue, is_lowered, lower_body
+from ...render.body_printer import ThreadText, printer
+from ...render.cpp import OneThread
 from ...render.index_text import ExprWriter
 from .. import abi
 from ..counts import grid_box
@@ -27,6 +33,7 @@ from .body import BodyWriter
 from .dialect import Dialect
 from .grid import GridWriter
 from .hand import HandWriter
+from .lowered import prologue_of, taken_by
 from .push import GroupWriter, push_groups
 from .region import RegionWriter
 from .sync import Edges, SyncWriter
@@ -210,7 +217,7 @@ class KernelWriter:
         o, call, plan = self.out, p.call, self.plan.call(p.call.name)
         o.comment(f"---- {call.name}: task kind {call.kind} ".ljust(92, "-"))
         record = self.bodies[call.name] = self.body(p)
-        o.paste(record.code.lines)
+        o.paste(record.lines)
         coords = ", ".join(cpp_name(v) for v in p.vars)
         with o.block(
             f"{o.function}bool task_{call.name}"
@@ -249,15 +256,43 @@ class KernelWriter:
         if isinstance(writer, HandWriter):
             writer.function()
         result = "bool" if fallible else "void"
+        code: Opaque | Function = Opaque(self.opaque_reason(p))
         with self.out.block(f"{self.out.function}{result} body_{p.call.name}{params}"):
+            begin = len(self.out)
             self.prepare(p, writer)
-            writer.write()
-            converged = self.out.met()
+            if isinstance(writer, BodyWriter) and self.is_lowered(p):
+                code = self.lowered(p, prologue_of(writer, begin))
+                self.out.paste(self.printed(code))
+            else:
+                writer.write()
+            converged = isinstance(code, Function) or self.out.met()
             if fallible:
                 self.out.line("return true;")
         self.out.line()
-        code = Opaque(self.opaque_reason(p), tuple(self.out.cut(first)))
-        return BodyRecord(p.call.name, code, ArenaDemand(), (), PipeTerm(), converged, fallible)
+        lines, arena = tuple(self.out.cut(first)), ArenaDemand()
+        if isinstance(code, Function):
+            arena = ArenaDemand(tuple(taken_by(code)))
+        return BodyRecord(p.call.name, code, lines, arena, (), PipeTerm(), converged, fallible)
+
+    def is_lowered(self, p: PlacedCall) -> bool:
+        """True if the body of a call goes through kernel IR."""
+        return is_lowered(p, self.edges.flagged)
+
+    def lowered(self, p: PlacedCall, prologue: Prologue) -> Function:
+        f = lower_body(
+            self.program, p, prologue, self.edges.flagged, self.out.threads, self.flavour.debug
+        )
+        f = run_passes(f)
+        verify_function(f)
+        return f
+
+    def printed(self, f: Function) -> list[str]:
+        body = printer(self.program, self.flavour.debug, self.edges.flagged, self.threads_text(f))
+        body.block(f.body)
+        return body.lines
+
+    def threads_text(self, f: Function) -> ThreadText:
+        return OneThread()
 
     def opaque_reason(self, p: PlacedCall) -> OpaqueReason:
         if self.custom_body(p) is not None:

@@ -80,11 +80,13 @@ class StreamBody(ColumnsBody):
         self.runs = {id: run for run in runs_of(self.call, streams, costs) for id in run.ids}
         self.hidden = frozenset(x for p, _ in self.products.values() for x in p.hidden)
 
-    def write(self) -> None:
-        loaded = any(s.is_streamed for s in self.streams)
-        if loaded:
+    def hold_stages(self) -> dict[int, Value]:
+        if any(s.is_streamed for s in self.streams):
             self.out.line("worker.pipeline.task_begin();")
-        held = {s.arg: self.hold(s) for s in self.streams if s.kind is StreamKind.whole}
+        return {s.arg: self.hold(s) for s in self.streams if s.kind is StreamKind.whole}
+
+    def write(self) -> None:
+        loaded, held = any(s.is_streamed for s in self.streams), self.hold_stages()
         paged = frozenset({s.arg for s in self.streams} - held.keys())
         plain = {f.name: getattr(self.args, f.name) for f in fields(self.args)}
         self.args = PageArgs(**plain, held=held, paged=paged)

@@ -133,6 +133,9 @@ class BlockDialect(Dialect):
             super().line("et::sync();")
         self._now(True)
 
+    def apart(self) -> None:
+        self._now(False)
+
     def met(self) -> bool:
         return self._met
 

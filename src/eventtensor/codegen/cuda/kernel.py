@@ -9,9 +9,12 @@ from dataclasses import dataclass, replace
 from ...ir.cpp_body import CppBody
 from ...ir.cuda_body import CudaBody
 from ...ir.expr import Const, Load, Node, add, product
-from ...ir.plan import Plan, has_successive_tiles
+from ...ir.plan import Plan, StreamKind, has_successive_tiles
 from ...ir.program import PlacedCall
 from ...kernel_ir.body_record import ArenaDemand, BodyRecord, PipeTerm
+from ...kernel_ir.statements import Function
+from ...render.body_printer import ThreadText
+from ...render.cuda import ThreadsOfBlock
 from ...targets.devices import DEFAULT_DEVICE
 from ...targets.target import CudaTarget, Feature
 from ..cpp.body import BodyWriter
@@ -212,13 +215,20 @@ class BlockWriter(SharedMemory):
         record = super().body(p)
         self.sync = before
         early = None if out.before is None else tuple(out.before)
-        arena = ArenaDemand(tuple(out.taken), early, out.inner)
+        arena = ArenaDemand((*out.taken, *record.arena.tiles), early, out.inner)
         self.rooms[name] = room(self.program, p, arena.tiles)
         if arena.early is not None:
             self.before[name] = room(self.program, p, arena.early)
         mapped = tuple(m.tensor for m in self.maps.found[maps:])
         pipe = PipeTerm(self.paged.get(name, ()), frozenset(self.joined))
         return replace(record, arena=arena, tensor_maps=mapped, pipe=pipe)
+
+    def is_lowered(self, p: PlacedCall) -> bool:
+        held = all(s.kind is StreamKind.whole for s in self.paged.get(p.call.name, ()))
+        return held and super().is_lowered(p)
+
+    def threads_text(self, f: Function) -> ThreadText:
+        return ThreadsOfBlock(self.block_out.far)
 
     def prepare(self, p: PlacedCall, writer: BodyWriter | HandWriter) -> None:
         if self.without_lines(p.call.name):

@@ -27,6 +27,7 @@ class StageName(StrEnum):
     """What `explain` shows."""
 
     plan = "plan"
+    kernel_ir = "kernel_ir"
     source = "source"
 
 

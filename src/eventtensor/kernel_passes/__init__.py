@@ -1,0 +1,1 @@
+"""Passes over kernel IR: one file a pass. They ask effects and uniformity, never a name."""
