@@ -32,9 +32,13 @@ class Variant:
 
 
 VARIANTS = (
-    Variant(16, True), Variant(32, True), Variant(32, True, packed=False),
+    Variant(16, True),
+    Variant(32, True),
+    Variant(32, True, packed=False),
     Variant(32, False, packed=False),
-    Variant(32, True, "counter"), Variant(16, True, "flag"), Variant(32, True, "bulk"),
+    Variant(32, True, "counter"),
+    Variant(16, True, "tagged"),
+    Variant(32, True, "bulk"),
 )
 
 

@@ -13,7 +13,7 @@ import eventtensor as et
 from benchmarks.measure import Bench, graph_us, here, main, slope, torch
 from eventtensor.errors import BadOption
 
-KINDS = ("auto", "counter", "flag", "bulk", "worker")
+KINDS = ("auto", "counter", "tagged", "bulk", "same_worker")
 FEW, MANY = 64, 2112  # rounds; the difference is timed
 LAUNCHES = 4
 

@@ -26,6 +26,7 @@ from .lang.program_builder import Program as Builder
 from .progress import doing, in_pass, shown
 from .runtime.cuda.driver import device as find_gpu
 from .schedule.handoff import decide
+from .schedule.handoff_names import with_present_names
 from .schedule.memory import layout, word_layout
 from .schedule.push_groups import schedules
 from .schedule.select import Choice, mark_pushed, select
@@ -109,7 +110,11 @@ def _memory(s: State) -> None:
     flagged = s.plan.tagged_tensors
     program, axes = s.program, dict[str, int]()
     if s.report.ok and not s.options.debug and s.options.target != "interp":
-        gone = {h.event for h in s.plan.handoffs if h.kind in (HandoffKind.flag, HandoffKind.again)}
+        gone = {
+            h.event
+            for h in s.plan.handoffs
+            if h.kind in (HandoffKind.tagged, HandoffKind.recompute)
+        }
         order = without_events(s.derived, frozenset(gone))
         copied = {t for h in s.plan.handoffs if h.kind is HandoffKind.bulk for t in h.tensors}
         axes = shared_scratch(program, order, flagged | copied)
@@ -192,6 +197,8 @@ def read_options(target: str, options: Mapping[str, Any]) -> Options:
         raise BadOption(f"unknown target {target!r}", hint=f"one of {', '.join(BACKENDS)}")
     pairs: dict[str, Any] = {k: tuple(sorted(v.items())) if isinstance(v, Mapping) else v
                              for k, v in options.items()}
+    if "handoff" in pairs:
+        pairs["handoff"] = with_present_names(pairs["handoff"])
     return Options(target, **pairs)
 
 
@@ -229,9 +236,9 @@ def compile(
     device: int | str = 0,
 ) -> Kernel:
     """Derive, prove, schedule and build a program for a target, once for all sizes. `handoff` (for
-    target cuda) is counter, worker, flag, bulk, table or again. For all events it is used wherever
-    it is legal; for a named event it must be legal. `device` is a GPU of this machine by its
-    number, or a kind of GPU by its name (`h200`), for which no GPU is needed."""
+    target cuda) is counter, same_worker, tagged, bulk, tagged_index or recompute. For all events it
+    is used wherever it is legal; for a named event it must be legal. `device` is a GPU of this
+    machine by its number, or a kind of GPU by its name (`h200`), for which no GPU is needed."""
     return planned(
         program,
         target,

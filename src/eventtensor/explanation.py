@@ -186,7 +186,7 @@ def _event_lines(plan: Plan, event: str) -> Iterator[str]:
 
 def _handoff_text(h: Handoff) -> str:
     """The hand-off of an edge, and its reason."""
-    what = f" of {', '.join(h.tensors)}" if h.tensors else ""
+    what = f" ({', '.join(h.tensors)})" if h.tensors else ""
     return f"{h.kind.value}{what}: {h.reason}"
 
 

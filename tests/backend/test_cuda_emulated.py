@@ -33,18 +33,22 @@ SEEDS = (0, 1)
 SIZES = (9, 1, 17)
 # name: (program, hand-offs that are legal under some schedule, dims of some launches)
 HANDOFFS: dict[str, tuple[Callable[[], et.Program], tuple[str, ...], list[Dims]]] = {
-    "pair": (pair, ("worker", "flag", "bulk"), [{"n": 3}, {"n": 1}, {"n": 5}]),
-    "pair_16": (lambda: pair(8, 16), ("flag", "bulk"), [{"n": 3}, {"n": 2}]),
-    "pair_u8": (lambda: pair(dtype=et.u8), ("flag",), [{"n": 3}, {"n": 4}]),
-    "pair_bf16": (lambda: pair(dtype=et.bf16), ("flag", "bulk"), [{"n": 3}, {"n": 4}]),
-    "broadcast": (broadcast, ("flag", "bulk"), [{}, {}]),
-    "halo": (halo, ("flag",), [{"n": 7}, {"n": 12}]),
-    "halves": (halves, ("flag",), [{}, {}]),
-    "layers": (lambda: layers(True), ("worker", "flag", "bulk"), [{"depth": 5}, {"depth": 2}]),
-    "matrix": (matrix, ("flag", "bulk"), [{"n": 3}, {"n": 1}]),
-    "matrix_odd": (lambda: matrix(3, 5), ("flag",), [{"n": 4}, {"n": 2}]),
-    "two_ways": (two_ways, ("worker", "flag"), [{}, {}]),
-    "carried": (carried, ("worker", "bulk"), [{"n": 20, "layers": 3}, {"n": 9, "layers": 2}]),
+    "pair": (pair, ("same_worker", "tagged", "bulk"), [{"n": 3}, {"n": 1}, {"n": 5}]),
+    "pair_16": (lambda: pair(8, 16), ("tagged", "bulk"), [{"n": 3}, {"n": 2}]),
+    "pair_u8": (lambda: pair(dtype=et.u8), ("tagged",), [{"n": 3}, {"n": 4}]),
+    "pair_bf16": (lambda: pair(dtype=et.bf16), ("tagged", "bulk"), [{"n": 3}, {"n": 4}]),
+    "broadcast": (broadcast, ("tagged", "bulk"), [{}, {}]),
+    "halo": (halo, ("tagged",), [{"n": 7}, {"n": 12}]),
+    "halves": (halves, ("tagged",), [{}, {}]),
+    "layers": (
+        lambda: layers(True),
+        ("same_worker", "tagged", "bulk"),
+        [{"depth": 5}, {"depth": 2}],
+    ),
+    "matrix": (matrix, ("tagged", "bulk"), [{"n": 3}, {"n": 1}]),
+    "matrix_odd": (lambda: matrix(3, 5), ("tagged",), [{"n": 4}, {"n": 2}]),
+    "two_ways": (two_ways, ("same_worker", "tagged"), [{}, {}]),
+    "carried": (carried, ("same_worker", "bulk"), [{"n": 20, "layers": 3}, {"n": 9, "layers": 2}]),
 }
 
 
@@ -160,7 +164,7 @@ def test_streamed_operands_give_the_bits_of_those_in_place(name: str) -> None:
     "name, handoff", [(n, h) for n, (_, kinds, _) in HANDOFFS.items() for h in kinds])
 def test_a_hand_off_gives_what_program_order_does(name: str, handoff: str) -> None:
     make, _, launches = HANDOFFS[name]
-    schedule = "static:affine" if handoff == "worker" else "static"
+    schedule = "static:affine" if handoff == "same_worker" else "static"
     plan = plan_of(make(), schedule=schedule, handoff=handoff)
     assert any(h.kind is HandoffKind(handoff) for h in plan.handoffs)
     wanted = wanted_of(plan, launches)
@@ -181,7 +185,7 @@ def without_the_last_tile(plan: Plan) -> Plan:
     return replace(plan, program=replace(plan.program, body=body))
 
 
-@pytest.mark.parametrize("handoff", ("counter", "flag"))
+@pytest.mark.parametrize("handoff", ("counter", "tagged"))
 def test_a_stuck_wait_is_reported_and_the_next_launch_works(handoff: str) -> None:
     plan = plan_of(pair(), schedule="static", handoff=handoff)
     with emulated_kernel(without_the_last_tile(plan), wait_limit_s=0.3) as kernel:
@@ -195,7 +199,7 @@ def test_a_stuck_wait_is_reported_and_the_next_launch_works(handoff: str) -> Non
 
 @pytest.mark.parametrize("dtype", (et.f32, et.bf16))
 def test_when_the_epochs_begin_anew_no_word_carries_one(dtype: et.DType) -> None:
-    plan = plan_of(pair(dtype=dtype), schedule="static", handoff="flag")
+    plan = plan_of(pair(dtype=dtype), schedule="static", handoff="tagged")
     last, size = 0xFFFE, evaluate(plan.word_bytes, {"n": 5})
     with emulated_kernel(plan) as kernel:
         memory = kernel._memory

@@ -48,8 +48,12 @@ PROGRAMS: dict[str, tuple[Callable[[], et.Program], list[Dims]]] = {
     "several": (several, [{}]),
 }
 HOW = [(name, "counter") for name in PROGRAMS] + [
-    ("residual", "flag"), ("residual", "auto"), ("odd", "flag"), ("residual_16", "flag"),
-    ("residual_16", "auto")]
+    ("residual", "tagged"),
+    ("residual", "auto"),
+    ("odd", "tagged"),
+    ("residual_16", "tagged"),
+    ("residual_16", "auto"),
+]
 
 
 def plan_of(program: et.Program, handoff: str = "counter") -> Plan:
@@ -137,7 +141,7 @@ def test_a_small_operand_that_nobody_writes_is_on_its_way_while_the_task_waits()
 
 
 def test_words_of_all_operands_are_asked_for_together() -> None:
-    body = body_of(residual(), "flag")
+    body = body_of(residual(), "tagged")
     assert body.count("et::read_tagged") == 1 and "ev_wait" not in body
     in_order(
         body,
@@ -161,11 +165,11 @@ def test_words_that_come_first_are_read_before_the_wait() -> None:
 
 
 def test_an_odd_number_of_words_is_read_one_by_one() -> None:
-    assert "et::TaggedLoad<float, 1, 4, 1>" in body_of(odd(), "flag")
+    assert "et::TaggedLoad<float, 1, 4, 1>" in body_of(odd(), "tagged")
 
 
 def test_words_of_a_product_and_of_its_scale_are_read_together() -> None:
-    body = body_of(normed(), "flag")
+    body = body_of(normed(), "tagged")
     in_order(
         body,
         "et::read_tagged(worker, et::TaggedLoad<et::bf16, 2, 16, 1>{x",
@@ -177,7 +181,7 @@ def test_words_of_a_product_and_of_its_scale_are_read_together() -> None:
 
 
 def test_words_of_a_product_give_what_program_order_does() -> None:
-    plan = plan_of(normed(), "flag")
+    plan = plan_of(normed(), "tagged")
     for seed in range(4):
         with emulated_kernel(plan, 2 + seed % 2, seed) as kernel:
             for k in range(3):
@@ -189,7 +193,7 @@ def test_words_of_a_product_give_what_program_order_does() -> None:
 
 @pytest.mark.parametrize("dtype", (et.f32, et.bf16))
 def test_a_word_whose_neighbour_came_without_it_is_reported(dtype: et.DType) -> None:
-    plan = plan_of(word_by_word(dtype), "flag")
+    plan = plan_of(word_by_word(dtype), "tagged")
     assert ", 1, 16, 1>" in generate(plan).text
     make, *rest = plan.program.body
     short = replace(make, grid=(replace(make.grid[0], extent=Const(15)),))

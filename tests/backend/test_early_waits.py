@@ -146,7 +146,7 @@ def arrival_of(waits_inside: tuple[str, ...], handoff: str) -> tuple[str, str]:
     return before, arrive
 
 
-@pytest.mark.parametrize(("handoff", "wait"), [("counter", "ev_wait"), ("flag", "read_tagged")])
+@pytest.mark.parametrize(("handoff", "wait"), [("counter", "ev_wait"), ("tagged", "read_tagged")])
 def test_a_body_waits_by_itself_if_it_declares_all_that_the_wait_guards(
     handoff: str, wait: str
 ) -> None:

@@ -29,7 +29,9 @@ from tests.support.tables import ranked
 GOLDEN = Path(__file__).parent.parent / "golden"
 # kind: (program, schedule)
 KEPT = {
-    "worker": (pair, "static:affine"), "flag": (broadcast, "static"), "bulk": (matrix, "static"),
+    "same_worker": (pair, "static:affine"),
+    "tagged": (broadcast, "static"),
+    "bulk": (matrix, "static"),
 }
 
 
@@ -69,7 +71,7 @@ def test_tasks_are_as_kept(kind: str) -> None:
 
 
 def test_an_edge_on_one_worker_has_no_cell_and_keeps_its_barrier() -> None:
-    plan = plan_of(pair(), "worker", "static:affine")
+    plan = plan_of(pair(), "same_worker", "static:affine")
     made = generate(plan)
     assert "ev_wait" not in made.text and "ev_notify" not in made.text
     assert "args.cell" not in made.text and evaluate(made.cells, {"n": 64}) == 0
@@ -83,7 +85,7 @@ def test_an_edge_on_one_worker_has_no_cell_and_keeps_its_barrier() -> None:
 
 def test_a_notify_stays_for_those_who_count() -> None:
     how = (("near", "static:affine"), ("far", "ticket"))
-    state = run_passes(near_and_far(), Options(target="cuda", schedule=how, handoff="worker"))
+    state = run_passes(near_and_far(), Options(target="cuda", schedule=how, handoff="same_worker"))
     assert state.plan is not None
     text = generate(state.plan).text
     assert text.count("et::ev_notify(worker") == 1 and text.count("et::ev_wait(worker") == 1
@@ -110,7 +112,7 @@ def late_reader() -> et.Program:
 
 
 def test_all_who_touch_a_flagged_tensor_use_words() -> None:
-    text = generate(plan_of(late_reader(), "flag", "ticket")).text
+    text = generate(plan_of(late_reader(), "tagged", "ticket")).text
     assert "et::Tagged<et::bf16>* x;  // scratch bf16[64], with flags" in text
     assert '#include "cuda/sync/tagged.cuh"' in text
     reads = re.findall(
@@ -123,7 +125,7 @@ def test_all_who_touch_a_flagged_tensor_use_words() -> None:
 
 
 def test_a_task_is_ready_when_its_words_are_there() -> None:
-    text = source("flag")
+    text = source("tagged")
     task = text[text.index("bool body_use(") : text.index("// grid of make")]
     assert task.index("read_tagged") < task.index("et::task_ready") < task.index("out.data[")
     assert task.count("et::task_ready(worker);") == 1
@@ -131,14 +133,14 @@ def test_a_task_is_ready_when_its_words_are_there() -> None:
 
 
 def test_a_body_with_one_store_writes_its_words_straight_away() -> None:
-    text = source("flag")
+    text = source("tagged")
     body = text[text.index("void body_make(") : text.index("bool task_make(")]
     assert "const et::TaggedStore<float> out_words{out.data, worker.epoch};" in body
     assert body.count("out_words[") == 1 and "write_tagged" not in body and "_stage" not in body
 
 
 def test_a_body_with_several_stores_publishes_once_when_all_are_done() -> None:
-    text = generate(plan_of(halves(), "flag", "ticket")).text
+    text = generate(plan_of(halves(), "tagged", "ticket")).text
     body = text[text.index("void body_make(") : text.index("bool task_make(")]
     assert (
         body.count("et::write_tagged(worker, out, out_stage);") == 1 and "TaggedStore" not in body
@@ -172,7 +174,7 @@ def looks(*sizes: tuple[int, et.DType]) -> list[str]:
     p.call(copies, name="make", grid=(), reads=lambda: (a[:], b[:]), writes=lambda: (x[:], y[:]))
     p.call(copies, name="use", grid=(), reads=lambda: (x[:], y[:]), writes=lambda: (o[:], q[:]))
     return re.findall(
-        r"et::TaggedLoad<[\w:]+, 1, ([^>]*)>", generate(plan_of(p, "flag", "ticket")).text
+        r"et::TaggedLoad<[\w:]+, 1, ([^>]*)>", generate(plan_of(p, "tagged", "ticket")).text
     )
 
 
@@ -203,7 +205,7 @@ def test_hand_tuned_bodies_see_stored_elements_on_both_sides() -> None:
         ("input", "a"), ("scratch", "x"), ("output", "o")))
     p.call(tuned, name="make", grid=(), reads=lambda: a[:], writes=lambda: x[:])
     p.call(tuned, name="use", grid=(), reads=lambda: x[:], writes=lambda: o[:])
-    text = generate(plan_of(p, "flag", "ticket")).text
+    text = generate(plan_of(p, "tagged", "ticket")).text
     make = text[text.index("void body_make(") : text.index("bool task_make(")]
     assert "hand_make(worker, et::View<const et::bf16, 1>" in make
     assert make.index("hand_make(") < make.index("et::write_tagged(worker, out, out_stage);")
@@ -213,7 +215,7 @@ def test_hand_tuned_bodies_see_stored_elements_on_both_sides() -> None:
 
 
 def test_a_plan_with_flags_runs_on_the_cpu_as_it_is() -> None:
-    plan = plan_of(broadcast(), "flag")
+    plan = plan_of(broadcast(), "tagged")
     kernel = CpuKernel(plan, Options(workers=2))
     assert "et::Tagged" not in kernel.source and "ev_wait" in kernel.source
     kernel.close()
@@ -285,11 +287,11 @@ def test_a_kernel_without_hand_offs_has_none_of_it() -> None:
 # ---- compilers -----------------------------------------------------------------------------
 
 COMPILED = {
-    "worker": lambda: plan_of(pair(), "worker", "auto"),
-    "flag": lambda: plan_of(broadcast(), "flag"),
-    "flag_push": lambda: plan_of(late_reader(), "flag", "push"),
-    "flag_chain": lambda: plan_of(chain(), "flag"),
-    "flag_2d": lambda: plan_of(mlp(), "flag"),
+    "same_worker": lambda: plan_of(pair(), "same_worker", "auto"),
+    "tagged": lambda: plan_of(broadcast(), "tagged"),
+    "flag_push": lambda: plan_of(late_reader(), "tagged", "push"),
+    "flag_chain": lambda: plan_of(chain(), "tagged"),
+    "flag_2d": lambda: plan_of(mlp(), "tagged"),
     "bulk": lambda: plan_of(mlp(), "bulk"),
     "bulk_chain": lambda: plan_of(chain(), "bulk", "ticket"),
 }
@@ -297,6 +299,6 @@ COMPILED = {
 
 @pytest.mark.parametrize("name", COMPILED)
 def test_a_compiler_takes_it(name: str) -> None:
-    text = generate(COMPILED[name](), debug=name == "flag").text
+    text = generate(COMPILED[name](), debug=name == "tagged").text
     built = build_cubin(text, name, "sm_90a", environment())
     assert built.path.read_bytes()[:4] == b"\x7fELF"

@@ -19,7 +19,7 @@ from tests.support.tables import listed, ranked
 
 def table(**options: object) -> Plan:
     plan = plan_of(listed(), **options)
-    assert [h.kind for h in plan.handoffs if h.event == "made"] == [HandoffKind.table]
+    assert [h.kind for h in plan.handoffs if h.event == "made"] == [HandoffKind.tagged_index]
     return plan
 
 
@@ -68,7 +68,7 @@ def test_the_loader_gives_up_with_the_tasks() -> None:
 
 def again(schedule: str = "static", parts: int = 3, size: int = 64, gap: int = 0) -> Plan:
     plan = plan_of(ranked(parts, size, gap=gap), schedule=schedule)
-    assert [h.kind for h in plan.handoffs if h.event == "known"] == [HandoffKind.again]
+    assert [h.kind for h in plan.handoffs if h.event == "known"] == [HandoffKind.recompute]
     return plan
 
 

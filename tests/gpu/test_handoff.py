@@ -32,21 +32,21 @@ SCHEDULES = ("static", "static:round_robin", "static:affine", "ticket", "push", 
 LAUNCHES = 100
 # name: (program, hand-offs that are legal under some schedule, largest of each dim, exact)
 PROGRAMS: dict[str, tuple[Callable[[], et.Program], tuple[str, ...], dict[str, int], bool]] = {
-    "pair": (pair, ("worker", "flag", "bulk"), {"n": 40}, True),
-    "pair_16": (lambda: pair(8, 16), ("flag", "bulk"), {"n": 40}, True),
-    "pair_bf16": (lambda: pair(dtype=et.bf16), ("worker", "flag", "bulk"), {"n": 40}, True),
-    "pair_i32": (lambda: pair(dtype=et.i32), ("worker", "flag", "bulk"), {"n": 40}, True),
-    "pair_u8": (lambda: pair(dtype=et.u8), ("flag",), {"n": 40}, True),
-    "broadcast": (broadcast, ("flag", "bulk"), {}, True),
-    "halo": (halo, ("flag",), {"n": 60}, True),
-    "halves": (halves, ("worker", "flag", "bulk"), {}, True),
-    "layers": (lambda: layers(True), ("worker", "flag", "bulk"), {"depth": 8}, True),
-    "matrix": (matrix, ("flag", "bulk"), {"n": 40}, True),
-    "matrix_odd": (lambda: matrix(3, 5), ("flag",), {"n": 40}, True),
-    "two_ways": (two_ways, ("worker", "flag"), {}, True),
-    "carried": (carried, ("worker", "bulk"), {"n": 200, "layers": 9}, True),
-    "mlp": (mlp, ("flag", "bulk"), {"n": 70}, False),
-    "chain": (chain, ("flag", "bulk"), {"layers": 12}, False),
+    "pair": (pair, ("same_worker", "tagged", "bulk"), {"n": 40}, True),
+    "pair_16": (lambda: pair(8, 16), ("tagged", "bulk"), {"n": 40}, True),
+    "pair_bf16": (lambda: pair(dtype=et.bf16), ("same_worker", "tagged", "bulk"), {"n": 40}, True),
+    "pair_i32": (lambda: pair(dtype=et.i32), ("same_worker", "tagged", "bulk"), {"n": 40}, True),
+    "pair_u8": (lambda: pair(dtype=et.u8), ("tagged",), {"n": 40}, True),
+    "broadcast": (broadcast, ("tagged", "bulk"), {}, True),
+    "halo": (halo, ("tagged",), {"n": 60}, True),
+    "halves": (halves, ("same_worker", "tagged", "bulk"), {}, True),
+    "layers": (lambda: layers(True), ("same_worker", "tagged", "bulk"), {"depth": 8}, True),
+    "matrix": (matrix, ("tagged", "bulk"), {"n": 40}, True),
+    "matrix_odd": (lambda: matrix(3, 5), ("tagged",), {"n": 40}, True),
+    "two_ways": (two_ways, ("same_worker", "tagged"), {}, True),
+    "carried": (carried, ("same_worker", "bulk"), {"n": 200, "layers": 9}, True),
+    "mlp": (mlp, ("tagged", "bulk"), {"n": 70}, False),
+    "chain": (chain, ("tagged", "bulk"), {"layers": 12}, False),
 }
 
 
@@ -150,7 +150,7 @@ def without_the_last_tile(plan: Plan) -> Plan:
 
 @pytest.mark.parametrize("schedule", ("static", "ticket"))
 def test_a_word_that_never_comes_is_a_stuck_wait_and_the_next_launch_works(schedule: str) -> None:
-    plan = legal_plan(pair(), "flag", schedule)
+    plan = legal_plan(pair(), "tagged", schedule)
     assert plan is not None
     quick = replace(environment(), wait_limit_s=0.3)
     kernel = CudaKernel(without_the_last_tile(plan), Options(target="cuda"), quick)

@@ -201,7 +201,7 @@ def test_all_that_a_layer_waits_for_comes_by_flags_and_nobody_waits_for_the_cach
     state = run_passes(llama(c, one, tokens=1), Options(target="cuda"))
     assert state.plan is not None and state.report is not None and state.report.ok
     plan = state.plan
-    kinds = {h.call: h.kind for h in plan.handoffs if h.kind is not HandoffKind.flag}
+    kinds = {h.call: h.kind for h in plan.handoffs if h.kind is not HandoffKind.tagged}
     assert kinds == {"append": HandoffKind.counter}
     assert not plan.call("append").notifies
     text = generate(plan).text

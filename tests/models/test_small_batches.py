@@ -26,7 +26,7 @@ def test_all_products_have_a_stream_and_take_their_x_by_lines(name: str) -> None
     plan = plan_of(name, 16)
     products = {"qkv_proj", "out_proj", "gate_up", "down_proj", "head_2"}
     assert {s.call for s in plan.streams if s.is_b_streamed} == products
-    flagged = {t for h in plan.handoffs if h.kind is HandoffKind.flag for t in h.tensors}
+    flagged = {t for h in plan.handoffs if h.kind is HandoffKind.tagged for t in h.tensors}
     assert not flagged & {"mixed", "act", "x_attn", "x_mlp"}, "lines of x have none"
 
 

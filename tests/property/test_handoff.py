@@ -37,7 +37,7 @@ def plan_for(program: object, handoff: str, schedule: str) -> Plan | None:
 
 def without_flags(plan: Plan) -> Plan:
     """Only the order that counters give."""
-    gone = {h.event for h in plan.handoffs if h.kind is HandoffKind.flag}
+    gone = {h.event for h in plan.handoffs if h.kind is HandoffKind.tagged}
     calls = tuple(
         replace(c, waits=tuple(w for w in c.waits if w.event not in gone),
                 notifies=tuple(n for n in c.notifies if n.event not in gone))
@@ -48,7 +48,7 @@ def without_flags(plan: Plan) -> Plan:
 
 
 def check_flags(plan: Plan, dims: dict[str, int], arrays: dict) -> None:
-    flagged = {t for h in plan.handoffs if h.kind is HandoffKind.flag for t in h.tensors}
+    flagged = {t for h in plan.handoffs if h.kind is HandoffKind.tagged for t in h.tensors}
     bare = without_flags(plan)
     for order, seed in ORDERS:
         _, report = run_interp(bare, dims, arrays, order, seed, debug=False)
@@ -60,7 +60,7 @@ def check_flags(plan: Plan, dims: dict[str, int], arrays: dict) -> None:
 @pytest.mark.parametrize("name", SMALL)
 def test_flags_leave_races_on_their_tensor_only(name: str) -> None:
     make, dims = SMALL[name]
-    plan = plan_for(make(), "flag", "static")
+    plan = plan_for(make(), "tagged", "static")
     assert plan is not None
     check_flags(plan, dims, make_arrays(plan.program, dims))
 
@@ -71,7 +71,7 @@ def test_flags_of_random_programs_leave_races_on_their_tensors_only(
     family: str, seed: int
 ) -> None:
     drawn: Drawn = seeded(seed, family, small=True)
-    plan = plan_for(drawn.program, "flag", "static")
+    plan = plan_for(drawn.program, "tagged", "static")
     if plan is None:
         return
     for dims in drawn.dims:
@@ -99,7 +99,7 @@ def tasks(plan: Plan, call: str, dims: dict[str, int]) -> Iterator[tuple[dict[st
 
 
 def check_workers(plan: Plan, dims: dict[str, int]) -> int:
-    edges = [h for h in plan.handoffs if h.kind is HandoffKind.worker]
+    edges = [h for h in plan.handoffs if h.kind is HandoffKind.same_worker]
     for h in edges:
         owner: dict[tuple[int, ...], set[int]] = {}
         for c in plan.calls:
@@ -120,12 +120,12 @@ def check_workers(plan: Plan, dims: dict[str, int]) -> int:
 def test_edges_on_one_worker_are_for_any_number_of_workers(schedule: str) -> None:
     found = 0
     for make, dims in SMALL.values():
-        plan = plan_for(make(), "worker", schedule)
+        plan = plan_for(make(), "same_worker", schedule)
         found += 0 if plan is None else check_workers(plan, dims)
     for family in FAMILIES:
         for seed in range(3):
             drawn = seeded(seed, family, small=True)
-            plan = plan_for(drawn.program, "worker", schedule)
+            plan = plan_for(drawn.program, "same_worker", schedule)
             if plan is not None:
                 found += sum(check_workers(plan, dims) for dims in drawn.dims)
     assert found > 0

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 import eventtensor as et
-from eventtensor.compiler import run_passes
+from eventtensor.compiler import read_options, run_passes
 from eventtensor.config import Options
 from eventtensor.errors import BadOption
 from eventtensor.ir.plan import HandoffKind, Plan, Policy
@@ -35,9 +35,14 @@ from tests.support.handoffs import (
 )
 from tests.support.tables import listed, ranked, single
 
-COUNTER, WORKER, FLAG, BULK, TABLE, AGAIN = (
-    HandoffKind.counter, HandoffKind.worker, HandoffKind.flag, HandoffKind.bulk, HandoffKind.table,
-    HandoffKind.again)
+COUNTER, SAME_WORKER, TAGGED, BULK, TAGGED_INDEX, RECOMPUTE = (
+    HandoffKind.counter,
+    HandoffKind.same_worker,
+    HandoffKind.tagged,
+    HandoffKind.bulk,
+    HandoffKind.tagged_index,
+    HandoffKind.recompute,
+)
 
 
 def plan_of(program: et.Program, handoff="auto", schedule="static") -> Plan:
@@ -64,7 +69,7 @@ def refusal(program: et.Program, handoff, schedule="static") -> str:
 @pytest.mark.parametrize("schedule", ("auto", "static:affine", "static:round_robin"))
 def test_tiles_that_stay_on_their_worker_need_no_counter(schedule: str) -> None:
     plan = plan_of(pair(), schedule=schedule)
-    assert kinds(plan) == {("make_done", "use"): WORKER}
+    assert kinds(plan) == {("make_done", "use"): SAME_WORKER}
     assert plan.call("make").schedule.shift == plan.call("use").schedule.shift
 
 
@@ -74,7 +79,7 @@ def test_affine_takes_the_shift_of_its_producer_even_if_another_grid_lies_betwee
     how = {c.call: c.schedule for c in plan.calls}
     assert how["use"].policy is Policy.affine and "make" in how["use"].reason
     assert how["use"].shift == how["make"].shift != how["first"].shift
-    assert kinds(plan) == {("make_done", "use"): WORKER}
+    assert kinds(plan) == {("make_done", "use"): SAME_WORKER}
 
 
 def test_round_robin_does_not_shift() -> None:
@@ -93,7 +98,7 @@ WORKER_REFUSED: dict[str, tuple[Callable[[], et.Program], str, str]] = {
 @pytest.mark.parametrize("name", WORKER_REFUSED)
 def test_worker_is_refused_where_the_owner_may_differ(name: str) -> None:
     make, schedule, why = WORKER_REFUSED[name]
-    assert why in refusal(make(), {"make_done": "worker"}, schedule)
+    assert why in refusal(make(), {"make_done": "same_worker"}, schedule)
 
 
 def test_worker_is_refused_for_tiles_that_need_others_of_an_equal_grid() -> None:
@@ -105,13 +110,15 @@ def test_worker_is_refused_for_tiles_that_need_others_of_an_equal_grid() -> None
     a, x, o = p.input("a", (8,), et.f32), p.scratch("x", (8,), et.f32), p.output("o", (8,), et.f32)
     p.call(copy, name="make", grid=(8,), reads=lambda i: a[i], writes=lambda i: x[i])
     p.call(shifted, name="use", grid=(8,), reads=lambda i: x[7 - i], writes=lambda i: o[i])
-    assert "other tiles than its own" in refusal(p, {"make_done": "worker"}, "static:round_robin")
+    assert "other tiles than its own" in refusal(
+        p, {"make_done": "same_worker"}, "static:round_robin"
+    )
 
 
 def test_an_event_keeps_its_cells_for_those_who_still_count() -> None:
     how = (("near", "static:affine"), ("far", "ticket"))
-    plan = plan_of(near_and_far(), "worker", schedule=how)
-    assert kinds(plan) == {("make_done", "near"): WORKER, ("make_done", "far"): COUNTER}
+    plan = plan_of(near_and_far(), "same_worker", schedule=how)
+    assert kinds(plan) == {("make_done", "near"): SAME_WORKER, ("make_done", "far"): COUNTER}
 
 
 # ---- flag ----------------------------------------------------------------------------------
@@ -120,29 +127,33 @@ def test_an_event_keeps_its_cells_for_those_who_still_count() -> None:
 def test_a_small_broadcast_carries_its_flag() -> None:
     plan = plan_of(broadcast())
     (h,) = plan.handoffs
-    assert (h.kind, h.tensors) == (FLAG, ("x",)) and "64 words" in h.reason
+    assert (h.kind, h.tensors) == (TAGGED, ("x",)) and "64 words" in h.reason
     assert [b.tensor for b in plan.words] == ["x"] and not plan.buffers
     assert evaluate(plan.word_bytes, {}) == 64 * 8
 
 
 def test_words_have_memory_of_their_own() -> None:
-    plan = plan_of(pair(), "flag")
+    plan = plan_of(pair(), "tagged")
     assert [b.tensor for b in plan.words] == ["x"]
     assert evaluate(plan.word_bytes, {"n": 3}) == 3 * 16 * 4 * 8
     assert evaluate(plan.workspace, {"n": 3}) == 0
 
 
 def test_small_elements_have_small_words() -> None:
-    plan = plan_of(pair(dtype=et.bf16), "flag")
+    plan = plan_of(pair(dtype=et.bf16), "tagged")
     assert evaluate(plan.word_bytes, {"n": 3}) == 3 * 16 * 4 * 4
 
 
-@pytest.mark.parametrize("words, dtype, kind", [
-    (4224, et.f32, FLAG), (5280, et.f32, COUNTER),
-    (8448, et.bf16, FLAG), (10560, et.bf16, COUNTER)])
-def test_an_all_to_all_of_many_words_counts(
-    words: int, dtype: et.DType, kind: HandoffKind
-) -> None:
+@pytest.mark.parametrize(
+    "words, dtype, kind",
+    [
+        (4224, et.f32, TAGGED),
+        (5280, et.f32, COUNTER),
+        (8448, et.bf16, TAGGED),
+        (10560, et.bf16, COUNTER),
+    ],
+)
+def test_an_all_to_all_of_many_words_counts(words: int, dtype: et.DType, kind: HandoffKind) -> None:
     each = words // 132
     p = et.Program("all_to_all")
     a, x = p.input("a", (words,), dtype), p.scratch("x", (words,), dtype)
@@ -151,8 +162,8 @@ def test_an_all_to_all_of_many_words_counts(
            writes=lambda i: x[i * each : i * each + each])
     p.call(copy, name="use", grid=(132,), reads=lambda i: x[:], writes=lambda i: o[i, :])
     (h,) = plan_of(p).handoffs
-    assert h.kind is kind and (kind is FLAG or f"{words} by one task" in h.reason)
-    assert kinds(plan_of(p, "flag")) == {("make_done", "use"): FLAG}
+    assert h.kind is kind and (kind is TAGGED or f"{words} by one task" in h.reason)
+    assert kinds(plan_of(p, "tagged")) == {("make_done", "use"): TAGGED}
 
 
 FLAG_REFUSED: dict[str, tuple[Callable[[], et.Program], str]] = {
@@ -168,25 +179,25 @@ FLAG_REFUSED: dict[str, tuple[Callable[[], et.Program], str]] = {
 
 
 @pytest.mark.parametrize("name", FLAG_REFUSED)
-def test_flag_is_refused_with_the_reason(name: str) -> None:
+def test_tagged_is_refused_with_the_reason(name: str) -> None:
     make, why = FLAG_REFUSED[name]
-    assert why in refusal(make(), {"make_done": "flag"})
+    assert why in refusal(make(), {"make_done": "tagged"})
 
 
 def test_a_loop_axis_makes_flags_legal() -> None:
-    plan = plan_of(layers(True), {"make_done": "flag"})
-    assert kinds(plan)["make_done", "use"] is FLAG
+    plan = plan_of(layers(True), {"make_done": "tagged"})
+    assert kinds(plan)["make_done", "use"] is TAGGED
 
 
 def test_an_event_that_holds_an_implied_order_is_no_flag() -> None:
-    why = refusal(implied("output"), {"A_done": "flag"})
+    why = refusal(implied("output"), {"A_done": "tagged"})
     assert "it also puts A before C on y" in why
     plan = plan_of(implied("output"))
-    assert all(h.kind is not FLAG for h in plan.handoffs if h.event == "A_done")
+    assert all(h.kind is not TAGGED for h in plan.handoffs if h.event == "A_done")
 
 
 def test_what_an_event_orders_besides_may_carry_flags_too() -> None:
-    plan = plan_of(implied(), {"A_done": "flag"}, schedule="ticket")
+    plan = plan_of(implied(), {"A_done": "tagged"}, schedule="ticket")
     assert {h.tensors for h in plan.handoffs if h.event == "A_done"} == {("x", "y")}
 
 
@@ -198,18 +209,18 @@ def test_an_event_may_guard_several_tensors_with_flags() -> None:
     p.call(add, name="B", grid=(2,), reads=lambda i: (x[i * 4 : i * 4 + 4], y[i * 4 : i * 4 + 4]),
            writes=lambda i: o[i * 4 : i * 4 + 4])
     (h,) = plan_of(p, schedule="ticket").handoffs
-    assert h.kind is FLAG and h.tensors == ("x", "y") and "8 words" in h.reason
+    assert h.kind is TAGGED and h.tensors == ("x", "y") and "8 words" in h.reason
 
 
 def test_flags_are_legal_together_not_only_one_by_one() -> None:
     def make() -> et.Program:
         return two_ways("output")
 
-    events = {h.event: h for h in plan_of(make(), "flag").handoffs if h.event.startswith("P")}
-    assert sorted(h.kind.value for h in events.values()) == ["counter", "flag"]
+    events = {h.event: h for h in plan_of(make(), "tagged").handoffs if h.event.startswith("P")}
+    assert sorted(h.kind.value for h in events.values()) == ["counter", "tagged"]
     for event in events:
-        assert any(h.kind is FLAG for h in plan_of(make(), {event: "flag"}).handoffs)
-    assert "on w" in refusal(make(), dict.fromkeys(events, "flag"))
+        assert any(h.kind is TAGGED for h in plan_of(make(), {event: "tagged"}).handoffs)
+    assert "on w" in refusal(make(), dict.fromkeys(events, "tagged"))
 
 
 def test_every_reader_of_a_flagged_tensor_counts_as_its_edge() -> None:
@@ -219,18 +230,20 @@ def test_every_reader_of_a_flagged_tensor_counts_as_its_edge() -> None:
     p.call(copy, name="A", grid=(), reads=lambda: a[:], writes=lambda: x[:])
     p.call(copy, name="B", grid=(), reads=lambda: x[:], writes=lambda: z[:])
     p.call(add, name="C", grid=(), reads=lambda: (z[:], x[:]), writes=lambda: o[:])
-    plan = plan_of(p, {"A_done": "flag"}, schedule="ticket")
-    assert kinds(plan)["A_done", "B"] is FLAG and "x" in [b.tensor for b in plan.words]
+    plan = plan_of(p, {"A_done": "tagged"}, schedule="ticket")
+    assert kinds(plan)["A_done", "B"] is TAGGED and "x" in [b.tensor for b in plan.words]
 
 
 def test_several_writers_share_the_words_of_one_tensor() -> None:
-    plan = plan_of(chained(), "flag", schedule="ticket")
-    assert set(kinds(plan).values()) == {FLAG} and {h.tensors for h in plan.handoffs} == {("x",)}
+    plan = plan_of(chained(), "tagged", schedule="ticket")
+    assert set(kinds(plan).values()) == {TAGGED} and {h.tensors for h in plan.handoffs} == {("x",)}
 
 
 def test_an_event_may_count_beside_the_flags_of_its_tensor() -> None:
-    plan = plan_of(chained(), {"take_done": "counter", "step_done": "flag"}, schedule="ticket")
-    assert kinds(plan)["take_done", "step"] is COUNTER and kinds(plan)["step_done", "step"] is FLAG
+    plan = plan_of(chained(), {"take_done": "counter", "step_done": "tagged"}, schedule="ticket")
+    assert (
+        kinds(plan)["take_done", "step"] is COUNTER and kinds(plan)["step_done", "step"] is TAGGED
+    )
 
 
 # ---- bulk ----------------------------------------------------------------------------------
@@ -266,18 +279,18 @@ def test_bulk_is_refused_with_the_reason(name: str) -> None:
 
 
 def test_unknown_events_and_words_are_refused() -> None:
-    assert "unknown events: nobody" in refusal(pair(), {"nobody": "flag"})
+    assert "unknown events: nobody" in refusal(pair(), {"nobody": "tagged"})
     assert "unknown handoff 'mail'" in refusal(pair(), "mail")
 
 
 def test_one_word_is_followed_where_it_is_legal() -> None:
-    assert set(kinds(plan_of(two_ways("output"), "flag", "ticket")).values()) == {COUNTER, FLAG}
-    assert "cannot be handed off by worker" in refusal(pair(), "worker", "ticket")
+    assert set(kinds(plan_of(two_ways("output"), "tagged", "ticket")).values()) == {COUNTER, TAGGED}
+    assert "cannot be handed off by same_worker" in refusal(pair(), "same_worker", "ticket")
     assert set(kinds(plan_of(broadcast(), "counter")).values()) == {COUNTER}
 
 
 def test_other_targets_count_and_hold_plain_scratch() -> None:
-    state = run_passes(broadcast(), Options(target="cpu", handoff="flag"))
+    state = run_passes(broadcast(), Options(target="cpu", handoff="tagged"))
     assert state.plan is not None and not state.plan.handoffs and not state.plan.words
     assert [b.tensor for b in state.plan.buffers] == ["x"]
 
@@ -289,10 +302,10 @@ def test_what_only_indices_read_counts_for_that_reason() -> None:
 
 def test_explain_and_the_plan_show_kind_and_reason() -> None:
     shown = et.explain(broadcast(), schedule="static", target="cuda")
-    assert "to use by flag of x: at most 64 words for a task" in shown
+    assert "to use by tagged (x): at most 64 words for a task" in shown
     assert "words of x: 512 bytes" in shown
     text = str(plan_of(pair(), schedule="auto"))
-    assert "handoff make_done -> use: worker; because the tile before it on the same" in text
+    assert "handoff make_done -> use: same_worker; because the tile before it on the same" in text
     assert "words x at 0; 512 bytes" in str(plan_of(broadcast()))
 
 
@@ -302,7 +315,7 @@ def test_explain_and_the_plan_show_kind_and_reason() -> None:
 def test_numbers_that_the_loader_goes_by_travel_in_words_and_the_tasks_wait_as_ever() -> None:
     plan = plan_of(listed())
     (edge,) = (h for h in plan.handoffs if h.call == "go")
-    assert (edge.event, edge.kind, edge.tensors) == ("made", TABLE, ("at",))
+    assert (edge.event, edge.kind, edge.tensors) == ("made", TAGGED_INDEX, ("at",))
     assert [w.event for w in plan.call("go").waits] == ["made"]
     assert [b.tensor for b in plan.words] == ["at"]
 
@@ -317,8 +330,8 @@ def test_numbers_that_the_loader_goes_by_travel_in_words_and_the_tasks_wait_as_e
 def test_what_is_no_table_of_the_loader_is_refused_with_the_reason(
     program: Callable[[], et.Program], event: str, why: str
 ) -> None:
-    assert why in refusal(program(), {event: "table"})
-    assert TABLE not in kinds(plan_of(program())).values()
+    assert why in refusal(program(), {event: "tagged_index"})
+    assert TAGGED_INDEX not in kinds(plan_of(program())).values()
 
 
 # ---- numbers that are found again ------------------------------------------------------------
@@ -327,30 +340,57 @@ def test_what_is_no_table_of_the_loader_is_refused_with_the_reason(
 def test_nobody_waits_for_numbers_that_can_be_found_again() -> None:
     plan = plan_of(ranked())
     (edge,) = (h for h in plan.handoffs if h.call == "go")
-    assert (edge.event, edge.kind, edge.tensors) == ("known", AGAIN, ("at",))
+    assert (edge.event, edge.kind, edge.tensors) == ("known", RECOMPUTE, ("at",))
     assert [b.tensor for b in plan.words] == ["scores"]
 
 
 def test_one_word_for_all_events_finds_again_what_can_be() -> None:
-    assert plan_of(ranked(), "again").handoffs == plan_of(ranked()).handoffs
-    assert "at is not written by one task" in refusal(ranked(added=True), "again")
+    assert plan_of(ranked(), "recompute").handoffs == plan_of(ranked()).handoffs
+    assert "at is not written by one task" in refusal(ranked(added=True), "recompute")
 
 
-@pytest.mark.parametrize(("program", "handoff", "why"), [
-    (pair, {"make_done": "again"}, "it is no table that the loader waits for"),
-    (listed, {"made": "again"}, "list0 does not find at as the largest of a row"),
-    (lambda: listed(makers=2), {"made": "again"}, "at is not written by one task"),
-    (ranked, {"known": "again", "scored": "counter"}, "scores, from which at is found, carries no"),
-    (lambda: ranked(also=True), {"known": "again"}, "it also puts rank before tell on at (raw)"),
-    (lambda: ranked(told=True), {"known": "again"}, "go reads the numbers themselves"),
-    (lambda: ranked(tells=True), {"known": "again"}, "go reads the numbers themselves"),
-    (lambda: ranked(added=True), {"known": "again"}, "at is not written by one task"),
-    (lambda: ranked(row=16), {"known": "again"}, "rank does not find at as the largest of a row"),
-    (lambda: ranked(times=3), {"known": "again"}, "at is not read in the iteration that finds it"),
-])
+@pytest.mark.parametrize(
+    ("program", "handoff", "why"),
+    [
+        (pair, {"make_done": "recompute"}, "it is no table that the loader waits for"),
+        (listed, {"made": "recompute"}, "list0 does not find at as the largest of a row"),
+        (lambda: listed(makers=2), {"made": "recompute"}, "at is not written by one task"),
+        (
+            ranked,
+            {"known": "recompute", "scored": "counter"},
+            "scores, from which at is found, carries no",
+        ),
+        (
+            lambda: ranked(also=True),
+            {"known": "recompute"},
+            "it also puts rank before tell on at (raw)",
+        ),
+        (lambda: ranked(told=True), {"known": "recompute"}, "go reads the numbers themselves"),
+        (lambda: ranked(tells=True), {"known": "recompute"}, "go reads the numbers themselves"),
+        (lambda: ranked(added=True), {"known": "recompute"}, "at is not written by one task"),
+        (
+            lambda: ranked(row=16),
+            {"known": "recompute"},
+            "rank does not find at as the largest of a row",
+        ),
+        (
+            lambda: ranked(times=3),
+            {"known": "recompute"},
+            "at is not read in the iteration that finds it",
+        ),
+    ],
+)
 def test_what_cannot_be_found_again_is_refused_with_the_reason(
     program: Callable[[], et.Program], handoff: dict[str, str], why: str
 ) -> None:
     assert why in refusal(program(), handoff)
-    rest = {e: word for e, word in handoff.items() if word != "again"}
-    assert AGAIN not in kinds(plan_of(program(), rest)).values()
+    rest = {e: word for e, word in handoff.items() if word != "recompute"}
+    assert RECOMPUTE not in kinds(plan_of(program(), rest)).values()
+
+
+@pytest.mark.parametrize(("old", "new"), [("flag", TAGGED), ("worker", SAME_WORKER)])
+def test_an_old_name_works_and_names_the_new_one(old: str, new: HandoffKind) -> None:
+    with pytest.warns(DeprecationWarning, match=f"{old} is called {new.value} now"):
+        known = read_options("cuda", {"handoff": {"make_done": old}, "schedule": "static:affine"})
+    plan = run_passes(pair(), known).plan
+    assert plan is not None and kinds(plan) == {("make_done", "use"): new}

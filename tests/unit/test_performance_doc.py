@@ -21,14 +21,16 @@ def refused(**fields: Any) -> dict[str, Any]:
 
 def test_a_page_has_only_the_sections_that_were_measured(tmp_path: Path) -> None:
     assert "\n# " not in performance_doc.page(tmp_path)
-    rows = [row(name="token", values=32, handoff="flag"),
-            refused(name="token", values=32, handoff="worker")]
+    rows = [
+        row(name="token", values=32, handoff="tagged"),
+        refused(name="token", values=32, handoff="same_worker"),
+    ]
     (tmp_path / "handoffs.json").write_text(json.dumps(rows))
     page = performance_doc.page(tmp_path)
     assert [line for line in page.splitlines() if line.startswith("# ")][1:] == [
         "# Hand-offs between compiled tasks (a GPU; driver 1)"
     ]
-    assert "| values | flag | worker |" in page and "| 32 | 2 (1.5..3) | refused |" in page
+    assert "| values | tagged | same_worker |" in page and "| 32 | 2 (1.5..3) | refused |" in page
     assert "Every task needs" not in page
 
 

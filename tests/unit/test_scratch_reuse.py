@@ -256,8 +256,8 @@ def test_a_sum_that_begins_at_zero_begins_anew_in_each_iteration():
 
 def test_tensors_that_carry_flags_stay():
     p = program(in_turn, a=(L, N))
-    flags = planned(p, target="cuda", handoff="flag")
-    assert {h.kind for h in flags.handoffs} == {HandoffKind.flag}
+    flags = planned(p, target="cuda", handoff="tagged")
+    assert {h.kind for h in flags.handoffs} == {HandoffKind.tagged}
     assert flags.shared_scratch == ()
     assert planned(p, target="cuda", handoff="counter").shared_scratch == ("h", "a")
 
@@ -283,7 +283,7 @@ def test_flags_order_nothing_but_their_words():
         p.call(back, name="second", grid=(TILES,), reads=lambda i: a[at, cut(i)],
                writes=lambda i: h[at + 1, cut(i)])
     p.call(step, name="end", grid=(), reads=lambda: h[L, :], writes=lambda: out[:])
-    found = planned(p, target="cuda", handoff="flag")
+    found = planned(p, target="cuda", handoff="tagged")
     assert {t for h in found.handoffs for t in h.tensors} == {"h"}
     assert found.shared_scratch == ()
     assert planned(p, target="cuda", handoff="counter").shared_scratch == ("h", "a")

@@ -337,7 +337,7 @@ def test_what_the_loader_waits_for_keeps_its_cell() -> None:
     assert [(h.kind.value, h.reason) for h in plan.handoffs] \
         == [("counter", "the loader waits for it as well")]
     (without,) = plan_of(single(), stream=False).handoffs
-    assert without.kind.value == "worker"
+    assert without.kind.value == "same_worker"
 
 
 def test_in_debug_run_time_places_are_checked_before_anything_is_read_there() -> None:

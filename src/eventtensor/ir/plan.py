@@ -227,19 +227,21 @@ class Buffer:
 
 
 class HandoffKind(Enum):
-    """How data goes from a producer to a consumer. `counter`: a cell counts notifies. `worker`: no
-    cell, because both tasks run on one worker, whose threads synchronise between tasks. `flag`: no
-    cell, because each element is tagged with the launch's epoch. `bulk`: a cell, then one copy into
-    shared memory. `table`: a cell for the tasks, and tagged elements for the producer warp, which
-    needs these indices alone. `again`: no cell, because each producer warp recomputes the indices
-    from tagged elements."""
+    """How data goes from a producer to a consumer.
+
+    `counter`: a cell counts notifies. `same_worker`: no cell, because both tasks run on one worker,
+    whose threads synchronise between tasks. `tagged`: no cell, because each element is tagged with
+    the launch's epoch. `bulk`: a cell, then one copy into shared memory. `tagged_index`: a cell for
+    the tasks, and tagged elements for the producer warp, which needs these indices alone.
+    `recompute`: no cell, because each producer warp recomputes the indices from tagged elements.
+    """
 
     counter = "counter"
-    worker = "worker"
-    flag = "flag"
+    same_worker = "same_worker"
+    tagged = "tagged"
     bulk = "bulk"
-    table = "table"
-    again = "again"
+    tagged_index = "tagged_index"
+    recompute = "recompute"
 
 
 @dataclass(frozen=True, slots=True)
@@ -349,7 +351,7 @@ class Plan:
     @property
     def tagged_tensors(self) -> frozenset[str]:
         """The tensors whose elements are tagged."""
-        kinds = (HandoffKind.flag, HandoffKind.table)
+        kinds = (HandoffKind.tagged, HandoffKind.tagged_index)
         return frozenset(t for h in self.handoffs if h.kind in kinds for t in h.tensors)
 
     def __str__(self) -> str:

@@ -21,10 +21,10 @@ from ..targets.target import CudaTarget, Feature
 from .again import AgainQuestion, Found
 from .bulk_operands import bulk_operand, feeds_product
 from .flags import FlagQuestion
+from .handoff_names import Asked
 from .index_table import NO_TABLE, TableQuestion
 from .tile_ownership import call_of, not_on_one_worker
 
-Asked = str | tuple[tuple[str, str], ...]
 KINDS = ("auto", *(k.value for k in HandoffKind))
 
 
@@ -33,11 +33,11 @@ def decide(
 ) -> tuple[Handoff, ...]:
     """One word for all events is followed where it is legal (somewhere, else an error); a word for
     a named event must be legal there. Events that are not named are `auto`, as others are beside
-    `again`, which needs words with flags to find something from."""
+    `recompute`, which needs tagged words to find something from."""
     named = dict(asked) if not isinstance(asked, str) else {}
     default = asked if isinstance(asked, str) else "auto"
     _known_words(plan, named, default)
-    others = "auto" if default == "again" else default  # which is taken wherever it is legal
+    others = "auto" if default == "recompute" else default  # which is taken wherever it is legal
     words = {e.name: named.get(e.name, others) for e in plan.events}
     flags = FlagQuestion(plan.program, derived, events)
     work = _Decision(plan, events, flags, words, target)
@@ -112,7 +112,7 @@ class _Decision:
     def flag(self, event: str) -> None:
         """Let the tensors of an event carry flags, if that is asked for, or legal and cheap."""
         word = self.words[event]
-        if word not in ("flag", "auto") or event in self.flagged:
+        if word not in ("tagged", "auto") or event in self.flagged:
             return
         edges = [w for w in self.waits() if w.event.name == event]
         if word == "auto" and all(not self.other_worker(w) for w in edges):
@@ -120,9 +120,9 @@ class _Decision:
         tensors, why = self._flaggable(event, self.flags.tensors_of(event), word)
         if why:
             for w in edges:
-                self.refused[event, call_of(w.node), "flag"] = why
+                self.refused[event, call_of(w.node), "tagged"] = why
             return
-        reason = "asked for" if word == "flag" else self._payload(tensors).why_flag
+        reason = "asked for" if word == "tagged" else self._payload(tensors).why_flag
         self.flagged[event] = (tensors, reason)
 
     def _flaggable(
@@ -160,7 +160,7 @@ class _Decision:
 
     def find_again(self, event: str) -> None:
         """Let the waiters of an event find what it tells by themselves, where they can."""
-        if self.words[event] not in ("again", "auto") or event in self.flagged:
+        if self.words[event] not in ("recompute", "auto") or event in self.flagged:
             return
         found, why = AgainQuestion(self.plan, self.events, self.flags).found(
             event, frozenset(self.flagged), frozenset(self._with_flags()), self.again)
@@ -169,7 +169,7 @@ class _Decision:
             return
         for w in self.waits():
             if w.event.name == event:
-                self.refused[event, call_of(w.node), "again"] = why
+                self.refused[event, call_of(w.node), "recompute"] = why
 
     # ---- edges ---------------------------------------------------------------------------------
 
@@ -178,20 +178,20 @@ class _Decision:
         word = self.words[event]
         if event in self.flagged:
             tensors, reason = self.flagged[event]
-            return Handoff(event, call, HandoffKind.flag, reason, tensors)
+            return Handoff(event, call, HandoffKind.tagged, reason, tensors)
         if event in self.again:
             reason = "the loader finds its numbers again: no task and no hop between"
             tensors = tuple(sorted(t for t, who in self.again[event] if who == call))
-            return Handoff(event, call, HandoffKind.again, reason, tensors)
+            return Handoff(event, call, HandoffKind.recompute, reason, tensors)
         apart = self.other_worker(wait)
         if apart:
-            self.refused[event, call, "worker"] = apart
+            self.refused[event, call, "same_worker"] = apart
         if not apart and self._loader_waits(event, call):
-            self.refused[event, call, "worker"] = apart = "the loader waits for it as well"
-        if word in ("auto", "worker") and not apart:
+            self.refused[event, call, "same_worker"] = apart = "the loader waits for it as well"
+        if word in ("auto", "same_worker") and not apart:
             reason = "the tile before it on the same worker made what it needs"
-            return Handoff(event, call, HandoffKind.worker, reason)
-        if word in ("auto", "table"):
+            return Handoff(event, call, HandoffKind.same_worker, reason)
+        if word in ("auto", "tagged_index"):
             found = self._table(event, call)
             if found is not None:
                 return found
@@ -209,13 +209,13 @@ class _Decision:
         """What the loader waits for are numbers of a table, and it looks at these alone."""
         tensors, why = TableQuestion(self.plan, self.events, self.flags).found(event, call)
         if why:
-            self.refused[event, call, "table"] = why
+            self.refused[event, call, "tagged_index"] = why
             return None
         reason = "the loader goes on with its numbers: no fence, no second trip"
-        return Handoff(event, call, HandoffKind.table, reason, tensors)
+        return Handoff(event, call, HandoffKind.tagged_index, reason, tensors)
 
     def _why_counter(self, event: str, call: str, word: str) -> str:
-        kinds = ("worker", "flag") if word == "auto" else (word,)
+        kinds = ("same_worker", "tagged") if word == "auto" else (word,)
         told = (self.refused.get((event, call, k)) for k in kinds)
         return "; ".join(dict.fromkeys(t for t in told if t)) or "works everywhere"
 

@@ -1,5 +1,5 @@
 """Events for whose numbers alone a loader waits: which experts are in use. The numbers then carry
-flags too, and the loader looks at them instead of the cell (hand-off `table`).
+flags too, and the loader looks at them instead of the cell (hand-off `tagged_index`).
 
 A step of one row with experts gains 1.1% by it, nothing else gains. It becomes a plug-in of the
 kernel IR.

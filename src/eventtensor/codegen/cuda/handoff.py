@@ -1,8 +1,8 @@
 """The hand-offs of a plan (ir.plan.HandoffKind), as the writers of tasks and bodies ask for them.
 
-An edge by `worker`, `flag` or `again` has no wait, and an event with no other edge has no notify
-and no cells. An edge by `table` has no wait of the loader. Operands that come by flags or in bulk
-are staged in the arena.
+An edge by `same_worker`, `tagged` or `recompute` has no wait, and an event with no other edge has
+no notify and no cells. An edge by `tagged_index` has no wait of the producer warp. Operands that
+come tagged or in bulk are staged in the arena.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ...targets.target import CudaTarget
 from ..cpp.sync import Edges
 from .threads import THREADS
 
-_COUNTED = (HandoffKind.counter, HandoffKind.bulk, HandoffKind.table)
+_COUNTED = (HandoffKind.counter, HandoffKind.bulk, HandoffKind.tagged_index)
 
 
 class HandoffEdges(Edges):
@@ -50,8 +50,9 @@ class HandoffEdges(Edges):
         return not kinds or any(k in _COUNTED for k in kinds)
 
     def finds(self, call: Call) -> bool:
-        return HandoffKind.again in (
-            kind for (_, c), kind in self.kinds.items() if c == call.name)
+        return HandoffKind.recompute in (
+            kind for (_, c), kind in self.kinds.items() if c == call.name
+        )
 
     # ---- the frame of the kernel ---------------------------------------------------------------
 
@@ -59,7 +60,7 @@ class HandoffEdges(Edges):
         return [f"#define ET_BULK {int(self.has_bulk)}"]
 
     def includes(self) -> list[str]:
-        again = any(h.kind is HandoffKind.again for h in self.plan.handoffs)
+        again = any(h.kind is HandoffKind.recompute for h in self.plan.handoffs)
         flags = ['#include "cuda/sync/tagged.cuh"'] if self.flagged else []
         return flags + ['#include "cuda/ops/best.cuh"'] * again
 

@@ -46,14 +46,21 @@ class Tables:
     def waited(self, p: PlacedCall) -> tuple[Wait, ...]:
         """Those of them that the loader does as well: it looks at the numbers themselves else, or
         finds them again."""
-        told = {h.event for h in self.plan.handoffs
-                if h.call == p.call.name and h.kind in (HandoffKind.table, HandoffKind.again)}
+        told = {
+            h.event
+            for h in self.plan.handoffs
+            if h.call == p.call.name and h.kind in (HandoffKind.tagged_index, HandoffKind.recompute)
+        }
         return tuple(w for w in self.after(p) if w.event not in told)
 
     def again(self, p: PlacedCall) -> frozenset[str]:
         """Tensors whose numbers the loader finds again."""
-        return frozenset(t for h in self.plan.handoffs for t in h.tensors
-                         if h.call == p.call.name and h.kind is HandoffKind.again)
+        return frozenset(
+            t
+            for h in self.plan.handoffs
+            for t in h.tensors
+            if h.call == p.call.name and h.kind is HandoffKind.recompute
+        )
 
     def _loads(self, p: PlacedCall) -> tuple[Load, ...]:
         plan, found = self.plan, dict[Load, None]()

@@ -20,7 +20,7 @@
 //    who pushes: acq_rel adds, so that the one which completes a counter follows all the others.
 //  * Cells are cleared with relaxed stores by the launch that does not use them; the boundary
 //    between two kernels of one stream orders them.
-//  * An edge between two tasks of one worker (hand-off `worker`) has no cell. The threads of a
+//  * An edge between two tasks of one worker (hand-off `same_worker`) has no cell. The threads of a
 //    block meet at sync() after every body, so all accesses of a task come before those of the next
 //    task of that block: bar.sync is morally strong among its participants, so it synchronises
 //    them, and causality order through it holds for plain accesses too. What the first task had
