@@ -367,8 +367,10 @@ def test_keys_that_flow_ahead_of_tasks_give_the_bits_of_those_in_place(name: str
 def test_tasks_know_their_next_tile_and_wait_for_all_that_it_reads() -> None:
     text = generate(cuda_plan(SHAPES["llama"])).text
     assert "et::PrefetchedTickets(worker, args.cell.ticket_attend" in text
-    flowing, in_place = (next(e for e in cuda_plan(s).events if e.name == "rotate_done")
-                         for s in (SHAPES["llama"], SHAPES["splits"]))
+    flowing, in_place = (
+        next(e for e in cuda_plan(s).events if e.name == "apply_rope_done")
+        for s in (SHAPES["llama"], SHAPES["splits"])
+    )
     assert (len(flowing.shape), len(in_place.shape)) == (0, 1)
 
 

@@ -244,7 +244,7 @@ def test_weights_that_are_packed_for_other_kernels_are_refused(
 ) -> None:
     model = open_model("random:tiny-qwen3-moe")
     weights = pack_weights(model.checkpoint, given, DTYPES["bf16"].numpy)
-    with pytest.raises(BadPacking, match="w_down has the shape"):
+    with pytest.raises(BadPacking, match="w_qkv has the shape"):
         Runner(model.config, weights, target="cuda", pages=8, positions=512,
                batch_invariant=batch_invariant)
 
