@@ -127,8 +127,11 @@ def explain(
     function: Function,
     target: TargetOption = TargetName.cpu,
     device: DeviceOption = None,
-    stage: Annotated[StageName, option(
-        "plan: schedules, events, memory; source: what is compiled, byte for byte")
+    stage: Annotated[
+        StageName,
+        option(
+            "plan: schedules, events, memory; kernel_ir: bodies of tasks; source: what is compiled"
+        ),
     ] = StageName.plan,
 ) -> None:
     """Show what the compiler makes of a program. No GPU is needed."""
