@@ -210,7 +210,7 @@ BROKEN: dict[str, tuple[Case, str, str, str]] = {
     "the result is put where lines are still read": (
         NEAR,
         "cuda/mma/gemm_wgmma.cuh",
-        "      sync();  // the result may lie where lines did\n",
+        "      sync();  // the result may lie where activation tiles did\n",
         "",
     ),
     "an event is not waited for": (

@@ -25,8 +25,9 @@ template <class T> ET_FN T stored(bf16 x) {
   else return value(x);
 }
 
-// How a packed matrix is made from its sources (llm/weights/weight_packing.py): in turns, of which each has some
-// panels of every source. `first`: where those of a source begin in a turn; the last is its length.
+// How a packed matrix is made from its sources (llm/weights/weight_packing.py): in turns, of which
+// each has some panels of every source. `first`: where those of a source begin in a turn; the last
+// is its length.
 struct Packing {
   static constexpr uint32_t SOURCES = 3, ROWS = 16, BLOCK = 8;
   uint32_t panels, bundle, spans, blocks, sources, first[SOURCES + 1];  // blocks: of a span

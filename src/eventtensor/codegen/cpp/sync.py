@@ -69,7 +69,8 @@ class Edges:
         return [1 for _ in places]
 
     def finds(self, call: Call) -> bool:
-        """True if the loader of a call waits for words, and its tasks for nothing but its pages."""
+        """True if the producer warp waits for the words that a call reads, and the tasks of the
+        call for nothing but its pages."""
         return False
 
     def words_first(self, call: Call, waits: tuple[Wait, ...]) -> bool:

@@ -204,8 +204,9 @@ class StreamBody(ColumnsBody):
         self.maps.lacking |= not x.mapped
 
     def set_off_early(self, settled: DataAvailability, last: Wait, sync: SyncWriter) -> None:
-        """Lines of the first product, if boxes of x as it lies are known before the last wait: the
-        bringers then wait for its one cell themselves. Nothing of x is read here."""
+        """Begins to load the activation tiles of the first product, if boxes of x as it lies are
+        known before the last wait: the activation producers then wait for its one cell themselves.
+        Nothing of x is read here."""
         first = self._first_product(self.call.body.stmts)
         if first is None or not self._by_lines(first) or self.expr.debug:
             return
@@ -350,7 +351,7 @@ class StreamBody(ColumnsBody):
         return most is not None and most <= _PASSES[columns]
 
     def open_beside(self, product: Product, stream: Stream) -> None:
-        """Where lines of x are, temporaries may be from the end of a lone product on."""
+        """Where activation tiles are, temporaries may be from the end of a lone product on."""
         most = opens_beside([s for _, s in self.products.values()], stream)
         if stream.is_b_streamed and stream.is_streamed and most is not None:
             self.out.line(

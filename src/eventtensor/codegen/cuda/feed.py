@@ -1,5 +1,5 @@
 """Prints what the producer warp does for a task whose custom body takes pages. The source of the
-producer sees its operands as the body does, and the loader as `worker`."""
+producer sees its operands as the body does, and the producer warp as `worker`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..emitter import cpp_name
 
 
 class FeedWriter(HandWriter):
-    """Writes the function `feed_x_pages`, and a call of it where the loader has a tile."""
+    """Writes the function `feed_x_pages`, and a call of it where the producer warp has a tile."""
 
     def __init__(
         self,

@@ -22,8 +22,8 @@ _COUNTED = (HandoffKind.counter, HandoffKind.bulk, HandoffKind.tagged_index)
 
 
 class HandoffEdges(Edges):
-    """A GPU may have no bulk copies, and so no loader: then those operands are
-    read in place, and what a loader would find again is waited for."""
+    """A GPU may have no bulk copies, and so no producer warp: then those operands are
+    read in place, and what a producer warp would recompute is waited for."""
 
     def __init__(self, plan: Plan, target: CudaTarget) -> None:
         self.plan, self.costs = plan, target.costs.handoff

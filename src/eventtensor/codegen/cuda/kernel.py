@@ -86,8 +86,8 @@ class BlockWriter(SharedMemory):
 
     @property
     def threads(self) -> int:
-        """Of a block: those that run tasks, the loader's, those that bring lines of x, and the
-        messenger's."""
+        """Of a block: those that run tasks, the producer warp, the activation producers and the
+        notifier warp."""
         return self.before_messenger + (MESSENGER if self.has_messenger else 0)
 
     @property
@@ -97,7 +97,7 @@ class BlockWriter(SharedMemory):
 
     @property
     def most_told(self) -> int:
-        """Numbers that are told with a tile."""
+        """Numbers that are forwarded with a tile."""
         return max((len(self.tables.told(p)) for p in self.program.calls if self.is_told(p)),
                    default=0)
 
@@ -122,7 +122,7 @@ class BlockWriter(SharedMemory):
         )
 
     def is_told(self, p: PlacedCall) -> bool:
-        """True if the loader claims the tiles of a grid."""
+        """True if the producer warp claims the tiles of a grid."""
         return p.call.name in self.streams and self.is_ticket(p.call.name)
 
     def how_to_notify(self, p: PlacedCall) -> str:
@@ -332,7 +332,7 @@ class BlockWriter(SharedMemory):
                 o.line("if (et::is_leader()) et::notifier().send(nullptr);")
 
     def roles(self) -> None:
-        """The ring, the loader's whole life, and the worker beside it."""
+        """The pipeline, the producer warp's whole life, and the worker beside it."""
         o = self.out
         o.line("__shared__ et::SmemPipeline ring;")
         columns = f", {self.expr(self.columns())}" if self.wide else ""

@@ -1,4 +1,5 @@
-"""The loader's program: the same walk over grids as the tasks', with loads in their place."""
+"""The program of the producer warp: it visits the grids as the tasks do, and loads operands where
+they compute."""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ from .feed import FeedWriter
 from .maps import RUN, Maps, PagedTensor
 from .tables import Tables
 
-_INLINE = "__device__ __forceinline__ "  # the loader's books stay in registers
+_INLINE = "__device__ __forceinline__ "  # the state of the producer warp stays in registers
 GROUP = BUNDLES[-1]  # panels of a page
 
 
@@ -54,9 +55,9 @@ def _here(tensor: str) -> str:
 
 class LoaderWriter:
     """Writes `load_x` (one task), `feed_x` (its grid) and `feed` (all of them) for every call with
-    streams. The loader's variable is called `worker`, as in the code that it shares. `lends` says
-    before which calls pages are lent to them; what it finds to be mapped goes to `maps`. Runs of
-    products that are `joined`, by their call and first argument, share pages."""
+    streams. The producer warp's variable is called `worker`, as in the code that it shares. `lends`
+    says before which calls pages are lent to them; what it finds to be mapped goes to `maps`. Runs
+    of products that are `joined`, by their call and first argument, share pages."""
 
     def __init__(
         self, kernel: KernelWriter, tables: Tables, lends: Callable[[str], bool], maps: Maps,
@@ -66,7 +67,7 @@ class LoaderWriter:
         self.joined, self.costs = joined, costs
         self.streams = tables.streams
         self.out = kernel.out
-        # The tasks check, the loader need not.
+        # The tasks check, the producer warp need not.
         self.expr = TableExpr(kernel.program, flagged=kernel.expr.flagged)
         self.sync = replace(kernel.sync, expr=self.expr)
         self.grids = replace(kernel.grids, expr=self.expr)
@@ -107,7 +108,7 @@ class LoaderWriter:
         o.line()
 
     def tell(self, p: PlacedCall) -> None:
-        """Where the loader claims: the tile, and what has been looked up for it."""
+        """Where the producer warp claims: the tile, and the values looked up for it."""
         names = {load: f"told{k}" for k, load in enumerate(self.tables.told(p))}
         for load, name in names.items():
             self.out.line(f"const int64_t {name} = {self.expr(load)};")
@@ -299,7 +300,7 @@ class LoaderWriter:
 
     def settle(self, p: PlacedCall, tables: Mapping[str, tuple[Node, ...]]) -> None:
         """Once, and only for a tile: the tasks of this block then do the same waits, with a limit,
-        before they ask for a page. What they tell is read then, or known without them."""
+        before they ask for a page. The data that they guard is read then, or known without them."""
         with self.out.block("if (!settled)"):
             self.out.line("worker.wait_for_tasks();")
             self.sync.waits(self.tables.waited(p))

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 BYTES, ALIGN = 128, 64  # of a map, as the driver encodes it
 BOX_BYTES = 128  # of a row in a box: what its swizzle has
-COLUMNS = (16, 64)  # rows in a box: a line of few and of many columns of x
+COLUMNS = (16, 64)  # rows in a box: an activation tile of few and of many columns
 # Matrices of x, and maps in all: they are arguments of the kernel, which has 4 KB for everything.
 MOST, MOST_MAPS = 12, 26
 ROW_ALIGN = 16  # bytes

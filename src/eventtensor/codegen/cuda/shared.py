@@ -1,5 +1,5 @@
-"""How the shared memory of a block is shared out: a ring of pages with lines of x at its end, and
-temporaries of tasks.
+"""How the shared memory of a block is shared out: a pipeline of stages with activation tiles at its
+end, and temporaries of tasks.
 """
 
 from __future__ import annotations
@@ -73,20 +73,20 @@ class SharedMemory(KernelWriter):
 
     @property
     def dynamic_bytes(self) -> int:
-        """Shared memory for the ring and for temporaries: what declarations leave."""
+        """Shared memory for the pipeline and for temporaries: what declarations leave."""
         return self.target.shared_bytes - -(-self.declared_bytes // 1024) * 1024
 
     @property
     def page(self) -> int:
-        """Bytes of a slot of the ring: the largest page."""
+        """Bytes of a stage of the pipeline: the largest page."""
         paged = (s.stage_bytes for every in self.streams.values() for s in every)
         return max([self.costs.stage_bytes, *paged]) if self.streams else 0
 
     @property
     def ring_bytes(self) -> int:
-        """Temporaries get what the largest task needs that fits, the ring the rest, with lines of x
-        at its end. A task that does not fit goes on in device memory, unless it has a product with
-        pages."""
+        """Temporaries get what the largest task needs that fits. The pipeline gets the rest, with
+        activation tiles at its end. A task that does not fit goes on in device memory, unless it
+        has a product with pages."""
         if not self.streams:
             return 0
         costs, most = self.costs, self.costs.max_temporary_bytes
@@ -135,7 +135,7 @@ class SharedMemory(KernelWriter):
         return any(self.lends(p.call.name) for p in self.program.calls)
 
     def lends(self, call: str) -> bool:
-        """True if the ring lends pages to a call, or to the group that it is in."""
+        """True if the pipeline lends stages to a call, or to the group that it is in."""
         group = self.group_of(call)
         calls = [self.program.placed(call)] if group is None else \
             [p for p in self.program.calls if self.group_of(p.call.name) == group]

@@ -1,4 +1,4 @@
-"""Where a product takes its pages from: the ring, or the memory where its operand lies."""
+"""Where a product takes its pages from: the pipeline, or the memory where its operand lies."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Tables (ir/index_tables.py): the loader reads the row of a grid once, and its lanes keep it.
-Where it claims the tiles it tells the tasks what it has looked up for each, which spares them a
-trip to the memory."""
+"""Tables (ir/index_tables.py): the producer warp reads the row of a grid once, and its lanes
+keep it. Where it claims the tiles, it forwards what it has looked up for each to the tasks, which
+spares them a trip to the memory."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ...ir.program import PlacedCall
 from ...ir.tensor import region_exprs
 from ...ir.walk import loads_of
 
-_TOLD = 4  # numbers that are told with a tile
+_TOLD = 4  # numbers that are forwarded with a tile
 
 
 @dataclass(frozen=True)
@@ -24,12 +24,12 @@ class Tables:
     streams: Mapping[str, tuple[Stream, ...]]
 
     def of(self, p: PlacedCall) -> dict[str, tuple[Node, ...]]:
-        """The tensors, and the row that the grid reads: the header waits for it, or the loader
-        before its first tile."""
+        """The tensors, and the row that the grid reads: the header waits for it, or the
+        producer warp before its first tile."""
         return {load.tensor: load.index[:-1] for load in self._loads(p)}
 
     def told(self, p: PlacedCall) -> tuple[Load, ...]:
-        """What the tasks are told with a tile: none where the loader waits behind its claim, since
+        """What is forwarded with a tile: none where the producer warp waits behind its claim, since
         they have to do that wait first (with a limit)."""
         if self.after(p):
             return ()
@@ -44,8 +44,8 @@ class Tables:
         return tuple(w for w in self.plan.call(p.call.name).waits if w.event in events)
 
     def waited(self, p: PlacedCall) -> tuple[Wait, ...]:
-        """Those of them that the loader does as well: it looks at the numbers themselves else, or
-        finds them again."""
+        """Those of them that the producer warp does as well. Otherwise it polls the numbers
+        themselves, or recomputes them."""
         told = {
             h.event
             for h in self.plan.handoffs
@@ -54,7 +54,7 @@ class Tables:
         return tuple(w for w in self.after(p) if w.event not in told)
 
     def again(self, p: PlacedCall) -> frozenset[str]:
-        """Tensors whose numbers the loader finds again."""
+        """Tensors whose numbers the producer warp recomputes."""
         return frozenset(
             t
             for h in self.plan.handoffs

@@ -1,4 +1,4 @@
-"""The shape of a block: threads that run tasks, a warp that loads, warps that bring lines of x, and
+"""The shape of a block: threads that run tasks, a producer warp, activation producers, and
 one that notifies for tasks."""
 
 THREADS = 256

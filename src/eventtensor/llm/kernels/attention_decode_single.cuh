@@ -32,10 +32,10 @@ template <int PAGE, int PARTS> ET_HOT int num_split_pages(int position, int part
 }
 
 #if ET_STREAM
-// The producer warp loads the keys and values of a head, a page of the split into each page of the
-// ring. WARPS_PER_PAGE warps share a page, sixteen tokens each, and wait for every PAGE_SHARES-th
-// page only. The page before in its slot has landed by then, because at most MAX_PAGES_IN_FLIGHT
-// are in flight (see ProducerWarp::MOST).
+// The producer warp loads the keys and values of a head, a page of the split into each stage of the
+// pipeline. WARPS_PER_PAGE warps share a page, sixteen tokens each, and wait for every PAGE_SHARES-th
+// page only. The page before in its stage has landed by then, because at most MAX_PAGES_IN_FLIGHT
+// are in flight (see ProducerWarp::most).
 template <int HD, int PAGE, int PARTS>
 ET_HOT void produce_split(ProducerWarp& loader, int position, View<const int32_t, 2> table,
                       View<const bf16, 4> kv, int part) {
@@ -67,7 +67,7 @@ template <int COUNT, int OF> ET_HOT void load_row(uint32_t (&x)[COUNT], SmemRow 
   }
 }
 
-// The pages of a split for the consumer warps: in the ring if STREAMED, else in the cache.
+// The pages of a split for the consumer warps: in the pipeline if STREAMED, else in the cache.
 template <bool STREAMED, int PARTS, class Worker> struct SplitPages {
   Worker& worker;
   const int32_t* table;
@@ -248,8 +248,7 @@ ET_HOT bool attend_single(Worker& worker, bf16* memory, View<const float, 1> qkv
   return true;
 }
 
-//  ---- combine: the splits of a head
-// ---------------------------------------------------------------
+// ---- combine: the splits of a head --------------------------------------------------------------
 
 // Combines COLUMNS columns of a head, a power of two. The lanes of a column are neighbours.
 template <int PARTS, int COLUMNS, class T>

@@ -1,7 +1,7 @@
 // Attention of mixed batches (prefill and decode): the KV pipeline. Asynchronous copies bring keys
-// and values into shared memory that the weight pipeline lends (persistent_smem.cuh). Each warp has its own
-// stages, of 16 tokens (a chunk) each; it loads some chunks ahead and waits for no other warp. The
-// order of sums is that of attend_heads (attention.cuh).
+// and values into shared memory that the weight pipeline lends (persistent_smem.cuh). Each warp has
+// its own stages, of 16 tokens (a chunk) each; it loads some chunks ahead and waits for no other
+// warp. The order of sums is that of attend_heads (attention.cuh).
 //
 // Contract: a lane waits for its own copies, then the lanes of its warp meet before any reads what
 // others have copied. They meet again after the reads and before the stage is filled anew. The data

@@ -9,8 +9,7 @@ namespace et::attention {
 
 template <int N> struct alignas(4 * N) WordVector { uint32_t at[N]; };  // 2 N elements of 16 bits
 
-//  ---- attend: one item of a sequence
-// -------------------------------------------------------------
+// ---- attend: one item of a sequence -------------------------------------------------------------
 //
 // A warp computes 16 tokens at a time. Scores are q (as rows, 8 to 15 empty) times keys (as
 // columns). So lane (g, c) holds head g and tokens 2c, 2c + 1, 8 + 2c, 9 + 2c, as the second
@@ -200,7 +199,7 @@ template <int H> struct KvPartitions {
 };
 
 // KV partitions that the reduction holds at once. Of one large head these are half of all, which
-// leaves memory to the ring; of several heads all but the last ones, which stay in registers.
+// leaves memory to the pipeline; of several heads all but the last ones, which stay in registers.
 constexpr ET_FN int kv_partitions_at_once(int group, int hd, int heads) {
   if (heads > 1) return WARPS - WARPS / heads;
   return (group + group % 2) * hd <= 512 ? WARPS : WARPS / 2;

@@ -1,6 +1,6 @@
-// Memory for the tasks of a grid that lasts from one of its tasks to the next: PERSISTENT_BYTES bytes, a piece
-// for each warp. The pipeline lends pages meanwhile; without a stream it is the begin of what the block
-// has left.
+// Memory for the tasks of a grid that lasts from one of its tasks to the next: PERSISTENT_BYTES, a
+// piece for each warp. The pipeline lends stages meanwhile; without a pipeline it is the begin of
+// what the block has left.
 #pragma once
 #include "cuda/roles/worker.cuh"
 
@@ -10,7 +10,7 @@ constexpr uint32_t PERSISTENT_BYTES_PER_WARP = PERSISTENT_BYTES / (ET_THREADS / 
 
 #if ET_LENDS_STAGES
 static_assert(STAGE_BYTES % PERSISTENT_BYTES_PER_WARP == 0);
-constexpr uint32_t BORROWED_STAGES = (PERSISTENT_BYTES + STAGE_BYTES - 1) / STAGE_BYTES;  // pages
+constexpr uint32_t BORROWED_STAGES = (PERSISTENT_BYTES + STAGE_BYTES - 1) / STAGE_BYTES;  // stages
 
 // Around all tasks of a grid that this block runs, if any.
 class BorrowedStages {

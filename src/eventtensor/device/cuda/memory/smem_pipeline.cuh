@@ -1,6 +1,6 @@
-// The stream inside a block: pages go from the producer through the stages of a pipeline in shared memory
-// to the warps that run tasks, first in, first out. Both sides walk the same schedule, so a page
-// has no name but its number. A second, small pipeline tells the tasks what the producer claims.
+// The stream inside a block: pages go from the producer through the stages of a pipeline in shared
+// memory to the warps that run tasks, first in, first out. Both sides walk the same schedule, so a
+// page has no name but its number. A second, small pipeline sends the tasks the claimed tiles.
 //
 // Contract:
 //  * full[s] ends its phase when the producer has announced the page in stage s and its bytes have
@@ -27,29 +27,29 @@
 namespace et {
 
 constexpr uint32_t STAGE_BYTES = ET_STAGE_BYTES,
-                   STAGES = ET_STAGES;  // these at most, where lines take some room
+                   STAGES = ET_STAGES;  // at most: activation tiles may take some of the memory
 constexpr uint32_t WARPS = ET_THREADS / 32;
-// Who fences what was read of a stage: who copies to it again, once for all who have read. But where
-// activation tiles come by themselves, most pages are read by tensor cores, which need no fence, and the
-// producer has no time to spare: there each reader does.
+// Who fences the reads of a stage: the producer, when it fills the stage again, once for all
+// readers. But where activation tiles have producers of their own, most pages are read by tensor
+// cores, which need no fence, and the producer has no time to spare: there each reader does.
 constexpr bool COPIER_FENCES = ET_WIDE == 0;
 
 #if ET_WIDE
-// ActivationPipeline of up to N columns of x have places of their own size, each with two barriers. What has room
-// for few lines of many columns has room for many lines of few: they come further ahead.
+// Activation tiles of up to N columns have stages of their own size, each with two barriers. Memory
+// for few tiles of many columns holds many tiles of few columns: these are loaded further ahead.
 constexpr ET_FN uint32_t activation_tile_bytes(uint32_t columns) {
   return columns * (columns <= N64 ? MOST_SPAN : SWIZZLE);
 }
-constexpr uint32_t AHEAD = 4;  // lines of the most columns that a launch has: no more
+constexpr uint32_t AHEAD = 4;  // activation tiles of the most columns that a launch has, at most
 constexpr uint32_t MOST_LINES = AHEAD * activation_tile_bytes(N128);  // bytes
 static_assert(STAGES == (ET_PIPELINE_BYTES - AHEAD * activation_tile_bytes(N16)) / STAGE_BYTES);
 template <uint32_t N> struct ActivationStages {
   static constexpr uint32_t BYTES = activation_tile_bytes(N),
-                            LINE = BYTES / N;  // of a line, and of K in it
+                            LINE = BYTES / N;  // of a tile, and of one of its columns
   static constexpr uint32_t WIDTH = N == N16 ? 0 : N == N64 ? 1 : 2;
   static constexpr uint32_t MOST = MOST_LINES / BYTES;
 };
-// Bytes of K in a line where a span has so many: it has one or two lines, alike.
+// Bytes of K in an activation tile, for spans of `span` bytes: a span has one or two equal tiles.
 template <uint32_t N> constexpr ET_FN uint32_t activation_tile_k(uint32_t span) {
   return span <= ActivationStages<N>::LINE ? span : span / 2;
 }
@@ -58,14 +58,14 @@ template <> constexpr uint32_t FIRST_PLACE<N64> = ActivationStages<N16>::MOST;
 template <> constexpr uint32_t FIRST_PLACE<N128> = FIRST_PLACE<N64> + ActivationStages<N64>::MOST;
 constexpr uint32_t PLACES = FIRST_PLACE<N128> + ActivationStages<N128>::MOST;
 
-// Where x lies in a matrix that has a map of this number (tma_activation.cuh): x's first element is number
+// Where x lies in the matrix of this tensor map (tma_activation.cuh): x's first element is number
 // `first` of that row.
 struct InMap {
   uint32_t map, row, first;
 };
 constexpr uint32_t NO_MAP = ~0u;
 
-// What the activation producers bring (activation_producer.cuh): elements of 16 bits, whichever they are.
+// What the activation producers load (activation_producer.cuh): elements of any type of 16 bits.
 struct ActivationJob {
   Matrix<uint16_t> x;
   const int64_t* begins;  // of columns, in elements, if they do not lie s1 apart
@@ -73,10 +73,10 @@ struct ActivationJob {
   InMap in;
   const Cell* cell;  // that has to reach `target` before x is there (0: it is)
   int64_t target;
-  uint32_t line;  // the number of its first one, among those of its size
+  uint32_t line;  // the number of its first tile, among those of its size
 };
 
-// Where a line of this number is, of N columns, in so many bytes.
+// The stage of the activation tile of this number, with N columns; `bytes` hold all stages.
 template <uint32_t N> struct ActivationStage {
   uint32_t at, parity;
   ET_FN ActivationStage(uint32_t bytes, uint32_t number) {
@@ -134,7 +134,7 @@ struct WorkTileInfo {
 };
 
 struct SmemPipeline {
-  char* memory;  // of stages, and of lines behind them
+  char* memory;  // of stages, and of activation tiles behind them
   Barrier full[STAGES], empty[STAGES];
   Barrier tile_full[MAX_CLAIMED_TILES], tile_empty[MAX_CLAIMED_TILES];
   WorkTileInfo tiles[MAX_CLAIMED_TILES];
@@ -145,7 +145,7 @@ struct SmemPipeline {
 #if ET_WIDE
   ActivationPipeline lines;
   ET_FN StageIndex stages() const { return StageIndex(lines); }
-  // Where lines lie: at the end of the pipeline's memory, as the swizzle wants them.
+  // Where activation tiles lie: at the end of the pipeline's memory, aligned for the swizzle.
   ET_FN uint32_t beside() const { return shared_address(memory) + ET_PIPELINE_BYTES - lines.bytes; }
 #else
   ET_FN StageIndex stages() const { return {}; }
@@ -169,7 +169,7 @@ ET_FN void init_pipeline(SmemPipeline& pipeline, char* memory) {
 }
 #if ET_WIDE
 ET_FN void init_pipeline(SmemPipeline& pipeline, char* memory, int64_t columns) {
-  if (shared_address(memory) % 1024 != 0) __trap();  // swizzled lines would be read wrong
+  if (shared_address(memory) % 1024 != 0) __trap();  // swizzled tiles would be read wrong
   init_activation_pipeline(pipeline.lines, columns);
   init_pipeline(pipeline, memory);
 }
@@ -200,10 +200,10 @@ class PipelineConsumer {
   }
 
 #if ET_WIDE
-  // Bytes of lines. They end where the memory of the pipeline does.
+  // Bytes of activation tiles. They end where the memory of the pipeline does.
   ET_FN uint32_t activation_bytes() const { return pipeline_->lines.bytes; }
 
-  // By one thread: what the lines from the next one on are of.
+  // By one thread: the job of the next activation tiles.
   ET_FN void give(const ActivationJob& job) {
     const uint32_t n = job.walk.columns;
     pipeline_->lines.job = job;
@@ -211,8 +211,9 @@ class PipelineConsumer {
     bar_arrive(pipeline_->lines.given);
   }
 
-  // Where the line `ahead` places after the next one is, once it is there. It stays until it is
-  // released, by each warp, or by half of them twice. TmaLoader are there for tensor cores at once.
+  // Where the activation tile `ahead` places after the next one is, once it has landed. It stays
+  // until it is released, by each warp, or by half of them twice. Tiles loaded by TMA need no proxy
+  // fence.
   template <uint32_t N, bool BY_TMA> ET_FN uint32_t line(uint32_t ahead) {
     const ActivationStage<N> place(pipeline_->lines.bytes, next_line(ActivationStages<N>::WIDTH) + ahead);
     await(shared_address(pipeline_->lines.full) + place.bar(), place.parity);
@@ -223,7 +224,7 @@ class PipelineConsumer {
     const ActivationStage<N> place(pipeline_->lines.bytes, next_line(ActivationStages<N>::WIDTH) + ahead);
     if (threadIdx.x % 32 == 0) bar_arrive(shared_address(pipeline_->lines.empty) + place.bar(), warps);
   }
-  // So many lines are behind.
+  // So many activation tiles are behind.
   template <uint32_t N> ET_FN void advance_activation_tiles(uint32_t lines) {
     lines_ = lines_ + ((lines & COUNTED) << 8 * ActivationStages<N>::WIDTH) & COUNTED * 0x10101;
   }
@@ -252,8 +253,8 @@ class PipelineConsumer {
     return ptx::in_shared(reinterpret_cast<const T*>(pipeline_->memory + offset));
   }
 
-  // The next pages, which are lent to this block until it gives them back, and where the one so many
-  // places before the next one is. Nothing else is taken from the pipeline meanwhile.
+  // Borrows the next stages for this block until it returns them: nothing else is taken from the
+  // pipeline meanwhile. `lent` is where the one so many places before the next one is.
   ET_FN void borrow_stages(uint32_t pages) {
     ET_ROLLED for (; pages > 0; --pages, ++next_) wait_stage(0);
   }
@@ -269,7 +270,7 @@ class PipelineConsumer {
     held_ = 0;
   }
 
-  // The next tile that the producer tells, and then the k-th of what it has looked up for it.
+  // The next tile that the producer has sent; then the k-th value that it has looked up for it.
   ET_FN int64_t tile() {
     const uint32_t stage = tiles_received_ % MAX_CLAIMED_TILES, parity = tiles_received_ / MAX_CLAIMED_TILES & 1;
     while (!bar_over(pipeline_->tile_full[stage], parity)) {}
@@ -292,7 +293,7 @@ class PipelineConsumer {
   ET_FN void stop() { shared_set(pipeline_->stop, 1); }
 
 #if ET_TRACE
-  // How long this thread has waited for pages and lines since it was asked last, in ns.
+  // How long this thread has waited for pages and activation tiles since the last call, in ns.
   ET_FN uint32_t stalled() {
     const uint32_t found = stalled_;
     stalled_ = 0;
@@ -321,7 +322,7 @@ class PipelineConsumer {
   uint32_t stalled_ = 0;
 #endif
 #if ET_WIDE
-  // The next line of few, of some and of many columns, a byte each: only its place and parity matter.
+  // The next tile of N16, of N64 and of N128 columns, a byte each: only its stage and parity matter.
   static constexpr uint32_t COUNTED = 2 * ActivationStages<N16>::MOST - 1;
   static_assert(COUNTED <= 127);
   ET_FN uint32_t next_line(uint32_t width) const { return lines_ >> 8 * width & 0xff; }

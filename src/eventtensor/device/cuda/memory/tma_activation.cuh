@@ -1,15 +1,15 @@
-// ActivationPipeactivation tile (activation_producer.cuh) that are boxes of a matrix which the host has described: one lane asks for
-// each of them by one or two copies, and the copies do what lanes would: swap pieces, and bring
-// nothing of what lies outside. sm_90.
+// Activation tiles (activation_producer.cuh) that are boxes of a matrix with a tensor map: one lane
+// issues one or two TMA copies for each. The copies do what lanes would do: they swap pieces, and
+// load nothing of what lies outside the matrix. sm_90.
 //
 // Contract (see bulk.cuh), rule by rule:
-//  * x may have been written in this launch. The thread that gives the job has seen that it is
-//    there; the lane that copies has seen the job, and then does fence_global_writes.
-//  * ActivationStages of lines were touched by plain loads and stores, and by copies of lanes: before a job is
-//    given, each thread does fence_shared_reads, then all meet.
-//  * `full` of a place has as many arrivals as where lanes copy; one lane does them all.
+//  * x may have been written in this launch. The thread that gives the job has seen that x is
+//    written; the lane that copies has seen the job, and then does fence_global_writes.
+//  * Plain loads and stores, and copies of lanes, have touched the stages of activation tiles:
+//    before a job is given, each thread does fence_shared_reads, then all meet.
+//  * `full` of a stage has as many arrivals as where lanes copy; one lane does them all.
 //  * A job is begun when all activation producers have taken it: it may end without the others.
-//  * Copies that were asked for land before the block ends.
+//  * Copies that were issued land before the block ends.
 #pragma once
 #include "cuda/memory/smem_pipeline.cuh"
 
@@ -29,7 +29,7 @@ class TmaLoader {
       : pipeline_(pipeline), full_(shared_address(pipeline.lines.full)),
         empty_(shared_address(pipeline.lines.empty)), beside_(pipeline.beside()), maps_(maps) {}
 
-  // All lines of a job. False if the tasks are over.
+  // All tiles of a job. False if the tasks are over.
   template <uint32_t N> ET_HOT bool bring(const ActivationJob& job) {
     const TensorMap& map = maps_[2 * job.in.map + (N != N16)];
     const uint32_t taken = shared_address(&pipeline_.lines.taken);
@@ -57,8 +57,8 @@ class TmaLoader {
   }
 
  private:
-  // Until x is there: by the lane that asks for it, so that it need not be told. False if the tasks
-  // are over.
+  // Waits until x is written. The lane that issues the copies polls, so nobody has to tell it. False
+  // if the tasks are over.
   ET_HOT bool reached(const ActivationJob& job) const {
     bool there = job.target == 0;
     while (!there && shared_peek(pipeline_.stop) == 0)
@@ -89,7 +89,7 @@ class TmaLoader {
   const uint32_t full_, empty_, beside_;
   const TensorMap* const maps_;
   uint32_t jobs_ = 0;
-  uint32_t first_ = 0, next_ = 0;  // lines of the last job, and the next one
+  uint32_t first_ = 0, next_ = 0;  // tiles of the last job, and the next one
 };
 
 }  // namespace et

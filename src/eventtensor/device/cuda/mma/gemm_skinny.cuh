@@ -1,9 +1,10 @@
 // Matrix products whose one operand is used up page by page: the rows of a bundle of panels by some
-// columns of K, from the stream or where they lie in memory (fragments.cuh). sm_80 and later.
+// columns of K, from the pipeline or from global memory (fragments.cuh). sm_80 and later.
 //
-// Warps share a page, each a panel of it, and groups of them take pages in turn. Products of bf16 or f16 are exact in
-// f32; the order of the sums is fixed by the shapes alone (steps in turn over the sums of a warp,
-// then these, then the warps, as trees), so bits do not depend on where the pages come from.
+// Warps share a page, each a panel of it, and groups of them take pages in turn. Products of bf16 or
+// f16 are exact in f32; the order of the sums is fixed by the shapes alone (steps in turn over the
+// sums of a warp, then these, then the warps, as trees), so bits do not depend on where the pages
+// come from.
 #pragma once
 #include "cuda/mma/fragments.cuh"
 
@@ -95,8 +96,8 @@ ET_FN void fold_panels(const float* parts, uint32_t part, float* c, int64_t s_ro
   }
 }
 
-// PipelineConsumer where they lie: page j, `bytes` from page to page, of bundle b, of panels that have `panel`
-// bytes each, or of rows `pitch` bytes apart.
+// Stages read in place from global memory: page j, `bytes` from page to page, of bundle b, of panels
+// that have `panel` bytes each, or of rows `pitch` bytes apart.
 template <uint32_t SPAN, uint32_t BUNDLE_> struct GlobalPanels {
   static constexpr uint32_t BUNDLE = BUNDLE_;
   static constexpr bool JOINED = false;

@@ -1,11 +1,12 @@
-// How a product of packed panels with many columns goes, which the producer, the activation producers of x, the
-// tasks and the way without a stream agree on. Groups of four panels (the 64 rows of one wgmma) are
-// summed up for up to 128 columns (a pass), whose sums stay in registers while K goes by, span by
-// span: up to four groups in a round (two, where columns are many), in turn by one and the other
-// half of the warps. One that is left over the halves share, half of the columns each.
+// The order of a product of packed panels with many columns. The producer, the activation
+// producers, the tasks and the path without a pipeline agree on it. Groups of four panels (the 64
+// rows of one wgmma) are summed up for up to 128 columns (a pass), whose sums stay in registers
+// while K goes by, span by span: up to four groups in a round (two, where columns are many), in turn
+// by one and the other half of the warps. The halves share a last odd group, half of the columns
+// each.
 //
-// Bits are the same in place and from the stream: sums go up in K. Nor does a column's result hang
-// on how many others there are.
+// Bits are the same in place and from the pipeline: sums go up in K. Nor does a column's result
+// depend on how many others there are.
 #pragma once
 #include "cuda/constants.cuh"
 

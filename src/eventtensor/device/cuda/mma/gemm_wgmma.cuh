@@ -1,12 +1,13 @@
-// Products with many columns (gemm_traversal.cuh) from the stream: four warps together issue_wgmma for the products of
-// a group's panels with an activation tile (activation_producer.cuh). Both lie in shared memory, and products run beside
-// the warps (wgmma), those of a line while the next one is asked for. sm_90a.
+// Products with many columns (gemm_traversal.cuh), from the pipeline: four warps together issue the
+// products of a group's panels with an activation tile (activation_producer.cuh). Both lie in
+// shared memory. wgmma is asynchronous: the products of one tile run while the warps issue those of
+// the next. sm_90a.
 #pragma once
 #include "cuda/roles/activation_producer.cuh"
 
 namespace et {
 
-constexpr uint32_t HALF = ET_THREADS / 2;  // threads that issue_wgmma together
+constexpr uint32_t HALF = ET_THREADS / 2;  // threads that issue products together
 static_assert(HALF == 128);
 
 // An operand as wgmma wants it described: where it begins, in `low`, and how it goes on.
@@ -20,7 +21,8 @@ struct SmemDescriptor {
 // has read its own.)
 ET_HOT uint32_t warp_uniform(uint32_t at) { return __shfl_sync(~0u, at, 0) >> 4 & 0x3fff; }
 
-// An activation tile: rows of 128 bytes, eight of them 1024 bytes apart from the next eight, swizzled.
+// An activation tile: swizzled rows of 128 bytes; each eight of them begin 1024 bytes after the
+// eight before.
 ET_HOT SmemDescriptor make_desc_b(uint32_t at) {
   return {warp_uniform(at) | 1u << 16, 1024 >> 4 | 1u << 30};
 }
@@ -32,8 +34,8 @@ ET_HOT SmemDescriptor make_desc_a(uint32_t at, uint32_t half) {
 // Sums of a panel's rows and N columns, held by a warp.
 template <uint32_t N> using WgmmaAccumulators = float[N / 2];
 
-// Asks for the products of a group's panels, from a byte of their SPAN on, and N columns of a line,
-// which has ALL and so much of K.
+// Issues the products of a group's panels, from a byte of their SPAN on, with N columns of an
+// activation tile, which has ALL columns and K bytes of each.
 template <class E, uint32_t N, uint32_t ALL, uint32_t SPAN, uint32_t K>
 ET_HOT void issue_wgmma(WgmmaAccumulators<N>& sum, uint32_t panels, uint32_t line) {
   constexpr uint32_t EACH = STEP_BYTES / 2, COUNT = K / EACH, PER = SWIZZLE / EACH;
@@ -72,7 +74,7 @@ template <class E, bool BY_TMA, uint32_t N, uint32_t SPAN, uint32_t ALL> class W
  private:
   static constexpr uint32_t LEFT = (ALL + GROUP - 1) / GROUP;  // groups
   static constexpr uint32_t GROUPS = groups_for(N);            // of a round
-  // Of K in a line, and lines of a span.
+  // Bytes of K in an activation tile, and tiles of a span.
   static constexpr uint32_t K = activation_tile_k<N>(SPAN), EACH = SPAN / K;
   static_assert(K % (STEP_BYTES / 2) == 0 && K <= ActivationStages<N>::LINE);
 
@@ -81,8 +83,9 @@ template <class E, bool BY_TMA, uint32_t N, uint32_t SPAN, uint32_t ALL> class W
       Pass<COUNT>(*this).run(panel, column);
   }
 
-  // A pass over COUNT groups. The products of a group with a line are a step; a page is given back,
-  // and behind the last group a line, when the next step is asked for and its own is through.
+  // A pass over COUNT groups. The products of a group with an activation tile are a step. A page is
+  // released once its own step has completed and the next one is issued; behind the last group, the
+  // activation tile too.
   template <uint32_t COUNT> class Pass {
    public:
     ET_HOT explicit Pass(WgmmaConsumer& warp)
@@ -109,7 +112,7 @@ template <class E, bool BY_TMA, uint32_t N, uint32_t SPAN, uint32_t ALL> class W
       release(lines - 1, LAST);
       pipeline_.advance(COUNT * walk_.pages());
       pipeline_.template advance_activation_tiles<N>(lines);
-      sync();  // the result may lie where lines did
+      sync();  // the result may lie where activation tiles did
 #pragma unroll
       for (int j = 0; j < OWN; ++j) w_.put(own_[j], first + group(j) * GROUP, column);
       if constexpr (SHARED != 0)
@@ -122,7 +125,8 @@ template <class E, bool BY_TMA, uint32_t N, uint32_t SPAN, uint32_t ALL> class W
     ET_HOT uint32_t group(int j) const { return j < OWN ? 2 * j + w_.half_ : 2 * OWN; }
     ET_HOT uint32_t skipped() const { return w_.half_ * N / 2; }
 
-    // Where a group's panels for a line are; a page may have several spans of a lone group.
+    // Where a group's panels for an activation tile are. A page may have several spans of a lone
+    // group.
     ET_HOT uint32_t number(uint32_t line, uint32_t group) const {
       return line / EACH / walk_.spans() * COUNT + group;
     }
@@ -131,7 +135,7 @@ template <class E, bool BY_TMA, uint32_t N, uint32_t SPAN, uint32_t ALL> class W
              line % EACH * (K / 16) * BLOCK_BYTES;
     }
 
-    // Behind a step: the one before is through.
+    // Behind a step: the one before has completed.
     ET_HOT void step(uint32_t line, int j) const {
       ptx::wgmma_wait<1>();
       if (j > 0) release(line, j - 1);
@@ -186,19 +190,21 @@ ET_HOT ActivationJob activation_job(Matrix<E> x, const int64_t* begins, const Ge
   return {{data, x.s0, x.s1}, begins, walk, in, nullptr, 0};
 }
 
-// ActivationPipeactivation tile for a product begin to come: before what else can be done until they are there. All
-// meet first.
+// Begins to load the activation tiles for a product, before whatever else the task can do until
+// they have landed. All threads meet first.
 template <class E, uint32_t ROW, uint32_t SPAN>
 ET_HOT void begin_activation_load(Worker& w, Matrix<E> x, int64_t rows, int64_t n,
                        const int64_t* begins = nullptr) {
   if (n < 1 || rows < 1) return;
   sync();
   if (!is_leader()) return;
-  const GemmTraversal walk(uint32_t(rows) / PANEL, ROW, SPAN, 1, n);  // how panels lie is nothing to lines
+  // Activation tiles do not depend on the layout of panels.
+  const GemmTraversal walk(uint32_t(rows) / PANEL, ROW, SPAN, 1, n);
   w.pipeline.give(activation_job(x, begins, walk, {NO_MAP, 0, 0}));
 }
 
-// The same for an x in the matrix at `data`, with rows of WIDTH elements, whose map has this number.
+// The same for an x in the matrix at `data` with rows of WIDTH elements; `map` is the number of its
+// tensor map.
 template <class E, uint32_t WIDTH> struct Mapped {
   uint32_t map;
   const E* data;
@@ -217,16 +223,16 @@ ET_HOT void begin_activation_load(Worker& w, Matrix<E> x, int64_t rows, int64_t 
   w.pipeline.give(job);
 }
 
-// Before the task waits for x: lines begin to come when the cell of an event has reached `target`,
-// and who brings them looks for himself.
+// Before the task waits for x: the activation producer polls the cell of the event itself and begins
+// to load when the cell has reached `target`.
 template <class E, uint32_t ROW, uint32_t SPAN, uint32_t WIDTH>
 ET_HOT void begin_activation_load_after(Worker& w, Matrix<E> x, int64_t rows, int64_t n, Mapped<E, WIDTH> in,
                        const Event& event, int64_t index, int64_t target) {
   begin_activation_load<E, ROW, SPAN>(w, x, rows, n, in, &w.cells[event.base + index], target);
 }
 
-// After `begin_activation_load`. All meet last. (Inlined: in a function that is called, products would wait for
-// each other.)
+// After `begin_activation_load`. All threads meet last. (Inlined: in a function that is called,
+// products would wait for each other.)
 template <uint32_t ALL, uint32_t MOST, class E, bool BY_TMA, uint32_t SPAN, uint32_t BUNDLE>
 ET_HOT void run_wide_gemm(Worker& w, PipelinePanels<SPAN, BUNDLE>, const WideGemm<E, BY_TMA>& p) {
   const uint32_t n = p.walk.columns;

@@ -1,5 +1,5 @@
-// Products of packed panels with an x of many columns, which shared memory does not hold, as gemm_traversal.cuh
-// says; here without a stream. sm_80 and later.
+// Products of packed panels with an x of many columns, which shared memory does not hold, in the
+// order of gemm_traversal.cuh; here without a pipeline. sm_80 and later.
 #pragma once
 #include "cuda/mma/gemm_skinny.cuh"
 #include "cuda/mma/gemm_traversal.cuh"
@@ -7,7 +7,7 @@
 namespace et {
 
 // A product c = W x; `begins` says where columns of x begin, in elements, if they do not lie
-// s1 apart. From the stream, x may come in BY_TMA (tma_activation.cuh).
+// s1 apart. BY_TMA: activation tiles of x are loaded by TMA (tma_activation.cuh).
 template <class E, bool BY_TMA> struct WideGemm {
   float* c;
   int64_t s_row, s_col;

@@ -6,10 +6,10 @@
 
 namespace et {
 
-// By the producer: the places of the best of N elements, descending, the lower of equal ones first. Each
-// is a sum, in order, of PARTS words that lie APART, in aligned pairs. They order nothing else: what
-// lies where the table says, nobody writes. All lanes look at one word until that has come, the last
-// one: many loaders that look at all of them are in the way of those who write.
+// By the producer: the places of the best of N elements, descending, the lower of equal ones first.
+// Each is a sum, in order, of PARTS words that lie APART, in aligned pairs. They order nothing else:
+// nobody writes the data that the table points at. All lanes poll one word, the last, until it has
+// come: many producer warps that poll all words would slow down those who write them.
 //
 // False if the tasks are over. These wait for pages without a limit, and so does this for words: who
 // finds the numbers for all to see has one. When the launch is given up, this goes on with place 0,

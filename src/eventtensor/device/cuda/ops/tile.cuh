@@ -140,13 +140,14 @@ class Arena {
   ET_FN void rewind(Mark m) { near_used_ = m.near_used, far_used_ = m.far_used; }
   ET_FN void reset() { near_used_ = far_used_ = 0, beside_ = 0; }
 
-  // Until the next task so many bytes before its own are for temporaries too: those of lines, of
-  // which none come for this task, or the first of which may hold the result of a product under way
-  // that ends in one pass (activation_producer.cuh).
+  // Until the next task so many bytes before its own are for temporaries too: those of activation
+  // tiles. None of these are loaded for this task, or the first of them may hold the result of a
+  // product under way that ends in one pass (activation_producer.cuh).
   ET_FN void open_beside(uint32_t bytes) { beside_ = bytes; }
 
-  // PERSISTENT_BYTES bytes at the begin of what the block has left: the same in every task of a kind, so that one
-  // may leave something there for the next. Temporaries keep away from it as long as they fit.
+  // PERSISTENT_BYTES bytes at the begin of what the block has left: the same in every task of a kind,
+  // so that one may leave something there for the next. Temporaries keep away from it as long as
+  // they fit.
   ET_FN char* idle() const {
     if (near_used_ + PERSISTENT_BYTES > near_size_) __trap();
     return near_;

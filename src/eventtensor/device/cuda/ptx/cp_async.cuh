@@ -1,7 +1,7 @@
 // Shared memory by its own addresses (see ptx.cuh): copies of 16 bytes from global memory that run
 // beside the thread that asks (sm_80), and arrive at a barrier when they have landed, or are waited
-// for in groups; stores. The copies belong to the generic proxy, so that what an acquire has made visible may be copied.
-// Included as "cuda/ptx/cp_async.cuh", like ptx.cuh.
+// for in groups; stores. The copies belong to the generic proxy, so that what an acquire has made
+// visible may be copied. Included as "cuda/ptx/cp_async.cuh", like ptx.cuh.
 #pragma once
 #include "portable.h"
 

@@ -1,6 +1,6 @@
 // Every instruction that has no name in CUDA C++, as a function named after it. What it is for, and
-// which order it gives, is said where it is used. Included as "cuda/ptx/ptx.cuh", for tests put another
-// file of that name in front, to run generated code without a GPU (tests/emulator).
+// which order it gives, is said where it is used. Included as "cuda/ptx/ptx.cuh", because tests put
+// another file of that name in front, to run generated code without a GPU (tests/emulator).
 #pragma once
 #include "portable.h"
 

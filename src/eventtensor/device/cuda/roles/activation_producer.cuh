@@ -1,23 +1,25 @@
-// ActivationPipeactivation tile for products with many columns (gemm_traversal.cuh): warps of their own, the activation producers, copy them
-// to places beside the pipeline, some ahead of those that multiply. sm_90.
+// Activation tiles for products with many columns (gemm_traversal.cuh): warps of their own, the
+// activation producers, copy them to stages beside the pipeline, some ahead of the warps that
+// multiply. sm_90.
 //
-// A line is a part of K of 16, 64 or 128 columns, as wgmma takes it: a span (256 bytes at most), or of
-// 128 columns up to 128 bytes of one. The first 128 bytes of all columns lie together, then the
-// others, pieces of 16 swapped (128-byte swizzle), so that neither copies nor products meet in a
-// bank. ActivationPipeline go up in K; columns beyond the last one are anything.
+// An activation tile (a `line` in the code) is a part of K of 16, 64 or 128 columns, as wgmma takes
+// it: a span (256 bytes at most), or of 128 columns up to 128 bytes of one. The first 128 bytes of
+// all columns lie together, then the others, pieces of 16 swapped (128-byte swizzle), so that
+// neither copies nor products conflict in a bank. Tiles go up in K; columns beyond the last one
+// hold anything.
 //
-// Where a map says how x lies, copies bring whole boxes of it (tma_activation.cuh); else, and for columns that
-// are gathered or lie in shared memory, the lanes of all activation producers do, as is said here (ET_COPIES_BY_LANES: if
-// the program has such ones).
+// Where a tensor map describes x, TMA copies whole boxes of it (tma_activation.cuh). Columns that
+// are gathered or lie in shared memory have no map: the lanes of all activation producers copy
+// them, as described here (ET_COPIES_BY_LANES: the program has such columns).
 //
 // Contract:
-//  * `full` of a place ends its phase when every lane of the activation producers has arrived, its copies
-//    landed. What they wrote belongs to the generic proxy: who has seen the phase over does a fence
-//    before the tensor cores read it. `empty` ends when the warps that multiply with it have arrived
-//    WARPS times, after their products are through.
-//  * A job is given by one thread, after all threads may see x; or before, with the cell that tells
-//    when: then the lane that asks for boxes acquires it first (it has a map). Every activation producer has a
-//    part in every line, so a job ends only when all of them have taken it.
+//  * `full` of a stage ends its phase when every lane of the activation producers has arrived, its
+//    copies landed. What they wrote belongs to the generic proxy: whoever has seen the phase over
+//    does a fence before the tensor cores read it. `empty` ends when the warps that multiply with
+//    the tile have arrived WARPS times, after their products have completed.
+//  * A job is given by one thread, once all threads may see x; or earlier, with the cell that tells
+//    when: then the lane that issues the TMA copies acquires it first (the job has a map). Every
+//    activation producer has a part in every tile, so a job ends only when all of them have taken it.
 #pragma once
 #include "cuda/memory/tma_activation.cuh"
 #include "cuda/ptx/cp_async.cuh"
@@ -138,7 +140,7 @@ class ActivationProducer {
   bool by_copy_ = false;
   int64_t begin_[N128 / SWEEP] = {};          // of this lane's columns of the pass,
   uint32_t columns_ = 0;                      // and how many it has
-  uint32_t number_ = 0;                       // of the next line
+  uint32_t number_ = 0;                       // of the next tile
 };
 
 }  // namespace et

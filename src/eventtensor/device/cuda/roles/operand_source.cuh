@@ -1,10 +1,10 @@
-// PipelineConsumer of a product from the stream, as ProducerWarp::rows, ProducerWarp::run or ProducerWarp::panels brings them.
+// Stages of a product, from the pipeline, as ProducerWarp::rows, run or panels loads them.
 #pragma once
 #include "cuda/roles/tile_scheduler.cuh"
 
 namespace et {
 
-// What both kinds of pages do.
+// What both kinds of stages do.
 class PipelineOperand {
  public:
   ET_HOT explicit PipelineOperand(const Worker& w) : pipeline_(w.pipeline) {}
@@ -18,7 +18,7 @@ class PipelineOperand {
   PipelineConsumer pipeline_;
 };
 
-// JOINED: the panels of a page are of products one after the other.
+// JOINED: the panels of a stage belong to products one after the other.
 template <uint32_t SPAN, uint32_t BUNDLE_, bool JOINED_ = false> struct PipelinePanels
     : PipelineOperand {
   static constexpr uint32_t BUNDLE = BUNDLE_;

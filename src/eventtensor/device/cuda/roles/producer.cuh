@@ -20,10 +20,10 @@ class ProducerWarp {
   const Shared* shared;
 
   // How many bytes may be in flight from now on, two pages at least: few of them make every hop of
-  // the tasks quicker, many make a long run of pages quicker. START: two pages for the first pipeline of
-  // them, which may come while tasks of other grids hop. At most: a warp that takes every TURNS-th
-  // page asks for one when it has seen those before; with so few in flight, what was in its stage
-  // has landed by then, and the barrier's parity means this page.
+  // the tasks quicker, many make a long run of pages quicker. START: two pages for the first round of
+  // the stages, which may come while tasks of other grids hop. At most: a warp that takes every
+  // TURNS-th page asks for one when it has seen those before; with so few in flight, what was in its
+  // stage has landed by then, and the barrier's parity means this page.
   ET_HOT uint32_t most() const { return stages_.count - TURNS; }
   template <bool START = false> ET_HOT void limit_bytes_in_flight(uint32_t bytes) {
     const uint32_t pages = bytes / STAGE_BYTES < 2 ? 2 : bytes / STAGE_BYTES;
@@ -47,10 +47,10 @@ class ProducerWarp {
     }
   }
 
-  // Bytes without gaps, as pages of `page` bytes. While the pipeline is full and nothing is in flight,
-  // up to AHEAD pages are asked for as far as the L2. When a pipeline of them has been asked for and
-  // the next finds room, their own task has begun: no hop waits behind what it needs, and up to
-  // RUSH bytes are in flight.
+  // Bytes without gaps, as pages of `page` bytes. While the pipeline is full and nothing is in
+  // flight, up to AHEAD pages are prefetched to the L2. When all stages have been filled once and
+  // the next page finds room, the task of these pages has begun: no hop waits behind what it needs,
+  // and up to RUSH bytes are in flight.
   template <uint32_t AHEAD, uint32_t RUSH>
   ET_HOT void run(const void* data, uint32_t bytes, uint32_t page) {
     run_on<AHEAD, RUSH>({data}, bytes, page);
@@ -86,8 +86,8 @@ class ProducerWarp {
     stopped_ = known & 1;
   }
 
-  // Packed panels of a product with many columns (gemm_traversal.cuh), which have `stride` bytes: by rounds, by
-  // passes of columns, by pages of K, by the groups of the round.
+  // Packed panels of a product with many columns (gemm_traversal.cuh), which have `stride` bytes: by
+  // rounds, by passes of columns, by pages of K, by the groups of the round.
   ET_HOT void panels(const void* data, const GemmTraversal& walk, int64_t stride) {
     const char* const from = static_cast<const char*>(data);
     rounds(walk, [&](uint32_t first, uint32_t panels, uint64_t policy) {
@@ -165,7 +165,7 @@ class ProducerWarp {
     return !stopped_;
   }
 
-  // Asks until there(epoch) is true in all lanes; false if the tasks are over.
+  // Polls until there(epoch) is true in all lanes; false if the tasks are over.
   template <class F> ET_HOT bool until(const F& there) {
     const uint32_t epoch = pipeline_.epoch;
     while (stopped_ == 0 && __any_sync(~0u, !there(epoch)))
@@ -173,8 +173,8 @@ class ProducerWarp {
     return stopped_ == 0;
   }
 
-  // Claims a tile for the worker, which is tiles next, at most MAX_CLAIMED_TILES ahead of those that it has begun:
-  // what is claimed early, nobody else can take.
+  // Claims the worker's next tile, which `forward_tile` then sends. At most MAX_CLAIMED_TILES are
+  // claimed ahead of those that the worker has begun: nobody else can take them.
   ET_HOT int64_t claim() {
     int64_t tile = INT64_MAX;
     if (lane_id() == 0) {
@@ -189,7 +189,7 @@ class ProducerWarp {
     stopped_ = __shfl_sync(~0u, stopped_, 0);
     return __shfl_sync(~0u, tile, 0);
   }
-  // The worker is tiles, and also what has been looked up for the tile.
+  // Sends the worker its tile and the values looked up for it.
   template <class... T> ET_HOT void forward_tile(T... values) {
     static_assert(sizeof...(T) <= ET_TILE_VALUES);
     if (lane_id() != 0 || stopped_ != 0) return;
@@ -208,7 +208,7 @@ class ProducerWarp {
     tickets_ = cell;
     first_ = true;
   }
-  // There is none any more, and the worker is tiles.
+  // Sends the end mark: no tile is left.
   ET_HOT void end_claims() {
     tickets_ = NONE;
     forward_tile();
@@ -226,7 +226,8 @@ class ProducerWarp {
   ET_HOT uint32_t full() const { return bars_ + offsetof(SmemPipeline, full); }
   ET_HOT uint32_t empty() const { return bars_ + offsetof(SmemPipeline, empty); }
   ET_HOT uint32_t page() const { return bytes_ + stage_ * STAGE_BYTES; }  // where the next one goes
-  ET_HOT uint32_t bar() const { return full() + stage_ * 8; }      // that its bytes forward_tile
+  // The full barrier that the copy's bytes complete.
+  ET_HOT uint32_t bar() const { return full() + stage_ * 8; }
   ET_HOT bool over() const { return shared_peek(pipeline_.stop) != 0; }
 
   // Calls pages(first panel, panels, policy) for each round and pass, by one lane.
@@ -260,7 +261,7 @@ class ProducerWarp {
     }
   }
 
-  // PipelineConsumer of whole groups: copy(first panel, span, policy) brings one.
+  // Stages of whole groups: copy(first panel, span, policy) loads one.
   static constexpr uint32_t PIECE = PANEL * MOST_SPAN;  // bytes of a panel
   template <class F> ET_HOT void groups(const GemmTraversal& walk, const F& copy) {
     rounds(walk, [&](uint32_t first, uint32_t panels, uint64_t policy) {

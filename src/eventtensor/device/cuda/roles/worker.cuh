@@ -55,8 +55,8 @@ ET_FN Where& where() {
   return here;
 }
 
-// One thread decides, all threads get the answer. A word of the broadcast_slot is written again only two
-// barriers later, when everybody has read it.
+// One thread decides, all threads get the answer. A word of the broadcast_slot is written again only
+// two barriers later, when everybody has read it.
 template <class F> ET_FN int64_t block_broadcast(Worker& w, F decide) {
   w.turn ^= 1;
   if (is_leader()) w.broadcast_slot[w.turn] = int64_t(decide());
@@ -277,7 +277,7 @@ ET_FN void grid_begin(Worker&, int64_t call, NoCoords) {
   for (int k = 0; k < RANK; ++k) where().coords[k] = -1;
 }
 
-// How long the thread has waited for the stream, if that is traced, since it was asked last.
+// How long the thread has waited for the pipeline since the last call, if that is traced.
 ET_FN uint32_t stalled(Worker& w) {
 #if ET_STREAM && ET_TRACE
   return w.pipeline.stalled();
@@ -307,8 +307,8 @@ ET_FN void task_ready(Worker& w) {
 #endif
 }
 
-// The same where not even the first page may come, since the producer waits: a task that is busy would
-// hide from others that nothing moves any more.
+// The same where not even the first page may come, since the producer waits: a busy task would hide
+// from others that nothing moves any more.
 ET_FN void task_ready_for_pages(Worker& w) { w.tracer.ready(); }
 
 ET_FN void task_end(Worker& w) {

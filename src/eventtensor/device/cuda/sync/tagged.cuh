@@ -11,8 +11,8 @@
 //    the program is proved without the order that a counter would have given (schedule/flags.py).
 //  * Each word is written once a launch (the proof shows that no write of the tensor conflicts with
 //    another access but the reads of its value), and launches of a kernel are ordered. A tag equal
-//    to the epoch is then the one store of this launch. TaggedLoad hold tags of earlier epochs only, or
-//    0: the memory is theirs alone, is cleared when it is made, and before the epochs, of 16 bits,
+//    to the epoch is then the one store of this launch. Words hold tags of earlier epochs only, or 0:
+//    the memory is theirs alone, is cleared when it is made, and before the epochs, of 16 bits,
 //    begin anew (launch_end in launch.cuh).
 //  * Reads end at a block barrier (sync_or), which passes the copies on to all its threads.
 #pragma once
@@ -55,7 +55,7 @@ ET_HOT void tagged_store_vector(uint64_t* at, const uint64_t (&w)[2]) {
   ptx::st_relaxed_gpu_v2_b64(at, w);
 }
 
-// A place: words that a lane asks for at once, neighbours in 16 aligned bytes (BYTES = 16) or a
+// A vector: words that a lane loads at once, neighbours in 16 aligned bytes (BYTES = 16) or a
 // single one (BYTES = 4), in registers.
 using TaggedVector = uint32_t[4];
 template <int BYTES, class W> constexpr uint32_t PER_VECTOR = BYTES == 16 ? 16 / sizeof(W) : 1;
@@ -320,8 +320,8 @@ template <class... W> ET_HOT bool read_tagged(const Worker& w, const W&... words
 // A number that says where something lies, by who has waited for the event that its writer tells.
 template <class S> ET_HOT int64_t number_in(Tagged<S> word) { return int64_t(payload<S>(word)); }
 
-// By the producer: the numbers of a table, as soon as all of them are there. They order nothing else:
-// what lies where they say, nobody writes. False if the tasks are over.
+// By the producer: the numbers of a table, as soon as all of them are there. They order nothing
+// else: nobody writes the data that they point at. False if the tasks are over.
 template <class ProducerWarp, template <class, uint32_t> class Table, class S, uint32_t N>
 ET_HOT bool look_up_tagged(ProducerWarp& producer, Table<S, N>& table, const Tagged<S>* from) {
   return producer.until([&](uint32_t epoch) {
