@@ -17,6 +17,7 @@ import pytest
 
 from eventtensor.compiler import PASSES
 from eventtensor.targets.h200 import COSTS
+from tests.support.definitions import defined_names
 from tools import architecture_doc
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -28,6 +29,7 @@ DESIGN = [
 ]
 FENCE = re.compile(r"^ *```.*?^ *```$", re.DOTALL | re.MULTILINE)
 SPAN = re.compile(r"`([^`]+)`")
+NAME_IN_FILE = re.compile(r"`([\w./-]+\.\w+)`\s`([\w.]+)`")  # `path` `Name`
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 MOST_WORDS = 35
 # Lists of fields, printed by a tool.
@@ -86,6 +88,49 @@ def problem(span: str) -> str | None:
         return None
     lost = [w for w in re.split(r"[.:]+", name) if w not in words()]
     return f"no source names {lost[0]}" if lost else None
+
+
+@cache
+def classes() -> dict[str, list[Path]]:
+    """The files that define a class of this name."""
+    found: dict[str, list[Path]] = {}
+    for path in (ROOT / p for p in tree() if p.startswith("src/")):
+        if path.suffix in {".py", ".h", ".cuh"}:
+            for name in re.findall(r"^\s*(?:class|struct) (\w+)", path.read_text(), re.MULTILINE):
+                found.setdefault(name, []).append(path)
+    return found
+
+
+def misplaced(text: str) -> Iterator[str]:
+    """Names that are not defined in the file beside them, and fields that no class of this name
+    has."""
+    for match in NAME_IN_FILE.finditer(text):
+        path, name = match.groups()
+        file = ROOT / "src" / "eventtensor" / path
+        if file.is_file() and not set(name.split(".")) <= defined_names(file):
+            yield f"{path} does not define {name}"
+    for span in SPAN.findall(text):
+        owner, dot, field = re.sub(r"\(.*\)$", "", span).partition(".")
+        if not (dot and owner[:1].isupper() and field.isidentifier()):
+            continue
+        if not any(field in defined_names(file) for file in classes().get(owner, [])):
+            yield f"no class {owner} has {field}"
+
+
+@pytest.mark.parametrize("page", DESIGN, ids=name_of)
+def test_names_of_the_design_are_where_it_says(page: Path) -> None:
+    assert not list(misplaced(FENCE.sub("", page.read_text())))
+
+
+def test_a_misplaced_name_is_noticed() -> None:
+    for text in (
+        "`ir/plan.py` `Region`",
+        "`CallPlan.no_field_of_it`",
+        "`NoSuchClass.call`",
+    ):
+        assert list(misplaced(text))
+    for text in ("`ir/plan.py` `Plan`", "`ir/plan.py`\n`Plan.call`", "`Plan.call`", "`x.y`"):
+        assert not list(misplaced(text))
 
 
 @pytest.mark.parametrize("page", DESIGN, ids=name_of)
@@ -147,6 +192,15 @@ def test_the_architecture_lists_the_layers_that_lint_checks() -> None:
     layers = lint["contracts"][0]["layers"][::-1]
     known = [name.strip("() ") for layer in layers for name in layer.split("|")]
     assert len(shown) > 10 and shown == sorted(shown, key=known.index)
+
+
+def test_a_constant_of_the_h200_is_read_where_its_row_says() -> None:
+    page = (ROOT / "docs/targets/h200.md").read_text()
+    rows = re.findall(r"^\| `(\w+)` \|.*\| ([^|]+) \|$", page, re.MULTILINE)
+    assert len(rows) == sum(map(len, asdict(COSTS).values()))
+    for name, readers in rows:
+        paths = [ROOT / "src/eventtensor" / x for x in SPAN.findall(readers)]
+        assert paths and all(re.search(rf"\.{name}\b", p.read_text()) for p in paths), name
 
 
 def test_the_constants_of_the_h200_are_those_of_its_target() -> None:
