@@ -1,7 +1,8 @@
 """The types of what was measured on a machine, with units in the names.
 
-The passes of `schedule` and the back ends read these values. The values, and the experiment behind
-each, are in the file of the machine.
+The passes of `schedule` and the back ends read these values. So do `tile_sizes.py`,
+`attention_block.py` and `attention_decode_single.py` in `llm/model`. The values, and the experiment
+behind each, are in the file of the machine.
 """
 
 from __future__ import annotations

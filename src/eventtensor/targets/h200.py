@@ -104,7 +104,7 @@ _TILES = TileCosts(
 )
 
 _ATTENTION = AttentionCosts(
-    # Words of a task of rotate: its own, and of all parts of K.
+    # Words of a task of apply_rope: its own, and of all parts of K.
     max_rope_words=3072,
     max_rope_part_words=12288,
     # A task of combine takes half a row, so that all loads of a thread are on their way together.
