@@ -320,13 +320,16 @@ def test_numbers_that_the_loader_goes_by_travel_in_words_and_the_tasks_wait_as_e
     assert [b.tensor for b in plan.words] == ["at"]
 
 
-@pytest.mark.parametrize(("program", "event", "why"), [
-    (pair, "make_done", "it is no table that the loader waits for"),
-    (lambda: listed(256), "made", "the loader cannot keep a row of at"),
-    (lambda: listed(makers=2), "made", "several tasks write a row of at"),
-    (lambda: listed(times=2), "made", "elements of at are written again in a launch"),
-    (single, "plan_done", "the loader cannot keep a row of at"),
-])
+@pytest.mark.parametrize(
+    ("program", "event", "why"),
+    [
+        (pair, "make_done", "it is no table that the producer warp waits for"),
+        (lambda: listed(256), "made", "the producer warp cannot keep a row of at"),
+        (lambda: listed(makers=2), "made", "several tasks write a row of at"),
+        (lambda: listed(times=2), "made", "elements of at are written again in a launch"),
+        (single, "plan_done", "the producer warp cannot keep a row of at"),
+    ],
+)
 def test_what_is_no_table_of_the_loader_is_refused_with_the_reason(
     program: Callable[[], et.Program], event: str, why: str
 ) -> None:
@@ -352,7 +355,7 @@ def test_one_word_for_all_events_finds_again_what_can_be() -> None:
 @pytest.mark.parametrize(
     ("program", "handoff", "why"),
     [
-        (pair, {"make_done": "recompute"}, "it is no table that the loader waits for"),
+        (pair, {"make_done": "recompute"}, "it is no table that the producer warp waits for"),
         (listed, {"made": "recompute"}, "list0 does not find at as the largest of a row"),
         (lambda: listed(makers=2), {"made": "recompute"}, "at is not written by one task"),
         (

@@ -334,8 +334,9 @@ def test_an_index_that_each_tile_waits_for_is_not_known_ahead() -> None:
 def test_what_the_loader_waits_for_keeps_its_cell() -> None:
     """One task makes what the one after it on the same worker needs, but the loader looks too."""
     plan = plan_of(single())
-    assert [(h.kind.value, h.reason) for h in plan.handoffs] \
-        == [("counter", "the loader waits for it as well")]
+    assert [(h.kind.value, h.reason) for h in plan.handoffs] == [
+        ("counter", "the producer warp waits for it as well")
+    ]
     (without,) = plan_of(single(), stream=False).handoffs
     assert without.kind.value == "same_worker"
 

@@ -60,7 +60,9 @@ class UnorderedWriters(ProofError):
 
 class WriteAfterRead(ProofError):
     code, title = "ET207", "a write that may come before an earlier read has finished"
-    default_hint = "wait for the reader, or give the tensor one more copy (a ring over the loop)"
+    default_hint = (
+        "wait for the reader, or give the tensor one more copy (double-buffer it along the loop)"
+    )
 
 
 class EventCycle(ProofError):

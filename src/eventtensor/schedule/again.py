@@ -1,8 +1,8 @@
 """Events that tell nothing but numbers which their waiters can find again, from others that carry
 flags: which experts are in use, from their scores. Nobody waits for who found them first.
 
-A loader then knows where weights lie a task and two hops sooner. Its tasks take no more than its
-pages, and wait for nothing else. Who finds the numbers first has a limit (cuda/ops/best.cuh).
+A producer warp then knows where weights lie a task and two hops sooner. Its tasks take no more than
+its pages, and wait for nothing else. Who finds the numbers first has a limit (cuda/ops/best.cuh).
 A step of one row with experts gains 2.9% by it, nothing else gains. It becomes a plug-in of the
 kernel IR.
 """
@@ -24,7 +24,7 @@ from .flags import FlagQuestion
 from .index_table import NO_TABLE
 from .tile_ownership import call_of
 
-Found = tuple[str, str]  # a tensor, and a call whose loader finds its numbers
+Found = tuple[str, str]  # a tensor, and a call whose producer warp finds its numbers
 
 
 @dataclass(frozen=True)
@@ -39,9 +39,9 @@ class AgainQuestion:
         self, event: str, gone: frozenset[str], flagged: frozenset[str],
         others: Mapping[str, frozenset[Found]],
     ) -> tuple[frozenset[Found], str]:
-        """What loaders find instead of waiting for an event, or why they must wait. The events
-        `gone` do not count any more, the tensors `flagged` carry flags, and for the events `others`
-        it is known already what is found."""
+        """What producer warps find instead of waiting for an event, or why they must wait. The
+        events `gone` do not count any more, the tensors `flagged` carry flags, and for the events
+        `others` it is known already what is found."""
         calls = sorted({call_of(w.node) for w in self.events.waits if w.event.name == event})
         loads = {name: placement_loads(self.plan, name, event) for name in calls}
         found = frozenset((x.tensor, name) for name, some in loads.items() for x in some)
@@ -58,7 +58,7 @@ class AgainQuestion:
         return found, lost.why
 
     def _not_found(self, call: str, event: str, load: Load, flagged: frozenset[str]) -> str:
-        """Why a loader does not find a number itself."""
+        """Why a producer warp does not find a number itself."""
         tensor, program = load.tensor, self.plan.program
         told = {n.node for n in self.events.notifies if n.event.name == event}
         maker, best = writer_of(program, tensor), best_of(program, tensor)
@@ -82,7 +82,7 @@ class AgainQuestion:
         if not paged:
             return f"no weights of {call} wait for it"
         if not all(fits_in_warp(program, p, x) for x in loads):
-            return f"the loader of {call} cannot keep a row"
+            return f"the producer warp of {call} cannot keep a row"
         rest = replace(p.call, reads=tuple(r for k, r in enumerate(p.call.reads) if k not in paged))
         used = {r.tensor for r in (*rest.regions, *data_reads(program, rest))}
         if any(x.tensor in used for x in loads):

@@ -180,14 +180,16 @@ class _Decision:
             tensors, reason = self.flagged[event]
             return Handoff(event, call, HandoffKind.tagged, reason, tensors)
         if event in self.again:
-            reason = "the loader finds its numbers again: no task and no hop between"
+            reason = "the producer warp finds its numbers again: no task and no hop between"
             tensors = tuple(sorted(t for t, who in self.again[event] if who == call))
             return Handoff(event, call, HandoffKind.recompute, reason, tensors)
         apart = self.other_worker(wait)
         if apart:
             self.refused[event, call, "same_worker"] = apart
-        if not apart and self._loader_waits(event, call):
-            self.refused[event, call, "same_worker"] = apart = "the loader waits for it as well"
+        if not apart and self._producer_waits(event, call):
+            self.refused[event, call, "same_worker"] = apart = (
+                "the producer warp waits for it as well"
+            )
         if word in ("auto", "same_worker") and not apart:
             reason = "the tile before it on the same worker made what it needs"
             return Handoff(event, call, HandoffKind.same_worker, reason)
@@ -202,16 +204,16 @@ class _Decision:
         reason = "asked for" if word == "counter" else self._why_counter(event, call, word)
         return Handoff(event, call, HandoffKind.counter, reason)
 
-    def _loader_waits(self, event: str, call: str) -> bool:
+    def _producer_waits(self, event: str, call: str) -> bool:
         return any(s.call == call and event in s.wait_events for s in self.plan.streams)
 
     def _table(self, event: str, call: str) -> Handoff | None:
-        """What the loader waits for are numbers of a table, and it looks at these alone."""
+        """What the producer warp waits for are numbers of a table, and it looks at these alone."""
         tensors, why = TableQuestion(self.plan, self.events, self.flags).found(event, call)
         if why:
             self.refused[event, call, "tagged_index"] = why
             return None
-        reason = "the loader goes on with its numbers: no fence, no second trip"
+        reason = "the producer warp goes on with its numbers: no fence, no second trip"
         return Handoff(event, call, HandoffKind.tagged_index, reason, tensors)
 
     def _why_counter(self, event: str, call: str, word: str) -> str:

@@ -95,7 +95,7 @@ def _auto(
 
 
 def _takes_weights(program: Program, call: Call) -> bool:
-    """True if a product of the body takes a weight, which a loader can bring where it knows the
+    """True if a product of the body takes a weight, which a producer can load where it knows the
     tiles ahead: not those of a queue."""
     return call.cuda_body is None and any(
         program.tensor(r.tensor).role is Role.weight and product_of(call.body, k) is not None

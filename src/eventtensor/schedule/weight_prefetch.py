@@ -1,8 +1,8 @@
-"""Which operands the loader brings ahead of the waits: reads that no event guards.
+"""Which operands the producer warp loads ahead of the waits: reads that no event guards.
 
 Pre: a proved plan. Post: every stream reads memory that no task of the launch writes before, in
 rows that a bulk copy can take. Dims and coordinates decide where; what a product uses up may also
-lie where run-time data says, if waits of one cell for the whole grid settle it, which the loader
+lie where run-time data says, if waits of one cell for the whole grid settle it, which the producer
 does as well. Page sizes and caps are those of the target.
 """
 
@@ -41,7 +41,7 @@ _STEP = 64  # bytes of a row that a warp takes at once in a product
 
 def streams(plan: Plan, on: bool, debug: bool, target: CudaTarget) -> tuple[Stream, ...]:
     """All streams, in the order in which a task uses them up: held pages first. Where the stream is
-    off, or tasks come from a queue, the loader cannot be ahead; in debug it must not be ahead of
+    off, or tasks come from a queue, the producer cannot be ahead; in debug it must not be ahead of
     the checks of run-time data. Products then read in place."""
     program = plan.program
     guarded = {(d.sink.call.name, d.tensor) for d in dependences(program).deps if d.kind == "raw"}
@@ -72,8 +72,8 @@ def _by_strategy(found: list[Stream], may_stream: bool, target: CudaTarget) -> l
 
 @dataclass(frozen=True)
 class _Known:
-    """What a loader knows: all that is settled when the grid may be enumerated, and more after some
-    of the waits of a task."""
+    """What a producer warp knows: all that is settled when the grid may be enumerated, and more
+    after some of the waits of a task."""
 
     settled: DataAvailability
     waits: tuple[Wait, ...]
