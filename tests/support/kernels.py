@@ -92,6 +92,15 @@ def _gathered() -> et.Program:
     return p
 
 
+def _scattered() -> et.Program:
+    p, n = et.Program("scattered"), et.dim("n", max=60)
+    x = p.input("x", (n, 32), et.f32)
+    order = p.input("order", (n,), et.i32, bound=59, distinct=True)
+    out = p.output("out", (60, 32), et.f32, partial=True)
+    p.call(copy, name="go", grid=(), reads=lambda: x[:, :], writes=lambda: out[order[:], :])
+    return p
+
+
 def _added() -> et.Program:
     p, n = et.Program("added"), et.dim("n", max=64)
     x, total = p.input("x", (n, 32), et.f32), p.output("total", (32,), et.f32)
@@ -115,6 +124,7 @@ KERNELS: dict[str, Callable[[], et.Program]] = {
     "halves": lambda: _one("halves", halves, (32,), (32,)),
     "best": lambda: _one("best", best, (4, 512), (4,), et.i32),
     "gathered": _gathered,
+    "scattered": _scattered,
     "added": _added,
 }
 

@@ -145,8 +145,10 @@ def _direct(s: st.Stmt, around: _Around) -> Iterator[Access]:
     match s:
         case st.Store(view, index, _):
             yield _access(view, index, Mode.write, around)
+            yield from _table_reads(view)
         case st.Accumulate(view, index, _, atomic):
             yield _access(view, index, Mode.add if atomic else Mode.write, around)
+            yield from _table_reads(view)
         case st.Histogram(view):
             yield _access(view, (), Mode.write, _NOWHERE)
         case st.Point(view) if isinstance(view.origin, Part):

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import assert_never
 
 from ..ir.expr import Node
+from ..ir.tensor import region_exprs
 from . import scalar_values as v
 from . import statements as st
 
@@ -79,6 +80,8 @@ def stmt_exprs(s: st.Stmt) -> tuple[Node, ...]:
             return (expr,)
         case st.Check(index, extent):
             return (index, extent)
+        case st.Bind(view, _) if view.region is not None:
+            return region_exprs(view.region)
         case st.Waits(names=names):
             return tuple(x.expr for x in names)
         case st.Elements(axes):
