@@ -79,7 +79,7 @@ def test_without_a_driver_the_error_says_so(plan: Plan, monkeypatch) -> None:
 def test_a_refusal_of_the_driver_names_the_call(driver: FakeDriver) -> None:
     driver.answers["cuMemAlloc_v2"] = lambda *_: 2
     with pytest.raises(OutOfMemory, match=r"OUT_OF_MEMORY: .* no 256 bytes"):
-        cuda_driver.Buffer().reserve(100)
+        cuda_driver.DeviceBuffer().reserve(100)
     driver.answers["cuInit"] = lambda *_: 100
     with pytest.raises(NoDevice, match="cuInit answers CUDA_ERROR_NO_DEVICE"):
         cuda_driver.device(0)

@@ -106,7 +106,7 @@ def test_a_failed_write_leaves_nothing_behind(tmp_path: Path, monkeypatch) -> No
 
     monkeypatch.setattr(store.os, "replace", full)
     with pytest.raises(DiskFull, match="No space left") as caught:
-        store.write_once(tmp_path / "x", b"data")
+        store.write_atomically(tmp_path / "x", b"data")
     assert "ET_CACHE_DIR" in str(caught.value) and "at test_store.py:" in str(caught.value)
     assert not list(tmp_path.iterdir())
 

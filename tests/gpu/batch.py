@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from eventtensor.runtime.cuda.device_kernel import DeviceKernel
-from eventtensor.runtime.cuda.driver import Buffer, download, upload
+from eventtensor.runtime.cuda.driver import DeviceBuffer, download, upload
 
 Arrays = Mapping[str, np.ndarray]
 Launch = tuple[Mapping[str, int], Arrays]
@@ -41,7 +41,7 @@ def _room(x: np.ndarray) -> int:
 def _together(
     kernel: DeviceKernel, batch: Sequence[Launch], size: int
 ) -> list[dict[str, np.ndarray]]:
-    host, memory, at = np.zeros(size, np.uint8), Buffer(), 0
+    host, memory, at = np.zeros(size, np.uint8), DeviceBuffer(), 0
     found = []
     for _, arrays in batch:
         mine = {}
@@ -63,7 +63,7 @@ def _together(
     return found
 
 
-def _on_device(arrays: Arrays, host: np.ndarray, memory: Buffer) -> dict[str, Any]:
+def _on_device(arrays: Arrays, host: np.ndarray, memory: DeviceBuffer) -> dict[str, Any]:
     """The same places in device memory, as a stranger's arrays."""
     def place(x: np.ndarray) -> SimpleNamespace:
         address = memory.address + x.ctypes.data - host.ctypes.data

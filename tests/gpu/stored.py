@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-from eventtensor.runtime.store import write_once
+from eventtensor.runtime.store import write_atomically
 
 T = TypeVar("T")
 FOLDER = "ET_TEST_SHARED"  # set by conftest.py where a run has several processes
@@ -24,5 +24,5 @@ def stored(key: str, make: Callable[[], T]) -> T:
         return pickle.loads(path.read_bytes())
     made = make()
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_once(path, pickle.dumps(made))
+    write_atomically(path, pickle.dumps(made))
     return made

@@ -11,15 +11,15 @@ from eventtensor.config import Options
 from eventtensor.errors import NotContiguous, WrongDType
 from eventtensor.runtime.arguments import bind
 from eventtensor.runtime.cuda.cuda_kernel import CudaKernel
-from eventtensor.runtime.cuda.driver import Buffer, device, download, upload
+from eventtensor.runtime.cuda.driver import DeviceBuffer, device, download, upload
 from eventtensor.runtime.interface import interface_of
 from tests.backend import conftest as lab
 
 
-def on_device(x: np.ndarray) -> tuple[Buffer, SimpleNamespace]:
+def on_device(x: np.ndarray) -> tuple[DeviceBuffer, SimpleNamespace]:
     """A stranger's array: nothing but the CUDA array interface."""
     device().activate()
-    buffer = Buffer()
+    buffer = DeviceBuffer()
     buffer.reserve(x.nbytes)
     upload(buffer.address, x)
     shown = {"data": (buffer.address, False), "shape": x.shape, "typestr": x.dtype.str,

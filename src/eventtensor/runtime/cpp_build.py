@@ -19,7 +19,13 @@ from ..config import Environment
 from ..errors import CompileFailed, DiskFull, NoCompiler
 from ..targets.cpu_target import CpuTarget, cpu_target
 from .headers import own_digest
-from .store import open_folder, record_digest, recorded_facts, translate_write_errors, write_once
+from .store import (
+    open_folder,
+    record_digest,
+    recorded_facts,
+    translate_write_errors,
+    write_atomically,
+)
 
 DEVICE = Path(__file__).parent.parent / "device"
 _SHARED = ("-shared",)
@@ -71,7 +77,7 @@ def _build(
     if recorded_facts(done) is not None:
         return BuildResult(done, key, fresh=False)
     text = folder / f"{name}.cpp"
-    write_once(text, source.encode())
+    write_atomically(text, source.encode())
     with translate_write_errors(done):
         handle, partial = tempfile.mkstemp(dir=folder, prefix=f".{name}", suffix=end)
         os.close(handle)

@@ -25,7 +25,7 @@ from .interface_json import (
     facts_of_places,
     read_facts,
 )
-from .store import facts_of_data, translate_write_errors, write_once
+from .store import facts_of_data, translate_write_errors, write_atomically
 from .thread_kernel import CpuImage, ThreadKernel
 
 LIBRARY, SOURCE = "kernel.so", "kernel.cpp"
@@ -41,13 +41,13 @@ def save(image: CpuImage, source: str, folder: str | Path) -> None:
     except OSError as e:
         raise CannotWrite(f"{place} cannot be written: {image.library}: {e.strerror}",
                           hint="the cache has been emptied: compile again, then save") from e
-    write_once(place / LIBRARY, library)
-    write_once(place / SOURCE, source.encode())
+    write_atomically(place / LIBRARY, library)
+    write_atomically(place / SOURCE, source.encode())
     facts = {"cpu_abi": VERSION, "processor": processor(), **facts_of(image.interface),
              "rank": image.rank, "workspace": text(image.workspace),
              "buffers": facts_of_places(image.buffers),
              "files": {LIBRARY: facts_of_data(library)}}
-    write_once(place / FACTS, (json.dumps(facts, indent=1) + "\n").encode())
+    write_atomically(place / FACTS, (json.dumps(facts, indent=1) + "\n").encode())
 
 
 class LoadedThreadKernel:

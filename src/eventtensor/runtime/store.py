@@ -41,7 +41,7 @@ def translate_write_errors(place: Path) -> Iterator[None]:
         raise kind(f"{place} cannot be written: {e.strerror}") from e
 
 
-def write_once(path: Path, data: bytes) -> None:
+def write_atomically(path: Path, data: bytes) -> None:
     """Write a file atomically: a reader sees the whole file or none. A failure leaves no file."""
     with translate_write_errors(path):
         handle, partial = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}")
@@ -117,12 +117,12 @@ def record_digest(path: Path, **facts: Any) -> None:
     with translate_write_errors(path):
         path.chmod(stat.S_IMODE(path.stat().st_mode) & ~_OTHERS_WRITE)
         data = path.read_bytes()
-    write_once(_note(path), json.dumps({**facts_of_data(data), **facts}).encode())
+    write_atomically(_sidecar_path(path), json.dumps({**facts_of_data(data), **facts}).encode())
 
 
 def recorded_facts(path: Path) -> Json | None:
     """The recorded facts of a file, or None if the file has changed."""
-    note = _note(path)
+    note = _sidecar_path(path)
     if not (is_private(path) and is_private(note)):
         return None
     with suppress(OSError, ValueError, RecursionError):
@@ -132,7 +132,7 @@ def recorded_facts(path: Path) -> Json | None:
     return None
 
 
-def _note(path: Path) -> Path:
+def _sidecar_path(path: Path) -> Path:
     return path.with_name(f"{path.name}.json")
 
 
@@ -180,11 +180,11 @@ def remove_folder(place: Path) -> None:
 def _sweep(home: Path) -> None:
     for left in home.glob(".*"):
         with suppress(OSError):
-            if _is_left(left):
+            if _is_stale(left):
                 shutil.rmtree(left, ignore_errors=True)
 
 
-def _is_left(partial: Path) -> bool:
+def _is_stale(partial: Path) -> bool:
     """True if whoever wrote to it is gone. Without a lock its age tells."""
     try:
         lock = os.open(partial / _LOCK, os.O_RDWR | os.O_CLOEXEC)

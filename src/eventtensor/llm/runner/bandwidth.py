@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...config import environment
-from ...runtime.cuda.driver import Buffer, call, library, refusal
+from ...runtime.cuda.driver import DeviceBuffer, call, driver_error, library
 from ...runtime.cuda.driver import device as device_of
 
 _BYTES = 256 << 20  # more than any cache
@@ -42,14 +42,14 @@ def _measure_host(workers: int) -> Bandwidth:
 
 def _measure_device(index: int = 0) -> Bandwidth:
     """A copy reads and writes; both count."""
-    first, second = Buffer(), Buffer()
+    first, second = DeviceBuffer(), DeviceBuffer()
     copy = library().cuMemcpyDtoD_v2
     copy.argtypes, copy.restype = (ctypes.c_uint64, ctypes.c_uint64, ctypes.c_size_t), ctypes.c_int
 
     def run() -> None:
         for _ in range(_COPIES_PER_RUN):
             if status := copy(second.address, first.address, _BYTES):
-                raise refusal("cuMemcpyDtoD", status)
+                raise driver_error("cuMemcpyDtoD", status)
         call("cuCtxSynchronize")
 
     with device_of(index).active():

@@ -13,7 +13,7 @@ from typing import Any
 from ...errors import BadArtifact
 from ...runtime.interface_json import FACTS as KERNEL_FACTS
 from ...runtime.interface_json import read_file
-from ...runtime.store import write_once
+from ...runtime.store import write_atomically
 from ..model.attention_decode_batch import decode_variants
 from ..model.decoder_tasks import Weights
 from ..model.llama import llama
@@ -82,7 +82,7 @@ def save_kernels(spec: KernelSetSpec, kernels: RunnerKernels, folder: Path) -> N
     folders = _folders(spec, folder)
     kernels.save(folders)
     facts = {**spec.facts(), "kernels": _digests(folders.values())}
-    write_once(folder / _FACTS, (json.dumps(facts, indent=1) + "\n").encode())
+    write_atomically(folder / _FACTS, (json.dumps(facts, indent=1) + "\n").encode())
 
 
 def _folders(spec: KernelSetSpec, folder: Path) -> dict[KernelShape, Path]:

@@ -16,7 +16,15 @@ from ...errors import DeviceFailed
 from ...runtime.arguments import bind
 from ...runtime.cpu_artifact import LoadedThreadKernel
 from ...runtime.cuda.device_arrays import DeviceArray, adopt
-from ...runtime.cuda.driver import Buffer, Device, Pinned, Stream, call, download, upload
+from ...runtime.cuda.driver import (
+    CudaStream,
+    Device,
+    DeviceBuffer,
+    PinnedHostBuffer,
+    call,
+    download,
+    upload,
+)
 from ...runtime.cuda.driver import device as device_of
 from ..array_types import Array, Progress, Shape
 from .runner_kernels import AnyKernel
@@ -122,7 +130,7 @@ class DeviceBlock:
     """A block of device memory with the array interface of other libraries."""
 
     def __init__(self, size: int) -> None:
-        self.buffer = Buffer()
+        self.buffer = DeviceBuffer()
         self.buffer.reserve(size)
         self.__cuda_array_interface__ = {
             "version": 3, "shape": (size,), "typestr": "|u1", "strides": None,
@@ -141,10 +149,10 @@ class DeviceMemory:
     def __init__(self, index: int = 0) -> None:
         self.device, self._blocks = device_of(index), list[DeviceBlock]()
         self.dependent = True
-        self._held: list[Pinned | Stream] = []
+        self._held: list[PinnedHostBuffer | CudaStream] = []
         with self.device.active():
-            self._launches, self._copies = Stream(aside=False), Stream(aside=True)
-            self._staging = Pinned(_SMALL_BYTES)
+            self._launches, self._copies = CudaStream(aside=False), CudaStream(aside=True)
+            self._staging = PinnedHostBuffer(_SMALL_BYTES)
         self._held += [self._launches, self._copies, self._staging]
         self._close = weakref.finalize(self, _free, self.device, self._blocks, self._held)
         self._close.atexit = False  # the driver frees everything when the process ends
@@ -180,7 +188,7 @@ class DeviceMemory:
             return Shared(np.zeros(shape, dtype), on_device)
         with self.device.active():
             call("cuCtxSynchronize")  # a copy must not precede the clearing
-            pinned = Pinned(on_device.nbytes)
+            pinned = PinnedHostBuffer(on_device.nbytes)
         self._held.append(pinned)
         return Shared(pinned.bytes().view(dtype).reshape(shape), on_device, is_pinned=True)
 
@@ -259,7 +267,9 @@ def _no_wait() -> None:
     """The launch is over already."""
 
 
-def _free(device: Device, blocks: list[DeviceBlock], held: list[Pinned | Stream]) -> None:
+def _free(
+    device: Device, blocks: list[DeviceBlock], held: list[PinnedHostBuffer | CudaStream]
+) -> None:
     with suppress(DeviceFailed), device.active():  # a lost device has nothing to give back
         call("cuCtxSynchronize")
         for block in blocks:

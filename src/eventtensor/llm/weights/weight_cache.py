@@ -27,7 +27,7 @@ from ...runtime.store import (
     publish_folder,
     remove_folder,
     translate_write_errors,
-    write_once,
+    write_atomically,
 )
 from ..array_types import Array, Progress, Shape
 from ..model.packed_layout import packed_shapes
@@ -81,7 +81,7 @@ def file_digest(path: Path, home: Path) -> str:
             return str(found["sha256"])
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
-    write_once(note, json.dumps({**known, "sha256": digest}).encode())
+    write_atomically(note, json.dumps({**known, "sha256": digest}).encode())
     return digest
 
 
@@ -106,7 +106,7 @@ def _write(
             for name, array in arrays.items()
         }
         del arrays  # unmaps and so writes them before the folder gets its name
-        write_once(partial / _INDEX, json.dumps(index).encode())
+        write_atomically(partial / _INDEX, json.dumps(index).encode())
         publish_folder(partial, folder)
 
 

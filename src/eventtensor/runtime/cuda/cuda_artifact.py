@@ -24,7 +24,7 @@ from ..interface_json import (
     read_facts,
     read_file,
 )
-from ..store import facts_of_data, translate_write_errors, write_once
+from ..store import facts_of_data, translate_write_errors, write_atomically
 from .image import Image
 
 CUBIN, SOURCE = "kernel.cubin", "kernel.cu"
@@ -35,9 +35,9 @@ def save(image: Image, folder: str | Path) -> None:
     place = Path(folder)
     with translate_write_errors(place):
         place.mkdir(parents=True, exist_ok=True)
-    write_once(place / CUBIN, image.cubin)
-    write_once(place / SOURCE, image.source.encode())
-    write_once(place / FACTS, (json.dumps(_facts(image), indent=1) + "\n").encode())
+    write_atomically(place / CUBIN, image.cubin)
+    write_atomically(place / SOURCE, image.source.encode())
+    write_atomically(place / FACTS, (json.dumps(_facts(image), indent=1) + "\n").encode())
 
 
 def read(folder: str | Path) -> Image:

@@ -20,7 +20,7 @@ from ...config import Environment
 from ...errors import CompileFailed, NoCompiler, NoDevice
 from ..cpp_build import DEVICE, BuildResult, device_digest
 from ..headers import own_digest
-from ..store import open_folder, record_digest, recorded_facts, write_once
+from ..store import open_folder, record_digest, recorded_facts, write_atomically
 from .driver import bindings
 
 # No contraction and no fast-math: the same bits as the C++ back end for IEEE operations.
@@ -80,10 +80,10 @@ def build_cubin(source: str, name: str, architecture: str, env: Environment) -> 
     if known is not None:
         return Cubin(done, key, False, known)
     text = folder / f"{name}.cu"
-    write_once(text, source.encode())
+    write_atomically(text, source.encode())
     cubin, log = compiler.compile(text, architecture)
     usage = Usage.read(log)
-    write_once(done, cubin)
+    write_atomically(done, cubin)
     record_digest(done, usage=asdict(usage))
     return Cubin(done, key, True, usage)
 

@@ -40,10 +40,10 @@ from .device_arrays import DeviceArray, adopt
 from .device_memory import DeviceMemory, ReservedMemory
 from .driver import (
     MAX_DYNAMIC_SHARED_BYTES,
-    Buffer,
     Device,
-    asked,
+    DeviceBuffer,
     call,
+    call_with_result,
     download,
     upload,
 )
@@ -95,9 +95,9 @@ class DeviceKernel:
         self._numbers = itertools.count(_PLAIN_CALL + 1)
         self._lock = threading.Lock()
         with device.active():
-            module = int(asked("cuModuleLoadData", c_void_p, image.cubin))
+            module = int(call_with_result("cuModuleLoadData", c_void_p, image.cubin))
             entry = image.entry.encode()
-            self._function = int(asked("cuModuleGetFunction", c_void_p, module, entry))
+            self._function = int(call_with_result("cuModuleGetFunction", c_void_p, module, entry))
             self.workers = self._coresident_workers(workers)
             self._memory = DeviceMemory(image, self.workers, trace_capacity)
         self._shape = LaunchShape(self.workers, image.threads, image.shared_bytes)
@@ -110,7 +110,9 @@ class DeviceKernel:
         image, target = self.image, self.device.target
         call("cuFuncSetAttribute", self._function, MAX_DYNAMIC_SHARED_BYTES, image.shared_bytes)
         query = "cuOccupancyMaxActiveBlocksPerMultiprocessor"
-        each = int(asked(query, c_int, self._function, image.threads, image.shared_bytes))
+        each = int(
+            call_with_result(query, c_int, self._function, image.threads, image.shared_bytes)
+        )
         most = each * target.multiprocessors
         if most == 0:
             raise DeviceFailed("the kernel does not fit on a multiprocessor")
@@ -289,7 +291,7 @@ class DeviceKernel:
             if isinstance(x, DeviceArray):
                 places[name] = x.address
                 continue
-            buffer = self._memory.arguments.setdefault(name, Buffer())
+            buffer = self._memory.arguments.setdefault(name, DeviceBuffer())
             buffer.reserve(x.nbytes)
             upload(buffer.address, x)
             places[name] = buffer.address

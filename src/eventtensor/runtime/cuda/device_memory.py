@@ -13,7 +13,7 @@ import numpy as np
 
 from ...codegen import abi
 from ...codegen.cuda.abi import CONTROL, PROGRESS, SETS, STAMP, STAMPS, WAITED
-from .driver import Buffer, Pinned, call, download
+from .driver import DeviceBuffer, PinnedHostBuffer, call, download
 from .image import Image
 
 CELL = 8  # bytes
@@ -25,12 +25,12 @@ class ReservedMemory:
 
     def __init__(self, cleared: bool = False) -> None:
         self._cleared = cleared
-        self._all: list[Buffer] = []
+        self._all: list[DeviceBuffer] = []
 
-    def reserve(self, size: int) -> Buffer:
+    def reserve(self, size: int) -> DeviceBuffer:
         last = self._all[-1].size if self._all else 0
         if not self._all or last < size:
-            fresh = Buffer()
+            fresh = DeviceBuffer()
             fresh.reserve(max(size, last + last // 2))
             self._all.append(fresh)
             if self._cleared:
@@ -47,7 +47,7 @@ class ReservedMemory:
         self._all.clear()
 
 
-def clear_now(*buffers: Buffer) -> None:
+def clear_now(*buffers: DeviceBuffer) -> None:
     """Clear buffers before all later work, on any stream."""
     for buffer in buffers:
         buffer.clear()
@@ -60,7 +60,7 @@ class CellSets:
 
     def __init__(self, capacity: int, rank: int, debug: bool) -> None:
         self.capacity = capacity
-        self.cells, self.turn, self.waited = Buffer(), Buffer(), Buffer()
+        self.cells, self.turn, self.waited = DeviceBuffer(), DeviceBuffer(), DeviceBuffer()
         self.cells.reserve(2 * capacity * CELL)
         self.turn.reserve(SETS.dtype(rank).itemsize)
         if debug:
@@ -68,7 +68,7 @@ class CellSets:
         clear_now(*self.buffers)
 
     @property
-    def buffers(self) -> tuple[Buffer, ...]:
+    def buffers(self) -> tuple[DeviceBuffer, ...]:
         return self.cells, self.turn, self.waited
 
 
@@ -85,17 +85,17 @@ class DeviceMemory:
             ReservedMemory(cleared=True),
         )
         self.scratch: dict[str, ReservedMemory] = {}
-        self.arguments: dict[str, Buffer] = {}
-        self.control, self.progress, self.trace = Buffer(), Buffer(), Buffer()
+        self.arguments: dict[str, DeviceBuffer] = {}
+        self.control, self.progress, self.trace = DeviceBuffer(), DeviceBuffer(), DeviceBuffer()
         self.control.reserve(CONTROL.dtype(rank).itemsize)
         self.progress.reserve(PROGRESS.dtype(rank).itemsize * workers)
         self.trace_capacity = trace_capacity if image.trace else 0
         if image.trace:
             self.trace.reserve(abi.TRACE.dtype(rank).itemsize * workers * trace_capacity)
-        self.report = Pinned(abi.REPORT.dtype(rank).itemsize)
+        self.report = PinnedHostBuffer(abi.REPORT.dtype(rank).itemsize)
         self._report_code = ctypes.c_int64.from_address(self.report.place)
         stamp = STAMP.dtype(rank)
-        self.stamped = Pinned(STAMPS * stamp.itemsize)
+        self.stamped = PinnedHostBuffer(STAMPS * stamp.itemsize)
         self._stamps = self.stamped.bytes().view(stamp)
         self._numbers = self._stamps["number"]
         clear_now(self.control, self.progress)

@@ -97,17 +97,24 @@ def bindings(name: str) -> Any:
 
 # What is called for each launch and only enqueues or looks. To let other threads run meanwhile, as
 # all other calls do, would cost more than it takes: they need not give the interpreter back soon.
-_QUICK = frozenset((
-    "cuCtxSetCurrent", "cuCtxGetCurrent", "cuMemcpyHtoDAsync", "cuMemcpyDtoHAsync",
-    "cuMemcpyDtoDAsync", "cuStreamQuery", "cuLaunchKernelEx",
-))
+_KEEP_GIL = frozenset(
+    (
+        "cuCtxSetCurrent",
+        "cuCtxGetCurrent",
+        "cuMemcpyHtoDAsync",
+        "cuMemcpyDtoHAsync",
+        "cuMemcpyDtoDAsync",
+        "cuStreamQuery",
+        "cuLaunchKernelEx",
+    )
+)
 
 
 @cache
-def library(quick: bool = False) -> ctypes.CDLL:
-    """The driver; `quick` functions keep the interpreter."""
+def library(keep_gil: bool = False) -> ctypes.CDLL:
+    """The driver; with `keep_gil` its functions keep the interpreter lock."""
     try:
-        return ctypes.PyDLL(LIBRARY) if quick else ctypes.CDLL(LIBRARY)
+        return ctypes.PyDLL(LIBRARY) if keep_gil else ctypes.CDLL(LIBRARY)
     except OSError as e:
         raise NoDevice(f"the CUDA driver is not there: {e}") from e
 
@@ -117,10 +124,11 @@ def function(name: str) -> Any:
     """A function of the driver, which gives a status."""
     symbol, types = _SYMBOLS[name]
     try:
-        found = getattr(library(name in _QUICK), symbol)
+        found = getattr(library(name in _KEEP_GIL), symbol)
     except AttributeError as e:
-        raise NoDevice(f"the CUDA driver has no {symbol}", hint="install a driver for CUDA 12 or "
-                       "later") from e
+        raise NoDevice(
+            f"the CUDA driver has no {symbol}", hint="install a driver for CUDA 12 or later"
+        ) from e
     found.argtypes, found.restype = types, c_int
     return found
 
@@ -129,10 +137,10 @@ def call(name: str, *args: Any) -> None:
     """A driver call; its refusal is an error that names it."""
     status = function(name)(*args)
     if status != 0:
-        raise refusal(name, status)
+        raise driver_error(name, status)
 
 
-def asked(name: str, kind: type[Any], *args: Any) -> Any:
+def call_with_result(name: str, kind: type[Any], *args: Any) -> Any:
     """What a driver call writes to its first argument."""
     found = kind()
     call(name, byref(found), *args)
@@ -146,7 +154,7 @@ def error_name(status: int) -> str:
     return text.value.decode()
 
 
-def refusal(name: str, status: int) -> Exception:
+def driver_error(name: str, status: int) -> Exception:
     text = error_name(status)
     if name in ("cuInit", "cuDeviceGet", "cuDeviceGetCount") or "NO_DEVICE" in text:
         return NoDevice(f"{name} answers {text}")
@@ -167,7 +175,7 @@ class Device:
     @contextmanager
     def active(self) -> Iterator[None]:
         """This device's context for a while; a thread that works on another one gets it back."""
-        before = asked("cuCtxGetCurrent", c_void_p)
+        before = call_with_result("cuCtxGetCurrent", c_void_p)
         self.activate()
         try:
             yield
@@ -181,25 +189,27 @@ def device(index: int = 0) -> Device:
     if not isinstance(index, int):
         raise BadOption(f"device is {index!r}", hint="a GPU of this machine goes by its number")
     call("cuInit", 0)
-    count = int(asked("cuDeviceGetCount", c_int))
+    count = int(call_with_result("cuDeviceGetCount", c_int))
     if count == 0:
         raise NoDevice("there is no CUDA device")
     if not 0 <= index < count:
         raise BadOption(f"device is {index}, but there are {count}", hint="devices count from 0")
-    handle = int(asked("cuDeviceGet", c_int, index))
+    handle = int(call_with_result("cuDeviceGet", c_int, index))
 
     def attribute(kind: int) -> int:
-        return int(asked("cuDeviceGetAttribute", c_int, kind, handle))
+        return int(call_with_result("cuDeviceGetAttribute", c_int, kind, handle))
 
     if not attribute(COOPERATIVE_LAUNCH):
         raise NoDevice("the device cannot launch cooperative kernels")
     target = device_target(
         attribute(MAJOR), attribute(MINOR), attribute(MULTIPROCESSORS), attribute(SHARED_BYTES)
     )
-    return Device(index, int(asked("cuDevicePrimaryCtxRetain", c_void_p, handle)), target)
+    return Device(
+        index, int(call_with_result("cuDevicePrimaryCtxRetain", c_void_p, handle)), target
+    )
 
 
-class Buffer:
+class DeviceBuffer:
     """Device memory that grows on demand."""
 
     def __init__(self) -> None:
@@ -212,7 +222,7 @@ class Buffer:
         self.free()
         wanted = max(size, 256)
         try:
-            self.address = int(asked("cuMemAlloc", c_uint64, wanted))
+            self.address = int(call_with_result("cuMemAlloc", c_uint64, wanted))
         except DeviceFailed as e:
             if "OUT_OF_MEMORY" not in e.message:
                 raise
@@ -229,13 +239,13 @@ class Buffer:
         self.address, self.size = 0, 0
 
 
-class Pinned:
+class PinnedHostBuffer:
     """Host memory, cleared, that the device writes to as `address`; the host sees it at `place`."""
 
     def __init__(self, size: int) -> None:
-        self.place = int(asked("cuMemHostAlloc", c_void_p, size, _DEVICE_MAP))
+        self.place = int(call_with_result("cuMemHostAlloc", c_void_p, size, _DEVICE_MAP))
         ctypes.memset(self.place, 0, size)
-        self.address = int(asked("cuMemHostGetDevicePointer", c_uint64, self.place, 0))
+        self.address = int(call_with_result("cuMemHostGetDevicePointer", c_uint64, self.place, 0))
         self.size = size
 
     def bytes(self) -> Any:
@@ -248,12 +258,14 @@ class Pinned:
         self.place = self.address = 0
 
 
-class Stream:
+class CudaStream:
     """Of our own. With `aside` it is in no order with the legacy default stream, so the host waits;
     else each waits for what the other has when something is put into it."""
 
     def __init__(self, aside: bool) -> None:
-        self.handle = int(asked("cuStreamCreate", c_void_p, _NON_BLOCKING if aside else 0))
+        self.handle = int(
+            call_with_result("cuStreamCreate", c_void_p, _NON_BLOCKING if aside else 0)
+        )
 
     def upload(self, address: int, pinned: int, size: int) -> None:
         """Begins it, like all copies of a stream."""
@@ -274,7 +286,7 @@ class Stream:
         """Whether it has come to its end; raises if the device is lost."""
         status = function("cuStreamQuery")(self.handle)
         if status not in (0, _NOT_READY):
-            raise refusal("cuStreamQuery", status)
+            raise driver_error("cuStreamQuery", status)
         return bool(status == 0)
 
     def free(self) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...errors import BadStream, KernelClosed
-from .driver import Device, call, error_name, function, refusal
+from .driver import Device, call, driver_error, error_name, function
 
 _COOPERATIVE, _PROGRAMMATIC_STREAM_SERIALIZATION = 2, 6  # CUlaunchAttributeID
 
@@ -137,11 +137,11 @@ class BoundLaunch:
         """Launch again without the attribute that the driver refuses, now and later."""
         stream, dependent = key
         if not dependent:
-            raise refusal("cuLaunchKernelEx", status)
+            raise driver_error("cuLaunchKernelEx", status)
         plain = self._shape.config(stream, False)
         second = self._launch(ctypes.byref(plain), self._kernel, self._params, None)
         if second != 0:
-            raise refusal("cuLaunchKernelEx", second)
+            raise driver_error("cuLaunchKernelEx", second)
         self._owner.refused = (
             "cuLaunchKernelEx answers " + error_name(status)
             + " to cooperative with programmatic stream serialization"

@@ -12,7 +12,7 @@ from typing import Any
 from ...config import Environment
 from ...errors import DeviceFailed
 from .cuda_build import build_cubin
-from .driver import Device, asked, call
+from .driver import Device, call, call_with_result
 from .launch import LaunchConfig
 
 
@@ -23,7 +23,9 @@ class RawKernels:
         built = build_cubin(source, name, device.target.architecture, env)
         self.device = device
         with device.active():
-            self._module = int(asked("cuModuleLoadData", c_void_p, built.path.read_bytes()))
+            self._module = int(
+                call_with_result("cuModuleLoadData", c_void_p, built.path.read_bytes())
+            )
         self._close = weakref.finalize(self, _unload, device, self._module)
         self._close.atexit = False  # the driver frees everything when the process ends
 
@@ -32,7 +34,7 @@ class RawKernels:
         places = (c_void_p * len(arguments))(*(ctypes.addressof(a) for a in arguments))
         config = LaunchConfig(blocks, 1, 1, threads, 1, 1, 0, None, None, 0)
         with self.device.active():
-            found = asked("cuModuleGetFunction", c_void_p, self._module, entry.encode())
+            found = call_with_result("cuModuleGetFunction", c_void_p, self._module, entry.encode())
             call("cuLaunchKernelEx", ctypes.byref(config), found, ctypes.byref(places), None)
 
     def close(self) -> None:
