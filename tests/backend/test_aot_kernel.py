@@ -79,7 +79,7 @@ def test_the_plan_says_what_the_gpu_can_do() -> None:
     """Without bulk copies nothing is streamed, though products still go by pages."""
     h200 = et.explain(mlp(), target="cuda", device="h200", handoff="bulk")
     assert "\nGPU: h200 (sm_90a, 132 multiprocessors)\ngrids:" in h200
-    assert "streams " in h200 and "to down by bulk of h: " in h200
+    assert "streams " in h200 and "to down by bulk (h): " in h200
     with pytest.raises(BadOption, match="a100 has no bulk copies"):
         et.compile(mlp(), target="cuda", device="a100", handoff="bulk")
     kernel = et.compile(mlp(), target="cuda", device="a100", handoff="counter")
