@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from eventtensor.ir.expr import Const, Var, add, mul
+from eventtensor.kernel_ir import buffers as bf
 from eventtensor.kernel_ir import scalar_values as v
 from eventtensor.kernel_ir import statements as st
 from eventtensor.kernel_ir.distributions import HalfWarp
@@ -106,6 +109,14 @@ def test_two_atomic_adds_need_no_order() -> None:
 def test_the_pass_gives_back_what_was_taken_away() -> None:
     f = insert_barriers(body(given(X), assign(V, at(X)), assign(Y, at(V, BACK))))
     assert insert_barriers(without(without(f, st.Barrier), st.Barrier)) == f
+
+
+def test_rows_that_a_store_goes_by_are_complete_before_it() -> None:
+    """Each thread goes by the rows of others: a store reads the table of its view."""
+    rows = vector("rows")
+    out = replace(Y, tables=(bf.Table("rows", Const(0)),))
+    assert barriers(body(given(X), assign(rows, at(X)), assign(out, at(X)))) == 2
+    assert barriers(body(given(X), assign(rows, at(X)), assign(Y, at(X)))) == 1
 
 
 def test_what_one_thread_of_a_half_warp_stores_the_others_read_behind_a_barrier() -> None:
