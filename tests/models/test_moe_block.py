@@ -276,10 +276,10 @@ def test_shares_are_asked_for_while_a_token_waits_for_its_experts(published: Pla
     assert "share" in published.iteration_private
     p, (routed, done) = published.program.placed("combine_experts"), \
         published.call("combine_experts").waits
-    settled = DataAvailability(published, p).after(routed)
+    settled = DataAvailability(published, p).with_wait(routed)
     _, y, share, _ = p.call.reads
-    assert settled.region(share) and not settled.after(done).region(y)
-    assert not DataAvailability(published, p).region(share)
+    assert settled.is_region_known(share) and not settled.with_wait(done).is_region_known(y)
+    assert not DataAvailability(published, p).is_region_known(share)
 
 
 # ---- proof -----------------------------------------------------------------------------------
