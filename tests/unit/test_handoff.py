@@ -397,3 +397,11 @@ def test_an_old_name_works_and_names_the_new_one(old: str, new: HandoffKind) -> 
         known = read_options("cuda", {"handoff": {"make_done": old}, "schedule": "static:affine"})
     plan = run_passes(pair(), known).plan
     assert plan is not None and kinds(plan) == {("make_done", "use"): new}
+
+
+def test_the_warning_of_an_old_name_stands_at_the_users_line() -> None:
+    """Python shows nobody a warning that stands inside a package."""
+    with pytest.warns(DeprecationWarning) as found:
+        et.explain(pair(), target="cuda", handoff="flag")
+        et.compile(pair(), target="interp", handoff={"make_done": "flag"})
+    assert [w.filename for w in found] == [__file__] * 2

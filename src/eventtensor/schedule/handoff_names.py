@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 
 Asked = str | tuple[tuple[str, str], ...]
@@ -19,6 +20,14 @@ def _present_name(name: str) -> str:
     if name not in RENAMED:
         return name
     warnings.warn(
-        f"hand-off {name} is called {RENAMED[name]} now", DeprecationWarning, stacklevel=5
+        f"hand-off {name} is called {RENAMED[name]} now", DeprecationWarning, _level_of_user()
     )
     return RENAMED[name]
+
+
+def _level_of_user() -> int:
+    """The caller outside this package, whatever lies between: Python shows the warning there."""
+    frame, level = sys._getframe(1), 1
+    while frame.f_back and frame.f_globals["__name__"].startswith("eventtensor."):
+        frame, level = frame.f_back, level + 1
+    return level
